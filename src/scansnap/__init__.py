@@ -1,0 +1,56 @@
+"""scansnap: a laboratory for attention training dynamics.
+
+Implements, verifies and goes beyond *Scan and Snap: Understanding Training Dynamics and Token Composition in
+1-layer Transformer* (Tian, Wang, Chen, Du, NeurIPS 2023). Names are imported on first use, so that
+``import scansnap`` stays instant and torch is loaded only when something is simulated.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from scansnap import measure as measure
+    from scansnap import theory as theory
+    from scansnap.checks import InputError as InputError
+    from scansnap.classes import SequenceClasses as SequenceClasses
+    from scansnap.dynamics.optimizers import Optimizer as Optimizer
+    from scansnap.dynamics.simulate import simulate as simulate
+    from scansnap.dynamics.yz import Model as Model
+    from scansnap.runs import Runs as Runs
+    from scansnap.runs import grid as grid
+    from scansnap.trajectory import load as load
+    from scansnap.trajectory import save as save
+
+_HOME = {
+    "InputError": "scansnap.checks",
+    "SequenceClasses": "scansnap.classes",
+    "Optimizer": "scansnap.dynamics.optimizers",
+    "simulate": "scansnap.dynamics.simulate",
+    "Model": "scansnap.dynamics.yz",
+    "Runs": "scansnap.runs",
+    "grid": "scansnap.runs",
+    "load": "scansnap.trajectory",
+    "save": "scansnap.trajectory",
+}
+_MODULES = ("measure", "theory")
+
+__all__ = ["__version__", *_HOME, *_MODULES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(importlib.import_module(_HOME[name]), name)
+    elif name in _MODULES:
+        value = importlib.import_module(f"scansnap.{name}")
+    else:
+        raise AttributeError(f"module 'scansnap' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

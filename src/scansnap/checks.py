@@ -1,0 +1,87 @@
+"""Bad input, said in one sentence: the field, its value, and what is allowed.
+
+Every mistake a user can make ends in an :class:`InputError`. The command line prints it and exits with 2;
+in Python it is a ``ValueError`` like any other.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class InputError(ValueError):
+    """A value the user gave cannot be used."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        self.field, self.value, self.allowed = field, value, allowed
+        super().__init__(f"{field} is {_show(value)}; it must be {allowed}.")
+
+
+def _show(value: object) -> str:
+    if isinstance(value, float | int | str | bool) or value is None:
+        return repr(value)
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def whole(field: str, value: Any, *, least: int = 0, most: int | None = None) -> int:
+    """``value`` as an int within [least, most]; a float such as 3.0 or a bool is refused."""
+    allowed = f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise InputError(field, value, allowed)
+    number = int(value)
+    if number < least or (most is not None and number > most):
+        raise InputError(field, number, allowed)
+    return number
+
+
+def real(
+    field: str,
+    value: Any,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+    most: float | None = None,
+) -> float:
+    """``value`` as a finite float within the given bounds (``above``/``below`` are strict)."""
+    bounds = [
+        f"{word} {bound:g}"
+        for word, bound in (("above", above), ("at least", least), ("below", below), ("at most", most))
+        if bound is not None
+    ]
+    allowed = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise InputError(field, value, allowed)
+    number = float(value)
+    inside = (
+        math.isfinite(number)
+        and (above is None or number > above)
+        and (least is None or number >= least)
+        and (below is None or number < below)
+        and (most is None or number <= most)
+    )
+    if not inside:
+        raise InputError(field, number, allowed)
+    return number
+
+
+def choice(field: str, value: Any, options: Iterable[str]) -> str:
+    """``value`` if it is one of ``options``."""
+    options = tuple(options)
+    if not isinstance(value, str) or value not in options:
+        raise InputError(field, value, "one of " + ", ".join(options))
+    return value
+
+
+def known_keys(where: str, given: Mapping[str, Any], allowed: Iterable[str]) -> None:
+    """Refuse keys nobody reads: a misspelt setting must not pass silently."""
+    allowed = tuple(allowed)
+    for key in given:
+        if key not in allowed:
+            raise InputError(
+                f"the key {key!r} in {where}", given[key], "left out or one of " + ", ".join(allowed)
+            )

@@ -1,0 +1,400 @@
+"""Sequence classes: the data distribution of the paper (Section 3.2).
+
+Class n is a context distribution P(·|n), a query token m = ψ(n) and a next token; it is drawn with
+probability p_n. Ω(l) = {n : P(l|n) > 0}. A token is *distinct* if |Ω(l)| = 1 and *common* if |Ω(l)| > 1;
+the *local* versions count only the classes that share the query (what matters with a residual connection).
+
+The support is kept sparse (one row of tokens and probabilities per class), so that vocabularies far larger
+than any class's context cost nothing; ``p_context`` is the dense (K, M) view on request.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scansnap.checks import InputError, choice, real, whole
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+_SUM_TOLERANCE = 1e-6  # how far a probability row may be from 1: float32 input passes, a mistake does not
+
+
+class SequenceClasses:
+    """K sequence classes over a vocabulary of M tokens.
+
+    >>> classes = SequenceClasses(p_context=[[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0]], query=[3, 3], next_token=[1, 2])
+    >>> classes.common, classes.distinct(0)
+    (array([0]), array([1]))
+    """
+
+    def __init__(
+        self, p_context: Any, query: ArrayLike, next_token: ArrayLike, p_class: ArrayLike | None = None
+    ) -> None:
+        dense = _dense_rows(p_context)
+        tokens = [np.flatnonzero(~(row == 0)) for row in dense]  # keeps NaN, which is refused below
+        probs = [row[ids] for row, ids in zip(dense, tokens, strict=True)]
+        self._set(tokens, probs, dense.shape[1], query, next_token, p_class)
+
+    @classmethod
+    def from_support(
+        cls,
+        tokens: Sequence[ArrayLike],
+        probs: Sequence[ArrayLike],
+        *,
+        vocab_size: int,
+        query: ArrayLike,
+        next_token: ArrayLike,
+        p_class: ArrayLike | None = None,
+    ) -> SequenceClasses:
+        """Build from the context tokens of each class and their probabilities, without a dense table."""
+        if len(tokens) != len(probs):
+            raise InputError(
+                "probs", f"{len(probs)} rows", f"one row for each of the {len(tokens)} rows of tokens"
+            )
+        self = cls.__new__(cls)
+        vocab_size = whole("vocab_size", vocab_size, least=1)
+        self._set(
+            [_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
+            [_numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
+            vocab_size, query, next_token, p_class,
+        )  # fmt: skip
+        return self
+
+    def _set(
+        self,
+        tokens: list[IntArray],
+        probs: list[FloatArray],
+        vocab_size: int,
+        query: ArrayLike,
+        next_token: ArrayLike,
+        p_class: ArrayLike | None,
+    ) -> None:
+        n_classes = len(tokens)
+        if n_classes == 0:
+            raise InputError("p_context", "0 classes", "a table with at least one class")
+        if n_classes > vocab_size:
+            raise InputError("the number of classes", n_classes, f"at most the vocabulary size {vocab_size}")
+        rows = [_class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
+        self.vocab_size = vocab_size
+        self.n_classes = n_classes
+        self.query = _frozen(_per_class("query", query, n_classes, vocab_size))
+        self.next_token = _frozen(_per_class("next_token", next_token, n_classes, vocab_size))
+        unique, times = np.unique(self.next_token, return_counts=True)
+        if (times > 1).any():
+            twice = int(unique[times > 1][0])
+            raise InputError("next_token", f"{twice} for {times.max()} classes", "different for each class")
+        if p_class is None:
+            self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
+        else:
+            p = _numbers("p_class", p_class)
+            if p.shape != (n_classes,):
+                raise InputError(
+                    "p_class", f"of shape {p.shape}", f"one number for each of the {n_classes} classes"
+                )
+            self.p_class = _frozen(_distribution("p_class", p))
+        self._indptr = _frozen(
+            np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64)
+        )
+        self._tokens = _frozen(np.concatenate([ids for ids, _ in rows]))
+        self._probs = _frozen(np.concatenate([p for _, p in rows]))
+        self._set_sharing()
+
+    def _set_sharing(self) -> None:
+        """|Ω(l)| of every support entry, over all classes and over the classes with the same query."""
+        n_with = np.bincount(self._tokens, minlength=self.vocab_size)
+        self._sharing = n_with[self._tokens]
+        query = np.repeat(self.query, np.diff(self._indptr))
+        _, where, times = np.unique(
+            query * self.vocab_size + self._tokens, return_inverse=True, return_counts=True
+        )
+        self._local_sharing = times[where]
+
+    # --- what is in it -----------------------------------------------------------------------------------
+
+    def support(self, n: int) -> tuple[IntArray, FloatArray]:
+        """Context tokens of class n (ascending) and their probabilities, all above 0."""
+        row = self._row(n)
+        return self._tokens[row], self._probs[row]
+
+    @property
+    def p_context(self) -> FloatArray:
+        """P(l|n) as a dense (K, M) array."""
+        dense = np.zeros((self.n_classes, self.vocab_size))
+        dense[np.repeat(np.arange(self.n_classes), np.diff(self._indptr)), self._tokens] = self._probs
+        return dense
+
+    @property
+    def support_sizes(self) -> IntArray:
+        """Number of context tokens of each class."""
+        return cast(IntArray, np.diff(self._indptr))
+
+    @property
+    def queries(self) -> IntArray:
+        """The different query tokens, ascending."""
+        return np.unique(self.query)
+
+    @property
+    def common(self) -> IntArray:
+        """Common tokens: context tokens of more than one class."""
+        return np.unique(self._tokens[self._sharing > 1])
+
+    def distinct(self, n: int, local: bool = False) -> IntArray:
+        """Distinct tokens of class n; ``local``: distinct among the classes with the same query."""
+        row = self._row(n)
+        sharing = self._local_sharing if local else self._sharing
+        return self._tokens[row][sharing[row] == 1]
+
+    def common_of(self, n: int, local: bool = False) -> IntArray:
+        """Common tokens in the context of class n; ``local``: common among the classes with the same query."""
+        row = self._row(n)
+        sharing = self._local_sharing if local else self._sharing
+        return self._tokens[row][sharing[row] > 1]
+
+    def _row(self, n: int) -> slice:
+        n = whole("the class number", n, least=0, most=self.n_classes - 1)
+        return slice(int(self._indptr[n]), int(self._indptr[n + 1]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SequenceClasses):
+            return NotImplemented
+        return self.vocab_size == other.vocab_size and all(
+            np.array_equal(getattr(self, name), getattr(other, name))
+            for name in ("_indptr", "_tokens", "_probs", "query", "next_token", "p_class")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        sizes = self.support_sizes
+        tokens = f"{sizes[0]}" if sizes.min() == sizes.max() else f"{sizes.min()}-{sizes.max()}"
+        distinct = np.array(
+            [np.count_nonzero(self._sharing[self._row(n)] == 1) for n in range(self.n_classes)]
+        )
+        per_class = (
+            f"{distinct[0]}" if distinct.min() == distinct.max() else f"{distinct.min()}-{distinct.max()}"
+        )
+        return (
+            f"SequenceClasses(n_classes={self.n_classes}, vocab_size={self.vocab_size}, "
+            f"n_queries={len(self.queries)}, tokens_per_class={tokens}, "
+            f"common={len(self.common)}, distinct_per_class={per_class})"
+        )
+
+    # --- presets -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def syn_small(cls) -> SequenceClasses:
+        """Syn-Small (Section 8): 2 classes with a query each, 10 common and 10 distinct tokens per class."""
+        return cls.synthetic(n_queries=2, next_per_query=1)
+
+    @classmethod
+    def syn_medium(cls, n_queries: int = 1) -> SequenceClasses:
+        """Syn-Medium (Section 8): ``n_queries`` queries with 2 next tokens each, 10 common tokens for all."""
+        return cls.synthetic(n_queries=n_queries, next_per_query=2)
+
+    @classmethod
+    def synthetic(
+        cls,
+        n_queries: int = 1,
+        next_per_query: int = 2,
+        common: int = 10,
+        common_per_query: int = 0,
+        distinct: int = 10,
+        common_weight: float = 1.0,
+        distinct_weights: ArrayLike | None = None,
+    ) -> SequenceClasses:
+        """The generator behind the paper's synthetic data, with every knob.
+
+        Token ids in order: common to all, common to one query's classes, distinct, queries, next tokens.
+        Weights are unnormalised: ``common_weight`` for each common token, ``distinct_weights`` for the distinct
+        ones of a class (default: evenly from 0.1 to 1).
+        """
+        n_queries = whole("n_queries", n_queries, least=1)
+        next_per_query = whole("next_per_query", next_per_query, least=1)
+        common = whole("common", common)
+        common_per_query = whole("common_per_query", common_per_query)
+        distinct = whole("distinct", distinct)
+        if common + common_per_query + distinct == 0:
+            raise InputError(
+                "common + common_per_query + distinct", 0, "at least 1, so that contexts are not empty"
+            )
+        common_weight = real("common_weight", common_weight, above=0)
+        if distinct_weights is None:
+            weights = np.linspace(0.1, 1.0, distinct)
+        else:
+            weights = _numbers("distinct_weights", distinct_weights)
+            if weights.shape != (distinct,):
+                raise InputError("distinct_weights", f"of shape {weights.shape}", f"{distinct} numbers")
+            if not (np.isfinite(weights) & (weights > 0)).all():
+                raise InputError("distinct_weights", weights, "finite numbers above 0")
+        k = n_queries * next_per_query
+        first_distinct = common + common_per_query * n_queries
+        first_query = first_distinct + distinct * k
+        shared = np.full(common + common_per_query, common_weight)
+        probs = np.concatenate([shared, weights])
+        probs = probs / probs.sum()
+        tokens = []
+        for n in range(k):
+            m = n // next_per_query
+            own_common = common + m * common_per_query + np.arange(common_per_query)
+            own = first_distinct + n * distinct + np.arange(distinct)
+            tokens.append(np.concatenate([np.arange(common), own_common, own]))
+        return cls.from_support(
+            tokens,
+            [probs] * k,
+            vocab_size=first_query + n_queries + k,
+            query=first_query + np.arange(k) // next_per_query,
+            next_token=first_query + n_queries + np.arange(k),
+        )
+
+    @classmethod
+    def zipf(
+        cls, vocab: int = 1000, classes: int = 10, exponent: float = 1.0, overlap: float = 0.5, seed: int = 0
+    ) -> SequenceClasses:
+        """Word-like classes: Zipf weights rank^(−exponent), a share ``overlap`` of the mass on common tokens.
+
+        All classes share one query. Half of each class's context tokens are common to all, half its own (only
+        the own ones at overlap 0, only the common ones at overlap 1). ``seed`` shuffles which token has which
+        rank, for the common ones separately in each class, so that classes disagree about what is frequent.
+        """
+        vocab = whole("vocab", vocab, least=3)
+        classes = whole("classes", classes, least=1)
+        exponent = real("exponent", exponent, least=0)
+        overlap = real("overlap", overlap, least=0, most=1)
+        seed = whole("seed", seed)
+        n_shared = (
+            0
+            if overlap == 0
+            else vocab - classes - 1
+            if overlap == 1
+            else (vocab - classes - 1) // (classes + 1)
+        )
+        n_own = 0 if overlap == 1 else (vocab - classes - 1 - n_shared) // classes
+        if n_shared + n_own == 0 or (0 < overlap < 1 and n_shared == 0):
+            need = 2 * classes + 2 if 0 < overlap < 1 else classes + 2 if overlap == 1 else 2 * classes + 1
+            raise InputError("vocab", vocab, f"at least {need} for {classes} classes at overlap {overlap:g}")
+        rng = np.random.default_rng(seed)
+        ids = rng.permutation(vocab)
+        shared, own, last = np.split(ids, [n_shared, n_shared + classes * n_own])
+        p_shared = overlap * _zipf_weights(n_shared, exponent)
+        p_own = (1 - overlap) * _zipf_weights(n_own, exponent)
+        tokens = [np.concatenate([rng.permutation(shared), row]) for row in own.reshape(classes, n_own)]
+        return cls.from_support(
+            tokens,
+            [np.concatenate([p_shared, p_own])] * classes,
+            vocab_size=vocab,
+            query=np.full(classes, last[0]),
+            next_token=last[1 : 1 + classes],
+        )
+
+    @classmethod
+    def preset(cls, name: str, **knobs: Any) -> SequenceClasses:
+        """A preset by its name on the command line and in TOML files: ``syn-medium``, ``n_queries=3``."""
+        make = PRESETS[choice("preset", name, PRESETS)]
+        allowed = tuple(inspect.signature(make).parameters)
+        for knob, value in knobs.items():
+            if knob not in allowed:
+                options = "one of " + ", ".join(allowed) if allowed else "left out: it has no settings"
+                raise InputError(f"the setting {knob!r} of preset {name}", value, options)
+        return make(**knobs)
+
+    # --- files -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str]) -> SequenceClasses:
+        """Read classes from a TOML file: explicit ``[[class]]`` tables, or a preset and its settings."""
+        from scansnap.classes_toml import read
+
+        return read(path)
+
+    def to_toml(self, path: str | PathLike[str]) -> None:
+        """Write the classes so that :meth:`from_toml` gives back exactly these numbers."""
+        from scansnap.classes_toml import write
+
+        write(self, path)
+
+
+PRESETS: dict[str, Callable[..., SequenceClasses]] = {
+    "syn-small": SequenceClasses.syn_small,
+    "syn-medium": SequenceClasses.syn_medium,
+    "synthetic": SequenceClasses.synthetic,
+    "zipf": SequenceClasses.zipf,
+}
+
+
+def _dense_rows(p_context: Any) -> FloatArray:
+    if type(p_context).__module__.startswith("scipy.sparse"):
+        p_context = p_context.toarray()
+    dense = _numbers("p_context", p_context)
+    if dense.ndim != 2:
+        raise InputError("p_context", f"of shape {dense.shape}", "a table of shape (classes, vocabulary)")
+    return dense
+
+
+def _class_row(n: int, ids: IntArray, probs: FloatArray) -> tuple[IntArray, FloatArray]:
+    """One class's tokens, ascending, and its checked distribution without zero entries."""
+    if ids.shape != probs.shape or ids.ndim != 1:
+        raise InputError(f"class {n}", f"{ids.size} tokens and {probs.size} probabilities", "as many of both")
+    probs = _distribution(f"P(·|{n})", probs)
+    order = np.argsort(ids, kind="stable")
+    ids, probs = ids[order], probs[order]
+    if (np.diff(ids) == 0).any():
+        raise InputError(f"tokens of class {n}", int(ids[1:][np.diff(ids) == 0][0]), "listed once each")
+    return ids[probs > 0].astype(np.int64), probs[probs > 0]
+
+
+def _distribution(field: str, p: FloatArray) -> FloatArray:
+    """Check a probability vector; rescale it only when it is off by more than rounding, so files round-trip."""
+    if not np.isfinite(p).all():
+        raise InputError(field, p[~np.isfinite(p)][0].item(), "finite probabilities")
+    if (p < 0).any():
+        raise InputError(field, p.min().item(), "probabilities of at least 0")
+    if not (p > 0).any():
+        raise InputError(field, "empty", "a distribution with at least one probability above 0")
+    total = p.sum().item()
+    if abs(total - 1) > _SUM_TOLERANCE:
+        raise InputError(f"the sum of {field}", total, f"1 (to within {_SUM_TOLERANCE:g})")
+    return p / total if abs(total - 1) > 1e-12 else p
+
+
+def _per_class(field: str, value: ArrayLike, n_classes: int, vocab_size: int) -> IntArray:
+    ids = _ids(field, value, vocab_size)
+    if ids.shape != (n_classes,):
+        raise InputError(field, f"of shape {ids.shape}", f"one token id for each of the {n_classes} classes")
+    return ids
+
+
+def _ids(field: str, value: ArrayLike, vocab_size: int) -> IntArray:
+    array = np.asarray(value)
+    if array.size and array.dtype.kind not in "iu":
+        raise InputError(field, value, "whole token ids")
+    bad = (array < 0) | (array >= vocab_size)
+    if bad.any():
+        raise InputError(field, int(array[bad].flat[0]), f"token ids from 0 to {vocab_size - 1}")
+    return array.astype(np.int64)
+
+
+def _numbers(field: str, value: Any) -> FloatArray:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise InputError(field, value, "rows of equal length") from None
+    if array.size and array.dtype.kind not in "iuf":
+        raise InputError(field, value, "numbers")
+    return array.astype(np.float64)
+
+
+def _zipf_weights(n: int, exponent: float) -> FloatArray:
+    weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
+    return cast(FloatArray, weights / weights.sum()) if n else weights
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

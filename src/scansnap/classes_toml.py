@@ -1,0 +1,108 @@
+"""Sequence classes as TOML, in and out.
+
+Two forms, also accepted as the ``[classes]`` table of a run file::
+
+    preset = "syn-medium"       # a preset and its settings
+    n_queries = 3
+
+    vocab_size = 4              # or every class spelt out
+    [[class]]
+    query = 3
+    next_token = 1
+    p_class = 0.5               # optional, for all classes or none
+    tokens = [0, 1]
+    p_context = [0.5, 0.5]
+
+Numbers are written with Python's shortest exact representation, so that a round trip changes no bit.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from scansnap.checks import InputError, known_keys
+from scansnap.classes import SequenceClasses
+
+_CLASS_KEYS = ("query", "next_token", "p_class", "tokens", "p_context")
+_REQUIRED = ("query", "next_token", "tokens", "p_context")
+
+
+def load_table(path: str | PathLike[str]) -> dict[str, Any]:
+    """A TOML file as a dictionary, its absence or bad syntax said in one sentence."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError("the TOML file", os.fspath(path), "a file that exists") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("the TOML file", os.fspath(path), f"a readable text file ({error})") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError("the TOML file", os.fspath(path), f"valid TOML ({error})") from None
+
+
+def read(path: str | PathLike[str]) -> SequenceClasses:
+    """Classes from a classes file, or from the ``[classes]`` table of a run file."""
+    table = load_table(path)
+    if "classes" in table:
+        table = table["classes"]
+        if not isinstance(table, dict):
+            raise InputError("classes", table, "a table: [classes]")
+    return from_table(table, where=os.fspath(path))
+
+
+def from_table(table: dict[str, Any], where: str) -> SequenceClasses:
+    """Classes from a parsed TOML table; ``where`` names it in messages."""
+    if "preset" in table:
+        return SequenceClasses.preset(table["preset"], **{k: v for k, v in table.items() if k != "preset"})
+    known_keys(where, table, ("preset", "vocab_size", "class"))
+    rows = table.get("class")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise InputError("class", rows, "one [[class]] table for each class (or give a preset)")
+    for n, row in enumerate(rows):
+        known_keys(f"class {n}", row, _CLASS_KEYS)
+        for key in _REQUIRED:
+            if key not in row:
+                raise InputError(f"{key} of class {n}", None, "given")
+        for key in ("tokens", "p_context"):
+            if not isinstance(row[key], list):
+                raise InputError(f"{key} of class {n}", row[key], "a list of numbers")
+    with_p = ["p_class" in row for row in rows]
+    if any(with_p) and not all(with_p):
+        raise InputError(f"p_class of class {with_p.index(False)}", None, "given for all classes or for none")
+    if "vocab_size" not in table:
+        raise InputError("vocab_size", None, "given beside the [[class]] tables")
+    return SequenceClasses.from_support(
+        [row["tokens"] for row in rows],
+        [row["p_context"] for row in rows],
+        vocab_size=table["vocab_size"],
+        query=[row["query"] for row in rows],
+        next_token=[row["next_token"] for row in rows],
+        p_class=[row["p_class"] for row in rows] if all(with_p) else None,
+    )
+
+
+def write(classes: SequenceClasses, path: str | PathLike[str]) -> None:
+    """Write atomically: a reader never sees half a file."""
+    target = Path(path)
+    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    scratch.write_text(dumps(classes), encoding="utf-8")
+    scratch.replace(target)
+
+
+def dumps(classes: SequenceClasses) -> str:
+    """The explicit form as text."""
+    parts = [f"vocab_size = {classes.vocab_size}\n"]
+    for n in range(classes.n_classes):
+        tokens, probs = classes.support(n)
+        parts.append(
+            "\n[[class]]\n"
+            f"query = {classes.query[n]}\n"
+            f"next_token = {classes.next_token[n]}\n"
+            f"p_class = {classes.p_class[n].item()!r}\n"
+            f"tokens = {tokens.tolist()}\n"
+            f"p_context = {probs.tolist()!r}\n"
+        )
+    return "".join(parts)
