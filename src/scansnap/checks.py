@@ -56,7 +56,10 @@ def real(
     allowed = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputError(field, value, allowed)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an integer past the float range
+        raise InputError(field, value, allowed) from None
     inside = (
         math.isfinite(number)
         and (above is None or number > above)
@@ -82,6 +85,4 @@ def known_keys(where: str, given: Mapping[str, Any], allowed: Iterable[str]) -> 
     allowed = tuple(allowed)
     for key in given:
         if key not in allowed:
-            raise InputError(
-                f"the key {key!r} in {where}", given[key], "left out or one of " + ", ".join(allowed)
-            )
+            raise InputError(f"the key {key!r} in {where}", given[key], "left out or one of " + ", ".join(allowed))

@@ -89,7 +89,9 @@ class SequenceClasses:
         unique, times = np.unique(self.next_token, return_counts=True)
         if (times > 1).any():
             twice = int(unique[times > 1][0])
-            raise InputError("next_token", f"{twice} for {times.max()} classes", "different for each class")
+            raise InputError(
+                "next_token", f"{twice} for {times[times > 1][0]} classes", "different for each class"
+            )
         if p_class is None:
             self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
         else:
@@ -99,9 +101,7 @@ class SequenceClasses:
                     "p_class", f"of shape {p.shape}", f"one number for each of the {n_classes} classes"
                 )
             self.p_class = _frozen(_distribution("p_class", p))
-        self._indptr = _frozen(
-            np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64)
-        )
+        self._indptr = _frozen(np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64))
         self._tokens = _frozen(np.concatenate([ids for ids, _ in rows]))
         self._probs = _frozen(np.concatenate([p for _, p in rows]))
         self._set_sharing()
@@ -174,12 +174,8 @@ class SequenceClasses:
     def __repr__(self) -> str:
         sizes = self.support_sizes
         tokens = f"{sizes[0]}" if sizes.min() == sizes.max() else f"{sizes.min()}-{sizes.max()}"
-        distinct = np.array(
-            [np.count_nonzero(self._sharing[self._row(n)] == 1) for n in range(self.n_classes)]
-        )
-        per_class = (
-            f"{distinct[0]}" if distinct.min() == distinct.max() else f"{distinct.min()}-{distinct.max()}"
-        )
+        distinct = np.array([np.count_nonzero(self._sharing[self._row(n)] == 1) for n in range(self.n_classes)])
+        per_class = f"{distinct[0]}" if distinct.min() == distinct.max() else f"{distinct.min()}-{distinct.max()}"
         return (
             f"SequenceClasses(n_classes={self.n_classes}, vocab_size={self.vocab_size}, "
             f"n_queries={len(self.queries)}, tokens_per_class={tokens}, "
@@ -269,14 +265,10 @@ class SequenceClasses:
         overlap = real("overlap", overlap, least=0, most=1)
         seed = whole("seed", seed)
         n_shared = (
-            0
-            if overlap == 0
-            else vocab - classes - 1
-            if overlap == 1
-            else (vocab - classes - 1) // (classes + 1)
+            0 if overlap == 0 else vocab - classes - 1 if overlap == 1 else (vocab - classes - 1) // (classes + 1)
         )
         n_own = 0 if overlap == 1 else (vocab - classes - 1 - n_shared) // classes
-        if n_shared + n_own == 0 or (0 < overlap < 1 and n_shared == 0):
+        if n_shared + n_own <= 0 or (0 < overlap < 1 and n_shared <= 0):
             need = 2 * classes + 2 if 0 < overlap < 1 else classes + 2 if overlap == 1 else 2 * classes + 1
             raise InputError("vocab", vocab, f"at least {need} for {classes} classes at overlap {overlap:g}")
         rng = np.random.default_rng(seed)
@@ -294,7 +286,7 @@ class SequenceClasses:
         )
 
     @classmethod
-    def preset(cls, name: str, **knobs: Any) -> SequenceClasses:
+    def preset(cls, name: str, /, **knobs: Any) -> SequenceClasses:
         """A preset by its name on the command line and in TOML files: ``syn-medium``, ``n_queries=3``."""
         make = PRESETS[choice("preset", name, PRESETS)]
         allowed = tuple(inspect.signature(make).parameters)
@@ -341,12 +333,13 @@ def _class_row(n: int, ids: IntArray, probs: FloatArray) -> tuple[IntArray, Floa
     """One class's tokens, ascending, and its checked distribution without zero entries."""
     if ids.shape != probs.shape or ids.ndim != 1:
         raise InputError(f"class {n}", f"{ids.size} tokens and {probs.size} probabilities", "as many of both")
-    probs = _distribution(f"P(·|{n})", probs)
     order = np.argsort(ids, kind="stable")
     ids, probs = ids[order], probs[order]
     if (np.diff(ids) == 0).any():
         raise InputError(f"tokens of class {n}", int(ids[1:][np.diff(ids) == 0][0]), "listed once each")
-    return ids[probs > 0].astype(np.int64), probs[probs > 0]
+    keep = ~(probs == 0)  # keeps NaN, which is refused next
+    # Checked last: the sum that decides about rescaling is then the same when the row is read back from a file.
+    return ids[keep].astype(np.int64), _distribution(f"P(·|{n})", probs[keep])
 
 
 def _distribution(field: str, p: FloatArray) -> FloatArray:
@@ -371,7 +364,10 @@ def _per_class(field: str, value: ArrayLike, n_classes: int, vocab_size: int) ->
 
 
 def _ids(field: str, value: ArrayLike, vocab_size: int) -> IntArray:
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise InputError(field, value, "whole token ids") from None
     if array.size and array.dtype.kind not in "iu":
         raise InputError(field, value, "whole token ids")
     bad = (array < 0) | (array >= vocab_size)

@@ -39,7 +39,7 @@ def load_table(path: str | PathLike[str]) -> dict[str, Any]:
         raise InputError("the TOML file", os.fspath(path), "a file that exists") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("the TOML file", os.fspath(path), f"a readable text file ({error})") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
         raise InputError("the TOML file", os.fspath(path), f"valid TOML ({error})") from None
 
 
@@ -66,9 +66,9 @@ def from_table(table: dict[str, Any], where: str) -> SequenceClasses:
         for key in _REQUIRED:
             if key not in row:
                 raise InputError(f"{key} of class {n}", None, "given")
-        for key in ("tokens", "p_context"):
-            if not isinstance(row[key], list):
-                raise InputError(f"{key} of class {n}", row[key], "a list of numbers")
+        for key, value in row.items():
+            a_list, whole = key in ("tokens", "p_context"), key not in ("p_class", "p_context")
+            _check_type(f"{key} of class {n}", value, a_list=a_list, whole=whole)
     with_p = ["p_class" in row for row in rows]
     if any(with_p) and not all(with_p):
         raise InputError(f"p_class of class {with_p.index(False)}", None, "given for all classes or for none")
@@ -84,12 +84,28 @@ def from_table(table: dict[str, Any], where: str) -> SequenceClasses:
     )
 
 
+def _check_type(field: str, value: Any, *, a_list: bool, whole: bool) -> None:
+    """NumPy would read ``true`` among numbers as 1, so types are checked before it sees them."""
+    kinds = (int,) if whole else (int, float)
+    items = value if isinstance(value, list) else [value]
+    if isinstance(value, list) != a_list or not all(type(item) in kinds for item in items):
+        kind = "whole number" if whole else "number"
+        raise InputError(field, value, f"a list of {kind}s" if a_list else f"a {kind}")
+
+
 def write(classes: SequenceClasses, path: str | PathLike[str]) -> None:
-    """Write atomically: a reader never sees half a file."""
+    """Write atomically: a reader never sees half a file, and a failure leaves the old one and no other."""
     target = Path(path)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    scratch.write_text(dumps(classes), encoding="utf-8")
-    scratch.replace(target)
+    scratch = target.parent / f".{target.name}.{os.getpid()}.tmp"
+    try:
+        try:
+            scratch.write_text(dumps(classes), encoding="utf-8")
+            scratch.replace(target)
+        finally:
+            scratch.unlink(missing_ok=True)
+    except OSError as error:
+        allowed = f"a file that can be written ({error.strerror or error})"
+        raise InputError("the TOML file", os.fspath(path), allowed) from None
 
 
 def dumps(classes: SequenceClasses) -> str:

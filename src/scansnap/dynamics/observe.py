@@ -1,0 +1,75 @@
+"""What is recorded of a state: attention of the classes themselves, loss, entropy, and the tables."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics import yz
+from scansnap.dynamics.batches import Batches
+from scansnap.dynamics.engine import Engine
+from scansnap.dynamics.state import State, start
+from scansnap.measure.attention import masked_entropy
+
+
+class Observer:
+    """Turns states into the recorded variables, in groups of runs that bound the memory."""
+
+    def __init__(self, classes: SequenceClasses, engine: Engine, batches: Batches) -> None:
+        self.engine, self.batches, self.layout = engine, batches, engine.layout
+        self.wanted = engine.settings.variables
+        distinct = np.zeros(self.layout.slots.shape, dtype=bool)
+        for n in range(classes.n_classes):
+            real = np.arange(distinct.shape[1]) < self.layout.n_slots[n]
+            distinct[n] = np.isin(self.layout.slots[n], classes.distinct(n)) & real
+        self.distinct = distinct
+
+    def __call__(self, state: State) -> dict[str, np.ndarray]:
+        """Each wanted variable, with the run dimension first."""
+        n_runs = len(state.y)
+        groups = np.array_split(np.arange(n_runs), -(-n_runs // self.engine.group))
+        parts = [self._observe(state.take(torch.as_tensor(g, device=state.y.device)), g) for g in groups]
+        return {name: np.concatenate([part[name] for part in parts]) for name in self.wanted}
+
+    def _observe(self, state: State, which: np.ndarray) -> dict[str, np.ndarray]:
+        model, tables = self.engine.settings.model, self.engine.tables
+        out: dict[str, np.ndarray] = {}
+        if {"attention", "entropy", "loss"} & set(self.wanted):
+            expected = self.batches.expected(len(which))
+            seen = yz.forward(state.y, state.z, expected, tables, model)
+            c = seen.attention.cpu().numpy()  # (R, K, S)
+            out["attention"] = self._to_tokens(c) if "attention" in self.wanted else c
+            out["entropy"] = masked_entropy(c, self.distinct)
+            right = seen.log_alpha[:, torch.arange(len(tables.target)), tables.target]  # (R, K)
+            out["loss"] = -(expected.weight * right).sum(-1).cpu().numpy()
+        if "z" in self.wanted:
+            z = state.z.cpu().numpy()
+            out["z"] = z[:, 0] if z.shape[1] == 1 else z
+        if "y" in self.wanted:
+            out["y"] = self._full_y(state, which)
+        if "batch_loss" in self.wanted:
+            stretch = self.batches.take(state.step, state.step + 1)
+            batch = stretch.batch(0, self.engine.stream[torch.as_tensor(which, device=self.engine.device)])
+            out["batch_loss"] = yz.gradients(state.y, state.z, batch, tables, model).loss.cpu().numpy()
+        return out
+
+    def _to_tokens(self, c: np.ndarray) -> np.ndarray:
+        full = np.zeros((*c.shape[:2], self.layout.vocab_size), dtype=c.dtype)
+        n = np.arange(c.shape[1])[:, None]
+        np.add.at(full, (slice(None), n, self.layout.slots), c)  # padded slots add 0
+        return full
+
+    def _full_y(self, state: State, which: np.ndarray) -> np.ndarray:
+        """(R, M, M): rows outside the layout are where they began, since nothing moves them."""
+        layout = self.layout
+        if len(layout.rows) < layout.vocab_size:
+            seeds = self.engine.runs.seed[which]
+            everything = dataclasses.replace(layout, rows=np.arange(layout.vocab_size))
+            full = start(everything, self.engine.settings, seeds, torch.device("cpu")).y.numpy().copy()
+        else:
+            full = np.empty((len(which), layout.vocab_size, len(layout.columns)), dtype=state.y.cpu().numpy().dtype)
+        full[:, layout.rows] = state.y.cpu().numpy()
+        return layout.expand_columns(full)

@@ -1,0 +1,112 @@
+"""The state of a group of runs between two steps, and how it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scansnap.dynamics.layout import Layout
+from scansnap.dynamics.optimizers import State as OptimizerState
+from scansnap.dynamics.settings import Settings
+from scansnap.philox import Purpose, uniforms
+
+
+@dataclass(frozen=True)
+class State:
+    """Tables, optimiser buffers and health of R runs after ``step`` updates."""
+
+    step: int
+    y: Tensor  # (R, L, J)
+    z: Tensor  # (R, H, Q, M)
+    moments_y: OptimizerState  # buffers shaped like y
+    moments_z: OptimizerState  # buffers shaped like z
+    failed_step: Tensor  # (R,) the update that would have made the run non-finite, or -1
+
+    @property
+    def alive(self) -> Tensor:
+        """Runs that are still finite; the others stay as they were before they failed."""
+        return self.failed_step < 0
+
+    def take(self, runs: Any) -> State:
+        """The state of some of the runs."""
+        return self._map(lambda t: t[runs])
+
+    def put(self, runs: Any, other: State) -> State:
+        """This state with some of the runs replaced by ``other``'s."""
+        mine, theirs = self.arrays(), other.arrays()
+        for name, tensor in mine.items():
+            mine[name] = tensor.index_copy(0, runs, theirs[name])
+        return State.from_arrays(self.step, mine)
+
+    def _map(self, change: Any) -> State:
+        return State.from_arrays(self.step, {name: change(t) for name, t in self.arrays().items()})
+
+    def arrays(self) -> dict[str, Tensor]:
+        """All tensors by name, for checkpoints."""
+        flat = {"y": self.y, "z": self.z, "failed_step": self.failed_step}
+        for table in ("y", "z"):
+            flat |= {f"moments_{table}.{name}": t for name, t in getattr(self, f"moments_{table}").items()}
+        return flat
+
+    @classmethod
+    def from_arrays(cls, step: int, arrays: dict[str, Tensor]) -> State:
+        """The inverse of :meth:`arrays`."""
+        moments: dict[str, OptimizerState] = {"moments_y": {}, "moments_z": {}}
+        plain = {}
+        for name, tensor in arrays.items():
+            head, _, tail = name.partition(".")
+            if tail:
+                moments[head][tail] = tensor
+            else:
+                plain[name] = tensor
+        return cls(step=step, **plain, **moments)
+
+    @classmethod
+    def cat(cls, states: list[State]) -> State:
+        """States of groups of runs, one after the other."""
+        parts = [state.arrays() for state in states]
+        return cls.from_arrays(states[0].step, {name: torch.cat([p[name] for p in parts]) for name in parts[0]})
+
+
+def start(layout: Layout, settings: Settings, seeds: np.ndarray, device: torch.device) -> State:
+    """The state before the first update; the seed alone decides the initial values."""
+    model, dtype = settings.model, getattr(torch, settings.dtype)
+    unique, which = np.unique(seeds, return_inverse=True)
+    stream = torch.as_tensor(which, device=device)
+    scale = model.init_scale(layout.vocab_size)
+    columns = np.maximum(layout.columns, 0)  # the lumped column exists only with zero init
+    heads = np.arange(model.heads)
+    every = np.arange(layout.vocab_size)
+    y = _initial(scale, unique, Purpose.INIT_Y, np.zeros(1, dtype=int), layout.rows, columns, device)[:, 0]
+    z = _initial(scale, unique, Purpose.INIT_Z, heads, layout.queries, every, device)
+    y, z = y.to(dtype)[stream], z.to(dtype)[stream]
+    moments_y, moments_z = settings.optimizer_y.start(y), settings.optimizer_z.start(z)
+    failed = torch.full((len(seeds),), -1, dtype=torch.int64, device=device)
+    return State(0, y, z, moments_y, moments_z, failed)
+
+
+def _initial(
+    scale: tuple[str, float],
+    seeds: np.ndarray,
+    purpose: Purpose,
+    heads: np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    device: torch.device,
+) -> Tensor:
+    """Values by token id, so that an entry is the same whichever rows and columns are kept; (G, H, rows, cols)."""
+    kind, size = scale
+    shape = (len(seeds), len(heads), len(rows), len(columns))
+    if kind == "zero":
+        return torch.zeros(shape, dtype=torch.float64, device=device)
+    seed, head, row, column = (torch.as_tensor(a, device=device) for a in (seeds, heads, rows, columns))
+    u, v = uniforms(seed[:, None, None, None], purpose, head[:, None, None], row[:, None], column)
+    if kind == "uniform":
+        return (2 * u - 1) * size
+    return torch.sqrt(-2 * torch.log1p(-u)) * torch.cos(2 * torch.pi * v) * size  # Box and Muller
+
+

@@ -1,0 +1,144 @@
+"""The 1-layer transformer in its Y, Z form: forward pass and exact gradients (Lemma 1), in count form.
+
+Only the counts k of the context tokens matter, so nothing here knows the sequence length T; T = ∞ is the same
+code with k_l = P(l|n), and a position bias is a real-valued count. Everything is batched over runs.
+
+    R runs · H heads · B samples · K classes · S slots of a class · L rows of Y · J columns of Y · Q queries · M tokens
+
+A class's *slots* are the tokens that can enter its f (see :mod:`scansnap.dynamics.layout`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from scansnap.dynamics.layout import Layout
+from scansnap.dynamics.settings import Model
+
+
+class Batch(NamedTuple):
+    """Sampled sequences: their classes, token counts by slot, and weights in the mean (summing to 1)."""
+
+    cls: Tensor  # (R, B)
+    counts: Tensor  # (R, B, S)
+    weight: Tensor  # (R, B)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The layout's index tables on one device."""
+
+    slots: Tensor  # (K, S)
+    slot_row: Tensor  # (K, S)
+    slot_query: Tensor  # (K, S)
+    target: Tensor  # (K,)
+    multiplicity: Tensor  # (J,)
+    class_query: Tensor  # (K,)
+
+    @classmethod
+    def of(cls, layout: Layout, device: torch.device, dtype: torch.dtype) -> Tables:
+        index = {name: torch.as_tensor(getattr(layout, name), device=device)
+                 for name in ("slots", "slot_row", "target", "class_query")}  # fmt: skip
+        real = {name: torch.as_tensor(getattr(layout, name), device=device, dtype=dtype)
+                for name in ("slot_query", "multiplicity")}  # fmt: skip
+        return cls(**index, **real)
+
+
+class Forward(NamedTuple):
+    """Everything between the tables and the loss, by the names of the symbol table."""
+
+    heads: Tensor  # (R, H, B, S) attention of each head
+    attention: Tensor  # (R, B, S)    c, their mean
+    inner: Tensor  # (R, B, S)    norm(c), where the residual needs it
+    f: Tensor  # (R, B, S)
+    log_alpha: Tensor  # (R, B, J)    of the whole lumped column, where there is one
+
+
+class Gradients(NamedTuple):
+    """Mean loss of the batch and its ascent directions (minus the gradients)."""
+
+    loss: Tensor  # (R,)
+    dy: Tensor  # (R, L, J)
+    dz: Tensor  # (R, H, Q, M)
+
+
+def forward(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) -> Forward:
+    """c_l ∝ k_l e^{z_ml}, f = norm(c) or its residual form, α = softmax(Yᵀf)."""
+    z_class = z[:, :, tables.class_query[:, None], tables.slots]  # (R, H, K, S)
+    logit = torch.take_along_dim(z_class, batch.cls[:, None, :, None], dim=2)  # (R, H, B, S)
+    logit = torch.where(batch.counts[:, None] > 0, logit, -torch.inf)
+    weight = batch.counts[:, None] * torch.exp(logit - logit.amax(-1, keepdim=True))
+    heads = weight / weight.sum(-1, keepdim=True)  # (R, H, B, S)
+    c = heads.mean(1)  # (R, B, S)
+    if model.residual == "none":
+        inner = c
+        f = _norm(c, model.norm)
+    else:
+        e_m = tables.slot_query[batch.cls]  # (R, B, S)
+        inner = _norm(c, model.norm) if model.residual == "normed" else c
+        f = _norm(inner + e_m, model.norm)
+    logits = _to_rows(f, batch, tables, y.shape[1]) @ y  # (R, B, J)
+    return Forward(heads, c, inner, f, torch.log_softmax(logits + tables.multiplicity.log(), dim=-1))
+
+
+def gradients(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) -> Gradients:
+    """Lemma 1, and its analogues for the other norms, the residual and several heads."""
+    heads, c, inner, f, log_alpha = forward(y, z, batch, tables, model)
+    n = tables.target[batch.cls][..., None]  # (R, B, 1) column of the next token
+    loss = -(batch.weight * log_alpha.gather(-1, n)[..., 0]).sum(-1)  # (R,)
+
+    e = -log_alpha.exp()
+    e = e.scatter_add(-1, n, torch.ones_like(n, dtype=e.dtype))  # (R, B, J)  e_n − α
+    e = e * batch.weight[..., None]
+    f_rows = _to_rows(f, batch, tables, y.shape[1])  # (R, B, L)
+    dy = f_rows.mT @ (e / tables.multiplicity)  # dY = f (e_n − α)ᵀ
+
+    g = (e @ y.mT).gather(-1, tables.slot_row[batch.cls])  # (R, B, S)   Y (e_n − α)
+    if model.residual == "none":
+        dc = _norm_backward(g, c, f, model.norm)
+    else:
+        dc = _norm_backward(g, inner + tables.slot_query[batch.cls], f, model.norm)
+        if model.residual == "normed":
+            dc = _norm_backward(dc, c, inner, model.norm)
+    dc = dc[:, None] / z.shape[1]  # every head contributes 1/H of c
+    dlogit = heads * (dc - (heads * dc).sum(-1, keepdim=True))  # (R, H, B, S)   (diag(c) − c cᵀ) dc
+    return Gradients(loss, dy, _to_z(dlogit, z, batch, tables))
+
+
+def _to_rows(f: Tensor, batch: Batch, tables: Tables, n_rows: int) -> Tensor:
+    """f by rows of Y instead of slots of its class, (R, B, L)."""
+    rows = torch.zeros(*f.shape[:-1], n_rows, dtype=f.dtype, device=f.device)
+    return rows.scatter_add_(-1, tables.slot_row[batch.cls], f)  # padded slots add 0
+
+
+def _to_z(dlogit: Tensor, z: Tensor, batch: Batch, tables: Tables) -> Tensor:
+    """Sum over the samples of a class, then over the classes of a query: row m of Z gets all of ψ⁻¹(m)."""
+    r, h, _, s = dlogit.shape
+    k, m = len(tables.slots), z.shape[-1]
+    by_class = torch.zeros(r, h, k, s, dtype=z.dtype, device=z.device)
+    by_class.scatter_add_(2, batch.cls[:, None, :, None].expand_as(dlogit), dlogit)
+    place = (tables.class_query[:, None] * m + tables.slots).flatten()  # (K S,)
+    return torch.zeros_like(z).flatten(2).index_add_(2, place, by_class.flatten(2)).view_as(z)
+
+
+def _norm(v: Tensor, kind: str) -> Tensor:
+    if kind == "l2":
+        return v / torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+    if kind == "layernorm":  # slots are all M tokens then
+        v = v - v.mean(-1, keepdim=True)
+        return v / v.square().mean(-1, keepdim=True).sqrt()
+    return v
+
+
+def _norm_backward(g: Tensor, v: Tensor, f: Tensor, kind: str) -> Tensor:
+    """Jacobian of f = norm(v), transposed, times g."""
+    if kind == "l2":
+        return (g - f * (f * g).sum(-1, keepdim=True)) / torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+    if kind == "layernorm":
+        centred = g - g.mean(-1, keepdim=True) - f * (f * g).mean(-1, keepdim=True)
+        return centred / v.std(-1, correction=0, keepdim=True)
+    return g

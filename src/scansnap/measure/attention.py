@@ -1,0 +1,86 @@
+"""How sparse attention is, and on what it rests.
+
+All functions take attention with the token dimension last, as NumPy arrays or as xarray objects (then by the
+dimension names ``class`` and ``token``), and reduce it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scansnap.checks import InputError, real, whole
+from scansnap.classes import SequenceClasses
+
+
+def entropy(attention: Any) -> Any:
+    """−Σ c ln c over all tokens, in nats."""
+    return _over(("token",), (), _entropy, attention)
+
+
+def distinct_entropy(attention: Any, classes: SequenceClasses) -> Any:
+    """Entropy of attention over the class's distinct tokens, renormalised (Figure 6); NaN where there are none."""
+    mask = distinct_mask(classes)
+    return _over(("class", "token"), ("class",), lambda c: masked_entropy(c, mask), attention)
+
+
+def recall(attention: Any, classes: SequenceClasses, threshold: float | None = None) -> Any:
+    """Share of the class's distinct tokens with attention above the threshold (Figures 11 and 12).
+
+    Default threshold: 1 / (number of context tokens of all classes), as in the paper. NaN without distinct tokens.
+    """
+    if threshold is None:
+        threshold = 1 / len(np.unique(np.concatenate([classes.support(n)[0] for n in range(classes.n_classes)])))
+    threshold = real("threshold", threshold, least=0, most=1)
+    mask = distinct_mask(classes)
+
+    def share(c: np.ndarray) -> np.ndarray:
+        n = mask.sum(-1)
+        return np.where(n > 0, ((c > threshold) & mask).sum(-1) / np.maximum(n, 1), np.nan)
+
+    return _over(("class", "token"), ("class",), share, attention)
+
+
+def top_mass(attention: Any, k: int = 1) -> Any:
+    """Attention on the k most attended tokens."""
+    k = whole("k", k, least=1)
+
+    def mass(c: np.ndarray) -> np.ndarray:
+        if k > c.shape[-1]:
+            raise InputError("k", k, f"at most the number of tokens, {c.shape[-1]}")
+        return np.partition(c, -k, axis=-1)[..., -k:].sum(-1)
+
+    return _over(("token",), (), mass, attention)
+
+
+def effective_support(attention: Any) -> Any:
+    """e^entropy: the number of tokens that uniform attention of the same entropy would cover."""
+    return _over(("token",), (), lambda c: np.exp(_entropy(c)), attention)
+
+
+def distinct_mask(classes: SequenceClasses) -> np.ndarray:
+    """(K, M), true where the token is distinct to the class."""
+    mask = np.zeros((classes.n_classes, classes.vocab_size), dtype=bool)
+    for n in range(classes.n_classes):
+        mask[n, classes.distinct(n)] = True
+    return mask
+
+
+def masked_entropy(attention: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Entropy of attention restricted to a mask and renormalised; NaN where nothing is left."""
+    kept = np.where(mask, attention, 0.0)
+    total = kept.sum(-1, keepdims=True)
+    p = np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)
+    return np.where(total[..., 0] > 0, _entropy(p), np.nan)
+
+
+def _entropy(p: np.ndarray) -> np.ndarray:
+    return -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0), axis=-1)
+
+
+def _over(core: tuple[str, ...], kept: tuple[str, ...], function: Any, attention: Any) -> Any:
+    if isinstance(attention, xr.DataArray):
+        return xr.apply_ufunc(function, attention, input_core_dims=[list(core)], output_core_dims=[list(kept)])
+    return function(np.asarray(attention))

@@ -1,0 +1,198 @@
+"""Which assumptions of the theorems a setting meets, with numbers.
+
+The theorems speak of long sequences, large vocabularies and weak overlap in the limit. :func:`check_assumptions`
+says how far a real setting is from each limit, so that a prediction can be trusted, doubted or set aside.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
+
+from scansnap.checks import InputError, real
+from scansnap.classes import SequenceClasses
+from scansnap.theory.inputs import FloatArray
+
+# "≫" has no number in the paper. The terms dropped in the proofs are of relative order 1/factor, so a factor
+# of 10 keeps each below a tenth, about what can be told apart in a plot. "≪" is the same read backwards.
+MUCH = 10.0
+# Assumption 2 asks |λ_i(E)| ≥ 6/√M. The last step of the proof of Theorem 1 (Eq. 93) needs only √6/√M.
+_LOWEST_EIGENVALUE = 6.0
+_UNIFORM_TOLERANCE = 1e-6  # p_class given in single precision is still uniform
+_DENSE_BLOCK = 1024  # common tokens multiplied at once: (K, 1024) doubles are 25 MB for 3000 classes
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """One assumption, held against a setting."""
+
+    name: str
+    statement: str  # what the theorem asks, with its place in the paper
+    value: float  # what the setting has
+    threshold: float  # the bound on it; the statement says on which side
+    met: bool
+    note: str  # what the number means, or what fails without it
+
+
+def check_assumptions(
+    classes: SequenceClasses, *, eta_y: float, eta_z: float, context: float = math.inf, t: float | None = None
+) -> list[Assumption]:
+    """Every assumption of Theorems 1–4 that depends on the setting, at Z = 0.
+
+    ``context`` is T, the sequence length including the query (inf for the limit); ``t`` the number of
+    batch-size-1 steps, left out where classes are not sampled (the population flow). "≫" means a factor of at
+    least :data:`MUCH`.
+    """
+    eta_y = real("eta_y", eta_y, above=0)
+    eta_z = real("eta_z", eta_z, above=0)
+    if context != math.inf:
+        context = real("context", context, least=2)
+    m, k = classes.vocab_size, classes.n_classes
+    found = [_long_sequences(classes, context), *_rates(eta_y, eta_z, m), *_sizes(k, m)]
+    found += [*_weak_correlations(classes), _uniform(classes)]
+    if t is not None:
+        found.append(_many_steps(real("t", t, least=0), k))
+    return found
+
+
+def overlap_matrix(classes: SequenceClasses, z: ArrayLike | None = None) -> FloatArray:
+    """FᵀF, (K, K): the cosines f_nᵀ f_n' between the attention of the classes, c_n ∝ P(·|n) e^{z_m·}, m = ψ(n).
+
+    ``z`` has one row of M logits per query, in the order of ``classes.queries``; left out, z = 0. Theorem 1 writes
+    the result as I + E. Only common tokens make overlap, so the cost does not depend on the distinct ones.
+    """
+    f = _attention(classes, z)  # (K, M) sparse
+    shared = f.tocsc()[:, classes.common]  # (K, number of common tokens)
+    n_with = np.diff(shared.indptr)
+    # A token of n classes costs n² in a sparse product, at a speed about 100 times below a dense one: tokens
+    # that more than a tenth of the classes have go through the dense product, in blocks of bounded memory.
+    rare, frequent = shared[:, n_with <= classes.n_classes / 10], shared[:, n_with > classes.n_classes / 10]
+    overlap: FloatArray = (rare @ rare.T).toarray()
+    for start in range(0, frequent.shape[1], _DENSE_BLOCK):
+        block = frequent[:, start : start + _DENSE_BLOCK].toarray()
+        overlap += block @ block.T
+    np.fill_diagonal(overlap, 1.0)  # ‖f_n‖ = 1
+    return overlap
+
+
+def _attention(classes: SequenceClasses, z: ArrayLike | None) -> Any:
+    """The rows f_n = c_n/‖c_n‖ as a sparse (K, M) array."""
+    queries = classes.queries
+    logits = None
+    if z is not None:
+        logits = np.asarray(z)
+        if logits.dtype.kind not in "iuf" or logits.shape != (len(queries), classes.vocab_size):
+            allowed = f"numbers of shape {(len(queries), classes.vocab_size)}, a row per query"
+            raise InputError("z", f"{logits.dtype} of shape {logits.shape}", allowed)
+        if not np.isfinite(logits).all():
+            raise InputError("z", logits[~np.isfinite(logits)][0].item(), "finite")
+        rows = np.searchsorted(queries, classes.query)
+    tokens, values = [], []
+    for n in range(classes.n_classes):
+        ids, p = classes.support(n)
+        if logits is None:
+            c = p / p.max()
+        else:
+            log_c = np.log(p) + logits[rows[n], ids]
+            c = np.exp(log_c - log_c.max())  # the largest is 1: any logits are safe
+        tokens.append(ids)
+        values.append(c / np.linalg.norm(c))
+    starts = np.concatenate([[0], np.cumsum(classes.support_sizes)])
+    shape = (classes.n_classes, classes.vocab_size)
+    return sparse.csr_array((np.concatenate(values), np.concatenate(tokens), starts), shape=shape)
+
+
+def _long_sequences(classes: SequenceClasses, context: float) -> Assumption:
+    # For T − 1 independent draws E‖k/(T−1) − P‖² = (1 − ‖P‖²)/(T − 1), exactly.
+    squared = np.array([np.sum(classes.support(n)[1] ** 2) for n in range(classes.n_classes)])
+    spread = max(float((1 / squared - 1).max()), 0.0)  # 0 for one-token contexts, whatever the rounding
+    value = math.sqrt(spread / (context - 1))
+    return Assumption(
+        "long sequences",
+        f"T → ∞ (Assumption 1b): root-mean-square error of c_n at z = 0, relative to ‖c_n‖, at most 1/{MUCH:g}",
+        value,
+        1 / MUCH,
+        value <= 1 / MUCH,
+        "the largest over the classes; it falls as 1/√T (Lemma 2), slower the more tokens share the context",
+    )
+
+
+def _rates(eta_y: float, eta_z: float, m: int) -> list[Assumption]:
+    lowest = MUCH * m**-0.99
+    return [
+        Assumption(
+            "fast decoder", f"η_Y ≫ η_Z (Assumption 1c): η_Y/η_Z at least {MUCH:g}",
+            eta_y / eta_z, MUCH, eta_y / eta_z >= MUCH,
+            "Y is derived for frozen attention; otherwise it remembers earlier f_n",
+        ),
+        Assumption(
+            "eta_y not too small", f"η_Y ≫ M^−0.99 (Theorem 1): η_Y at least {MUCH:g} M^−0.99",
+            eta_y, lowest, eta_y >= lowest,
+            "keeps the first steps out of the range where e^u > (M−1)u near u = 0 (Lemma 8)",
+        ),
+        Assumption(
+            "eta_y below 1", "η_Y < 1 (Theorem 1)", eta_y, 1.0, eta_y < 1,
+            "continuous time is then a good clock: the step-wise gap u = M h exceeds it by at most 2η_Y (Lemma 7)",
+        ),
+    ]  # fmt: skip
+
+
+def _sizes(k: int, m: int) -> list[Assumption]:
+    return [
+        Assumption(
+            "vocabulary larger than classes squared", f"M ≫ K² (Assumption 2): M/K² at least {MUCH:g}",
+            m / k**2, MUCH, m / k**2 >= MUCH, "leaves room for K nearly orthogonal f_n",
+        ),
+        Assumption(
+            "large vocabulary", f"M ≫ 100 (Theorem 1): M at least {MUCH * 100:g}",
+            float(m), MUCH * 100, m >= MUCH * 100, "terms of order 1/M and 1/ln M are dropped",
+        ),
+    ]  # fmt: skip
+
+
+def _weak_correlations(classes: SequenceClasses) -> list[Assumption]:
+    m, k = classes.vocab_size, classes.n_classes
+    e = overlap_matrix(classes)
+    np.fill_diagonal(e, 0.0)  # E = FᵀF − I
+    size = np.abs(np.linalg.eigvalsh(e))
+    largest, smallest, lowest = float(size.max()), float(size.min()), _LOWEST_EIGENVALUE / math.sqrt(m)
+    return [
+        Assumption(
+            "weak overlap", "|λ₁(E)| < 1/K with FᵀF = I + E at Z = 0 (Assumption 2)",
+            largest, 1 / k, largest < 1 / k, "the largest eigenvalue; for equal cosines ρ it is (K−1)ρ",
+        ),
+        Assumption(
+            "overlap not degenerate", "|λ_i(E)| ≥ 6/√M for every i (Assumption 2)",
+            smallest, lowest, smallest >= lowest,
+            "makes ξ_n > 0 certain for every class (Theorem 1a); the proof itself needs only √6/√M; "
+            "0 when a class overlaps with no other",
+        ),
+    ]  # fmt: skip
+
+
+def _uniform(classes: SequenceClasses) -> Assumption:
+    value = float(np.abs(classes.n_classes * classes.p_class - 1).max())
+    return Assumption(
+        "uniform classes",
+        "each class is drawn with p_n = 1/K (Theorem 1): |K p_n − 1| = 0 up to rounding",
+        value,
+        _UNIFORM_TOLERANCE,
+        value <= _UNIFORM_TOLERANCE,
+        "the largest over the classes; a rarer class is a slower clock, s = p_n t instead of t/K",
+    )
+
+
+def _many_steps(t: float, k: int) -> Assumption:
+    return Assumption(
+        "many steps",
+        f"t ≫ K² (Theorem 1): t/K² at least {MUCH:g}",
+        t / k**2,
+        MUCH,
+        t / k**2 >= MUCH,
+        "so that each class has been drawn about t/K times; the relative spread of that number is at most K/√t",
+    )

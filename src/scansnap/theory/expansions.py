@@ -1,0 +1,117 @@
+"""The two phases: early (scanning) and late (snapping) expansions, and the times between them.
+
+The expansions are what the paper prints (Theorem 1b, Lemma 9, Theorem 4). They are leading order in M and in
+ln M, so they show scaling, not values: compare with the exact :func:`gamma` and :func:`growth`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import lambertw
+
+from scansnap.checks import choice
+from scansnap.theory.inputs import Result, positive_t, read, result
+from scansnap.theory.token_growth import FORMS, Form, from_integral
+
+
+def t_scan(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> Result:
+    """t₀′ = K ln M/η_Y, the end of the pure scanning regime (Theorem 4, Eq. 14).
+
+    Up to here the early expansions give the order of magnitude. At t₀′ itself e^u ≈ 0.567 M, and γ is already
+    down to 1/1.567 ≈ 64% of :func:`gamma_early` for M → ∞ (58% at M = 1000).
+    """
+    eta_y_, k, m = read(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
+    return result(k * np.log(m) / eta_y_)
+
+
+def t_snap(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike, delta: ArrayLike = 0.0) -> Result:
+    """t₀ = 2(1 + δ) K ln M/η_Y, the moment of snapping (Theorem 4, Eq. 14).
+
+    The theorem gives δ only in order of magnitude, Θ(ln ln M/ln M). The default δ = 0 is the leading order, the
+    time the paper quotes as t₀ ≈ 2K ln M/η_Y (Section 6, insight a). The value its proof uses is
+    ``delta=snap_delta(vocab_size)``, which moves t₀ later by 40% at M = 100 and 20% at M = 10⁶.
+    """
+    eta_y_, k, m, delta_ = read(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, delta=delta)
+    return result(2 * (1 + delta_) * k * np.log(m) / eta_y_)
+
+
+def snap_delta(vocab_size: ArrayLike) -> Result:
+    """The δ of t₀ that the proof defines (ω₁ of Lemma 8): (1 + δ) ln M is the larger root of e^u = (M − 1) u.
+
+    From that gap on, e^{Mh} outweighs (M − 1) M h in the equation of h. In closed form the root is
+    u = −W₋₁(−1/(M − 1)). δ is 0 for M < 1 + e, where e^u always outweighs and there is no root.
+    """
+    (m,) = read(vocab_size=vocab_size)
+    branch = np.maximum(m - 1, np.e)  # W₋₁ is real only up to M − 1 = e
+    root = -lambertw(-1 / branch, k=-1).real
+    return result(np.where(m - 1 < np.e, 0.0, np.maximum(root / np.log(m) - 1, 0.0)))
+
+
+def gamma_early(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike) -> Result:
+    """γ ≈ η_Y t/K for t ≤ t₀′ (Theorem 1b). As t → 0 the exact γ is ((M − 1)/M)² times this."""
+    t_, eta_y_, k = read(t=t, eta_y=eta_y, n_classes=n_classes)
+    return result(eta_y_ * t_ / k)
+
+
+def gamma_late(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> Result:
+    """γ ≈ K ln(M η_Y t/K)/(η_Y t) for t ≥ t₀ (Lemma 9, Eq. 57); t = 0 is refused.
+
+    As t → ∞ the exact γ tends to ((M − 1)/M)² times this, slowly: the relative error is about u/(η_Y t/K), and at
+    t₀ the exact value is still twice as large. Before M η_Y t/K = 1 the expansion is negative and means nothing.
+    """
+    t_, eta_y_, k, m = read(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
+    s = positive_t(t_) / k
+    return result(np.log(m * eta_y_ * s) / (eta_y_ * s))
+
+
+def growth_early(
+    t: ArrayLike,
+    *,
+    eta_y: ArrayLike,
+    eta_z: ArrayLike,
+    n_classes: ArrayLike,
+    vocab_size: ArrayLike,
+    c0: ArrayLike = 1.0,
+    exponent: ArrayLike = 4.0,
+    form: Form = "corrected",
+) -> Result:
+    """B_n for t < t₀′ (Theorem 4, Eq. 14, first branch): :func:`growth` with h ≈ η_Y t/(MK), so
+
+        qΓ ≈ q (M − 1)²/(2KM²) η_Y η_Z t²        (with q = 4 the printed 2(M − 1)²/(KM²) η_Y η_Z t²)
+
+    The exact Γ is smaller, by less than a relative e^u/M.
+    """
+    t_, eta_y_, eta_z_, k, m, c0_, q = read(
+        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent
+    )
+    choice("form", form, FORMS)
+    total = eta_y_ * eta_z_ / k * ((m - 1) / m * t_) ** 2 / 2
+    return result(from_integral(total, c0_, q, form))
+
+
+def growth_late(
+    t: ArrayLike,
+    *,
+    eta_y: ArrayLike,
+    eta_z: ArrayLike,
+    n_classes: ArrayLike,
+    vocab_size: ArrayLike,
+    c0: ArrayLike = 1.0,
+    exponent: ArrayLike = 4.0,
+    form: Form = "corrected",
+) -> Result:
+    """B_n for t ≥ t₀ (Theorem 4, Eq. 14, second branch): :func:`growth` with h ≈ ln(M η_Y t/K)/M, so
+
+        qΓ ≈ q K (M − 1)²/(2M²) (η_Z/η_Y) ln²(M η_Y t/K)
+
+    B_n grows like ln ln t: attention is almost frozen, never quite. t = 0 is refused, and before M η_Y t/K = 1
+    the expansion falls with t and means nothing.
+    """
+    t_, eta_y_, eta_z_, k, m, c0_, q = read(
+        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent
+    )
+    choice("form", form, FORMS)
+    gap = np.log(m * eta_y_ * positive_t(t_) / k)
+    total = eta_z_ / eta_y_ * k * ((m - 1) / m * gap) ** 2 / 2
+    return result(from_integral(total, c0_, q, form))

@@ -1,0 +1,71 @@
+"""What the theory's functions accept: one rule per quantity, checked in one place, scalars or arrays alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scansnap.checks import InputError, real
+
+FloatArray = NDArray[np.float64]
+Result = Any  # a float when every argument is a scalar, else an array; typed the way NumPy types its ufuncs
+
+# The bounds are those of scansnap.checks.real: above and below are strict, least and most are not.
+_RULES: dict[str, dict[str, float]] = {
+    "t": {"least": 0},
+    "s": {"least": 0},
+    "eta_y": {"above": 0},
+    "eta_z": {"above": 0},
+    "n_classes": {"least": 1},
+    "vocab_size": {"least": 2},  # with one token there is nothing to tell apart: M − 1 = 0
+    "c0": {"above": 0},
+    "exponent": {"above": 0},
+    "f_dominant": {"above": 0, "most": 1},
+    "delta": {"least": 0},
+    "r0": {"above": -1},
+    "chi": {"above": 0},
+}
+
+
+def read(**given: ArrayLike) -> list[FloatArray]:
+    """The arguments as float arrays that broadcast together, each within the rule of its name."""
+    arrays = [_checked(field, value, _RULES[field]) for field, value in given.items()]
+    try:
+        np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        shapes = ", ".join(f"{field} {array.shape}" for field, array in zip(given, arrays, strict=True))
+        raise InputError("the shape of the arguments", shapes, "one that broadcasts together") from None
+    return arrays
+
+
+def positive_t(t: FloatArray) -> FloatArray:
+    """Refuse t = 0, where the late expansions have no value."""
+    return _checked("t", t, {"above": 0})
+
+
+def result(value: ArrayLike) -> Result:
+    """A float for scalar input, the array otherwise."""
+    array = np.asarray(value, dtype=np.float64)
+    return float(array) if array.ndim == 0 else array
+
+
+def _checked(field: str, value: ArrayLike, bounds: dict[str, float]) -> FloatArray:
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of different lengths
+        raise InputError(field, value, "a number or an array of numbers") from None
+    if array.dtype.kind not in "iuf":
+        raise InputError(field, value, "a number or an array of numbers")
+    array = array.astype(np.float64)
+    bad = ~np.isfinite(array)
+    if "least" in bounds:
+        bad |= array < bounds["least"]
+    if "above" in bounds:
+        bad |= array <= bounds["above"]
+    if "most" in bounds:
+        bad |= array > bounds["most"]
+    if bad.any():
+        real(field, array[bad].flat[0].item(), **bounds)  # raises, in the words used everywhere else
+    return array
