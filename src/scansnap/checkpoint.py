@@ -53,10 +53,18 @@ class Checkpoint:
         """The last state and what was recorded until then."""
         progress = json.loads((self.folder / "progress.json").read_text())
         if progress["fingerprint"] != self.mark:
-            raise InputError("the unfinished run", str(self.folder), "one with the same classes, runs and settings")
+            raise InputError(
+                "the unfinished run", str(self.folder), "one with the same classes, runs and settings"
+            )
         self.pieces, self.steps = progress["pieces"], progress["steps"]
-        arrays = {name: torch.as_tensor(a, device=device) for name, a in _read(self.folder / progress["state"]).items()}
-        return State.from_arrays(progress["step"], arrays), self.steps, [_read(self.folder / p) for p in self.pieces]
+        arrays = {
+            name: torch.as_tensor(a, device=device) for name, a in _read(self.folder / progress["state"]).items()
+        }
+        return (
+            State.from_arrays(progress["step"], arrays),
+            self.steps,
+            [_read(self.folder / p) for p in self.pieces],
+        )
 
     def write(self, state: State, steps: list[int], records: Records) -> None:
         """Keep the state, and the records made since the last call."""

@@ -8,7 +8,7 @@ rates see the same sequences.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -28,6 +28,7 @@ class Runs:
     seed: np.ndarray
     momentum: np.ndarray
     weight_decay: np.ndarray
+    given: tuple[str, ...] = ()  # which of the last two the grid names; ``simulate`` may set the others
 
     def __len__(self) -> int:
         return len(self.seed)
@@ -37,9 +38,15 @@ class Runs:
         """η_Y / η_Z; infinite where attention is not trained (η_Z = 0)."""
         return np.divide(self.eta_y, self.eta_z, out=np.full(len(self), np.inf), where=self.eta_z > 0)
 
-    def take(self, which: Any) -> Runs:
-        """The runs at the given places."""
-        return Runs(**{f.name: np.atleast_1d(getattr(self, f.name)[which]) for f in fields(self)})
+    def filled(self, momentum: float | None, weight_decay: float | None) -> Runs:
+        """These runs with momentum and weight decay set where the grid leaves them open."""
+        runs = self
+        for name, value in (("momentum", momentum), ("weight_decay", weight_decay)):
+            if value is not None:
+                if name in self.given:
+                    raise InputError(name, value, "left out here, since the runs give their own")
+                runs = replace(runs, **{name: np.full(len(self), _value(name, value))})
+        return runs
 
 
 FIELDS = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")
@@ -48,7 +55,7 @@ FIELDS = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")
 def grid(**axes: Any) -> Runs:
     """The outer product of named values: ``eta_y`` or ``ratio`` (η_Y = ratio·η_Z), ``eta_z``, ``seed``, …
 
-    Each value is a number or a sequence of numbers. Left out: ``seed`` 0, ``momentum`` and ``weight_decay`` 0.
+    Each value is a number or a sequence of numbers. What is left out is 0.
     """
     for name in axes:
         if name not in FIELDS:
@@ -72,6 +79,7 @@ def grid(**axes: Any) -> Runs:
         seed=column.get("seed", np.zeros(n, dtype=np.int64)),
         momentum=column.get("momentum", np.zeros(n)),
         weight_decay=column.get("weight_decay", np.zeros(n)),
+        given=tuple(name for name in ("momentum", "weight_decay") if name in column),
     )
 
 

@@ -47,6 +47,7 @@ class Batches:
         self.length = 0 if self.infinite else int(settings.context) - 1
         expected = layout.expected_counts(settings.context, settings.model.query_in_keys)
         self._expected = torch.as_tensor(expected, device=device, dtype=self.dtype)  # (K, S)
+        self._p_class = torch.tensor(layout.table.p_class, device=device, dtype=self.dtype)  # (K,)
 
     @property
     def floats_per_step(self) -> int:
@@ -88,9 +89,8 @@ class Batches:
     def expected(self, n_runs: int) -> Batch:
         """The classes themselves instead of samples, weighted by p_n, for each of ``n_runs`` runs."""
         k = len(self._expected)
-        p = torch.as_tensor(self.layout.table.p_class, device=self.device, dtype=self.dtype)
         cls = torch.arange(k, device=self.device)
-        return Batch(cls.expand(n_runs, k), self._expected.expand(n_runs, -1, -1), p.expand(n_runs, k))
+        return Batch(cls.expand(n_runs, k), self._expected.expand(n_runs, -1, -1), self._p_class.expand(n_runs, k))
 
     def _counts(self, steps: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
         exact = self.length < 2**24 or self.dtype == torch.float32  # the compiled sampler returns float32
@@ -107,8 +107,7 @@ class Batches:
         k, s = self._expected.shape
         g, n = len(self.seeds), len(steps)
         if self.settings.batch_size is None:
-            p = torch.as_tensor(self.layout.table.p_class, device=self.device, dtype=self.dtype)
-            weight = p.expand(g, n, k)
+            weight = self._p_class.expand(g, n, k)
         else:
             cls = sample_classes(self.layout.table, self.seeds, steps, self.settings.batch_size)
             weight = torch.zeros(g, n, k, device=self.device, dtype=self.dtype)

@@ -83,15 +83,14 @@ class Engine:
         batch = stretch.batch(i, self.stream[torch.as_tensor(which, device=self.device)])
         grad = yz.gradients(state.y, state.z, batch, self.tables, settings.model)
         eta_y, eta_z = (self._per_run(rate) for rate in self._rates(step, which))
-        common = {
-            "step": step,
-            "momentum": self._per_run(self.runs.momentum[which]),
-            "weight_decay": self._per_run(self.runs.weight_decay[which]),
-        }
+        momentum, decay = self._per_run(self.runs.momentum[which]), self._per_run(self.runs.weight_decay[which])
         y, moments_y = settings.optimizer_y.update(
-            state.y, grad.dy, state.moments_y, eta=eta_y, multiplicity=self.tables.multiplicity, **common
+            state.y, grad.dy, state.moments_y,
+            step=step, eta=eta_y, momentum=momentum, weight_decay=decay, multiplicity=self.tables.multiplicity,
+        )  # fmt: skip
+        z, moments_z = settings.optimizer_z.update(
+            state.z, grad.dz, state.moments_z, step=step, eta=eta_z, momentum=momentum, weight_decay=decay
         )
-        z, moments_z = settings.optimizer_z.update(state.z, grad.dz, state.moments_z, eta=eta_z, **common)
         finite = _finite(y) & _finite(z)
         failed_step = torch.where(state.alive & ~finite, step, state.failed_step)
         keep = failed_step < 0

@@ -23,8 +23,8 @@ class Observer:
         self.wanted = engine.settings.variables
         distinct = np.zeros(self.layout.slots.shape, dtype=bool)
         for n in range(classes.n_classes):
-            real = np.arange(distinct.shape[1]) < self.layout.n_slots[n]
-            distinct[n] = np.isin(self.layout.slots[n], classes.distinct(n)) & real
+            own = slice(0, int(self.layout.n_slots[n]))
+            distinct[n, own] = np.isin(self.layout.slots[n, own], classes.distinct(n))
         self.distinct = distinct
 
     def __call__(self, state: State) -> dict[str, np.ndarray]:
@@ -58,8 +58,8 @@ class Observer:
 
     def _to_tokens(self, c: np.ndarray) -> np.ndarray:
         full = np.zeros((*c.shape[:2], self.layout.vocab_size), dtype=c.dtype)
-        n = np.arange(c.shape[1])[:, None]
-        np.add.at(full, (slice(None), n, self.layout.slots), c)  # padded slots add 0
+        for n, size in enumerate(self.layout.n_slots):
+            full[:, n, self.layout.slots[n, :size]] = c[:, n, :size]
         return full
 
     def _full_y(self, state: State, which: np.ndarray) -> np.ndarray:
@@ -70,6 +70,8 @@ class Observer:
             everything = dataclasses.replace(layout, rows=np.arange(layout.vocab_size))
             full = start(everything, self.engine.settings, seeds, torch.device("cpu")).y.numpy().copy()
         else:
-            full = np.empty((len(which), layout.vocab_size, len(layout.columns)), dtype=state.y.cpu().numpy().dtype)
+            full = np.empty(
+                (len(which), layout.vocab_size, len(layout.columns)), dtype=state.y.cpu().numpy().dtype
+            )
         full[:, layout.rows] = state.y.cpu().numpy()
         return layout.expand_columns(full)

@@ -77,7 +77,10 @@ class Optimizer:
         good = {
             "constant": numbers == (),
             "cosine": numbers == () or (len(numbers) == 1 and 0 <= numbers[0] <= 1),
-            "step": len(numbers) == 2 and numbers[0] >= 1 and numbers[0] == int(numbers[0]) and 0 < numbers[1] < math.inf,
+            "step": len(numbers) == 2
+            and numbers[0] >= 1
+            and numbers[0] == int(numbers[0])
+            and 0 < numbers[1] < math.inf,
         }[kind]
         if not good:
             raise InputError("schedule", self.schedule, allowed)

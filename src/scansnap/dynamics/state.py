@@ -56,14 +56,13 @@ class State:
     def from_arrays(cls, step: int, arrays: dict[str, Tensor]) -> State:
         """The inverse of :meth:`arrays`."""
         moments: dict[str, OptimizerState] = {"moments_y": {}, "moments_z": {}}
-        plain = {}
         for name, tensor in arrays.items():
-            head, _, tail = name.partition(".")
-            if tail:
-                moments[head][tail] = tensor
-            else:
-                plain[name] = tensor
-        return cls(step=step, **plain, **moments)
+            table, _, buffer = name.partition(".")
+            if buffer:
+                moments[table][buffer] = tensor
+        return cls(
+            step, arrays["y"], arrays["z"], moments["moments_y"], moments["moments_z"], arrays["failed_step"]
+        )
 
     @classmethod
     def cat(cls, states: list[State]) -> State:
@@ -108,5 +107,3 @@ def _initial(
     if kind == "uniform":
         return (2 * u - 1) * size
     return torch.sqrt(-2 * torch.log1p(-u)) * torch.cos(2 * torch.pi * v) * size  # Box and Muller
-
-

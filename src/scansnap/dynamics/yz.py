@@ -3,7 +3,8 @@
 Only the counts k of the context tokens matter, so nothing here knows the sequence length T; T = ∞ is the same
 code with k_l = P(l|n), and a position bias is a real-valued count. Everything is batched over runs.
 
-    R runs · H heads · B samples · K classes · S slots of a class · L rows of Y · J columns of Y · Q queries · M tokens
+    R runs · H heads · B samples · K classes · S slots of a class
+    L rows of Y · J columns of Y · Q queries · M tokens
 
 A class's *slots* are the tokens that can enter its f (see :mod:`scansnap.dynamics.layout`).
 """

@@ -22,7 +22,6 @@ from scansnap.sampling import STIRLING_TABLE, SamplingTable
 VECTOR = 16  # floats in a vector of fused.c; columns are padded to a multiple
 
 
-
 def available() -> bool:
     """Whether both kernels were built when the package was installed."""
     return _file("sampling") is not None and _file("fused") is not None
@@ -49,7 +48,7 @@ def sample(
 class _Shape(ctypes.Structure):
     """``shape`` of fused.c."""
 
-    _fields_ = [  # noqa: RUF012
+    _fields_ = [
         *[(name, ctypes.c_int64) for name in ("n_classes", "n_slots_max", "n_rows", "n_columns", "n_queries",
                                                "vocab_size", "batch_size")],
         *[(name, ctypes.c_void_p) for name in ("n_slots", "slots", "slot_row", "class_query", "target",
@@ -72,8 +71,9 @@ def advance(
     rate_z: np.ndarray,  # (N, R)
     momentum: np.ndarray,  # (R,)
 ) -> tuple[Arrays, np.ndarray]:
-    """N momentum-SGD updates of every run: new tables, and which runs are finite (the others' are to be dropped)."""
+    """N momentum-SGD updates of every run: the new tables, and which runs are finite (drop the others')."""
     n_runs, _, columns = tables[0].shape
+    tables = tuple(np.ascontiguousarray(table) for table in tables)  # type: ignore[assignment]
     n_steps, batch_size = cls.shape[1:]
     padded = -columns % VECTOR
     multiplicity = np.pad(layout.multiplicity, (0, padded))
@@ -85,7 +85,7 @@ def advance(
     real = [np.ascontiguousarray(a, dtype=np.float32) for a in (multiplicity, inverse, logs)]
     shape = _Shape(
         len(layout.slots), layout.slots.shape[1], len(layout.rows), columns + padded, len(layout.queries),
-        layout.vocab_size, batch_size, *[a.ctypes.data for a in (*index, *real)],
+        layout.vocab_size, batch_size, *[a.ctypes.data for a in index], *[a.ctypes.data for a in real],
     )  # fmt: skip
     new: Arrays = tuple(np.empty_like(table) for table in tables)  # type: ignore[assignment]
     finite = np.zeros(n_runs, dtype=np.uint8)
@@ -115,6 +115,10 @@ def _in_threads(function: Any, total: int, constants: tuple[Any, ...], chunk: in
 @cache
 def _file(name: str) -> Path | None:
     folder = Path(__file__).parent
+    if name == "fused":
+        capability = torch.backends.cpu.get_cpu_capability().lower()
+        found = [_file(f"fused_{variant}") for variant in (capability, "default")]
+        return next((path for path in found if path is not None), None)
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         if (folder / f"_{name}{suffix}").exists():
             return folder / f"_{name}{suffix}"
@@ -127,6 +131,8 @@ def _library(name: str) -> ctypes.CDLL:
     if path is None:
         raise RuntimeError(f"the compiled kernel {name} is not installed")
     library = ctypes.CDLL(str(path))
-    library_function = {"sampling": "sample_places", "fused": "advance_runs"}[name]
-    getattr(library, library_function).restype = None if name == "sampling" else ctypes.c_int
+    if name == "sampling":
+        library.sample_places.restype = None
+    else:
+        library.advance_runs.restype = ctypes.c_int
     return library

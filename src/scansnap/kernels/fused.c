@@ -36,20 +36,31 @@ INLINE vec all(float x) { return x - (vec){0}; }
 
 INLINE vec pick(ivec mask, vec yes, vec no) { return (vec)((mask & (ivec)yes) | (~mask & (ivec)no)); }
 
+/* Both halves of a vector, by way of memory that the compiler turns into register moves. */
+typedef float half __attribute__((vector_size(2 * W)));
+typedef float quarter __attribute__((vector_size(W)));
+
 INLINE float sum(vec v) {
-    float part[W], total = 0;
-    memcpy(part, &v, sizeof v);
-    for (int half = W / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) part[i] += part[i + half];
-    total = part[0];
-    return total;
+    half h[2];
+    quarter q[2];
+    memcpy(h, &v, sizeof v);
+    h[0] += h[1];
+    memcpy(q, h, sizeof q);
+    q[0] += q[1];
+    return (q[0][0] + q[0][1]) + (q[0][2] + q[0][3]);
+}
+
+INLINE vec larger(vec a, vec b) { /* written out, so that it becomes one instruction */
+    vec r;
+    for (int i = 0; i < W; i++) r[i] = a[i] > b[i] ? a[i] : b[i];
+    return r;
 }
 
 INLINE float largest(vec v) {
     float part[W];
     memcpy(part, &v, sizeof v);
-    for (int half = W / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) part[i] = part[i + half] > part[i] ? part[i + half] : part[i];
+    for (int n = W / 2; n; n /= 2)
+        for (int i = 0; i < n; i++) part[i] = part[i] > part[i + n] ? part[i] : part[i + n];
     return part[0];
 }
 
@@ -73,11 +84,12 @@ INLINE vec exp_vec(vec x) {
 typedef struct {
     float *y, *v;   /* (L, columns) table and velocity */
     float *z, *vz;  /* (Q, M) */
-    float *f;       /* (B, S4) */
+    float *f;       /* (B, S) with S padded to whole vectors, as in the two below */
     float *e;       /* (B, columns) logits, then E */
     float *weight;  /* (B,) of the samples in class order */
     float *dot;     /* (B,) weight · fᵀg */
-    float *key;     /* (S vectors) e^{z − max} */
+    float *key;     /* (S,) e^{z − max} */
+    float *count;   /* (S,) of one sample */
     int64_t *order; /* (B,) samples by class */
     int64_t *start; /* (K + 1) */
 } work;
@@ -150,16 +162,20 @@ INLINE void attention(const work *w, const shape *k, int64_t n, int64_t n_sample
     int64_t padded = (n_slots + W - 1) / W * W;
     float top = z_row[slot[0]];
     for (int64_t s = 1; s < n_slots; s++) top = z_row[slot[s]] > top ? z_row[slot[s]] : top;
-    for (int64_t s = 0; s < padded; s++) w->key[s] = s < n_slots ? z_row[slot[s]] - top : 0;
+    for (int64_t s = 0; s < padded; s++) w->key[s] = s < n_slots ? z_row[slot[s]] - top : -87;
     for (int64_t s = 0; s < padded; s += W) store(w->key + s, exp_vec(load(w->key + s)));
+    memset(w->count, 0, padded * sizeof(float));
     for (int64_t i = 0; i < n_samples; i++) {
         const float *count = counts + order[i] * k->n_slots_max;
-        float *f = w->f + i * f_stride, most = 0, square = 0;
-        for (int64_t s = 0; s < n_slots; s++) {
-            f[s] = count[s] * w->key[s];
-            most = f[s] > most ? f[s] : most;
+        float *f = w->f + i * f_stride;
+        memcpy(w->count, count, n_slots * sizeof(float));
+        vec most = {0}, square = {0};
+        for (int64_t s = 0; s < padded; s += W) {
+            vec x = load(w->count + s) * load(w->key + s);
+            most = larger(x, most);
+            store(f + s, x);
         }
-        if (most < 1e-12f) { /* the class's favourite key is not in this sample: squares would underflow */
+        if (largest(most) < 1e-12f) { /* the class's favourite key is not in this sample: squares would underflow */
             float own = -1e38f;
             for (int64_t s = 0; s < n_slots; s++)
                 if (count[s] > 0 && z_row[slot[s]] > own) own = z_row[slot[s]];
@@ -168,10 +184,9 @@ INLINE void attention(const work *w, const shape *k, int64_t n, int64_t n_sample
                 f[s] = count[s] > 0 ? count[s] * exp_vec(all(x < 0 ? x : 0))[0] : 0;
             }
         }
-        for (int64_t s = 0; s < n_slots; s++) square += f[s] * f[s];
-        float scale = 1 / __builtin_sqrtf(square);
-        for (int64_t s = 0; s < n_slots; s++) f[s] *= scale;
-        for (int64_t s = n_slots; s < f_stride; s++) f[s] = 0;
+        for (int64_t s = 0; s < padded; s += W) square += load(f + s) * load(f + s);
+        float scale = 1 / __builtin_sqrtf(sum(square));
+        for (int64_t s = 0; s < padded; s += W) store(f + s, load(f + s) * scale);
     }
 }
 
@@ -181,7 +196,7 @@ INLINE float softmax_error(float *e, const shape *k, int64_t target, float weigh
     vec top = load(e) + load(k->log_multiplicity);
     for (int64_t j = W; j < columns; j += W) {
         vec x = load(e + j) + load(k->log_multiplicity + j);
-        top = pick(x > top, x, top);
+        top = larger(x, top);
     }
     float shift = largest(top), right = e[target];
     vec total = {0}, mean = {0};
@@ -200,7 +215,7 @@ INLINE float softmax_error(float *e, const shape *k, int64_t target, float weigh
 
 INLINE void class_step(const work *w, const shape *k, int64_t n, int64_t n_samples, const int64_t *order,
                        const float *counts, float *row_dot) {
-    int64_t n_slots = k->n_slots[n], columns = k->n_columns, f_stride = (k->n_slots_max + TILE - 1) / TILE * TILE;
+    int64_t n_slots = k->n_slots[n], columns = k->n_columns, f_stride = (k->n_slots_max + W - 1) / W * W;
     const int64_t *row = k->slot_row + n * k->n_slots_max, *slot = k->slots + n * k->n_slots_max;
     attention(w, k, n, n_samples, order, counts, f_stride);
 
@@ -215,7 +230,7 @@ INLINE void class_step(const work *w, const shape *k, int64_t n, int64_t n_sampl
     for (int64_t i = 0; i < n_samples; i++)
         w->dot[i] = softmax_error(w->e + i * columns, k, k->target[n], w->weight[order - w->order + i]);
 
-    memset(row_dot, 0, n_slots * sizeof *row_dot);
+    memset(row_dot, 0, f_stride * sizeof *row_dot);
     for (int64_t j = 0; j < columns; j += 3 * W) {
         int64_t vectors = (columns - j) / W;
         for (int64_t s = 0; s < n_slots; s += TILE) {
@@ -225,11 +240,14 @@ INLINE void class_step(const work *w, const shape *k, int64_t n, int64_t n_sampl
 #undef CALL
         }
     }
-    for (int64_t i = 0; i < n_samples; i++)
-        for (int64_t s = 0; s < n_slots; s++) {
-            float f = w->f[i * f_stride + s];
-            row_dot[s] -= f * f * w->dot[i];
+    for (int64_t s = 0; s < n_slots; s += W) {
+        vec total = load(row_dot + s);
+        for (int64_t i = 0; i < n_samples; i++) {
+            vec f = load(w->f + i * f_stride + s);
+            total -= f * f * w->dot[i];
         }
+        store(row_dot + s, total);
+    }
     float *vz = w->vz + k->class_query[n] * k->vocab_size;
     for (int64_t s = 0; s < n_slots; s++) vz[slot[s]] += row_dot[s];
 }
@@ -266,23 +284,20 @@ static float *floats(int64_t n) { return aligned_alloc(64, (n * sizeof(float) + 
 
 /* Runs [first, last), n_steps updates each. Tables are (R, L, J) and (R, Q, M); data (G, N, B[, S]) by data stream
  * stream[r]; rates (N, R). finite[r] says whether the run's new tables may be used. Returns 0, or 1 without memory. */
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && defined(__linux__)
-__attribute__((target_clones("arch=skylake-avx512", "arch=haswell", "default")))
-#endif
 int advance_runs(int64_t first, int64_t last, int64_t n_steps, const shape *k, int64_t columns,
                  const int64_t *stream, const int64_t *cls, const float *counts, const float *weight,
                  const float *rate_y, const float *rate_z, const float *momentum, int64_t n_runs,
                  const float *y, const float *v, const float *z, const float *vz,
                  float *new_y, float *new_v, float *new_z, float *new_vz, uint8_t *finite) {
     int64_t b_size = k->batch_size, y_size = k->n_rows * k->n_columns, z_size = k->n_queries * k->vocab_size;
-    int64_t f_stride = (k->n_slots_max + TILE - 1) / TILE * TILE;
+    int64_t f_stride = (k->n_slots_max + W - 1) / W * W;
     work w = {
         floats(y_size), floats(y_size), floats(z_size), floats(z_size),
         floats(b_size * f_stride), floats(b_size * k->n_columns), floats(b_size), floats(b_size),
-        floats(k->n_slots_max + W), malloc(b_size * sizeof(int64_t)), malloc((k->n_classes + 1) * sizeof(int64_t)),
+        floats(f_stride), floats(f_stride), malloc(b_size * sizeof(int64_t)), malloc((k->n_classes + 1) * sizeof(int64_t)),
     };
-    float *row_dot = floats(k->n_slots_max);
-    int failed = !(w.y && w.v && w.z && w.vz && w.f && w.e && w.weight && w.dot && w.key && w.order && w.start && row_dot);
+    float *row_dot = floats(f_stride);
+    int failed = !(w.y && w.v && w.z && w.vz && w.f && w.e && w.weight && w.dot && w.key && w.count && w.order && w.start && row_dot);
     for (int64_t r = first; r < last && !failed; r++) {
         float keep = momentum[r];
         int64_t y_at = r * k->n_rows * columns, z_at = r * z_size;
@@ -318,7 +333,7 @@ int advance_runs(int64_t first, int64_t last, int64_t n_steps, const shape *k, i
         good &= copy_out(new_vz + z_at, w.vz, 1, z_size, z_size);
         finite[r] = (uint8_t)good;
     }
-    free(w.y); free(w.v); free(w.z); free(w.vz); free(w.f); free(w.e); free(w.weight); free(w.dot); free(w.key);
+    free(w.y); free(w.v); free(w.z); free(w.vz); free(w.f); free(w.e); free(w.weight); free(w.dot); free(w.key); free(w.count);
     free(w.order); free(w.start); free(row_dot);
     return failed;
 }

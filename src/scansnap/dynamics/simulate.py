@@ -1,0 +1,255 @@
+"""The training loop: many runs at once, recorded at chosen steps, stoppable and resumable."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from scansnap.checkpoint import Checkpoint, Records, fingerprint
+from scansnap.checks import InputError, choice, real
+from scansnap.classes import SequenceClasses
+from scansnap.classes_toml import dumps
+from scansnap.dynamics.batches import Batches
+from scansnap.dynamics.engine import ENGINES, Engine
+from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.observe import Observer
+from scansnap.dynamics.optimizers import Optimizer
+from scansnap.dynamics.settings import Settings, settings
+from scansnap.dynamics.state import State, start
+from scansnap.runs import Runs, grid
+from scansnap.trajectory import assemble, load, save
+
+Progress = Callable[[int, int], None]
+
+_STRETCH_SECONDS = 0.3  # how long the loop is away between two looks at progress, Ctrl-C and checkpoints
+_STRETCH_FLOATS = 32 << 20  # and how much data it samples ahead at most
+_FLOATS_PER_SECOND = 2e10  # a first guess of the speed, replaced by what is measured
+
+
+def simulate(
+    classes: SequenceClasses,
+    runs: Runs | None = None,
+    *,
+    eta_y: float | None = None,
+    eta_z: float | None = None,
+    ratio: float | None = None,
+    seed: int | None = None,
+    momentum: float | None = None,
+    weight_decay: float | None = None,
+    steps: int = 100,
+    batch_size: int | None = 128,
+    context: float = 128,
+    optimizer: str | Optimizer | dict[str, Any] = "sgd",
+    init: str = "zero",
+    norm: str = "l2",
+    residual: str = "none",
+    query_in_keys: bool = False,
+    outputs: str = "all",
+    heads: int = 1,
+    position_bias: float | Sequence[float] | None = None,
+    sampling: str = "counts",
+    record: Sequence[int] | str = "log:50",
+    variables: Sequence[str] = ("attention", "loss", "entropy", "z"),
+    device: str = "auto",
+    dtype: str = "float32",
+    engine: str = "auto",
+    progress: Progress | None = None,
+    save_to: str | PathLike[str] | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    checkpoint_seconds: float = 30.0,
+) -> xr.Dataset:
+    """Train the YZ transformer by SGD (or another optimiser) on sequences drawn from ``classes``.
+
+    Give either ``runs`` (see :func:`scansnap.grid`) or the rates of a single run: ``eta_z`` and ``eta_y`` or
+    ``ratio``, with ``seed``. The model options are explained at :class:`scansnap.Model`, the optimisers at
+    :class:`scansnap.Optimizer`; ``optimizer={"y": …, "z": …}`` treats the two tables differently.
+
+    ``context`` is T; ``math.inf`` replaces counts by probabilities, and with ``batch_size=None`` classes by their
+    expectation. ``record`` lists steps, or says ``all``, ``linear:N`` or ``log:N``. ``engine`` "general" keeps
+    away from the fused CPU kernel.
+
+    Returns a Dataset with dims run, step, class, token, query. Ctrl-C returns what was done until then
+    (``attrs["complete"]`` is 0). With ``save_to`` the result is written there when it is complete; until then
+    checkpoints lie beside it, and ``resume=True`` continues from them to the same numbers.
+    """
+    if not isinstance(classes, SequenceClasses):
+        raise InputError("classes", classes, "a SequenceClasses object")
+    runs = _runs(runs, eta_y=eta_y, eta_z=eta_z, ratio=ratio, seed=seed).filled(momentum, weight_decay)
+    plan = settings(
+        {"steps": steps, "batch_size": batch_size, "context": context, "optimizer": optimizer, "init": init,
+         "norm": norm, "residual": residual, "query_in_keys": query_in_keys, "outputs": outputs, "heads": heads,
+         "position_bias": position_bias, "sampling": sampling, "record": record, "variables": variables,
+         "dtype": dtype}
+    )  # fmt: skip
+    place = pick_device(device)
+    real("checkpoint_seconds", checkpoint_seconds, least=0)
+    loop = _Loop(classes, runs, plan, place, choice("engine", engine, ENGINES))
+    if engine == "fused" and loop.engine.why_not_fused():
+        raise InputError("engine", engine, f"auto or general here, since {loop.engine.why_not_fused()}")
+
+    checkpoint = None
+    if save_to is not None:
+        target = Path(save_to)
+        checkpoint = Checkpoint(target, fingerprint(dumps(classes), plan.to_dict(), asdict(runs)))
+        finished = _prepare(target, checkpoint, resume=resume, overwrite=overwrite)
+        if finished is not None:
+            return finished
+        if resume and checkpoint.exists():
+            loop.resume(checkpoint)
+    elif resume:
+        raise InputError("resume", True, "given together with save_to")
+
+    complete = loop.run(progress, checkpoint, checkpoint_seconds)
+    data = loop.dataset(complete)
+    if not complete:
+        kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
+        warnings.warn(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", stacklevel=2)
+    elif checkpoint is not None:
+        save(data, target, overwrite=overwrite)
+        checkpoint.discard()
+    return data
+
+
+@dataclass
+class _Loop:
+    """One simulation under way: the current state and what was recorded so far."""
+
+    classes: SequenceClasses
+    runs: Runs
+    settings: Settings
+    device: torch.device
+    engine_name: str
+    steps: list[int] = field(default_factory=list)
+    records: list[Records] = field(default_factory=list)  # pieces of (run, step, …), in order
+    unsaved: int = 0  # how many of the last pieces no checkpoint holds yet
+
+    def __post_init__(self) -> None:
+        decays = bool(np.any(self.runs.weight_decay))
+        layout = make_layout(self.classes, self.settings.model, decays=decays)
+        self.engine = Engine(layout, self.settings, self.runs, self.device, self.engine_name)
+        self.batches = Batches(layout, self.settings, np.unique(self.runs.seed), self.device)
+        self.observer = Observer(self.classes, self.engine, self.batches)
+        self.state: State = start(layout, self.settings, self.runs.seed, self.device)
+        self.wanted = set(self.settings.record)
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        self.state, steps, pieces = checkpoint.resume(self.device)
+        self.steps, self.records = list(steps), pieces
+
+    def run(self, progress: Progress | None, checkpoint: Checkpoint | None, checkpoint_seconds: float) -> bool:
+        """To the last step; False if it was interrupted. The state only ever moves by whole stretches."""
+        total, saved = self.settings.steps, time.monotonic()
+        length = self._first_length()
+        try:
+            self._record()
+            while self.state.step < total:
+                began = time.monotonic()
+                stop = min([self.state.step + length, total, *[s for s in self.wanted if s > self.state.step]])
+                n_done = stop - self.state.step
+                self.state = self.engine.advance(self.state, self.batches.take(self.state.step, stop))
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                self._record()
+                length = self._next_length(n_done, time.monotonic() - began)
+                if progress is not None:
+                    progress(self.state.step, total)
+                if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
+                    self._checkpoint(checkpoint)
+                    saved = time.monotonic()
+        except KeyboardInterrupt:
+            if checkpoint is not None:
+                self._checkpoint(checkpoint)
+            self._record(always=True)
+            return False
+        return True
+
+    def _record(self, always: bool = False) -> None:
+        step = self.state.step
+        if (step in self.wanted or always) and step not in self.steps:
+            seen = self.observer(self.state)
+            self.records.append({name: array[:, None] for name, array in seen.items()})
+            self.steps.append(step)
+            self.unsaved += 1
+
+    def _checkpoint(self, checkpoint: Checkpoint) -> None:
+        new = self.records[len(self.records) - self.unsaved :]
+        checkpoint.write(self.state, self.steps[len(self.steps) - len(new) :], _joined(new))
+        self.unsaved = 0
+
+    def _first_length(self) -> int:
+        rows, columns = self.engine.layout.slots.shape[1], len(self.engine.layout.columns)
+        samples = self.settings.batch_size or len(self.engine.layout.slots)
+        seconds = len(self.runs) * samples * rows * columns * 2 / _FLOATS_PER_SECOND
+        return self._bounded(_STRETCH_SECONDS / seconds)
+
+    def _next_length(self, n_done: int, seconds: float) -> int:
+        return self._bounded(min(n_done * 4, n_done * _STRETCH_SECONDS / max(seconds, 1e-6)))
+
+    def _bounded(self, length: float) -> int:
+        return int(max(1, min(length, _STRETCH_FLOATS // self.batches.floats_per_step, 4096)))
+
+    def dataset(self, complete: bool) -> xr.Dataset:
+        failed = self.state.failed_step.cpu().numpy()
+        described = {**self.settings.to_dict(), "device": str(self.device)}
+        records = _joined(self.records)
+        return assemble(self.classes, self.runs, described, self.steps, records, failed, complete)
+
+
+def _joined(pieces: list[Records]) -> Records:
+    return (
+        {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]} if pieces else {}
+    )
+
+
+def _runs(runs: Runs | None, **rates: Any) -> Runs:
+    given = {name: value for name, value in rates.items() if value is not None}
+    if runs is None:
+        return grid(**given)
+    if not isinstance(runs, Runs):
+        raise InputError("runs", runs, "what scansnap.grid returns")
+    if given:
+        name, value = next(iter(given.items()))
+        raise InputError(name, value, "left out here, since runs are given")
+    return runs
+
+
+def pick_device(name: str) -> torch.device:
+    """``auto`` is CUDA where there is a GPU, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        raise InputError("device", name, "auto, cpu or cuda") from None
+    if device.type not in ("cpu", "cuda"):
+        raise InputError("device", name, "auto, cpu or cuda")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device", name, "cpu or auto: no CUDA device is present here")
+    return device
+
+
+def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: bool) -> xr.Dataset | None:
+    """Make way for a result at ``target``, or return it if it is there already and may be continued."""
+    if target.suffix not in (".zarr", ".nc"):
+        raise InputError("save_to", str(target), "a name ending in .zarr or .nc")
+    if target.exists():
+        if resume:
+            return load(target)
+        if not overwrite:
+            raise InputError("save_to", str(target), "a path that does not exist yet (or say overwrite or resume)")
+    if checkpoint.exists() and not resume:
+        if not overwrite:
+            allowed = "free of an unfinished run (resume continues it, overwrite starts again)"
+            raise InputError("save_to", str(checkpoint.folder), allowed)
+        checkpoint.discard()
+    return None
