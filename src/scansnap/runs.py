@@ -45,7 +45,8 @@ class Runs:
             if value is not None:
                 if name in self.given:
                     raise InputError(name, value, "left out here, since the runs give their own")
-                runs = replace(runs, **{name: np.full(len(self), _value(name, value))})
+                changed: dict[str, Any] = {name: np.full(len(self), _value(name, value))}
+                runs = replace(runs, **changed)
         return runs
 
 

@@ -148,7 +148,7 @@ class PopulationFlow:
     # --- readings --------------------------------------------------------------------------------------------
 
     def entropy(self, attention: Tensor) -> Tensor:
-        """Entropy (nats) of each class's attention over its distinct tokens, renormalised, (K,); NaN without any."""
+        """Entropy (nats) of the attention over each class's distinct tokens, renormalised, (K,); NaN for none."""
         own = attention[:, : self.distinct.shape[1]]  # (K, D)
         q = own / own.sum(1, keepdim=True)  # NaN rows where a class has none
         return torch.special.entr(q).sum(1)

@@ -1,0 +1,45 @@
+# `make test` and `make reproduce` each do everything on a machine with Python ≥ 3.11: environment, install, run.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= out
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install test lint slow reproduce bench clean
+
+help: ## what there is to make
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/installed ## the package with everything to develop it, in .venv
+
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/*.c)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "scansnap needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint ## lint, types and the tests that finish quickly
+	$(BIN)/python -m pytest -n 2 --durations=5
+
+slow: install ## list the tests that `make test` leaves out, then run them
+	$(BIN)/python -m pytest --collect-only -m slow -q
+	$(BIN)/python -m pytest -m slow
+
+reproduce: install ## what exists so far of the paper's results, into $(OUT)
+	$(BIN)/scansnap run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 \
+	  --record 0,2,4,6,8,10,20,50,100 --out $(OUT)/syn-small-eta-y-1.zarr --overwrite
+	$(BIN)/scansnap run --preset syn-small --eta-y 10 --eta-z 1 --momentum 0.9 \
+	  --record 0,2,4,6,8,10,20,50,100 --out $(OUT)/syn-small-eta-y-10.zarr --overwrite
+
+bench: install ## the speed claims, measured here
+	$(BIN)/scansnap bench
+
+clean:
+	rm -rf $(VENV) $(OUT) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/*.so

@@ -1,0 +1,1 @@
+"""What we claim about speed, measured: used by ``scansnap bench`` and by the scripts in ``benchmarks/``."""

@@ -1,0 +1,150 @@
+"""The command line: parses, dispatches to ``scansnap.commands``, and turns bad input into one sentence."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="A laboratory for attention training dynamics: simulate and verify how transformers scan and snap.",
+    epilog="Example: scansnap run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 --out out/first.zarr",
+)
+
+File = Annotated[Path | None, typer.Argument(help="A TOML file with classes, or with [classes] and [run].")]
+Preset = Annotated[str | None, typer.Option(help="syn-small, syn-medium, synthetic or zipf.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="A setting of the preset, such as n_queries=3.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+
+
+@app.command(
+    epilog="Example: scansnap run --preset syn-medium --set n_queries=3 --eta-z 0.5,1 --ratio 1,2 --seed 0:10"
+)
+def run(
+    file: File = None,
+    preset: Preset = None,
+    preset_set: Set = None,
+    eta_y: Annotated[str | None, typer.Option(help="Decoder rate η_Y; several with commas. [default: 1]")] = None,
+    eta_z: Annotated[
+        str | None, typer.Option(help="Attention rate η_Z; several with commas. [default: 1]")
+    ] = None,
+    ratio: Annotated[str | None, typer.Option(help="η_Y / η_Z, instead of --eta-y.")] = None,
+    seed: Annotated[str | None, typer.Option(help="Seeds: 0, or 0,1,2, or 0:10.")] = None,
+    momentum: Annotated[str | None, typer.Option(help="Momentum, from 0 to below 1; several with commas.")] = None,
+    weight_decay: Annotated[str | None, typer.Option(help="Weight decay; several with commas.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Number of updates. [default: 100]")] = None,
+    batch_size: Annotated[
+        str | None,
+        typer.Option(
+            help="Sequences per update, or none (expectation over classes; needs --context inf). [default: 128]"
+        ),
+    ] = None,
+    context: Annotated[str | None, typer.Option(help="Sequence length T, or inf. [default: 128]")] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd, nesterov, adam, adamw, sign or muon.")] = None,
+    init: Annotated[str | None, typer.Option(help="zero, uniform or normal(std).")] = None,
+    norm: Annotated[str | None, typer.Option(help="l2, none or layernorm.")] = None,
+    residual: Annotated[str | None, typer.Option(help="none, normed or plain.")] = None,
+    query_in_keys: Annotated[
+        bool, typer.Option("--query-in-keys", help="The query attends to itself too.")
+    ] = False,
+    outputs: Annotated[
+        str | None, typer.Option(help="Softmax over all tokens, or over the next tokens only.")
+    ] = None,
+    heads: Annotated[int | None, typer.Option(help="Heads whose attentions are averaged.")] = None,
+    position_bias: Annotated[
+        str | None, typer.Option(help="ALiBi slope, or values by distance with commas.")
+    ] = None,
+    sampling: Annotated[str | None, typer.Option(help="counts, or tokens (explicit sequences).")] = None,
+    record: Annotated[str | None, typer.Option(help="Steps to keep: 0,2,4,100, all, linear:N or log:N.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32 or float64.")] = None,
+    device: Device = "auto",
+    out: Annotated[Path, typer.Option(help="Where the trajectory goes: a name ending in .zarr or .nc.")] = Path(
+        "out/run.zarr"
+    ),
+    figure: Annotated[bool, typer.Option(help="Draw an overview beside the trajectory.")] = True,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train the YZ transformer on sequence classes; write the trajectory and a figure.
+
+    Options win over what FILE says. Lists of rates and seeds make the outer product of runs, all at once.
+    """
+    from scansnap.commands.console import knobs, numbers
+    from scansnap.commands.run import run as body
+
+    texts = {"eta_y": eta_y, "eta_z": eta_z, "ratio": ratio, "seed": seed, "momentum": momentum,
+             "weight_decay": weight_decay}  # fmt: skip
+    given: dict[str, Any] = {name: numbers(name, text) for name, text in texts.items() if text is not None}
+    plain = {"steps": steps, "optimizer": optimizer, "init": init, "norm": norm, "residual": residual,
+             "outputs": outputs, "heads": heads, "sampling": sampling, "dtype": dtype}  # fmt: skip
+    given |= {name: value for name, value in plain.items() if value is not None}
+    if query_in_keys:
+        given["query_in_keys"] = True
+    if context is not None:
+        given["context"] = context if context == "inf" else numbers("context", context)[0]
+    if batch_size is not None:
+        given["batch_size"] = None if batch_size == "none" else numbers("batch_size", batch_size)[0]
+    if position_bias is not None:
+        values = numbers("position_bias", position_bias)
+        given["position_bias"] = values[0] if len(values) == 1 else values
+    if record is not None:
+        given["record"] = record if record[:1].isalpha() else numbers("record", record)
+    raise typer.Exit(
+        body(file, preset=preset, preset_settings=knobs(preset_set or []), given=given, target=out, device=device,
+             figure=figure, resume=resume, overwrite=overwrite, as_json=as_json)
+    )  # fmt: skip
+
+
+@app.command(epilog="Example: scansnap info --preset syn-small")
+def info(
+    file: Annotated[Path | None, typer.Argument(help="A TOML file, or a saved trajectory.")] = None,
+    preset: Preset = None,
+    preset_set: Set = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all classes.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show sequence classes, a saved trajectory, or (with nothing given) this installation."""
+    from scansnap.commands.console import knobs
+    from scansnap.commands.info import info as body
+
+    raise typer.Exit(body(file, preset, knobs(preset_set or []), every, as_json))
+
+
+@app.command(epilog="Example: scansnap bench --quick")
+def bench(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tenth of the runs and of the plain loop's steps.")
+    ] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Time the whole Figure 6 sweep against a plain one-hot autograd loop, in this process."""
+    from scansnap.commands.bench import bench as body
+
+    raise typer.Exit(body(quick, device, as_json))
+
+
+def main() -> None:
+    """Entry point: exit code 2 and one sentence for bad input, never a traceback for a user's mistake."""
+    from scansnap.checks import InputError
+
+    try:
+        app()
+    except InputError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output went away
+        sys.stderr.close()
+        sys.exit(141)
+
+
+if __name__ == "__main__":
+    main()

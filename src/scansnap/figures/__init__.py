@@ -1,0 +1,1 @@
+"""Figures: one file each, ``compute()`` (tidy data) apart from ``draw()`` (matplotlib)."""

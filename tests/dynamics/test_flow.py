@@ -1,0 +1,425 @@
+"""The population flow against plain implementations, exact invariants and its own tolerances."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.integrate import solve_ivp
+
+from scansnap.checks import InputError
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics import flow as flow_module
+from scansnap.dynamics import votes
+from scansnap.dynamics.flow import VARIABLES, flow
+from scansnap.dynamics.flow_events import EntropyBelow, FateFlip
+
+EVERYTHING = tuple(VARIABLES)
+
+
+def ragged(seed: int = 0, n_classes: int = 6, vocab: int = 30, n_queries: int = 2) -> SequenceClasses:
+    """Awkward classes: supports of all sizes and overlaps, unequal p_n, next tokens that also occur in contexts."""
+    rng = np.random.default_rng(seed)
+    p = np.zeros((n_classes, vocab))
+    for n in range(n_classes):
+        ids = rng.choice(vocab - 4, size=rng.integers(2, 12), replace=False)
+        p[n, ids] = rng.dirichlet(np.full(len(ids), 0.7))
+    p[0] = p[1]  # a class without distinct tokens
+    p[0, np.flatnonzero(p[1])[0]] *= 0.5
+    p[0] /= p[0].sum()
+    p[2] = 0  # and one without common tokens
+    p[2, vocab - 3 : vocab - 1] = 0.4, 0.6
+    query = rng.permutation(vocab)[:n_queries][np.arange(n_classes) % n_queries]
+    return SequenceClasses(p, query, rng.permutation(vocab)[:n_classes], rng.dirichlet(np.full(n_classes, 3.0)))
+
+
+class Plain:
+    """The flow as it stands on paper: full M × M tables, one class after the other. Knows nothing of the library."""
+
+    def __init__(self, classes: SequenceClasses, eta_y: float, eta_z: float) -> None:
+        self.classes, self.eta_y, self.eta_z = classes, eta_y, eta_z
+        self.p_context, self.m = classes.p_context, classes.vocab_size
+        self.queries = np.unique(classes.query)
+
+    def rates(self, y: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        dy, dz = np.zeros_like(y), np.zeros_like(z)
+        for n in range(self.classes.n_classes):
+            row = np.searchsorted(self.queries, self.classes.query[n])
+            f = self.p_context[n] * np.exp(z[row])
+            f = f / np.sqrt(f @ f)
+            alpha = np.exp(y.T @ f)
+            e = -alpha / alpha.sum()
+            e[self.classes.next_token[n]] += 1
+            p = self.classes.p_class[n]
+            dy += self.eta_y * p * np.outer(f, e)
+            dz[row] += self.eta_z * p * f * ((np.eye(self.m) - np.outer(f, f)) @ (y @ e))
+        return dy, dz
+
+    def unpack(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return x[: self.m**2].reshape(self.m, self.m), x[self.m**2 :].reshape(len(self.queries), self.m)
+
+    def __call__(self, _: float, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.ravel() for part in self.rates(*self.unpack(x))])
+
+    def solve(self, t: np.ndarray, method: str, rtol: float, z0: np.ndarray | None = None) -> list:
+        start = np.zeros(self.m**2 + len(self.queries) * self.m)
+        if z0 is not None:
+            start[self.m**2 :] = z0.ravel()
+        found = solve_ivp(self, (0, t[-1]), start, method, t, rtol=rtol, atol=rtol * 1e-3)
+        return [self.unpack(x) for x in found.y.T]
+
+
+def assert_follows(data, plain: Plain, states: list, tolerance: float) -> None:
+    for i, (y, z) in enumerate(states):
+        at = data.isel(t=i)
+        assert np.abs(at.y.values - y).max() <= tolerance * np.abs(y).max()
+        assert np.abs(at.z.values - z).max() <= tolerance * max(1e-3, np.abs(z).max())
+        np.testing.assert_allclose(
+            at.z_rate, plain.rates(y, z)[1], atol=tolerance * np.abs(plain.rates(y, z)[1]).max()
+        )
+
+
+# --- against other solvers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "eta_z"), [("LSODA", 0.02), ("DOP853", 2.0)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_follows_an_independent_solver(method: str, eta_z: float, seed: int) -> None:
+    classes, t = ragged(seed), np.geomspace(0.1, 3e3, 12)
+    plain = Plain(classes, 1.0, eta_z)
+    states = plain.solve(t, method, rtol=1e-10 if method == "DOP853" else 1e-9)
+    data = flow(classes, 1.0, eta_z, t, variables=EVERYTHING)
+    assert_follows(data, plain, states, 1e-6 if method == "LSODA" else 2e-8)
+
+
+def test_follows_an_independent_solver_from_a_prior() -> None:
+    classes, t = ragged(2), np.geomspace(0.1, 300, 5)
+    z0 = np.random.default_rng(0).normal(0, 1.5, (len(classes.queries), classes.vocab_size))
+    plain = Plain(classes, 2.0, 0.5)
+    data = flow(classes, 2.0, 0.5, t, z0=z0, variables=EVERYTHING)
+    assert_follows(data, plain, plain.solve(t, "DOP853", 1e-10, z0), 2e-8)
+
+
+def test_sparse_common_rows_give_the_same_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    classes, t = ragged(3, n_classes=9), np.geomspace(1, 1e3, 6)
+    dense = flow(classes, 1.0, 0.5, t, variables=EVERYTHING)
+    monkeypatch.setattr(votes, "_DENSE", 2.0)
+    monkeypatch.setattr(votes, "_CHUNK", 100)  # several chunks
+    sparse = flow(classes, 1.0, 0.5, t, variables=EVERYTHING)
+    for name in EVERYTHING:
+        np.testing.assert_allclose(sparse[name], dense[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_small_steps_of_sgd_converge_to_the_flow_at_first_order() -> None:
+    classes, end = ragged(4), 40.0  # in units of η t
+    exact = flow(classes, 1.0, 0.3, [end], variables=("y", "z")).isel(t=0)
+    etas = np.array([0.4, 0.2, 0.1, 0.05])
+    errors = []
+    for eta in etas:
+        plain = Plain(classes, eta, 0.3 * eta)
+        y, z = plain.unpack(np.zeros(30 * 30 + 2 * 30))
+        for _ in range(round(end / eta)):
+            dy, dz = plain.rates(y, z)
+            y, z = y + dy, z + dz
+        errors.append(max(np.abs(y - exact.y.values).max(), np.abs(z - exact.z.values).max()))
+    slope = np.polyfit(np.log(etas), np.log(errors), 1)[0]
+    assert slope == pytest.approx(1, abs=0.05), f"errors {errors} at η = {etas}"
+
+
+def test_rates_scale_time() -> None:
+    """Only η_Y t and η_Z/η_Y matter."""
+    classes = SequenceClasses.syn_small()
+    one = flow(classes, 1.0, 0.5, [3.0, 50.0])
+    four = flow(classes, 4.0, 2.0, [0.75, 12.5])
+    np.testing.assert_allclose(four.attention, one.attention, rtol=1e-8)
+
+
+# --- its own tolerances ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classes", [SequenceClasses.syn_medium(3), SequenceClasses.zipf(200, 8, overlap=0.8)])
+@pytest.mark.parametrize("eta_z", [0.02, 2.0])
+def test_error_keeps_to_rtol_also_between_steps(classes: SequenceClasses, eta_z: float) -> None:
+    t = np.geomspace(0.01, 1e4, 300)
+    exact = flow(classes, 1.0, eta_z, t, rtol=1e-12, atol=1e-15)
+    for rtol in (1e-5, 1e-8):
+        data = flow(classes, 1.0, eta_z, t, rtol=rtol)
+        for name in ("attention", "entropy"):
+            np.testing.assert_allclose(data[name], exact[name], rtol=rtol, atol=1e-14, err_msg=name)
+        np.testing.assert_allclose(
+            data.loss, exact.loss, rtol=10 * rtol
+        )  # e^{−logit}: absolute error of the logit
+        scale = np.abs(exact.z).max(("query", "token"))
+        assert (np.abs(data.z - exact.z) <= 10 * rtol * scale + 1e-11).all()
+
+
+def test_readings_do_not_depend_on_each_other() -> None:
+    classes, t = ragged(5), np.geomspace(0.1, 1e3, 20)
+    together = flow(classes, t=t)
+    alone = flow(classes, t=[t[7], t[-1]])
+    assert float(abs(together.attention.isel(t=7) - alone.attention.isel(t=0)).max()) < 1e-13
+    assert float(abs(together.z.isel(t=-1) - alone.z.isel(t=-1)).max()) < 1e-13
+
+
+def test_goes_on_for_a_very_long_time() -> None:
+    """Rates decay like 1/t, steps grow like t: twelve decades cost no more than four times three."""
+    classes = SequenceClasses.syn_small()
+    t = np.geomspace(1e3, 1e15, 13)
+    data = flow(classes, t=t, variables=("loss", "gap", "z"))
+    assert data.attrs["n_steps"] < 250
+    np.testing.assert_allclose(data.loss[1:] * t[1:], (data.loss * t)[-1], rtol=0.25)  # 1 − α ~ 1/t
+    assert np.all(np.diff(data.loss) < 0)
+    assert float(data.loss[-1]) > 0
+    assert np.all(np.diff(data.gap.mean("class")) > 0)
+
+
+# --- what must hold exactly --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_invariants(seed: int) -> None:
+    classes = ragged(seed, n_classes=7, n_queries=3)
+    z0 = np.random.default_rng(seed).normal(size=(3, classes.vocab_size))
+    data = flow(classes, 1.0, 1.0, np.geomspace(0.1, 1e4, 9), z0=z0, variables=EVERYTHING)
+    size = float(abs(data.y).max())
+    assert float(abs(data.y.sum("output")).max()) < 1e-12 * size
+    assert float(abs((data.z - z0).sum("token")).max()) < 1e-11
+    assert float(abs(data.z_rate.sum("token")).max()) < 1e-14
+    never_next = np.setdiff1d(np.arange(classes.vocab_size), classes.next_token)
+    assert float(data.y.isel(output=never_next).std("output").max()) < 1e-14
+    outside = ~(classes.p_context > 0).any(0)
+    assert (data.y.values[:, outside] == 0).all()
+    for row, query in enumerate(classes.queries):
+        fixed = ~(classes.p_context[classes.query == query] > 0).any(0)
+        assert (data.z.values[:, row, fixed] == z0[row, fixed]).all()
+    np.testing.assert_allclose(data.attention.sum("token"), 1, rtol=1e-13)
+    np.testing.assert_allclose((data.f**2).sum("token"), 1, rtol=1e-13)
+    assert (data.attention.values[:, classes.p_context == 0] == 0).all()
+
+
+def test_single_query_rates_follow_from_the_growth_of_y() -> None:
+    """ż_l = η_Z (½ d‖Y_l‖²/dt / η_Y − Σ_n p_n (f_n·g_n) f_nl²) where all classes share the query."""
+    classes, eta_y, eta_z = ragged(1, n_queries=1), 1.5, 0.4
+    data = flow(classes, eta_y, eta_z, [2.0, 60.0], variables=EVERYTHING)
+    for i in range(2):
+        at = data.isel(t=i)
+        dy, _ = Plain(classes, eta_y, eta_z).rates(at.y.values, at.z.values)
+        fg = (at.f * at.g).sum("token").values  # NaN outside the support is skipped
+        loss_of_norm = (classes.p_class * fg) @ at.f.values**2
+        expected = eta_z * ((at.y.values * dy).sum(1) / eta_y - loss_of_norm)
+        np.testing.assert_allclose(at.z_rate[0], expected, atol=1e-14)
+
+
+def test_variables_agree_with_each_other() -> None:
+    classes = ragged(6)
+    data = flow(classes, 1.0, 0.5, [0.0, 5.0, 200.0], variables=EVERYTHING)
+    c = classes.p_context * np.exp(data.z.values[:, np.searchsorted(classes.queries, classes.query)])
+    np.testing.assert_allclose(data.attention, c / c.sum(-1, keepdims=True), rtol=1e-13)
+    np.testing.assert_allclose(data.f, c / np.sqrt((c**2).sum(-1, keepdims=True)), rtol=1e-13)
+    logits = np.einsum("tnl,tlj->tnj", data.f, data.y)
+    alpha = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+    right = alpha[:, np.arange(6), classes.next_token]
+    np.testing.assert_allclose(data.loss, -(np.log(right) @ classes.p_class), rtol=1e-12)
+    e = np.eye(classes.vocab_size)[classes.next_token] - alpha
+    g = np.einsum("tlj,tnj->tnl", data.y, e)
+    np.testing.assert_allclose(data.g, np.where(classes.p_context > 0, g, np.nan), atol=1e-13)
+    never_next = np.setdiff1d(np.arange(classes.vocab_size), classes.next_token)[0]
+    gap = logits[:, np.arange(6), classes.next_token] - logits[:, :, never_next]
+    np.testing.assert_allclose(data.gap, gap, atol=1e-13)
+    for n in range(6):
+        q = data.attention.values[:, n, classes.distinct(n)]
+        q = q / q.sum(-1, keepdims=True) if q.size else np.full((3, 1), np.nan)
+        np.testing.assert_allclose(data.entropy[:, n], -(q * np.log(q)).sum(-1), rtol=1e-12)
+
+
+def test_start() -> None:
+    classes = SequenceClasses.syn_small()
+    data = flow(classes, t=0.0, variables=EVERYTHING).isel(t=0)
+    np.testing.assert_allclose(data.attention, classes.p_context, rtol=1e-14)
+    assert float(data.loss) == pytest.approx(math.log(34), rel=1e-14)
+    assert not data.y.any() and not data.z.any() and not data.z_rate.any()
+
+
+def test_frozen_attention_at_eta_z_zero() -> None:
+    data = flow(ragged(0), eta_z=0.0, t=[1.0, 1e4], variables=("z", "loss", "attention"))
+    assert not data.z.any()
+    assert data.loss[1] < data.loss[0]
+
+
+@pytest.mark.parametrize(
+    "classes",
+    [
+        SequenceClasses([[1.0, 0, 0]], [1], [2]),  # one class, one token: nothing to attend to
+        SequenceClasses([[0.3, 0.7], [0.6, 0.4]], [0, 0], [1, 0]),  # every token is a next token, none is distinct
+        SequenceClasses.synthetic(1, 3, common=0),
+        SequenceClasses([[0.5, 0.5, 0], [0.5, 0, 0.5]], [0, 0], [0, 1], [1.0, 0.0]),  # a class that never occurs
+    ],
+)
+def test_edge_cases_follow_the_plain_flow(classes: SequenceClasses) -> None:
+    plain, t = Plain(classes, 1.0, 1.0), np.array([1.0, 100.0])
+    data = flow(classes, 1.0, 1.0, t, variables=EVERYTHING)
+    assert_follows(data, plain, plain.solve(t, "DOP853", 1e-10), 1e-7)
+    assert np.isnan(data.gap).all() == (classes.vocab_size == classes.n_classes)
+
+
+def test_extreme_probabilities_stay_finite() -> None:
+    classes = SequenceClasses([[1.0, 1e-250, 0], [1e-200, 0, 1.0]], [0, 0], [1, 2])
+    data = flow(classes, eta_z=1.0, t=[1e3], z0=[[-900.0, 0.0, 800.0]])
+    assert np.isfinite(data.attention).all() and np.isfinite(data.loss).all()
+
+
+# --- events ------------------------------------------------------------------------------------------------------
+
+
+def test_entropy_event_is_where_the_entropy_is() -> None:
+    classes, level = SequenceClasses.syn_small(), 1.9
+    events = [EntropyBelow(level, 1), EntropyBelow(0.1, 0), EntropyBelow(5.0, 0)]
+    data = flow(classes, 1.0, 1.0, [1e4], events=events)
+    when = float(data.event_t[0, 0])
+    assert 1 < when < 1e4
+    assert float(flow(classes, 1.0, 1.0, [when]).entropy[0, 1]) == pytest.approx(level, abs=1e-8)
+    assert np.isnan(data.event_t[1]).all()
+    assert float(data.event_t[2, 0]) == 0
+    assert list(data.event.values)[0] == "entropy of class 1 below 1.9"
+
+
+def flips(data, row: int, token: int) -> int:
+    rate = data.z_rate.values[:, row, token]
+    return int((rate[1:] * rate[:-1] < 0).sum())
+
+
+def test_fate_flips_are_where_the_rate_changes_sign() -> None:
+    classes = ragged(1)
+    t = np.geomspace(0.1, 3e3, 400)
+    seen = flow(classes, 1.0, 2.0, t, variables=("z_rate",))
+    pairs = [(row, token) for row in range(2) for token in range(30) if flips(seen, row, token)]
+    assert pairs, "these classes are known to have flips"
+    events = [FateFlip(int(classes.queries[row]), token) for row, token in pairs]
+    found = flow(classes, 1.0, 2.0, [3e3], events=events).event_t
+    for (row, token), times in zip(pairs, found.values, strict=True):
+        times = times[~np.isnan(times)]
+        assert len(times) == flips(seen, row, token)
+        for when in times:
+            rate = flow(classes, 1.0, 2.0, when * np.array([0.999, 1, 1.001]), variables=("z_rate",)).z_rate
+            before, at, after = rate.values[:, row, token]
+            assert before * after < 0
+            assert abs(at) < 1e-5 * abs(after)
+
+
+def test_a_steady_fate_does_not_flip() -> None:
+    classes = SequenceClasses.synthetic(1, 4, common=1)
+    query = int(classes.queries[0])
+    events = [FateFlip(query, 0), FateFlip(query, int(classes.distinct(2)[3]))]
+    assert np.isnan(flow(classes, t=[1e4], events=events).event_t).all()
+
+
+# --- the front door ----------------------------------------------------------------------------------------------
+
+
+def test_dataset_layout() -> None:
+    classes = SequenceClasses.syn_medium(3)
+    data = flow(classes, t=[1.0, 2.0])
+    assert set(data.data_vars) == {"attention", "loss", "entropy", "z"}
+    assert data.attention.dims == ("t", "class", "token")
+    assert (
+        data.loss.dims == ("t",) and data.entropy.dims == ("t", "class") and data.z.dims == ("t", "query", "token")
+    )
+    assert dict(data.sizes) == {"t": 2, "class": 6, "token": 79, "query": 3}
+    np.testing.assert_array_equal(data["query"], classes.queries)
+    assert data.attrs["eta_y"] == 1.0 and data.attrs["eta_z"] == 0.02 and data.attrs["stopped"] == "reached t = 2"
+    assert {"scansnap", "torch", "numpy", "scipy", "rtol", "device"} <= set(data.attrs)
+    full = flow(classes, t=[1.0], variables="y")
+    assert full.y.dims == ("t", "token", "output") and full.y.shape == (1, 79, 79)
+
+
+def test_default_times() -> None:
+    t = flow(SequenceClasses.syn_small()).t
+    assert len(t) == 200 and t[0] == pytest.approx(0.1) and t[-1] == pytest.approx(1e5)
+
+
+def test_progress_rises_to_one() -> None:
+    done: list[float] = []
+    flow(SequenceClasses.syn_small(), t=[1e3], progress=done.append)
+    assert done == sorted(done) and done[0] > 0 and done[-1] == 1
+
+
+def test_leaves_the_number_of_threads_alone() -> None:
+    before = torch.get_num_threads()
+    flow(SequenceClasses.syn_small(), t=[1.0])
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"t": [-1.0, 2.0]}, "t is -1.0; it must be at least 0."),
+        ({"t": [2.0, 1.0]}, "t is '2 followed by 1'; it must be ascending, each time once."),
+        ({"t": [1.0, 1.0]}, "ascending"),
+        ({"t": []}, "at least one time"),
+        ({"t": [[1.0]]}, "at least one time"),
+        ({"t": [1.0, math.inf]}, "t is inf; it must be finite."),
+        ({"t": "soon"}, "numbers"),
+        ({"eta_y": 0.0}, "eta_y is 0.0"),
+        ({"eta_y": math.nan}, "eta_y is nan"),
+        ({"eta_z": -1.0}, "eta_z is -1.0"),
+        ({"eta_z": math.inf}, "eta_z is inf"),
+        ({"rtol": 1e-16}, "rtol is 1e-16"),
+        ({"atol": 0.0}, "atol is 0.0"),
+        ({"variables": ("attention", "entropie")}, "variables is 'entropie'; it must be one of attention, loss"),
+        ({"z0": np.zeros((1, 3))}, "z0 is 'of shape (1, 3)'; it must be of shape (2, 34)"),
+        ({"z0": np.full((2, 34), math.nan)}, "z0 is nan; it must be finite."),
+        ({"z0": "prior"}, "z0 is 'prior'; it must be numbers."),
+        ({"device": "tpu0"}, "device is 'tpu0'"),
+        ({"device": "mps"}, "device is 'mps'"),
+        ({"events": [EntropyBelow(1.0, 7)]}, "the class of an event is 7"),
+        ({"events": [EntropyBelow(math.nan, 0)]}, "the level of an event is nan"),
+        ({"events": [FateFlip(30, 33)]}, "about a token in the context"),
+        ({"events": ["snap"]}, "an event is 'snap'"),
+    ],
+)
+def test_bad_input_is_named(wrong: dict, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        flow(SequenceClasses.syn_small(), **{"t": [1.0], **wrong})
+    assert message in str(error.value)
+
+
+def test_entropy_event_needs_distinct_tokens() -> None:
+    with pytest.raises(InputError) as error:
+        flow(ragged(0), t=[1.0], events=[EntropyBelow(1.0, 0)])
+    assert str(error.value) == "the class of an event is 0; it must be a class with distinct tokens."
+
+
+def test_results_beyond_memory_are_refused_before_the_work() -> None:
+    with pytest.raises(InputError) as error:
+        flow(SequenceClasses.synthetic(1, 1000), t=np.arange(1.0, 10001.0))
+    assert "leave out 'attention'" in str(error.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_missing_cuda_is_named() -> None:
+    with pytest.raises(InputError) as error:
+        flow(SequenceClasses.syn_small(), t=[1.0], device="cuda")
+    assert "no CUDA device is available" in str(error.value)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_cuda_gives_the_same_flow(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if sparse:
+        monkeypatch.setattr(votes, "_DENSE", 2.0)
+    classes, t = ragged(3, n_classes=9), np.geomspace(1, 1e3, 6)
+    events = [EntropyBelow(0.5, n) for n in range(3, 9)]
+    cpu = flow(classes, 1.0, 0.5, t, variables=EVERYTHING, device="cpu", events=events)
+    cuda = flow(classes, 1.0, 0.5, t, variables=EVERYTHING, device="cuda", events=events)
+    assert cuda.attrs["device"] == "cuda"
+    for name in (*EVERYTHING, "event_t"):
+        np.testing.assert_allclose(cuda[name], cpu[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_examples_in_the_docs() -> None:
+    result = doctest.testmod(flow_module, extraglobs={"SequenceClasses": SequenceClasses})
+    assert result.attempted > 0 and result.failed == 0
