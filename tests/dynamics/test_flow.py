@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from scipy.integrate import solve_ivp
 
 from scansnap.checks import InputError
@@ -21,7 +22,7 @@ EVERYTHING = tuple(VARIABLES)
 
 
 def ragged(seed: int = 0, n_classes: int = 6, vocab: int = 30, n_queries: int = 2) -> SequenceClasses:
-    """Awkward classes: supports of all sizes and overlaps, unequal p_n, next tokens that also occur in contexts."""
+    """Awkward classes: all sizes and overlaps of supports, unequal p_n, next tokens that occur in contexts."""
     rng = np.random.default_rng(seed)
     p = np.zeros((n_classes, vocab))
     for n in range(n_classes):
@@ -37,7 +38,7 @@ def ragged(seed: int = 0, n_classes: int = 6, vocab: int = 30, n_queries: int = 
 
 
 class Plain:
-    """The flow as it stands on paper: full M × M tables, one class after the other. Knows nothing of the library."""
+    """The flow as it stands on paper: full M × M tables, one class after the other, no library code."""
 
     def __init__(self, classes: SequenceClasses, eta_y: float, eta_z: float) -> None:
         self.classes, self.eta_y, self.eta_z = classes, eta_y, eta_z
@@ -72,7 +73,7 @@ class Plain:
         return [self.unpack(x) for x in found.y.T]
 
 
-def assert_follows(data, plain: Plain, states: list, tolerance: float) -> None:
+def assert_follows(data: xr.Dataset, plain: Plain, states: list, tolerance: float) -> None:
     for i, (y, z) in enumerate(states):
         at = data.isel(t=i)
         assert np.abs(at.y.values - y).max() <= tolerance * np.abs(y).max()
@@ -286,7 +287,7 @@ def test_entropy_event_is_where_the_entropy_is() -> None:
     assert list(data.event.values)[0] == "entropy of class 1 below 1.9"
 
 
-def flips(data, row: int, token: int) -> int:
+def flips(data: xr.Dataset, row: int, token: int) -> int:
     rate = data.z_rate.values[:, row, token]
     return int((rate[1:] * rate[:-1] < 0).sum())
 
