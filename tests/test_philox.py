@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
 
 import numpy as np
@@ -18,6 +19,15 @@ KNOWN_ANSWERS = [
     ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
 ]
 LEAST_P = 1e-4  # of a statistical test; seeds are fixed, so a test that passes always passes
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """The tensors are small: more threads would only wait for each other, and long where the machine is busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def words(text: str) -> tuple[torch.Tensor, ...]:
@@ -43,7 +53,9 @@ def test_known_answers(counter: str, key: str, answer: str) -> None:
 
 def test_known_answers_as_one_batch() -> None:
     """Broadcast over tensors, the same words come out."""
-    counters, keys = (torch.tensor([[int(w, 16) for w in row[i].split()] for row in KNOWN_ANSWERS]) for i in (0, 1))
+    counters, keys = (
+        torch.tensor([[int(w, 16) for w in row[i].split()] for row in KNOWN_ANSWERS]) for i in (0, 1)
+    )
     found = philox(tuple(counters.T), tuple(keys.T))
     assert [shown(tuple(row)) for row in torch.stack(found, -1)] == [row[2] for row in KNOWN_ANSWERS]
 
@@ -55,7 +67,7 @@ def test_uniforms_are_53_bits_of_the_words() -> None:
     for purpose in Purpose:
         counter = tuple(torch.tensor(word) for word in (minor, major, step, int(purpose)))
         a, b, c, d = (int(w) for w in philox(counter, (torch.tensor(seed & WORD), torch.tensor(seed >> 32))))
-        u, v = uniforms(*(torch.tensor(seed), purpose, torch.tensor(step), torch.tensor(major), torch.tensor(minor)))
+        u, v = uniforms(torch.tensor(seed), purpose, *map(torch.tensor, (step, major, minor)))
         assert float(u) == ((a << 32 | b) >> 11) / 2**53
         assert float(v) == ((c << 32 | d) >> 11) / 2**53
 

@@ -78,9 +78,8 @@ def assert_follows(data: xr.Dataset, plain: Plain, states: list, tolerance: floa
         at = data.isel(t=i)
         assert np.abs(at.y.values - y).max() <= tolerance * np.abs(y).max()
         assert np.abs(at.z.values - z).max() <= tolerance * max(1e-3, np.abs(z).max())
-        np.testing.assert_allclose(
-            at.z_rate, plain.rates(y, z)[1], atol=tolerance * np.abs(plain.rates(y, z)[1]).max()
-        )
+        rate = plain.rates(y, z)[1]  # a small difference of larger terms
+        assert np.abs(at.z_rate.values - rate).max() <= 10 * tolerance * max(1e-3, np.abs(rate).max())
 
 
 # --- against other solvers ---------------------------------------------------------------------------------------
@@ -93,7 +92,7 @@ def test_follows_an_independent_solver(method: str, eta_z: float, seed: int) -> 
     plain = Plain(classes, 1.0, eta_z)
     states = plain.solve(t, method, rtol=1e-10 if method == "DOP853" else 1e-9)
     data = flow(classes, 1.0, eta_z, t, variables=EVERYTHING)
-    assert_follows(data, plain, states, 1e-6 if method == "LSODA" else 2e-8)
+    assert_follows(data, plain, states, 5e-8)
 
 
 def test_follows_an_independent_solver_from_a_prior() -> None:
@@ -101,17 +100,17 @@ def test_follows_an_independent_solver_from_a_prior() -> None:
     z0 = np.random.default_rng(0).normal(0, 1.5, (len(classes.queries), classes.vocab_size))
     plain = Plain(classes, 2.0, 0.5)
     data = flow(classes, 2.0, 0.5, t, z0=z0, variables=EVERYTHING)
-    assert_follows(data, plain, plain.solve(t, "DOP853", 1e-10, z0), 2e-8)
+    assert_follows(data, plain, plain.solve(t, "DOP853", 1e-10, z0), 5e-8)
 
 
 def test_sparse_common_rows_give_the_same_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     classes, t = ragged(3, n_classes=9), np.geomspace(1, 1e3, 6)
-    dense = flow(classes, 1.0, 0.5, t, variables=EVERYTHING)
+    dense = flow(classes, 1.0, 0.5, t, rtol=1e-10, variables=EVERYTHING)
     monkeypatch.setattr(votes, "_DENSE", 2.0)
     monkeypatch.setattr(votes, "_CHUNK", 100)  # several chunks
-    sparse = flow(classes, 1.0, 0.5, t, variables=EVERYTHING)
+    sparse = flow(classes, 1.0, 0.5, t, rtol=1e-10, variables=EVERYTHING)
     for name in EVERYTHING:
-        np.testing.assert_allclose(sparse[name], dense[name], rtol=1e-9, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(sparse[name], dense[name], rtol=1e-8, atol=1e-12, err_msg=name)
 
 
 def test_small_steps_of_sgd_converge_to_the_flow_at_first_order() -> None:
@@ -148,13 +147,13 @@ def test_error_keeps_to_rtol_also_between_steps(classes: SequenceClasses, eta_z:
     exact = flow(classes, 1.0, eta_z, t, rtol=1e-12, atol=1e-15)
     for rtol in (1e-5, 1e-8):
         data = flow(classes, 1.0, eta_z, t, rtol=rtol)
-        for name in ("attention", "entropy"):
-            np.testing.assert_allclose(data[name], exact[name], rtol=rtol, atol=1e-14, err_msg=name)
+        np.testing.assert_allclose(data.attention, exact.attention, rtol=3 * rtol)
+        np.testing.assert_allclose(data.entropy, exact.entropy, rtol=3 * rtol)
         np.testing.assert_allclose(
             data.loss, exact.loss, rtol=10 * rtol
         )  # e^{−logit}: absolute error of the logit
-        scale = np.abs(exact.z).max(("query", "token"))
-        assert (np.abs(data.z - exact.z) <= 10 * rtol * scale + 1e-11).all()
+        scale = np.abs(exact.z).max("token")
+        assert (np.abs(data.z - exact.z) <= 3 * rtol * scale + 1e-12).all()
 
 
 def test_readings_do_not_depend_on_each_other() -> None:
@@ -166,12 +165,12 @@ def test_readings_do_not_depend_on_each_other() -> None:
 
 
 def test_goes_on_for_a_very_long_time() -> None:
-    """Rates decay like 1/t, steps grow like t: twelve decades cost no more than four times three."""
+    """Rates decay like 1/t, so steps grow like t: about ten for a decade."""
     classes = SequenceClasses.syn_small()
     t = np.geomspace(1e3, 1e15, 13)
     data = flow(classes, t=t, variables=("loss", "gap", "z"))
     assert data.attrs["n_steps"] < 250
-    np.testing.assert_allclose(data.loss[1:] * t[1:], (data.loss * t)[-1], rtol=0.25)  # 1 − α ~ 1/t
+    np.testing.assert_allclose(data.loss[6:] * t[6:], (data.loss * t)[-1], rtol=0.1)  # 1 − α ~ 1/t
     assert np.all(np.diff(data.loss) < 0)
     assert float(data.loss[-1]) > 0
     assert np.all(np.diff(data.gap.mean("class")) > 0)
@@ -241,11 +240,13 @@ def test_start() -> None:
     data = flow(classes, t=0.0, variables=EVERYTHING).isel(t=0)
     np.testing.assert_allclose(data.attention, classes.p_context, rtol=1e-14)
     assert float(data.loss) == pytest.approx(math.log(34), rel=1e-14)
-    assert not data.y.any() and not data.z.any() and not data.z_rate.any()
+    assert not data.y.any()
+    assert not data.z.any()
+    assert not data.z_rate.any()
 
 
 def test_frozen_attention_at_eta_z_zero() -> None:
-    data = flow(ragged(0), eta_z=0.0, t=[1.0, 1e4], variables=("z", "loss", "attention"))
+    data = flow(ragged(0), eta_z=0.0, t=[1.0, 1e3], variables=("z", "loss", "attention"))
     assert not data.z.any()
     assert data.loss[1] < data.loss[0]
 
@@ -257,6 +258,7 @@ def test_frozen_attention_at_eta_z_zero() -> None:
         SequenceClasses([[0.3, 0.7], [0.6, 0.4]], [0, 0], [1, 0]),  # every token is a next token, none is distinct
         SequenceClasses.synthetic(1, 3, common=0),
         SequenceClasses([[0.5, 0.5, 0], [0.5, 0, 0.5]], [0, 0], [0, 1], [1.0, 0.0]),  # a class that never occurs
+        SequenceClasses([[0.5, 0.5, 0], [0.5, 0.5, 0], [0, 0.4, 0.6]], [0, 0, 0], [0, 1, 2]),  # never told apart
     ],
 )
 def test_edge_cases_follow_the_plain_flow(classes: SequenceClasses) -> None:
@@ -269,14 +271,15 @@ def test_edge_cases_follow_the_plain_flow(classes: SequenceClasses) -> None:
 def test_extreme_probabilities_stay_finite() -> None:
     classes = SequenceClasses([[1.0, 1e-250, 0], [1e-200, 0, 1.0]], [0, 0], [1, 2])
     data = flow(classes, eta_z=1.0, t=[1e3], z0=[[-900.0, 0.0, 800.0]])
-    assert np.isfinite(data.attention).all() and np.isfinite(data.loss).all()
+    assert np.isfinite(data.attention).all()
+    assert np.isfinite(data.loss).all()
 
 
 # --- events ------------------------------------------------------------------------------------------------------
 
 
 def test_entropy_event_is_where_the_entropy_is() -> None:
-    classes, level = SequenceClasses.syn_small(), 1.9
+    classes, level = SequenceClasses.syn_small(), 2.1
     events = [EntropyBelow(level, 1), EntropyBelow(0.1, 0), EntropyBelow(5.0, 0)]
     data = flow(classes, 1.0, 1.0, [1e4], events=events)
     when = float(data.event_t[0, 0])
@@ -284,11 +287,12 @@ def test_entropy_event_is_where_the_entropy_is() -> None:
     assert float(flow(classes, 1.0, 1.0, [when]).entropy[0, 1]) == pytest.approx(level, abs=1e-8)
     assert np.isnan(data.event_t[1]).all()
     assert float(data.event_t[2, 0]) == 0
-    assert list(data.event.values)[0] == "entropy of class 1 below 1.9"
+    assert data.event.values[0] == "entropy of class 1 below 2.1"
 
 
 def flips(data: xr.Dataset, row: int, token: int) -> int:
     rate = data.z_rate.values[:, row, token]
+    rate = rate[np.abs(rate) > 1e-13 * np.abs(data.z_rate.values).max((1, 2))]  # the others have no sign
     return int((rate[1:] * rate[:-1] < 0).sum())
 
 
@@ -307,7 +311,7 @@ def test_fate_flips_are_where_the_rate_changes_sign() -> None:
             rate = flow(classes, 1.0, 2.0, when * np.array([0.999, 1, 1.001]), variables=("z_rate",)).z_rate
             before, at, after = rate.values[:, row, token]
             assert before * after < 0
-            assert abs(at) < 1e-5 * abs(after)
+            assert abs(at) < 1e-4 * abs(after)  # 1e-7 of the time
 
 
 def test_a_steady_fate_does_not_flip() -> None:
@@ -325,26 +329,29 @@ def test_dataset_layout() -> None:
     data = flow(classes, t=[1.0, 2.0])
     assert set(data.data_vars) == {"attention", "loss", "entropy", "z"}
     assert data.attention.dims == ("t", "class", "token")
-    assert (
-        data.loss.dims == ("t",) and data.entropy.dims == ("t", "class") and data.z.dims == ("t", "query", "token")
-    )
+    assert data.loss.dims == ("t",)
+    assert data.entropy.dims == ("t", "class")
+    assert data.z.dims == ("t", "query", "token")
     assert dict(data.sizes) == {"t": 2, "class": 6, "token": 79, "query": 3}
     np.testing.assert_array_equal(data["query"], classes.queries)
-    assert data.attrs["eta_y"] == 1.0 and data.attrs["eta_z"] == 0.02 and data.attrs["stopped"] == "reached t = 2"
+    assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "reached t = 2")
     assert {"scansnap", "torch", "numpy", "scipy", "rtol", "device"} <= set(data.attrs)
     full = flow(classes, t=[1.0], variables="y")
-    assert full.y.dims == ("t", "token", "output") and full.y.shape == (1, 79, 79)
+    assert full.y.dims == ("t", "token", "output")
+    assert full.y.shape == (1, 79, 79)
 
 
 def test_default_times() -> None:
     t = flow(SequenceClasses.syn_small()).t
-    assert len(t) == 200 and t[0] == pytest.approx(0.1) and t[-1] == pytest.approx(1e5)
+    np.testing.assert_allclose(t, np.geomspace(0.1, 1e5, 200))
 
 
 def test_progress_rises_to_one() -> None:
     done: list[float] = []
     flow(SequenceClasses.syn_small(), t=[1e3], progress=done.append)
-    assert done == sorted(done) and done[0] > 0 and done[-1] == 1
+    assert done == sorted(done)
+    assert done[0] > 0
+    assert done[-1] == 1
 
 
 def test_leaves_the_number_of_threads_alone() -> None:
@@ -418,9 +425,10 @@ def test_cuda_gives_the_same_flow(sparse: bool, monkeypatch: pytest.MonkeyPatch)
     cuda = flow(classes, 1.0, 0.5, t, variables=EVERYTHING, device="cuda", events=events)
     assert cuda.attrs["device"] == "cuda"
     for name in (*EVERYTHING, "event_t"):
-        np.testing.assert_allclose(cuda[name], cpu[name], rtol=1e-9, atol=1e-12, err_msg=name)
+        np.testing.assert_allclose(cuda[name], cpu[name], rtol=1e-7, atol=1e-11, err_msg=name)
 
 
 def test_examples_in_the_docs() -> None:
     result = doctest.testmod(flow_module, extraglobs={"SequenceClasses": SequenceClasses})
-    assert result.attempted > 0 and result.failed == 0
+    assert result.attempted > 0
+    assert result.failed == 0

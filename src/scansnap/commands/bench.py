@@ -31,7 +31,7 @@ def bench(quick: bool, device: str, as_json: bool) -> int:
 
 def _tell(result: Result) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("Syn-Medium", "M", "runs", "scansnap [s]", "plain loop [s]", "faster", "entropy", "plain"):
+    for name in ("Syn-Medium", "M", "runs", "scansnap (s)", "plain loop (s)", "faster", "entropy", "plain"):
         table.add_column(name, justify="right")
     for size in result.sizes:
         times = f"{size.seconds:.3f}", f"{size.plain_seconds:.0f}", f"{size.speedup:.0f}×"

@@ -93,13 +93,17 @@ class Batches:
         return Batch(cls.expand(n_runs, k), self._expected.expand(n_runs, -1, -1), self._p_class.expand(n_runs, k))
 
     def _counts(self, steps: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
-        exact = self.length < 2**24 or self.dtype == torch.float32  # the compiled sampler returns float32
+        exact = self.length < 2**24 or self.dtype == torch.float32  # the compiled samplers return float32
         if self.device.type == "cpu" and exact and kernels.available():
             cls, counts = kernels.sample(
                 self.layout.table, self.seeds.numpy(), steps.numpy(), batch_size, self.length
             )
             return torch.from_numpy(cls), torch.from_numpy(counts)
         drawn = sample_classes(self.layout.table, self.seeds, steps, batch_size)
+        if self.device.type == "cuda" and exact and kernels.triton_available():
+            from scansnap.kernels import sampling_triton
+
+            return drawn, sampling_triton.sample_counts(self.layout.table, drawn, self.seeds, steps, self.length)
         return drawn, sample_counts(self.layout.table, drawn, self.seeds, steps, self.length)
 
     def _infinite(self, start: int, steps: Tensor) -> Stretch:

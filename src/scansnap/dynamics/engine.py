@@ -1,7 +1,7 @@
-"""Carries a group of runs through a stretch of mini-batches, on the general path or on the fused one.
+"""Carries a group of runs through a stretch of mini-batches, on the fastest path that applies.
 
-The general path is torch, works for every option, on CPU and CUDA. The fused one (kernels/fused.c) covers what
-the paper's experiments use, on CPUs, and is far faster; tests hold the two equal.
+The general path is torch, works for every option, on CPU and CUDA; on CUDA it is recorded as a graph. The fused
+one (kernels/fused.c) covers what the paper's experiments use, on CPUs, and is far faster; tests hold both equal.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from torch import Tensor
 from scansnap import kernels
 from scansnap.dynamics import yz
 from scansnap.dynamics.batches import Stretch
+from scansnap.dynamics.graphed import GraphedStep
 from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
+from scansnap.dynamics.step import Rates, one_step
 from scansnap.runs import Runs
 
 ENGINES = ("auto", "general", "fused")
@@ -32,6 +34,9 @@ class Engine:
         self.dtype = getattr(torch, settings.dtype)
         self.tables = yz.Tables.of(layout, device, self.dtype)
         self.stream = torch.as_tensor(np.unique(runs.seed, return_inverse=True)[1], device=device)
+        self.rates = Rates(*[torch.tensor(values, dtype=self.dtype, device=device) for values in
+                             (runs.eta_y, runs.eta_z, runs.momentum, runs.weight_decay)])  # fmt: skip
+        self._graphed: GraphedStep | None = None
         self.fused = engine != "general" and self.why_not_fused() is None
         per_sample = len(layout.rows) * 2 + len(layout.columns) * 4 + layout.slots.shape[1] * 8
         samples = settings.batch_size or layout.slots.shape[0]
@@ -57,58 +62,48 @@ class Engine:
         """The state after all mini-batches of the stretch; the given state is left as it is."""
         if self.fused:
             return self._advance_fused(state, stretch)
-        return self._advance_general(state, stretch, np.arange(len(self.runs)))
+        if self.device.type == "cuda" and len(self.runs) <= self.group:
+            return self._advance_graphed(state, stretch)
+        return self._advance_general(state, stretch, torch.arange(len(self.runs), device=self.device))
 
-    def _rates(self, step: int, which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        steps = self.settings.steps
-        factor_y = self.settings.optimizer_y.rate_factor(step, steps)
-        factor_z = self.settings.optimizer_z.rate_factor(step, steps)
-        return self.runs.eta_y[which] * factor_y, self.runs.eta_z[which] * factor_z
+    def _factors(self, step: int) -> tuple[float, float]:
+        """What the schedules make of the rates in this update."""
+        y, z = self.settings.optimizer_y, self.settings.optimizer_z
+        return y.rate_factor(step, self.settings.steps), z.rate_factor(step, self.settings.steps)
 
     # --- general -----------------------------------------------------------------------------------------
 
-    def _advance_general(self, state: State, stretch: Stretch, which: np.ndarray) -> State:
+    def _advance_general(self, state: State, stretch: Stretch, which: Tensor) -> State:
         """Groups of runs small enough for the cache, one after the other, each through all the steps."""
-        groups = np.array_split(np.arange(len(which)), -(-len(which) // self.group))
+        groups = torch.arange(len(which), device=self.device).split(self.group)
         parts = []
         for group in groups:
-            part = state if len(groups) == 1 else state.take(torch.as_tensor(group, device=self.device))
+            part = state if len(groups) == 1 else state.take(group)
+            stream, rates = self.stream[which[group]], self.rates.take(which[group])
             for i in range(len(stretch)):
-                part = self._step(part, stretch, i, which[group])
+                step = stretch.start + i
+                scaled = rates.scaled(*self._factors(step))
+                part = one_step(part, stretch.batch(i, stream), scaled, step, self.tables, self.settings)
             parts.append(part)
         return parts[0] if len(parts) == 1 else State.cat(parts)
 
-    def _step(self, state: State, stretch: Stretch, i: int, which: np.ndarray) -> State:
-        settings, step = self.settings, stretch.start + i
-        batch = stretch.batch(i, self.stream[torch.as_tensor(which, device=self.device)])
-        grad = yz.gradients(state.y, state.z, batch, self.tables, settings.model)
-        eta_y, eta_z = (self._per_run(rate) for rate in self._rates(step, which))
-        momentum, decay = self._per_run(self.runs.momentum[which]), self._per_run(self.runs.weight_decay[which])
-        y, moments_y = settings.optimizer_y.update(
-            state.y, grad.dy, state.moments_y,
-            step=step, eta=eta_y, momentum=momentum, weight_decay=decay, multiplicity=self.tables.multiplicity,
-        )  # fmt: skip
-        z, moments_z = settings.optimizer_z.update(
-            state.z, grad.dz, state.moments_z, step=step, eta=eta_z, momentum=momentum, weight_decay=decay
-        )
-        finite = _finite(y) & _finite(z)
-        failed_step = torch.where(state.alive & ~finite, step, state.failed_step)
-        keep = failed_step < 0
-        return State(
-            step + 1,
-            torch.where(keep[:, None, None], y, state.y),
-            torch.where(keep[:, None, None, None], z, state.z),
-            moments_y, moments_z, failed_step,
-        )  # fmt: skip
+    # --- graphed -----------------------------------------------------------------------------------------
 
-    def _per_run(self, values: np.ndarray) -> Tensor:
-        return torch.as_tensor(values, dtype=self.dtype).to(self.device, non_blocking=True)
+    def _advance_graphed(self, state: State, stretch: Stretch) -> State:
+        """The general path, recorded once and replayed."""
+        if self._graphed is None:
+            first = stretch.batch(0, self.stream)
+            self._graphed = GraphedStep(state, first, self.rates, self.tables, self.settings)
+        self._graphed.load(state)
+        for i in range(len(stretch)):
+            scaled = self.rates.scaled(*self._factors(stretch.start + i))
+            self._graphed.replay(stretch.batch(i, self.stream), scaled)
+        return self._graphed.result(stretch.start + len(stretch))
 
     # --- fused -------------------------------------------------------------------------------------------
 
     def _advance_fused(self, state: State, stretch: Stretch) -> State:
-        every = np.arange(len(self.runs))
-        rates = [self._rates(stretch.start + i, every) for i in range(len(stretch))]
+        factors = np.array([self._factors(stretch.start + i) for i in range(len(stretch))])  # (N, 2)
         (y, v, z, vz), finite = kernels.advance(
             self.layout,
             (
@@ -119,8 +114,8 @@ class Engine:
             cls=stretch.cls.numpy(),
             counts=stretch.counts.numpy(),
             weight=stretch.weight.numpy(),
-            rate_y=np.stack([rate for rate, _ in rates]),
-            rate_z=np.stack([rate for _, rate in rates]),
+            rate_y=factors[:, :1] * self.runs.eta_y,
+            rate_z=factors[:, 1:] * self.runs.eta_z,
             momentum=self.runs.momentum,
         )  # fmt: skip
         new = State(
@@ -135,8 +130,4 @@ class Engine:
         # The kernel only says that a run failed somewhere in the stretch. The general path finds the step and
         # leaves the run at its last finite state.
         where = torch.from_numpy(redo)
-        return new.put(where, self._advance_general(state.take(where), stretch, redo))
-
-
-def _finite(table: Tensor) -> Tensor:
-    return torch.isfinite(torch.linalg.vector_norm(table.flatten(1), ord=torch.inf, dim=1))
+        return new.put(where, self._advance_general(state.take(where), stretch, where))

@@ -106,7 +106,7 @@ class Optimizer:
         d: Tensor,  # same shape, ascent direction
         state: State,
         *,
-        step: int,
+        step: int | Tensor,
         eta: Tensor,  # (R,)
         momentum: Tensor,  # (R,)
         weight_decay: Tensor,  # (R,)

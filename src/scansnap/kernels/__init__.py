@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.machinery
+import importlib.util
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,11 @@ VECTOR = 16  # floats in a vector of fused.c; columns are padded to a multiple
 def available() -> bool:
     """Whether both kernels were built when the package was installed."""
     return _file("sampling") is not None and _file("fused") is not None
+
+
+def triton_available() -> bool:
+    """Whether the CUDA sampler can be compiled."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def sample(

@@ -1,0 +1,25 @@
+"""Where the time of one Figure 6 panel goes on a CUDA device: python benchmarks/profile_cuda.py"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from scansnap.bench.fig6 import ETA_Z, RATIO, sweep
+from scansnap.runs import grid
+
+if __name__ == "__main__":
+    runs = grid(eta_z=ETA_Z, ratio=RATIO, seed=range(10))
+    for n_queries in (1, 10):
+        for _ in range(3):
+            print(f"Syn-Medium({n_queries}): {sweep(n_queries, runs, 'cuda'):.3f} s")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
+        sweep(10, runs, "cuda")
+        torch.cuda.synchronize()
+    print(seen.key_averages().table(sort_by="self_cuda_time_total", row_limit=16, max_name_column_width=60))
+    python = cProfile.Profile()
+    python.runcall(sweep, 10, runs, "cuda")
+    pstats.Stats(python).sort_stats("cumtime").print_stats(20)
