@@ -3,10 +3,12 @@
 Beside the result ``name.zarr`` lies the folder ``name.zarr.partial`` while the run is not finished::
 
     progress.json        what the run is (a fingerprint), how far it came, which of the pieces below count
-    records-00000.zarr   what was recorded between two checkpoints
-    state-00001.zarr     tables and optimiser buffers at the last checkpoint
+    records-00001.zarr   what was recorded before the first checkpoint
+    records-00003.zarr   … between the second and the third (nothing was between the first and the second)
+    state-00003.zarr     tables and optimiser buffers at the last checkpoint
 
-``progress.json`` is replaced atomically and last, so whatever it names is whole.
+``progress.json`` is replaced atomically and last, so whatever it names is whole. No name is used twice, so an
+interrupted checkpoint can simply be made again.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ def fingerprint(*parts: Any) -> str:
 
 
 def _listed(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"cannot fingerprint {type(value)}")
 
@@ -43,20 +45,21 @@ class Checkpoint:
     def __init__(self, target: Path, mark: str) -> None:
         self.folder = target.with_name(target.name + ".partial")
         self.mark = mark
+        self.number = 0
         self.pieces: list[str] = []
-        self.steps: list[int] = []
+        self.steps: list[int] = []  # what the pieces hold
 
     def exists(self) -> bool:
         return (self.folder / "progress.json").exists()
 
     def resume(self, device: torch.device) -> tuple[State, list[int], list[Records]]:
         """The last state and what was recorded until then."""
-        progress = json.loads((self.folder / "progress.json").read_text())
+        progress = self._progress()
         if progress["fingerprint"] != self.mark:
             raise InputError(
                 "the unfinished run", str(self.folder), "one with the same classes, runs and settings"
             )
-        self.pieces, self.steps = progress["pieces"], progress["steps"]
+        self.number, self.pieces, self.steps = progress["number"], progress["pieces"], progress["steps"]
         arrays = {
             name: torch.as_tensor(a, device=device) for name, a in _read(self.folder / progress["state"]).items()
         }
@@ -67,13 +70,15 @@ class Checkpoint:
         )
 
     def write(self, state: State, steps: list[int], records: Records) -> None:
-        """Keep the state, and the records made since the last call."""
-        number = len(self.pieces)
-        piece, name = f"records-{number:05d}.zarr", f"state-{number:05d}.zarr"
-        _write(self.folder / piece, records)
+        """Keep the state, and the records of steps later than ``self.steps``."""
+        self.number += 1
+        if steps:
+            piece = f"records-{self.number:05d}.zarr"
+            _write(self.folder / piece, records)
+            self.pieces, self.steps = [*self.pieces, piece], [*self.steps, *steps]
+        name = f"state-{self.number:05d}.zarr"
         _write(self.folder / name, {key: tensor.cpu().numpy() for key, tensor in state.arrays().items()})
-        self.pieces, self.steps = [*self.pieces, piece], [*self.steps, *steps]
-        progress = {"fingerprint": self.mark, "step": state.step, "steps": self.steps,
+        progress = {"fingerprint": self.mark, "number": self.number, "step": state.step, "steps": self.steps,
                     "pieces": self.pieces, "state": name}  # fmt: skip
         with replacing(self.folder / "progress.json") as scratch:
             scratch.write_text(json.dumps(progress))
@@ -81,8 +86,15 @@ class Checkpoint:
             if old.name != name:
                 remove(old)
 
+    def is_same_run(self) -> bool:
+        """Whether what lies there is this very run."""
+        return self.exists() and self._progress()["fingerprint"] == self.mark
+
     def discard(self) -> None:
         remove(self.folder)
+
+    def _progress(self) -> dict[str, Any]:
+        return json.loads((self.folder / "progress.json").read_text())
 
 
 def _write(path: Path, arrays: Records) -> None:

@@ -36,7 +36,8 @@ class Runs:
     @property
     def ratio(self) -> np.ndarray:
         """η_Y / η_Z; infinite where attention is not trained (η_Z = 0)."""
-        return np.divide(self.eta_y, self.eta_z, out=np.full(len(self), np.inf), where=self.eta_z > 0)
+        with np.errstate(over="ignore"):
+            return np.divide(self.eta_y, self.eta_z, out=np.full(len(self), np.inf), where=self.eta_z > 0)
 
     def filled(self, momentum: float | None, weight_decay: float | None) -> Runs:
         """These runs with momentum and weight decay set where the grid leaves them open."""
@@ -71,7 +72,8 @@ def grid(**axes: Any) -> Runs:
     column = {name: np.array([point[i] for point in points]) for i, name in enumerate(values)}
     n = len(points)
     eta_z = column["eta_z"]
-    eta_y = column["eta_y"] if "eta_y" in column else column["ratio"] * eta_z
+    with np.errstate(over="ignore"):  # refused next, in words
+        eta_y = column["eta_y"] if "eta_y" in column else column["ratio"] * eta_z
     if not np.isfinite(eta_y).all():
         raise InputError("ratio · eta_z", np.inf, "a finite number")
     return Runs(
@@ -85,6 +87,8 @@ def grid(**axes: Any) -> Runs:
 
 
 def _values(name: str, value: Any) -> list[Any]:
+    if getattr(value, "ndim", None) == 0:  # a scalar of NumPy or xarray
+        value = value.item()
     if isinstance(value, str) or not isinstance(value, Iterable):
         value = [value]
     values = [_value(name, one) for one in value]

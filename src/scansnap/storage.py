@@ -20,11 +20,15 @@ def replacing(target: Path) -> Iterator[Path]:
     scratch = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         yield scratch
-        if target.is_dir() and scratch.is_dir():  # a folder cannot be renamed onto another
+        if target.is_dir() or (target.exists() and scratch.is_dir()):  # only a file can be renamed onto a file
             old = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.old")
             target.rename(old)
-            scratch.rename(target)
-            shutil.rmtree(old)
+            try:
+                scratch.rename(target)
+            except BaseException:
+                old.rename(target)
+                raise
+            remove(old)
         else:
             os.replace(scratch, target)
     finally:
@@ -33,7 +37,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
 def remove(path: Path) -> None:
     """Delete a file or folder if it is there."""
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)

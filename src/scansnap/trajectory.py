@@ -102,15 +102,18 @@ def save(data: xr.Dataset, path: str | PathLike[str], *, overwrite: bool = False
     kind = _kind(target)
     if target.exists() and not overwrite:
         raise InputError("the result path", fspath(path), "a path that does not exist yet (or say overwrite)")
-    with replacing(target) as scratch:
-        if kind == "zarr":
-            with warnings.catch_warnings():
-                # strings in Zarr 3 are not yet in its written standard; both libraries read them
-                warnings.filterwarnings("ignore", message=".*Zarr format 3 specification.*")
-                warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")
-                data.to_zarr(scratch, mode="w", consolidated=False)
-        else:
-            data.to_netcdf(scratch, engine="h5netcdf")
+    try:
+        with replacing(target) as scratch:
+            if kind == "zarr":
+                with warnings.catch_warnings():
+                    # strings in Zarr 3 are not yet in its written standard; both libraries read them
+                    warnings.filterwarnings("ignore", message=".*Zarr format 3 specification.*")
+                    warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")
+                    data.to_zarr(scratch, mode="w", consolidated=False)
+            else:
+                data.to_netcdf(scratch, engine="h5netcdf")
+    except OSError as error:
+        raise InputError("the result path", fspath(path), f"a place that can be written ({error})") from error
 
 
 def load(path: str | PathLike[str]) -> xr.Dataset:
@@ -129,6 +132,7 @@ def load(path: str | PathLike[str]) -> xr.Dataset:
     except (OSError, ValueError, KeyError) as error:
         raise InputError("the result path", fspath(path), f"a readable trajectory ({error})") from None
     if data.attrs.get("format") != FORMAT:
+        data.close()
         raise InputError("the result path", fspath(path), f"a file of the format '{FORMAT}'")
     return data
 
@@ -152,4 +156,6 @@ def _plain(value: Any) -> Any:
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
     return "inf" if isinstance(value, float) and math.isinf(value) else value

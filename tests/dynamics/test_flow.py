@@ -266,6 +266,8 @@ def test_edge_cases_follow_the_plain_flow(classes: SequenceClasses) -> None:
     data = flow(classes, 1.0, 1.0, t, variables=EVERYTHING)
     assert_follows(data, plain, plain.solve(t, "DOP853", 1e-10), 1e-7)
     assert np.isnan(data.gap).all() == (classes.vocab_size == classes.n_classes)
+    for n in range(classes.n_classes):
+        assert np.isnan(data.entropy[:, n]).all() == (len(classes.distinct(n)) == 0)
 
 
 def test_extreme_probabilities_stay_finite() -> None:

@@ -7,7 +7,6 @@ softmax over all M outputs, Y(0) = 0 (Sections 2 and 3 of the paper).
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -161,7 +160,7 @@ class _Readings:
             elif name == "loss":
                 data[i] = self._loss(field, point)
             else:
-                values = field.entropy(point.attention) if name == "entropy" else field.gap(point)
+                values = field.entropy(point) if name == "entropy" else field.gap(point)
                 data[i, self.layout.order] = values.cpu().numpy()
 
     @staticmethod
@@ -227,7 +226,10 @@ def _device(name: str, n_entries: int) -> torch.device:
 
 def _check_memory(shapes: dict[str, tuple[int, ...]]) -> None:
     """Refuse results that cannot be held, before the work rather than after it."""
-    limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    try:
+        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError):  # a system that does not tell
+        return
     need = {name: 8 * int(np.prod(shape)) for name, shape in shapes.items()}
     if sum(need.values()) > limit:
         name = max(need, key=lambda name: need[name])
@@ -241,7 +243,7 @@ def versions() -> dict[str, str]:
     """Versions of what computed a result."""
     return {
         "scansnap": scansnap.__version__,
-        "torch": importlib.metadata.version("torch"),
+        "torch": str(torch.__version__),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
     }

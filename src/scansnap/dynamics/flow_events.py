@@ -85,7 +85,7 @@ def _reading(event: Event, field: PopulationFlow) -> tuple[Callable[[Point], flo
         if len(at.classes.distinct(n)) == 0:
             raise InputError("the class of an event", n, "a class with distinct tokens")
         row = int(np.flatnonzero(at.order == n)[0])
-        return lambda point: float(field.entropy(point.attention)[row]) - level, True
+        return lambda point: float(field.entropy(point)[row]) - level, True
     if not isinstance(event, FateFlip):
         raise InputError("an event", event, "EntropyBelow(level, class_) or FateFlip(query, token)")
     cell = at.find_cell(event.query, event.token)

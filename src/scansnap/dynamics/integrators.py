@@ -122,12 +122,14 @@ def dop853(system: System, t_end: float, first_step: float, rtol: float, atol: f
             end = t_end if t + 1.01 * h >= t_end else t + h  # no sliver of a step at the end
             h = end - t
             if h <= 1e-14 * t or h < 1e-300:
-                raise RuntimeError(f"the flow cannot be continued at t = {t:g}: its rates are not finite")
+                raise RuntimeError(
+                    f"the flow cannot be continued at t = {t:g}: its rates are not finite, or rtol is too small"
+                )
             step = Step(system, t, h, end)
             error = step.error(rtol, atol)
             if error <= 1:
                 step.add_interpolant()
-                error = max(error, step.error_inside(rtol, atol))
+                error = float(np.maximum(error, step.error_inside(rtol, atol)))  # NaN stays NaN
             if error <= 1:
                 break
             h *= max(0.2, 0.9 * error**-0.125) if np.isfinite(error) else 0.2
@@ -143,7 +145,7 @@ class Stacked:
 
     def __init__(self, value: Tensor) -> None:
         self.value = value.clone()  # (*shape)
-        self.rate = value.new_zeros(N_STAGES, *value.shape)  # (16, *shape)
+        self.rate = value.new_zeros(N_STAGES, *value.shape)  # (17, *shape)
 
     def sums(self, weights: FloatArray) -> Tensor:
         """Σ_j weights[…, j] k_j, (…, *shape)."""

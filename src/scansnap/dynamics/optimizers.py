@@ -78,7 +78,7 @@ class Optimizer:
             "constant": numbers == (),
             "cosine": numbers == () or (len(numbers) == 1 and 0 <= numbers[0] <= 1),
             "step": len(numbers) == 2
-            and numbers[0] >= 1
+            and 1 <= numbers[0] < math.inf
             and numbers[0] == int(numbers[0])
             and 0 < numbers[1] < math.inf,
         }[kind]
@@ -93,7 +93,10 @@ class Optimizer:
             final = numbers[0] if numbers else 0.0
             return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * step / max(steps, 1)))
         if kind == "step":
-            return numbers[1] ** (step // int(numbers[0]))
+            try:
+                return numbers[1] ** (step // int(numbers[0]))
+            except OverflowError:  # a factor above 1, many times over: the run ends as non-finite
+                return math.inf
         return 1.0
 
     def start(self, table: Tensor) -> State:

@@ -99,6 +99,7 @@ class PopulationFlow:
         self.p_class = put(classes.p_class[layout.order, None])  # (K, 1)
         self.cell = put(layout.cell)  # (K, L)
         self.cell_query = put(layout.cell_query)  # (cells,)
+        self.none_distinct = put(np.array(layout.n_distinct) == 0)  # (K,)
         self.z = Stacked(put(z0[layout.cell_query, layout.cell_token]))  # (cells,)
         self.distinct = DistinctVotes(layout.n_distinct, k + 1, device)
         self.common = CommonVotes(layout.common_row, k + 1, device)
@@ -147,11 +148,11 @@ class PopulationFlow:
 
     # --- readings --------------------------------------------------------------------------------------------
 
-    def entropy(self, attention: Tensor) -> Tensor:
+    def entropy(self, point: Point) -> Tensor:
         """Entropy (nats) of the attention over each class's distinct tokens, renormalised, (K,); NaN for none."""
-        own = attention[:, : self.distinct.shape[1]]  # (K, D)
-        q = own / own.sum(1, keepdim=True)  # NaN rows where a class has none
-        return torch.special.entr(q).sum(1)
+        d = self.distinct.shape[1]
+        q = torch.softmax((self.log_p + point.z[self.cell])[:, :d], dim=1)  # (K, D), however small their share
+        return torch.special.entr(q).sum(1).masked_fill(self.none_distinct, torch.nan)
 
     def gap(self, point: Point) -> Tensor:
         """Logit of the right output less that of one that is never right, (K,); NaN where all outputs are."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -50,13 +52,13 @@ class Model:
         choice("outputs", self.outputs, OUTPUTS)
         if not isinstance(self.query_in_keys, bool):
             raise InputError("query_in_keys", self.query_in_keys, "true or false")
-        whole("heads", self.heads, least=1)
+        object.__setattr__(self, "heads", whole("heads", self.heads, least=1))
         if isinstance(self.position_bias, list | tuple):
             object.__setattr__(self, "position_bias", tuple(real("position_bias", b) for b in self.position_bias))
             if not self.position_bias:
                 raise InputError("position_bias", "empty", "a slope or at least one value by distance")
         elif self.position_bias is not None:
-            real("position_bias", self.position_bias)
+            object.__setattr__(self, "position_bias", real("position_bias", self.position_bias))
         self.init_scale(1)
 
     def init_scale(self, vocab_size: int) -> tuple[str, float]:
@@ -106,11 +108,11 @@ class Settings:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        whole("steps", self.steps, most=2**32 - 2)
+        object.__setattr__(self, "steps", whole("steps", self.steps, most=2**32 - 2))
         if self.batch_size is not None:
-            whole("batch_size", self.batch_size, least=1, most=2**31)
+            object.__setattr__(self, "batch_size", whole("batch_size", self.batch_size, least=1, most=2**31))
         if not (isinstance(self.context, float) and math.isinf(self.context) and self.context > 0):
-            whole("context", self.context, least=2)
+            object.__setattr__(self, "context", whole("context", self.context, least=2))
         if self.batch_size is None and not math.isinf(self.context):
             raise InputError("batch_size", None, "a whole number when context is finite (None needs context=inf)")
         choice("sampling", self.sampling, ("counts", "tokens"))
@@ -128,6 +130,9 @@ class Settings:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in flat.items()}
 
 
+_RECORD = "a list of steps, all, linear:N or log:N with N of at least 2"
+
+
 def record_steps(record: Any, steps: int) -> tuple[int, ...]:
     """The steps to record, ascending and within [0, steps].
 
@@ -137,15 +142,17 @@ def record_steps(record: Any, steps: int) -> tuple[int, ...]:
         if record == "all":
             return tuple(range(steps + 1))
         kind, _, number = record.partition(":")
-        if kind not in ("linear", "log") or not number.isdigit() or int(number) < 2:
-            raise InputError("record", record, "a list of steps, all, linear:N or log:N with N of at least 2")
+        if kind not in ("linear", "log") or not number.isdecimal() or int(number) < 2:
+            raise InputError("record", record, _RECORD)
         if kind == "linear" or steps == 0:
             chosen = np.linspace(0, steps, int(number))
         else:
-            chosen = np.concatenate([[0], np.geomspace(1, steps, int(number) - 1)])
+            chosen = np.concatenate([[0], np.geomspace(steps, 1, int(number) - 1)])  # the last one first: it stays
         return tuple(int(s) for s in np.unique(np.rint(chosen)))
-    if isinstance(record, int):
+    if isinstance(record, Integral):
         record = [record]
+    if not isinstance(record, Iterable):
+        raise InputError("record", record, _RECORD)
     chosen_steps = sorted({whole("record", one, most=steps) for one in record})
     if not chosen_steps:
         raise InputError("record", "empty", "at least one step")
@@ -171,6 +178,8 @@ def settings(options: dict[str, Any]) -> Settings:
         rest["context"] = math.inf
     if "variables" in rest:
         variables = rest["variables"]
+        if not isinstance(variables, Iterable):
+            raise InputError("variables", variables, "a list of " + ", ".join(VARIABLES))
         rest["variables"] = (variables,) if isinstance(variables, str) else tuple(variables)
     steps = whole("steps", rest.get("steps", Settings.steps), most=2**32 - 2)
     rest["record"] = record_steps(rest.get("record", "log:50"), steps)

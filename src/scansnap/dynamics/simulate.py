@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from os import PathLike
@@ -29,6 +30,7 @@ from scansnap.runs import Runs, grid
 from scansnap.trajectory import assemble, load, save
 
 Progress = Callable[[int, int], None]
+Piece = tuple[list[int], Records]  # steps, and what was recorded at them
 
 _STRETCH_SECONDS = 0.3  # how long the loop is away between two looks at progress, Ctrl-C and checkpoints
 _STRETCH_FLOATS = 32 << 20  # and how much data it samples ahead at most
@@ -93,6 +95,7 @@ def simulate(
     )  # fmt: skip
     place = pick_device(device)
     real("checkpoint_seconds", checkpoint_seconds, least=0)
+    mark = fingerprint(dumps(classes), plan.to_dict(), asdict(runs))
     loop = _Loop(classes, runs, plan, place, choice("engine", engine, ENGINES))
     if engine == "fused" and loop.engine.why_not_fused():
         raise InputError("engine", engine, f"auto or general here, since {loop.engine.why_not_fused()}")
@@ -100,7 +103,7 @@ def simulate(
     checkpoint = None
     if save_to is not None:
         target = Path(save_to)
-        checkpoint = Checkpoint(target, fingerprint(dumps(classes), plan.to_dict(), asdict(runs)))
+        checkpoint = Checkpoint(target, mark)
         finished = _prepare(target, checkpoint, resume=resume, overwrite=overwrite)
         if finished is not None:
             return finished
@@ -110,7 +113,7 @@ def simulate(
         raise InputError("resume", True, "given together with save_to")
 
     complete = loop.run(progress, checkpoint, checkpoint_seconds)
-    data = loop.dataset(complete)
+    data = loop.dataset(complete).assign_attrs(fingerprint=mark)
     if not complete:
         kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
         warnings.warn(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", stacklevel=2)
@@ -129,9 +132,7 @@ class _Loop:
     settings: Settings
     device: torch.device
     engine_name: str
-    steps: list[int] = field(default_factory=list)
-    records: list[Records] = field(default_factory=list)  # pieces of (run, step, …), in order
-    unsaved: int = 0  # how many of the last pieces no checkpoint holds yet
+    records: list[Piece] = field(default_factory=list)  # in order; each added at once, as Ctrl-C may come between
 
     def __post_init__(self) -> None:
         decays = bool(np.any(self.runs.weight_decay))
@@ -140,11 +141,10 @@ class _Loop:
         self.batches = Batches(layout, self.settings, np.unique(self.runs.seed), self.device)
         self.observer = Observer(self.classes, self.engine, self.batches)
         self.state: State = start(layout, self.settings, self.runs.seed, self.device)
-        self.wanted = set(self.settings.record)
 
     def resume(self, checkpoint: Checkpoint) -> None:
         self.state, steps, pieces = checkpoint.resume(self.device)
-        self.steps, self.records = list(steps), pieces
+        self.records = [(steps, _joined(pieces))] if steps else []
 
     def run(self, progress: Progress | None, checkpoint: Checkpoint | None, checkpoint_seconds: float) -> bool:
         """To the last step; False if it was interrupted. The state only ever moves by whole stretches."""
@@ -154,7 +154,7 @@ class _Loop:
             self._record()
             while self.state.step < total:
                 began = time.monotonic()
-                stop = min([self.state.step + length, total, *[s for s in self.wanted if s > self.state.step]])
+                stop = min(self.state.step + length, self._next_wanted(self.state.step), total)
                 n_done = stop - self.state.step
                 self.state = self.engine.advance(self.state, self.batches.take(self.state.step, stop))
                 if self.device.type == "cuda":
@@ -175,16 +175,20 @@ class _Loop:
 
     def _record(self, always: bool = False) -> None:
         step = self.state.step
-        if (step in self.wanted or always) and step not in self.steps:
+        last = self.records[-1][0][-1] if self.records else -1
+        if step > last and (always or self._next_wanted(step - 1) == step):
             seen = self.observer(self.state)
-            self.records.append({name: array[:, None] for name, array in seen.items()})
-            self.steps.append(step)
-            self.unsaved += 1
+            self.records.append(([step], {name: array[:, None] for name, array in seen.items()}))
+
+    def _next_wanted(self, step: int) -> int:
+        """The first step to record after ``step``, or one past the end."""
+        place = bisect_right(self.settings.record, step)
+        return self.settings.record[place] if place < len(self.settings.record) else self.settings.steps + 1
 
     def _checkpoint(self, checkpoint: Checkpoint) -> None:
-        new = self.records[len(self.records) - self.unsaved :]
-        checkpoint.write(self.state, self.steps[len(self.steps) - len(new) :], _joined(new))
-        self.unsaved = 0
+        saved = checkpoint.steps[-1] if checkpoint.steps else -1
+        new = [(steps, records) for steps, records in self.records if steps[-1] > saved]
+        checkpoint.write(self.state, _steps(new), _joined([records for _, records in new]))
 
     def _first_length(self) -> int:
         rows, columns = self.engine.layout.slots.shape[1], len(self.engine.layout.columns)
@@ -200,9 +204,14 @@ class _Loop:
 
     def dataset(self, complete: bool) -> xr.Dataset:
         failed = self.state.failed_step.cpu().numpy()
-        described = {**self.settings.to_dict(), "device": str(self.device)}
-        records = _joined(self.records)
-        return assemble(self.classes, self.runs, described, self.steps, records, failed, complete)
+        engine = "fused" if self.engine.fused else "general"
+        described = {**self.settings.to_dict(), "device": str(self.device), "engine": engine}
+        records = _joined([records for _, records in self.records])
+        return assemble(self.classes, self.runs, described, _steps(self.records), records, failed, complete)
+
+
+def _steps(pieces: list[Piece]) -> list[int]:
+    return [step for steps, _ in pieces for step in steps]
 
 
 def _joined(pieces: list[Records]) -> Records:
@@ -239,14 +248,20 @@ def pick_device(name: str) -> torch.device:
 
 
 def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: bool) -> xr.Dataset | None:
-    """Make way for a result at ``target``, or return it if it is there already and may be continued."""
+    """Make way for a result at ``target``, or return it if this very run is finished there already."""
     if target.suffix not in (".zarr", ".nc"):
         raise InputError("save_to", str(target), "a name ending in .zarr or .nc")
     if target.exists():
         if resume:
-            return load(target)
+            finished = load(target)
+            if finished.attrs.get("fingerprint") == checkpoint.mark:
+                if checkpoint.is_same_run():  # the process ended between saving and tidying up
+                    checkpoint.discard()
+                return finished
+            finished.close()
         if not overwrite:
-            raise InputError("save_to", str(target), "a path that does not exist yet (or say overwrite or resume)")
+            new = "one with the same classes, runs and settings" if resume else "a path that does not exist yet"
+            raise InputError("save_to", str(target), f"{new} (or say overwrite{'' if resume else ' or resume'})")
     if checkpoint.exists() and not resume:
         if not overwrite:
             allowed = "free of an unfinished run (resume continues it, overwrite starts again)"

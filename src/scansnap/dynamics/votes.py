@@ -22,6 +22,7 @@ from scansnap.dynamics.integrators import END, N_STAGES, FloatArray, Stacked, la
 
 _DENSE = 0.02  # share of (class, common token) pairs in use above which dense products are faster than sparse
 _CHUNK = 2**20  # numbers a temporary may hold
+_SMALL = 2**14  # numbers in a block that are not worth splitting further
 
 
 @dataclass
@@ -30,12 +31,12 @@ class _Block:
 
     classes: slice
     d: int
-    rows: Tensor  # (B, d + 16, J)
-    f: Tensor  # (B, 16, d)  η_Y p_n f of each stage
+    rows: Tensor  # (B, d + 17, J)
+    f: Tensor  # (B, 17, d)  η_Y p_n f of each stage
 
 
 class DistinctVotes:
-    """Y of the distinct tokens: Y[l,:] + Σ_j w_j η_Y p_n f_j[l] r_j, a combination of d + 16 rows per class."""
+    """Y of the distinct tokens: Y[l,:] + Σ_j w_j η_Y p_n f_j[l] r_j, a combination of d + 17 rows per class."""
 
     def __init__(self, n_distinct: list[int], n_outputs: int, device: torch.device) -> None:
         """``n_distinct`` of each class, ascending, so that classes of similar size make a block."""
@@ -45,7 +46,10 @@ class DistinctVotes:
         first = next((i for i, d in enumerate(n_distinct) if d > 0), len(n_distinct))
         while first < len(n_distinct):
             last = first
-            while last < len(n_distinct) and n_distinct[last] <= 1.25 * n_distinct[first]:
+            while last < len(n_distinct) and (
+                n_distinct[last] <= 1.25 * n_distinct[first]  # little padding, or little altogether
+                or (last + 1 - first) * n_distinct[last] * n_outputs <= _SMALL
+            ):
                 last += 1
             d = n_distinct[last - 1]
             rows = torch.zeros(last - first, d + N_STAGES, n_outputs, dtype=torch.float64, device=device)
@@ -146,12 +150,11 @@ class CommonVotes(Stacked):
         if self.dense:
             return self._spread(f) @ y
         weight = f.flatten()[self.index["slot"]]
-        return F.embedding_bag(
-            self.index["token"], y, self.index["cls_start"], mode="sum", per_sample_weights=weight
-        )
+        tokens, start = self.index["token"], self.index["cls_start"]
+        return F.embedding_bag(tokens, y, start, mode="sum", per_sample_weights=weight)
 
     def pull(self, r: Tensor, y: Tensor) -> Tensor:
-        """Y r_n on the common tokens, (K, J) → (K, C); 0 at padding or where f is 0 anyway."""
+        """Y r_n on the common tokens, (K, J) → (K, C); anything at padding, where f is 0."""
         if self.dense:
             return (r @ y.mT).gather(1, self.row)
         out = r.new_zeros(self.row.shape)
@@ -167,10 +170,5 @@ class CommonVotes(Stacked):
             self.rate[stage] = self._spread(f).mT @ r
         else:
             weight = f.flatten()[self.index["slot_by_token"]]
-            self.rate[stage] = F.embedding_bag(
-                self.index["cls_by_token"],
-                r,
-                self.index["token_start"],
-                mode="sum",
-                per_sample_weights=weight,
-            )
+            classes, start = self.index["cls_by_token"], self.index["token_start"]
+            self.rate[stage] = F.embedding_bag(classes, r, start, mode="sum", per_sample_weights=weight)
