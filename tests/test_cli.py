@@ -44,7 +44,8 @@ def test_run_writes_a_trajectory_and_a_figure(scansnap, tmp_path):
 
 def test_run_equals_simulate(scansnap, tmp_path):
     scansnap("run", "--preset", "syn-medium", "--set", "n_queries=2", "--eta-z", "0.5,1", "--ratio", 2,
-             "--seed", "0:3", "--steps", 7, "--record", "0,7", "--init", "uniform", "--out", "x.nc", "--no-figure")  # fmt: skip
+             "--seed", "0:3", "--steps", 7, "--record", "0,7", "--init", "uniform",
+             "--out", "x.nc", "--no-figure")  # fmt: skip
     ours = ss.simulate(
         ss.SequenceClasses.syn_medium(2), ss.grid(eta_z=[0.5, 1], ratio=2, seed=range(3)), steps=7, record=[0, 7],
         init="uniform",

@@ -204,10 +204,12 @@ class SequenceClasses:
         distinct: int = 10,
         common_weight: float = 1.0,
         distinct_weights: ArrayLike | None = None,
+        unused: int = 0,
     ) -> SequenceClasses:
         """The generator behind the paper's synthetic data, with every knob.
 
-        Token ids in order: common to all, common to one query's classes, distinct, queries, next tokens.
+        Token ids in order: common to all, common to one query's classes, distinct, queries, next tokens, unused
+        (tokens in no context, which make the vocabulary as large as the theory likes it).
         Weights are unnormalised: ``common_weight`` for each common token, ``distinct_weights`` for the distinct
         ones of a class (default: evenly from 0.1 to 1).
         """
@@ -216,6 +218,7 @@ class SequenceClasses:
         common = whole("common", common)
         common_per_query = whole("common_per_query", common_per_query)
         distinct = whole("distinct", distinct)
+        unused = whole("unused", unused)
         if common + common_per_query + distinct == 0:
             raise InputError(
                 "common + common_per_query + distinct", 0, "at least 1, so that contexts are not empty"
@@ -244,7 +247,7 @@ class SequenceClasses:
         return cls.from_support(
             tokens,
             [probs] * k,
-            vocab_size=first_query + n_queries + k,
+            vocab_size=first_query + n_queries + k + unused,
             query=first_query + np.arange(k) // next_per_query,
             next_token=first_query + n_queries + np.arange(k),
         )

@@ -1,4 +1,4 @@
-"""The frozen-attention decoder flow and the integrator, against an exact solution."""
+"""The frozen-attention decoder flow, against an exact solution and the full flow."""
 
 from __future__ import annotations
 
@@ -6,22 +6,13 @@ import doctest
 
 import numpy as np
 import pytest
-import torch
-from scipy.integrate import DOP853
-from scipy.optimize import brentq
+from plain_flow import exact_gap
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import decoder_flow as decoder_module
-from scansnap.dynamics.decoder_flow import DecoderFlow, decoder_flow
+from scansnap.dynamics.decoder_flow import decoder_flow
 from scansnap.dynamics.flow import flow
-from scansnap.dynamics.integrators import END, INSIDE, Stacked, Step, dop853
-
-
-def exact_gap(s: float, eta_y: float, m: int) -> float:
-    """u with e^u + (M − 1)u = Mη_Y s + 1 (Lemma 3), by bisection."""
-    right = m * eta_y * s
-    return float(brentq(lambda u: np.expm1(u) + (m - 1) * u - right, 0, 50, xtol=1e-15, rtol=1e-15))
 
 
 @pytest.mark.parametrize(("k", "m", "eta_y"), [(2, 50, 0.1), (10, 1000, 1.0), (5, 5, 2.0)])
@@ -115,63 +106,3 @@ def test_examples_in_the_docs() -> None:
     result = doctest.testmod(decoder_module, extraglobs={"np": np})
     assert result.attempted > 0
     assert result.failed == 0
-
-
-# --- the integrator ----------------------------------------------------------------------------------------------
-
-
-def errors_at_fixed_steps(n_steps: int) -> tuple[float, float]:
-    """Error of the gap at the end of the flow and within its last step, against the exact solution."""
-    k, m, t_end = 2, 20, 60.0
-    field = DecoderFlow(torch.eye(k, dtype=torch.float64), torch.full((k,), 1 / k, dtype=torch.float64), m - k)
-
-    def gap(weights: np.ndarray) -> float:
-        logits = field.point(weights)[1]
-        return float(logits[0, 0] - logits[0, -1])
-
-    h = t_end / n_steps
-    field.rates(0, np.zeros(0))
-    inside = 0.0
-    for i in range(n_steps):
-        step = Step(field, i * h, h, (i + 1) * h)
-        step.add_interpolant()
-        if i == n_steps // 2:
-            times = step.t + h * np.linspace(0.1, 0.9, 9)
-            inside = max(abs(gap(step.weights(time)) - exact_gap(time / k, 1.0, m)) for time in times)
-        field.advance(h * DOP853.B)
-    return abs(gap(np.zeros(0)) - exact_gap(t_end / k, 1.0, m)), inside
-
-
-def test_order_of_convergence() -> None:
-    n_steps = np.array([12, 16, 20, 25, 32])
-    end, inside = np.array([errors_at_fixed_steps(n) for n in n_steps]).T
-    order_end = -np.polyfit(np.log(n_steps), np.log(end), 1)[0]
-    order_inside = -np.polyfit(np.log(n_steps), np.log(inside), 1)[0]
-    assert order_end > 7.5, f"errors {end} at {n_steps} steps"
-    assert order_inside > 6.8, f"errors {inside} at {n_steps} steps"
-
-
-def test_interpolant_meets_the_ends_of_a_step() -> None:
-    field = DecoderFlow(torch.eye(3, dtype=torch.float64), torch.full((3,), 0.3, dtype=torch.float64), 5)
-    step = next(dop853(field, 10.0, 1.0, 1e-8, 1e-12))
-    np.testing.assert_allclose(step.weights(step.t), np.zeros(INSIDE), atol=1e-16)
-    np.testing.assert_allclose(step.weights(step.end)[:END], step.h * DOP853.B, atol=1e-15)
-
-
-def test_errors_shrink_with_the_tolerance() -> None:
-    k, m, t = 4, 200, np.geomspace(1, 1e5, 40)
-    exact = np.array([exact_gap(time / k, 1.0, m) for time in t])
-    for rtol in (1e-4, 1e-6, 1e-8, 1e-10):
-        gap = decoder_flow(np.eye(k), None, 1.0, t, m, rtol=rtol, atol=1e-14).gap.values[:, 0]
-        assert np.abs(gap / exact - 1).max() < 3 * rtol
-
-
-class _Bad(Stacked):
-    def rates(self, stage: int, weights: np.ndarray) -> None:
-        self.rate[stage] = torch.sqrt(0.5 - self.at(weights))  # real only up to 0.5, reached at a finite time
-
-
-def test_rates_that_stop_being_finite_end_the_flow_with_a_reason() -> None:
-    with pytest.raises(RuntimeError, match="cannot be continued at t = "):
-        for _ in dop853(_Bad(torch.zeros(1, 1, dtype=torch.float64)), 10.0, 0.1, 1e-8, 1e-12):
-            pass

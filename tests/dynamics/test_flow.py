@@ -2,75 +2,20 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import numpy as np
 import pytest
 import torch
 import xarray as xr
-from scipy.integrate import solve_ivp
+from plain_flow import Plain, ragged
 
-from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import flow as flow_module
 from scansnap.dynamics import votes
 from scansnap.dynamics.flow import VARIABLES, flow
-from scansnap.dynamics.flow_events import EntropyBelow, FateFlip
+from scansnap.dynamics.flow_events import EntropyBelow
 
 EVERYTHING = tuple(VARIABLES)
-
-
-def ragged(seed: int = 0, n_classes: int = 6, vocab: int = 30, n_queries: int = 2) -> SequenceClasses:
-    """Awkward classes: all sizes and overlaps of supports, unequal p_n, next tokens that occur in contexts."""
-    rng = np.random.default_rng(seed)
-    p = np.zeros((n_classes, vocab))
-    for n in range(n_classes):
-        ids = rng.choice(vocab - 4, size=rng.integers(2, 12), replace=False)
-        p[n, ids] = rng.dirichlet(np.full(len(ids), 0.7))
-    p[0] = p[1]  # a class without distinct tokens
-    p[0, np.flatnonzero(p[1])[0]] *= 0.5
-    p[0] /= p[0].sum()
-    p[2] = 0  # and one without common tokens
-    p[2, vocab - 3 : vocab - 1] = 0.4, 0.6
-    query = rng.permutation(vocab)[:n_queries][np.arange(n_classes) % n_queries]
-    return SequenceClasses(p, query, rng.permutation(vocab)[:n_classes], rng.dirichlet(np.full(n_classes, 3.0)))
-
-
-class Plain:
-    """The flow as it stands on paper: full M × M tables, one class after the other, no library code."""
-
-    def __init__(self, classes: SequenceClasses, eta_y: float, eta_z: float) -> None:
-        self.classes, self.eta_y, self.eta_z = classes, eta_y, eta_z
-        self.p_context, self.m = classes.p_context, classes.vocab_size
-        self.queries = np.unique(classes.query)
-
-    def rates(self, y: np.ndarray, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        dy, dz = np.zeros_like(y), np.zeros_like(z)
-        for n in range(self.classes.n_classes):
-            row = np.searchsorted(self.queries, self.classes.query[n])
-            f = self.p_context[n] * np.exp(z[row])
-            f = f / np.sqrt(f @ f)
-            alpha = np.exp(y.T @ f)
-            e = -alpha / alpha.sum()
-            e[self.classes.next_token[n]] += 1
-            p = self.classes.p_class[n]
-            dy += self.eta_y * p * np.outer(f, e)
-            dz[row] += self.eta_z * p * f * ((np.eye(self.m) - np.outer(f, f)) @ (y @ e))
-        return dy, dz
-
-    def unpack(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return x[: self.m**2].reshape(self.m, self.m), x[self.m**2 :].reshape(len(self.queries), self.m)
-
-    def __call__(self, _: float, x: np.ndarray) -> np.ndarray:
-        return np.concatenate([part.ravel() for part in self.rates(*self.unpack(x))])
-
-    def solve(self, t: np.ndarray, method: str, rtol: float, z0: np.ndarray | None = None) -> list:
-        start = np.zeros(self.m**2 + len(self.queries) * self.m)
-        if z0 is not None:
-            start[self.m**2 :] = z0.ravel()
-        found = solve_ivp(self, (0, t[-1]), start, method, t, rtol=rtol, atol=rtol * 1e-3)
-        return [self.unpack(x) for x in found.y.T]
 
 
 def assert_follows(data: xr.Dataset, plain: Plain, states: list, tolerance: float) -> None:
@@ -277,142 +222,7 @@ def test_extreme_probabilities_stay_finite() -> None:
     assert np.isfinite(data.loss).all()
 
 
-# --- events ------------------------------------------------------------------------------------------------------
-
-
-def test_entropy_event_is_where_the_entropy_is() -> None:
-    classes, level = SequenceClasses.syn_small(), 2.1
-    events = [EntropyBelow(level, 1), EntropyBelow(0.1, 0), EntropyBelow(5.0, 0)]
-    data = flow(classes, 1.0, 1.0, [1e4], events=events)
-    when = float(data.event_t[0, 0])
-    assert 1 < when < 1e4
-    assert float(flow(classes, 1.0, 1.0, [when]).entropy[0, 1]) == pytest.approx(level, abs=1e-8)
-    assert np.isnan(data.event_t[1]).all()
-    assert float(data.event_t[2, 0]) == 0
-    assert data.event.values[0] == "entropy of class 1 below 2.1"
-
-
-def flips(data: xr.Dataset, row: int, token: int) -> int:
-    rate = data.z_rate.values[:, row, token]
-    rate = rate[np.abs(rate) > 1e-13 * np.abs(data.z_rate.values).max((1, 2))]  # the others have no sign
-    return int((rate[1:] * rate[:-1] < 0).sum())
-
-
-def test_fate_flips_are_where_the_rate_changes_sign() -> None:
-    classes = ragged(1)
-    t = np.geomspace(0.1, 3e3, 400)
-    seen = flow(classes, 1.0, 2.0, t, variables=("z_rate",))
-    pairs = [(row, token) for row in range(2) for token in range(30) if flips(seen, row, token)]
-    assert pairs, "these classes are known to have flips"
-    events = [FateFlip(int(classes.queries[row]), token) for row, token in pairs]
-    found = flow(classes, 1.0, 2.0, [3e3], events=events).event_t
-    for (row, token), times in zip(pairs, found.values, strict=True):
-        times = times[~np.isnan(times)]
-        assert len(times) == flips(seen, row, token)
-        for when in times:
-            rate = flow(classes, 1.0, 2.0, when * np.array([0.999, 1, 1.001]), variables=("z_rate",)).z_rate
-            before, at, after = rate.values[:, row, token]
-            assert before * after < 0
-            assert abs(at) < 1e-4 * abs(after)  # 1e-7 of the time
-
-
-def test_a_steady_fate_does_not_flip() -> None:
-    classes = SequenceClasses.synthetic(1, 4, common=1)
-    query = int(classes.queries[0])
-    events = [FateFlip(query, 0), FateFlip(query, int(classes.distinct(2)[3]))]
-    assert np.isnan(flow(classes, t=[1e4], events=events).event_t).all()
-
-
-# --- the front door ----------------------------------------------------------------------------------------------
-
-
-def test_dataset_layout() -> None:
-    classes = SequenceClasses.syn_medium(3)
-    data = flow(classes, t=[1.0, 2.0])
-    assert set(data.data_vars) == {"attention", "loss", "entropy", "z"}
-    assert data.attention.dims == ("t", "class", "token")
-    assert data.loss.dims == ("t",)
-    assert data.entropy.dims == ("t", "class")
-    assert data.z.dims == ("t", "query", "token")
-    assert dict(data.sizes) == {"t": 2, "class": 6, "token": 79, "query": 3}
-    np.testing.assert_array_equal(data["query"], classes.queries)
-    assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "reached t = 2")
-    assert {"scansnap", "torch", "numpy", "scipy", "rtol", "device"} <= set(data.attrs)
-    full = flow(classes, t=[1.0], variables="y")
-    assert full.y.dims == ("t", "token", "output")
-    assert full.y.shape == (1, 79, 79)
-
-
-def test_default_times() -> None:
-    t = flow(SequenceClasses.syn_small()).t
-    np.testing.assert_allclose(t, np.geomspace(0.1, 1e5, 200))
-
-
-def test_progress_rises_to_one() -> None:
-    done: list[float] = []
-    flow(SequenceClasses.syn_small(), t=[1e3], progress=done.append)
-    assert done == sorted(done)
-    assert done[0] > 0
-    assert done[-1] == 1
-
-
-def test_leaves_the_number_of_threads_alone() -> None:
-    before = torch.get_num_threads()
-    flow(SequenceClasses.syn_small(), t=[1.0])
-    assert torch.get_num_threads() == before
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"t": [-1.0, 2.0]}, "t is -1.0; it must be at least 0."),
-        ({"t": [2.0, 1.0]}, "t is '2 followed by 1'; it must be ascending, each time once."),
-        ({"t": [1.0, 1.0]}, "ascending"),
-        ({"t": []}, "at least one time"),
-        ({"t": [[1.0]]}, "at least one time"),
-        ({"t": [1.0, math.inf]}, "t is inf; it must be finite."),
-        ({"t": "soon"}, "numbers"),
-        ({"eta_y": 0.0}, "eta_y is 0.0"),
-        ({"eta_y": math.nan}, "eta_y is nan"),
-        ({"eta_z": -1.0}, "eta_z is -1.0"),
-        ({"eta_z": math.inf}, "eta_z is inf"),
-        ({"rtol": 1e-16}, "rtol is 1e-16"),
-        ({"atol": 0.0}, "atol is 0.0"),
-        ({"variables": ("attention", "entropie")}, "variables is 'entropie'; it must be one of attention, loss"),
-        ({"z0": np.zeros((1, 3))}, "z0 is 'of shape (1, 3)'; it must be of shape (2, 34)"),
-        ({"z0": np.full((2, 34), math.nan)}, "z0 is nan; it must be finite."),
-        ({"z0": "prior"}, "z0 is 'prior'; it must be numbers."),
-        ({"device": "tpu0"}, "device is 'tpu0'"),
-        ({"device": "mps"}, "device is 'mps'"),
-        ({"events": [EntropyBelow(1.0, 7)]}, "the class of an event is 7"),
-        ({"events": [EntropyBelow(math.nan, 0)]}, "the level of an event is nan"),
-        ({"events": [FateFlip(30, 33)]}, "about a token in the context"),
-        ({"events": ["snap"]}, "an event is 'snap'"),
-    ],
-)
-def test_bad_input_is_named(wrong: dict, message: str) -> None:
-    with pytest.raises(InputError) as error:
-        flow(SequenceClasses.syn_small(), **{"t": [1.0], **wrong})
-    assert message in str(error.value)
-
-
-def test_entropy_event_needs_distinct_tokens() -> None:
-    with pytest.raises(InputError) as error:
-        flow(ragged(0), t=[1.0], events=[EntropyBelow(1.0, 0)])
-    assert str(error.value) == "the class of an event is 0; it must be a class with distinct tokens."
-
-
-def test_results_beyond_memory_are_refused_before_the_work() -> None:
-    with pytest.raises(InputError) as error:
-        flow(SequenceClasses.synthetic(1, 1000), t=np.arange(1.0, 10001.0))
-    assert "leave out 'attention'" in str(error.value)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_missing_cuda_is_named() -> None:
-    with pytest.raises(InputError) as error:
-        flow(SequenceClasses.syn_small(), t=[1.0], device="cuda")
-    assert "no CUDA device is available" in str(error.value)
+# --- elsewhere -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.gpu
@@ -428,9 +238,3 @@ def test_cuda_gives_the_same_flow(sparse: bool, monkeypatch: pytest.MonkeyPatch)
     assert cuda.attrs["device"] == "cuda"
     for name in (*EVERYTHING, "event_t"):
         np.testing.assert_allclose(cuda[name], cpu[name], rtol=1e-7, atol=1e-11, err_msg=name)
-
-
-def test_examples_in_the_docs() -> None:
-    result = doctest.testmod(flow_module, extraglobs={"SequenceClasses": SequenceClasses})
-    assert result.attempted > 0
-    assert result.failed == 0

@@ -17,7 +17,7 @@ from scansnap.dynamics.graphed import GraphedStep
 from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
-from scansnap.dynamics.step import Rates, one_step
+from scansnap.dynamics.step import Rates, largest_y, one_step
 from scansnap.runs import Runs
 
 ENGINES = ("auto", "general", "fused")
@@ -38,6 +38,7 @@ class Engine:
                              (runs.eta_y, runs.eta_z, runs.momentum, runs.weight_decay)])  # fmt: skip
         self._graphed: GraphedStep | None = None
         self.fused = engine != "general" and self.why_not_fused() is None
+        self.bounded = self._bounded()
         per_sample = len(layout.rows) * 2 + len(layout.columns) * 4 + layout.slots.shape[1] * 8
         samples = settings.batch_size or layout.slots.shape[0]
         limit = _GROUP_BYTES.get(device.type, 1 << 30)
@@ -60,11 +61,32 @@ class Engine:
 
     def advance(self, state: State, stretch: Stretch) -> State:
         """The state after all mini-batches of the stretch; the given state is left as it is."""
-        if self.fused:
-            return self._advance_fused(state, stretch)
+        every = torch.arange(len(self.runs), device=self.device)
+        if self.fused and self.bounded.all():
+            return self._advance_fused(state, stretch, every)
+        if self.fused and self.bounded.any():
+            fast, slow = (torch.from_numpy(np.flatnonzero(which)) for which in (self.bounded, ~self.bounded))
+            after = [self._advance_fused(state.take(fast), stretch, fast),
+                     self._advance_general(state.take(slow), stretch, slow)]  # fmt: skip
+            return State.cat(after).take(torch.cat([fast, slow]).argsort())
         if self.device.type == "cuda" and len(self.runs) <= self.group:
             return self._advance_graphed(state, stretch)
-        return self._advance_general(state, stretch, torch.arange(len(self.runs), device=self.device))
+        return self._advance_general(state, stretch, every)
+
+    def _bounded(self) -> np.ndarray:
+        """Runs whose rates are too small for their tables to ever leave the float range, (R,).
+
+        For the fused path: |f| = 1, so |dY| ≤ 1 and |dz| ≤ 2 √S max|Y|, and momentum adds up at most 1/(1 − μ) of
+        them. The other runs take the general path from the start: the kernel says only at the end of a stretch
+        that a run failed, and the outcome must not depend on where stretches end.
+        """
+        settings, (_, scale) = self.settings, self.settings.model.init_scale(self.layout.vocab_size)
+        factor_y, factor_z = np.maximum(self._factors(0), self._factors(max(settings.steps - 1, 0)))
+        updates = settings.steps / (1 - self.runs.momentum)
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = 10 * scale + factor_y * self.runs.eta_y * updates
+            z = 10 * scale + factor_z * self.runs.eta_z * updates * 2 * self.layout.slots.shape[1] * y
+        return np.maximum(y, z) < largest_y(self.dtype, self.layout.vocab_size)
 
     def _factors(self, step: int) -> tuple[float, float]:
         """What the schedules make of the rates in this update."""
@@ -102,7 +124,8 @@ class Engine:
 
     # --- fused -------------------------------------------------------------------------------------------
 
-    def _advance_fused(self, state: State, stretch: Stretch) -> State:
+    def _advance_fused(self, state: State, stretch: Stretch, which: Tensor) -> State:
+        runs = which.numpy()
         factors = np.array([self._factors(stretch.start + i) for i in range(len(stretch))])  # (N, 2)
         (y, v, z, vz), finite = kernels.advance(
             self.layout,
@@ -110,13 +133,13 @@ class Engine:
                 state.y.numpy(), state.moments_y["velocity"].numpy(),
                 state.z[:, 0].numpy(), state.moments_z["velocity"][:, 0].numpy(),
             ),
-            stream=self.stream.numpy(),
+            stream=self.stream.numpy()[runs],
             cls=stretch.cls.numpy(),
             counts=stretch.counts.numpy(),
             weight=stretch.weight.numpy(),
-            rate_y=factors[:, :1] * self.runs.eta_y,
-            rate_z=factors[:, 1:] * self.runs.eta_z,
-            momentum=self.runs.momentum,
+            rate_y=factors[:, :1] * self.runs.eta_y[runs],
+            rate_z=factors[:, 1:] * self.runs.eta_z[runs],
+            momentum=self.runs.momentum[runs],
         )  # fmt: skip
         new = State(
             stretch.start + len(stretch),
@@ -127,7 +150,7 @@ class Engine:
         redo = np.flatnonzero(~(finite & state.alive.numpy()))
         if len(redo) == 0:
             return new
-        # The kernel only says that a run failed somewhere in the stretch. The general path finds the step and
-        # leaves the run at its last finite state.
+        # Bounded runs fail only where the data itself leaves the float range (a position bias of hundreds). The
+        # general path finds the step and leaves the run at its last finite state.
         where = torch.from_numpy(redo)
-        return new.put(where, self._advance_general(state.take(where), stretch, where))
+        return new.put(where, self._advance_general(state.take(where), stretch, which[where]))

@@ -24,7 +24,7 @@ class State:
     z: Tensor  # (R, H, Q, M)
     moments_y: OptimizerState  # buffers shaped like y
     moments_z: OptimizerState  # buffers shaped like z
-    failed_step: Tensor  # (R,) the update that would have made the run non-finite, or -1
+    failed_step: Tensor  # (R,) the update that would have made the run, or its loss, non-finite; or -1
 
     @property
     def alive(self) -> Tensor:

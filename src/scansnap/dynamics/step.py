@@ -42,7 +42,7 @@ def one_step(
         state.z, grad.dz, state.moments_z, step=step, eta=rates.eta_z, momentum=rates.momentum,
         weight_decay=rates.weight_decay,
     )  # fmt: skip
-    finite = _finite(y) & _finite(z)
+    finite = (_size(y) < largest_y(y.dtype, z.shape[-1])) & torch.isfinite(_size(z))
     now = step.to(torch.int64) if isinstance(step, Tensor) else step
     failed_step = torch.where(state.alive & ~finite, now, state.failed_step)
     keep = failed_step < 0
@@ -54,5 +54,11 @@ def one_step(
     )  # fmt: skip
 
 
-def _finite(table: Tensor) -> Tensor:
-    return torch.isfinite(torch.linalg.vector_norm(table.flatten(1), ord=torch.inf, dim=1))
+def largest_y(dtype: torch.dtype, vocab_size: int) -> float:
+    """Beyond this size of Y the logits, and so the loss, can overflow although the table itself is finite."""
+    return torch.finfo(dtype).max / (8 * vocab_size)
+
+
+def _size(table: Tensor) -> Tensor:
+    """The largest absolute value in each run's table, or NaN; (R,)."""
+    return torch.linalg.vector_norm(table.flatten(1), ord=torch.inf, dim=1)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy.special import entr
 
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
@@ -23,7 +24,7 @@ def entropy(attention: Any) -> Any:
 def distinct_entropy(attention: Any, classes: SequenceClasses) -> Any:
     """Entropy of attention over the class's distinct tokens, renormalised (Figure 6); NaN where there are none."""
     mask = distinct_mask(classes)
-    return _over(("class", "token"), ("class",), lambda c: masked_entropy(c, mask), attention)
+    return _over(("class", "token"), ("class",), lambda c: masked_entropy(_of(classes, c), mask), attention)
 
 
 def recall(attention: Any, classes: SequenceClasses, threshold: float | None = None) -> Any:
@@ -38,7 +39,7 @@ def recall(attention: Any, classes: SequenceClasses, threshold: float | None = N
 
     def share(c: np.ndarray) -> np.ndarray:
         n = mask.sum(-1)
-        return np.where(n > 0, ((c > threshold) & mask).sum(-1) / np.maximum(n, 1), np.nan)
+        return np.where(n > 0, ((_of(classes, c) > threshold) & mask).sum(-1) / np.maximum(n, 1), np.nan)
 
     return _over(("class", "token"), ("class",), share, attention)
 
@@ -76,8 +77,19 @@ def masked_entropy(attention: np.ndarray, mask: np.ndarray) -> np.ndarray:
     return np.where(total[..., 0] > 0, _entropy(p), np.nan)
 
 
+def _of(classes: SequenceClasses, attention: np.ndarray) -> np.ndarray:
+    shape = (classes.n_classes, classes.vocab_size)
+    if attention.shape[-2:] != shape:
+        raise InputError(
+            "attention",
+            f"of shape {attention.shape}",
+            f"of shape (…, classes, tokens) = (…, {shape[0]}, {shape[1]})",
+        )
+    return attention
+
+
 def _entropy(p: np.ndarray) -> np.ndarray:
-    return -np.sum(np.where(p > 0, p * np.log(np.where(p > 0, p, 1.0)), 0.0), axis=-1)
+    return entr(p).sum(-1)
 
 
 def _over(core: tuple[str, ...], kept: tuple[str, ...], function: Any, attention: Any) -> Any:

@@ -1,0 +1,160 @@
+"""What claims are judged on: one run's tables over time, from the flow, from SGD, or from a file.
+
+n times · K classes · Q queries · M tokens. Everything a claim may need is here by its name in the symbol table;
+what the source does not hold is None, and a claim that needs it is not applicable.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import xarray as xr
+from scipy.special import log_softmax
+
+from scansnap.checks import InputError
+from scansnap.classes import SequenceClasses
+from scansnap.theory import t_scan, t_snap
+from scansnap.theory.assumptions import Assumption, check_assumptions
+
+Array = np.ndarray
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Rates are effective ones: with momentum μ they are η/(1 − μ). Time counts batch-size-1 steps."""
+
+    classes: SequenceClasses
+    eta_y: float
+    eta_z: float
+    source: str  # "flow" (exact, T → ∞) or "sgd" (noisy)
+    context: float  # T
+    t: Array  # (n,)
+    z: Array  # (n, Q, M)
+    attention: Array  # (n, K, M)  c_n
+    g: Array | None  # (n, K, M)  Y(e_n − α_n), 0 outside the class's context
+    gap: Array | None  # (n, K)  logit of the right output less that of one that is never right
+    y: Array | None = None  # (k, M, M) at the times ``y_times``
+    y_times: Array | None = None  # (k,) indices into t
+
+    @property
+    def t_snap(self) -> float:
+        """t₀ of Theorem 1 at leading order."""
+        k, m = self.classes.n_classes, self.classes.vocab_size
+        return float(t_snap(eta_y=self.eta_y, n_classes=k, vocab_size=m))
+
+    @property
+    def t_scan(self) -> float:
+        """t₀′ of Theorem 1."""
+        k, m = self.classes.n_classes, self.classes.vocab_size
+        return float(t_scan(eta_y=self.eta_y, n_classes=k, vocab_size=m))
+
+    @cached_property
+    def class_query(self) -> Array:
+        """(K,) row of z for each class."""
+        return np.searchsorted(self.classes.queries, self.classes.query)
+
+    @cached_property
+    def f(self) -> Array:
+        """(n, K, M) c_n/‖c_n‖."""
+        return self.attention / np.linalg.norm(self.attention, axis=-1, keepdims=True)
+
+    @cached_property
+    def overlap(self) -> Array:
+        """(n, K, K) f_nᵀ f_n'."""
+        return self.f @ self.f.transpose(0, 2, 1)
+
+    @cached_property
+    def z_rate(self) -> Array | None:
+        """(n, Q, M) ż of the exact population field at each recorded state (Lemma 1 in expectation)."""
+        if self.g is None:
+            return None
+        projected = self.g - self.f * (self.f * self.g).sum(-1, keepdims=True)  # (I − f fᵀ) g
+        by_class = self.eta_z * self.classes.p_class[:, None] * self.f * projected  # (n, K, M)
+        rate = np.zeros_like(self.z)
+        for n, row in enumerate(self.class_query):
+            rate[:, row] += by_class[:, n]
+        return rate
+
+    @cached_property
+    def assumptions(self) -> dict[str, Assumption]:
+        """By name; t ≫ K² is asked only of sampled updates."""
+        t = float(self.t[-1]) if self.source == "sgd" else None
+        found = check_assumptions(self.classes, eta_y=self.eta_y, eta_z=self.eta_z, context=self.context, t=t)
+        return {a.name: a for a in found}
+
+    def assume(self, *names: str) -> list[Assumption]:
+        """The named assumptions, as far as they are asked of this source."""
+        return [self.assumptions[name] for name in names if name in self.assumptions]
+
+    def until(self, t_end: float) -> Array:
+        """Indices of the recorded times 0 < t ≤ t_end."""
+        return np.flatnonzero((self.t > 0) & (self.t <= t_end))
+
+
+def from_flow(
+    classes: SequenceClasses, *, eta_y: float, eta_z: float, t_end: float, n_times: int = 120, rtol: float = 1e-9
+) -> Evidence:
+    """The exact T → ∞ flow from zero tables, recorded at log-spaced times from well before t₀′ to ``t_end``."""
+    from scansnap.dynamics.flow import flow
+
+    k, m = classes.n_classes, classes.vocab_size
+    first = 1e-3 * float(t_scan(eta_y=eta_y, n_classes=k, vocab_size=m))
+    t = np.concatenate([[0.0], np.geomspace(first, t_end, n_times)])
+    with_y = m <= 400  # the (n, M, M) table serves Lemma 1 alone
+    names = ["z", "attention", "g", "gap", *(["y"] if with_y else [])]
+    data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=rtol, variables=names)
+    g = np.nan_to_num(data["g"].values, nan=0.0)
+    gap = data["gap"].values
+    y_times = np.array([n_times // 3, 2 * n_times // 3, n_times]) if with_y else None
+    return Evidence(
+        classes, eta_y, eta_z, "flow", math.inf, t, data["z"].values, data["attention"].values, g,
+        None if np.isnan(gap).all() else gap,
+        data["y"].values[y_times] if with_y else None, y_times,
+    )  # fmt: skip
+
+
+def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) -> Evidence:
+    """One run of a trajectory made by ``simulate``: needs z and attention; y opens the claims about gradients."""
+    for name in ("z", "attention"):
+        if name not in data:
+            raise InputError("the trajectory", list(map(str, data.data_vars)), f"one that holds {name}")
+    settings = json.loads(data.attrs["settings"])
+    model = settings["model"]
+    plain = {"norm": "l2", "residual": "none", "outputs": "all", "heads": 1, "position_bias": None}
+    for name, value in plain.items():
+        if model[name] != value:
+            raise InputError(
+                f"{name} of the trajectory", model[name], f"{value!r}: the theory speaks of that model"
+            )
+    for name in ("optimizer_y", "optimizer_z"):
+        if settings[name]["name"] != "sgd":
+            raise InputError(f"{name} of the trajectory", settings[name]["name"], "sgd: the theory speaks of SGD")
+    one = data.isel(run=run)
+    boost = 1 / (1 - float(one.momentum))
+    context = math.inf if settings["context"] == "inf" else float(settings["context"])
+    attention = one["attention"].values.astype(np.float64)
+    y = one["y"].values.astype(np.float64) if "y" in data else None
+    g, gap = _votes(classes, attention, y) if y is not None else (None, None)
+    return Evidence(
+        classes, float(one.eta_y) * boost, float(one.eta_z) * boost, "sgd", context,
+        one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
+        y, None if y is None else np.arange(len(y)),
+    )  # fmt: skip
+
+
+def _votes(classes: SequenceClasses, attention: Array, y: Array) -> tuple[Array, Array | None]:
+    """g_n = Y(e_n − α_n) on the class's context, (n, K, M), and the logit gap, (n, K)."""
+    f = attention / np.linalg.norm(attention, axis=-1, keepdims=True)
+    logits = f @ y  # (n, K, M)
+    k = np.arange(classes.n_classes)
+    e = -np.exp(log_softmax(logits, axis=-1))
+    e[:, k, classes.next_token] += 1
+    g = np.where(classes.p_context > 0, e @ y.transpose(0, 2, 1), 0.0)
+    never = np.setdiff1d(np.arange(classes.vocab_size), classes.next_token)
+    if len(never) == 0:
+        return g, None
+    return g, logits[:, k, classes.next_token] - logits[:, :, never].mean(-1)

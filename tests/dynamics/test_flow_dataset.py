@@ -1,0 +1,100 @@
+"""The front door of the flow: what it takes, refuses and returns."""
+
+from __future__ import annotations
+
+import doctest
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from scansnap.checks import InputError
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics import flow as flow_module
+from scansnap.dynamics.flow import flow
+
+
+def test_dataset_layout() -> None:
+    classes = SequenceClasses.syn_medium(3)
+    data = flow(classes, t=[1.0, 2.0])
+    assert set(data.data_vars) == {"attention", "loss", "entropy", "z"}
+    assert data.attention.dims == ("t", "class", "token")
+    assert data.loss.dims == ("t",)
+    assert data.entropy.dims == ("t", "class")
+    assert data.z.dims == ("t", "query", "token")
+    assert dict(data.sizes) == {"t": 2, "class": 6, "token": 79, "query": 3}
+    np.testing.assert_array_equal(data["query"], classes.queries)
+    assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "reached t = 2")
+    assert {"scansnap", "torch", "numpy", "scipy", "rtol", "device"} <= set(data.attrs)
+    full = flow(classes, t=[1.0], variables="y")
+    assert full.y.dims == ("t", "token", "output")
+    assert full.y.shape == (1, 79, 79)
+
+
+def test_default_times() -> None:
+    t = flow(SequenceClasses.syn_small()).t
+    np.testing.assert_allclose(t, np.geomspace(0.1, 1e5, 200))
+
+
+def test_progress_rises_to_one() -> None:
+    done: list[float] = []
+    flow(SequenceClasses.syn_small(), t=[1e3], progress=done.append)
+    assert done == sorted(done)
+    assert done[0] > 0
+    assert done[-1] == 1
+
+
+def test_leaves_the_number_of_threads_alone() -> None:
+    before = torch.get_num_threads()
+    flow(SequenceClasses.syn_small(), t=[1.0])
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"t": [-1.0, 2.0]}, "t is -1.0; it must be at least 0."),
+        ({"t": [2.0, 1.0]}, "t is '2 followed by 1'; it must be ascending, each time once."),
+        ({"t": [1.0, 1.0]}, "ascending"),
+        ({"t": []}, "at least one time"),
+        ({"t": [[1.0]]}, "at least one time"),
+        ({"t": [1.0, math.inf]}, "t is inf; it must be finite."),
+        ({"t": "soon"}, "numbers"),
+        ({"eta_y": 0.0}, "eta_y is 0.0"),
+        ({"eta_y": math.nan}, "eta_y is nan"),
+        ({"eta_z": -1.0}, "eta_z is -1.0"),
+        ({"eta_z": math.inf}, "eta_z is inf"),
+        ({"rtol": 1e-16}, "rtol is 1e-16"),
+        ({"atol": 0.0}, "atol is 0.0"),
+        ({"variables": ("attention", "entropie")}, "variables is 'entropie'; it must be one of attention, loss"),
+        ({"z0": np.zeros((1, 3))}, "z0 is 'of shape (1, 3)'; it must be of shape (2, 34)"),
+        ({"z0": np.full((2, 34), math.nan)}, "z0 is nan; it must be finite."),
+        ({"z0": "prior"}, "z0 is 'prior'; it must be numbers."),
+        ({"device": "tpu0"}, "device is 'tpu0'"),
+        ({"device": "mps"}, "device is 'mps'"),
+    ],
+)
+def test_bad_input_is_named(wrong: dict, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        flow(SequenceClasses.syn_small(), **{"t": [1.0], **wrong})
+    assert message in str(error.value)
+
+
+def test_results_beyond_memory_are_refused_before_the_work() -> None:
+    with pytest.raises(InputError) as error:
+        flow(SequenceClasses.synthetic(1, 1000), t=np.arange(1.0, 10001.0))
+    assert "leave out 'attention'" in str(error.value)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_missing_cuda_is_named() -> None:
+    with pytest.raises(InputError) as error:
+        flow(SequenceClasses.syn_small(), t=[1.0], device="cuda")
+    assert "no CUDA device is available" in str(error.value)
+
+
+def test_examples_in_the_docs() -> None:
+    result = doctest.testmod(flow_module, extraglobs={"SequenceClasses": SequenceClasses})
+    assert result.attempted > 0
+    assert result.failed == 0
