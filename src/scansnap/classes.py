@@ -195,6 +195,11 @@ class SequenceClasses:
         return cls.synthetic(n_queries=n_queries, next_per_query=2)
 
     @classmethod
+    def textbook(cls) -> SequenceClasses:
+        """Two classes, one query, one common token, a large vocabulary: every assumption of the theorems is met."""
+        return cls.synthetic(n_queries=1, next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=2000)
+
+    @classmethod
     def synthetic(
         cls,
         n_queries: int = 1,
@@ -318,6 +323,7 @@ class SequenceClasses:
 PRESETS: dict[str, Callable[..., SequenceClasses]] = {
     "syn-small": SequenceClasses.syn_small,
     "syn-medium": SequenceClasses.syn_medium,
+    "textbook": SequenceClasses.textbook,
     "synthetic": SequenceClasses.synthetic,
     "zipf": SequenceClasses.zipf,
 }

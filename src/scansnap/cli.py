@@ -18,7 +18,7 @@ app = typer.Typer(
 )
 
 File = Annotated[Path | None, typer.Argument(help="A TOML file with classes, or with [classes] and [run].")]
-Preset = Annotated[str | None, typer.Option(help="syn-small, syn-medium, synthetic or zipf.")]
+Preset = Annotated[str | None, typer.Option(help="syn-small, syn-medium, textbook, synthetic or zipf.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A setting of the preset, such as n_queries=3.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
