@@ -228,8 +228,8 @@ def test_preset_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "knobs", "message"),
     [
-        ("syn-large", {}, "preset is 'syn-large'; it must be one of syn-small, syn-medium, synthetic, zipf."),
-        (3, {}, "preset is 3; it must be one of syn-small, syn-medium, synthetic, zipf."),
+        ("syn-large", {}, "preset is 'syn-large'; it must be one of syn-small, syn-medium, textbook, synthetic, zipf."),
+        (3, {}, "preset is 3; it must be one of syn-small, syn-medium, textbook, synthetic, zipf."),
         (
             "syn-small",
             {"n_queries": 2},
