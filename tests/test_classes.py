@@ -216,7 +216,7 @@ def test_zipf_refuses(knobs: dict[str, Any], message: str) -> None:
 
 
 def test_preset_by_name() -> None:
-    assert set(PRESETS) == {"syn-small", "syn-medium", "synthetic", "zipf"}
+    assert set(PRESETS) == {"syn-small", "syn-medium", "textbook", "synthetic", "zipf"}
     assert SequenceClasses.preset("syn-small") == SequenceClasses.syn_small()
     assert SequenceClasses.preset("syn-medium") == SequenceClasses.syn_medium(1)
     assert SequenceClasses.preset("syn-medium", n_queries=3) == SequenceClasses.syn_medium(3)
