@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from scansnap import measure as measure
     from scansnap import theory as theory
     from scansnap.checks import InputError as InputError
+    from scansnap.claims.verify import verify as verify
     from scansnap.classes import SequenceClasses as SequenceClasses
+    from scansnap.dynamics.flow import flow as flow
     from scansnap.dynamics.optimizers import Optimizer as Optimizer
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import Model as Model
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 _HOME = {
     "InputError": "scansnap.checks",
     "SequenceClasses": "scansnap.classes",
+    "verify": "scansnap.claims.verify",
+    "flow": "scansnap.dynamics.flow",
     "Optimizer": "scansnap.dynamics.optimizers",
     "simulate": "scansnap.dynamics.simulate",
     "Model": "scansnap.dynamics.yz",

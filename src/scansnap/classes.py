@@ -196,7 +196,7 @@ class SequenceClasses:
 
     @classmethod
     def textbook(cls) -> SequenceClasses:
-        """Two classes, one query, one common token, a large vocabulary: every assumption of the theorems is met."""
+        """Two classes, one query, one common token, a large vocabulary: meets every assumption of the theorems."""
         return cls.synthetic(n_queries=1, next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=2000)
 
     @classmethod

@@ -118,6 +118,50 @@ def info(
     raise typer.Exit(body(file, preset, knobs(preset_set or []), every, as_json))
 
 
+@app.command(
+    epilog="Examples: scansnap verify --preset textbook --eta-y 0.9 --eta-z 0.02; "
+    "scansnap verify --map theorem-1 --x ratio=1:1000:log --y overlap=0.01:0.9"
+)
+def verify(
+    file: Annotated[Path | None, typer.Argument(help="A TOML file with classes, or a saved trajectory.")] = None,
+    classes: Annotated[Path | None, typer.Option(help="A TOML file with classes (the same as FILE).")] = None,
+    preset: Preset = None,
+    preset_set: Set = None,
+    eta_y: Annotated[float, typer.Option(help="Decoder rate η_Y.")] = 0.9,
+    eta_z: Annotated[float, typer.Option(help="Attention rate η_Z.")] = 0.02,
+    finite_t: Annotated[int | None, typer.Option("--finite-T", help="Judge an SGD run at this length T.")] = None,
+    t_end: Annotated[float | None, typer.Option(help="How far to go. [default: 100 t₀, SGD 10 t₀]")] = None,
+    run: Annotated[int, typer.Option(help="Which run of a saved trajectory.")] = 0,
+    three_way: Annotated[bool, typer.Option("--three-way", help="When closed form, flow and SGD part.")] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the report here (- is the screen).")
+    ] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the claims' curves into this PNG, PDF or SVG.")] = None,
+    map_of: Annotated[str | None, typer.Option("--map", help="Draw a regime map of this theorem instead.")] = None,
+    x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
+    y: Annotated[str, typer.Option(help="Vertical axis of the map.")] = "overlap=0.01:0.9",
+    points: Annotated[int, typer.Option(help="Points along each axis of the map.")] = 30,
+    out: Annotated[Path, typer.Option(help="Where the map goes.")] = Path("out/map.png"),
+) -> None:
+    """Hold every lemma and theorem against a setting: holds, fails, or not applicable, with numbers.
+
+    Exit code 0 when nothing fails, 1 when something does. By default on the exact T → ∞ flow.
+    """
+    from scansnap.checks import InputError
+    from scansnap.commands.console import knobs
+    from scansnap.commands.verify import regime_map
+    from scansnap.commands.verify import verify as body
+
+    if map_of is not None:
+        raise typer.Exit(regime_map(map_of, x, y, points, out))
+    if file is not None and classes is not None:
+        raise InputError("--classes", str(classes), "left out when FILE is given")
+    raise typer.Exit(
+        body(file or classes, preset=preset, preset_settings=knobs(preset_set or []), eta_y=eta_y, eta_z=eta_z,
+             finite_t=finite_t, t_end=t_end, run=run, json_file=json_file, figure=figure, three_way=three_way)
+    )  # fmt: skip
+
+
 @app.command(epilog="Example: scansnap bench --quick")
 def bench(
     quick: Annotated[

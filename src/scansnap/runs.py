@@ -48,7 +48,7 @@ class Runs:
                     raise InputError(name, value, "left out here, since the runs give their own")
                 changed: dict[str, Any] = {name: np.full(len(self), _value(name, value))}
                 runs = replace(runs, **changed)
-        return runs
+        return replace(runs, given=("momentum", "weight_decay"))
 
 
 FIELDS = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")

@@ -6,6 +6,8 @@ one (kernels/fused.c) covers what the paper's experiments use, on CPUs, and is f
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
 from scansnap.dynamics.step import Rates, largest_y, one_step
+from scansnap.dynamics.threads import one_thread
 from scansnap.runs import Runs
 
 ENGINES = ("auto", "general", "fused")
@@ -96,18 +99,22 @@ class Engine:
     # --- general -----------------------------------------------------------------------------------------
 
     def _advance_general(self, state: State, stretch: Stretch, which: Tensor) -> State:
-        """Groups of runs small enough for the cache, one after the other, each through all the steps."""
+        """Groups of runs small enough for the cache, each through all the steps."""
         groups = torch.arange(len(which), device=self.device).split(self.group)
-        parts = []
-        for group in groups:
-            part = state if len(groups) == 1 else state.take(group)
+
+        def advance(group: Tensor) -> State:
+            part = state.take(group)
             stream, rates = self.stream[which[group]], self.rates.take(which[group])
             for i in range(len(stretch)):
                 step = stretch.start + i
                 scaled = rates.scaled(*self._factors(step))
                 part = one_step(part, stretch.batch(i, stream), scaled, step, self.tables, self.settings)
-            parts.append(part)
-        return parts[0] if len(parts) == 1 else State.cat(parts)
+            return part
+
+        if self.device.type == "cpu":
+            with one_thread() as threads, ThreadPoolExecutor(threads) as pool:
+                return State.cat(list(pool.map(advance, groups)))
+        return State.cat([advance(group) for group in groups])
 
     # --- graphed -----------------------------------------------------------------------------------------
 

@@ -1,0 +1,154 @@
+"""Regime maps: the margin of a theorem over a grid of settings, each point an exact flow of its own.
+
+The family of settings is the one the analysis has in mind: K classes that share a query, one common token, a few
+distinct tokens each, and a vocabulary padded to M. The ``overlap`` f_nᵀ f_n' at the start sets the common token's
+weight.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+
+import numpy as np
+import xarray as xr
+
+from scansnap.checks import InputError, choice, real, whole
+from scansnap.claims.evidence import from_flow
+from scansnap.claims.verify import CHECKS
+from scansnap.classes import SequenceClasses
+from scansnap.theory import t_snap
+
+MAPPED = ("theorem-1", "theorem-2", "theorem-3", "theorem-4", "lemma-3", "lemma-4")
+T_END = 10.0  # in units of t₀: past the transition the theorems speak about
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a map; the default is inside every assumption."""
+
+    ratio: float = 50.0  # η_Y/η_Z
+    overlap: float = 0.3
+    n_classes: int = 2
+    vocab_size: int = 2000
+    eta_y: float = 0.9
+    distinct: int = 5
+
+    def classes(self) -> SequenceClasses:
+        """The sequence classes of this point."""
+        weights = np.linspace(0.1, 1.0, self.distinct)
+        common = np.sqrt(self.overlap / (1 - self.overlap) * np.sum(weights**2))
+        used = 1 + self.distinct * self.n_classes + 1 + self.n_classes
+        return SequenceClasses.synthetic(
+            n_queries=1, next_per_query=self.n_classes, common=1, distinct=self.distinct,
+            common_weight=float(common), unused=max(self.vocab_size - used, 0),
+        )  # fmt: skip
+
+
+_WHOLE = ("n_classes", "vocab_size", "distinct")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One side of a map: a field of Setting and its values."""
+
+    name: str
+    values: tuple[float, ...]
+    log: bool
+
+    @classmethod
+    def parse(cls, text: str, n: int = 30) -> Axis:
+        """From ``ratio=1:1000:log`` or ``overlap=0.01:0.9``."""
+        name, _, span = text.partition("=")
+        choice("the axis", name, Setting.__dataclass_fields__)
+        low, *rest = span.split(":")
+        if len(rest) not in (1, 2) or (len(rest) == 2 and rest[1] not in ("log", "lin")):
+            raise InputError(f"the axis {name}", span, "low:high or low:high:log")
+        try:
+            first, last = float(low), float(rest[0])
+        except ValueError:
+            raise InputError(f"the axis {name}", span, "two numbers, low:high") from None
+        upper = {"overlap": 0.999}.get(name)
+        first = real(f"the low end of {name}", first, above=0)
+        last = real(f"the high end of {name}", last, above=first, most=upper)
+        log = len(rest) == 2 and rest[1] == "log"
+        n = whole("the number of points", n, least=2, most=200)
+        values = np.geomspace(first, last, n) if log else np.linspace(first, last, n)
+        if name in _WHOLE:
+            values = np.unique(np.rint(values))
+        return cls(name, tuple(values.tolist()), log)
+
+
+def regime_map(
+    theorem: str,
+    x: Axis,
+    y: Axis,
+    base: Setting | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    processes: int | None = None,
+) -> xr.Dataset:
+    """Margins of the theorem's claims over the grid: variable ``margin`` (claim, y, x), and ``assumptions_met``.
+
+    Margins are of the measurements alone, whether the assumptions are met or not: that is what a map is for.
+    """
+    choice("the theorem", theorem, MAPPED)
+    if x.name == y.name:
+        raise InputError("the axes", f"{x.name} twice", "two different fields")
+    base = base or Setting()
+    points = [(i, j) for i in range(len(y.values)) for j in range(len(x.values))]
+    found: dict[tuple[int, int], tuple[dict[str, float], bool]] = {}
+    n = processes or os.cpu_count() or 1
+    with ProcessPoolExecutor(n, mp_context=get_context("spawn"), initializer=_single_thread) as pool:
+        jobs = {
+            pool.submit(_point, theorem, _with(base, {y.name: y.values[i], x.name: x.values[j]})): (i, j)
+            for i, j in points
+        }
+        for done, job in enumerate(as_completed(jobs), start=1):
+            found[jobs[job]] = job.result()
+            if progress is not None:
+                progress(done, len(points))
+    names = sorted({name for margins, _ in found.values() for name in margins})
+    margin = np.full((len(names), len(y.values), len(x.values)), np.nan)
+    met = np.zeros(margin.shape[1:], dtype=bool)
+    for (i, j), (margins, assumed) in found.items():
+        met[i, j] = assumed
+        for k, name in enumerate(names):
+            margin[k, i, j] = margins.get(name, np.nan)
+    return xr.Dataset(
+        {"margin": (("claim", "y", "x"), margin), "assumptions_met": (("y", "x"), met)},
+        coords={"claim": names, "x": list(x.values), "y": list(y.values)},
+        attrs={"theorem": theorem, "x": x.name, "y": y.name, "x_log": int(x.log), "y_log": int(y.log),
+               "base": repr(base), "t_end": f"{T_END:g} t₀"},
+    )  # fmt: skip
+
+
+def _with(base: Setting, values: dict[str, float]) -> Setting:
+    typed = {name: int(value) if name in _WHOLE else float(value) for name, value in values.items()}
+    return replace(base, **typed)  # type: ignore[arg-type]
+
+
+def _single_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)  # one process per core already
+
+
+def _point(theorem: str, setting: Setting) -> tuple[dict[str, float], bool]:
+    """Margins of the claims that could be measured, and whether all assumptions are met."""
+    classes = setting.classes()
+    snap = float(t_snap(eta_y=setting.eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
+    evidence = from_flow(
+        classes,
+        eta_y=setting.eta_y,
+        eta_z=setting.eta_y / setting.ratio,
+        t_end=T_END * snap,
+        n_times=60,
+        rtol=1e-7,
+    )
+    claims = CHECKS[theorem](evidence)
+    claims = claims if isinstance(claims, list) else [claims]
+    met = all(a.met for a in evidence.assumptions.values())
+    return {claim.name: claim.margin for claim in claims if claim.margin is not None}, met

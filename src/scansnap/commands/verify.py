@@ -1,0 +1,143 @@
+"""``scansnap verify``: the verdict on every lemma and theorem, and regime maps."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from scansnap.checks import InputError
+from scansnap.commands.console import out, progress_bar
+from scansnap.commands.setup import find_classes
+from scansnap.storage import replacing
+
+if TYPE_CHECKING:
+    from scansnap.claims.claim import Claim, Report
+
+STYLE = {"holds": "green", "fails": "bold red", "not applicable": "dim"}
+
+
+def verify(
+    file: Path | None,
+    *,
+    preset: str | None,
+    preset_settings: dict[str, Any],
+    eta_y: float,
+    eta_z: float,
+    finite_t: int | None,
+    t_end: float | None,
+    run: int,
+    json_file: Path | None,
+    figure: Path | None,
+    three_way: bool,
+) -> int:
+    """Exit code 0 when nothing fails, 1 when something does."""
+    from scansnap.claims.verify import verify as judge_all
+
+    with progress_bar("claims") as progress:
+        if file is not None and file.suffix in (".zarr", ".nc"):
+            from scansnap.trajectory import load
+
+            data = load(file)
+            if not 0 <= run < data.sizes["run"]:
+                raise InputError("--run", run, f"from 0 to {data.sizes['run'] - 1}")
+            classes = None
+            report = judge_all(data=data, run=run, progress=progress)
+        else:
+            classes = find_classes(file, preset, preset_settings)
+            context = math.inf if finite_t is None else finite_t
+            report = judge_all(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, progress=progress)
+    _tell(report)
+    if three_way:
+        if classes is None:
+            raise InputError("--three-way", True, "left out for a saved trajectory (give a preset or classes)")
+        _tell_agreement(classes, eta_y, eta_z, finite_t or 128)
+    if figure is not None:
+        from scansnap.figures import claim_curves
+        from scansnap.figures.style import save_figure
+
+        save_figure(claim_curves.draw(claim_curves.compute(report)), figure)
+        out.print(f"figure {figure}")
+    if json_file is not None:
+        text = json.dumps(_as_json(report), indent=2)
+        if str(json_file) == "-":
+            print(text)
+        else:
+            with replacing(json_file) as scratch:
+                scratch.write_text(text + "\n", encoding="utf-8")
+    return 1 if report.failures else 0
+
+
+def regime_map(theorem: str, x: str, y: str, points: int, target: Path) -> int:
+    """Compute and draw a map; the data goes beside the picture as CSV."""
+    from scansnap.claims.maps import Axis
+    from scansnap.claims.maps import regime_map as compute
+    from scansnap.figures import regime_map as figure
+    from scansnap.figures.style import save_figure
+
+    axes = Axis.parse(x, points), Axis.parse(y, points)
+    if target.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError("--out", str(target), "a name ending in .png, .pdf or .svg")
+    with progress_bar("flows") as progress:
+        data = compute(theorem, *axes, progress=progress)
+    save_figure(figure.draw(data), target)
+    with replacing(target.with_suffix(".csv")) as scratch:
+        data.to_dataframe().reset_index().to_csv(scratch, index=False)
+    shares = (data.margin >= 0).mean(("y", "x"))
+    for name in data.claim.values:
+        out.print(f"{name}: holds on {100 * float(shares.sel(claim=name)):.0f}% of the map")
+    met = float(data.assumptions_met.mean())
+    out.print(f"all assumptions of the paper are met on {100 * met:.0f}% of it\nmap {target}")
+    return 0
+
+
+def _tell(report: Report) -> None:
+    out.print(report.setting)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("claim")
+    table.add_column("verdict")
+    for name in ("measured", "predicted", "margin"):
+        table.add_column(name, justify="right")
+    table.add_column("what was measured; why")
+    for claim in report:
+        why = f"{claim.quantity}; {claim.why}" if claim.quantity and claim.why else claim.quantity or claim.why
+        if claim.status == "not applicable" and claim.margin is not None:
+            why += f" (measured anyway: {claim.observed})"
+        numbers = [_number(x) for x in (claim.measured, claim.predicted, claim.margin)]
+        table.add_row(claim.reference, f"[{STYLE[claim.status]}]{claim.status}[/]", *numbers, why)
+    out.print(table, soft_wrap=False)
+    counts = {status: sum(claim.status == status for claim in report) for status in STYLE}
+    out.print(", ".join(f"{n} {status}" for status, n in counts.items()))
+
+
+def _tell_agreement(classes: Any, eta_y: float, eta_z: float, context: int) -> None:
+    from scansnap.claims.agreement import parting_times, three_way
+
+    with progress_bar("three ways") as progress:
+        data = three_way(classes, eta_y=eta_y, eta_z=eta_z, context=context, progress=progress)
+    out.print("\nThree ways to the same numbers; the time at which they part by 10%:")
+    out.print(parting_times(data).to_dataframe().to_string())
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    return {"setting": report.setting, "failures": len(report.failures), "claims": [_plain(c) for c in report]}
+
+
+def _plain(claim: Claim) -> dict[str, Any]:
+    """A claim without its curve; JSON has no infinity."""
+    flat = {k: v for k, v in asdict(claim).items() if k != "curve"} | {"observed": claim.observed}
+    numbers = ("measured", "predicted", "margin", "tolerance")
+    flat |= {k: None if flat[k] is None or not math.isfinite(flat[k]) else flat[k] for k in numbers}
+    for assumption in flat["assumptions"]:
+        for key in ("value", "threshold"):
+            if not math.isfinite(assumption[key]):
+                assumption[key] = None
+    return flat

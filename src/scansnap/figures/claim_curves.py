@@ -1,0 +1,42 @@
+"""What claims look like: measured against predicted, one panel for each claim that has a curve."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from scansnap.claims.claim import Claim, Report
+from scansnap.figures.style import DISTINCT, styled
+
+COLOURS = {"holds": "#009E73", "fails": "#D55E00", "not applicable": "0.45"}
+PANELS_PER_ROW = 4
+
+
+def compute(report: Report) -> list[Claim]:
+    """The claims that have something to draw."""
+    return [claim for claim in report if claim.curve is not None]
+
+
+def draw(claims: list[Claim]) -> Figure:
+    """Predicted as a dashed line; the title's colour is the verdict."""
+    rows = math.ceil(len(claims) / PANELS_PER_ROW)
+    with styled(3.1 * min(PANELS_PER_ROW, len(claims)), 2.5 * rows) as figure:
+        for i, claim in enumerate(claims):
+            ax = figure.add_subplot(rows, min(PANELS_PER_ROW, len(claims)), i + 1)
+            curve = claim.curve
+            assert curve is not None  # compute() kept only those
+            ax.plot(curve.x, curve.measured, color=DISTINCT, label="measured")
+            ax.plot(curve.x, np.broadcast_to(curve.predicted, curve.x.shape), "--", color="black", linewidth=1,
+                    label="predicted")  # fmt: skip
+            ax.set(xlabel=curve.x_label, ylabel=curve.y_label)
+            if curve.log_x:
+                ax.set_xscale("log")
+            if curve.log_y:
+                ax.set_yscale("log")
+            observed = f" (measured: {claim.observed})" if claim.status == "not applicable" else ""
+            ax.set_title(f"{claim.reference}: {claim.status}{observed}", color=COLOURS[claim.status], fontsize=8)
+            if i == 0:
+                ax.legend()
+    return figure

@@ -1,0 +1,48 @@
+"""Where a theorem holds: its margin over two parameters, one panel for each of its claims."""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from scansnap.figures.style import styled
+
+LABELS = {
+    "ratio": r"$\eta_Y/\eta_Z$",
+    "overlap": r"overlap $f_n^\top f_{n'}$ at the start",
+    "n_classes": "classes K",
+    "vocab_size": "vocabulary M",
+    "eta_y": r"$\eta_Y$",
+    "distinct": "distinct tokens per class",
+}
+
+
+def draw(data: xr.Dataset) -> Figure:
+    """Blue holds, red fails, white is the edge (the black line); dots: all assumptions of the paper are met."""
+    claims = data.claim.values
+    with styled(3.3 * len(claims) + 0.9, 3.3) as figure:
+        panels = figure.subplots(1, len(claims), sharey=True, squeeze=False)[0]
+        norm = TwoSlopeNorm(vcenter=0, vmin=-1, vmax=1)
+        image = None
+        for ax, name in zip(panels, claims, strict=True):
+            margin = data.margin.sel(claim=name).values
+            image = ax.pcolormesh(
+                data.x, data.y, np.clip(margin, -1, 1), cmap="RdBu", norm=norm, shading="nearest"
+            )
+            if np.nanmin(margin) < 0 < np.nanmax(margin):
+                ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
+            met = data.assumptions_met.values
+            if met.any():
+                yy, xx = np.nonzero(met)
+                ax.plot(data.x.values[xx], data.y.values[yy], ".", color="black", markersize=1.6, alpha=0.6)
+            ax.set(title=str(name), xlabel=LABELS[data.attrs["x"]])
+            ax.set_facecolor("0.85")
+            if data.attrs["x_log"]:
+                ax.set_xscale("log")
+            if data.attrs["y_log"]:
+                ax.set_yscale("log")
+        panels[0].set_ylabel(LABELS[data.attrs["y"]])
+        figure.colorbar(image, ax=panels, label="margin  (1 exact, 0 edge)", pad=0.01)
+    return figure

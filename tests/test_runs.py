@@ -1,0 +1,152 @@
+"""The grid of runs: an outer product in the order it is written, and nothing that is not a number gets in."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.runs import MAX_SEED
+
+
+def test_the_last_argument_varies_fastest() -> None:
+    runs = ss.grid(eta_z=[0.5, 1.0], ratio=[1, 2, 5], seed=range(3))
+    points = list(product([0.5, 1.0], [1, 2, 5], range(3)))
+    assert len(runs) == 18
+    assert list(zip(runs.eta_z, runs.ratio, runs.seed, strict=True)) == points
+    np.testing.assert_array_equal(runs.eta_y, [z * r for z, r, _ in points])
+
+
+def test_the_order_is_that_of_the_arguments() -> None:
+    runs = ss.grid(seed=[7, 3], momentum=[0.0, 0.9], eta_y=[4.0, 2.0], eta_z=1.0)
+    assert runs.seed.tolist() == [7, 7, 7, 7, 3, 3, 3, 3]
+    assert runs.momentum.tolist() == [0.0, 0.0, 0.9, 0.9] * 2
+    assert runs.eta_y.tolist() == [4.0, 2.0] * 4
+
+
+@given(
+    n_z=st.integers(1, 4),
+    n_ratio=st.integers(1, 4),
+    n_seed=st.integers(1, 4),
+    names=st.permutations(["z", "r", "s"]),
+)
+def test_every_combination_occurs_once(n_z: int, n_ratio: int, n_seed: int, names: list[str]) -> None:
+    axes = {
+        "z": ("eta_z", np.arange(1, n_z + 1)),
+        "r": ("ratio", np.arange(1, n_ratio + 1)),
+        "s": ("seed", range(n_seed)),
+    }
+    runs = ss.grid(**dict(axes[name] for name in names))
+    found = list(zip(runs.eta_z, runs.ratio, runs.seed, strict=True))
+    assert len(found) == n_z * n_ratio * n_seed
+    assert set(found) == set(product(range(1, n_z + 1), range(1, n_ratio + 1), range(n_seed)))
+
+
+def test_ratio_and_eta_y_say_the_same() -> None:
+    by_ratio, by_eta_y = ss.grid(eta_z=2.0, ratio=[0.5, 3.0]), ss.grid(eta_z=2.0, eta_y=[1.0, 6.0])
+    np.testing.assert_array_equal(by_ratio.eta_y, by_eta_y.eta_y)
+    np.testing.assert_array_equal(by_ratio.ratio, by_eta_y.ratio)
+
+
+def test_the_ratio_is_infinite_where_attention_is_not_trained() -> None:
+    assert ss.grid(eta_y=1.0, eta_z=[0.0, 0.5]).ratio.tolist() == [math.inf, 2.0]
+    assert ss.grid(eta_y=1e300, eta_z=1e-300).ratio.tolist() == [math.inf]  # without a warning
+
+
+def test_what_is_left_out_is_zero() -> None:
+    runs = ss.grid(eta_z=1.0, ratio=1.0)
+    assert (runs.seed.tolist(), runs.momentum.tolist(), runs.weight_decay.tolist()) == ([0], [0.0], [0.0])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        2,
+        2.0,
+        np.float32(2),
+        np.array(2.0),
+        xr.DataArray(2.0),
+        [2.0],
+        (2,),
+        np.array([2]),
+        iter([2.0]),
+        range(2, 3),
+    ],
+)
+def test_a_number_or_any_sequence_of_numbers_will_do(value: Any) -> None:
+    assert ss.grid(eta_z=value, ratio=1).eta_z.tolist() == [2.0]
+
+
+def test_seeds_keep_all_their_bits() -> None:
+    runs = ss.grid(eta_z=1, ratio=1, seed=[MAX_SEED, MAX_SEED - 1, 0])
+    assert runs.seed.dtype == np.int64
+    assert runs.seed.tolist() == [2**63 - 1, 2**63 - 2, 0]
+
+
+RATES = {"eta_z": 1.0, "ratio": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("axes", "message"),
+    [
+        ({**RATES, "eta": 1}, "the run field 'eta' is 1; it must be left out or one of eta_y, eta_z, ratio, seed, "
+                              "momentum, weight_decay."),
+        ({"ratio": 1}, "eta_z is None; it must be given (a number or a list of numbers)."),
+        ({"eta_z": 1}, "eta_y and ratio is 'neither given'; it must be exactly one of the two "
+                       "(eta_y = ratio · eta_z)."),
+        ({**RATES, "eta_y": 1}, "eta_y and ratio is 'both given'; it must be exactly one of the two"),
+        ({"eta_z": math.nan, "ratio": 1}, "eta_z is nan; it must be a finite number at least 0."),
+        ({"eta_z": [1, math.inf], "ratio": 1}, "eta_z is inf; it must be a finite number at least 0."),
+        ({"eta_z": -1, "ratio": 1}, "eta_z is -1.0; it must be a finite number at least 0."),
+        ({"eta_z": 1, "eta_y": -math.inf}, "eta_y is -inf; it must be a finite number at least 0."),
+        ({"eta_z": 1, "ratio": 0}, "ratio is 0.0; it must be a finite number above 0."),
+        ({"eta_z": 1, "ratio": math.inf}, "ratio is inf; it must be a finite number above 0."),
+        ({"eta_z": 1e308, "ratio": 10}, "ratio · eta_z is inf; it must be a finite number."),
+        ({"eta_z": "1", "ratio": 1}, "eta_z is '1'; it must be a finite number at least 0."),
+        ({"eta_z": True, "ratio": 1}, "eta_z is True; it must be a finite number at least 0."),
+        ({"eta_z": [[1, 2]], "ratio": 1}, "eta_z is [1, 2]; it must be a finite number at least 0."),
+        ({"eta_z": [], "ratio": 1}, "eta_z is 'empty'; it must be at least one number."),
+        ({**RATES, "seed": range(0)}, "seed is 'empty'; it must be at least one number."),
+        ({**RATES, "seed": -1}, f"seed is -1; it must be a whole number of at least 0 and at most {2**63 - 1}."),
+        ({**RATES, "seed": 2**63}, f"seed is {2**63}; it must be a whole number of at least 0 and at most"),
+        ({**RATES, "seed": 1.0}, "seed is 1.0; it must be a whole number"),
+        ({**RATES, "seed": [0, None]}, "seed is None; it must be a whole number"),
+        ({**RATES, "momentum": 1}, "momentum is 1.0; it must be a finite number at least 0 and below 1."),
+        ({**RATES, "momentum": -0.1}, "momentum is -0.1; it must be a finite number at least 0 and below 1."),
+        ({**RATES, "weight_decay": -0.1}, "weight_decay is -0.1; it must be a finite number at least 0."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_run_is_refused(axes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ss.InputError) as caught:
+        ss.grid(**axes)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize("name", ["momentum", "weight_decay"])
+def test_optimiser_constants_come_from_the_grid_or_from_the_call(name: str) -> None:
+    assert getattr(
+        ss.grid(**RATES, seed=[0, 1]).filled(**{"momentum": None, "weight_decay": None, name: 0.25}), name
+    ).tolist() == [
+        0.25,
+        0.25,
+    ]
+    named = ss.grid(**RATES, **{name: [0.5, 0.75]})
+    assert getattr(named.filled(None, None), name).tolist() == [0.5, 0.75]
+    with pytest.raises(ss.InputError) as caught:
+        named.filled(**{"momentum": None, "weight_decay": None, name: 0.25})
+    assert str(caught.value) == f"{name} is 0.25; it must be left out here, since the runs give their own."
+
+
+def test_a_constant_of_the_call_is_checked_too() -> None:
+    with pytest.raises(
+        ss.InputError, match=r"momentum is 1\.5; it must be a finite number at least 0 and below 1"
+    ):
+        ss.grid(**RATES).filled(1.5, None)
+    assert ss.grid(**RATES, momentum=0.9).filled(None, 0.1).weight_decay.tolist() == [0.1]  # the other one is open
