@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# threads that wait should sleep: several test processes share the cores
+export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
 .PHONY: help install test lint slow reproduce bench clean

@@ -53,9 +53,7 @@ def test_known_answers(counter: str, key: str, answer: str) -> None:
 
 def test_known_answers_as_one_batch() -> None:
     """Broadcast over tensors, the same words come out."""
-    counters, keys = (
-        torch.tensor([[int(w, 16) for w in row[i].split()] for row in KNOWN_ANSWERS]) for i in (0, 1)
-    )
+    counters, keys = (torch.tensor([[int(w, 16) for w in row[i].split()] for row in KNOWN_ANSWERS]) for i in (0, 1))
     found = philox(tuple(counters.T), tuple(keys.T))
     assert [shown(tuple(row)) for row in torch.stack(found, -1)] == [row[2] for row in KNOWN_ANSWERS]
 
@@ -81,7 +79,7 @@ def test_uniforms_lie_below_one() -> None:
     assert float(_unit(least, least)) == 0
     u, v = draws(1_000_000)
     for name, x in (("first", u), ("second", v)):
-        assert 0 <= x.min(), f"{name}: {x.min()}"
+        assert x.min() >= 0, f"{name}: {x.min()}"
         assert x.max() < 1, f"{name}: {x.max()}"
 
 

@@ -131,12 +131,8 @@ def test_what_cannot_be_run_is_refused(axes: dict[str, Any], message: str) -> No
 
 @pytest.mark.parametrize("name", ["momentum", "weight_decay"])
 def test_optimiser_constants_come_from_the_grid_or_from_the_call(name: str) -> None:
-    assert getattr(
-        ss.grid(**RATES, seed=[0, 1]).filled(**{"momentum": None, "weight_decay": None, name: 0.25}), name
-    ).tolist() == [
-        0.25,
-        0.25,
-    ]
+    filled = ss.grid(**RATES, seed=[0, 1]).filled(**{"momentum": None, "weight_decay": None, name: 0.25})
+    assert getattr(filled, name).tolist() == [0.25, 0.25]
     named = ss.grid(**RATES, **{name: [0.5, 0.75]})
     assert getattr(named.filled(None, None), name).tolist() == [0.5, 0.75]
     with pytest.raises(ss.InputError) as caught:

@@ -17,7 +17,13 @@ from scipy import special, stats
 
 from scansnap import kernels, sampling
 from scansnap.sampling import (
-    INVERSION_LIMIT, SamplingTable, binomial, sample_classes, sample_counts, sample_tokens, weighted_counts,
+    INVERSION_LIMIT,
+    SamplingTable,
+    binomial,
+    sample_classes,
+    sample_counts,
+    sample_tokens,
+    weighted_counts,
 )  # fmt: skip
 
 LEAST_P = 1e-4
@@ -75,7 +81,7 @@ def tables(draw: st.DrawFn) -> SamplingTable:
 
 
 @compiled
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     table=tables(),
     seeds=st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=3),
@@ -142,9 +148,7 @@ REGIMES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("regime", "n", "p"), [(name, *case) for name, cases in REGIMES.items() for case in cases]
-)
+@pytest.mark.parametrize(("regime", "n", "p"), [(name, *case) for name, cases in REGIMES.items() for case in cases])
 def test_binomial_against_its_exact_distribution(regime: str, n: int, p: float) -> None:
     least = n * min(p, 1 - p)
     assert ("inversion" in regime) == (least < INVERSION_LIMIT), "the case no longer tests what it says"

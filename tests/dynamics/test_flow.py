@@ -94,9 +94,7 @@ def test_error_keeps_to_rtol_also_between_steps(classes: SequenceClasses, eta_z:
         data = flow(classes, 1.0, eta_z, t, rtol=rtol)
         np.testing.assert_allclose(data.attention, exact.attention, rtol=3 * rtol)
         np.testing.assert_allclose(data.entropy, exact.entropy, rtol=3 * rtol)
-        np.testing.assert_allclose(
-            data.loss, exact.loss, rtol=10 * rtol
-        )  # e^{−logit}: absolute error of the logit
+        np.testing.assert_allclose(data.loss, exact.loss, rtol=10 * rtol)  # e^{−logit}: absolute error of the logit
         scale = np.abs(exact.z).max("token")
         assert (np.abs(data.z - exact.z) <= 3 * rtol * scale + 1e-12).all()
 

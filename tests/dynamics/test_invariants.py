@@ -138,9 +138,7 @@ def test_the_sums_are_not_kept_by_other_optimisers(optimizer: str) -> None:
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("options", [{}, {"query_in_keys": True}, {"residual": "normed"}, {"norm": "layernorm"}],
                          ids=["paper", "query_in_keys", "residual", "layernorm"])  # fmt: skip
-def test_from_zero_the_columns_that_are_never_a_next_token_stay_alike(
-    optimizer: str, options: dict[str, Any]
-) -> None:
+def test_from_zero_the_columns_that_are_never_a_next_token_stay_alike(optimizer: str, options: dict[str, Any]) -> None:
     """The full M×M dynamics by autograd and torch.optim, which knows of no lumping, on the same sequences."""
     classes = SequenceClasses(
         [[0.5, 0.2, 0.3, 0, 0, 0, 0, 0, 0], [0.1, 0, 0, 0.4, 0.5, 0, 0, 0, 0], [0, 0.6, 0, 0.3, 0, 0, 0.1, 0, 0]],

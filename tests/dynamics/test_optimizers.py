@@ -127,9 +127,7 @@ def test_betas_and_eps_equal_those_of_torch() -> None:
     for name, make in (("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)):
         ours = path(Optimizer(name, beta1=0.7, beta2=0.95, eps=0.3), (4, 3), NONE, DECAY)
         theirs = torch_path(
-            lambda p, r, make=make: make(
-                p, lr=float(ETA[r]), betas=(0.7, 0.95), eps=0.3, weight_decay=float(DECAY[r])
-            ),
+            lambda p, r, make=make: make(p, lr=float(ETA[r]), betas=(0.7, 0.95), eps=0.3, weight_decay=float(DECAY[r])),
             (4, 3),
         )
         same(ours, theirs, name)
@@ -173,9 +171,7 @@ def test_sign_moves_by_the_rate_along_the_sign_of_the_momentum() -> None:
         d = normal(3, 4, 3, seed=step + 1)
         d[:, 0] = 0  # what no data touches stays
         velocity = MOMENTUM[:, None, None] * velocity + d
-        new, state = Optimizer("sign").update(
-            table, d, state, step=step, eta=ETA, momentum=MOMENTUM, weight_decay=NONE
-        )
+        new, state = Optimizer("sign").update(table, d, state, step=step, eta=ETA, momentum=MOMENTUM, weight_decay=NONE)
         same(new - table, ETA[:, None, None] * torch.sign(velocity), f"step {step}")
         assert not (new - table)[:, 0].any()
         table = new
@@ -371,6 +367,4 @@ def test_optimizers_are_read_from_names_and_tables() -> None:
     assert Optimizer.of({"clip": 2}) == Optimizer("sgd", clip=2)
     with pytest.raises(InputError) as caught:
         Optimizer.of({"name": "adam", "beta_1": 0.8})
-    assert str(caught.value).startswith(
-        "the key 'beta_1' in optimizer is 0.8; it must be left out or one of name,"
-    )
+    assert str(caught.value).startswith("the key 'beta_1' in optimizer is 0.8; it must be left out or one of name,")

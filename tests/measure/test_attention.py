@@ -83,9 +83,7 @@ def test_the_default_threshold_is_that_of_the_paper(n_queries: int) -> None:
         attention[n, classes.distinct(n)[:3]] = threshold * (1 + 1e-9)
         attention[n, classes.distinct(n)[3:]] = threshold * (1 - 1e-9)
     np.testing.assert_allclose(measure.recall(attention, classes), 0.3, rtol=1e-15)
-    np.testing.assert_array_equal(
-        measure.recall(attention, classes), measure.recall(attention, classes, threshold)
-    )
+    np.testing.assert_array_equal(measure.recall(attention, classes), measure.recall(attention, classes, threshold))
 
 
 def test_top_mass_by_hand() -> None:

@@ -95,7 +95,7 @@ class PopulationFlow:
         with np.errstate(divide="ignore"):
             self.log_p = put(np.log(layout.p))  # (K, L), −inf at padding
             self.log_multiplicity = put(np.log(np.append(np.ones(k), n_rest)))  # (J,)
-        self.multiplicity = put(np.append(np.ones(k), max(n_rest, 1)))  # (J,)
+        self.n_rest = max(n_rest, 1)
         self.p_class = put(classes.p_class[layout.order, None])  # (K, 1)
         self.cell = put(layout.cell)  # (K, L)
         self.cell_query = put(layout.cell_query)  # (cells,)
@@ -114,7 +114,8 @@ class PopulationFlow:
         c = torch.exp(a - a.amax(1, keepdim=True))  # (K, L)
         f = c / torch.linalg.vector_norm(c, dim=1, keepdim=True)  # (K, L)
 
-        logits = self.distinct.votes(f[:, :d], weights) + self.common.votes(f[:, d:], y_common)  # (K, J)
+        logits = self.common.votes(f[:, d:], y_common)  # (K, J)
+        self.distinct.add_votes(logits, f[:, :d], weights)
         r = residual(logits, self.log_multiplicity)  # (K, J)
 
         g = torch.cat([self.distinct.pull(r, weights), self.common.pull(r, y_common)], dim=1)  # (K, L)
@@ -129,7 +130,8 @@ class PopulationFlow:
         at = self.point(weights)
         d = self.distinct.shape[1]
         f = self.eta_y * self.p_class * at.f  # (K, L)
-        r = at.r / self.multiplicity  # (K, J)
+        r = at.r  # (K, J)
+        r[:, -1] /= self.n_rest  # from the sum over the other outputs to each of them
         self.z.rate[stage] = at.z_rate
         self.distinct.store(stage, f[:, :d], r)
         self.common.store(stage, f[:, d:], r)

@@ -60,15 +60,13 @@ class DistinctVotes:
     def _weights(self, weights: FloatArray) -> tuple[Tensor, int]:
         return torch.as_tensor(weights, device=self.device), weights.shape[-1]
 
-    def votes(self, f: Tensor, weights: FloatArray) -> Tensor:
-        """Σ_l f_nl Y[l,:] over the distinct tokens, (K, D) → (K, J)."""
+    def add_votes(self, out: Tensor, f: Tensor, weights: FloatArray) -> None:
+        """out_n += Σ_l f_nl Y[l,:] over the distinct tokens; out (K, J), f (K, D)."""
         w, s = self._weights(weights)
-        out = f.new_zeros(self.shape[0], self.shape[2])
         for b in self.blocks:
-            own = f[b.classes, : b.d, None]  # (B, d, 1)
-            along = (b.f[:, :s] @ own) * w[:, None]  # (B, s, 1)  w_j η_Y p_n f_j·f
-            out[b.classes] = (torch.cat([own, along], 1).mT @ b.rows[:, : b.d + s])[:, 0]
-        return out
+            own = f[b.classes, None, : b.d]  # (B, 1, d)
+            along = (own @ b.f[:, :s].mT) * w  # (B, 1, s)  w_j η_Y p_n f_j·f
+            out[b.classes, None].baddbmm_(torch.cat([own, along], 2), b.rows[:, : b.d + s])
 
     def pull(self, r: Tensor, weights: FloatArray) -> Tensor:
         """Y r_n on the distinct tokens, (K, J) → (K, D)."""

@@ -84,7 +84,7 @@ def draw(seen: Overview) -> Figure:
 def _heat_maps(figure: Any, seen: Overview) -> None:
     axes = figure.subplots(1, len(seen.panels), sharey=True, squeeze=False)[0]
     peak = max(panel.attention.max() for panel in seen.panels)
-    image = None
+    image: Any = None
     for ax, panel in zip(axes, seen.panels, strict=True):
         image = ax.imshow(
             panel.attention, aspect="auto", cmap=ATTENTION_MAP, vmin=0, vmax=peak, interpolation="none"

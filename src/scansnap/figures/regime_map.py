@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 from matplotlib.colors import TwoSlopeNorm
@@ -25,7 +27,7 @@ def draw(data: xr.Dataset) -> Figure:
     with styled(3.3 * len(claims) + 0.9, 3.3) as figure:
         panels = figure.subplots(1, len(claims), sharey=True, squeeze=False)[0]
         norm = TwoSlopeNorm(vcenter=0, vmin=-1, vmax=1)
-        image = None
+        image: Any = None
         for ax, name in zip(panels, claims, strict=True):
             margin = data.margin.sel(claim=name).values
             image = ax.pcolormesh(

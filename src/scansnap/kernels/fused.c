@@ -190,7 +190,10 @@ INLINE void attention(const work *w, const shape *k, int64_t n, int64_t n_sample
     }
 }
 
-/* logits → E = weight (e_n − α) / multiplicity, in place; returns weight · fᵀg. */
+/* logits → E = weight (e_n − α) / multiplicity, in place; returns weight · fᵀg.
+ *
+ * 1 − α_n is summed from the other outputs and fᵀg from differences of logits: both stay accurate when α_n is
+ * nearly 1, and Σ_l dz_l = 0 then holds to rounding of dz itself. */
 INLINE float softmax_error(float *e, const shape *k, int64_t target, float weight) {
     int64_t columns = k->n_columns;
     vec top = load(e) + load(k->log_multiplicity);
@@ -199,18 +202,23 @@ INLINE float softmax_error(float *e, const shape *k, int64_t target, float weigh
         top = larger(x, top);
     }
     float shift = largest(top), right = e[target];
-    vec total = {0}, mean = {0};
+    vec total = {0}, behind = {0}, others = {0};
     for (int64_t j = 0; j < columns; j += W) {
         vec logit = load(e + j);
         vec p = exp_vec(logit + load(k->log_multiplicity + j) - shift);
         total += p;
-        mean += p * logit;
+        behind += p * (right - logit);
         store(e + j, p);
     }
-    float all_p = sum(total), factor = -weight / all_p;
-    for (int64_t j = 0; j < columns; j += W) store(e + j, load(e + j) * load(k->inverse_multiplicity + j) * factor);
-    e[target] += weight;
-    return weight * (right - sum(mean) / all_p);
+    float share = weight / sum(total);
+    e[target] = 0;
+    for (int64_t j = 0; j < columns; j += W) {
+        vec p = load(e + j) * share;
+        others += p;
+        store(e + j, p * -load(k->inverse_multiplicity + j));
+    }
+    e[target] = sum(others);
+    return share * sum(behind);
 }
 
 INLINE void class_step(const work *w, const shape *k, int64_t n, int64_t n_samples, const int64_t *order,

@@ -1,0 +1,110 @@
+"""Lemma 3: with frozen attention every class learns its own row of logits, as if the overlaps were not there.
+
+W = FᵀY are the logits of the K classes. The original dynamics is Ẇ = η_Y FᵀF diag(p)(I − α); Lemma 3 drops the
+overlaps E = FᵀF − I, and each row solves w_n = (M − 1)h on the right output, −h on all others, h = h(t/K). Two
+things follow, both judged on the original dynamics (the decoder flow) with F the first recorded attention:
+
+* the gap of the right output to one that is never right is u(t/K) = M h;
+* the whole W differs from the independent rows by a share of at most |λ₁(E)|, "small if λ₁ is small".
+
+The second is needed because the gap hardly feels E, and early on not at all: all wrong outputs fall alike,
+whichever class is shown. What E does is vote, with weight f_nᵀf_n', for the *other classes'* outputs, and that does
+not go away. (Remark 1 finds a smaller rate (1 − ρ)η_Y for equal cosines ρ. The gap does not show it: the
+derivation takes Σ_n ζ_n over the K classes to be 0, which is so only for M = K.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import xarray as xr
+
+from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.evidence import Array, Evidence
+from scansnap.dynamics.decoder_flow import decoder_flow
+from scansnap.theory import u
+
+STATEMENT = Statement(
+    "lemma-3", "Lemma 3", "with F frozen the rows of W = FᵀY learn independently: the logit gap is u(t/K)"
+)
+STATEMENT_ROWS = Statement(
+    "lemma-3-rows", "Lemma 3 (size of the modification)",
+    "with F frozen all logits W = FᵀY are those of independent rows up to a share |λ₁(E)|",
+)  # fmt: skip
+
+# The lemma does not say what dropping E costs. Integrated at the edge of Assumption 2, |λ₁(E)| = 1/K, the gap is
+# off by 0.048 at most (K from 2 to 20, M from K + 1 to 10⁴; worst at K = 2, M = 3; below 0.01 from M = 400 on).
+# Twice that. For the rows it is the excess over |λ₁(E)|, in the same unit, the size of the logits.
+TOLERANCE = 0.1
+
+_TIMES = 60
+
+Decoder = Callable[..., xr.Dataset]
+
+
+def check(evidence: Evidence, *, decoder: Decoder = decoder_flow) -> list[Claim]:
+    """From t₀′/100 to 10 t₀. ``decoder`` has the signature of ``decoder_flow``."""
+    classes = evidence.classes
+    k, m = classes.n_classes, classes.vocab_size
+    if m == 1:
+        why = "with a single output there is nothing to learn"
+        return [STATEMENT.not_applicable(why), STATEMENT_ROWS.not_applicable(why)]
+    c = evidence.attention[0]  # (K, M)
+    f = (c / np.linalg.norm(c, axis=-1, keepdims=True)).T  # (M, K)
+    t = np.geomspace(evidence.t_scan / 100, 10 * evidence.t_snap, _TIMES)
+    data = decoder(f, classes.p_class, evidence.eta_y, t, m)
+    predicted = np.asarray(u(t / k, eta_y=evidence.eta_y, vocab_size=m))  # (n,)
+    return [
+        _gap(evidence, t, data["gap"].values, predicted),
+        _rows(evidence, t, data["logits"].values, predicted, f.T @ f),
+    ]
+
+
+def _gap(evidence: Evidence, t: Array, gap: Array, predicted: Array) -> Claim:
+    assumptions = evidence.assume("weak overlap", "uniform classes")
+    if evidence.classes.vocab_size == evidence.classes.n_classes:
+        why = "every output is some class's next token, so no output is never right and the gap has no meaning"
+        return STATEMENT.not_applicable(why, assumptions)
+    error = np.abs(gap / predicted[:, None] - 1)  # (n, K)
+    i, n = (int(j) for j in np.unravel_index(error.argmax(), error.shape))  # NaN counts as the largest
+    return STATEMENT.judge(
+        quantity=f"logit gap of class {n} at t = {t[i]:.4g}",
+        measured=float(gap[i, n]),
+        predicted=float(predicted[i]),
+        deviation=float(error[i, n]),
+        tolerance=TOLERANCE,
+        assumptions=assumptions,
+        where=f"off by {error[i, n]:.2g} for class {n} at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
+        curve=Curve("t", f"logit gap of class {n}", t, gap[:, n], predicted),
+    )
+
+
+def _rows(evidence: Evidence, t: Array, logits: Array, predicted: Array, overlap: Array) -> Claim:
+    """In the spectral norm: if both dynamics had the same Y = F A, W would differ by exactly E A."""
+    k, m = evidence.classes.n_classes, evidence.classes.vocab_size
+    largest = float(np.abs(np.linalg.eigvalsh(overlap - np.eye(k))).max())
+    independent = (np.eye(k, k + 1) - 1 / m) * predicted[:, None, None]  # (n, K, K + 1)
+    if m == k:
+        logits, independent = logits[..., :k], independent[..., :k]
+    count = np.append(np.ones(k), m - k)[: logits.shape[-1]]  # the last column stands for M − K alike
+    share = _spectral(np.sqrt(count) * (logits - independent)) / _spectral(np.sqrt(count) * independent)  # (n,)
+    i = int(share.argmax())
+    return STATEMENT_ROWS.judge(
+        quantity=f"‖W − independent rows‖/‖independent rows‖ at t = {t[i]:.4g}, against |λ₁(E)|",
+        measured=float(share[i]),
+        predicted=largest,
+        deviation=float(np.maximum(share[i] - largest, 0)),
+        tolerance=TOLERANCE,
+        assumptions=evidence.assume("weak overlap", "uniform classes"),
+        where=f"W is off by {share[i]:.2g} at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
+        curve=Curve("t", "‖W − independent rows‖/‖independent rows‖", t, share, np.full_like(t, largest)),
+    )
+
+
+def _spectral(table: Array) -> Array:
+    """Largest singular value of each (K, J) table; NaN where one has a NaN."""
+    known = np.isfinite(table).all((1, 2))
+    size = np.full(len(table), np.nan)
+    size[known] = np.linalg.norm(table[known], 2, axis=(1, 2))
+    return size

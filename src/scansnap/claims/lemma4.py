@@ -1,0 +1,121 @@
+"""Lemma 4: the dynamics of attention follows from the gradient's decomposition.
+
+    ż_m = η_Z Σ_{n ∈ ψ⁻¹(m)} p_n diag(f_n) Σ_{n'≠n} γβ_nn' (f_n f_nᵀ − I) f_n'          (Eq. 10; p_n is ours)
+
+The left side is the exact population field at each recorded state, the right side has the coefficients b = γβ
+fitted for Theorem 1. The two differ by diag(f_n) times the part of g_n outside the span. That part may be small beside
+g_n and yet not beside ż, because most of g_n lies along f_n and moves nothing: this is the sharper of the two tests.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scansnap.claims import premises
+from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.theorem1 import Decomposition, decompose, overlapping, thin, window
+from scansnap.theory.assumptions import MUCH
+
+RATE = Statement(
+    "lemma-4", "Lemma 4, Eq. 10", "ż_m = η_Z γ Σ_n p_n diag(f_n) Σ β_nn' (f_n f_nᵀ − I) f_n' at every time"
+)
+RUN = Statement("lemma-4-run", "Lemma 4, Eq. 10", "over the run, the attention logits move by what Lemma 4 adds up to")
+
+# "≫" is read as a factor of MUCH throughout, so what the lemma drops may be this share of what it keeps.
+RATE_TOLERANCE = 1 / MUCH
+# On top of that share, updates are sampled, and the integral is a sum over the recorded times.
+RUN_TOLERANCE = 0.25
+# What halving the number of recorded times may change in the integral; the error of the full sum is about a third.
+SUM_TOLERANCE = 0.1
+# ż below this share of its two cancelling terms is rounding: attention stands still.
+STILL = 1e-13
+
+
+def predicted_rate(evidence: Evidence, times: Array, fit: Decomposition) -> Array:
+    """The right side of Eq. 10, (n, Q, M)."""
+    f = evidence.f[times]  # (n, K, M)
+    pull = fit.others @ f  # (n, K, M)  Σ b_nn' f_n'; what lies outside the context of n meets f_nl = 0 below
+    pull = f * (f * pull).sum(-1, keepdims=True) - pull  # (f_n f_nᵀ − I) applied
+    by_class = evidence.eta_z * evidence.classes.p_class[:, None] * f * pull
+    rate = np.zeros((len(times), *evidence.z.shape[1:]))
+    for n, row in enumerate(evidence.class_query):
+        rate[:, row] += by_class[:, n]
+    return rate
+
+
+def check(evidence: Evidence) -> list[Claim]:
+    """The rate at each time, and its integral against the distance that the logits have gone."""
+    assumptions = evidence.assume(*premises.THEOREM_1)
+    times = window(evidence)
+    why = ""
+    if evidence.g is None or evidence.z_rate is None:
+        why = "needs the gradients g, that is y at every recorded time"
+    elif not len(times):
+        why = f"no time is recorded between 0 and 10 t₀ = {10 * evidence.t_snap:.3g}"
+    elif not overlapping(evidence.classes).any():
+        why = "no two classes share a context token: attention does not move"
+    else:
+        scale = evidence.eta_z * np.linalg.norm(evidence.f[times] * evidence.g[times], axis=(1, 2))
+        if (_norm(evidence.z_rate[times]) <= STILL * scale).all():
+            why = "attention stands still: the contexts of overlapping classes are the same"
+    if why:
+        return [statement.not_applicable(why, assumptions) for statement in (RATE, RUN)]
+    return [_rate(evidence, times), _run(evidence)]
+
+
+def _rate(evidence: Evidence, times: Array) -> Claim:
+    assert evidence.z_rate is not None
+    exact, lemma = evidence.z_rate[times], predicted_rate(evidence, times, decompose(evidence, times))
+    size = _norm(exact)
+    off = _norm(lemma - exact) / np.where(size == 0, 1, size)
+    i = int(np.argmax(off))
+    t = evidence.t[times]
+    row, token = np.unravel_index(int(np.argmax(np.abs(lemma[i] - exact[i]))), exact[i].shape)
+    return RATE.judge(
+        quantity="‖ż‖ at the time when the exact field and Lemma 4 are relatively furthest apart",
+        measured=float(size[i]), predicted=float(_norm(lemma)[i]), deviation=float(off[i]),
+        tolerance=RATE_TOLERANCE, assumptions=evidence.assume(*premises.THEOREM_1),
+        where=f"t = {t[i]:.4g} ({t[i] / evidence.t_snap:.3g} t₀), off by {off[i]:.1%}, most of it at "
+        f"token {token} of query {evidence.classes.queries[row]}",
+        curve=Curve("t", "‖ż‖", t, size, _norm(lemma), log_y=True),
+    )  # fmt: skip
+
+
+def _run(evidence: Evidence) -> Claim:
+    assumptions = evidence.assume(*premises.THEOREM_1)
+    times = thin(evidence, np.flatnonzero(evidence.t <= 10 * evidence.t_snap))
+    if len(times) < 3 or evidence.t[0] != 0:
+        return RUN.not_applicable("needs the start and at least two later times", assumptions)
+    t = evidence.t[times]
+    rate = predicted_rate(evidence, times, decompose(evidence, times))
+    lemma, coarse = _integral(t, rate), _integral(t[::-2][::-1], rate[::-2][::-1])
+    moved = evidence.z[times] - evidence.z[0]
+    size, expected = _norm(moved), _norm(lemma)
+    if not size[-1] > 0:
+        return RUN.not_applicable("the logits have not moved", assumptions)
+    # The coarse sum may start later; a rate that is not finite is judged, not excused.
+    if _norm(lemma[-1:] - coarse[-1:])[0] > SUM_TOLERANCE * expected[-1]:
+        return RUN.not_applicable("the recorded times are too far apart to integrate over", assumptions)
+    off = _norm(moved[-1:] - lemma[-1:])[0] / size[-1]
+    row, token = np.unravel_index(int(np.argmax(np.abs(lemma[-1] - moved[-1]))), moved[-1].shape)
+    return RUN.judge(
+        quantity=f"‖z(t) − z(0)‖ at t = {t[-1]:.4g}",
+        measured=float(size[-1]), predicted=float(expected[-1]), deviation=float(off), tolerance=RUN_TOLERANCE,
+        assumptions=assumptions,
+        where=f"off by {off:.1%} of the way, most of it at token {token} of query "
+        f"{evidence.classes.queries[row]}",
+        curve=Curve("t", "‖z(t) − z(0)‖", t[1:], size[1:], expected[1:], log_y=True),
+    )  # fmt: skip
+
+
+def _integral(t: Array, rate: Array) -> Array:
+    """Running trapezoidal sum, 0 at the first time."""
+    pieces = (rate[1:] + rate[:-1]) / 2 * np.diff(t)[:, None, None]
+    return np.concatenate([np.zeros_like(rate[:1]), np.cumsum(pieces, axis=0)])
+
+
+def _norm(rows: Array) -> Array:
+    """(n,) Euclidean norm over queries and tokens."""
+    found: Array = np.linalg.norm(rows.reshape(len(rows), -1), axis=1)
+    return found

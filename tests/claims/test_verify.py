@@ -1,0 +1,197 @@
+"""The report as a whole: every statement has a verdict, nothing is forced, and the command line says so."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap import cli
+from scansnap.checks import InputError
+from scansnap.claims.claim import Report, Statement
+from scansnap.claims.verify import CHECKS, verify
+from scansnap.theory.assumptions import Assumption
+
+STATEMENT = Statement("a", "Lemma 0", "nothing in particular")
+MET = Assumption("met", "", 1.0, 2.0, True, "")
+UNMET = Assumption("unmet", "", 3.0, 2.0, False, "")
+
+
+def judged(deviation, assumptions=()):
+    return STATEMENT.judge(
+        quantity="q", measured=1.0, predicted=1.0, deviation=deviation, tolerance=0.5, assumptions=assumptions,
+        where="somewhere",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("deviation", "status", "margin"),
+    [
+        (0.0, "holds", 1),
+        (0.5, "holds", 0),
+        (0.51, "fails", -0.02),
+        (np.nan, "fails", -np.inf),
+        (np.inf, "fails", -np.inf),
+    ],
+)
+def test_the_rule_of_judgement(deviation, status, margin):
+    claim = judged(deviation, [MET])
+    assert claim.status == claim.observed == status
+    assert claim.margin == pytest.approx(margin)
+    assert claim.why == ("somewhere" if status == "fails" else "")
+
+
+def test_an_unmet_assumption_makes_a_claim_not_applicable_but_keeps_what_was_measured():
+    claim = judged(0.9, [MET, UNMET])
+    assert claim.status == "not applicable"
+    assert claim.observed == "fails"
+    assert "unmet: 3 against 2" in claim.why
+
+
+def test_reports_find_claims_by_name():
+    report = Report("here", (judged(0.0), judged(0.9)))
+    assert report["a"].status == "holds"
+    assert len(report.failures) == 1
+    assert "Lemma 0" in repr(report)
+    with pytest.raises(KeyError, match="no claim 'b'"):
+        report["b"]
+
+
+@pytest.fixture(scope="module")
+def textbook():
+    return verify(ss.SequenceClasses.textbook(), eta_y=0.9, eta_z=0.02)
+
+
+def test_every_statement_is_judged_on_the_textbook_case(textbook):
+    references = " ".join(claim.reference for claim in textbook)
+    for statement in (
+        "Lemma 1",
+        "Lemma 2",
+        "Lemma 3",
+        "Lemma 4",
+        "Theorem 1",
+        "Theorem 2",
+        "Theorem 3",
+        "Theorem 4",
+    ):
+        assert statement in references
+    assert all(a.met for claim in textbook for a in claim.assumptions)
+    statuses = {claim.name: claim.status for claim in textbook}
+    assert statuses["lemma-1"] == "holds"
+    assert statuses["theorem-2a"] == "holds"
+
+
+CLASSES = {
+    "one class": ss.SequenceClasses.synthetic(n_queries=1, next_per_query=1),
+    "no distinct": ss.SequenceClasses([[0.5, 0.5, 0, 0], [0.2, 0.8, 0, 0]], query=[2, 2], next_token=[2, 3]),
+    "no common": ss.SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=0, distinct=3),
+    "one token": ss.SequenceClasses([[1, 0, 0, 0], [0, 1, 0, 0]], query=[2, 2], next_token=[2, 3]),
+    "every token is a next token": ss.SequenceClasses([[0.5, 0.5], [0.2, 0.8]], query=[0, 1], next_token=[0, 1]),
+}
+
+
+@pytest.mark.parametrize("classes", CLASSES.values(), ids=CLASSES.keys())
+def test_degenerate_classes_get_reasons_instead_of_nan(classes):
+    for claim in verify(classes, eta_y=0.5, eta_z=0.05, t_end=50.0):
+        for value in (claim.measured, claim.predicted, claim.tolerance):
+            assert value is None or np.isfinite(value), claim
+        if claim.status == "not applicable":
+            assert claim.why, claim
+
+
+def test_a_finite_length_and_a_saved_trajectory_are_judged_alike(tmp_path):
+    classes = ss.SequenceClasses.syn_small()
+    report = verify(classes, eta_y=0.5, eta_z=0.05, context=64, t_end=60)
+    assert "SGD" in report.setting
+    assert "T = 64" in report.setting
+    data = ss.simulate(classes, eta_y=0.5, eta_z=0.05, context=64, steps=60, record="log:80",
+                       variables=["attention", "z", "y"], dtype="float64")  # fmt: skip
+    ss.save(data, tmp_path / "x.zarr")
+    again = verify(data=ss.load(tmp_path / "x.zarr"))
+    for ours, theirs in zip(report, again, strict=True):
+        assert (ours.name, ours.status, ours.measured) == (theirs.name, theirs.status, theirs.measured)
+
+
+def test_a_trajectory_without_y_leaves_the_gradients_open():
+    data = ss.simulate(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.1, steps=20)
+    report = verify(data=data)
+    assert report["lemma-1"].status == "not applicable"
+    assert "y" in report["lemma-1"].why
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optimizer": "adam"}, "SGD"),
+        ({"norm": "none"}, "norm"),
+        ({"residual": "plain"}, "residual"),
+        ({"heads": 2}, "heads"),
+    ],
+)
+def test_models_the_theory_does_not_speak_of_are_refused(options, message):
+    data = ss.simulate(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.1, steps=2, **options)
+    with pytest.raises(InputError, match=message):
+        verify(data=data)
+
+
+@pytest.mark.parametrize("rates", [{"eta_y": 0.0}, {"eta_z": 0.0}, {"eta_y": np.nan}, {"t_end": -1.0}], ids=str)
+def test_bad_rates(rates):
+    with pytest.raises(InputError):
+        verify(ss.SequenceClasses.syn_small(), **rates)
+
+
+@pytest.fixture
+def scansnap(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        monkeypatch.setattr(sys, "argv", ["scansnap", "verify", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+        seen = capsys.readouterr()
+        return stop.value.code or 0, seen.out, seen.err
+
+    return call
+
+
+def test_the_command_prints_a_table_and_exits_by_the_verdicts(scansnap, tmp_path, textbook):
+    code, out, _ = scansnap(
+        "--preset", "textbook", "--eta-y", 0.9, "--eta-z", 0.02, "--json", "r.json", "--figure", "c.png"
+    )
+    assert code == (1 if textbook.failures else 0)
+    for claim in textbook:
+        assert claim.reference in out
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [c["status"] for c in report["claims"]] == [c.status for c in textbook]
+    assert (tmp_path / "c.png").stat().st_size > 10_000
+
+
+def test_nothing_fails_where_nothing_applies(scansnap):
+    code, out, _ = scansnap("--preset", "synthetic", "--set", "next_per_query=1", "--t-end", 20)
+    assert code in (0, 1)
+    assert "not applicable" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--eta-y", "0"], "eta_y is 0.0"),
+        (["--finite-T", "1"], "context is 1"),
+        (["--map", "theorem-7"], "theorem-7"),
+        (["--map", "theorem-1", "--x", "ratio"], "the axis ratio"),
+        (["--map", "theorem-1", "--points", "2", "--out", "m.txt"], "--out is 'm.txt'"),
+        (["nowhere.zarr"], "nowhere.zarr"),
+        (["a.toml", "--classes", "b.toml"], "--classes"),
+    ],
+)
+def test_bad_input(scansnap, tmp_path, words, message):
+    code, out, err = scansnap(*words)
+    assert code == 2
+    assert message in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_check_has_its_own_file():
+    assert len({check.__module__ for check in CHECKS.values()}) == len(CHECKS)

@@ -1,0 +1,330 @@
+"""The measured snapping time: curves with a known knee, with and without noise, then flows and SGD."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import xarray as xr
+from scipy.optimize import brentq
+
+import scansnap as ss
+from scansnap.checks import InputError
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics.flow import flow
+from scansnap.measure.snap import log_odds, snap_time
+
+CLASSES = SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=2, distinct=3)
+TIMES = np.concatenate([[0.0], np.geomspace(0.3, 3000, 80)])
+KNEE = 30.0
+
+
+def knee(times: np.ndarray, gain: float, at: float = KNEE) -> np.ndarray:
+    """S with χ − 1 = gain x²/(1 + x²), x = t/at: its exponent 2/(1 + x²) is 1 at x = 1, whatever the gain."""
+    x = times / at
+    return np.log1p(gain * x**2 / (1 + x**2)) / 2
+
+
+def trajectory(
+    times: np.ndarray, s: np.ndarray, dim: str = "t", classes: SequenceClasses = CLASSES, dtype: str = "float64"
+) -> xr.Dataset:
+    """Attention whose log-odds are s, of shape (…run, time) or (…run, time, class)."""
+    s = s if s.ndim and s.shape[-1] == classes.n_classes else np.repeat(s[..., None], classes.n_classes, axis=-1)
+    c = np.broadcast_to(classes.p_context, (*s.shape, classes.vocab_size)).copy()
+    for n in range(classes.n_classes):
+        c[..., n, classes.distinct(n)] *= np.exp(s[..., n, None])
+    c /= c.sum(-1, keepdims=True)
+    dims = ("run", dim, "class", "token")[-c.ndim :]
+    data = xr.Dataset({"attention": (dims, c.astype(dtype))}, {dim: times})
+    return data.assign_coords(run=np.arange(len(c)), seed=("run", np.arange(len(c)))) if "run" in dims else data
+
+
+def walk(rng: np.random.Generator, times: np.ndarray, size: float, n: int) -> np.ndarray:
+    """Noise that adds up like that of SGD: zero at the start, standard deviation ``size`` at the knee."""
+    steps = np.sqrt(np.diff(times, prepend=0.0) / KNEE) * size
+    return np.cumsum(rng.normal(size=(n, len(times))) * steps, axis=1)
+
+
+# --- the definition ----------------------------------------------------------------------------------------
+
+
+def test_log_odds_of_known_curves() -> None:
+    s = np.stack([knee(TIMES, 3.0), -knee(TIMES, 1.0)], axis=-1)
+    found = log_odds(trajectory(TIMES, s), CLASSES)
+    assert found.dims == ("t", "class")
+    np.testing.assert_allclose(found, s, atol=1e-14)
+
+
+def test_log_odds_reads_the_contexts_off_the_attention() -> None:
+    data = trajectory(TIMES, knee(TIMES, 3.0))
+    xr.testing.assert_identical(log_odds(data), log_odds(data, CLASSES))
+
+
+@pytest.mark.parametrize("gain", [1e-3, 1.0, 100.0])
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5])
+def test_a_smooth_knee_is_found(gain: float, exponent: float) -> None:
+    truth = KNEE * math.sqrt(2 / exponent - 1)
+    found = snap_time(trajectory(TIMES, knee(TIMES, gain)), CLASSES, exponent=exponent)
+    assert found["t_snap"].dims == ()
+    low, mid, high = (float(found[name]) for name in ("t_snap_low", "t_snap", "t_snap_high"))
+    assert bool(found["found"]), found["reason"].item()
+    assert found["reason"].item() == ""
+    message = f"t_snap {mid:.3f} in [{low:.3f}, {high:.3f}], truth {truth:.3f}"
+    assert low < mid < high, message
+    assert abs(math.log(mid / truth)) < 0.02, message
+    assert high / low < 1.1, message
+    assert low / 1.01 < truth < high * 1.01, message
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        np.concatenate([[0], np.geomspace(3, 300, 12)]),  # sparse
+        np.arange(0, 601),  # every step: averaged into fewer
+        np.concatenate([[0], np.geomspace(0.3, 60, 60)]),  # ends soon after
+        np.geomspace(0.3, 3e6, 100),  # goes on for long, without a start
+    ],
+    ids=["sparse", "all", "short", "long"],
+)
+def test_the_answer_does_not_depend_on_the_record(times: np.ndarray) -> None:
+    found = snap_time(trajectory(times, knee(times, 2.0)), CLASSES)
+    mid, half = float(found["t_snap"]), float(found["t_snap_high"] - found["t_snap_low"]) / 2
+    assert abs(mid - KNEE) < 2 * half + 0.01 * KNEE, f"t_snap {mid:.3f} ± {half:.3f}, truth {KNEE:g}"
+
+
+def test_float32_and_steps() -> None:
+    steps = np.unique(np.concatenate([[0], np.geomspace(1, 2000, 60)]).astype(int))
+    found = snap_time(trajectory(steps, knee(steps, 2.0), dim="step", dtype="float32"), CLASSES)
+    assert found.attrs["time"] == "step"
+    assert float(found["t_snap"]) == pytest.approx(KNEE, rel=0.02)
+
+
+def test_classes_for_themselves() -> None:
+    s = np.stack([knee(TIMES, 1.0, at=10.0), knee(TIMES, 1.0, at=90.0)], axis=-1)
+    found = snap_time(trajectory(TIMES, s), CLASSES, per_class=True)
+    assert found["t_snap"].dims == ("class",)
+    np.testing.assert_allclose(found["t_snap"], [10, 90], rtol=0.02)
+    together = float(snap_time(trajectory(TIMES, s), CLASSES)["t_snap"])
+    assert 9 < together < 90
+
+
+# --- noise -------------------------------------------------------------------------------------------------
+
+
+def share_inside(found: xr.Dataset, truth: float) -> tuple[float, str]:
+    inside = (found["t_snap_low"] <= truth) & (truth <= found["t_snap_high"])
+    spread = np.log(found["t_snap"] / truth)
+    half = np.log(found["t_snap_high"] / found["t_snap_low"]) / 2
+    return float(inside.mean()), (
+        f"{float(inside.mean()):.2f} of the 68% intervals hold the truth {truth:g}: "
+        f"ln(t_snap/truth) {float(spread.mean()):.4f} ± {float(spread.std()):.4f}, quoted ± {float(half.mean()):.4f}"
+    )
+
+
+def test_seeds_are_pooled_and_their_interval_is_honest() -> None:
+    """60 settings of 8 seeds: the 68% intervals hold the truth about that often (binomial sd 6%)."""
+    rng = np.random.default_rng(1)
+    n_settings, n_seeds = 60, 8
+    s = knee(TIMES, 2.0) + walk(rng, TIMES, 0.05, n_settings * n_seeds)
+    data = trajectory(TIMES, s).assign_coords(
+        eta_y=("run", np.repeat(np.arange(n_settings) + 1.0, n_seeds)),
+        seed=("run", np.tile(np.arange(n_seeds), n_settings)),
+    )
+    found = snap_time(data, CLASSES)
+    assert found["t_snap"].dims == ("setting",)
+    assert found["eta_y"].values.tolist() == list(range(1, n_settings + 1))
+    assert (found["n_runs"] == n_seeds).all()
+    assert found["found"].all(), set(found["reason"].values.tolist())
+    share, message = share_inside(found, KNEE)
+    assert 0.5 < share < 0.86, message
+    assert abs(float(np.log(found["t_snap"] / KNEE).mean())) < 0.02, message
+
+
+def test_single_runs_quote_their_own_noise() -> None:
+    rng = np.random.default_rng(2)
+    data = trajectory(TIMES, knee(TIMES, 2.0) + walk(rng, TIMES, 0.02, 60))
+    found = snap_time(data, CLASSES, pool=False)
+    assert found["t_snap"].dims == ("run",)
+    assert found["seed"].values.tolist() == list(range(60))
+    assert found["found"].mean() > 0.9, set(found["reason"].values.tolist())
+    share, message = share_inside(found.isel(run=found["found"].values), KNEE)
+    assert 0.45 < share < 0.9, message
+
+
+def test_more_noise_means_a_wider_interval() -> None:
+    rng = np.random.default_rng(3)
+    noise = walk(rng, TIMES, 1.0, 10)
+    widths = []
+    for size in (0.003, 0.03):
+        found = snap_time(trajectory(TIMES, knee(TIMES, 2.0) + size * noise), CLASSES).isel(setting=0)
+        widths.append(float(np.log(found["t_snap_high"] / found["t_snap_low"])))
+    assert widths[1] > 2 * widths[0], widths
+
+
+def test_the_interval_is_reproducible_and_moves_little_with_the_resampling() -> None:
+    data = trajectory(TIMES, knee(TIMES, 2.0) + walk(np.random.default_rng(4), TIMES, 0.03, 10))
+    xr.testing.assert_identical(snap_time(data, CLASSES), snap_time(data, CLASSES))
+    found = xr.concat([snap_time(data, seed=seed) for seed in (0, 1)], "resampling")
+    widths = np.log(found["t_snap_high"] / found["t_snap_low"]).values
+    np.testing.assert_allclose(widths[0], widths[1], rtol=0.3)
+
+
+# --- when there is nothing to find -------------------------------------------------------------------------
+
+
+def linear_noise(times: np.ndarray) -> np.ndarray:
+    return walk(np.random.default_rng(5), times, 0.1, 1)[0]
+
+
+@pytest.mark.parametrize(
+    ("curve", "reason", "interval"),
+    [
+        (lambda t: knee(t, 1.0, at=1e4), "had not frozen by the end", (3000, math.inf)),
+        (lambda t: knee(t, 1.0, at=1e-3), "slows down from the first recorded time on", (0, 0.3)),
+        (lambda t: 0 * t, "did not move", (0, math.inf)),
+        (lambda t: -knee(t, 0.5), "did not move", (0, math.inf)),
+        (lambda t: 1e-3 * knee(t, 1.0) + linear_noise(t), "", None),
+    ],
+    ids=["too short", "too late", "still", "backwards", "noise"],
+)
+def test_not_found_says_why(
+    curve: Callable[[np.ndarray], np.ndarray], reason: str, interval: tuple[float, float] | None
+) -> None:
+    found = snap_time(trajectory(TIMES, curve(TIMES)), CLASSES)
+    assert not bool(found["found"]), float(found["t_snap"])
+    assert np.isnan(found["t_snap"])
+    assert found["reason"].item()
+    assert reason in found["reason"].item()
+    if interval:
+        np.testing.assert_allclose((found["t_snap_low"], found["t_snap_high"]), interval)
+
+
+def test_classes_without_common_tokens_are_said_to_be_none() -> None:
+    alone = SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=0, distinct=3)
+    c = np.broadcast_to(alone.p_context, (len(TIMES), 2, alone.vocab_size))
+    found = snap_time(xr.Dataset({"attention": (("t", "class", "token"), c)}, {"t": TIMES}), alone)
+    assert found["reason"].item() == "no class has both distinct and common tokens"
+
+
+def test_runs_that_became_non_finite_do_not_count_as_frozen() -> None:
+    s = np.stack([knee(TIMES, 2.0), knee(TIMES, 2.0, at=2.0), knee(TIMES, 2.0)])
+    data = trajectory(TIMES, s).assign_coords(failed_step=("run", [-1, 5, -1]), eta_y=("run", [1.0, 1.0, 2.0]))
+    found = snap_time(data, CLASSES)
+    np.testing.assert_allclose(found["t_snap"], KNEE, rtol=0.02)
+    single = snap_time(data, CLASSES, pool=False)
+    assert single["found"].values.tolist() == [True, False, True]
+    assert single["reason"].values[1] == "every run became non-finite"
+
+
+def test_attention_that_underflows_ends_the_record() -> None:
+    s = knee(TIMES, 2.0) + np.where(TIMES > 500, 200.0, 0.0)  # e^−200 is 0 in float32
+    found = snap_time(trajectory(TIMES, s, dtype="float32"), CLASSES)
+    assert float(found["t_snap"]) == pytest.approx(KNEE, rel=0.02)
+
+
+def test_runs_without_a_seed_are_not_pooled() -> None:
+    s = np.stack([knee(TIMES, 2.0), knee(TIMES, 2.0, at=60.0)])
+    found = snap_time(trajectory(TIMES, s).drop_vars("seed"), CLASSES)
+    np.testing.assert_allclose(found["t_snap"], [30, 60], rtol=0.02)
+    one = snap_time(trajectory(TIMES, s).isel(run=1), CLASSES)
+    assert one["t_snap"].dims == ()
+    assert int(one["seed"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "words"),
+    [
+        (lambda d: d.drop_vars("attention"), {}, "without attention"),
+        (lambda d: d.isel(t=slice(8)), {}, "the number of recorded values of t above 0 is 7"),
+        (lambda d: d.expand_dims(head=2), {}, "along head"),
+        (lambda d: d.isel(token=slice(4)), {}, "those of the trajectory"),
+        (lambda d: d, {"exponent": 2}, "exponent is 2.0"),
+        (lambda d: d, {"exponent": 0}, "exponent is 0.0"),
+        (lambda d: d, {"resamples": 3}, "resamples is 3"),
+        (lambda d: d, {"classes": None, "local": True}, "together with classes"),
+        (lambda d: d, {"classes": "syn-small"}, "a SequenceClasses object"),
+    ],
+)
+def test_bad_input_is_refused_in_words(change, options, words) -> None:  # type: ignore[no-untyped-def]
+    data = change(trajectory(TIMES, knee(TIMES, 1.0)))
+    with pytest.raises(InputError) as error:
+        snap_time(data, **{"classes": CLASSES, **options})
+    assert words in str(error.value)
+
+
+# --- flows and SGD -----------------------------------------------------------------------------------------
+
+
+def slope(found: xr.Dataset) -> tuple[float, float]:
+    """d ln t_snap/d ln η_Y by weighted least squares, and its standard error from the quoted intervals."""
+    x, y = np.log(found["eta_y"].values), np.log(found["t_snap"].values)
+    weight = (np.log(found["t_snap_high"] / found["t_snap_low"]).values / 2) ** -2
+    x = x - np.average(x, weights=weight)
+    return float((weight * x * y).sum() / (weight * x * x).sum()), float((weight * x * x).sum() ** -0.5)
+
+
+def test_closed_form_of_the_orthonormal_limit() -> None:
+    """Nearly orthogonal classes, η_Y ≫ η_Z: the maximum of u²/t at the rate (1 − ρ)η_Y, to the order of ρ."""
+    classes = SequenceClasses.synthetic(n_queries=1, next_per_query=8, common=1, distinct=300)
+    k, m = classes.n_classes, classes.vocab_size
+    f = classes.p_context / np.linalg.norm(classes.p_context, axis=1, keepdims=True)
+    rho = float((f @ f.T)[0, 1])
+    u = brentq(lambda u: np.exp(u) * (u - 2) - (m - 1) * u + 2, 2.1, 60)
+    predicted = k * (np.expm1(u) + (m - 1) * u) / m / (1 - rho)
+    assert 1 < predicted / ss.theory.t_scan(eta_y=1.0, n_classes=k, vocab_size=m) < 2
+    t = np.concatenate([[0], predicted * np.geomspace(0.01, 20, 60)])
+    found = snap_time(flow(classes, 1.0, 1e-3, t=t, rtol=1e-6, device="cpu", variables=("attention",)), classes)
+    mid, half = float(found["t_snap"]), float(found["t_snap_high"] - found["t_snap_low"]) / 2
+    assert abs(math.log(mid / predicted)) < 2 * rho + half / mid, (
+        f"t_snap {mid:.2f} ± {half:.2f}, predicted {predicted:.2f} (ρ = {rho:.3f})"
+    )
+
+
+def test_flows_snap_like_1_over_eta_y() -> None:
+    classes = SequenceClasses.syn_small()
+    t = np.concatenate([[0], np.geomspace(0.3, 3000, 80)])
+    found = xr.concat(
+        [
+            snap_time(flow(classes, eta_y, 0.01, t=t, rtol=1e-6, device="cpu"), classes).assign_coords(eta_y=eta_y)
+            for eta_y in (0.5, 2.0, 8.0)
+        ],
+        "eta_y",
+    )
+    assert found["found"].all(), found["reason"].values
+    exponent, error = slope(found)
+    assert abs(exponent + 1) < 3 * error + 0.002, f"slope {exponent:.4f} ± {error:.4f}, expected −1"
+
+
+def test_sgd_snaps_like_1_over_eta_y() -> None:
+    classes = SequenceClasses.syn_small()
+    runs = ss.grid(eta_y=[0.05, 0.1, 0.2, 0.4], eta_z=0.005, seed=range(6))
+    data = ss.simulate(
+        classes, runs, steps=2500, batch_size=32, context=128, momentum=0.0, record="log:60",
+        variables=("attention",), device="cpu",
+    )  # fmt: skip
+    found = snap_time(data, classes)
+    assert found["n_runs"].values.tolist() == [6] * 4
+    assert found["found"].all(), found["reason"].values
+    exponent, error = slope(found)
+    assert error < 0.05
+    assert abs(exponent + 1) < 3 * error, f"slope {exponent:.3f} ± {error:.3f}, expected −1"
+    # seeds differ by more than one run can know of itself, but not by another order of magnitude
+    single = snap_time(data, classes, pool=False)
+    spread = single["t_snap"].groupby("eta_y").map(lambda g: np.log(g).std(ddof=1))
+    quoted = (np.log(single["t_snap_high"] / single["t_snap_low"]) / 2).groupby("eta_y").mean()
+    assert (spread / quoted < 15).all(), (spread.values, quoted.values)
+
+
+def test_momentum_and_larger_classes_from_random_starts() -> None:
+    classes = SequenceClasses.syn_medium(3)
+    runs = ss.grid(eta_y=[0.1, 0.4], eta_z=0.02, seed=range(4))
+    data = ss.simulate(
+        classes, runs, steps=1500, batch_size=32, momentum=0.9, init="uniform", variables=("attention",),
+        device="cpu",
+    )  # fmt: skip
+    found = snap_time(data, classes)
+    assert found["found"].all(), found["reason"].values
+    late, early = found["t_snap"].values
+    assert 1.5 < late / early < 4, (late, early)  # less than 4, as momentum has its own delay
