@@ -24,7 +24,7 @@ from scansnap.sampling import (
     sample_counts,
     sample_tokens,
     weighted_counts,
-)  # fmt: skip
+)
 
 LEAST_P = 1e-4
 compiled = pytest.mark.skipif(not kernels.available(), reason="the kernels were not compiled")

@@ -139,7 +139,8 @@ def test_seeds_are_pooled_and_their_interval_is_honest() -> None:
     assert found["found"].all(), set(found["reason"].values.tolist())
     share, message = share_inside(found, KNEE)
     assert 0.5 < share < 0.86, message
-    assert abs(float(np.log(found["t_snap"] / KNEE).mean())) < 0.02, message
+    shift = np.log(found["t_snap"] / KNEE)
+    assert abs(float(shift.mean())) < 4 * float(shift.std()) / math.sqrt(n_settings) + 0.005, message
 
 
 def test_single_runs_quote_their_own_noise() -> None:
@@ -150,7 +151,15 @@ def test_single_runs_quote_their_own_noise() -> None:
     assert found["seed"].values.tolist() == list(range(60))
     assert found["found"].mean() > 0.9, set(found["reason"].values.tolist())
     share, message = share_inside(found.isel(run=found["found"].values), KNEE)
-    assert 0.45 < share < 0.9, message
+    assert 0.5 < share < 0.86, message
+
+
+def test_noise_alone_is_seldom_taken_for_an_answer() -> None:
+    data = trajectory(TIMES, walk(np.random.default_rng(9), TIMES, 0.1, 60))
+    single = snap_time(data, CLASSES, pool=False)["found"].mean()
+    pooled = snap_time(data.assign_coords(eta_y=("run", np.repeat(np.arange(15), 4))), CLASSES)["found"].mean()
+    assert float(single) <= 0.1
+    assert float(pooled) <= 0.1
 
 
 def test_more_noise_means_a_wider_interval() -> None:
@@ -182,7 +191,7 @@ def linear_noise(times: np.ndarray) -> np.ndarray:
     ("curve", "reason", "interval"),
     [
         (lambda t: knee(t, 1.0, at=1e4), "had not frozen by the end", (3000, math.inf)),
-        (lambda t: knee(t, 1.0, at=1e-3), "slows down from the first recorded time on", (0, 0.3)),
+        (lambda t: knee(t, 1.0, at=1e-3), "slows down from the first recorded times on", (0, TIMES[3])),
         (lambda t: 0 * t, "did not move", (0, math.inf)),
         (lambda t: -knee(t, 0.5), "did not move", (0, math.inf)),
         (lambda t: 1e-3 * knee(t, 1.0) + linear_noise(t), "", None),

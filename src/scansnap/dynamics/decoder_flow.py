@@ -31,15 +31,15 @@ class DecoderFlow(Stacked):
         k = len(rate)
         super().__init__(torch.zeros(k, k + 1, dtype=torch.float64))
         count = torch.ones(k + 1, dtype=torch.float64)
-        count[-1] = n_rest
-        self.overlap, self.log_multiplicity = overlap, count.log()
-        self.rate_of_a = rate[:, None] / count.clamp(min=1)  # (K, J)
+        count[-1] = max(n_rest, 1)
+        self.overlap, self.n_rest = overlap, n_rest
+        self.rate_of_a = rate[:, None] / count  # (K, J)
 
     def point(self, weights: FloatArray) -> tuple[Tensor, Tensor, Tensor]:
         """A, logits and e_n − α_n, each (K, J)."""
         a = self.at(weights)
         logits = self.overlap @ a
-        return a, logits, residual(logits, self.log_multiplicity)
+        return a, logits, residual(logits, self.n_rest)
 
     def rates(self, stage: int, weights: FloatArray) -> None:
         self.rate[stage] = self.rate_of_a * self.point(weights)[2]

@@ -37,9 +37,11 @@ class Point(NamedTuple):
     z_rate: Tensor  # (cells,)
 
 
-def residual(logits: Tensor, log_multiplicity: Tensor) -> Tensor:
-    """e_n − α_n, (K, J), where class n's next token is output n."""
-    r = torch.softmax(logits + log_multiplicity, dim=1).neg_()
+def residual(logits: Tensor, n_rest: int) -> Tensor:
+    """e_n − α_n, (K, J), where class n's next token is output n and the last output stands for ``n_rest``."""
+    r = torch.softmax(logits, dim=1)  # in place from here on: for many classes this is a large table
+    r[:, -1] *= n_rest
+    r /= -r.sum(1, keepdim=True)  # −α_n
     r.diagonal().zero_()  # 1 − α_n as the sum of the others: full precision however close α_n is to 1
     r.diagonal().copy_(-r.sum(1))
     return r
@@ -86,7 +88,8 @@ class PopulationFlow:
     def __init__(self, layout: Layout, eta_y: float, eta_z: float, z0: FloatArray, device: torch.device) -> None:
         """``z0`` is the initial z by query and token, (Q, M); Y starts at 0."""
         classes = layout.classes
-        k, n_rest = classes.n_classes, classes.vocab_size - classes.n_classes
+        k = classes.n_classes
+        self.n_rest = classes.vocab_size - k  # outputs that are never a next token
 
         def put(array: NDArray[Any]) -> Tensor:
             return torch.as_tensor(array, device=device)
@@ -94,8 +97,6 @@ class PopulationFlow:
         self.layout, self.eta_y, self.eta_z = layout, eta_y, eta_z
         with np.errstate(divide="ignore"):
             self.log_p = put(np.log(layout.p))  # (K, L), −inf at padding
-            self.log_multiplicity = put(np.log(np.append(np.ones(k), n_rest)))  # (J,)
-        self.n_rest = max(n_rest, 1)
         self.p_class = put(classes.p_class[layout.order, None])  # (K, 1)
         self.cell = put(layout.cell)  # (K, L)
         self.cell_query = put(layout.cell_query)  # (cells,)
@@ -116,10 +117,10 @@ class PopulationFlow:
 
         logits = self.common.votes(f[:, d:], y_common)  # (K, J)
         self.distinct.add_votes(logits, f[:, :d], weights)
-        r = residual(logits, self.log_multiplicity)  # (K, J)
+        r = residual(logits, self.n_rest)  # (K, J)
 
         g = torch.cat([self.distinct.pull(r, weights), self.common.pull(r, y_common)], dim=1)  # (K, L)
-        fg = (logits * r).sum(1, keepdim=True)  # (K, 1)  f_n · g_n
+        fg = torch.einsum("nj,nj->n", logits, r)[:, None]  # (K, 1)  f_n · g_n
         dz = self.eta_z * self.p_class * f * (g - f * fg)  # (K, L)
         z_rate = torch.zeros_like(z).index_add_(0, self.cell.flatten(), dz.flatten())
         return Point(z, c / c.sum(1, keepdim=True), f, logits, r, g, z_rate)
@@ -131,7 +132,7 @@ class PopulationFlow:
         d = self.distinct.shape[1]
         f = self.eta_y * self.p_class * at.f  # (K, L)
         r = at.r  # (K, J)
-        r[:, -1] /= self.n_rest  # from the sum over the other outputs to each of them
+        r[:, -1] /= max(self.n_rest, 1)  # from the sum over the other outputs to each of them
         self.z.rate[stage] = at.z_rate
         self.distinct.store(stage, f[:, :d], r)
         self.common.store(stage, f[:, d:], r)
@@ -158,8 +159,7 @@ class PopulationFlow:
 
     def gap(self, point: Point) -> Tensor:
         """Logit of the right output less that of one that is never right, (K,); NaN where all outputs are."""
-        rest = point.logits[:, -1] - torch.where(self.log_multiplicity[-1] < 0, torch.nan, 0.0)
-        return point.logits.diagonal() - rest
+        return point.logits.diagonal() - (point.logits[:, -1] if self.n_rest else torch.nan)
 
     def y(self, weights: FloatArray) -> FloatArray:
         """Y by token and output, (M, M)."""

@@ -21,7 +21,7 @@ from scansnap.classes import IntArray
 from scansnap.dynamics.integrators import END, N_STAGES, FloatArray, Stacked, largest
 
 _DENSE = 0.02  # share of (class, common token) pairs in use above which dense products are faster than sparse
-_CHUNK = 2**20  # numbers a temporary may hold
+_CHUNK = 2**17  # numbers a temporary may hold
 _SMALL = 2**14  # numbers in a block that are not worth splitting further
 
 

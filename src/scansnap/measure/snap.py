@@ -49,6 +49,7 @@ _WINDOW = 0.5  # half-width of the smoothing window in ln t …
 _NEIGHBOURS = 7  # … or as far as the seventh-nearest recorded time where they are sparse
 _GRID = 0.02  # where the smooth curve is read, in ln t
 _SIGNAL = 5.0  # the movement counts where it is this many times its own uncertainty
+_BEFORE = 3  # recorded times after 0 that must lie before the answer
 _AGREE = 0.9  # share of the resampled curves that must turn over inside the record
 
 _LABELS = ("run", "seed", "status", "failed_step")  # coordinates along run that are not settings
@@ -113,17 +114,18 @@ def snap_time(
 
     Variables: ``t_snap`` and its 68% interval ``t_snap_low``, ``t_snap_high``, in the units of the time
     dimension; ``found``; ``reason``. Where ``found`` is False, ``reason`` says why, ``t_snap`` is NaN and the
-    interval is what is known: (last time, ∞) if attention had not frozen, (0, first time) if it was slowing
+    interval is what is known: (last time, ∞) if attention had not frozen, (0, third time) if it was slowing
     down from the start, (0, ∞) if nothing can be said. Runs that became non-finite are left out, as they stand
     still for another reason.
 
     Smoothing: a local parabola in ln t over ±0.5 (or the 7 nearest recorded times). The uncertainty is
     resampled over the seeds where there are several, and then covers all that differs between them (data,
-    initial values). For a single run it comes from its own fast noise, whose increments get random signs over
-    blocks of 0.3 in ln t: how well the run's own curve fixes the time. Seeds differ by more, since the noise of
-    Y moves whole curves smoothly: by 1 to 3 such intervals at batch size 128, by up to 10 at batch size 8, and by
-    20 from random initial values. Added in quadrature: the shift when the window is half as wide again, which is
-    all there is for a smooth flow. Limits: constant rates; a time of few steps is only interpolated between these.
+    initial values). For a single run it comes from its own noise, whose increments from one recorded time to the
+    next get random signs. That is right for noise that adds up step by step. Seeds can differ by more, since
+    noise in Y bends whole curves smoothly: by up to 3 such intervals at batch size 128, up to 10 at batch size 8,
+    and up to 20 from random initial values. Added in quadrature: the shift when the window is half as wide again,
+    which is all there is for a smooth flow. Attention is followed from where it has moved by 5 times its own
+    uncertainty. Limits: constant rates; a time of few steps is only interpolated between these.
     """
     exponent = real("exponent", exponent, above=0, below=2)
     resamples = whole("resamples", resamples, least=50)
@@ -215,12 +217,12 @@ def _measure(
     first = min(int(unclear[-1]) + 1 if len(unclear) else 0, len(grid) - 3)
     peak = float(_peak(grid[first:], curve[first:], exponent))
     peaks = _peak(grid[first:], samples[:, first:], exponent)
-    still, early = (float(np.mean(peaks == edge)) for edge in (np.inf, -np.inf))
-    if peak == np.inf or still > 1 - _AGREE:
+    edge = max(x[_BEFORE - 1], grid[first])  # a maximum up to here cannot be told from noise or a steady decline
+    if peak == np.inf or np.mean(peaks == np.inf) > 1 - _AGREE:
         return _Snap.unknown("attention had not frozen by the end of the record", low=float(np.exp(x[-1])))
-    if peak == -np.inf or early > 1 - _AGREE:
-        since = "where it stands out of its noise" if first else "the first recorded time"
-        return _Snap.unknown(f"attention slows down from {since} on", high=float(np.exp(grid[first])))
+    if peak <= edge or np.mean(peaks <= edge) > 1 - _AGREE:
+        since = "where it stands out of its noise" if edge > x[_BEFORE - 1] else "the first recorded times"
+        return _Snap.unknown(f"attention slows down from {since} on", high=float(np.exp(edge)))
     low, high = np.clip(np.quantile(peaks, (0.16, 0.84), method="nearest"), grid[0], grid[-1]) - peak
     wide = float(_peak(grid[first:], (_smoother(x, grid, 1.5) @ mean)[first:], exponent))
     shift = wide - peak if np.isfinite(wide) else _WINDOW
