@@ -65,3 +65,11 @@ def test_a_run_that_fails_leaves_the_others_alone():
     assert data.failed_step.values.tolist() == [-1, 0]
     assert np.isfinite(data.z.values).all()
     np.testing.assert_allclose(data.z[0], alone.z[0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_flow_is_the_same_on_both_devices():
+    classes = ss.SequenceClasses.syn_medium(3)
+    t = np.geomspace(0.1, 3000, 30)
+    both = [ss.flow(classes, eta_y=1.0, eta_z=0.1, t=t, device=device) for device in ("cpu", "cuda")]
+    for name in both[0].data_vars:
+        np.testing.assert_allclose(both[1][name], both[0][name], rtol=1e-6, atol=1e-9, err_msg=name)

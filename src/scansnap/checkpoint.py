@@ -56,13 +56,9 @@ class Checkpoint:
         """The last state and what was recorded until then."""
         progress = self._progress()
         if progress["fingerprint"] != self.mark:
-            raise InputError(
-                "the unfinished run", str(self.folder), "one with the same classes, runs and settings"
-            )
+            raise InputError("the unfinished run", str(self.folder), "one with the same classes, runs and settings")
         self.number, self.pieces, self.steps = progress["number"], progress["pieces"], progress["steps"]
-        arrays = {
-            name: torch.as_tensor(a, device=device) for name, a in _read(self.folder / progress["state"]).items()
-        }
+        arrays = {name: torch.as_tensor(a, device=device) for name, a in _read(self.folder / progress["state"]).items()}
         return (
             State.from_arrays(progress["step"], arrays),
             self.steps,

@@ -55,9 +55,7 @@ class SequenceClasses:
     ) -> SequenceClasses:
         """Build from the context tokens of each class and their probabilities, without a dense table."""
         if len(tokens) != len(probs):
-            raise InputError(
-                "probs", f"{len(probs)} rows", f"one row for each of the {len(tokens)} rows of tokens"
-            )
+            raise InputError("probs", f"{len(probs)} rows", f"one row for each of the {len(tokens)} rows of tokens")
         self = cls.__new__(cls)
         vocab_size = whole("vocab_size", vocab_size, least=1)
         self._set(
@@ -89,17 +87,13 @@ class SequenceClasses:
         unique, times = np.unique(self.next_token, return_counts=True)
         if (times > 1).any():
             twice = int(unique[times > 1][0])
-            raise InputError(
-                "next_token", f"{twice} for {times[times > 1][0]} classes", "different for each class"
-            )
+            raise InputError("next_token", f"{twice} for {times[times > 1][0]} classes", "different for each class")
         if p_class is None:
             self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
         else:
             p = _numbers("p_class", p_class)
             if p.shape != (n_classes,):
-                raise InputError(
-                    "p_class", f"of shape {p.shape}", f"one number for each of the {n_classes} classes"
-                )
+                raise InputError("p_class", f"of shape {p.shape}", f"one number for each of the {n_classes} classes")
             self.p_class = _frozen(_distribution("p_class", p))
         self._indptr = _frozen(np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64))
         self._tokens = _frozen(np.concatenate([ids for ids, _ in rows]))
@@ -111,9 +105,7 @@ class SequenceClasses:
         n_with = np.bincount(self._tokens, minlength=self.vocab_size)
         self._sharing = n_with[self._tokens]
         query = np.repeat(self.query, np.diff(self._indptr))
-        _, where, times = np.unique(
-            query * self.vocab_size + self._tokens, return_inverse=True, return_counts=True
-        )
+        _, where, times = np.unique(query * self.vocab_size + self._tokens, return_inverse=True, return_counts=True)
         self._local_sharing = times[where]
 
     # --- what is in it -----------------------------------------------------------------------------------
@@ -225,9 +217,7 @@ class SequenceClasses:
         distinct = whole("distinct", distinct)
         unused = whole("unused", unused)
         if common + common_per_query + distinct == 0:
-            raise InputError(
-                "common + common_per_query + distinct", 0, "at least 1, so that contexts are not empty"
-            )
+            raise InputError("common + common_per_query + distinct", 0, "at least 1, so that contexts are not empty")
         common_weight = real("common_weight", common_weight, above=0)
         if distinct_weights is None:
             weights = np.linspace(0.1, 1.0, distinct)

@@ -24,17 +24,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document inst
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
-@app.command(
-    epilog="Example: scansnap run --preset syn-medium --set n_queries=3 --eta-z 0.5,1 --ratio 1,2 --seed 0:10"
-)
+@app.command(epilog="Example: scansnap run --preset syn-medium --set n_queries=3 --eta-z 0.5,1 --ratio 1,2 --seed 0:10")
 def run(
     file: File = None,
     preset: Preset = None,
     preset_set: Set = None,
     eta_y: Annotated[str | None, typer.Option(help="Decoder rate η_Y; several with commas. [default: 1]")] = None,
-    eta_z: Annotated[
-        str | None, typer.Option(help="Attention rate η_Z; several with commas. [default: 1]")
-    ] = None,
+    eta_z: Annotated[str | None, typer.Option(help="Attention rate η_Z; several with commas. [default: 1]")] = None,
     ratio: Annotated[str | None, typer.Option(help="η_Y / η_Z, instead of --eta-y.")] = None,
     seed: Annotated[str | None, typer.Option(help="Seeds: 0, or 0,1,2, or 0:10.")] = None,
     momentum: Annotated[str | None, typer.Option(help="Momentum, from 0 to below 1; several with commas.")] = None,
@@ -51,16 +47,10 @@ def run(
     init: Annotated[str | None, typer.Option(help="zero, uniform or normal(std).")] = None,
     norm: Annotated[str | None, typer.Option(help="l2, none or layernorm.")] = None,
     residual: Annotated[str | None, typer.Option(help="none, normed or plain.")] = None,
-    query_in_keys: Annotated[
-        bool, typer.Option("--query-in-keys", help="The query attends to itself too.")
-    ] = False,
-    outputs: Annotated[
-        str | None, typer.Option(help="Softmax over all tokens, or over the next tokens only.")
-    ] = None,
+    query_in_keys: Annotated[bool, typer.Option("--query-in-keys", help="The query attends to itself too.")] = False,
+    outputs: Annotated[str | None, typer.Option(help="Softmax over all tokens, or over the next tokens only.")] = None,
     heads: Annotated[int | None, typer.Option(help="Heads whose attentions are averaged.")] = None,
-    position_bias: Annotated[
-        str | None, typer.Option(help="ALiBi slope, or values by distance with commas.")
-    ] = None,
+    position_bias: Annotated[str | None, typer.Option(help="ALiBi slope, or values by distance with commas.")] = None,
     sampling: Annotated[str | None, typer.Option(help="counts, or tokens (explicit sequences).")] = None,
     record: Annotated[str | None, typer.Option(help="Steps to keep: 0,2,4,100, all, linear:N or log:N.")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32 or float64.")] = None,
@@ -133,9 +123,7 @@ def verify(
     t_end: Annotated[float | None, typer.Option(help="How far to go. [default: 100 t₀, SGD 10 t₀]")] = None,
     run: Annotated[int, typer.Option(help="Which run of a saved trajectory.")] = 0,
     three_way: Annotated[bool, typer.Option("--three-way", help="When closed form, flow and SGD part.")] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the report here (- is the screen).")
-    ] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the report here (- is the screen).")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the claims' curves into this PNG, PDF or SVG.")] = None,
     map_of: Annotated[str | None, typer.Option("--map", help="Draw a regime map of this theorem instead.")] = None,
     x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
@@ -164,9 +152,7 @@ def verify(
 
 @app.command(epilog="Example: scansnap bench --quick")
 def bench(
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A tenth of the runs and of the plain loop's steps.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs and of the plain loop's steps.")] = False,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -65,9 +65,7 @@ def sweep(n_queries: int, runs: Runs, device: str, context: int = 128) -> float:
     """One panel of Figure 6; returns the seconds it took."""
     classes = SequenceClasses.syn_medium(n_queries)
     began = time.perf_counter()
-    simulate(
-        classes, runs, steps=STEPS, momentum=0.9, context=context, init="uniform", record=[STEPS], device=device
-    )
+    simulate(classes, runs, steps=STEPS, momentum=0.9, context=context, init="uniform", record=[STEPS], device=device)
     return time.perf_counter() - began
 
 

@@ -147,6 +147,7 @@ def _point(theorem: str, setting: Setting) -> tuple[dict[str, float], bool]:
         t_end=T_END * snap,
         n_times=60,
         rtol=1e-7,
+        with_y=False,
     )
     claims = CHECKS[theorem](evidence)
     claims = claims if isinstance(claims, list) else [claims]

@@ -69,7 +69,7 @@ PREMISE_TOLERANCE = 0.25  # relative to 4
 # is half of that for K = 2, and still tells the exponent 4 from 3 and 5.
 GROWTH_TOLERANCE = 0.25  # relative to the prediction
 # t₀ is given to leading order (its δ is 20 to 40%), and where a smooth curve changes its regime is a matter of
-# definition: on the closed form itself snap_time reads 0.55 t₀ to 0.85 t₀.
+# definition: where the premise is true snap_time reads 0.5 t₀ to 0.85 t₀.
 TIME_TOLERANCE = math.log(2)
 RATES_TOLERANCE = 0.1  # as for Theorem 1: what can be told apart in a plot
 
@@ -130,37 +130,37 @@ def _premise(evidence: Evidence) -> Claim:
     z = evidence.z[window, 0, common]
     if np.ptp(z) <= _MOVED:
         return PREMISE.not_applicable("the common token's logit does not move", assumed)
-    speeds, own = {}, []
+    speeds, own = {}, {}
     for n in with_distinct:
-        gamma_n, xi = (values[window] for values in growing.coefficients(evidence, n))
-        own.append(gamma_n)
-        speeds[f"ξ of class {n}"] = xi / gamma_n
-    speeds["−ż of the common token"] = -evidence.z_rate[window, 0, common] / evidence.eta_z / np.mean(own, axis=0)
-    for name, speed in speeds.items():
+        own[f"γ of class {n}"], xi = (values[window] for values in growing.coefficients(evidence, n))
+        speeds[f"ξ of class {n}, over γ"] = xi / own[f"γ of class {n}"]
+    fall = -evidence.z_rate[window, 0, common] / evidence.eta_z
+    speeds["−ż of the common token, over η_Z γ"] = fall / np.mean(list(own.values()), axis=0)
+    for name, speed in {**own, **speeds}.items():
         if not (speed > 0).all():
             at = int(np.argmin(np.where(np.isfinite(speed), speed, -np.inf)))
             return PREMISE.judge(
-                quantity=f"{name}, over γ, at t = {evidence.t[window[at]]:.4g}: not positive, so it has no exponent",
+                quantity=f"{name}, at t = {evidence.t[window[at]]:.4g}: not positive, so there is no exponent",
                 measured=float(speed[at]), predicted=_from_overlap(evidence, with_distinct[0]), deviation=math.inf,
                 tolerance=PREMISE_TOLERANCE, assumptions=assumed,
-                where=f"{name} over γ is {speed[at]:.3g} at t = {evidence.t[window[at]]:.4g}, not positive",
+                where=f"{name}, is {speed[at]:.3g} at t = {evidence.t[window[at]]:.4g}, not positive",
             )  # fmt: skip
     lines = {name: _line(z, np.log(speed)) for name, speed in speeds.items()}
     worst = max(lines, key=lambda name: _nan_is_worst(abs(lines[name][0] - EXPONENT)))
     slope, offset = lines[worst]
     speed = speeds[worst]
     return PREMISE.judge(
-        quantity=f"slope of ln({worst}, over γ) against z of the common token, from t₀′/10 to 10 t₀ "
+        quantity=f"slope of ln({worst}) against z of the common token, from t₀′/10 to 10 t₀ "
         f"(worst of {len(lines)}; z moves by {np.ptp(z):.3g})",
         measured=slope,
         predicted=EXPONENT,
         deviation=abs(slope - EXPONENT) / EXPONENT,
         tolerance=PREMISE_TOLERANCE,
         assumptions=assumed,
-        where=f"{worst} over γ goes from {speed[0]:.3g} at t = {evidence.t[window[0]]:.4g} to {speed[-1]:.3g} at "
+        where=f"{worst}, goes from {speed[0]:.3g} at t = {evidence.t[window[0]]:.4g} to {speed[-1]:.3g} at "
         f"t = {evidence.t[window[-1]]:.4g} while z goes from {z[0]:.3g} to {z[-1]:.3g}: slope {slope:.3g} "
         f"instead of {EXPONENT:g}; β = E' would give {_from_overlap(evidence, with_distinct[0]):.3g} at t = 0",
-        curve=Curve("z of the common token", f"{worst}, over γ", z, speed,
+        curve=Curve("z of the common token", worst, z, speed,
                     np.exp(offset + slope * z.mean() + EXPONENT * (z - z.mean())), log_x=False, log_y=True),
     )  # fmt: skip
 
@@ -383,8 +383,11 @@ def _rates(evidence: Evidence) -> Claim:
         after = evidence.t > 0
         if evidence.t[0] != 0 or not evidence.t[-1] >= snap or after.sum() < _FEWEST:
             return RATES.not_applicable("the record does not go from 0 to t₀", assumed)
-        own = CubicSpline(np.log(evidence.t[after]), growing.growth(evidence)[after][:, with_distinct])(np.log(snap))
-        own = _spread(own, with_distinct, classes.n_classes)
+        own = np.full(classes.n_classes, np.nan)
+        for n in with_distinct:
+            b = growing.growth(evidence)[after, n]
+            if np.isfinite(b).all():
+                own[n] = CubicSpline(np.log(evidence.t[after]), b)(np.log(snap))
     if np.abs(own[with_distinct]).max() <= _MOVED:
         return RATES.not_applicable("the distinct tokens' logits do not move", assumed)
     runs = {
@@ -415,12 +418,6 @@ def _rates(evidence: Evidence) -> Claim:
 
 def _with_distinct(classes: SequenceClasses) -> list[int]:
     return [n for n in range(classes.n_classes) if len(classes.distinct(n))]
-
-
-def _spread(values: Array, where: list[int], size: int) -> Array:
-    found = np.full(size, np.nan)
-    found[where] = values
-    return found
 
 
 def _window(evidence: Evidence) -> Array:

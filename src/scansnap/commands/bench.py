@@ -18,9 +18,7 @@ def bench(quick: bool, device: str, as_json: bool) -> int:
     from scansnap.bench.fig6 import measure
 
     seeds, repeats, plain_runs = (1, 1, 1) if quick else (10, 3, 2)
-    result = measure(
-        device, seeds=seeds, repeats=repeats, plain_runs=plain_runs, report=lambda line: err.print(line)
-    )
+    result = measure(device, seeds=seeds, repeats=repeats, plain_runs=plain_runs, report=lambda line: err.print(line))
     if as_json:
         totals = {name: getattr(result, name) for name in ("seconds", "plain_seconds", "speedup")}
         say_json(asdict(result) | totals)

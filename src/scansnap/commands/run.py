@@ -69,9 +69,7 @@ def run(
     return 0
 
 
-def _summary(
-    classes: SequenceClasses, data: Any, target: Path, picture: Path | None, seconds: float
-) -> dict[str, Any]:
+def _summary(classes: SequenceClasses, data: Any, target: Path, picture: Path | None, seconds: float) -> dict[str, Any]:
     last = data.isel(step=-1)
     failed = int((data.status != "ok").sum())
     return {
@@ -96,9 +94,7 @@ def _tell(summary: dict[str, Any]) -> None:
     if summary["entropy"] is not None:
         out.print(f"entropy over distinct tokens {summary['entropy_start']:.3f} → {summary['entropy']:.3f} nats")
     if summary["non_finite_runs"]:
-        out.print(
-            f"[bold]{summary['non_finite_runs']} of {runs} became non-finite and were frozen[/] (see status)"
-        )
+        out.print(f"[bold]{summary['non_finite_runs']} of {runs} became non-finite and were frozen[/] (see status)")
     out.print(f"trajectory {summary['trajectory']}")
     if summary["figure"]:
         out.print(f"figure     {summary['figure']}")

@@ -27,9 +27,7 @@ def find_classes(path: Path | None, preset: str | None, settings: dict[str, Any]
     return SequenceClasses.preset(preset or DEFAULT_PRESET, **settings)
 
 
-def find_run(
-    path: Path | None, given: dict[str, Any]
-) -> tuple[SequenceClasses | None, dict[str, Any], dict[str, Any]]:
+def find_run(path: Path | None, given: dict[str, Any]) -> tuple[SequenceClasses | None, dict[str, Any], dict[str, Any]]:
     """Classes (if the file has them), rates and settings; options given on the command line win over the file."""
     from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS  # loads torch, which other commands do not need
 

@@ -98,20 +98,28 @@ def regime_map(theorem: str, x: str, y: str, points: int, target: Path) -> int:
 def _tell(report: Report) -> None:
     out.print(report.setting)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("claim")
-    table.add_column("verdict")
-    for name in ("measured", "predicted", "margin"):
-        table.add_column(name, justify="right")
-    table.add_column("what was measured; why")
+    for name in ("claim", "reference", "verdict", "measured", "predicted", "margin"):
+        table.add_column(name, justify="left" if name in ("claim", "reference", "verdict") else "right", no_wrap=True)
     for claim in report:
-        why = f"{claim.quantity}; {claim.why}" if claim.quantity and claim.why else claim.quantity or claim.why
-        if claim.status == "not applicable" and claim.margin is not None:
-            why += f" (measured anyway: {claim.observed})"
         numbers = [_number(x) for x in (claim.measured, claim.predicted, claim.margin)]
-        table.add_row(claim.reference, f"[{STYLE[claim.status]}]{claim.status}[/]", *numbers, why)
-    out.print(table, soft_wrap=False)
+        table.add_row(claim.name, claim.reference, _verdict(claim), *numbers)
+    out.print(table)
+    for claim in report.failures:
+        out.print(f"[bold red]{claim.name}[/] fails: {claim.why} ({claim.quantity})")
+    for claim in report:
+        if claim.margin is None:
+            out.print(f"[dim]{claim.name}: {claim.why}[/]")
+    unmet = {a.name: a for claim in report for a in claim.assumptions if not a.met}
+    for a in unmet.values():
+        out.print(f"not met: {a.name}, {a.value:.4g} against {a.threshold:.4g} ({a.statement})", markup=False)
     counts = {status: sum(claim.status == status for claim in report) for status in STYLE}
     out.print(", ".join(f"{n} {status}" for status, n in counts.items()))
+
+
+def _verdict(claim: Claim) -> str:
+    """With what was measured in brackets where an assumption is not met."""
+    observed = f" (measured: {claim.observed})" if claim.status != claim.observed else ""
+    return f"[{STYLE[claim.status]}]{claim.status}{observed}[/]"
 
 
 def _tell_agreement(classes: Any, eta_y: float, eta_z: float, context: int) -> None:

@@ -95,9 +95,7 @@ class Batches:
     def _counts(self, steps: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
         exact = self.length < 2**24 or self.dtype == torch.float32  # the compiled samplers return float32
         if self.device.type == "cpu" and exact and kernels.available():
-            cls, counts = kernels.sample(
-                self.layout.table, self.seeds.numpy(), steps.numpy(), batch_size, self.length
-            )
+            cls, counts = kernels.sample(self.layout.table, self.seeds.numpy(), steps.numpy(), batch_size, self.length)
             return torch.from_numpy(cls), torch.from_numpy(counts)
         drawn = sample_classes(self.layout.table, self.seeds, steps, batch_size)
         if self.device.type == "cuda" and exact and kernels.triton_available():

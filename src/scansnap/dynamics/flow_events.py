@@ -13,7 +13,7 @@ from scansnap.dynamics.integrators import FloatArray, Step
 from scansnap.dynamics.population import Point, PopulationFlow
 
 _LOOKS = (0.25, 0.5, 0.75, 1.0)  # where in a step to look: two crossings closer than that can be missed
-_NOISE = 1e-13  # rates this small beside the largest one have no sign
+_NOISE = 1e-11  # a rate this small beside the terms that cancel in it has no sign
 
 
 @dataclass(frozen=True)
@@ -92,9 +92,12 @@ def _reading(event: Event, field: PopulationFlow) -> tuple[Callable[[Point], flo
     if cell is None:
         raise InputError("an event", event, "about a token in the context of one of the query's classes")
 
+    pairs = np.nonzero(at.used & (at.cell == cell))  # the classes that move it, and where they have the token
+
     def rate(point: Point) -> float:
         value = float(point.z_rate[cell])
-        return value if abs(value) > _NOISE * float(point.z_rate.abs().max()) else 0.0
+        terms = (field.eta_z * field.p_class * point.f * point.g)[pairs].abs().sum()
+        return value if abs(value) > _NOISE * float(terms) else 0.0
 
     return rate, False
 

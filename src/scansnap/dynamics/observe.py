@@ -70,8 +70,6 @@ class Observer:
             everything = dataclasses.replace(layout, rows=np.arange(layout.vocab_size))
             full = start(everything, self.engine.settings, seeds, torch.device("cpu")).y.numpy().copy()
         else:
-            full = np.empty(
-                (len(which), layout.vocab_size, len(layout.columns)), dtype=state.y.cpu().numpy().dtype
-            )
+            full = np.empty((len(which), layout.vocab_size, len(layout.columns)), dtype=state.y.cpu().numpy().dtype)
         full[:, layout.rows] = state.y.cpu().numpy()
         return layout.expand_columns(full)

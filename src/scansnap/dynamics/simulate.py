@@ -215,9 +215,7 @@ def _steps(pieces: list[Piece]) -> list[int]:
 
 
 def _joined(pieces: list[Records]) -> Records:
-    return (
-        {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]} if pieces else {}
-    )
+    return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]} if pieces else {}
 
 
 def _runs(runs: Runs | None, **rates: Any) -> Runs:

@@ -60,9 +60,7 @@ class State:
             table, _, buffer = name.partition(".")
             if buffer:
                 moments[table][buffer] = tensor
-        return cls(
-            step, arrays["y"], arrays["z"], moments["moments_y"], moments["moments_z"], arrays["failed_step"]
-        )
+        return cls(step, arrays["y"], arrays["z"], moments["moments_y"], moments["moments_z"], arrays["failed_step"])
 
     @classmethod
     def cat(cls, states: list[State]) -> State:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -22,7 +23,7 @@ def compute(report: Report) -> list[Claim]:
 def draw(claims: list[Claim]) -> Figure:
     """Predicted as a dashed line; the title's colour is the verdict."""
     rows = math.ceil(len(claims) / PANELS_PER_ROW)
-    with styled(3.1 * min(PANELS_PER_ROW, len(claims)), 2.5 * rows) as figure:
+    with styled(3.1 * min(PANELS_PER_ROW, len(claims)), 2.6 * rows) as figure:
         for i, claim in enumerate(claims):
             ax = figure.add_subplot(rows, min(PANELS_PER_ROW, len(claims)), i + 1)
             curve = claim.curve
@@ -30,7 +31,8 @@ def draw(claims: list[Claim]) -> Figure:
             ax.plot(curve.x, curve.measured, color=DISTINCT, label="measured")
             ax.plot(curve.x, np.broadcast_to(curve.predicted, curve.x.shape), "--", color="black", linewidth=1,
                     label="predicted")  # fmt: skip
-            ax.set(xlabel=curve.x_label, ylabel=curve.y_label)
+            ax.set(xlabel=curve.x_label, ylabel=textwrap.fill(curve.y_label, 30))
+            ax.yaxis.label.set_fontsize(7.5)
             if curve.log_x:
                 ax.set_xscale("log")
             if curve.log_y:

@@ -50,9 +50,7 @@ def compute(data: xr.Dataset, run: int = 0) -> Overview:
         common = classes.common_of(n)
         tokens = np.concatenate([common, classes.distinct(n)])
         attention = one.attention.isel({"class": n}).sel(token=tokens).values
-        panels.append(
-            ClassPanel(n, int(classes.query[n]), int(classes.next_token[n]), tokens, len(common), attention)
-        )
+        panels.append(ClassPanel(n, int(classes.query[n]), int(classes.next_token[n]), tokens, len(common), attention))
     z = one.z.sel(query=panels[0].query, token=panels[0].tokens).values
     rates = rf"$\eta_Y$ = {float(one.eta_y):g},  $\eta_Z$ = {float(one.eta_z):g},  seed {int(one.seed)}"
     more = f",  run {run} of {data.sizes['run']}" if data.sizes["run"] > 1 else ""
@@ -86,9 +84,7 @@ def _heat_maps(figure: Any, seen: Overview) -> None:
     peak = max(panel.attention.max() for panel in seen.panels)
     image: Any = None
     for ax, panel in zip(axes, seen.panels, strict=True):
-        image = ax.imshow(
-            panel.attention, aspect="auto", cmap=ATTENTION_MAP, vmin=0, vmax=peak, interpolation="none"
-        )
+        image = ax.imshow(panel.attention, aspect="auto", cmap=ATTENTION_MAP, vmin=0, vmax=peak, interpolation="none")
         ax.set_title(f"Class {panel.n}: query {panel.query} → next {panel.next_token}")
         ax.set_xlabel("context token")
         strip = ax.inset_axes((0, 1.0, 1, 0.03))

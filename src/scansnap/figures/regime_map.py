@@ -30,9 +30,7 @@ def draw(data: xr.Dataset) -> Figure:
         image: Any = None
         for ax, name in zip(panels, claims, strict=True):
             margin = data.margin.sel(claim=name).values
-            image = ax.pcolormesh(
-                data.x, data.y, np.clip(margin, -1, 1), cmap="RdBu", norm=norm, shading="nearest"
-            )
+            image = ax.pcolormesh(data.x, data.y, np.clip(margin, -1, 1), cmap="RdBu", norm=norm, shading="nearest")
             if np.nanmin(margin) < 0 < np.nanmax(margin):
                 ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
             met = data.assumptions_met.values
