@@ -26,11 +26,11 @@ def snap(classes: SequenceClasses, eta_y: float) -> float:
 
 
 @cache
-def flow_of(preset: str, eta_y: float, eta_z: float, n_times: int = 80) -> Evidence:
+def flow_of(preset: str, eta_y: float, eta_z: float, n_times: int = 60) -> Evidence:
     made = {"strong": lambda: SequenceClasses.synthetic(common=1, distinct=5, common_weight=2.0)}
     classes = made[preset]() if preset in made else SequenceClasses.preset(preset)
     t_end = 12 * snap(classes, eta_y)
-    return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end, n_times=n_times, rtol=1e-8)
+    return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end, n_times=n_times, rtol=1e-7)
 
 
 def judged(evidence: Evidence) -> dict[str, Claim]:
@@ -77,7 +77,7 @@ def test_growth_along_the_path_is_the_integral_of_the_speed(preset, eta_y, eta_z
 
 
 def test_sixty_times_are_enough_for_the_tolerance_of_the_bounds():
-    coarse, fine = flow_of("strong", 0.2, 1.0, 60), flow_of("strong", 0.2, 1.0, 240)
+    coarse, fine = flow_of("strong", 0.9, 0.5), flow_of("strong", 0.9, 0.5, 240)
     error = growth(coarse)[-1] / growth(fine)[-1] - 1
     assert np.abs(error).max() < 1e-3 < theorem3.BOUNDS_TOLERANCE
 
@@ -131,7 +131,7 @@ def test_textbook(eta_z, identity, bounds):
 
 def test_a_failure_says_where():
     why = judged(flow_of("textbook", 0.9, 0.09))["theorem-3-identity"].why
-    for part in ("token 5 over 3 of class 0", "t = 3", "t₀)", "of the growth", "at the end of the record"):
+    for part in ("token 5 over 3 of class 0", "t = 288.3 (8.53 t₀)", "of the growth", "at the end of the record"):
         assert part in why
 
 
@@ -151,7 +151,7 @@ def test_equal_rates_break_the_identity():
 
 
 def test_attention_faster_than_the_decoder_breaks_the_bounds():
-    claims = judged(flow_of("strong", 0.2, 4.0))
+    claims = judged(flow_of("strong", 0.2, 2.0))
     assert "fast decoder" in claims["theorem-3-bounds"].why
     assert [claims[name].observed for name in NAMES] == ["fails", "fails", "holds"]
 
@@ -170,6 +170,7 @@ def test_curves_and_numbers_agree():
 # --- what SGD says -----------------------------------------------------------------------------------------------
 
 
+@cache
 def sgd(eta_z: float = 0.02, **settings) -> Evidence:
     classes = SequenceClasses.syn_small()
     steps = math.ceil(10 * snap(classes, 0.9))

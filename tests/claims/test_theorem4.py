@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -33,7 +34,23 @@ def flow_of(preset: str, eta_y: float, eta_z: float) -> Evidence:
     made = {"strong": lambda: SequenceClasses.synthetic(common=1, distinct=5, common_weight=2.0)}
     classes = made[preset]() if preset in made else SequenceClasses.preset(preset)
     t_end = 12 * snap(classes, eta_y)
-    return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end, n_times=80, rtol=1e-8)
+    return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end, n_times=60, rtol=1e-7)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def each_run_once() -> Iterator[None]:
+    """B_n(t₀) of the same classes and rates is asked for again and again."""
+    known: dict[tuple[object, ...], np.ndarray] = {}
+
+    def remembered(classes: SequenceClasses, **rates: object) -> np.ndarray:
+        key = (id(classes), *rates.items())
+        if key not in known:
+            known[key] = growth_at_snap(classes, **rates)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(theorem4, "growth_at_snap", remembered)
+        yield
 
 
 def judged(evidence: Evidence) -> dict[str, Claim]:
@@ -152,11 +169,12 @@ def test_syn_small_is_another_setting():
 
 
 def test_attention_faster_than_the_decoder():
-    """Attention takes the overlap away long before t₀."""
-    claims = judged(flow_of("strong", 0.2, 4.0))
-    assert claims[TIME].observed == "fails"
-    assert claims[TIME].measured < 0.5 * claims[TIME].predicted
-    assert "fast decoder" in claims[TIME].why
+    """Attention takes the overlap away before the decoder has learnt."""
+    claims = judged(flow_of("strong", 0.2, 2.0))
+    assert "fast decoder" in claims[PREMISE].why
+    assert claims[PREMISE].observed == "fails"
+    assert claims[PREMISE].measured == pytest.approx(5.5, abs=0.1)
+    assert claims[TIME].measured < 0.7 * claims[TIME].predicted
 
 
 def test_curves_and_numbers():
@@ -263,7 +281,7 @@ def test_short_records_are_not_judged():
     late = {name: getattr(evidence, name)[10:] for name in ("t", "z", "attention", "g", "gap")}
     claims = judged(dataclasses.replace(evidence, **late))
     assert "begins at t =" in claims[GROWTH].why
-    few = {name: getattr(evidence, name)[[0, 40, 60]] for name in ("t", "z", "attention", "g", "gap")}
+    few = {name: getattr(evidence, name)[[0, 30, 50]] for name in ("t", "z", "attention", "g", "gap")}
     claims = judged(dataclasses.replace(evidence, **few))
     assert {claim.status for claim in claims.values()} == {"not applicable"}
     assert all("recorded times" in claims[name].why or "record does not" in claims[name].why for name in NAMES)

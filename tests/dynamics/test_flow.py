@@ -52,7 +52,7 @@ def test_sparse_common_rows_give_the_same_flow(monkeypatch: pytest.MonkeyPatch) 
     classes, t = ragged(3, n_classes=9), np.geomspace(1, 1e3, 6)
     dense = flow(classes, 1.0, 0.5, t, rtol=1e-10, variables=EVERYTHING)
     monkeypatch.setattr(votes, "_DENSE", 2.0)
-    monkeypatch.setattr(votes, "_CHUNK", 100)  # several chunks
+    monkeypatch.setitem(votes._CHUNK, "cpu", 100)  # several chunks
     sparse = flow(classes, 1.0, 0.5, t, rtol=1e-10, variables=EVERYTHING)
     for name in EVERYTHING:
         np.testing.assert_allclose(sparse[name], dense[name], rtol=1e-8, atol=1e-12, err_msg=name)

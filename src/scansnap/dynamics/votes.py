@@ -21,7 +21,7 @@ from scansnap.classes import IntArray
 from scansnap.dynamics.integrators import END, N_STAGES, FloatArray, Stacked, largest
 
 _DENSE = 0.02  # share of (class, common token) pairs in use above which dense products are faster than sparse
-_CHUNK = 2**17  # numbers a temporary may hold
+_CHUNK = {"cpu": 2**17, "cuda": 2**24}  # numbers in a temporary: what a cache holds; enough to fill a GPU
 _SMALL = 2**14  # numbers in a block that are not worth splitting further
 
 
@@ -89,7 +89,7 @@ class DistinctVotes:
         w, s = self._weights(weights)  # (i, s)
         out = w.new_zeros(1 + len(w), *self.shape[:2])
         for b in self.blocks:
-            step = max(1, _CHUNK // (len(w) * b.d * self.shape[2]))
+            step = max(1, _CHUNK[self.device.type] // (len(w) * b.d * self.shape[2]))
             for i in range(0, len(b.rows), step):
                 rows, f = b.rows[i : i + step], b.f[i : i + step, :s]
                 where = slice(b.classes.start + i, b.classes.start + i + len(rows))
@@ -156,7 +156,7 @@ class CommonVotes(Stacked):
         if self.dense:
             return (r @ y.mT).gather(1, self.row)
         out = r.new_zeros(self.row.shape)
-        step = max(1, _CHUNK // r.shape[1])
+        step = max(1, _CHUNK[r.device.type] // r.shape[1])
         parts = zip(*(self.index[k].split(step) for k in ("token", "cls", "slot")), strict=True)
         for token, cls, slot in parts:
             out.view(-1)[slot] = (y[token][:, None] @ r[cls][:, :, None])[:, 0, 0]
