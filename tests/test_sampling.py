@@ -258,6 +258,20 @@ def test_class_frequencies() -> None:
     assert value > LEAST_P, f"{seen} drawn with probabilities {p}: p = {value:.1e}"
 
 
+def test_rounding_of_the_last_edge_cannot_lose_a_draw() -> None:
+    """Probabilities that sum to less than 1, here by far: what is left over falls on the last one with mass."""
+    table = SamplingTable(np.array([0.3, 0.2, 0.0]), np.array([[0.2, 0.4, 0.0], [0.1, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    seeds, steps = torch.tensor([0]), torch.arange(20)
+    cls = sample_classes(table, seeds, steps, 50)
+    assert_array_equal(np.unique(cls), [0, 1])
+    slots = sample_tokens(table, cls, seeds, steps, 9)
+    assert_array_equal(np.unique(slots[cls == 0]), [0, 1])
+    assert_array_equal(np.unique(slots[cls == 1]), [0])
+    assert (cls == 1).double().mean() > 0.6
+    if kernels.available():
+        assert_array_equal(kernels.sample(table, seeds.numpy(), steps.numpy(), 50, 9)[0], cls)
+
+
 def test_weighted_counts_are_sums_by_slot() -> None:
     slots = torch.tensor([[[[2, 0, 2, 1]], [[3, 3, 3, 3]]]])
     weight = torch.tensor([1.0, 10.0, 100.0, 1000.0], dtype=torch.float64)

@@ -128,7 +128,7 @@ def test_attributes_say_what_made_a_result(data: xr.Dataset) -> None:
     assert data.attrs["format"] == "scansnap trajectory 1"
     assert data.attrs["complete"] == 1
     versions = json.loads(data.attrs["versions"])
-    assert set(versions) == {"scansnap", "python", "numpy", "torch", "xarray"}
+    assert set(versions) == {"scansnap", "python", "numpy", "scipy", "torch", "xarray"}
     assert (versions["scansnap"], versions["torch"]) == (ss.__version__, torch.__version__)
     settings = json.loads(data.attrs["settings"])
     assert (settings["steps"], settings["record"], settings["device"]) == (6, [0, 1, 6], "cpu")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy
 import xarray as xr
 
 import scansnap
@@ -77,21 +78,20 @@ def assemble(
     if "class" in dims_used:
         coords |= {"class_query": ("class", classes.query), "next_token": ("class", classes.next_token),
                    "p_class": ("class", classes.p_class)}  # fmt: skip
-    attrs = {
-        "format": FORMAT,
-        "complete": int(complete),
-        "settings": json.dumps(_plain(settings)),
-        "classes": classes_toml.dumps(classes),
-        "versions": json.dumps(versions()),
-    }
+    attrs = {"complete": int(complete), "settings": json.dumps(_plain(settings)), **identity(classes)}
     return xr.Dataset(variables, coords=coords, attrs=attrs)
+
+
+def identity(classes: SequenceClasses) -> dict[str, str]:
+    """The attributes every trajectory carries, whatever made it."""
+    return {"format": FORMAT, "classes": classes_toml.dumps(classes), "versions": json.dumps(versions())}
 
 
 def versions() -> dict[str, str]:
     """What made a result."""
     import torch
 
-    modules = {"numpy": np, "torch": torch, "xarray": xr}
+    modules = {"numpy": np, "scipy": scipy, "torch": torch, "xarray": xr}
     found = {name: str(module.__version__) for name, module in modules.items()}
     return {"scansnap": scansnap.__version__, "python": platform.python_version(), **found}
 

@@ -71,8 +71,6 @@ def test_a_small_map_falls_with_the_overlap_and_draws(tmp_path):
     assert seen[-1] == (6, 6)
     margin = data.margin.isel(claim=0)
     assert np.isfinite(margin).all()
-    assert (
-        margin.isel(y=0) > margin.isel(y=-1)
-    ).all()  # dropping the overlap costs more where there is more of it
+    assert (margin.isel(y=0) > margin.isel(y=-1)).all()  # dropping the overlap costs more where there is more of it
     save_figure(figure.draw(data), tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 5000

@@ -265,6 +265,11 @@ def test_what_is_not_a_number_never_passes() -> None:
         assert (claim.status, claim.observed) == ("fails", "fails"), claim
         assert "class 1" in claim.why or "class 0" in claim.why
 
+    attention = evidence.attention.copy()
+    attention[30] = np.nan
+    claims = check(replace(evidence, attention=attention))
+    assert all(claim.status == "fails" for claim in claims.values()), claims
+
 
 def test_beta_may_be_negative_between_weak_neighbours() -> None:
     """The first and the last of a chain overlap less than both do with the middle one: E' and β are below 0."""
@@ -316,6 +321,15 @@ def test_degenerate_classes(name: str) -> None:
         assert (claim.margin is None) == (statement.removeprefix("theorem-1-") in silent.split()), claim
         for number in (claim.measured, claim.predicted, claim.margin, claim.tolerance):
             assert number is None or math.isfinite(number)
+
+
+def test_the_faintest_overlap() -> None:
+    """A common token of probability 1e-9: ξ_n/γ is about 1e-21 and its sign is still known."""
+    p = np.array([[1e-9, 0.6, 0.4, 0, 0], [1e-9, 0, 0, 0.6, 0.4]])
+    p = np.concatenate([p / p.sum(1, keepdims=True), np.zeros((2, 15))], axis=1)
+    claims = check(evolve(SequenceClasses(p, query=[10, 10], next_token=[11, 12]), eta_z=0.002))
+    assert claims["theorem-1-xi"].observed == claims["theorem-1-beta"].observed == "holds"
+    assert claims["theorem-1-xi-size"].observed == "holds"  # both are below 3/M per β
 
 
 def test_without_gradients_or_times() -> None:

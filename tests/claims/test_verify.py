@@ -195,3 +195,14 @@ def test_bad_input(scansnap, tmp_path, words, message):
 
 def test_every_check_has_its_own_file():
     assert len({check.__module__ for check in CHECKS.values()}) == len(CHECKS)
+
+
+def test_a_saved_flow_is_judged_like_the_flow_itself(tmp_path):
+    classes = ss.SequenceClasses.syn_medium(1)
+    t = np.concatenate([[0.0], np.geomspace(0.01, 300, 60)])
+    data = ss.flow(classes, eta_y=0.9, eta_z=0.05, t=t, variables=("z", "attention", "g", "gap", "y"))
+    ss.save(data, tmp_path / "flow.zarr")
+    report = verify(data=ss.load(tmp_path / "flow.zarr"))
+    assert "exact flow" in report.setting
+    assert report["lemma-1"].status == "holds"
+    assert report["theorem-2a"].observed == "holds"

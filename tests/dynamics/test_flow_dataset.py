@@ -26,7 +26,7 @@ def test_dataset_layout() -> None:
     assert dict(data.sizes) == {"t": 2, "class": 6, "token": 79, "query": 3}
     np.testing.assert_array_equal(data["query"], classes.queries)
     assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "reached t = 2")
-    assert {"scansnap", "torch", "numpy", "scipy", "rtol", "device"} <= set(data.attrs)
+    assert {"format", "classes", "versions", "rtol", "device"} <= set(data.attrs)
     full = flow(classes, t=[1.0], variables="y")
     assert full.y.dims == ("t", "token", "output")
     assert full.y.shape == (1, 79, 79)
@@ -91,7 +91,7 @@ def test_results_beyond_memory_are_refused_before_the_work() -> None:
 def test_missing_cuda_is_named() -> None:
     with pytest.raises(InputError) as error:
         flow(SequenceClasses.syn_small(), t=[1.0], device="cuda")
-    assert "no CUDA device is available" in str(error.value)
+    assert "no CUDA device is present" in str(error.value)
 
 
 def test_examples_in_the_docs() -> None:

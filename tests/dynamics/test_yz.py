@@ -168,6 +168,24 @@ def test_infinite_context_is_a_sequence_with_exact_proportions(norm: str, residu
         same(found.dz[0], wanted[2][:, layout.queries], "dZ")
 
 
+def test_infinite_context_weighs_classes_by_how_often_they_were_drawn() -> None:
+    """One draw per sample, as in finite contexts, and the mean over the batch."""
+    p = np.array([[0.5, 0.5, 0, 0, 0], [0, 0.5, 0.5, 0, 0], [0.25, 0, 0.75, 0, 0]])
+    classes = SequenceClasses(p, query=[3, 3, 4], next_token=[0, 1, 2], p_class=[0.5, 0.2, 0.3])
+    layout = make_layout(classes, Model(), decays=False)
+    finite, infinite = (
+        Batches(layout, Settings(context=context, batch_size=10, record=(0,), dtype="float64"), np.array([1, 5]), CPU)
+        for context in (4, math.inf)
+    )
+    drawn, stretch = finite.take(3, 9).cls.numpy(), infinite.take(3, 9)
+    assert stretch.weight.shape == (2, 6, 3)
+    for at in np.ndindex(2, 6):
+        np.testing.assert_allclose(stretch.weight[at], np.bincount(drawn[at], minlength=3) / 10, rtol=1e-15)
+        np.testing.assert_array_equal(stretch.cls[at], [0, 1, 2])
+        np.testing.assert_array_equal(stretch.counts[at], layout.slot_p)
+    np.testing.assert_array_equal(finite.take(3, 9).weight, np.full(drawn.shape, 0.1))
+
+
 STEP_OPTIONS = {
     "the paper's model": {},
     "random start": {"init": "uniform"},

@@ -12,7 +12,8 @@ import torch
 
 from scansnap.bench import plain
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.simulate import pick_device, simulate
+from scansnap.dynamics.device import pick_device
+from scansnap.dynamics.simulate import simulate
 from scansnap.measure import distinct_entropy
 from scansnap.runs import Runs, grid
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -116,24 +116,21 @@ def from_flow(
     first = 1e-3 * float(t_scan(eta_y=eta_y, n_classes=k, vocab_size=m))
     t = np.concatenate([[0.0], np.geomspace(first, t_end, n_times)])
     data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=rtol, variables=("z", "attention", "g", "gap"))
-    g = np.nan_to_num(data["g"].values, nan=0.0)
-    gap = data["gap"].values
-    y, y_times = None, None
+    evidence = _from_flow_data(data, classes)
     if with_y and m <= _LARGEST_Y:
         y_times = np.array([n_times // 3, 2 * n_times // 3, n_times])
         y = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t[y_times], rtol=rtol, variables="y")["y"].values
-    return Evidence(
-        classes, eta_y, eta_z, "flow", math.inf, t, data["z"].values, data["attention"].values, g,
-        None if np.isnan(gap).all() else gap,
-        y, y_times,
-    )  # fmt: skip
+        evidence = replace(evidence, y=y, y_times=y_times)
+    return evidence
 
 
 def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) -> Evidence:
-    """One run of a trajectory made by ``simulate``: needs z and attention; y opens the claims about gradients."""
+    """A flow, or one run made by ``simulate``: needs z and attention; y (or g) opens the claims about gradients."""
     for name in ("z", "attention"):
         if name not in data:
             raise InputError("the trajectory", list(map(str, data.data_vars)), f"one that holds {name}")
+    if "t" in data.dims:
+        return _from_flow_data(data, classes)
     settings = json.loads(data.attrs["settings"])
     model = settings["model"]
     plain = {"norm": "l2", "residual": "none", "outputs": "all", "heads": 1, "position_bias": None}
@@ -153,6 +150,20 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
         classes, float(one.eta_y) * boost, float(one.eta_z) * boost, "sgd", context,
         one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
         y, None if y is None else np.arange(len(y)),
+    )  # fmt: skip
+
+
+def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
+    attention = data["attention"].values
+    y = data["y"].values if "y" in data else None
+    g, gap = _votes(classes, attention, y) if y is not None else (None, None)
+    if "g" in data:
+        g = np.nan_to_num(data["g"].values, nan=0.0)
+    if "gap" in data and not np.isnan(data["gap"].values).all():
+        gap = data["gap"].values
+    return Evidence(
+        classes, float(data.attrs["eta_y"]), float(data.attrs["eta_z"]), "flow", math.inf, data["t"].values,
+        data["z"].values, attention, g, gap, y, None if y is None else np.arange(len(y)),
     )  # fmt: skip
 
 

@@ -23,12 +23,16 @@ from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
 from scansnap.theory import gamma
-from scansnap.theory.assumptions import MUCH
+from scansnap.theory.assumptions import MUCH, Assumption
 
 SPAN = Statement(
     "theorem-1-span", "Theorem 1, Eq. 9", "g_n is a combination of f_1 … f_K: nothing else is back-propagated"
 )
-BETA = Statement("theorem-1-beta", "Theorem 1, Eqs. 9, 89", "β_nn' > 0: every class pushes those it overlaps with away")
+BETA = Statement(
+    "theorem-1-beta",
+    "Theorem 1, Eqs. 9, 89",
+    "β_nn' > 0: g_n points away from the f_n' of every class that overlaps with n",
+)
 XI = Statement("theorem-1-xi", "Theorem 1(a)", "ξ_n = γ Σ β_nn' f_nᵀf_n' > 0 for every class at every time")
 XI_SIZE = Statement(
     "theorem-1-xi-size", "Theorem 1, Eqs. 87, 89, 93", "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)"
@@ -55,6 +59,7 @@ SIGN_SIGMAS = 4.0
 # Directions in which the unit vectors f_n'/‖f_n'‖ differ by less are one direction: equal classes of the flow agree
 # to 1e-9 or better, and what trained classes differ by is larger.
 _RANK = 1e-6
+_DETERMINED = 1e-3  # what may be unseen of the directions that decide about a_n, relative to them; far above _RANK
 _WORK = 3e9  # K³ × context × times; keeps the fit below about ten seconds by looking at fewer times
 
 _NO_XI = "ξ_n is 0 or undetermined: no class overlaps with another whose f is not a combination of the others"
@@ -140,7 +145,7 @@ def decompose(evidence: Evidence, times: Array) -> Decomposition:
             rest = rest + (c[..., None] * across).sum(-2)
             seen = u * kept[:, None]
             unseen = along - (seen * (seen * along[..., None]).sum(-2, keepdims=True)).sum(-1)
-            found.determined[:, n] = np.linalg.norm(unseen, axis=-1) <= 1e-3 * np.linalg.norm(along, axis=-1)
+            found.determined[:, n] = np.linalg.norm(unseen, axis=-1) <= _DETERMINED * np.linalg.norm(along, axis=-1)
             found.spare[:, n] = len(ids) - 1 - kept.sum(-1)
             noise = np.linalg.norm(rest, axis=-1) / np.sqrt(np.maximum(found.spare[:, n], 1))
             spread = np.sqrt(((u * inverse[:, None]) ** 2).sum(-1))
@@ -180,12 +185,15 @@ def xi(evidence: Evidence, times: Array, fit: Decomposition) -> Array:
     return found
 
 
-def share(statement: Statement, good: Array, *, quantity: str, where: str, **rest: object) -> Claim:
+def share(
+    statement: Statement, good: Array, *, quantity: str, where: str, assumptions: list[Assumption], curve: Curve
+) -> Claim:
     """Judge a statement that is to be true of every case; ``good`` says of which it is."""
     part = float(np.mean(good))
     return statement.judge(
         quantity=quantity, measured=part, predicted=1.0, deviation=1 - part, tolerance=EVERY / good.size,
-        where=f"{good.size - np.count_nonzero(good)} of {good.size} do not; {where}", **rest,  # type: ignore[arg-type]
+        where=f"{good.size - np.count_nonzero(good)} of {good.size} do not; {where}", assumptions=assumptions,
+        curve=curve,
     )  # fmt: skip
 
 
@@ -279,14 +287,16 @@ def _xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     t, own = evidence.t[times], fit.own[:, at]
     measured = xi(evidence, times, fit)[:, at] / np.where(own == 0, 1, own)
     predicted = (iota - 1) / iota
-    slack = BETA_SLACK / evidence.classes.vocab_size * (gram.sum(-1)[:, at] - 1)
-    off = np.maximum(np.abs(measured - predicted) - slack, 0) / predicted
+    overlap = (gram * (1 - np.eye(gram.shape[-1]))).sum(-1)[:, at]  # Σ f_nᵀf_n'
+    # Faint overlaps do not show in 1 − E'_nn beyond rounding; what is predicted below the slack is compared with it.
+    slack = BETA_SLACK / evidence.classes.vocab_size * overlap + ROUNDING
+    off = np.maximum(np.abs(measured - predicted) - slack, 0) / np.maximum(predicted, slack)
     i, n = _worst(off)
     return XI_SIZE.judge(
         quantity="ξ_n/(γι_n) where it is relatively furthest from −E'_nn/(1 − E'_nn), beyond 3/M for each β",
         measured=float(measured[i, n]), predicted=float(predicted[i, n]), deviation=float(off[i, n]),
         tolerance=XI_SIZE_TOLERANCE, assumptions=assumptions,
-        where=f"{measured[i, n] / predicted[i, n]:.3g} of the predicted for class {at[n]} at {_time(evidence, t[i])}",
+        where=f"class {at[n]} at {_time(evidence, t[i])}",
         curve=Curve(
             "t", f"ξ/(γι) of class {at[n]}", t, measured[:, n], predicted[:, n], log_y=True
         ),

@@ -140,8 +140,8 @@ def _premise(evidence: Evidence) -> Claim:
         if not (speed > 0).all():
             at = int(np.argmin(np.where(np.isfinite(speed), speed, -np.inf)))
             return PREMISE.judge(
-                quantity=f"{name}, at t = {evidence.t[window[at]]:.4g}: not positive, so there is no exponent",
-                measured=float(speed[at]), predicted=_from_overlap(evidence, with_distinct[0]), deviation=math.inf,
+                quantity=f"{name}, at t = {evidence.t[window[at]]:.4g}, against the least it may be: no exponent",
+                measured=float(speed[at]), predicted=0.0, deviation=math.inf,
                 tolerance=PREMISE_TOLERANCE, assumptions=assumed,
                 where=f"{name}, is {speed[at]:.3g} at t = {evidence.t[window[at]]:.4g}, not positive",
             )  # fmt: skip
@@ -174,10 +174,14 @@ def _line(x: Array, y: Array) -> tuple[float, float]:
 
 def _from_overlap(evidence: Evidence, n: int) -> float:
     """ξ_n/γ = Σ E'_nn' f_nᵀ f_n' at the first time, as the theorem has it: 1/C₀."""
-    overlap = evidence.overlap[0]
-    lessened = np.eye(len(overlap)) - np.linalg.pinv(overlap)  # E'
-    others = np.arange(len(overlap)) != n
-    return float((lessened[n] * overlap[n])[others].sum())
+    f = evidence.f[0]
+    overlap = f @ f.T  # I + E
+    try:
+        inverse = np.linalg.solve(overlap, np.eye(len(f))[n])  # a row of I − E'
+    except np.linalg.LinAlgError:  # two classes with the same attention
+        return math.inf
+    others = np.arange(len(f)) != n
+    return float(-(inverse * overlap[n])[others].sum())
 
 
 # --- B_n = p_n/4 ln(1 + 4Γ/C₀) -----------------------------------------------------------------------------------
@@ -254,8 +258,8 @@ def _growth(evidence: Evidence) -> Claim:
         if not prediction.c0 > 0:
             n = prediction.n
             return GROWTH.judge(
-                quantity=f"1/C₀ = ξ_n/γ of class {n} at the earliest times: not positive, so nothing is predicted",
-                measured=1 / prediction.c0, predicted=_from_overlap(evidence, n), deviation=math.inf,
+                quantity=f"1/C₀ = ξ_n/γ of class {n} at the earliest times, against the least it may be: no prediction",
+                measured=1 / prediction.c0, predicted=0.0, deviation=math.inf,
                 tolerance=GROWTH_TOLERANCE, assumptions=assumed,
                 where=f"class {n}: 1/C₀ = ξ_n/γ is {1 / prediction.c0:.3g} at the earliest times, not positive",
             )  # fmt: skip

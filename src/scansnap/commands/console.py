@@ -42,7 +42,11 @@ def progress_bar(label: str) -> Iterator[Any]:
 
 def say_json(value: Any) -> None:
     """One JSON document on standard output."""
-    print(json.dumps(value, indent=2))
+    print(json.dumps(value, indent=2, default=_number))
+
+
+def _number(value: Any) -> Any:
+    return value.item()  # NumPy's numbers as Python's
 
 
 def number(field: str, text: str) -> float | int:

@@ -82,18 +82,20 @@ def _trajectory(path: Path, as_json: bool) -> int:
     from scansnap.trajectory import classes_of, load
 
     data = load(path)
+    about = {k: v for k, v in data.attrs.items() if k not in ("classes", "versions", "settings", "format")}
+    settings = json.loads(data.attrs["settings"]) if "settings" in data.attrs else about  # a flow has plain ones
     if as_json:
-        say_json({"sizes": dict(data.sizes), "variables": list(map(str, data.data_vars)),
-                  **{k: json.loads(data.attrs[k]) for k in ("settings", "versions")}})  # fmt: skip
+        say_json({"sizes": dict(data.sizes), "variables": list(map(str, data.data_vars)), "settings": settings,
+                  "versions": json.loads(data.attrs["versions"])})  # fmt: skip
         return 0
     out.print(f"[bold]{path}[/]: " + ", ".join(f"{n} {dim}" for dim, n in data.sizes.items()))
     out.print(f"made from {classes_of(data)}")
     out.print(f"variables  {', '.join(map(str, data.data_vars))}")
-    for name in ("eta_y", "eta_z", "seed"):
+    for name in (name for name in ("eta_y", "eta_z", "seed") if name in data.coords):
         values = np.unique(data[name].values)
         shown = ", ".join(f"{v:g}" for v in values[:8]) + (" …" if len(values) > 8 else "")
         out.print(f"{name:<10} {shown}")
-    out.print(f"settings   {data.attrs['settings']}")
+    out.print(f"settings   {json.dumps(settings, default=str)}")
     out.print(f"versions   {data.attrs['versions']}")
     return 0
 

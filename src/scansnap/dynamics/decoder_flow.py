@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from scansnap.checks import InputError, real, whole
-from scansnap.dynamics.flow import checked_times, versions
+from scansnap.dynamics.flow import checked_times
 from scansnap.dynamics.integrators import FloatArray, Stacked, dop853, threads_for
 from scansnap.dynamics.population import residual
+from scansnap.trajectory import versions
 
 
 class DecoderFlow(Stacked):

@@ -15,12 +15,12 @@ from torch import Tensor
 from scansnap import kernels
 from scansnap.dynamics import yz
 from scansnap.dynamics.batches import Stretch
+from scansnap.dynamics.device import one_thread
 from scansnap.dynamics.graphed import GraphedStep
 from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
 from scansnap.dynamics.step import Rates, largest_y, one_step
-from scansnap.dynamics.threads import one_thread
 from scansnap.runs import Runs
 
 ENGINES = ("auto", "general", "fused")

@@ -12,17 +12,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy
 import torch
 import xarray as xr
 from numpy.typing import ArrayLike
 
-import scansnap
 from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
+from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.flow_events import Event, Watch, event_times
 from scansnap.dynamics.integrators import FloatArray, Step, dop853, threads_for
 from scansnap.dynamics.population import Layout, Point, PopulationFlow
+from scansnap.trajectory import identity
 
 VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
     "attention": (("class", "token"), "c_n, token-level attention of class n"),
@@ -84,7 +84,8 @@ def flow(
     z_start = _z_start(z0, classes)
     layout = Layout(classes)
     n_entries = len(np.unique(layout.token[layout.used])) * (classes.n_classes + 1)
-    where = _device(device, n_entries)
+    # small problems are faster on the CPU, whatever else there is
+    where = pick_device("cpu" if device == "auto" and n_entries < 2**20 else device)
     readings = _Readings(classes, layout, wanted, times, z_start)
     field = PopulationFlow(layout, eta_y, eta_z, z_start, where)
     watches = [Watch(event, field) for event in events]
@@ -106,7 +107,7 @@ def flow(
     settings = {"eta_y": eta_y, "eta_z": eta_z, "rtol": rtol, "atol": atol, "method": "dop853",
                 "device": str(where), "z0": "zero" if z0 is None else "given", "n_steps": n_steps,
                 "n_classes": classes.n_classes, "vocab_size": classes.vocab_size}  # fmt: skip
-    dataset = readings.dataset(settings | {"stopped": f"reached t = {times[-1]:g}", **versions()})
+    dataset = readings.dataset(settings | {"stopped": f"reached t = {times[-1]:g}", **identity(classes)})
     if watches:
         dataset["event_t"] = (
             ("event", "occurrence"),
@@ -210,20 +211,6 @@ def _z_start(z0: ArrayLike | None, classes: SequenceClasses) -> FloatArray:
     return z
 
 
-def _device(name: str, n_entries: int) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() and n_entries >= 2**20 else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise InputError("device", name, "auto, cpu or cuda") from None
-    if device.type not in ("cpu", "cuda"):  # others have no float64
-        raise InputError("device", name, "auto, cpu or cuda")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("device", name, "auto or cpu: no CUDA device is available")
-    return device
-
-
 def _check_memory(shapes: dict[str, tuple[int, ...]]) -> None:
     """Refuse results that cannot be held, before the work rather than after it."""
     try:
@@ -237,13 +224,3 @@ def _check_memory(shapes: dict[str, tuple[int, ...]]) -> None:
             "the size of the result", f"{sum(need.values()) / 2**30:.1f} GiB",
             f"at most {limit / 2**30:.1f} GiB, half the memory: ask for fewer times or leave out {name!r}",
         )  # fmt: skip
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computed a result."""
-    return {
-        "scansnap": scansnap.__version__,
-        "torch": str(torch.__version__),
-        "numpy": np.__version__,
-        "scipy": scipy.__version__,
-    }

@@ -15,7 +15,7 @@ eigenvalue of about η_Y p_n for ever, and the number of steps grows like η_Y p
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +23,8 @@ import torch
 from numpy.typing import NDArray
 from scipy.integrate import DOP853
 from torch import Tensor
+
+from scansnap.dynamics.device import one_thread
 
 FloatArray = NDArray[np.float64]
 
@@ -171,13 +173,6 @@ def largest(rows: Tensor) -> Tensor:
     return torch.maximum(rows.amax(-1), -rows.amin(-1))
 
 
-@contextmanager
-def threads_for(n_entries: int) -> Iterator[None]:
-    """One thread for small states: more are no faster, and far slower where other processes hold the cores."""
-    before = torch.get_num_threads()
-    try:
-        if n_entries < 2**17:
-            torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(before)
+def threads_for(n_entries: int) -> AbstractContextManager[object]:
+    """One thread per operation for small states, all of them for large ones."""
+    return one_thread() if n_entries < 2**17 else nullcontext()

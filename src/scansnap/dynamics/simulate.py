@@ -20,6 +20,7 @@ from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
 from scansnap.classes_toml import dumps
 from scansnap.dynamics.batches import Batches
+from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.engine import ENGINES, Engine
 from scansnap.dynamics.layout import make_layout
 from scansnap.dynamics.observe import Observer
@@ -228,21 +229,6 @@ def _runs(runs: Runs | None, **rates: Any) -> Runs:
         name, value = next(iter(given.items()))
         raise InputError(name, value, "left out here, since runs are given")
     return runs
-
-
-def pick_device(name: str) -> torch.device:
-    """``auto`` is CUDA where there is a GPU, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        raise InputError("device", name, "auto, cpu or cuda") from None
-    if device.type not in ("cpu", "cuda"):
-        raise InputError("device", name, "auto, cpu or cuda")
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("device", name, "cpu or auto: no CUDA device is present here")
-    return device
 
 
 def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: bool) -> xr.Dataset | None:
