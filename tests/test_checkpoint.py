@@ -142,9 +142,7 @@ def test_ctrl_c_anywhere_and_on_to_the_same_numbers(
     assert part.attrs["complete"] == 0
     assert part.step.values[-1] == done
     assert names(tmp_path) == ["result.zarr.partial"]
-    with pytest.raises(
-        ss.InputError, match="a saved trajectory; an unfinished run is there: continue it with resume"
-    ):
+    with pytest.raises(ss.InputError, match="a saved trajectory; an unfinished run is there: continue it with resume"):
         ss.load(target)
     whole = simulate(**options)
     assert simulate(save_to=target, resume=True, **options).identical(whole)
@@ -189,9 +187,7 @@ def test_interrupted_again_and_again(tmp_path: Path, record: Any) -> None:
     """Also where nothing was recorded between two checkpoints, or nothing at all."""
     target = tmp_path / "a.nc"
     for done in (1, 3, 4, 6):
-        part = interrupted(
-            record=record, save_to=target, checkpoint_seconds=0, resume=True, progress=at_step(done)
-        )
+        part = interrupted(record=record, save_to=target, checkpoint_seconds=0, resume=True, progress=at_step(done))
         assert part.step.values[-1] == done
     whole = simulate(record=record)
     assert set(whole.data_vars) == {"attention", "loss", "entropy", "z"}
@@ -266,9 +262,7 @@ def test_an_unfinished_run_is_continued_only_as_itself(tmp_path: Path, other: di
     assert str(caught.value) == (
         f"the unfinished run is '{target}.partial'; it must be one with the same classes, runs and settings."
     )
-    with pytest.raises(
-        ss.InputError, match=r"it must be free of an unfinished run \(resume continues it, overwrite"
-    ):
+    with pytest.raises(ss.InputError, match=r"it must be free of an unfinished run \(resume continues it, overwrite"):
         ss.simulate(**changed, save_to=target)
     again = ss.simulate(**changed, save_to=target, overwrite=True)  # from the beginning
     assert again.identical(ss.simulate(**changed))
@@ -288,9 +282,7 @@ def test_an_interrupted_overwrite_keeps_the_old_result_and_can_be_continued(tmp_
     old = simulate(save_to=target)
     interrupted(momentum=0.5, save_to=target, overwrite=True, progress=at_step(4))
     assert ss.load(target).identical(old)
-    with pytest.raises(
-        ss.InputError, match="same classes, runs and settings"
-    ):  # not the old result as the new one
+    with pytest.raises(ss.InputError, match="same classes, runs and settings"):  # not the old result as the new one
         simulate(momentum=0.5, save_to=target, resume=True)
     new = simulate(momentum=0.5, save_to=target, resume=True, overwrite=True)
     assert new.identical(simulate(momentum=0.5))
@@ -501,9 +493,7 @@ def test_killed_at_random_moments_and_continued_bit_for_bit(
     whole, resumed = simulate(**plan), simulate(**plan, save_to=target, resume=True)
     xr.testing.assert_identical(resumed, whole)
     for variable in whole.data_vars:
-        np.testing.assert_array_equal(
-            resumed[variable], whole[variable], err_msg=f"killed after {moments} seconds"
-        )
+        np.testing.assert_array_equal(resumed[variable], whole[variable], err_msg=f"killed after {moments} seconds")
     assert ss.load(target).identical(whole)
     assert names(tmp_path) == [name]
 

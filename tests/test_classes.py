@@ -243,8 +243,7 @@ def test_preset_by_name() -> None:
         (
             "zipf",
             {"name": "words"},
-            "the setting 'name' of preset zipf is 'words'; "
-            "it must be one of vocab, classes, exponent, overlap, seed.",
+            "the setting 'name' of preset zipf is 'words'; it must be one of vocab, classes, exponent, overlap, seed.",
         ),
         (
             "syn-small",

@@ -303,9 +303,7 @@ def test_rows_at_the_edge_of_being_rescaled_survive(tmp_path: Path) -> None:
     for _ in range(100):
         probs = np.append(rng.dirichlet(np.ones(30)), [0.0, 0.0])
         probs[0] += 1e-12
-        classes = SequenceClasses.from_support(
-            [rng.permutation(32)], [probs], vocab_size=32, query=[0], next_token=[1]
-        )
+        classes = SequenceClasses.from_support([rng.permutation(32)], [probs], vocab_size=32, query=[0], next_token=[1])
         classes.to_toml(tmp_path / "edge.toml")
         assert SequenceClasses.from_toml(tmp_path / "edge.toml") == classes
 

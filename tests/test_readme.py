@@ -11,9 +11,7 @@ ROOT = Path(__file__).parent.parent
 def test_the_python_example_runs(tmp_path):
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.S)
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("entropy of attention") == 4
     assert (tmp_path / "sweep.zarr").is_dir()
@@ -30,8 +28,6 @@ def test_every_command_it_shows_is_understood():
     commands = re.findall(r"^scansnap (\w+)", text, flags=re.M)
     assert {"info", "run", "bench"} <= set(commands)
     for command in set(commands):
-        done = subprocess.run(
-            [sys.executable, "-m", "scansnap.cli", command, "--help"], capture_output=True, text=True
-        )
+        done = subprocess.run([sys.executable, "-m", "scansnap.cli", command, "--help"], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         assert "Example" in done.stdout

@@ -141,8 +141,6 @@ def test_optimiser_constants_come_from_the_grid_or_from_the_call(name: str) -> N
 
 
 def test_a_constant_of_the_call_is_checked_too() -> None:
-    with pytest.raises(
-        ss.InputError, match=r"momentum is 1\.5; it must be a finite number at least 0 and below 1"
-    ):
+    with pytest.raises(ss.InputError, match=r"momentum is 1\.5; it must be a finite number at least 0 and below 1"):
         ss.grid(**RATES).filled(1.5, None)
     assert ss.grid(**RATES, momentum=0.9).filled(None, 0.1).weight_decay.tolist() == [0.1]  # the other one is open

@@ -28,9 +28,7 @@ SUFFIXES = ["zarr", "nc"]
 
 def simulate(**options: Any) -> xr.Dataset:
     runs = ss.grid(eta_z=[0.5, 1e38], ratio=[0.1, 2], seed=[0, 2**62 + 1])  # some of them fail
-    return ss.simulate(
-        CLASSES, runs, **{"steps": 6, "batch_size": 8, "record": [0, 1, 6], "device": "cpu", **options}
-    )
+    return ss.simulate(CLASSES, runs, **{"steps": 6, "batch_size": 8, "record": [0, 1, 6], "device": "cpu", **options})
 
 
 @pytest.fixture(scope="module")
@@ -186,10 +184,7 @@ def test_a_failing_write_leaves_the_old_result_and_nothing_else(
         with pytest.raises(ss.InputError if isinstance(error, OSError) else type(error)) as caught:
             ss.save(data.isel(run=[0]), path, overwrite=True)
     if isinstance(error, OSError):
-        assert (
-            str(caught.value)
-            == f"the result path is '{path}'; it must be a place that can be written (disk full)."
-        )
+        assert str(caught.value) == f"the result path is '{path}'; it must be a place that can be written (disk full)."
     assert [p.name for p in tmp_path.iterdir()] == ([f"a.{suffix}"] if old else [])
     if old:
         assert ss.load(path).identical(data)
@@ -199,9 +194,7 @@ def test_a_failing_write_leaves_the_old_result_and_nothing_else(
 
 def test_a_place_that_cannot_be_written(data: xr.Dataset, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(
-        ss.InputError, match=r"^the result path is '.*'; it must be a place that can be written \("
-    ):
+    with pytest.raises(ss.InputError, match=r"^the result path is '.*'; it must be a place that can be written \("):
         ss.save(data, tmp_path / "file" / "a.zarr")
     assert (tmp_path / "file").read_text() == "in the way"
 
@@ -229,9 +222,7 @@ def test_nothing_there(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_an_unfinished_run_is_pointed_out(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"a.{suffix}.partial").mkdir()
-    with pytest.raises(
-        ss.InputError, match="a saved trajectory; an unfinished run is there: continue it with resume"
-    ):
+    with pytest.raises(ss.InputError, match="a saved trajectory; an unfinished run is there: continue it with resume"):
         ss.load(tmp_path / f"a.{suffix}")
 
 

@@ -55,7 +55,7 @@ def small() -> Evidence:
 @pytest.mark.parametrize("name", CLASSES)
 def test_holds_on_the_flow(name: str) -> None:
     found = by_name(evidence_of(CLASSES[name]))
-    assert found["conservation-y"].status == ("not applicable" if name == "textbook" else "holds")  # y is not kept
+    assert found["conservation-y"].status == "holds"
     assert found["conservation-z"].status == found["common-sum"].status == "holds"
     assert all(claim.margin > 0.999 for claim in found.values() if claim.margin is not None), found
     common = found["common-sum"]

@@ -271,6 +271,16 @@ def test_what_is_not_a_number_never_passes() -> None:
     assert all(claim.status == "fails" for claim in claims.values()), claims
 
 
+def test_xi_may_be_negative_with_every_assumption_met() -> None:
+    """Two unequal classes with η_Y = 10 η_Z: g_n keeps to the span, but what Y remembers turns the sign of b."""
+    p = np.zeros((2, 3000))
+    p[0, :4], p[1, [0, 4, 5]] = [0.126, 0.112, 0.386, 0.376], [0.5, 0.357, 0.143]
+    evidence = evolve(SequenceClasses(p, query=[10, 10], next_token=[11, 12]), eta_z=0.09)
+    assert "class 1 against class 0" in broken("theorem-1-beta", evidence).why
+    assert "for class 1 at t = 355.8 (10 t₀)" in broken("theorem-1-xi", evidence).why
+    assert check(evidence)["theorem-1-span"].status == "holds"
+
+
 def test_beta_may_be_negative_between_weak_neighbours() -> None:
     """The first and the last of a chain overlap less than both do with the middle one: E' and β are below 0."""
     evidence = evolve(chain(0.05, 0.5), eta_z=1e-4)

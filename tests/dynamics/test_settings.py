@@ -272,9 +272,7 @@ def test_bad_arguments_of_a_simulation(options: dict[str, Any], message: str) ->
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
 def test_a_missing_gpu_is_said_in_words() -> None:
-    with pytest.raises(
-        ss.InputError, match="device is 'cuda'; it must be cpu or auto: no CUDA device is present here"
-    ):
+    with pytest.raises(ss.InputError, match="device is 'cuda'; it must be cpu or auto: no CUDA device is present here"):
         ss.simulate(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, device="cuda")
 
 

@@ -22,9 +22,7 @@ from scansnap.dynamics.engine import Engine
 
 EVERYTHING = ("attention", "loss", "entropy", "z", "y", "batch_loss")
 ENGINES = [
-    pytest.param(
-        "fused", marks=pytest.mark.skipif(not kernels.available(), reason="the kernels were not compiled")
-    ),
+    pytest.param("fused", marks=pytest.mark.skipif(not kernels.available(), reason="the kernels were not compiled")),
     "general",
 ]
 SYN_SMALL = ss.SequenceClasses.syn_small()
@@ -209,9 +207,7 @@ def test_initial_values_have_their_distribution_and_the_seed_decides_them() -> N
 
 
 def test_several_heads() -> None:
-    data = simulate(
-        UNEVEN, eta_y=2.0, eta_z=1.0, steps=6, heads=3, init="normal(0.5)", record=[0, 6], dtype="float64"
-    )
+    data = simulate(UNEVEN, eta_y=2.0, eta_z=1.0, steps=6, heads=3, init="normal(0.5)", record=[0, 6], dtype="float64")
     assert data.z.dims == ("run", "step", "head", "query", "token")
     assert data.z.shape == (1, 2, 3, 2, 12)
     c = UNEVEN.p_context * np.exp(data.z.sel(query=UNEVEN.query).values)
@@ -300,9 +296,7 @@ def test_long_contexts_tend_to_the_infinite_one() -> None:
 # --- nothing else changes them --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("engine", "dtype"), [("fused", "float32"), ("general", "float32"), ("general", "float64")]
-)
+@pytest.mark.parametrize(("engine", "dtype"), [("fused", "float32"), ("general", "float32"), ("general", "float64")])
 def test_a_run_among_640_is_the_run_alone(engine: str, dtype: str) -> None:
     if engine == "fused" and not kernels.available():
         pytest.skip("the kernels were not compiled")
@@ -316,9 +310,7 @@ def test_a_run_among_640_is_the_run_alone(engine: str, dtype: str) -> None:
     for i in (0, 1, 17, 320, 639):
         alone = simulate(UNEVEN, eta_y=runs.eta_y[i], eta_z=runs.eta_z[i], seed=runs.seed[i], **options)
         for name in EVERYTHING:
-            np.testing.assert_allclose(
-                together[name][i], alone[name][0], rtol=rounding, atol=rounding, err_msg=name
-            )
+            np.testing.assert_allclose(together[name][i], alone[name][0], rtol=rounding, atol=rounding, err_msg=name)
     assert np.abs(together.z[:, 1] - together.z[:, 0]).max() > 0.1
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 import scansnap as ss
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import yz
+from scansnap.dynamics import engine, yz
 from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.layout import Layout, make_layout
 from scansnap.dynamics.settings import NORMS, OUTPUTS, RESIDUALS, Model, Settings
@@ -259,3 +259,22 @@ def test_runs_of_a_batch_do_not_see_each_other(context: float) -> None:
         alone = ss.simulate(classes, own, **options)
         same(alone.z[0], together.z[r], f"z of run {r}", 1e-13)
         same(alone.loss[0], together.loss[r], f"loss of run {r}", 1e-13)
+
+
+def test_groups_of_runs_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The general path takes runs in groups that fit the cache, several at a time; here one run each, four at a time."""
+    runs = ss.grid(eta_z=[0.5, 2.0], ratio=[1, 5], seed=[0, 3, 7], momentum=[0.0, 0.9])
+    options: dict[str, Any] = {
+        "steps": 12, "batch_size": 7, "context": 20, "init": "uniform", "residual": "normed", "record": [0, 5, 12],
+        "dtype": "float64", "device": "cpu",
+    }  # fmt: skip
+    together = ss.simulate(SequenceClasses.syn_medium(2), runs, **options)
+    monkeypatch.setattr(engine, "_GROUP_BYTES", {"cpu": 1})
+    torch.set_num_threads(4)
+    try:
+        apart = ss.simulate(SequenceClasses.syn_medium(2), runs, **options)
+        assert torch.get_num_threads() == 4, "the number of threads was not put back"
+    finally:
+        torch.set_num_threads(1)
+    for name in ("z", "loss", "entropy", "attention"):
+        same(apart[name], together[name], name, 1e-12)

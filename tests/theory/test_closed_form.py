@@ -47,9 +47,7 @@ def test_u_and_h_have_full_double_precision(vocab_size: int) -> None:
         expected = np.array([exact_u(vocab_size * eta_y * x, vocab_size) for x in s])
         error = np.abs(theory.u(s, eta_y=eta_y, vocab_size=vocab_size) / expected - 1).max()
         assert error < 1e-14, f"relative error {error:.1e} at M = {vocab_size}, eta_y = {eta_y}"
-        np.testing.assert_allclose(
-            theory.h(s, eta_y=eta_y, vocab_size=vocab_size), expected / vocab_size, rtol=1e-14
-        )
+        np.testing.assert_allclose(theory.h(s, eta_y=eta_y, vocab_size=vocab_size), expected / vocab_size, rtol=1e-14)
 
 
 def test_h_solves_its_differential_equation() -> None:
@@ -144,9 +142,9 @@ def test_chi_bounds_and_relative_gain() -> None:
     assert theory.relative_gain(r0=2, chi=1) == 2
     # Theorem 3 from its proof: ż_l = f_l² ξ for two tokens with a common norm gives r(t) = r(0) χ_l(t).
     c = np.array([0.6, 0.3])
-    z = solve_ivp(
-        lambda _, z: (c * np.exp(z)) ** 2 * 0.4, (0, 3), [0, 0], method="DOP853", rtol=1e-12, atol=1e-14
-    ).y[:, -1]
+    z = solve_ivp(lambda _, z: (c * np.exp(z)) ** 2 * 0.4, (0, 3), [0, 0], method="DOP853", rtol=1e-12, atol=1e-14).y[
+        :, -1
+    ]
     gain = (c[0] * np.exp(z[0])) ** 2 / (c[1] * np.exp(z[1])) ** 2 - 1
     assert gain == pytest.approx(theory.relative_gain(3.0, np.exp(2 * z[0])), rel=1e-9)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import xarray as xr
 
 from scansnap.checks import InputError, real
@@ -24,6 +25,8 @@ from scansnap.claims.claim import Claim, Report
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
 from scansnap.classes import SequenceClasses
 from scansnap.theory import t_snap
+
+_Y_BYTES = 5e8  # memory for the recorded tables Y of an SGD run
 
 Check = Callable[[Evidence], Claim | list[Claim]]
 Progress = Callable[[int, int], None]
@@ -87,8 +90,9 @@ def gather(
     from scansnap.dynamics.simulate import simulate
 
     steps = math.ceil(t_end or 10 * snap)
-    data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, context=context, steps=steps, record="log:80",
-                    variables=("attention", "z", "y"), dtype="float64", device="cpu")  # fmt: skip
+    n_records = int(np.clip(_Y_BYTES / (8 * classes.vocab_size**2), 12, 80))
+    data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, context=context, steps=steps, dtype="float64",
+                    record=f"log:{n_records}", variables=("attention", "z", "y"), device="cpu")  # fmt: skip
     return from_trajectory(data, classes)
 
 

@@ -120,6 +120,11 @@ class Settings:
             raise InputError("context", self.context, "finite when there is a position_bias")
         if self.model.position_bias is not None:
             object.__setattr__(self, "sampling", "tokens")
+            with np.errstate(over="ignore"):
+                weights = self.model.position_weights(int(self.context) - 1)
+            if not (np.isfinite(weights).all() and weights.max() > 1e-30):
+                allowed = f"small enough that e^bias stays an ordinary number at context {self.context:g}"
+                raise InputError("position_bias", self.model.position_bias, allowed)
         for name in self.variables:
             choice("variables", name, VARIABLES)
         choice("dtype", self.dtype, ("float32", "float64"))
