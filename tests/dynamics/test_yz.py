@@ -262,7 +262,7 @@ def test_runs_of_a_batch_do_not_see_each_other(context: float) -> None:
 
 
 def test_groups_of_runs_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The general path takes runs in groups that fit the cache, several at a time; here one run each, four at a time."""
+    """The general path takes runs in groups that fit the cache, several at a time; here one run each, four at once."""
     runs = ss.grid(eta_z=[0.5, 2.0], ratio=[1, 5], seed=[0, 3, 7], momentum=[0.0, 0.9])
     options: dict[str, Any] = {
         "steps": 12, "batch_size": 7, "context": 20, "init": "uniform", "residual": "normed", "record": [0, 5, 12],

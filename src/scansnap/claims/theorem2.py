@@ -28,9 +28,9 @@ SYMMETRIC = Statement(
     "corollary-2", "Corollary 2", "in the symmetric case with one query every common token loses attention"
 )
 
-# Y remembers earlier f. Beside ξ_n, which is a small part of γ (about f_nᵀf_n'/M at first), this memory is not small;
-# it grows with η_Z/η_Y and t. A quarter keeps the statement's use: tokens of different f² grow at different speeds.
-RATE_TOLERANCE = 0.25
+# An equation of the paper is asked to hold to a tenth, as everywhere here. It need not: Y remembers earlier f, and
+# beside ξ_n, which is a small part of γ (about f_nᵀf_n'/M at first), this memory grows with η_Z/η_Y and t.
+RATE_TOLERANCE = 0.1
 # Probabilities that are to be equal in Corollary 2; files and single precision keep this many digits.
 EQUAL = 1e-6
 
