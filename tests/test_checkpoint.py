@@ -37,12 +37,8 @@ ADAM = {"optimizer": {"name": "adam", "schedule": "cosine"}}
 
 
 @pytest.fixture(autouse=True)
-def _one_thread_and_one_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+def _one_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "_STRETCH_FLOATS", 1)
-    yield
-    torch.set_num_threads(before)
 
 
 def runs() -> ss.Runs:

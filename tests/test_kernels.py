@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -41,15 +40,6 @@ pytestmark = pytest.mark.skipif(not kernels.available(), reason="the kernels wer
 CPU = torch.device("cpu")
 EPS = float(np.finfo(np.float32).eps)
 LEVELS = ("default", "avx2", "avx512")  # each includes the ones before
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The tensors are small: more threads would only wait for each other, and long where the machine is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(params=LEVELS)

@@ -5,8 +5,6 @@ Seeds are fixed, so a statistical test that passes always passes; LEAST_P is the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -28,15 +26,6 @@ from scansnap.sampling import (
 
 LEAST_P = 1e-4
 compiled = pytest.mark.skipif(not kernels.available(), reason="the kernels were not compiled")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The tensors are small: more threads would only wait for each other, and long where the machine is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def torch_sample(

@@ -8,7 +8,6 @@ never a next token stay alike. All runs are in float64; where nothing but roundi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,15 +31,6 @@ DATA: dict[str, dict[str, Any]] = {
     "T = inf, sampled classes": {"context": math.inf, "batch_size": 3},
     "T = inf, expectation": {"context": math.inf, "batch_size": None},
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The tensors are small: more threads would only wait for each other, and long where the machine is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def trained(classes: SequenceClasses, optimizer: str, seed: int = 0, **options: Any) -> xr.Dataset:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,15 +30,6 @@ CLASSES = SequenceClasses(
     [[0, 0, 0.5, 0, 0.5, 0, 0, 0, 0], [0.1, 0, 0, 0, 0.3, 0, 0, 0.6, 0], [0, 0, 1, 0, 0, 0, 0, 0, 0]],
     query=[7, 3, 7], next_token=[1, 8, 4], p_class=[0.25, 0.5, 0.25],
 )  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The tensors are small: more threads would only wait for each other, and long where the machine is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # --- what is kept ----------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,15 +23,6 @@ ETA = torch.tensor([0.3, 0.01, 1.7], dtype=torch.float64)
 MOMENTUM = torch.tensor([0.9, 0.5, 0.95], dtype=torch.float64)
 DECAY = torch.tensor([0.1, 0.0, 0.02], dtype=torch.float64)
 NONE = torch.zeros(3, dtype=torch.float64)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The tensors are small: more threads would only wait for each other, and long where the machine is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -198,7 +189,7 @@ def test_runs_do_not_see_each_other(name: str) -> None:
 @given(
     rows=st.integers(1, 12),
     columns=st.integers(1, 12),
-    scale=st.sampled_from([1e-12, 1e-3, 1.0, 1e6]),
+    scale=st.sampled_from([1e-3, 1.0, 1e6]),
     seed=st.integers(0, 1000),
 )
 def test_orthogonalize_pushes_singular_values_near_one(rows: int, columns: int, scale: float, seed: int) -> None:
@@ -216,6 +207,12 @@ def test_orthogonalize_pushes_singular_values_near_one(rows: int, columns: int, 
     assert np.abs(left @ core @ right.T - found).max() < 1e-9, "something outside the singular vectors"
     assert values.min() > 0.6, f"singular values {values} of a spectrum {spectrum}"
     assert values.max() < 1.3, f"singular values {values} of a spectrum {spectrum}"
+
+
+def test_orthogonalize_leaves_rounding_small() -> None:
+    """A direction that is zero but for rounding must not become a step of full size."""
+    noise = torch.from_numpy(np.random.default_rng(0).normal(size=(1, 5, 4)) * 1e-16)
+    assert 0 < orthogonalize(noise).abs().max() < 1e-5
 
 
 def test_orthogonalize_keeps_zero_and_low_rank() -> None:

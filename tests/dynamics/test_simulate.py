@@ -7,7 +7,6 @@ beside it. (Nor Ctrl-C or the end of the process: see test_checkpoint.)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,15 +34,6 @@ UNEVEN = ss.SequenceClasses.from_support(
     next_token=[11, 3, 10],
     p_class=[0.5, 0.3, 0.2],
 )
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Small operations on several threads only wait for each other, above all on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def simulate(*args: Any, **options: Any) -> xr.Dataset:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -26,15 +25,6 @@ from scansnap.dynamics.settings import NORMS, OUTPUTS, RESIDUALS, Model, Setting
 CPU = torch.device("cpu")
 INITS = ("zero", "uniform", "normal(0.5)")
 BIASES = (None, 0.7, (0.3, -1.0, 0.5))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """The tensors are small: more threads would only wait for each other, and long where the machine is busy."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def same(found: Any, wanted: Any, what: str, tolerance: float = 1e-10) -> None:

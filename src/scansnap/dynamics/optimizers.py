@@ -149,7 +149,7 @@ def orthogonalize(matrix: Tensor, multiplicity: Tensor | None = None) -> Tensor:
     """
     weight = multiplicity.sqrt() if multiplicity is not None else 1.0
     x = matrix * weight
-    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+    x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)  # what is only rounding stays small
     tall = x.shape[-2] > x.shape[-1]
     x = x.mT if tall else x
     for _ in range(5):

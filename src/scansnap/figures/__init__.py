@@ -1,1 +1,1 @@
-"""Figures: one file each, ``compute()`` (tidy data) apart from ``draw()`` (matplotlib)."""
+"""Figures: one file each, ``compute()`` (the numbers) apart from ``draw()`` (matplotlib)."""
