@@ -39,6 +39,7 @@ reproduce: install ## what exists so far of the paper's results, into $(OUT)
 	  --record 0,2,4,6,8,10,20,50,100 --out $(OUT)/syn-small-eta-y-1.zarr --overwrite
 	$(BIN)/scansnap run --preset syn-small --eta-y 10 --eta-z 1 --momentum 0.9 \
 	  --record 0,2,4,6,8,10,20,50,100 --out $(OUT)/syn-small-eta-y-10.zarr --overwrite
+	-$(BIN)/scansnap verify --preset textbook --eta-y 0.9 --eta-z 0.02 --figure $(OUT)/claims.png --json $(OUT)/claims.json
 
 bench: install ## the speed claims, measured here
 	$(BIN)/scansnap bench
