@@ -45,7 +45,7 @@ LEVELS = ("default", "avx2", "avx512")  # each includes the ones before
 @pytest.fixture(params=LEVELS)
 def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Each build of the fused kernel that this processor can run, in the place of the one chosen by itself."""
-    path = kernels._file(f"fused_{request.param}")
+    path = kernels._file("fused", request.param)
     if path is None:
         pytest.skip(f"the fused kernel was not built for {request.param}")
     capability = torch.backends.cpu.get_cpu_capability().lower()

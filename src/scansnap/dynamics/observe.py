@@ -31,7 +31,7 @@ class Observer:
         """Each wanted variable, with the run dimension first."""
         n_runs = len(state.y)
         groups = np.array_split(np.arange(n_runs), -(-n_runs // self.engine.group))
-        parts = [self._observe(state.take(torch.as_tensor(g, device=state.y.device)), g) for g in groups]
+        parts = [self._observe(_without_moments(state, g), g) for g in groups]
         return {name: np.concatenate([part[name] for part in parts]) for name in self.wanted}
 
     def _observe(self, state: State, which: np.ndarray) -> dict[str, np.ndarray]:
@@ -73,3 +73,9 @@ class Observer:
             full = np.empty((len(which), layout.vocab_size, len(layout.columns)), dtype=state.y.cpu().numpy().dtype)
         full[:, layout.rows] = state.y.cpu().numpy()
         return layout.expand_columns(full)
+
+
+def _without_moments(state: State, which: np.ndarray) -> State:
+    """Some of the runs; optimiser buffers are as large as the tables and not looked at here."""
+    runs = torch.as_tensor(which, device=state.y.device)
+    return State(state.step, state.y[runs], state.z[runs], {}, {}, state.failed_step[runs])

@@ -119,15 +119,14 @@ def _in_threads(function: Any, total: int, constants: tuple[Any, ...], chunk: in
 
 
 @cache
-def _file(name: str) -> Path | None:
+def _file(name: str, variant: str | None = None) -> Path | None:
+    """The kernel's library: of one variant, or the best one for this CPU's instruction set."""
     folder = Path(__file__).parent
-    if name == "fused":
-        capability = torch.backends.cpu.get_cpu_capability().lower()
-        found = [_file(f"fused_{variant}") for variant in (capability, "default")]
-        return next((path for path in found if path is not None), None)
-    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        if (folder / f"_{name}{suffix}").exists():
-            return folder / f"_{name}{suffix}"
+    for one in (variant,) if variant else (torch.backends.cpu.get_cpu_capability().lower(), "default"):
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            path = folder / f"_{name}_{one}{suffix}"
+            if path.exists():
+                return path
     return None
 
 
@@ -136,9 +135,4 @@ def _library(name: str) -> ctypes.CDLL:
     path = _file(name)
     if path is None:
         raise RuntimeError(f"the compiled kernel {name} is not installed")
-    library = ctypes.CDLL(str(path))
-    if name == "sampling":
-        library.sample_places.restype = None
-    else:
-        library.advance_runs.restype = ctypes.c_int
-    return library
+    return ctypes.CDLL(str(path))  # functions return int, which is what ctypes assumes

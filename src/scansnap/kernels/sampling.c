@@ -5,6 +5,7 @@
  */
 #include <math.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 /* Constants of philox.py and sampling.py; tests compare the outputs, so a difference cannot go unseen. */
 enum { ROUNDS = 10, PURPOSE_CLASS = 1, PURPOSE_COUNT = 2 };
@@ -33,7 +34,7 @@ static inline pair uniforms(uint64_t seed, uint64_t purpose, uint64_t step, uint
     return (pair){unit(c0, c1), unit(c2, c3)};
 }
 
-static pair draw(const place *at, int64_t slot, int64_t trial) {
+static inline pair draw(const place *at, int64_t slot, int64_t trial) {
     return uniforms(at->seed, PURPOSE_COUNT, at->step, at->sample, (uint64_t)(slot << 8 | trial));
 }
 
@@ -76,14 +77,17 @@ static double by_rejection(double n, double p, const place *at, int64_t slot, co
     }
 }
 
-/* Places [first, last) of the n_seeds × n_steps grid. Counts are left alone when n_slots is 0. */
-void sample_places(
+/* Places [first, last) of the n_seeds × n_steps grid. Counts are left alone when n_slots is 0. Returns 0, or 1
+ * without memory. */
+int sample_places(
     int64_t first, int64_t last, int64_t n_steps, int64_t batch_size, int64_t n_classes, int64_t n_slots,
     double length, const int64_t *seeds, const int64_t *steps, const double *class_edges, /* (K,) */
     const double *conditional, const double *log_rest,                                    /* (K, S) */
     const double *stirling_table, int64_t *cls, float *counts) {
     double reciprocal[128] = {1.0};
     for (int k = 1; k < 128; k++) reciprocal[k] = 1.0 / k;
+    double *first_u = malloc((n_slots + 1) * sizeof *first_u);
+    if (!first_u) return 1;
     for (int64_t p = first; p < last; p++) {
         place at = {(uint64_t)seeds[p / n_steps], (uint64_t)steps[p % n_steps], 0};
         for (int64_t b = 0; b < batch_size; b++) {
@@ -96,6 +100,8 @@ void sample_places(
             }
             cls[p * batch_size + b] = low;
             at.sample = (uint64_t)b;
+            for (int64_t s = 0; s < n_slots; s++) /* apart from the chain below, so that it vectorises */
+                first_u[s] = draw(&at, s, 0).u;
             double left = length;
             float *k_row = counts + (p * batch_size + b) * n_slots;
             for (int64_t s = 0; s < n_slots; s++) {
@@ -103,7 +109,7 @@ void sample_places(
                 int flip = q > 0.5;
                 if (flip) q = 1 - q;
                 double k = left * q < INVERSION_LIMIT
-                               ? by_inversion(left, q, log_rest[low * n_slots + s], draw(&at, s, 0).u, reciprocal)
+                               ? by_inversion(left, q, log_rest[low * n_slots + s], first_u[s], reciprocal)
                                : by_rejection(left, q, &at, s, stirling_table);
                 if (flip) k = left - k;
                 k_row[s] = (float)k;
@@ -111,4 +117,6 @@ void sample_places(
             }
         }
     }
+    free(first_u);
+    return 0;
 }
