@@ -13,11 +13,12 @@ from scipy.integrate import solve_ivp
 
 import scansnap as ss
 from scansnap import theory
-from scansnap.claims import theorem4
+from scansnap.claims import theorem4, theorem4_rates
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
 from scansnap.claims.theorem3 import coefficients, growth
-from scansnap.claims.theorem4 import growth_at_snap, predict
+from scansnap.claims.theorem4 import predict
+from scansnap.claims.theorem4_rates import growth_at_snap
 from scansnap.classes import SequenceClasses
 
 PREMISE, GROWTH, TIME, RATES = NAMES = (
@@ -49,12 +50,16 @@ def each_run_once() -> Iterator[None]:
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(theorem4, "growth_at_snap", remembered)
+        patch.setattr(theorem4_rates, "growth_at_snap", remembered)
         yield
 
 
+def all_of(evidence: Evidence) -> list[Claim]:
+    return [*theorem4.check(evidence), theorem4_rates.check(evidence)]
+
+
 def judged(evidence: Evidence) -> dict[str, Claim]:
-    claims = {claim.name: claim for claim in theorem4.check(evidence)}
+    claims = {claim.name: claim for claim in all_of(evidence)}
     assert tuple(claims) == NAMES
     return claims
 
@@ -354,7 +359,7 @@ ODD = {
 
 @pytest.mark.parametrize("kind", ODD)
 def test_odd_classes_get_a_plain_answer(kind):
-    claims = theorem4.check(from_flow(ODD[kind], eta_y=0.9, eta_z=0.02, t_end=60.0, n_times=30))
+    claims = all_of(from_flow(ODD[kind], eta_y=0.9, eta_z=0.02, t_end=60.0, n_times=30))
     assert [claim.name for claim in claims] == list(NAMES)
     for claim in claims:
         assert claim.status == "not applicable"

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
-from scipy.interpolate import CubicSpline
 from scipy.optimize import minimize_scalar
 
 from scansnap.claims import premises
@@ -36,7 +35,7 @@ from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
 from scansnap.measure.snap import snap_time
-from scansnap.theory import gamma, gamma_integral, t_snap
+from scansnap.theory import gamma, gamma_integral
 from scansnap.theory.assumptions import Assumption
 
 PREMISE = Statement(
@@ -54,12 +53,6 @@ TIME = Statement(
     "Theorem 4",
     "Attention passes from scanning to snapping at about t₀ = 2K ln M/η_Y.",
 )
-RATES = Statement(
-    "theorem-4-rates",
-    "Theorem 4 (Appendix F)",
-    "B_n(t₀) does not change when both rates are changed by the same factor.",
-)
-
 EXPONENT = 4.0  # of e^{4z} in Eq. 13
 WINDOW = (0.1, 10.0)  # from a tenth of t₀′ to ten t₀: both regimes and the transition
 
@@ -71,25 +64,16 @@ GROWTH_TOLERANCE = 0.25  # relative to the prediction
 # t₀ is given to leading order (its δ is 20 to 40%), and where a smooth curve changes its regime is a matter of
 # definition: where the premise is true snap_time reads 0.5 t₀ to 0.85 t₀.
 TIME_TOLERANCE = math.log(2)
-RATES_TOLERANCE = 0.1  # as for Theorem 1: what can be told apart in a plot
 
-_MOVED = 1e-9  # a logit that moved less than that tells nothing
-_FEWEST = 5  # recorded times without which nothing is fitted
+MOVED = 1e-9  # a logit that moved less than that tells nothing
+FEWEST = 5  # recorded times without which nothing is fitted
 _FIRST_STEP = 10.0  # in SGD a sum over steps differs from its integral by 1/t: from here on by less than a tenth
-_FACTORS = (0.5, 2.0)  # on both rates
-_SMALL_FACTORS = (0.25, 0.5)  # for SGD whose η_Y must not be doubled past 1
-_MOST_STEPS = 20_000  # SGD with smaller rates than that takes is the flow to 1e-3
-_FEWEST_STEPS = 4  # before t₀, for B_n(t₀) to mean anything
 
 
 @np.errstate(all="ignore")  # what is not a number is judged a failure, in Statement.judge
-def check(evidence: Evidence, *, rates: bool = True) -> list[Claim]:
-    """The premise, the growth it implies, the time of the transition and its independence of the rates.
-
-    The last one makes two runs of its own; ``rates=False`` leaves it out.
-    """
-    claims = [_premise(evidence), _growth(evidence), _time(evidence)]
-    return [*claims, _rates(evidence)] if rates else claims
+def check(evidence: Evidence) -> list[Claim]:
+    """The premise, the growth it implies and the time of the transition."""
+    return [_premise(evidence), _growth(evidence), _time(evidence)]
 
 
 def setting(evidence: Evidence) -> list[Assumption]:
@@ -124,15 +108,15 @@ def _premise(evidence: Evidence) -> Claim:
         return PREMISE.not_applicable(f"{unmet[0].name}: there are {unmet[0].value:.0f}", assumed)
     if evidence.g is None or evidence.z_rate is None:
         return PREMISE.not_applicable("the record holds no gradient: record y", assumed)
-    with_distinct = _with_distinct(evidence.classes)
+    with_distinct = with_distinct_tokens(evidence.classes)
     if not with_distinct:
         return PREMISE.not_applicable("no class has distinct tokens", assumed)
     window = _window(evidence)
-    if len(window) < _FEWEST:
-        return PREMISE.not_applicable(f"fewer than {_FEWEST} recorded times from t₀′/10 to 10 t₀", assumed)
+    if len(window) < FEWEST:
+        return PREMISE.not_applicable(f"fewer than {FEWEST} recorded times from t₀′/10 to 10 t₀", assumed)
     common = evidence.classes.common[0]
     z = evidence.z[window, 0, common]
-    if np.ptp(z) <= _MOVED:
+    if np.ptp(z) <= MOVED:
         return PREMISE.not_applicable("the common token's logit does not move", assumed)
     speeds, own = {}, {}
     for n in with_distinct:
@@ -150,7 +134,7 @@ def _premise(evidence: Evidence) -> Claim:
                 where=f"{name}, is {speed[at]:.3g} at t = {evidence.t[window[at]]:.4g}, not positive",
             )  # fmt: skip
     lines = {name: _line(z, np.log(speed)) for name, speed in speeds.items()}
-    worst = max(lines, key=lambda name: _nan_is_worst(abs(lines[name][0] - EXPONENT)))
+    worst = max(lines, key=lambda name: nan_is_worst(abs(lines[name][0] - EXPONENT)))
     slope, offset = lines[worst]
     speed = speeds[worst]
     return PREMISE.judge(
@@ -245,16 +229,16 @@ def predict(evidence: Evidence, n: int) -> Prediction:
 
 def _growth(evidence: Evidence) -> Claim:
     assumed = setting(evidence)
-    with_distinct = _with_distinct(evidence.classes)
+    with_distinct = with_distinct_tokens(evidence.classes)
     if not with_distinct:
         return GROWTH.not_applicable("no class has distinct tokens", assumed)
     if evidence.t[0] != 0:
         return GROWTH.not_applicable(f"the record begins at t = {evidence.t[0]:.4g}, not at 0", assumed)
     window = _window(evidence)
-    if len(window) < _FEWEST:
-        return GROWTH.not_applicable(f"fewer than {_FEWEST} recorded times from t₀′/10 to 10 t₀", assumed)
+    if len(window) < FEWEST:
+        return GROWTH.not_applicable(f"fewer than {FEWEST} recorded times from t₀′/10 to 10 t₀", assumed)
     measured = growing.growth(evidence)
-    if np.abs(measured[window][:, with_distinct]).max() <= _MOVED:
+    if np.abs(measured[window][:, with_distinct]).max() <= MOVED:
         return GROWTH.not_applicable("the distinct tokens' logits do not move", assumed)
     t = evidence.t[window]
     found = [predict(evidence, n) for n in with_distinct]
@@ -268,7 +252,7 @@ def _growth(evidence: Evidence) -> Claim:
                 where=f"class {n}: 1/C₀ = ξ_n/γ is {1 / prediction.c0:.3g} at the earliest times, not positive",
             )  # fmt: skip
     errors = {p.n: np.abs(measured[window, p.n] / p(t, evidence) - 1) for p in found}
-    worst = max(found, key=lambda p: _nan_is_worst(errors[p.n].max()))
+    worst = max(found, key=lambda p: nan_is_worst(errors[p.n].max()))
     n = worst.n
     at = int(np.argmax(errors[n]))
     b, expected = measured[window, n], worst(t, evidence)
@@ -324,7 +308,7 @@ def _time(evidence: Evidence) -> Claim:
     else:
         return TIME.not_applicable(str(found.reason.item()), assumed)
     after = evidence.t > 0
-    speed = growing.growth(evidence)[after][:, _with_distinct(evidence.classes)].mean(-1) / evidence.t[after]
+    speed = growing.growth(evidence)[after][:, with_distinct_tokens(evidence.classes)].mean(-1) / evidence.t[after]
     closed = _integral(evidence.t[after], evidence) / evidence.t[after]
     return TIME.judge(
         quantity=f"snapping time ({words})",
@@ -341,90 +325,10 @@ def _time(evidence: Evidence) -> Claim:
     )  # fmt: skip
 
 
-# --- B_n(t₀) does not depend on the rates ------------------------------------------------------------------------
-
-
-def growth_at_snap(classes: SequenceClasses, *, eta_y: float, eta_z: float, source: str = "flow") -> Array:
-    """(K,) B_n(t₀) of a run of its own: the flow, or ``source="sgd"`` without noise (T = ∞, expected gradients).
-
-    NaN for classes without distinct tokens. In the flow only η_Y t and η_Y/η_Z count, so equal ratios give equal
-    results; SGD adds its step size.
-    """
-    snap = float(t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
-    if source == "flow" or snap > _MOST_STEPS:
-        from scansnap.dynamics.flow import flow
-
-        t = np.concatenate([[0.0], np.geomspace(1e-3 * snap, snap, 60)])
-        data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=1e-7, variables=("z", "attention"))
-    else:
-        from scansnap.dynamics.simulate import simulate
-
-        last = math.ceil(snap)
-        steps = np.unique(np.rint(np.geomspace(1, last, 60)).astype(int)).tolist()
-        run = simulate(
-            classes, eta_y=eta_y, eta_z=eta_z, seed=0, steps=last, batch_size=None, context=math.inf,
-            record=sorted({0, *steps, max(last - 1, 0)}), variables=("z", "attention"), dtype="float64",
-            device="cpu",
-        )  # fmt: skip
-        data = run.isel(run=0).rename(step="t")
-    times = data["t"].values.astype(np.float64)
-    seen = Evidence(
-        classes, eta_y, eta_z, source, math.inf, times, data["z"].values, data["attention"].values, None, None
-    )
-    b = growing.growth(seen)
-    return np.array([np.interp(snap, times, b[:, n]) for n in range(classes.n_classes)])
-
-
-def _rates(evidence: Evidence) -> Claim:
-    assumed = setting(evidence)
-    classes, snap = evidence.classes, evidence.t_snap
-    with_distinct = _with_distinct(classes)
-    if not with_distinct:
-        return RATES.not_applicable("no class has distinct tokens", assumed)
-    sgd = evidence.source != "flow"
-    factors = _SMALL_FACTORS if sgd and max(_FACTORS) * evidence.eta_y >= 1 else _FACTORS
-    if sgd:
-        if snap / max(1.0, *factors) < _FEWEST_STEPS:
-            return RATES.not_applicable(f"t₀ = {snap:.3g} is too few steps", assumed)
-        own = growth_at_snap(classes, eta_y=evidence.eta_y, eta_z=evidence.eta_z, source="sgd")
-    else:
-        after = evidence.t > 0
-        if evidence.t[0] != 0 or not evidence.t[-1] >= snap or after.sum() < _FEWEST:
-            return RATES.not_applicable("the record does not go from 0 to t₀", assumed)
-        own = np.full(classes.n_classes, np.nan)
-        for n in with_distinct:
-            b = growing.growth(evidence)[after, n]
-            if np.isfinite(b).all():
-                own[n] = CubicSpline(np.log(evidence.t[after]), b)(np.log(snap))
-    if np.abs(own[with_distinct]).max() <= _MOVED:
-        return RATES.not_applicable("the distinct tokens' logits do not move", assumed)
-    runs = {
-        c: growth_at_snap(classes, eta_y=c * evidence.eta_y, eta_z=c * evidence.eta_z, source=evidence.source)
-        for c in factors
-    }
-    off = {(c, n): abs(float(b[n] / own[n]) - 1) for c, b in runs.items() for n in with_distinct}
-    c, n = max(off, key=lambda key: _nan_is_worst(off[key]))
-    by = sorted([1.0, *factors])
-    return RATES.judge(
-        quantity=f"B_n(t₀) of class {n} with both rates times {c:g}, against that with the rates as they are"
-        + (" (SGD without noise)" if sgd else ""),
-        measured=float(runs[c][n]),
-        predicted=float(own[n]),
-        deviation=off[c, n],
-        tolerance=RATES_TOLERANCE,
-        assumptions=assumed,
-        where=f"class {n}, rates times {c:g}: B_n(t₀) = {runs[c][n]:.4g} against {own[n]:.4g}",
-        curve=Curve(
-            "factor on both rates", f"B_n(t₀) of class {n}", np.array(by),
-            np.array([float(own[n]) if x == 1 else float(runs[x][n]) for x in by]), np.full(len(by), own[n]),
-        ),
-    )  # fmt: skip
-
-
 # --- shared ------------------------------------------------------------------------------------------------------
 
 
-def _with_distinct(classes: SequenceClasses) -> list[int]:
+def with_distinct_tokens(classes: SequenceClasses) -> list[int]:
     return [n for n in range(classes.n_classes) if len(classes.distinct(n))]
 
 
@@ -436,5 +340,5 @@ def _window(evidence: Evidence) -> Array:
     return times[evidence.t[times] >= start]
 
 
-def _nan_is_worst(value: float) -> float:
+def nan_is_worst(value: float) -> float:
     return float(value) if math.isfinite(value) else math.inf

@@ -20,6 +20,7 @@ from scansnap.claims import (
     theorem2,
     theorem3,
     theorem4,
+    theorem4_rates,
 )
 from scansnap.claims.claim import Claim, Report
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
@@ -40,6 +41,7 @@ CHECKS: dict[str, Check] = {
     "theorem-2": theorem2.check,
     "theorem-3": theorem3.check,
     "theorem-4": theorem4.check,
+    "theorem-4-rates": theorem4_rates.check,
     "conservation": conservation.check,
 }
 
