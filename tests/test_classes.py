@@ -473,8 +473,8 @@ def test_repeated_next_token_is_counted_right() -> None:
         ({"probs": [[0.5, 0.5], ["a", "b"]]}, "probabilities of class 1 is ['a', 'b']; it must be numbers."),
         ({"probs": [[0.5, 0.5], [-0.5, 1.5]]}, "P(·|1) is -0.5; it must be probabilities of at least 0."),
         ({"probs": [[0.5, 0.25], [1, 0]]}, "the sum of P(·|0) is 0.75; it must be 1 (to within 1e-06)."),
-        ({"vocab_size": 0}, "vocab_size is 0; it must be a whole number of at least 1."),
-        ({"vocab_size": 6.0}, "vocab_size is 6.0; it must be a whole number of at least 1."),
+        ({"vocab_size": 0}, "vocab_size is 0; it must be a whole number of at least 1 and at most 2147483648."),
+        ({"vocab_size": 6.0}, "vocab_size is 6.0; it must be a whole number of at least 1 and at most 2147483648."),
         (
             {"vocab_size": 1, "tokens": [[0], [0]], "probs": [[1], [1]]},
             "the number of classes is 2; it must be at most the vocabulary size 1.",

@@ -140,15 +140,15 @@ def changed(old: str, new: str) -> str:
         ),
         (
             changed("vocab_size = 4", 'vocab_size = "4"'),
-            "vocab_size is '4'; it must be a whole number of at least 1.",
+            "vocab_size is '4'; it must be a whole number of at least 1 and at most 2147483648.",
         ),
         (
             changed("vocab_size = 4", "vocab_size = 4.0"),
-            "vocab_size is 4.0; it must be a whole number of at least 1.",
+            "vocab_size is 4.0; it must be a whole number of at least 1 and at most 2147483648.",
         ),
         (
             changed("vocab_size = 4", "vocab_size = true"),
-            "vocab_size is True; it must be a whole number of at least 1.",
+            "vocab_size is True; it must be a whole number of at least 1 and at most 2147483648.",
         ),
         (changed("query = 3", "query = true"), "query of class 0 is True; it must be a whole number."),
         (changed("query = 3", "query = 3.0"), "query of class 0 is 3.0; it must be a whole number."),

@@ -19,11 +19,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from scansnap.checks import InputError, choice, real, whole
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
-
-_SUM_TOLERANCE = 1e-6  # how far a probability row may be from 1: float32 input passes, a mistake does not
+from scansnap.class_inputs import (
+    FloatArray,
+    IntArray,
+    class_row,
+    distribution,
+    numbers,
+    per_class,
+    table_rows,
+    token_ids,
+)
 
 
 class SequenceClasses:
@@ -37,10 +42,7 @@ class SequenceClasses:
     def __init__(
         self, p_context: Any, query: ArrayLike, next_token: ArrayLike, p_class: ArrayLike | None = None
     ) -> None:
-        dense = _dense_rows(p_context)
-        tokens = [np.flatnonzero(~(row == 0)) for row in dense]  # keeps NaN, which is refused below
-        probs = [row[ids] for row, ids in zip(dense, tokens, strict=True)]
-        self._set(tokens, probs, dense.shape[1], query, next_token, p_class)
+        self._set(*table_rows(p_context), query, next_token, p_class)
 
     @classmethod
     def from_support(
@@ -57,10 +59,10 @@ class SequenceClasses:
         if len(tokens) != len(probs):
             raise InputError("probs", f"{len(probs)} rows", f"one row for each of the {len(tokens)} rows of tokens")
         self = cls.__new__(cls)
-        vocab_size = whole("vocab_size", vocab_size, least=1)
+        vocab_size = whole("vocab_size", vocab_size, least=1, most=2**31)
         self._set(
-            [_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
-            [_numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
+            [token_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
+            [numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
             vocab_size, query, next_token, p_class,
         )  # fmt: skip
         return self
@@ -79,11 +81,11 @@ class SequenceClasses:
             raise InputError("p_context", "0 classes", "a table with at least one class")
         if n_classes > vocab_size:
             raise InputError("the number of classes", n_classes, f"at most the vocabulary size {vocab_size}")
-        rows = [_class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
+        rows = [class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
         self.vocab_size = vocab_size
         self.n_classes = n_classes
-        self.query = _frozen(_per_class("query", query, n_classes, vocab_size))
-        self.next_token = _frozen(_per_class("next_token", next_token, n_classes, vocab_size))
+        self.query = _frozen(per_class("query", query, n_classes, vocab_size))
+        self.next_token = _frozen(per_class("next_token", next_token, n_classes, vocab_size))
         unique, times = np.unique(self.next_token, return_counts=True)
         if (times > 1).any():
             twice = int(unique[times > 1][0])
@@ -91,10 +93,10 @@ class SequenceClasses:
         if p_class is None:
             self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
         else:
-            p = _numbers("p_class", p_class)
+            p = numbers("p_class", p_class)
             if p.shape != (n_classes,):
                 raise InputError("p_class", f"of shape {p.shape}", f"one number for each of the {n_classes} classes")
-            self.p_class = _frozen(_distribution("p_class", p))
+            self.p_class = _frozen(distribution("p_class", p))
         self._indptr = _frozen(np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64))
         self._tokens = _frozen(np.concatenate([ids for ids, _ in rows]))
         self._probs = _frozen(np.concatenate([p for _, p in rows]))
@@ -102,8 +104,8 @@ class SequenceClasses:
 
     def _set_sharing(self) -> None:
         """|Ω(l)| of every support entry, over all classes and over the classes with the same query."""
-        n_with = np.bincount(self._tokens, minlength=self.vocab_size)
-        self._sharing = n_with[self._tokens]
+        _, where, times = np.unique(self._tokens, return_inverse=True, return_counts=True)
+        self._sharing = times[where]
         query = np.repeat(self.query, np.diff(self._indptr))
         _, where, times = np.unique(query * self.vocab_size + self._tokens, return_inverse=True, return_counts=True)
         self._local_sharing = times[where]
@@ -222,7 +224,7 @@ class SequenceClasses:
         if distinct_weights is None:
             weights = np.linspace(0.1, 1.0, distinct)
         else:
-            weights = _numbers("distinct_weights", distinct_weights)
+            weights = numbers("distinct_weights", distinct_weights)
             if weights.shape != (distinct,):
                 raise InputError("distinct_weights", f"of shape {weights.shape}", f"{distinct} numbers")
             if not (np.isfinite(weights) & (weights > 0)).all():
@@ -317,72 +319,6 @@ PRESETS: dict[str, Callable[..., SequenceClasses]] = {
     "synthetic": SequenceClasses.synthetic,
     "zipf": SequenceClasses.zipf,
 }
-
-
-def _dense_rows(p_context: Any) -> FloatArray:
-    if type(p_context).__module__.startswith("scipy.sparse"):
-        p_context = p_context.toarray()
-    dense = _numbers("p_context", p_context)
-    if dense.ndim != 2:
-        raise InputError("p_context", f"of shape {dense.shape}", "a table of shape (classes, vocabulary)")
-    return dense
-
-
-def _class_row(n: int, ids: IntArray, probs: FloatArray) -> tuple[IntArray, FloatArray]:
-    """One class's tokens, ascending, and its checked distribution without zero entries."""
-    if ids.shape != probs.shape or ids.ndim != 1:
-        raise InputError(f"class {n}", f"{ids.size} tokens and {probs.size} probabilities", "as many of both")
-    order = np.argsort(ids, kind="stable")
-    ids, probs = ids[order], probs[order]
-    if (np.diff(ids) == 0).any():
-        raise InputError(f"tokens of class {n}", int(ids[1:][np.diff(ids) == 0][0]), "listed once each")
-    keep = ~(probs == 0)  # keeps NaN, which is refused next
-    # Checked last: the sum that decides about rescaling is then the same when the row is read back from a file.
-    return ids[keep].astype(np.int64), _distribution(f"P(·|{n})", probs[keep])
-
-
-def _distribution(field: str, p: FloatArray) -> FloatArray:
-    """Check a probability vector; rescale it only when it is off by more than rounding, so files round-trip."""
-    if not np.isfinite(p).all():
-        raise InputError(field, p[~np.isfinite(p)][0].item(), "finite probabilities")
-    if (p < 0).any():
-        raise InputError(field, p.min().item(), "probabilities of at least 0")
-    if not (p > 0).any():
-        raise InputError(field, "empty", "a distribution with at least one probability above 0")
-    total = p.sum().item()
-    if abs(total - 1) > _SUM_TOLERANCE:
-        raise InputError(f"the sum of {field}", total, f"1 (to within {_SUM_TOLERANCE:g})")
-    return p / total if abs(total - 1) > 1e-12 else p
-
-
-def _per_class(field: str, value: ArrayLike, n_classes: int, vocab_size: int) -> IntArray:
-    ids = _ids(field, value, vocab_size)
-    if ids.shape != (n_classes,):
-        raise InputError(field, f"of shape {ids.shape}", f"one token id for each of the {n_classes} classes")
-    return ids
-
-
-def _ids(field: str, value: ArrayLike, vocab_size: int) -> IntArray:
-    try:
-        array = np.asarray(value)
-    except ValueError:  # rows of different lengths
-        raise InputError(field, value, "whole token ids") from None
-    if array.size and array.dtype.kind not in "iu":
-        raise InputError(field, value, "whole token ids")
-    bad = (array < 0) | (array >= vocab_size)
-    if bad.any():
-        raise InputError(field, int(array[bad].flat[0]), f"token ids from 0 to {vocab_size - 1}")
-    return array.astype(np.int64)
-
-
-def _numbers(field: str, value: Any) -> FloatArray:
-    try:
-        array = np.asarray(value)
-    except ValueError:  # rows of different lengths
-        raise InputError(field, value, "rows of equal length") from None
-    if array.size and array.dtype.kind not in "iuf":
-        raise InputError(field, value, "numbers")
-    return array.astype(np.float64)
 
 
 def _zipf_weights(n: int, exponent: float) -> FloatArray:
