@@ -90,7 +90,7 @@ def flow(
     field = PopulationFlow(layout, eta_y, eta_z, z_start, where)
     watches = [Watch(event, field) for event in events]
     n_steps, n_read = 0, 0
-    with threads_for(n_entries):
+    with threads_for(n_entries), torch.inference_mode():
         for watch in watches:
             watch.start()
         if times[0] == 0:

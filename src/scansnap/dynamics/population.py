@@ -120,7 +120,7 @@ class PopulationFlow:
         r = residual(logits, self.n_rest)  # (K, J)
 
         g = torch.cat([self.distinct.pull(r, weights), self.common.pull(r, y_common)], dim=1)  # (K, L)
-        fg = torch.einsum("nj,nj->n", logits, r)[:, None]  # (K, 1)  f_n · g_n
+        fg = (logits * r).sum(1, keepdim=True)  # (K, 1)  f_n · g_n
         dz = self.eta_z * self.p_class * f * (g - f * fg)  # (K, L)
         z_rate = torch.zeros_like(z).index_add_(0, self.cell.flatten(), dz.flatten())
         return Point(z, c / c.sum(1, keepdim=True), f, logits, r, g, z_rate)
