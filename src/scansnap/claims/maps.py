@@ -8,8 +8,9 @@ weight.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 
@@ -101,7 +102,7 @@ def regime_map(
     points = [(i, j) for i in range(len(y.values)) for j in range(len(x.values))]
     found: dict[tuple[int, int], tuple[dict[str, float], bool]] = {}
     n = processes or os.cpu_count() or 1
-    with ProcessPoolExecutor(n, mp_context=get_context("spawn"), initializer=_single_thread) as pool:
+    with _single_threaded_children(), ProcessPoolExecutor(n, mp_context=get_context("spawn")) as pool:
         jobs = {
             pool.submit(_point, theorem, _with(base, {y.name: y.values[i], x.name: x.values[j]})): (i, j)
             for i, j in points
@@ -130,10 +131,23 @@ def _with(base: Setting, values: dict[str, float]) -> Setting:
     return replace(base, **typed)  # type: ignore[arg-type]
 
 
-def _single_thread() -> None:
-    import torch
+@contextmanager
+def _single_threaded_children() -> Iterator[None]:
+    """One process per core already: libraries in them that start threads of their own only get in the way.
 
-    torch.set_num_threads(1)  # one process per core already
+    They read these variables when they are loaded, so nothing later than the start of the process helps.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _point(theorem: str, setting: Setting) -> tuple[dict[str, float], bool]:
