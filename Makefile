@@ -31,15 +31,17 @@ test: lint ## lint, types and the tests that finish quickly
 	$(BIN)/python -m pytest -n 2 --durations=5
 
 slow: install ## list the tests that `make test` leaves out, then run them
-	$(BIN)/python -m pytest --collect-only -m slow -q
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest --collect-only -m slow -q || test $$? -eq 5 # 5: there are none
+	$(BIN)/python -m pytest -m slow || test $$? -eq 5
 
 reproduce: install ## what exists so far of the paper's results, into $(OUT)
 	$(BIN)/scansnap run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 \
 	  --record 0,2,4,6,8,10,20,50,100 --out $(OUT)/syn-small-eta-y-1.zarr --overwrite
 	$(BIN)/scansnap run --preset syn-small --eta-y 10 --eta-z 1 --momentum 0.9 \
 	  --record 0,2,4,6,8,10,20,50,100 --out $(OUT)/syn-small-eta-y-10.zarr --overwrite
-	-$(BIN)/scansnap verify --preset textbook --eta-y 0.9 --eta-z 0.02 --figure $(OUT)/claims.png --json $(OUT)/claims.json
+	$(BIN)/scansnap verify --preset textbook --eta-y 0.9 --eta-z 0.02 --figure $(OUT)/claims.png \
+	  --json $(OUT)/claims.json || test $$? -eq 1 # some claims fail: that is a finding, not an error
+	@echo "Figures, trajectories and the verdicts are in $(OUT)/; what the verdicts mean: docs/claims.md"
 
 bench: install ## the speed claims, measured here
 	$(BIN)/scansnap bench

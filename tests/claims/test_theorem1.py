@@ -62,7 +62,7 @@ def test_the_size_of_xi_belongs_to_another_update_of_y() -> None:
     assert claim.status == "fails"
     assert claim.predicted == pytest.approx(evidence.overlap[0, 0, 1] ** 2, rel=1e-3)
     assert 0 < claim.measured < 0.05 * claim.predicted
-    assert "0.0005 t₀" in claim.why
+    assert float(claim.why.split("t = ")[1].split()[0]) >= 4  # K²: the theorem says nothing of earlier times
     times = theorem1.window(evidence)
     early = theorem1.decompose(evidence, times[:1])
     np.testing.assert_allclose(early.others[0, 0, 1] / early.own[0, 0], 1 / evidence.classes.vocab_size, rtol=0.01)
@@ -74,7 +74,7 @@ def test_the_size_of_xi_belongs_to_another_update_of_y() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "fails"),
-    [("syn-small", "xi-size gamma"), ("syn-medium", "xi-size gamma"), ("zipf", "xi-size")],
+    [("syn-small", "xi-size gamma"), ("syn-medium", "gamma"), ("zipf", "xi-size")],
 )
 def test_what_is_seen_on_the_presets(preset: str, fails: str) -> None:
     """Their overlap is too strong for the theorem, yet only the sizes go wrong."""

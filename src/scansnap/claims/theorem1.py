@@ -291,7 +291,11 @@ def _xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     # Faint overlaps do not show in 1 − E'_nn beyond rounding; what is predicted below the slack is compared with it.
     slack = BETA_SLACK / evidence.classes.vocab_size * overlap + ROUNDING
     off = np.maximum(np.abs(measured - predicted) - slack, 0) / np.maximum(predicted, slack)
-    i, n = _worst(off)
+    late = np.flatnonzero(t >= evidence.classes.n_classes**2)  # the theorem speaks of t ≫ K²
+    if not len(late):
+        return XI_SIZE.not_applicable(f"no time is recorded from K² = {evidence.classes.n_classes**2} on", assumptions)
+    i, n = _worst(off[late])
+    i = late[i]
     return XI_SIZE.judge(
         quantity="ξ_n/(γι_n) where it is relatively furthest from −E'_nn/(1 − E'_nn), beyond 3/M for each β",
         measured=float(measured[i, n]), predicted=float(predicted[i, n]), deviation=float(off[i, n]),

@@ -127,8 +127,17 @@ def _tell_agreement(classes: Any, eta_y: float, eta_z: float, context: int) -> N
 
     with progress_bar("three ways") as progress:
         data = three_way(classes, eta_y=eta_y, eta_z=eta_z, context=context, progress=progress)
-    out.print("\nThree ways to the same numbers; the time at which they part by 10%:")
-    out.print(parting_times(data).to_dataframe().to_string())
+    parted = parting_times(data)
+    out.print("\nClosed form, flow and SGD on the same setting: when they part by 10%")
+    for quantity in parted["quantity"].values:
+        for pair in parted["pair"].values:
+            one = parted.sel(quantity=quantity, pair=pair)
+            if not bool(one.compared):
+                continue
+            t = float(one.parting_t)
+            when = "never" if math.isnan(t) else f"at t = {t:.4g}"
+            sizes = f"largest difference {100 * float(one.largest):.1f}%, at the end {100 * float(one.final):.1f}%"
+            out.print(f"  {quantity:<7} {pair:<20} {when:<14} {sizes}", markup=False)
 
 
 def _number(value: float | None) -> str:
