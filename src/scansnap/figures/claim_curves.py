@@ -38,7 +38,11 @@ def draw(claims: list[Claim]) -> Figure:
             if curve.log_y:
                 ax.set_yscale("log")
             observed = f" (measured: {claim.observed})" if claim.status == "not applicable" else ""
-            ax.set_title(f"{claim.reference}: {claim.status}{observed}", color=COLOURS[claim.status], fontsize=8)
+            title = textwrap.fill(f"{claim.reference}: {claim.status}{observed}", 40)
+            ax.set_title(title, color=COLOURS[claim.status], fontsize=8)
+            seen = np.append(curve.measured, curve.predicted)
+            if np.ptp(seen) < 1e-6 * np.abs(seen).max():  # equal to the eye: do not magnify the rounding
+                ax.set_ylim(*sorted((0.9 * seen.mean(), 1.1 * seen.mean())))
             if i == 0:
                 ax.legend()
     return figure
