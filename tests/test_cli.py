@@ -154,7 +154,7 @@ def test_a_result_is_not_overwritten_by_accident(scansnap, tmp_path):
 
 
 def test_ctrl_c_keeps_the_work_and_resume_ends_at_the_same_numbers(tmp_path):
-    words = ["run", "--optimizer", "adam", "--eta-z", "0.01", "--eta-y", "0.1", "--steps", "2500", "--no-figure"]
+    words = ["run", "--optimizer", "adam", "--eta-z", "0.01", "--eta-y", "0.1", "--steps", "1500", "--no-figure"]
     single = {**os.environ, "OMP_NUM_THREADS": "1"}
     first = [*SCANSNAP, *words, "--out", "a.zarr"]
     process = subprocess.Popen(first, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=single)
