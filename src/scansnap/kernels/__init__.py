@@ -12,13 +12,15 @@ import importlib.util
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
-from scansnap.dynamics.layout import Layout
 from scansnap.sampling import STIRLING_TABLE, SamplingTable
+
+if TYPE_CHECKING:  # the kernels know nothing of the dynamics but the shape of its layout
+    from scansnap.dynamics.layout import Layout
 
 VECTOR = 16  # floats in a vector of fused.c; columns are padded to a multiple
 

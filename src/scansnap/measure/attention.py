@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.special import entr
 
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
+from scansnap.entropy import entropy_of, masked_entropy
 
 
 def entropy(attention: Any) -> Any:
     """−Σ c ln c over all tokens, in nats."""
-    return _over(("token",), (), _entropy, attention)
+    return _over(("token",), (), entropy_of, attention)
 
 
 def distinct_entropy(attention: Any, classes: SequenceClasses) -> Any:
@@ -58,7 +58,7 @@ def top_mass(attention: Any, k: int = 1) -> Any:
 
 def effective_support(attention: Any) -> Any:
     """e^entropy: the number of tokens that uniform attention of the same entropy would cover."""
-    return _over(("token",), (), lambda c: np.exp(_entropy(c)), attention)
+    return _over(("token",), (), lambda c: np.exp(entropy_of(c)), attention)
 
 
 def distinct_mask(classes: SequenceClasses) -> np.ndarray:
@@ -67,14 +67,6 @@ def distinct_mask(classes: SequenceClasses) -> np.ndarray:
     for n in range(classes.n_classes):
         mask[n, classes.distinct(n)] = True
     return mask
-
-
-def masked_entropy(attention: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Entropy of attention restricted to a mask and renormalised; NaN where nothing is left."""
-    kept = np.where(mask, attention, 0.0)
-    total = kept.sum(-1, keepdims=True)
-    p = np.divide(kept, total, out=np.zeros_like(kept), where=total > 0)
-    return np.where(total[..., 0] > 0, _entropy(p), np.nan)
 
 
 def _of(classes: SequenceClasses, attention: np.ndarray) -> np.ndarray:
@@ -86,10 +78,6 @@ def _of(classes: SequenceClasses, attention: np.ndarray) -> np.ndarray:
             f"of shape (…, classes, tokens) = (…, {shape[0]}, {shape[1]})",
         )
     return attention
-
-
-def _entropy(p: np.ndarray) -> np.ndarray:
-    return entr(p).sum(-1)
 
 
 def _over(core: tuple[str, ...], kept: tuple[str, ...], function: Any, attention: Any) -> Any:
