@@ -34,14 +34,8 @@ slow: install ## list the tests that `make test` leaves out, then run them
 	$(BIN)/python -m pytest --collect-only -m slow -q || test $$? -eq 5 # 5: there are none
 	$(BIN)/python -m pytest -m slow || test $$? -eq 5
 
-reproduce: install ## what exists so far of the paper's results, into $(OUT)
-	$(BIN)/scansnap run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 \
-	  --record 0,2,4,6,8,10,20,50,100 --out $(OUT)/syn-small-eta-y-1.zarr --overwrite
-	$(BIN)/scansnap run --preset syn-small --eta-y 10 --eta-z 1 --momentum 0.9 \
-	  --record 0,2,4,6,8,10,20,50,100 --out $(OUT)/syn-small-eta-y-10.zarr --overwrite
-	$(BIN)/scansnap verify --preset textbook --eta-y 0.9 --eta-z 0.02 --figure $(OUT)/claims.png \
-	  --json $(OUT)/claims.json || test $$? -eq 1 # some claims fail: that is a finding, not an error
-	@echo "Figures, trajectories and the verdicts are in $(OUT)/; what the verdicts mean: docs/claims.md"
+reproduce: install ## the whole paper from new runs, into $(OUT): figures, tables, verdicts, report.html
+	$(BIN)/scansnap reproduce all --out $(OUT)
 
 bench: install ## the speed claims, measured here
 	$(BIN)/scansnap bench

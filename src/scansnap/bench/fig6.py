@@ -14,11 +14,9 @@ from scansnap.bench import plain
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.simulate import simulate
+from scansnap.figures.medium_runs import ETA_Z, QUERIES, RATIO, SEEDS, STEPS
 from scansnap.measure import distinct_entropy
 from scansnap.runs import Runs, grid
-
-QUERIES = (1, 3, 5, 10)
-ETA_Z, RATIO, SEEDS, STEPS = (0.5, 1.0, 2.0, 3.0), (1.0, 2.0, 5.0, 10.0), 10, 100
 
 Report = Callable[[str], None]
 

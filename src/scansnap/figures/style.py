@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import matplotlib
 
@@ -44,7 +44,32 @@ def styled(width: float, height: float) -> Iterator[Figure]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
+_NOTE_INCHES = 0.17
+
+
+def add_note(figure: Figure, note: str) -> None:
+    """Small print in a strip below the panels."""
+    engine: Any = figure.get_layout_engine()
+    strip = _NOTE_INCHES / figure.get_figheight()
+    engine.set(rect=(0, strip, 1, 1 - strip))
+    figure.text(0.995, strip / 4, note, ha="right", va="bottom", fontsize=7, color="0.35")
+
+
+def settle(figure: Figure) -> None:
+    """Fix the layout: computing it anew for every file format takes longer than drawing."""
+    with matplotlib.rc_context(_RC):
+        figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+
+
 def save_figure(figure: Figure, path: Path) -> None:
     """Write PNG, PDF or SVG by the path's ending, whole or not at all."""
-    with replacing(path) as scratch, matplotlib.rc_context(_RC):
-        figure.savefig(scratch, format=path.suffix[1:])
+    with replacing(path) as scratch:
+        render(figure, scratch, path.suffix[1:])
+
+
+def render(figure: Figure, target: Path | IO[bytes], kind: str) -> None:
+    """Draw into a file or a buffer; without a date, so that the same figure gives the same bytes."""
+    undated: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    with matplotlib.rc_context(_RC):
+        figure.savefig(target, format=kind, metadata=undated)

@@ -1,0 +1,101 @@
+"""``scansnap reproduce``: the paper's figures, table and claims from new runs, with verdicts and a report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from scansnap.commands.console import err, out, progress_bar, say_json
+from scansnap.storage import replacing
+
+if TYPE_CHECKING:
+    from scansnap.figures.figure import Effort
+    from scansnap.report.make import Made
+
+STYLE = {"agrees": "green", "in part": "yellow", "disagrees": "bold red", "not applicable": "dim"}
+REPORT = "report.html"
+
+
+def reproduce(names: list[str], target: Path, quick: bool, data: Path | None, device: str, as_json: bool) -> int:
+    """Exit code 0 when everything was made, whatever the verdicts; 130 when stopped."""
+    from scansnap.dynamics.device import pick_device
+    from scansnap.figures.figure import Effort
+    from scansnap.report.make import make, prepare
+    from scansnap.report.targets import MISSING, chosen, label
+
+    todo = chosen(names)
+    pick_device(device)  # refuse a device that is not there before any work
+    prepare(target)
+    effort = Effort(quick=quick, device=device, data=data)
+    began = time.monotonic()
+    made: list[Made] = []
+    stopped = False
+    try:
+        for i, name in enumerate(todo):
+            with progress_bar(f"{name} ({i + 1} of {len(todo)})") as progress:
+                made.append(make(name, effort, target, progress))
+            err.print(f"[dim]{label(name):<10} {made[-1].seconds:6.1f} s[/]")
+    except KeyboardInterrupt:
+        stopped = True
+    report = _write_report(made, effort, target) if len(made) > 1 else None
+    if as_json:
+        say_json(_summary(made, report, stopped))
+    elif made:
+        _tell(made)
+        if report and not stopped and "all" in (names or ["all"]):
+            for name, why in MISSING.items():
+                out.print(f"[dim]{label(name)} is missing ({why}).[/]")
+        out.print(f"{len(made)} of {len(todo)} made in {time.monotonic() - began:.0f} s, in {target}/")
+        if report:
+            out.print(f"report {report}", style="bold")
+    if stopped:
+        rest = " ".join(todo[len(made) :])
+        err.print(f"Stopped; what was finished is in {target}/. The rest: scansnap reproduce {rest} --out {target}")
+        return 130
+    return 0
+
+
+def _write_report(made: list[Made], effort: Effort, target: Path) -> Path:
+    from scansnap.report.page import page
+
+    path = target / REPORT
+    with replacing(path) as scratch:
+        scratch.write_text(page(made, effort), encoding="utf-8")
+    return path
+
+
+def _tell(made: list[Made]) -> None:
+    from scansnap.report.targets import label
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True)
+    table.add_column("statement")
+    table.add_column("counted", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for one in made:
+        for i, finding in enumerate(one.computed.findings):
+            verdict = f"[{STYLE[finding.verdict]}]{finding.verdict}[/]"
+            table.add_row(label(one.name) if i == 0 else "", f"{escape(finding.says)} [dim]({escape(finding.reference)})[/]", finding.counted, verdict)
+    out.print(table)
+
+
+def _summary(made: list[Made], report: Path | None, stopped: bool) -> dict[str, object]:
+    return {
+        "targets": {
+            one.name: {
+                "seconds": round(one.seconds, 3),
+                "files": list(one.files),
+                "findings": [
+                    {"says": f.says, "reference": f.reference, "agree": f.agree, "of": f.of, "verdict": f.verdict}
+                    for f in one.computed.findings
+                ],
+            }
+            for one in made
+        },
+        "report": str(report) if report else None,
+        "complete": not stopped,
+    }

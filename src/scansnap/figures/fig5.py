@@ -1,0 +1,108 @@
+"""Figure 5: attention of one Syn-Small class over training with Adam, at three learning rates."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy.stats import spearmanr
+
+from scansnap.figures import small_runs
+from scansnap.figures.figure import Computed, Effort, Finding, Progress
+from scansnap.figures.paired import said
+from scansnap.figures.small_runs import STEPS, at
+from scansnap.figures.style import styled
+
+TITLE = "Attention over training with Adam, Syn-Small"
+CAPTION = (
+    "With Adam the learning rate decides which distinct tokens (blue) attention ends on: many, rarer ones slightly "
+    "ahead, at 0.1, those of middling frequency at 0.5, the most frequent at 1. Common tokens (orange) lose attention "
+    "at every rate."
+)
+RATES = (0.1, 0.5, 1.0)  # η_Y = η_Z
+CLASS = 0  # the paper's n = 1
+
+
+def compute(effort: Effort, progress: Progress | None = None) -> Computed:
+    table, settings, note = small_runs.trained(effort, progress, eta_z=RATES, ratio=[1.0], optimizer="adam",
+                                               momentum=0.0)  # fmt: skip
+    table = table[(table["class"] == CLASS) & (table["kind"] != small_runs.ABSENT)].reset_index(drop=True)
+    return Computed(table, {**settings, "class": CLASS}, findings(table), note)
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """What the paper reads off the figure, counted."""
+    return different_subsets(table), beyond_the_most_frequent(table), suppressed(table)
+
+
+def final_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """Final attention over the distinct tokens, renormalised: rows (η_Z, seed), columns rank by frequency."""
+    rows = at(small_runs.patterns(table, "distinct"), STEPS)
+    rows.index = rows.index.droplevel(["eta_y", "class"])
+    return rows.div(rows.sum(axis=1, skipna=False), axis=0)
+
+
+def different_subsets(table: pd.DataFrame) -> Finding:
+    """Between rates, attention must differ by more than it does between seeds of either rate."""
+    shares = final_shares(table)
+    rates, seeds = (shares.index.unique(level) for level in ("eta_z", "seed"))
+    agree = cases = 0
+    between, within = [], []
+    for a, b in combinations(rates, 2):
+        for seed in seeds:
+            distance = apart(shares.loc[(a, seed)], shares.loc[(b, seed)])
+            noise = [
+                apart(shares.loc[(rate, seed)], shares.loc[(rate, s)]) for rate in (a, b) for s in seeds if s != seed
+            ]
+            agree += bool(distance > np.max(noise))  # false if any of them is not a number
+            cases += 1
+            between.append(distance)
+            within += noise
+    detail = (
+        "Each pair for each seed, counted where the distributions over the distinct tokens at the two rates are "
+        f"further apart (total variation) than that seed's are from any other seed's at either rate: "
+        f"{np.min(between):.2f} to {np.max(between):.2f} between rates, at most {np.max(within):.2f} between seeds."
+    )
+    says = "At different learning rates Adam attends to different subsets of the distinct tokens"
+    return Finding(says, "Figure 5, Section 8", agree, cases, "pairs of rates", detail)
+
+
+def apart(p: pd.Series, q: pd.Series) -> float:
+    """Total variation distance."""
+    return float(np.abs(p.to_numpy() - q.to_numpy()).sum() / 2)
+
+
+def beyond_the_most_frequent(table: pd.DataFrame) -> Finding:
+    shares = final_shares(table)
+    most_frequent = shares.columns.max()
+    other = shares.drop(columns=most_frequent).max(axis=1) > shares[most_frequent]
+    parts = []
+    for rate, group in shares.dropna().groupby(level="eta_z"):
+        rho = np.array([spearmanr(row, shares.columns).statistic for row in group.to_numpy()])
+        ranks = group.idxmax(axis=1) + 1
+        parts.append(
+            f"{said(rho.mean(), rho.std(ddof=1) / np.sqrt(len(rho)))} at η = {rate:g}, where the winner's rank is "
+            f"{said(ranks.mean(), ranks.sem(), signed=False)} of {len(shares.columns)}"
+        )
+    detail = f"Rank correlation of final attention with frequency over the distinct tokens: {'; '.join(parts)}."
+    says = "Unlike with SGD, the most attended distinct token is not the most frequent one"
+    return Finding(says, "implied by Figure 5", int(other.sum()), len(other), "runs", detail)
+
+
+def suppressed(table: pd.DataFrame) -> Finding:
+    common = small_runs.common_attention(table)
+    start, end = at(common, 0), at(common, STEPS)
+    seeds = end.groupby(level="eta_z")
+    shares = ", ".join(f"{said(group.mean(), group.sem(), signed=False)} (η = {rate:g})" for rate, group in seeds)
+    detail = f"Their share of attention goes from {start.mean():.2f} to {shares}."
+    return Finding("Common tokens lose attention with Adam too", "Figure 5", int((end < start).sum()), len(end),
+                   "runs", detail)  # fmt: skip
+
+
+def draw(computed: Computed) -> Figure:
+    with styled(7.0, 2.9) as figure:
+        titles = [rf"$\eta_Y$ = $\eta_Z$ = {rate:g}" for rate in RATES]
+        small_runs.heat_maps(figure, computed.table, [[((rate, rate), CLASS) for rate in RATES]], titles)
+    return figure

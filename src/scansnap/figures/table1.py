@@ -1,0 +1,45 @@
+"""Table 1: the notation, from the code's own list of symbols, each looked up where the list says it is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from scansnap.figures.figure import Computed, Effort, Finding, Progress
+from scansnap.figures.style import styled
+from scansnap.symbols import SYMBOLS
+
+TITLE = "Notation"
+CAPTION = "The paper's quantities and the one name each has in code, files and on the command line."
+
+_COLUMNS = {"symbol": 0.0, "shape": 0.25, "name": 0.33, "meaning": 0.48}  # left edges, of the width
+
+
+def compute(effort: Effort, progress: Progress | None = None) -> Computed:
+    """Every row is checked against the code."""
+    table = pd.DataFrame([{**asdict(symbol), "found": symbol.exists()} for symbol in SYMBOLS])
+    found = Finding(
+        "Every quantity is in the code under its name", "Table 1", int(table.found.sum()), len(table), "symbols"
+    )
+    return Computed(table, {"symbols": len(table)}, (found,))
+
+
+def draw(computed: Computed) -> Figure:
+    """The table, one line a symbol."""
+    rows = computed.table
+    with styled(7.8, 0.235 * (len(rows) + 1.2)) as figure:
+        ax = figure.subplots()
+        ax.set(xlim=(0, 1), ylim=(len(rows), -1))
+        ax.axis("off")
+        for column, x in _COLUMNS.items():
+            ax.text(x, -0.5, column, fontweight="bold", va="center")
+            mono: dict[str, Any] = {"family": "monospace", "fontsize": 8} if column == "name" else {}
+            for i, text in enumerate(rows[column]):
+                ax.text(x, i + 0.5, text, va="center", **mono)
+        ax.axhline(0, color="black", linewidth=0.8)
+        for i in range(5, len(rows), 5):
+            ax.axhline(i, color="0.85", linewidth=0.5)
+    return figure

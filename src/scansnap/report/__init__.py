@@ -1,0 +1,1 @@
+"""The single-file HTML report, and the making of everything in it."""

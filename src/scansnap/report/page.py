@@ -1,0 +1,160 @@
+"""The report: one HTML file that needs nothing else, from what was just made."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+
+import pandas as pd
+
+from scansnap.figures.figure import Effort, Finding, Verdict
+from scansnap.report.make import Made, all_versions, command, machine, plain
+from scansnap.report.targets import MISSING, label
+
+VERDICTS: tuple[Verdict, ...] = ("agrees", "in part", "disagrees", "not applicable")
+PAPER = (
+    "Yuandong Tian, Yiping Wang, Beidi Chen, Simon Du, <i>Scan and Snap: Understanding Training Dynamics and Token "
+    "Composition in 1-layer Transformer</i>, NeurIPS 2023 (arXiv 2305.16380)"
+)
+
+
+def page(made: Sequence[Made], effort: Effort) -> str:
+    """The whole document."""
+    style = files("scansnap.report").joinpath("report.css").read_text(encoding="utf-8")
+    parts = [
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>Scan and Snap, reproduced</title><style>\n{style}</style></head><body>",
+        _top(made, effort),
+        _summary(made),
+        *(_section(one) for one in made),
+        _missing(made),
+        _how(made, effort),
+        "</body></html>\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _top(made: Sequence[Made], effort: Effort) -> str:
+    counts = Counter(finding.verdict for one in made for finding in one.computed.findings)
+    boxes = "".join(f'<div><b class="{_css(verdict)}">{counts[verdict]}</b>{verdict}</div>' for verdict in VERDICTS)
+    quick = " This is the quick version: fewer seeds and settings, as noted below each figure." if effort.quick else ""
+    return (
+        "<h1>Scan and Snap, reproduced</h1>"
+        f'<p class="lead">Every figure, table and theorem below comes from runs made for this report in '
+        f"{_seconds(sum(one.seconds for one in made))}; nothing is drawn from stored numbers. Each statement of the "
+        f"paper was counted by code, and could have failed.{quick}</p>"
+        f'<div class="counts">{boxes}</div><p class="lead">The paper: {PAPER}.</p>'
+    )
+
+
+def _summary(made: Sequence[Made]) -> str:
+    rows = []
+    for one in made:
+        for i, finding in enumerate(one.computed.findings):
+            first = f'<a href="#{one.name}">{label(one.name)}</a>' if i == 0 else ""
+            rows.append(
+                f'<tr><td class="n">{first}</td><td>{_prose(finding.says)} <small>{_prose(finding.reference)}</small>'
+                f'</td><td class="n">{_counted(finding)}</td><td class="n {_css(finding.verdict)}">{finding.verdict}'
+                "</td></tr>"
+            )
+    head = "<tr><th></th><th>statement</th><th>counted</th><th>verdict</th></tr>"
+    return f'<h2>Summary</h2><div class="wide"><table>{head}{"".join(rows)}</table></div>'
+
+
+def _section(one: Made) -> str:
+    image = base64.b64encode(one.svg).decode()
+    findings = "".join(
+        f'<li>{_prose(f.says)}: <span class="{_css(f.verdict)}">{f.verdict}</span>, {_counted(f)}. '
+        f"<small>{_prose(f.detail)}</small></li>"
+        for f in one.computed.findings
+    )
+    note = f" <i>{escape(one.computed.note)}</i>" if one.computed.note else ""
+    links = " · ".join(f'<a href="{file}">{file}</a>' for file in one.files)
+    settings = escape(json.dumps(plain(one.computed.settings), indent=1, ensure_ascii=False))
+    verdicts = _claims(one.computed.table) if one.name == "claims" else ""
+    return (
+        f'<h2 id="{one.name}">{label(one.name)}: {_prose(one.title)}</h2>'
+        f'<figure><img alt="{escape(label(one.name))}: {escape(one.caption)}" src="data:image/svg+xml;base64,{image}" '
+        f'width="{_width(one.svg)}">'
+        f"<figcaption>{_prose(one.caption)}{note}</figcaption></figure>"
+        f'<ul class="findings">{findings}</ul>{verdicts}'
+        f"<details><summary>Settings, data and how to make it again ({_seconds(one.seconds)})</summary>"
+        f"<pre>{escape(one.command)}</pre><p>{links}</p><pre>{settings}</pre></details>"
+    )
+
+
+def _claims(table: pd.DataFrame) -> str:
+    """Claims by settings: the verdict, with what was measured where an assumption is not met."""
+    settings = list(dict.fromkeys(table.setting))
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("", *settings))
+    words = {"holds": "agrees", "fails": "disagrees", "not applicable": "not-applicable"}
+    rows = []
+    for _, group in table.groupby("claim", sort=False):
+        cells = "".join(
+            f'<td class="{words[row.status]}">{row.status}'
+            + (f" <small>({row.observed} all the same)</small>" if row.status != row.observed else "")
+            + "</td>"
+            for row in group.itertuples()
+        )
+        rows.append(f'<tr><td class="n">{escape(group.reference.iloc[0])}</td>{cells}</tr>')
+    return f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+
+
+def _missing(made: Sequence[Made]) -> str:
+    absent = {name: why for name, why in MISSING.items() if name not in {one.name for one in made}}
+    if not absent:
+        return ""
+    rows = "".join(f"<li>{label(name)}: {escape(why)}.</li>" for name, why in absent.items())
+    return f"<h2>Not in this report</h2><ul>{rows}</ul>"
+
+
+def _how(made: Sequence[Made], effort: Effort) -> str:
+    facts = {**machine(effort.device), **all_versions()}
+    rows = "".join(f"<tr><td>{escape(str(k))}</td><td>{escape(str(v))}</td></tr>" for k, v in facts.items())
+    times = "".join(
+        f'<tr><td>{label(one.name)}</td><td class="n">{one.seconds:.2f} s</td></tr>'
+        for one in sorted(made, key=lambda one: -one.seconds)
+    )
+    again = command(" ".join(one.name for one in made), effort)
+    return (
+        f"<h2>How this was made</h2><pre>{escape(again)}</pre>"
+        f"<details open><summary>Machine and versions</summary><table>{rows}</table></details>"
+        f"<details><summary>Where the time went</summary><table>{times}</table></details>"
+    )
+
+
+_BASE = r"(?<![A-Za-z_])([A-Za-zα-ωΓΣΩżξ]['′]?)"
+_INDEX = r"(?:\{([^{}]+)\}|([A-Za-z]{1,2}['′]?|\d)(?![A-Za-z_]))"
+_SUB, _SUP = (re.compile(_BASE + mark + _INDEX) for mark in ("_", r"\^"))  # subscripts first: an exponent may have some
+
+
+def _prose(text: str) -> str:
+    """Escaped, with η_Y and e^{2 B_n} as subscript and superscript."""
+    text = escape(text, quote=False)
+    for pattern, tag in ((_SUB, "sub"), (_SUP, "sup")):
+        text = pattern.sub(rf"\1<{tag}>\2\3</{tag}>", text)
+    return text
+
+
+def _width(svg: bytes) -> int:
+    """Pixels at which text is as large as on the page around it, from the size in points."""
+    found = re.search(rb'<svg[^>]* width="([\d.]+)pt"', svg)
+    return round(float(found[1]) * 1.7) if found else 900
+
+
+def _counted(finding: Finding) -> str:
+    return escape(finding.counted)
+
+
+def _css(verdict: str) -> str:
+    return verdict.replace(" ", "-")
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {seconds % 60:.0f} s"

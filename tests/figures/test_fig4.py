@@ -1,0 +1,110 @@
+"""Figure 4: its table, and findings that can fail."""
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.figures import fig4, small_runs
+from scansnap.figures.figure import Effort
+
+COLUMNS = ["eta_y", "eta_z", "seed", "step", "class", "token", "kind", "frequency", "attention"]
+
+
+@pytest.fixture(scope="module")
+def computed():
+    return fig4.compute(Effort(quick=True, device="cpu"))
+
+
+def backwards(table):
+    """The same runs with time reversed: the end becomes the start."""
+    steps = sorted(table["step"].unique())
+    return table.assign(step=table["step"].map(dict(zip(steps, reversed(steps), strict=True))))
+
+
+def test_the_table_has_a_row_for_each_cell(computed):
+    table = computed.table
+    assert list(table.columns) == COLUMNS
+    assert "3 of 10 seeds" in computed.note
+    assert sorted(table["step"].unique()) == [0, 2, 4, 6, 8, 10, 50, 100]
+    assert len(table) == 2 * 2 * 3 * 8 * 30 == len(table.drop_duplicates(["eta_y", "seed", "step", "class", "token"]))
+    sums = table.groupby(["eta_y", "seed", "step", "class"])[["frequency", "attention"]].sum()
+    np.testing.assert_allclose(sums, 1, atol=1e-5)
+    start = table[table["step"] == 0]
+    np.testing.assert_allclose(start["attention"], start["frequency"], atol=1e-6)  # z = 0
+    kinds = table[table["class"] == 1].groupby("kind")["token"].agg(["min", "max"])
+    assert kinds.loc["common"].tolist() == [0, 9]
+    assert kinds.loc["absent"].tolist() == [10, 19]
+    assert kinds.loc["distinct"].tolist() == [20, 29]
+
+
+def test_a_cell_is_what_its_settings_give(computed):
+    s = computed.settings
+    assert (s["eta_z"], s["ratio"], s["seeds"], s["momentum"]) == ([1.0], [1.0, 10.0], [0, 1, 2], 0.9)
+    data = ss.simulate(ss.SequenceClasses.syn_small(), eta_y=10.0, eta_z=1.0, seed=2, steps=s["steps"], momentum=0.9,
+                       batch_size=s["batch_size"], context=s["context"], record=[10], device="cpu")  # fmt: skip
+    row = computed.table.query("eta_y == 10 and seed == 2 and step == 10 and `class` == 1").sort_values("token")
+    np.testing.assert_allclose(row["attention"], data.attention[0, -1, 1, :30], atol=1e-6)
+
+
+def test_findings_by_another_route(computed):
+    cube = computed.table.sort_values(["eta_y", "seed", "step", "class", "token"])["attention"].to_numpy()
+    c = cube.reshape(2, 3, 8, 2, 30)  # rates, seed, step, class, token
+    suppressed, winner, sparser, denser, faster, frozen = computed.findings
+    common = c[..., :10].sum(-1)
+    assert (suppressed.agree, suppressed.of) == ((common[:, :, -1] < common[:, :, 0]).sum(), 12)
+    assert (winner.agree, winner.of) == ((c[:, :, -1].argmax(-1) == [19, 29]).sum(), 12)
+    entropy = -np.where(c > 0, c * np.log(np.maximum(c, 1e-30)), 0).sum(-1)
+    assert (sparser.agree, sparser.of) == ((entropy[:, :, -1] < entropy[:, :, 0]).sum(), 12)
+    assert (denser.agree, denser.of) == ((entropy[1, :, -1] > entropy[0, :, -1]).sum(), 6)
+
+    def moved(a, b):
+        return np.abs(c[:, :, a] - c[:, :, b]).sum(-1)
+
+    covered = 1 - moved(5, -1) / moved(0, -1)
+    assert (faster.agree, faster.of) == ((covered[1] > covered[0]).sum(), 6)
+    assert (frozen.agree, frozen.of) == ((moved(6, -1) / moved(0, -1) < 0.05).sum(), 12)
+    assert all("±" in finding.detail for finding in computed.findings)
+
+
+def test_findings_turn_round_with_the_data(computed):
+    suppressed, winner, sparser, *_ = fig4.findings(backwards(computed.table))
+    assert [finding.verdict for finding in (suppressed, winner, sparser)] == ["disagrees"] * 3
+    restless = computed.table.assign(step=computed.table["step"].replace({6: 50, 50: 6}))  # much is to come at step 6
+    assert fig4.frozen(restless).verdict == "disagrees"
+    swapped = computed.table.assign(eta_y=computed.table["eta_y"].map({1.0: 10.0, 10.0: 1.0}))
+    _, _, _, denser, faster, _ = fig4.findings(swapped)
+    assert (denser.verdict, faster.verdict) == ("disagrees", "disagrees")
+
+
+def test_a_failed_run_agrees_with_nothing(computed):
+    table = computed.table.copy()
+    table.loc[(table["eta_y"] == 10) & (table["seed"] == 1), "attention"] = np.nan
+    for before, after in zip(computed.findings, fig4.findings(table), strict=True):
+        assert after.of == before.of
+        assert after.agree == before.agree - 2
+
+
+def test_the_drawing_shows_both_classes_at_both_rates(computed):
+    figure = fig4.draw(computed)
+    maps = [ax for ax in figure.axes if ax.images]
+    assert len(maps) == 4
+    assert [ax.get_ylabel() for ax in maps[::2]] == ["class 0\niteration", "class 1\niteration"]
+    labels = [text.get_text() for text in maps[0].get_yticklabels()]
+    assert labels == ["0", "2", "4", "6", "8", "10", "final (100)"]
+    shown = maps[3].images[0].get_array()  # η_Y = 10, class 1
+    assert shown.shape == (7, 30)
+    assert shown.mask[:, 10:20].all()
+    assert shown.mask.sum() == 70
+    want = computed.table.query("eta_y == 10 and seed == 0 and `class` == 1 and step == 100 and token == 29")
+    assert shown[-1, 29] == pytest.approx(want["attention"].item())
+    limits = {image.get_clim() for ax in maps for image in ax.images}
+    assert len(limits) == 1  # one scale for all
+
+
+def test_an_interruption_is_passed_on():
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="stopped after"), pytest.raises(KeyboardInterrupt):
+        fig4.compute(Effort(quick=True, device="cpu"), stop)
+    assert small_runs.LATE < small_runs.STEPS

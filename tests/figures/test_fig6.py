@@ -1,0 +1,137 @@
+"""Figure 6: its table, and findings that can fail."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import scansnap as ss
+from scansnap.figures import fig6, medium_runs
+from scansnap.figures.figure import Effort
+
+QUICK = Effort(quick=True, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def computed():
+    return fig6.compute(QUICK)
+
+
+def test_the_table_has_one_row_for_each_run(computed):
+    table = computed.table
+    assert list(table.columns) == ["n_query", "n_next", "eta_z", "ratio", "seed", "entropy"]
+    assert len(table) == 4 * 4 * 4 * medium_runs.QUICK_SEEDS == len(table.drop_duplicates(list(medium_runs.KEYS)))
+    assert sorted(set(zip(table["n_query"], table["n_next"], strict=True))) == [(1, 2), (3, 6), (5, 10), (10, 20)]
+    assert table["entropy"].between(0, np.log(10)).all()
+    assert computed.note == "quick: 3 of 10 seeds"
+
+
+def test_the_full_size_is_the_papers():
+    sizes = (medium_runs.QUERIES, medium_runs.ETA_Z, medium_runs.RATIO, range(medium_runs.SEEDS))
+    assert np.prod([len(values) for values in sizes]) == 640
+
+
+def test_a_row_is_what_its_settings_give(computed):
+    s = computed.settings
+    classes = ss.SequenceClasses.syn_medium(3)
+    data = ss.simulate(classes, eta_y=10.0, eta_z=2.0, seed=1, steps=s["steps"], batch_size=s["batch_size"],
+                       context=s["context"], momentum=s["momentum"], init=s["model"]["init"], record=[s["steps"]],
+                       dtype=s["dtype"], device="cpu")  # fmt: skip
+    entropies = []
+    for n in range(6):
+        c = data.attention[0, -1, n].values.astype(float)[10 + 10 * n : 20 + 10 * n]
+        p = c / c.sum()
+        entropies.append(-(p * np.log(p)).sum())
+    row = computed.table.query("n_query == 3 and eta_z == 2 and ratio == 5 and seed == 1")
+    assert row["entropy"].item() == pytest.approx(np.mean(entropies), abs=1e-5)
+
+
+def counted(table, curves, low, high):
+    """Curves (two columns) that rise from low to high in the third by more than 2 standard errors, without pandas."""
+    a, b, along = curves
+    agree = 0
+    for x in sorted(set(table[a])):
+        for y in sorted(set(table[b])):
+            difference = []
+            for seed in sorted(set(table["seed"])):
+                here = table[(table[a] == x) & (table[b] == y) & (table["seed"] == seed)]
+                value = dict(zip(here[along], here["entropy"], strict=True))
+                difference.append(value[high] - value[low])
+            agree += np.mean(difference) > 2 * np.std(difference, ddof=1) / np.sqrt(len(difference))
+    return agree
+
+
+def test_findings_by_another_route(computed):
+    table = computed.table
+    rise, before, eta_z = computed.findings
+    assert (rise.agree, rise.of) == (counted(table, ("n_query", "eta_z", "ratio"), 2.0, 10.0), 16)
+    assert (before.agree, before.of) == (16 - counted(table, ("n_query", "eta_z", "ratio"), 1.0, 2.0), 16)
+    steps = [(0.5, 1.0), (1.0, 2.0), (2.0, 3.0)]
+    falls = sum(counted(table, ("n_query", "ratio", "eta_z"), high, low) for low, high in steps)
+    assert (eta_z.agree, eta_z.of) == (falls, 48)
+    assert rise.agree > 12  # what the paper shows, in the main
+    assert eta_z.agree > 40
+
+
+def test_findings_turn_round_with_the_data(computed):
+    rise, before, eta_z = fig6.findings(computed.table.assign(entropy=-computed.table["entropy"]))
+    assert rise.verdict == "disagrees"
+    assert eta_z.verdict == "disagrees"
+    assert "±" in rise.detail
+    assert before.agree < computed.findings[1].agree
+
+
+def test_noise_and_failed_runs_do_not_count_as_agreement(computed):
+    rng = np.random.default_rng(0)
+    noise = computed.table.assign(entropy=rng.normal(size=len(computed.table)))
+    rise, _, eta_z = fig6.findings(noise)
+    assert rise.agree < 8
+    assert eta_z.agree < 24
+    failed = computed.table.copy()
+    failed.loc[(failed["n_query"] == 5) & (failed["ratio"] == 2) & (failed["seed"] == 0), "entropy"] = np.nan
+    rise, before, _ = fig6.findings(failed)
+    others = counted(failed[failed["n_query"] != 5], ("n_query", "eta_z", "ratio"), 2.0, 10.0)
+    assert rise.agree == others
+    assert before.agree <= 12
+
+
+def test_the_drawing_has_a_panel_for_each_size(computed):
+    figure = fig6.draw(computed)
+    assert [ax.get_title() for ax in figure.axes] == ["1 query, 2 next", "3 queries, 6 next", "5 queries, 10 next",
+                                                      "10 queries, 20 next"]  # fmt: skip
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == [
+        rf"$\eta_Z$ = {rate}" for rate in ("0.5", "1", "2", "3")
+    ]
+    drawn = figure.axes[2].containers[1].lines[0].get_ydata().astype(float)  # η_Z = 1
+    here = computed.table.query("n_query == 5 and eta_z == 1")
+    np.testing.assert_allclose(drawn, [here[here["ratio"] == r]["entropy"].mean() for r in (1, 2, 5, 10)])
+
+
+def test_the_runs_are_made_once(computed, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("simulated again")
+
+    monkeypatch.setattr(medium_runs, "simulate", refuse)
+    again = fig6.compute(QUICK)
+    pd.testing.assert_frame_equal(again.table, computed.table)
+    again.table.loc[:, "entropy"] = 0.0  # whoever gets a table may change it
+    assert (fig6.compute(QUICK).table["entropy"] > 0).all()
+    with pytest.raises(AssertionError, match="simulated again"):
+        fig6.compute(Effort(quick=False, device="cpu"))
+
+
+def test_progress_and_interruption(monkeypatch):
+    monkeypatch.setattr(medium_runs, "_made", {})
+    monkeypatch.setattr(medium_runs, "QUERIES", (1, 3))
+    monkeypatch.setattr(medium_runs, "QUICK_SEEDS", 1)
+    seen = []
+    medium_runs.sweep(QUICK, lambda done, total: seen.append((done, total)))
+    assert seen == sorted(seen)
+    assert seen[-1] == (200, 200)
+    medium_runs._made.clear()
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="stopped after"), pytest.raises(KeyboardInterrupt):
+        medium_runs.sweep(QUICK, stop)
+    assert not medium_runs._made
