@@ -8,7 +8,8 @@ import pstats
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from scansnap.bench.fig6 import ETA_Z, RATIO, sweep
+from scansnap.bench.fig6 import sweep
+from scansnap.figures.medium_runs import ETA_Z, RATIO
 from scansnap.runs import grid
 
 if __name__ == "__main__":

@@ -59,8 +59,9 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         if len(beyond):
             held = int((beyond.observed == "holds").sum())
             detail.append(f"Where an assumption is not met, the measurement agrees in {held} of {len(beyond)}.")
-        found.append(Finding(rows.statement.iloc[0].rstrip("."), rows.reference.iloc[0], int((applies.status == "holds").sum()),
-                             len(applies), "settings", " ".join(detail)))  # fmt: skip
+        says, reference = rows.statement.iloc[0].rstrip("."), rows.reference.iloc[0]
+        holds = int((applies.status == "holds").sum())
+        found.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail)))
     return tuple(found)
 
 
