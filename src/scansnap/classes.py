@@ -39,6 +39,8 @@ class SequenceClasses:
     (array([0]), array([1]))
     """
 
+    words: tuple[str, ...] | None = None  # words[l] is how token l reads, where the classes come from a text
+
     def __init__(
         self, p_context: Any, query: ArrayLike, next_token: ArrayLike, p_class: ArrayLike | None = None
     ) -> None:
@@ -295,6 +297,17 @@ class SequenceClasses:
                 options = "one of " + ", ".join(allowed) if allowed else "left out: it has no settings"
                 raise InputError(f"the setting {knob!r} of preset {name}", value, options)
         return make(**knobs)
+
+    @classmethod
+    def from_corpus(cls, corpus: Any = None, **settings: Any) -> SequenceClasses:
+        """Classes (query, next word) of a text, given as a corpus, a source, a path or a name (``stdlib``, …).
+
+        The settings are those of :func:`scansnap.corpus.cooccurrence.cooccurrence`: ``queries``, ``next_per_query``,
+        ``top``, ``window``, ``cross_eos``, ``split``. Token ids are ranks by frequency; ``words`` says what they mean.
+        """
+        from scansnap.corpus.cooccurrence import classes_of
+
+        return classes_of(corpus, **settings)
 
     # --- files -------------------------------------------------------------------------------------------
 

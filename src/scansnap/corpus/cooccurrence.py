@@ -1,0 +1,290 @@
+"""What stands before a query and its next word: counts that turn a corpus into sequence classes.
+
+At position i the query is x_i, the next word x_{i+1}, and the context x_{i−window} … x_{i−1}: the query does not
+attend to itself. A class is a pair (query, next word); its context distribution P(l|n) is how often l stands in
+the contexts of all occurrences of the pair, each as often as it is there.
+
+**One class per next word.** In the theory ψ(n) is a function: the next token determines its query. In text it does
+not ("of the", "in the"), and :class:`~scansnap.classes.SequenceClasses` refuses two classes with one next token.
+Pairs are therefore chosen greedily by their count, each next word for the query it follows most often among those
+still open (``disjoint=True``); ``share`` says how much of the queries' occurrences the chosen pairs cover. Counting
+itself takes any pairs (``disjoint=False``), which is enough for measures of distinctness.
+
+**Lines.** Contexts reach across <eos> by default, as the windows do on which language models train; <eos> then is a
+context word like others. ``cross_eos=False`` stops them at the start of the line.
+
+The stream is read twice, in blocks: once for the pairs, once for their contexts. Memory depends on the block and on
+the size of the tables, never on the length of the stream.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from scansnap.checks import InputError, choice, known_keys, whole
+from scansnap.class_inputs import IntArray
+from scansnap.classes import SequenceClasses
+from scansnap.corpus.corpus import Corpus, Progress, load_corpus
+from scansnap.corpus.sources import SPLITS, Source
+from scansnap.corpus.vocabulary import Vocabulary
+
+BLOCK = 2**20  # tokens
+CONTEXT_BLOCK = 2**22  # context tokens gathered at a time
+DENSE_CELLS = 2**22  # tables up to this size are counted densely (32 MiB)
+
+Blocks = Callable[[], Iterable[np.ndarray]]  # consecutive pieces of a stream; called once for each pass
+
+
+@dataclass(frozen=True, eq=False)
+class Cooccurrence:
+    """Counts for K pairs over the ``top`` most frequent of the vocabulary's words."""
+
+    query: IntArray  # (K,) word ids
+    next_token: IntArray  # (K,)
+    pair_counts: IntArray  # (K,) how often the query is followed by the next word
+    contexts: Any  # (K, top) sparse: how often the word stands in the pair's contexts
+    query_total: int  # occurrences of the queries that are followed by anything
+    window: int
+    cross_eos: bool
+    words: tuple[str, ...]  # of the top columns
+
+    @property
+    def share(self) -> float:
+        """The part of the queries' occurrences that the pairs cover."""
+        return float(self.pair_counts.sum() / self.query_total)
+
+    def classes(self) -> SequenceClasses:
+        """P(l|n) from the contexts and p_n from the pair counts; the words go with them."""
+        totals = self.contexts.sum(axis=1)
+        if not totals.all():
+            n = int(np.flatnonzero(totals == 0)[0])
+            pair = f"{self.words[self.query[n]]} {self.words[self.next_token[n]]}"
+            raise InputError("the context of the pair", pair, f"not empty: raise top (now {len(self.words)})")
+        table = sparse.csr_array(self.contexts / totals[:, None])
+        found = SequenceClasses(table, self.query, self.next_token, self.pair_counts / self.pair_counts.sum())
+        found.words = self.words
+        return found
+
+
+def cooccurrence(
+    corpus: Corpus,
+    *,
+    queries: int | Sequence[str] = 10,
+    next_per_query: int = 2,
+    top: int | None = 1000,
+    window: int = 35,
+    cross_eos: bool = True,
+    disjoint: bool = True,
+    split: str = "train",
+    progress: Progress | None = None,
+) -> Cooccurrence:
+    """Count the contexts of the most frequent pairs of a corpus.
+
+    ``queries``: a number (that many of the most frequent words, <unk> and <eos> left out) or the words themselves.
+    Each gets its ``next_per_query`` most frequent next words, fewer where there are no more. Queries, next words
+    and contexts are all among the ``top`` most frequent words (None: all). ``progress(done, total)`` in tokens.
+    """
+    tokens = corpus.split(choice("split", split, SPLITS))
+    return count(
+        lambda: pieces(tokens),
+        corpus.vocabulary,
+        total=tokens.size,
+        queries=queries,
+        next_per_query=next_per_query,
+        top=top,
+        window=window,
+        cross_eos=cross_eos,
+        disjoint=disjoint,
+        progress=progress,
+    )
+
+
+def classes_of(corpus: Corpus | Source | Path | str | None = None, **settings: Any) -> SequenceClasses:
+    """The sequence classes of a corpus, or of what :func:`~scansnap.corpus.corpus.load_corpus` makes of ``corpus``."""
+    known = inspect.signature(cooccurrence).parameters
+    known_keys("the settings of from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
+    return cooccurrence(corpus if isinstance(corpus, Corpus) else load_corpus(corpus), **settings).classes()
+
+
+def count(
+    blocks: Blocks,
+    vocabulary: Vocabulary,
+    *,
+    queries: int | Sequence[str] = 10,
+    next_per_query: int = 2,
+    top: int | None = 1000,
+    window: int = 35,
+    cross_eos: bool = True,
+    disjoint: bool = True,
+    total: int = 0,
+    progress: Progress | None = None,
+) -> Cooccurrence:
+    """As :func:`cooccurrence`, for a stream given in blocks; ``total`` is its length, for the progress."""
+    top = len(vocabulary) if top is None else min(whole("top", top, least=1), len(vocabulary))
+    next_per_query, window = whole("next_per_query", next_per_query, least=1), whole("window", window, least=1)
+    ids = _query_ids(queries, vocabulary, top)
+    tell = _telling(progress, 2 * total)
+    pairs = pair_counts(tell(blocks()), ids, len(vocabulary))
+    row, token, n = _choose(pairs, [vocabulary.unk, vocabulary.eos], top, next_per_query, disjoint)
+    for i, word in enumerate(ids):
+        if i not in row:
+            allowed = f"followed by one of the {top} most frequent words that no other query has taken"
+            raise InputError("the query", vocabulary.words[word], allowed)
+    contexts = context_counts(
+        tell(blocks(), start=total), ids[row], token, top=top, window=window, eos=None if cross_eos else vocabulary.eos
+    )
+    return Cooccurrence(
+        ids[row], token, n, contexts, int(pairs.sum()), window, cross_eos, vocabulary.words[:top]
+    )  # fmt: skip
+
+
+def pair_counts(blocks: Iterable[np.ndarray], queries: IntArray, vocab_size: int) -> Any:
+    """(Q, M) sparse: how often each word follows each query in the stream."""
+    table = _Table(len(queries), vocab_size)
+    row_of = np.full(vocab_size, -1, np.int32)
+    row_of[queries] = np.arange(len(queries))
+    last = np.zeros(0, np.int32)
+    for block in blocks:
+        stream = np.concatenate([last, block])
+        row = row_of[stream[:-1]]
+        at = np.flatnonzero(row >= 0)
+        table.add(row[at].astype(np.int64) * vocab_size + stream[at + 1])
+        last = stream[-1:]
+    return table.sparse()
+
+
+def context_counts(
+    blocks: Iterable[np.ndarray],
+    query: IntArray,
+    next_token: IntArray,
+    *,
+    top: int,
+    window: int = 35,
+    eos: int | None = None,
+) -> Any:
+    """(K, top) sparse: how often each word stands in the ``window`` tokens before each pair (query, next token).
+
+    Words from ``top`` on are not counted; with ``eos`` given, contexts stop after its last occurrence.
+    """
+    width = top + 1  # the last column takes all that is not to be counted, and is dropped in the end
+    table = _Table(len(query), width)
+    span = int(max(query.max(), next_token.max())) + 1
+    keys = query * span + next_token
+    by_key = np.argsort(keys)
+    keys = keys[by_key]
+    asked = np.zeros(span + 1, dtype=bool)
+    asked[query] = True
+    step = max(1, CONTEXT_BLOCK // window)
+    stream = np.full(window, -1, np.int64)  # before the beginning there is nothing
+    for block in blocks:
+        stream = np.concatenate([stream, block])  # the last window + 1 tokens before the block (fewer at first), and it
+        at = window + np.flatnonzero(asked[np.minimum(stream[window:-1], span)])
+        at = at[stream[at + 1] < span]
+        pair = stream[at] * span + stream[at + 1]
+        place = np.minimum(np.searchsorted(keys, pair), len(keys) - 1)
+        hit = keys[place] == pair
+        at, row = at[hit], by_key[place[hit]]
+        shown = np.where((stream < 0) | (stream >= top), top, stream)
+        before = np.lib.stride_tricks.sliding_window_view(shown, window)  # before[i]: stream[i : i + window]
+        start = None if eos is None else _line_start(stream, eos)
+        for a in range(0, len(at), step):
+            some = at[a : a + step]
+            context = before[some - window]  # (n, window)
+            if start is not None:
+                context = np.where(some[:, None] + np.arange(-window, 0) >= start[some, None], context, top)
+            table.add((context + row[a : a + step, None] * width).ravel())
+        stream = stream[-window - 1 :]
+    return table.sparse()[:, :top]
+
+
+def pieces(tokens: np.ndarray, size: int = BLOCK) -> Iterator[np.ndarray]:
+    """A stream in memory, or mapped from a file, in blocks."""
+    for start in range(0, len(tokens), size):
+        yield tokens[start : start + size]
+
+
+def _line_start(stream: IntArray, eos: int) -> IntArray:
+    """For each position the one after the last <eos> before it (0 if there is none)."""
+    after = np.where(stream == eos, np.arange(1, len(stream) + 1), 0)
+    return np.concatenate([[0], np.maximum.accumulate(after)[:-1]])
+
+
+def _query_ids(queries: int | Sequence[str], vocabulary: Vocabulary, top: int) -> IntArray:
+    if not isinstance(queries, Sequence):
+        n = whole("queries", queries, least=1)
+        ids = [i for i in range(min(top, n + 2)) if i not in (vocabulary.unk, vocabulary.eos)][:n]
+        if len(ids) < n:
+            raise InputError("queries", n, f"at most the number of words, {len(ids)}")
+        return np.array(ids, dtype=np.int64)
+    if isinstance(queries, str) or not queries:
+        raise InputError("queries", queries, "a number or a list of words")
+    ids = [vocabulary.id(word) for word in queries]
+    for i, word in zip(ids, queries, strict=True):
+        if i >= top:
+            raise InputError("the query", word, f"among the {top} most frequent words (it is number {i + 1})")
+    if len(set(ids)) < len(ids):
+        raise InputError("queries", list(queries), "different from each other")
+    return np.array(ids, dtype=np.int64)
+
+
+def _choose(
+    pairs: Any, marks: list[int], top: int, next_per_query: int, disjoint: bool
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Rows, next words and counts of the chosen pairs: greedily by count; ties by query, then by word."""
+    table = pairs.tocoo()
+    row, token, n = table.row.astype(np.int64), table.col.astype(np.int64), table.data
+    fits = (token < top) & ~np.isin(token, marks)
+    row, token, n = row[fits], token[fits], n[fits]
+    order = np.lexsort([token, row, -n])
+    room = np.full(pairs.shape[0], next_per_query)
+    open_ = np.ones(top, dtype=bool)
+    chosen = []
+    for i in order:
+        if room[row[i]] and open_[token[i]]:
+            chosen.append(i)
+            room[row[i]] -= 1
+            open_[token[i]] = not disjoint
+            if not room.any():
+                break
+    at = np.array(chosen, dtype=np.int64)
+    at = at[np.argsort(row[at], kind="stable")]  # classes of a query side by side, the most frequent first
+    return row[at], token[at], n[at].astype(np.int64)
+
+
+class _Table:
+    """Counts of cells (row · columns + column): dense while small, else sorted runs added up as sparse rows."""
+
+    def __init__(self, rows: int, columns: int) -> None:
+        self.shape = (rows, columns)
+        self.dense = np.zeros(rows * columns, np.int64) if rows * columns <= DENSE_CELLS else None
+        self.total = sparse.csr_array(self.shape, dtype=np.int64)
+
+    def add(self, cells: IntArray) -> None:
+        if self.dense is not None:
+            self.dense += np.bincount(cells, minlength=self.dense.size)
+            return
+        cell, times = np.unique(cells, return_counts=True)
+        row, column = np.divmod(cell, self.shape[1])
+        self.total += sparse.csr_array((times, (row, column)), shape=self.shape)
+
+    def sparse(self) -> Any:
+        return self.total if self.dense is None else sparse.csr_array(self.dense.reshape(self.shape))
+
+
+def _telling(progress: Progress | None, total: int) -> Any:
+    def told(blocks: Iterable[np.ndarray], start: int = 0) -> Iterator[np.ndarray]:
+        done = start
+        for block in blocks:
+            yield block
+            done += len(block)
+            if progress is not None and total:
+                progress(done, total)
+
+    return told

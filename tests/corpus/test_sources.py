@@ -1,0 +1,177 @@
+"""Sources: what a path or name leads to, how a single file is cut, and one sentence for each mistake."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import scansnap.corpus.sources as sources
+from scansnap.checks import InputError
+from scansnap.corpus import find_corpus, load_corpus
+from scansnap.corpus.sources import SPLITS
+
+
+def text(source: sources.Source, split: str) -> str:
+    return "".join(source.blocks(split))
+
+
+def sentence(call: Any, *args: Any, **kwargs: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        call(*args, **kwargs)
+    message = str(caught.value)
+    assert message.endswith(".")
+    assert "\n" not in message
+    return message
+
+
+def test_folder(folder: Path) -> None:
+    source = find_corpus(folder)
+    assert (source.name, source.title) == ("small", "small")
+    assert text(source, "train") == "b a b\n\nc b a <unk>\n"
+    assert text(source, "test") == "z b\n"  # a last line without its end gets one
+
+
+def test_folder_of_a_known_name_has_its_title(folder: Path) -> None:
+    known = folder.rename(folder.with_name("wikitext-2"))
+    assert find_corpus(str(known)).title == "WikiText-2"
+
+
+def test_folder_as_wikitext_is_packed(folder: Path) -> None:
+    for split in SPLITS:
+        (folder / f"{split}.txt").rename(folder / f"wiki.{split}.tokens")
+    assert text(find_corpus(folder), "valid") == "a c\n"
+
+
+def test_variable_is_the_default(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find_corpus().name == "stdlib"
+    monkeypatch.setenv("SCANSNAP_DATA", str(folder))
+    assert find_corpus().name == "small"
+    assert find_corpus("stdlib").name == "stdlib"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(
+    lines=st.lists(st.text("ab é", max_size=4), min_size=3, max_size=45),
+    block=st.integers(1, 30),
+    end=st.sampled_from(["", "\n"]),
+)
+def test_single_file_is_cut_by_lines(tmp_path: Path, lines: list[str], block: int, end: str) -> None:
+    lines[-1] += "x"  # so that the last line is one with or without its end
+    path = tmp_path / "one.txt"
+    path.write_text("\n".join(lines) + end, encoding="utf-8")
+    held_out = max(1, len(lines) // 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "BLOCK", block)  # cuts fall inside, at the end of and between blocks
+        source = find_corpus(path)
+        parts = [text(source, split).split("\n")[:-1] for split in SPLITS]
+    assert [line for part in parts for line in part] == lines
+    assert [len(part) for part in parts[1:]] == [held_out, held_out]
+
+
+def test_blocks_are_whole_lines(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "BLOCK", 3)
+    blocks = list(find_corpus(folder).blocks("train"))
+    assert len(blocks) > 1
+    assert all(block.endswith("\n") for block in blocks)
+    assert "".join(blocks) == "b a b\n\nc b a <unk>\n"
+
+
+def test_byte_order_mark_is_no_word(folder: Path) -> None:
+    (folder / "valid.txt").write_bytes(b"\xef\xbb\xbfa c\r\n")
+    assert load_corpus(folder).valid.tolist() == load_corpus(folder).vocabulary.encode("a c\n").tolist()
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    message = sentence(find_corpus, tmp_path / "nowhere")
+    assert "nowhere" in message
+    assert "wikitext-2" in message  # the names one may have meant
+
+
+def test_missing_split(folder: Path) -> None:
+    (folder / "valid.txt").unlink()
+    assert "(valid.txt is not)" in sentence(find_corpus, folder)
+
+
+def test_other_kind_of_file(tmp_path: Path) -> None:
+    (tmp_path / "book.pdf").write_bytes(b"%PDF")
+    assert ".txt" in sentence(find_corpus, tmp_path / "book.pdf")
+
+
+def test_file_of_two_lines(tmp_path: Path) -> None:
+    (tmp_path / "two.txt").write_text("a\nb\n")
+    assert "at least 3 lines" in sentence(find_corpus, tmp_path / "two.txt")
+
+
+@pytest.mark.parametrize("content", [b"", b" \n\n"])
+def test_file_without_words(folder: Path, own_cache: Path, content: bytes) -> None:
+    (folder / "test.txt").write_bytes(content)
+    assert "test.txt" in sentence(load_corpus, folder)
+    assert not own_cache.exists()
+
+
+def test_bad_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "BLOCK", 2)
+    (folder / "train.txt").write_bytes(b"good\ngood\nb\xffd\n")
+    message = sentence(load_corpus, folder)
+    assert "train.txt (byte 0xff at 11)" in message
+    assert "UTF-8" in message
+
+
+def test_unreadable_file(folder: Path) -> None:
+    source = find_corpus(folder)
+    (folder / "train.txt").unlink()
+    assert "train.txt" in sentence(lambda: text(source, "train"))
+
+
+def test_unknown_split(folder: Path) -> None:
+    assert "train, valid, test" in sentence(lambda: text(find_corpus(folder), "dev"))
+
+
+def test_hub_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)  # makes the import fail
+    message = sentence(find_corpus, "wikitext-2")
+    assert "scansnap[text]" in message
+
+
+def test_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load_dataset(*_: str) -> None:
+        raise ConnectionError("no route\nto host.")
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    assert "(no route to host)" in sentence(find_corpus, "wikitext-103")
+
+
+class Rows:
+    """The part of a ``datasets`` table that is used: a slice is a dictionary of columns."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self.lines = lines
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, some: slice) -> dict[str, list[str]]:
+        return {"text": self.lines[some]}
+
+
+def test_hub_rows_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    import scansnap.corpus.hub as hub
+
+    asked = []
+
+    def load_dataset(*names: str) -> dict[str, Rows]:
+        asked.append(names)
+        return {"train": Rows(["", " b a \n", " c "]), "validation": Rows(["a\n"]), "test": Rows(["c\n"])}
+
+    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr(hub, "ROWS", 2)
+    source = find_corpus("wikitext-2")
+    assert asked == [("Salesforce/wikitext", "wikitext-2-v1")]
+    assert (source.title, text(source, "train"), text(source, "valid")) == ("WikiText-2", "\n b a \n c \n", "a\n")
+    assert load_corpus(source).train.size == 3 + 3

@@ -1,0 +1,104 @@
+"""Windows: every token once, targets one later, the same batches from the same seed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scansnap.checks import InputError
+from scansnap.corpus.windows import Windows, random_windows
+
+
+@given(
+    n=st.integers(2, 120), batch=st.integers(1, 6), length=st.integers(1, 12), seed=st.none() | st.integers(0, 2**40)
+)
+def test_windows_cover_the_stream_once(n: int, batch: int, length: int, seed: int | None) -> None:
+    if n < 2 * batch:
+        with pytest.raises(InputError, match="the stream"):
+            Windows(np.arange(n), batch, length)
+        return
+    windows = Windows(np.arange(n, dtype=np.int32), batch, length)
+    rows = n // batch
+    inputs, targets = zip(*windows.epoch(seed), strict=True)
+    for x, y in zip(inputs, targets, strict=True):
+        assert x.shape == y.shape
+        assert x.shape[0] == batch
+        assert 1 <= x.shape[1] <= length
+        assert x.dtype == y.dtype == torch.int64
+        assert torch.equal(y, x + 1)  # the stream counts up
+    starts = np.arange(batch)[:, None] * rows
+    expected = (starts + np.arange(rows - 1)).ravel()
+    assert sorted(torch.cat([x.ravel() for x in inputs]).tolist()) == expected.tolist()
+    assert windows.n_targets == sum(y.numel() for y in targets)
+    assert len(windows) == len(inputs)
+
+
+def test_columns_go_on_from_batch_to_batch() -> None:
+    windows = Windows(np.arange(100), batch=4, length=7)
+    assert torch.equal(torch.cat([x for x, _ in windows.epoch()], dim=1), windows.columns[:, :-1])
+    for (_, before), (after, _) in zip(windows.epoch(), windows.epoch(first=1), strict=False):
+        assert torch.equal(before[:, -1], after[:, 0])
+
+
+def test_order_is_by_seed_and_epoch() -> None:
+    windows = Windows(np.arange(2000), batch=2, length=5)
+    assert windows.order() == list(range(200))
+    orders = [windows.order(seed, epoch) for seed, epoch in ((0, 0), (0, 1), (1, 0), (2**32, 0))]
+    assert windows.order(0, 1) == orders[1]
+    assert all(sorted(order) == list(range(200)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 4
+    rest = [x[0, 0].item() for x, _ in windows.epoch(seed=1, first=150)]
+    assert rest == [5 * i for i in orders[2][150:]]
+
+
+def test_shuffled_order_is_uniform() -> None:
+    windows = Windows(np.arange(7), batch=1, length=2)
+    firsts = np.bincount([windows.order(3, epoch)[0] for epoch in range(3000)], minlength=3)
+    # five standard deviations
+    assert np.abs(firsts - 1000).max() < 5 * np.sqrt(3000 * 2 / 9)
+
+
+def test_index_out_of_range() -> None:
+    windows = Windows(np.arange(10), batch=1, length=4)
+    for i in (-1, len(windows)):
+        with pytest.raises(IndexError):
+            windows[i]
+
+
+@given(n=st.integers(1, 60), batch=st.integers(1, 5), length=st.integers(1, 60), seed=st.integers(0, 2**62))
+def test_random_windows_are_pieces_of_the_stream(n: int, batch: int, length: int, seed: int) -> None:
+    stream = np.arange(n, dtype=np.int32)
+    if length > n:
+        with pytest.raises(InputError, match="the stream"):
+            random_windows(stream, batch, length)
+        return
+    found = random_windows(stream, batch, length, seed=seed, step=4)
+    assert found.shape == (batch, length)
+    assert found.dtype == torch.int64
+    assert (found[:, 1:] - found[:, :-1] == 1).all()
+    assert (found >= 0).all()
+    assert (found < n).all()
+    assert torch.equal(found, random_windows(torch.arange(n), batch, length, seed=seed, step=4))
+
+
+def test_random_windows_start_anywhere_alike() -> None:
+    starts = torch.cat([random_windows(np.arange(14), 100, 5, seed=1, step=s)[:, 0] for s in range(50)])
+    times = torch.bincount(starts, minlength=10)
+    assert len(times) == 10
+    assert (times - 500).abs().max() < 5 * (5000 * 0.1 * 0.9) ** 0.5
+
+
+@pytest.mark.parametrize("stream", [np.zeros((3, 3), int), np.zeros(9)])
+def test_what_is_no_stream(stream: np.ndarray) -> None:
+    with pytest.raises(InputError, match="one row of token ids"):
+        Windows(stream, 1, 1)
+
+
+@pytest.mark.parametrize("wrong", [{"batch": 0}, {"length": 0}])
+def test_settings_are_checked(wrong: dict[str, int]) -> None:
+    for make in (Windows, random_windows):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            make(np.arange(9), **wrong)

@@ -1,0 +1,158 @@
+"""Distinctness: cases by hand, the rules of information theory for any classes, one query's classes alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import sparse
+
+import scansnap as ss
+from scansnap.checks import InputError
+from scansnap.measure import distinctness
+
+COUNTS = arrays(np.int64, st.tuples(st.integers(1, 5), st.integers(1, 7)), elements=st.integers(0, 4))
+
+# Token 0 in all classes alike, 1 distinct to class 0, 2 shared by classes 1 and 2 unequally, 3 in no context.
+BY_HAND = ss.SequenceClasses(
+    p_context=[[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0], [0.5, 0.25, 0.25, 0]],
+    query=[3, 3, 0],
+    next_token=[1, 2, 3],
+    p_class=[0.5, 0.25, 0.25],
+)
+
+
+def entropy(*p: float) -> float:
+    return -sum(x * math.log(x) for x in p if x)
+
+
+def test_by_hand() -> None:
+    found = distinctness(BY_HAND)
+    assert found.occurrences.tolist() == [3, 2, 2, 0]
+    np.testing.assert_allclose(found.p_word, [0.5, 5 / 16, 3 / 16, 0])
+    expected = [entropy(0.5, 0.25, 0.25), entropy(0.8, 0.2), entropy(2 / 3, 1 / 3), math.nan]
+    np.testing.assert_allclose(found.entropy, expected)
+    np.testing.assert_allclose(found.normalised_entropy, np.array(expected) / math.log(3))
+    np.testing.assert_allclose(found.idf, [0, math.log(1.5), math.log(1.5), math.nan], atol=1e-15)
+    np.testing.assert_allclose(found.pmi.toarray()[0], [0, math.log(0.5 / (5 / 16)), 0, 0], atol=1e-15)
+    np.testing.assert_allclose(found.tf_idf.toarray()[2], [0, 0.25 * math.log(1.5), 0.25 * math.log(1.5), 0])
+
+
+def test_local_to_a_query_by_hand() -> None:
+    found = distinctness(BY_HAND, query=3)
+    np.testing.assert_allclose(found.p_class, [2 / 3, 1 / 3])
+    assert found.occurrences.tolist() == [2, 1, 1, 0]  # 1 and 2 are distinct here
+    np.testing.assert_allclose(found.entropy, [entropy(2 / 3, 1 / 3), 0, 0, math.nan])
+    alone = distinctness(BY_HAND, query=0)
+    np.testing.assert_allclose(alone.normalised_entropy, [0, 0, 0, math.nan])
+    assert alone.mutual_information == pytest.approx(0, abs=1e-15)
+
+
+def test_agrees_with_the_hard_notion() -> None:
+    classes = ss.SequenceClasses.syn_medium(3)
+    found = distinctness(classes)
+    assert np.flatnonzero(found.occurrences > 1).tolist() == classes.common.tolist()
+    for n in range(classes.n_classes):
+        own = classes.distinct(n)
+        assert (found.entropy[own] == 0).all()
+        np.testing.assert_allclose(found.pmi.toarray()[n, own], math.log(classes.n_classes))
+    np.testing.assert_allclose(found.normalised_entropy[classes.common], 1)
+    for query in classes.queries:
+        local = distinctness(classes, query=int(query))
+        mine = np.flatnonzero(classes.query == query)
+        assert all((local.occurrences[classes.distinct(n, local=True)] == 1).all() for n in mine)
+
+
+@given(k=st.integers(1, 6), weights=st.lists(st.integers(1, 9), min_size=2, max_size=6), data=st.data())
+def test_alike_everywhere_tells_nothing(k: int, weights: list[int], data: st.DataObject) -> None:
+    row = np.array(weights) / sum(weights)
+    uniform = distinctness(np.tile(row, (k, 1)))
+    np.testing.assert_allclose(uniform.entropy, math.log(k), atol=1e-12)
+    np.testing.assert_allclose(uniform.pmi.data, 0, atol=1e-12)
+    assert uniform.mutual_information == pytest.approx(0, abs=1e-12)
+    p = np.array(data.draw(st.lists(st.integers(1, 9), min_size=k, max_size=k)))
+    p = p / p.sum()
+    skewed = distinctness(np.tile(row, (k, 1)), p_class=p)
+    np.testing.assert_allclose(skewed.entropy, entropy(*p), atol=1e-12)  # that of p, ln K only if p is uniform
+
+
+@given(counts=COUNTS)
+def test_distinct_means_entropy_zero(counts: np.ndarray) -> None:
+    assume((counts.sum(1) > 0).all())
+    found = distinctness(counts)
+    distinct = found.occurrences == 1
+    assert (found.entropy[distinct] == 0).all()
+    assert (found.entropy[found.occurrences > 1] > 0).all()
+    assert np.isnan(found.entropy[found.occurrences == 0]).all()
+    seen = found.occurrences > 0
+    assert (found.normalised_entropy[seen] <= 1 + 1e-12).all()
+    assert (found.entropy[seen] <= np.log(found.occurrences[seen]) + 1e-12).all()
+
+
+@given(counts=COUNTS)
+def test_sum_rules(counts: np.ndarray) -> None:
+    assume((counts.sum(1) > 0).all())
+    found = distinctness(counts)
+    joint = counts / counts.sum()  # P(n, l): rows are as frequent as their sums
+    p_class, p_word = joint.sum(1), joint.sum(0)
+    np.testing.assert_allclose(found.p_word, p_word, atol=1e-14)
+    assert found.p_word.sum() == pytest.approx(1)
+    conditional = entropy(*joint.ravel()) - entropy(*p_word)
+    assert found.conditional_entropy == pytest.approx(conditional, abs=1e-12)
+    assert found.mutual_information == pytest.approx(entropy(*p_class) - conditional, abs=1e-12)
+    assert found.mutual_information > -1e-14
+
+
+@given(counts=COUNTS)
+def test_dense_sparse_and_classes_alike(counts: np.ndarray) -> None:
+    k, m = counts.shape
+    assume((counts.sum(1) > 0).all() and k <= m)
+    p = counts.sum(1) / counts.sum()
+    classes = ss.SequenceClasses(counts / counts.sum(1, keepdims=True), [0] * k, np.arange(k), p)
+    dense = distinctness(counts)
+    for other in (
+        distinctness(sparse.csr_array(counts)),
+        distinctness(sparse.coo_matrix(counts)),
+        distinctness(classes),
+    ):
+        for name in ("occurrences", "entropy", "idf", "p_word"):
+            np.testing.assert_allclose(getattr(other, name), getattr(dense, name), atol=1e-12)
+        np.testing.assert_allclose(other.pmi.toarray(), dense.pmi.toarray(), atol=1e-12)
+
+
+def test_rows_of_a_table_local_to_a_query() -> None:
+    counts = np.array([[4, 0, 4], [1, 1, 0], [0, 3, 0]])
+    found = distinctness(counts, query=7, queries=[7, 7, 8])
+    np.testing.assert_allclose(found.p_class, [0.8, 0.2])
+    assert found.occurrences.tolist() == [2, 1, 1]
+
+
+def test_class_that_is_never_drawn_tells_nothing() -> None:
+    found = distinctness([[1, 1], [1, 0]], p_class=[0, 1])
+    assert found.occurrences.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "said"),
+    [
+        ([[1, -1]], {}, "negative"),
+        ([[1.0, math.nan]], {}, "non-finite"),
+        ([[1, 1], [0, 0]], {"p_class": [0.5, 0.5]}, "empty in row 1"),
+        ([[0, 0]], {}, "p_class"),
+        ([[1, 1]], {"p_class": [0.5, 0.5]}, "one for each of the 1 rows"),
+        ([[1, 1]], {"queries": [1, 2]}, "queries"),
+        ([[1, 1]], {"queries": [1], "query": 2}, "query is 2"),
+        (BY_HAND, {"query": 2}, "0, 3"),
+        (BY_HAND, {"p_class": [1, 0, 0]}, "left out"),
+        ([1, 2], {}, "shape"),
+    ],
+)
+def test_bad_input(data: Any, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        distinctness(data, **settings)
+    assert said in str(caught.value)
