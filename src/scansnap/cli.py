@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from scansnap import cli_text
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -16,6 +18,8 @@ app = typer.Typer(
     help="A laboratory for attention training dynamics: simulate and verify how transformers scan and snap.",
     epilog="Example: scansnap run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 --out out/first.zarr",
 )
+
+app.add_typer(cli_text.app, name="text")
 
 File = Annotated[Path | None, typer.Argument(help="A TOML file with classes, or with [classes] and [run].")]
 Preset = Annotated[str | None, typer.Option(help="syn-small, syn-medium, textbook, synthetic or zipf.")]
@@ -150,6 +154,55 @@ def verify(
     )  # fmt: skip
 
 
+@app.command(epilog="Examples: scansnap reproduce all --out out; scansnap reproduce fig6 fig11 --quick")
+def reproduce(
+    targets: Annotated[
+        list[str] | None, typer.Argument(help="all, fig1 to fig12, table1 or claims; several at once.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder for CSV, PNG, PDF, manifest.json and report.html.")] = Path(
+        "out"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings, said on each figure.")] = False,
+    data: Annotated[Path | None, typer.Option(help="A folder with text, for the figures on real text.")] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Make the paper's figures, table and theorems from new runs, and count where they agree with the paper.
+
+    Exit code 0 when everything was made, whatever the verdicts: a disagreement is a finding.
+    """
+    from scansnap.commands.reproduce import reproduce as body
+
+    raise typer.Exit(body(targets or [], out, quick, data, device, as_json))
+
+
+@app.command(epilog="Example: scansnap sweep examples/sweep.toml --out out/fig6.zarr --dry-run")
+def sweep(
+    file: Annotated[Path, typer.Argument(help="A TOML file with [classes], [grid], [run] and [measure].")],
+    out: Annotated[Path, typer.Option(help="The Zarr store that all runs go into.")] = Path("out/sweep.zarr"),
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
+    cpus_per_group: Annotated[int, typer.Option(help="With Ray: CPUs, and threads, of a group.")] = 1,
+    gpus_per_group: Annotated[float, typer.Option(help="With Ray: GPUs of a group; above 0 it runs on CUDA.")] = 0.0,
+    memory: Annotated[str | None, typer.Option(help="Most memory a group may take. [default: 4GB]")] = None,
+    device: Device = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Do what is missing in the store.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier store.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, write nothing.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a grid of rates, seeds and class sets, in batched groups, into one store.
+
+    It can be stopped or killed at any time: --resume does what is missing and ends with the same bytes.
+    """
+    from scansnap.commands.sweep import sweep as body
+
+    raise typer.Exit(
+        body(file, target=out, engine=engine, address=address, cpus=cpus_per_group, gpus=gpus_per_group,
+             memory=memory, device=device, resume=resume, overwrite=overwrite, dry_run=dry_run, as_json=as_json)
+    )  # fmt: skip
+
+
 @app.command(epilog="Example: scansnap bench --quick")
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs and of the plain loop's steps.")] = False,
@@ -160,6 +213,22 @@ def bench(
     from scansnap.commands.bench import bench as body
 
     raise typer.Exit(body(quick, device, as_json))
+
+
+@app.command(epilog="Example: scansnap serve --port 8765 --no-open")
+def serve(
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 picks a free one.")] = 8765,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    folder: Annotated[Path | None, typer.Option(help="The folder whose trained text models may be shown.")] = None,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+) -> None:
+    """Watch attention scan and snap in a browser.
+
+    Everything stays on this machine: the page is served on the loopback address and asks for nothing else.
+    """
+    from scansnap.commands.serve import serve as body
+
+    raise typer.Exit(body(host, port, folder, open_browser))
 
 
 def main() -> None:

@@ -1,0 +1,222 @@
+"""``scansnap text``: train, explain, sample and evaluate language models."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from scansnap.checks import InputError, choice
+from scansnap.commands.console import err, out, progress_bar, say_json
+
+if TYPE_CHECKING:
+    from scansnap.corpus.corpus import Corpus
+    from scansnap.models.library import Trained
+    from scansnap.models.model import LanguageModel
+
+CPU_WORDS = 5000  # two full tables of this size are 200 MB, and a step takes a tenth of a second
+SNAPSHOT_TOKENS = 3500  # of the validation text, looked at again and again during training
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A model as asked for on the command line."""
+
+    kind: str
+    layers: int
+    rank: int | None
+    residual: str
+    eta_y: float
+    eta_z: float
+    eta: float
+    optimizer: str
+    seed: int
+
+    def build(self, vocab_size: int, device: str) -> LanguageModel:
+        """The untrained model."""
+        if choice("--model", self.kind, ("yz", "transformer")) == "transformer":
+            from scansnap.models.transformer import Transformer
+            from scansnap.models.transformer_settings import TransformerSettings
+
+            if self.rank is not None:
+                raise InputError("--rank", self.rank, "left out for a transformer")
+            return Transformer(
+                TransformerSettings(vocab_size=vocab_size, layers=self.layers, eta=self.eta, optimizer=self.optimizer,
+                                    seed=self.seed, precision="bf16" if device == "cuda" else "float32"), device
+            )  # fmt: skip
+        from scansnap.models.yz_settings import YZSettings
+        from scansnap.models.yz_transformer import YZTransformer
+
+        plain = self.layers == 1 and self.rank is None
+        settings = YZSettings(vocab_size=vocab_size, layers=self.layers, rank=self.rank, residual=self.residual,
+                              eta_y=self.eta_y, eta_z=self.eta_z, optimizer=self.optimizer, seed=self.seed,
+                              init="zero" if plain else "uniform", precision="bf16x3")  # fmt: skip
+        return YZTransformer(settings, device)
+
+
+def train(
+    wanted: Wanted,
+    *,
+    data: str | None,
+    target: Path,
+    max_words: int | None,
+    steps: int | None,
+    epochs: int | None,
+    batch: int,
+    length: int,
+    device: str,
+    resume: bool,
+    overwrite: bool,
+    tensorboard: Path | None,
+    as_json: bool,
+) -> int:
+    """Exit code 130 when stopped, 1 when the loss became infinite."""
+    from scansnap.dynamics.device import pick_device
+    from scansnap.models.evaluate import attention_statistics
+    from scansnap.models.library import SUFFIX, save_words
+    from scansnap.models.training import train as fit
+
+    place = pick_device(device).type
+    if target.suffix != SUFFIX:
+        raise InputError("--out", str(target), f"a name ending in {SUFFIX}")
+    if target.exists() and not (resume or overwrite):
+        raise InputError("--out", str(target), "a path that does not exist yet (or say --overwrite or --resume)")
+    if resume and not target.exists():
+        raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
+    if max_words is None and place == "cpu":
+        max_words = CPU_WORDS
+    corpus = _corpus(data, max_words)
+    model = wanted.build(corpus.vocab_size, place)
+    if steps is None and epochs is None:
+        epochs = 1
+    save_words(target, corpus.vocabulary)
+    said = corpus.valid[:SNAPSHOT_TOKENS]
+
+    def look(now: LanguageModel, step: int) -> dict[str, Any]:
+        return {"entropy": attention_statistics(now, said, length=length)[0]["entropy"]}
+
+    err.print(f"[dim]{escape(repr(corpus))}[/]")
+    with progress_bar("training") as progress, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="stopped after")  # said below in terms of options
+        done = fit(model, corpus.train, steps=steps, epochs=epochs, batch=batch, length=length, shuffle=wanted.seed,
+                   valid=corpus.valid, measure=look, checkpoint=target, resume=resume, overwrite=overwrite, vocabulary=corpus.vocabulary,
+                   progress=progress, tensorboard=tensorboard)  # fmt: skip
+    if done.failed_step is not None:
+        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. The last good state, if one was "
+                  f"saved, is in {target}.")  # fmt: skip
+        return 1
+    if not done.complete:
+        err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
+        return 130
+    entropy = {step: float(found["entropy"]) for step, found in sorted(done.measured.items())}
+    summary = {
+        "model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
+        "tokens_per_second": round(done.tokens / max(done.seconds, 1e-9)), "perplexity": done.valid[done.step],
+        "entropy_start": next(iter(entropy.values())), "entropy": list(entropy.values())[-1],
+    }  # fmt: skip
+    if as_json:
+        say_json(summary)
+        return 0
+    out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, "
+              f"{summary['tokens_per_second']:,} tokens/s with measurements")  # fmt: skip
+    out.print(f"validation perplexity {summary['perplexity']:.1f}")
+    out.print(f"attention entropy {summary['entropy_start']:.2f} → {summary['entropy']:.2f} nats")
+    out.print(f"model {target}")
+    return 0
+
+
+def explain(
+    path: Path, query: str, context: str | None, top: int, figure: Path | None, device: str, as_json: bool
+) -> int:
+    """A table on the terminal, and a figure if asked for."""
+    from scansnap.models.explain import explain as ask
+
+    if figure is not None and figure.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError("--figure", str(figure), "a name ending in .png, .pdf or .svg")
+    trained = _open(path, device)
+    found = ask(trained.model, trained.vocabulary, query, context, top=top)
+    if as_json:
+        say_json(asdict(found))
+    else:
+        out.print(f"{trained.title}", style="dim")
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        each = "in context" if context is not None else "per 1000"
+        for name in (f"“{query}” attends to", "z", "attention", each, "votes for"):
+            table.add_column(name, justify="left" if name[0] in "“v" else "right", no_wrap=name != "votes for")
+        for one in found.attended:
+            votes = ", ".join(f"{word} {vote:+.1f}" for word, vote in one.votes)
+            table.add_row(escape(one.word), f"{one.z:+.2f}", f"{one.attention:.3f}", f"{one.count:.3g}", escape(votes))
+        out.print(table)
+        guesses = ", ".join(f"{word} {100 * p:.1f}%" for word, p in found.predicted[:6])
+        out.print(f"next: {guesses}", markup=False)
+        out.print(f"attention entropy {found.entropy:.2f} nats; {found.uniform_entropy:.2f} before training")
+        if not found.exact:
+            out.print("[dim]Read through the tables its weights imply; residual, norms and positions are left out.[/]")
+    if figure is not None:
+        from scansnap.figures import explanation
+        from scansnap.figures.style import save_figure
+
+        save_figure(explanation.draw(found), figure)
+        if not as_json:
+            out.print(f"figure {figure}")
+    return 0
+
+
+def sample(path: Path, prompt: str, words: int, temperature: float, top_k: int | None, seed: int, device: str) -> int:
+    """The prompt and what follows."""
+    from scansnap.models.sample_text import sample_text
+
+    trained = _open(path, device)
+    text = sample_text(
+        trained.model, trained.vocabulary, prompt, words, temperature=temperature, top_k=top_k, seed=seed
+    )
+    out.print(text, markup=False)
+    return 0
+
+
+def evaluate(path: Path, data: str | None, split: str, mass: float, device: str, as_json: bool) -> int:
+    """How good, how sparse, and what sparsity costs."""
+    from scansnap.corpus.sources import find_corpus
+    from scansnap.models.evaluate import attention_statistics, contextual_sparsity
+
+    choice("--split", split, ("valid", "test"))
+    trained = _open(path, device)
+    source = find_corpus(data)
+    began = time.monotonic()
+    import numpy as np
+
+    tokens = np.concatenate([trained.vocabulary.encode(block) for block in source.blocks(split)])
+    if len(tokens) < 2:
+        raise InputError("--data", source.where[split], "a text of at least two words")
+    entropy = [row["entropy"] for row in attention_statistics(trained.model, tokens)]
+    found = {"model": str(path), "corpus": source.title, "split": split, "entropy": entropy,
+             **contextual_sparsity(trained.model, tokens, mass=mass)}  # fmt: skip
+    if as_json:
+        say_json(found)
+        return 0
+    out.print(f"{trained.title}; {source.title}, {split} ({len(tokens):,} tokens, {time.monotonic() - began:.1f} s)")
+    out.print(f"perplexity {found['perplexity']:.2f}")
+    for layer, (h, share, keys) in enumerate(zip(entropy, found["share_needed"], found["keys_needed"], strict=True), 1):
+        out.print(f"layer {layer}: attention entropy {h:.2f} nats; {100 * mass:g}% of it on {100 * share:.0f}% of the "
+                  f"keys ({keys:.1f})")  # fmt: skip
+    out.print(f"perplexity with those keys only {found['perplexity_kept']:.2f}")
+    return 0
+
+
+def _corpus(data: str | None, max_words: int | None) -> Corpus:
+    from scansnap.corpus.corpus import load_corpus
+
+    with progress_bar("reading the text") as progress:
+        return load_corpus(data, max_words=max_words, progress=progress)
+
+
+def _open(path: Path, device: str) -> Trained:
+    from scansnap.dynamics.device import pick_device
+    from scansnap.models.library import open_trained
+
+    return open_trained(path, pick_device(device))

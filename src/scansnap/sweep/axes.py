@@ -1,0 +1,75 @@
+"""The outer product of rates and seeds, never written out: any slice of it is made when it is needed.
+
+Runs are numbered with the seed varying slowest, whatever the order in the file, and the last other axis fastest.
+Neighbours then share a seed, hence their data, and a slice of the product samples each of its few streams once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scansnap.checks import InputError, known_keys
+from scansnap.runs import FIELDS, MAX_SEED, Runs, grid
+
+_RANGE = "a number, a list of numbers, or for whole numbers a range such as '0:10' (10 not included)"
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Named values of each axis, slowest first."""
+
+    values: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, table: dict[str, Any]) -> Axes:
+        """From the ``[grid]`` table, checked as :func:`scansnap.grid` checks it."""
+        known_keys("[grid]", table, FIELDS)
+        grid(**{name: 1 if name in ("eta_y", "eta_z", "ratio") else 0 for name in table})  # which fields go together
+        values = {name: _values(name, value) for name, value in table.items()}
+        seeds = {"seed": values.pop("seed")} if "seed" in values else {}
+        if "ratio" in values and not math.isfinite(float(values["ratio"].max()) * float(values["eta_z"].max())):
+            raise InputError("ratio · eta_z", math.inf, "a finite number")
+        return cls(seeds | values)
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for values in self.values.values())
+
+    @property
+    def n_seeds(self) -> int:
+        return len(self.values.get("seed", [0]))
+
+    def take(self, start: int, stop: int) -> Runs:
+        """Runs start … stop − 1."""
+        at = np.unravel_index(np.arange(start, stop), [len(v) for v in self.values.values()])
+        column = {name: v[i] for (name, v), i in zip(self.values.items(), at, strict=True)}
+        zero = np.zeros(stop - start)
+        eta_z = column["eta_z"]
+        return Runs(
+            eta_y=column["eta_y"] if "eta_y" in column else column["ratio"] * eta_z,
+            eta_z=eta_z,
+            seed=column.get("seed", zero.astype(np.int64)),
+            momentum=column.get("momentum", zero),
+            weight_decay=column.get("weight_decay", zero),
+            given=("momentum", "weight_decay"),
+        )
+
+
+def _values(name: str, value: Any) -> np.ndarray:
+    if isinstance(value, str):
+        low, colon, high = value.partition(":")
+        if not (colon and low.strip().isdecimal() and high.strip().isdecimal() and int(low) < int(high)):
+            raise InputError(name, value, _RANGE)
+        if int(high) > MAX_SEED:
+            raise InputError(name, value, f"a range up to {MAX_SEED}")
+        value = np.arange(int(low), int(high))
+        if name == "seed":
+            return value
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, list | dict) for one in value)):
+        raise InputError(name, value, _RANGE)
+    if name == "ratio":
+        return grid(eta_z=1.0, ratio=value).eta_y
+    return getattr(grid(**{"eta_z": 0.0, "eta_y": 0.0, name: value}), name)

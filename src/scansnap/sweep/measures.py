@@ -1,0 +1,87 @@
+"""The ``[measure]`` table: which functions of ``scansnap.measure`` are applied to each run, with which options.
+
+A key is the name of a function (``recall = { threshold = 0.01 }``, ``snap_time = {}``), or a name of your own with
+the function beside it (``top3 = { function = "top_mass", k = 3 }``). Every measure is a function of one run, so
+the numbers do not depend on how runs are grouped.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from scansnap import measure
+from scansnap.checks import InputError, choice, known_keys
+from scansnap.classes import SequenceClasses
+
+# what each takes first (the attention or the whole trajectory), and what must be recorded for it
+_TAKES = {
+    "entropy": "attention", "distinct_entropy": "attention", "effective_support": "attention", "recall": "attention",
+    "top_mass": "attention", "log_odds": "data", "snap_time": "data", "scan_rank_correlation": "data",
+    "scan_order": "data", "fates": "data",
+}  # fmt: skip
+_NEEDS = {"fates": ("attention", "z")}
+_NAMES = {"entropy": "attention_entropy"}  # over all tokens; a trajectory's ``entropy`` is over the distinct ones
+_OURS = ("data", "attention", "classes", "pool")  # arguments that are not options
+_ONE_BY_ONE = ("snap_time",)  # draws random numbers for one run after the other: each must be the first
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A function of ``scansnap.measure`` with its options and the name of its result."""
+
+    name: str
+    function: str
+    options: dict[str, Any]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return _NEEDS.get(self.function, ("attention",))
+
+    @property
+    def one_by_one(self) -> bool:
+        return self.function in _ONE_BY_ONE
+
+    def __call__(self, data: xr.Dataset, classes: SequenceClasses) -> xr.Dataset:
+        """The measured variables of all runs of a trajectory."""
+        if self.one_by_one:
+            parts = [self._apply(data.isel(run=[i]), classes) for i in range(data.sizes["run"])]
+            return xr.concat(parts, "run", data_vars="minimal", coords="minimal", compat="override", join="override")
+        return self._apply(data, classes)
+
+    def _apply(self, data: xr.Dataset, classes: SequenceClasses) -> xr.Dataset:
+        function = getattr(measure, self.function)
+        options = dict(self.options)
+        parameters = inspect.signature(function).parameters
+        if "classes" in parameters:
+            options["classes"] = classes
+        if "pool" in parameters:
+            options["pool"] = False
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = function(data["attention"] if _TAKES[self.function] == "attention" else data, **options)
+        if isinstance(found, xr.DataArray):
+            return found.to_dataset(name=self.name)
+        prefix = "" if self.name == self.function else f"{self.name}_"
+        return found.rename({name: f"{prefix}{name}" for name in found.data_vars}) if prefix else found
+
+
+def measures(table: dict[str, Any]) -> tuple[Measure, ...]:
+    """From the ``[measure]`` table; names and options are checked, values are when they meet the first run."""
+    found = []
+    for name, given in table.items():
+        if given is True:
+            given = {}
+        if not isinstance(given, dict):
+            raise InputError(f"{name} in [measure]", given, "a table of options: {} for none")
+        options = {key: value for key, value in given.items() if key != "function"}
+        function = choice("function" if "function" in given else "the measure", given.get("function", name), _TAKES)
+        allowed = [key for key in inspect.signature(getattr(measure, function)).parameters if key not in _OURS]
+        known_keys(f"{name} of [measure]", options, ("function", *allowed))
+        if not name.replace("_", "a").isalnum():
+            raise InputError("the name in [measure]", name, "letters, digits and underscores")
+        found.append(Measure(name if "function" in given else _NAMES.get(name, name), function, options))
+    return tuple(found)

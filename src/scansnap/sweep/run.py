@@ -1,0 +1,171 @@
+"""A sweep from file to store: plan or resume, execute group by group, write, finish."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from scansnap.checks import InputError
+from scansnap.dynamics.device import pick_device
+from scansnap.dynamics.simulate import simulate
+from scansnap.sweep import local
+from scansnap.sweep.config import Sweep
+from scansnap.sweep.plan import DEFAULT_MEMORY, Group, Layouts, Plan, look, make_plan, parse_memory
+from scansnap.sweep.ray import Cluster, import_ray
+from scansnap.sweep.store import Store, StoreError, locked, stored_plan
+from scansnap.sweep.work import Arrays, Failure, Job
+
+Execute = Callable[[Sweep, Job, Iterable[Group], Any], Generator[tuple[Group, Arrays | Failure]]]
+Report = Callable[[float, int, int], None]  # runs done now, runs that were there already, runs in all
+
+_PROBE_SECONDS = 0.3
+
+
+@dataclass
+class Outcome:
+    """What came of a sweep."""
+
+    n_runs: int
+    n_groups: int
+    skipped: int = 0  # runs that were in the store already
+    finished: int = 0  # runs done now
+    failures: list[tuple[Group, str]] = field(default_factory=list)
+    complete: bool = False
+
+
+@dataclass
+class Prepared:
+    """A sweep that is ready to start."""
+
+    sweep: Sweep
+    plan: Plan
+    layouts: Layouts
+    store: Store
+    resumed: bool
+    versions: dict[str, str]  # what a resumed store was begun with
+
+    @property
+    def group_bytes(self) -> list[int]:
+        """Memory of the largest group, by class set."""
+        return [cost.bytes(size) for cost, size in zip(self.layouts.costs, self.plan.sizes, strict=True)]
+
+
+def prepare(
+    sweep: Sweep,
+    target: str | Path,
+    *,
+    memory: str | None = None,
+    device: str = "auto",
+    cluster: Cluster | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+) -> Prepared:
+    """Everything that can be refused, before anything is written."""
+    path = Path(target)
+    if path.suffix != ".zarr":
+        raise InputError("--out", str(path), "a name ending in .zarr")
+    if cluster is not None:
+        import_ray()
+    found: dict[str, str] = {}
+    resumed = resume and path.exists()
+    if path.exists() and not resume and not overwrite:
+        allowed = "a path that does not exist yet (or say --resume to finish it, --overwrite to start again)"
+        raise InputError("--out", str(path), allowed)
+    if resumed:
+        plan, found = stored_plan(path, sweep)
+        if memory is not None and parse_memory(memory) != plan.memory:
+            raise InputError("--memory", memory, "left out with --resume: the store's groups stay as they are")
+        wanted = device if device == "auto" else _device(device, cluster)
+        if wanted not in ("auto", plan.device) or (cluster is not None and _device("auto", cluster) != plan.device):
+            raise InputError("the device", _device(device, cluster), f"{plan.device}, on which the store was begun")
+        _device(plan.device, cluster)
+        layouts = look(sweep, plan.device, plan.memory)
+    else:
+        place = _device(device, cluster)
+        limit = parse_memory(memory or DEFAULT_MEMORY)
+        layouts = look(sweep, place, limit)
+        plan = make_plan(sweep, layouts, limit, place)
+    return Prepared(sweep, plan, layouts, Store(path, sweep, plan, layouts.schemas), resumed, found)
+
+
+def _device(name: str, cluster: Cluster | None) -> str:
+    """cpu or cuda; on a cluster the GPUs a group asks for decide, as the driver need not have one."""
+    if cluster is None:
+        return pick_device(name).type
+    if name not in ("auto", "cuda" if cluster.gpus > 0 else "cpu"):
+        raise InputError("--device", name, "auto, or fit --gpus-per-group (cuda above 0, cpu at 0)")
+    return "cuda" if cluster.gpus > 0 else "cpu"
+
+
+def run(
+    ready: Prepared, *, cluster: Cluster | None = None, report: Report = lambda done, skipped, total: None
+) -> Outcome:
+    """Do what is missing; a group that fails is left for the next time, Ctrl-C leaves at once."""
+    sweep, plan, store = ready.sweep, ready.plan, ready.store
+    outcome = Outcome(len(sweep), len(plan))
+
+    def tell(part: float) -> None:
+        if report is not None:
+            report(outcome.finished + part, outcome.skipped, len(sweep))
+
+    if not ready.resumed:
+        store.create()
+    with locked(store.path):
+        missing = store.missing()
+        outcome.skipped = len(sweep) - sum(map(len, missing))
+        job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
+        execute: Execute = local.execute
+        if cluster is not None:
+            execute = replace(cluster, memory=max(ready.group_bytes)).execute
+            costs = ready.layouts.costs  # the longest first, so that all workers end at about the same time
+            missing = sorted(missing, key=lambda g: -costs[g.class_set].run_seconds * len(g))
+        results = execute(sweep, job, missing, tell)
+        try:
+            for group, result in results if missing else ():
+                if isinstance(result, Failure):
+                    outcome.failures.append((group, result.reason))
+                else:
+                    store.write(group, result)
+                    outcome.finished += len(group)
+                    tell(0)
+                del result
+        except KeyboardInterrupt:
+            store.flush()  # finished groups count
+            raise
+        except StoreError:
+            with suppress(StoreError):  # their marks are small and may still find room
+                store.flush()
+            raise
+        finally:
+            results.close()
+        outcome.complete = store.finish()
+    return outcome
+
+
+def probe(ready: Prepared) -> float:
+    """Seconds the whole sweep may take here, from a short measured piece of each class set's first group.
+
+    Steps are timed on all runs of the group (at most 64) until there is something to time; measures that go run by
+    run as the schema took them. Recording and writing are not in it.
+    """
+    sweep, total = ready.sweep, 0.0
+    for one, found, size in zip(sweep.class_sets, ready.layouts.schemas, ready.plan.sizes, strict=True):
+        runs = sweep.axes.take(0, min(size, 64))
+        steps, seconds, options = 1, 0.0, sweep.options | {"variables": ["loss"]}
+
+        def timed(n: int, runs: Any = runs, one: Any = one, options: Any = options) -> float:
+            began = time.perf_counter()
+            simulate(one.classes, runs, **(options | {"steps": n, "record": [n]}), device=ready.plan.device)
+            return time.perf_counter() - began
+
+        fixed = min(timed(0), timed(0))
+        while steps < sweep.settings.steps and seconds < _PROBE_SECONDS:
+            steps = min(steps * 4, sweep.settings.steps)
+            seconds = max(timed(steps) - fixed, 0.0)
+        per_run = seconds / steps * sweep.settings.steps / len(runs) + found.measuring_seconds
+        total += ready.plan.n_runs * per_run + fixed * -(-ready.plan.n_runs // size)
+    return total

@@ -1,0 +1,103 @@
+"""What a class set's part of the store will hold, learnt from the state before the first update.
+
+One run of zero steps, its record repeated to the length the real ones will have, is measured as the real ones
+will be. So names, dimensions and types come from the code that makes them, and an option that a measure refuses
+is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scansnap.dynamics.simulate import simulate
+from scansnap.sweep.config import ClassSet, Sweep
+from scansnap.sweep.work import results
+
+PER_RUN = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")  # coordinates known beforehand
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An array of the store along run and perhaps more."""
+
+    name: str
+    dims: tuple[str, ...]  # run first
+    shape: tuple[int, ...]  # of one run: without the run dimension
+    dtype: np.dtype  # object: text
+    attrs: dict[str, Any]
+
+    @property
+    def run_bytes(self) -> int:
+        return math.prod(self.shape) * (16 if self.dtype == object else self.dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The variables of a class set, and the coordinates that are the same for all runs."""
+
+    variables: tuple[Variable, ...]
+    fixed: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, Any]]]  # dims, values, attributes
+    recorded_bytes: int  # of one run while it is worked on: all that is recorded, stored or not
+    measuring_seconds: float  # for one run, of the measures that go run by run
+
+    @property
+    def run_bytes(self) -> int:
+        return sum(one.run_bytes for one in self.variables)
+
+
+def schema(sweep: Sweep, one: ClassSet) -> Schema:
+    """The schema of one class set."""
+    options = sweep.options | {"steps": 0, "record": [0]}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=RuntimeWarning)  # means of nothing, in a run that stands still
+        data = simulate(one.classes, sweep.axes.take(0, 1), **options, device="cpu")
+        steps = np.array(sweep.settings.record, dtype=np.int64)
+        data = data.isel(step=np.zeros(len(steps), dtype=int)).assign_coords(step=steps)
+        found = results(data, one.classes, sweep.stored, sweep.measures)
+        began = time.perf_counter()
+        results(data, one.classes, (), tuple(m for m in sweep.measures if m.one_by_one))
+        seconds = time.perf_counter() - began
+    variables, fixed = [], {}
+    for name, variable in found.variables.items():
+        if name in PER_RUN or name == "run":
+            continue
+        if variable.dims[:1] == ("run",):
+            kind = variable.dtype if variable.dtype.kind in "fiub" else np.dtype(object)
+            variables.append(Variable(str(name), tuple(map(str, variable.dims)), variable.shape[1:], kind,
+                                      _plain(variable.attrs)))  # fmt: skip
+        else:
+            fixed[str(name)] = (tuple(map(str, variable.dims)), np.asarray(variable.values), _plain(variable.attrs))
+    return Schema(tuple(variables), fixed, sum(v.nbytes for v in data.data_vars.values()), seconds)
+
+
+def _plain(attrs: dict[Any, Any]) -> dict[str, Any]:
+    return {str(k): v.item() if isinstance(v, np.generic) else v for k, v in attrs.items()}
+
+
+def summary(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
+    """What the root of the store says of every run: variables along run and step, those by class as their mean."""
+    found = []
+    for one in variables:
+        kept = tuple(dim for dim in one.dims if dim != "class")
+        if not set(kept) <= {"run", "step"}:
+            continue
+        if kept == one.dims:
+            found.append(one)
+        elif one.dtype.kind == "f":
+            shape = tuple(n for dim, n in zip(one.dims[1:], one.shape, strict=True) if dim != "class")
+            attrs = one.attrs | {"long_name": "mean over classes: " + one.attrs.get("long_name", one.name)}
+            found.append(Variable(one.name, kept, shape, one.dtype, attrs))
+    return tuple(found)
+
+
+def class_mean(values: np.ndarray, axis: int) -> np.ndarray:
+    """The mean over classes, leaving out NaN (a class without distinct tokens has no entropy over them)."""
+    known = ~np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        return (np.where(known, values, 0).sum(axis) / known.sum(axis)).astype(values.dtype)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.checks import InputError
+from scansnap.sweep.axes import Axes
+from scansnap.sweep.config import from_table
+
+BASE = {"classes": {"preset": "syn-small"}, "grid": {"eta_z": 1, "eta_y": 1}}
+
+
+def test_axes_are_the_outer_product_with_the_seed_slowest():
+    axes = Axes.of({"eta_z": [0.5, 1], "seed": "3:5", "ratio": [1, 2, 5], "momentum": 0.9})
+    assert len(axes) == 12
+    ours, reference = axes.take(0, 12), ss.grid(seed=[3, 4], eta_z=[0.5, 1], ratio=[1, 2, 5], momentum=0.9)
+    for name in ("eta_y", "eta_z", "seed", "momentum", "weight_decay", "ratio"):
+        np.testing.assert_array_equal(getattr(ours, name), getattr(reference, name))
+        np.testing.assert_array_equal(getattr(axes.take(4, 9), name), getattr(reference, name)[4:9])
+    assert ours.seed.dtype == np.int64
+
+
+def test_a_list_of_knobs_is_a_class_set_for_each():
+    sweep = from_table(BASE | {"classes": {"preset": "synthetic", "n_queries": [1, 3], "distinct": 2,
+                                           "distinct_weights": [0.5, 1.0]}})  # fmt: skip
+    assert [one.knobs for one in sweep.class_sets] == [{"n_queries": 1, "distinct": 2}, {"n_queries": 3, "distinct": 2}]
+    expected = ss.SequenceClasses.synthetic(n_queries=3, distinct=2, distinct_weights=[0.5, 1.0])
+    assert sweep.class_sets[1].classes == expected
+    two = from_table(BASE | {"classes": [{"preset": "syn-small"}, {"preset": "zipf", "vocab": 50, "classes": 3}]})
+    assert [one.classes.n_classes for one in two.class_sets] == [2, 3]
+    weights = {"preset": "synthetic", "distinct": 2, "distinct_weights": [[0.5, 1.0], [1.0, 1.0]]}
+    assert len(from_table(BASE | {"classes": weights}).class_sets) == 2
+
+
+def test_what_measures_need_is_recorded_but_not_stored():
+    sweep = from_table(BASE | {"run": {"variables": ["loss"]}, "measure": {"fates": {}, "entropy": True}})
+    assert sweep.stored == ("loss",)
+    assert set(sweep.options["variables"]) == {"loss", "attention", "z"}
+    assert [one.name for one in sweep.measures] == ["fates", "attention_entropy"]
+
+
+BAD = {
+    "table": ({"grids": {}}, "'grids'"),
+    "not a table": ({"run": 3}, "run is 3"),
+    "field": ({"grid": {"eta_z": 1, "eta_y": 1, "rate": 2}}, "'rate' in [grid]"),
+    "both": ({"grid": {"eta_z": 1, "eta_y": 1, "ratio": 2}}, "eta_y and ratio"),
+    "no rate": ({"grid": {"eta_z": 1}}, "eta_y and ratio"),
+    "range": ({"grid": {"eta_z": 1, "eta_y": 1, "seed": "5:1"}}, "seed is '5:1'"),
+    "range word": ({"grid": {"eta_z": 1, "eta_y": 1, "seed": "all"}}, "seed is 'all'"),
+    "negative": ({"grid": {"eta_z": [1, -1], "eta_y": 1}}, "eta_z is -1"),
+    "nested": ({"grid": {"eta_z": [[1]], "eta_y": 1}}, "eta_z is"),
+    "empty": ({"grid": {"eta_z": [], "eta_y": 1}}, "eta_z is 'empty'"),
+    "too large": ({"grid": {"eta_z": [1e200], "ratio": [1e200]}}, "ratio · eta_z"),
+    "knob": ({"classes": {"preset": "syn-medium", "n": [1, 2]}}, "'n' of preset syn-medium"),
+    "empty knob": ({"classes": {"preset": "syn-medium", "n_queries": []}}, "n_queries in [classes]"),
+    "classes": ({"classes": 3}, "classes is 3"),
+    "setting": ({"run": {"step": 3}}, "'step' in [run]"),
+    "optimizer": ({"run": {"optimizer": "sdg"}}, "optimizer is 'sdg'"),
+    "variable": ({"run": {"variables": ["atention"]}}, "variables is 'atention'"),
+    "momentum": ({"run": {"momentum": [0.1, 0.2]}}, "momentum in [run]"),
+    "momentum twice": (
+        {"grid": {"eta_z": 1, "eta_y": 1, "momentum": 0}, "run": {"momentum": 0.5}},
+        "momentum in [run]",
+    ),
+    "measure": ({"measure": {"entropi": {}}}, "the measure is 'entropi'"),
+    "measure option": ({"measure": {"recall": {"treshold": 1}}}, "'treshold' in recall"),
+    "measure pool": ({"measure": {"snap_time": {"pool": True}}}, "'pool' in snap_time"),
+    "measure form": ({"measure": {"recall": 3}}, "recall in [measure]"),
+    "measure name": ({"measure": {"entropy": {"function": "top_mass"}}}, "the name in [measure] is 'entropy'"),
+    "groups": ({"groups": {"runs": 0}}, "runs in [groups] is 0"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD.keys())
+def test_mistakes_are_one_sentence(change, message):
+    with pytest.raises(InputError) as caught:
+        from_table(BASE | change)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("table", ["classes", "grid"])
+def test_needed_tables(table):
+    with pytest.raises(InputError, match=rf"\[{table}\]"):
+        from_table({name: value for name, value in BASE.items() if name != table})

@@ -1,0 +1,129 @@
+"""The real command in processes of its own, ended in every way a process can end."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sweeps import contents, marks, write
+
+from scansnap.cli import main
+from scansnap.sweep.config import read
+from scansnap.sweep.run import prepare, run
+
+# 14 groups of a fifth of a second, on the general path
+LONG = """
+[classes]
+preset = "syn-medium"
+n_queries = [2, 3]
+[grid]
+eta_z = 0.5
+ratio = [1, 2, 5, 10]
+seed = "0:7"
+[run]
+steps = 200
+batch_size = 32
+optimizer = "adam"
+record = [0, 50, 200]
+[measure]
+recall = {}
+[groups]
+runs = 4
+"""
+
+
+def start(folder: Path, *words: str, limit: int | None = None) -> subprocess.Popen[str]:
+    def limited() -> None:
+        if limit is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    # a mark after every group instead of every second: the signal then surely comes in the middle
+    code = "import scansnap.sweep.store as s; s._SYNC_SECONDS = 0; from scansnap.cli import main; main()"
+    command = [sys.executable, "-c", code, "sweep", "sweep.toml", "--out", "s.zarr"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen([*command, "--device", "cpu", *words], cwd=folder, env=environment, text=True,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limited)  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def wait_for_marks(process: subprocess.Popen[str], store: Path, n: int) -> None:
+    while marks(store) < n:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    assert run(prepare(read(write(folder, LONG)), folder / "s.zarr", device="cpu")).complete
+    return contents(folder / "s.zarr")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "SIGKILL"])
+def test_ended_in_the_middle_and_resumed_it_is_the_same_store(tmp_path, whole, number):
+    write(tmp_path, LONG)
+    store = tmp_path / "s.zarr"
+    process = start(tmp_path)
+    wait_for_marks(process, store, 1)
+    process.send_signal(number)
+    code, _, err = finish(process)
+    assert 1 <= marks(store) < 14, "it had ended before the signal came"
+    if number == signal.SIGINT:
+        assert code == 130
+        assert "--resume" in err
+        assert "Traceback" not in err
+    else:
+        assert code == -signal.SIGKILL
+    code, out, err = finish(start(tmp_path, "--resume"))
+    assert code == 0, err
+    assert "were there already" in out
+    assert contents(store) == whole
+    assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml", "s.zarr"}
+
+
+def test_a_file_size_limit_is_one_sentence_and_resumable(tmp_path):
+    """RLIMIT_FSIZE makes the kernel refuse writes, as a full disk does, from a file of this size on."""
+    text = LONG.replace("steps = 200", "steps = 80").replace(
+        "record = [0, 50, 200]", 'record = "all"\nvariables = ["attention", "loss"]'
+    )
+    reference, store = tmp_path / "reference.zarr", tmp_path / "s.zarr"
+    assert run(prepare(read(write(tmp_path, text)), reference, device="cpu")).complete
+    first, second = (
+        [p.stat().st_size for p in reference.glob(f"classes-{s}.zarr/attention/c/*/*/*/*")] for s in (0, 1)
+    )
+    limit = (max(first) + min(second)) // 2  # the second class set has more tokens
+    assert max(first) < limit < min(second)
+    assert max(p.stat().st_size for p in reference.rglob("zarr.json")) < limit, "the store itself could not be begun"
+    code, out, err = finish(start(tmp_path, limit=limit))
+    assert code == 1, err
+    assert out == ""
+    assert "could not be written" in " ".join(err.split())
+    assert "--resume" in err
+    assert "Traceback" not in err
+    assert marks(store) == 7
+    assert run(prepare(read(tmp_path / "sweep.toml"), store, resume=True)).complete
+    assert contents(store) == contents(reference)
+
+
+def test_bad_input_leaves_nothing(tmp_path, monkeypatch, capsys):
+    write(tmp_path, LONG.replace("recall", "recal"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["scansnap", "sweep", "sweep.toml"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert said.err.startswith("Error: the measure is 'recal'; it must be one of ")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+    assert [place.name for place in tmp_path.iterdir()] == ["sweep.toml"]
