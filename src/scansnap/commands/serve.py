@@ -1,0 +1,59 @@
+"""``scansnap serve``: the explorer in a browser, on this machine only unless told otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import threading
+import webbrowser
+from pathlib import Path
+
+from scansnap.checks import InputError, whole
+from scansnap.commands.console import err
+
+_NEEDED = ("fastapi", "uvicorn", "websockets", "plotly")
+
+
+def serve(host: str, port: int, folder: Path | None, open_browser: bool) -> int:
+    """Serve until Ctrl-C."""
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError("the installation", f"without {', '.join(missing)}", "made with its extra: scansnap[web]")
+    port = whole("--port", port, most=65535)
+    if folder is not None and not folder.is_dir():
+        raise InputError("--folder", str(folder), "a folder that exists")
+    listening = _bind(host, port)
+    port = listening.getsockname()[1]
+    shown = "localhost" if host in ("127.0.0.1", "::1") else f"[{host}]" if ":" in host else host
+    address = f"http://{shown}:{port}/"
+    import uvicorn
+
+    from scansnap.web.protocol import LIMITS
+    from scansnap.web.server import WebSettings, create_app
+
+    app = create_app(WebSettings(host=host, port=port, folder=folder))
+    config = uvicorn.Config(
+        app, log_level="warning", ws_max_size=int(LIMITS["message_bytes"]), timeout_graceful_shutdown=2,
+        server_header=False, ws="websockets-sansio", lifespan="on",
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    err.print(f"The explorer is at {address} (Ctrl-C ends it)")
+    if host not in ("127.0.0.1", "localhost", "::1"):
+        err.print("It listens beyond this machine: everybody who reaches this address can use it.")
+    if open_browser:
+        threading.Timer(0.3, webbrowser.open, (address,)).start()
+    server.run(sockets=[listening])
+    return 0
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """Listen first, so that a taken port is said in one sentence and port 0 has its number."""
+    try:
+        family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(place)
+    except OSError as error:
+        allowed = f"an address and port of this machine that are free ({error.strerror or error})"
+        raise InputError("--host and --port", f"{host}:{port}", allowed) from None
+    return listening

@@ -1,0 +1,68 @@
+"""A trained model together with its words: what ``scansnap text train`` leaves behind and everything else opens.
+
+Beside ``NAME.safetensors`` lies ``NAME.words.json``, the vocabulary. The checkpoint knows the vocabulary's fingerprint,
+so a pair that does not belong together is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from scansnap.checks import InputError
+from scansnap.corpus.vocabulary import Vocabulary
+from scansnap.models.checkpoints import Header, build_model, fingerprint, load_checkpoint, read_header
+from scansnap.models.model import LanguageModel
+
+SUFFIX, WORDS = ".safetensors", ".words.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model one can ask about words."""
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+    header: Header
+    measured: dict[str, dict[int, float]]  # numbers measured in training, by name and step
+
+    @property
+    def title(self) -> str:
+        """In words: what it is and how far it was trained."""
+        told = self.model.describe()
+        kind = "YZ model" if told["kind"] == "yz" else "Transformer"
+        layers = f"{self.model.layers} layer{'s' if self.model.layers > 1 else ''}"
+        return f"{kind}, {layers}, {len(self.vocabulary):,} words, {self.header.step:,} steps"
+
+
+def words_path(path: Path) -> Path:
+    """Where the vocabulary of a checkpoint lies."""
+    return path.with_name(path.name.removesuffix(SUFFIX) + WORDS)
+
+
+def save_words(path: Path, vocabulary: Vocabulary) -> None:
+    """Write the vocabulary beside the checkpoint ``path``."""
+    vocabulary.save(words_path(path))
+
+
+def open_trained(path: Path, device: str | torch.device = "cpu") -> Trained:
+    """The model of a checkpoint with its words."""
+    header = read_header(path)
+    vocabulary = Vocabulary.load(words_path(path))
+    if header.vocabulary and header.vocabulary != fingerprint(vocabulary):
+        raise InputError("the vocabulary file", str(words_path(path)), f"the one that was written with {path.name}")
+    model = build_model(header.model, device)
+    if model.vocab_size != len(vocabulary):
+        raise InputError("the vocabulary file", f"{len(vocabulary)} words", f"the model's {model.vocab_size} words")
+    _, record = load_checkpoint(path, model)
+    measured: dict[str, dict[int, float]] = {}
+    for name, value in record.items():
+        kind, _, rest = name.partition(".")
+        step, _, quantity = rest.partition(".")
+        if kind == "valid":
+            measured.setdefault("perplexity", {})[int(step)] = float(value)
+        elif kind == "measured" and value.ndim == 0:
+            measured.setdefault(quantity, {})[int(step)] = float(value)
+    return Trained(model, vocabulary, header, {name: dict(sorted(by.items())) for name, by in measured.items()})
