@@ -157,13 +157,21 @@ def verify(
 @app.command(epilog="Examples: scansnap reproduce all --out out; scansnap reproduce fig6 fig11 --quick")
 def reproduce(
     targets: Annotated[
-        list[str] | None, typer.Argument(help="all, fig1 to fig12, table1 or claims; several at once.")
+        list[str] | None,
+        typer.Argument(
+            help="all, synthetic, text, or fig1 to fig12, table1, claims, layers, words, sparsity. [default: all]"
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder for CSV, PNG, PDF, manifest.json and report.html.")] = Path(
         "out"
     ),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings, said on each figure.")] = False,
-    data: Annotated[Path | None, typer.Option(help="A folder with text, for the figures on real text.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Text to use: a folder, a file or wikitext-2. [default: SCANSNAP_DATA or stdlib]"
+        ),
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:

@@ -20,15 +20,19 @@ STYLE = {"agrees": "green", "in part": "yellow", "disagrees": "bold red", "not a
 REPORT = "report.html"
 
 
-def reproduce(names: list[str], target: Path, quick: bool, data: Path | None, device: str, as_json: bool) -> int:
+def reproduce(names: list[str], target: Path, quick: bool, data: str | None, device: str, as_json: bool) -> int:
     """Exit code 0 when everything was made, whatever the verdicts; 130 when stopped."""
     from scansnap.dynamics.device import pick_device
     from scansnap.figures.figure import Effort
     from scansnap.report.make import make, prepare
-    from scansnap.report.targets import MISSING, chosen, label
+    from scansnap.report.targets import TEXT, chosen, label
 
     todo = chosen(names)
     pick_device(device)  # refuse a device that is not there before any work
+    if any(name in TEXT for name in todo):
+        from scansnap.corpus.sources import find_corpus
+
+        find_corpus(data)  # likewise text that is not there
     prepare(target)
     effort = Effort(quick=quick, device=device, data=data)
     began = time.monotonic()
@@ -46,9 +50,6 @@ def reproduce(names: list[str], target: Path, quick: bool, data: Path | None, de
         say_json(_summary(made, report, stopped))
     elif made:
         _tell(made)
-        if report and not stopped and "all" in (names or ["all"]):
-            for name, why in MISSING.items():
-                out.print(f"[dim]{label(name)} is missing ({why}).[/]")
         out.print(f"{len(made)} of {len(todo)} made in {time.monotonic() - began:.0f} s, in {target}/")
         if report:
             out.print(f"report {report}", style="bold")
@@ -79,7 +80,8 @@ def _tell(made: list[Made]) -> None:
     for one in made:
         for i, finding in enumerate(one.computed.findings):
             verdict = f"[{STYLE[finding.verdict]}]{finding.verdict}[/]"
-            table.add_row(label(one.name) if i == 0 else "", f"{escape(finding.says)} [dim]({escape(finding.reference)})[/]", finding.counted, verdict)
+            says = f"{escape(finding.says)} [dim]({escape(finding.reference)})[/]"
+            table.add_row(label(one.name) if i == 0 else "", says, finding.counted, verdict)
     out.print(table)
 
 

@@ -104,11 +104,11 @@ def train(
     with progress_bar("training") as progress, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="stopped after")  # said below in terms of options
         done = fit(model, corpus.train, steps=steps, epochs=epochs, batch=batch, length=length, shuffle=wanted.seed,
-                   valid=corpus.valid, measure=look, checkpoint=target, resume=resume, overwrite=overwrite, vocabulary=corpus.vocabulary,
-                   progress=progress, tensorboard=tensorboard)  # fmt: skip
+                   valid=corpus.valid, measure=look, checkpoint=target, resume=resume, overwrite=overwrite,
+                   vocabulary=corpus.vocabulary, progress=progress, tensorboard=tensorboard)  # fmt: skip
     if done.failed_step is not None:
-        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. The last good state, if one was "
-                  f"saved, is in {target}.")  # fmt: skip
+        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. "
+                  f"The last good state, if one was saved, is in {target}.")  # fmt: skip
         return 1
     if not done.complete:
         err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")

@@ -24,7 +24,7 @@ class Effort:
 
     quick: bool = False  # fewer seeds and steps; ``Computed.note`` then says so on the figure
     device: str = "auto"
-    data: Path | None = None  # folder with text, for the figures on real text
+    data: str | Path | None = None  # text for the figures on it: a folder, a file or a name; None: see find_corpus
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pandas as pd
 
 from scansnap.figures.figure import Effort, Finding, Verdict
 from scansnap.report.make import Made, all_versions, command, machine, plain
-from scansnap.report.targets import MISSING, label
+from scansnap.report.targets import TARGETS, label
 
 VERDICTS: tuple[Verdict, ...] = ("agrees", "in part", "disagrees", "not applicable")
 PAPER = (
@@ -107,11 +107,11 @@ def _claims(table: pd.DataFrame) -> str:
 
 
 def _missing(made: Sequence[Made]) -> str:
-    absent = {name: why for name, why in MISSING.items() if name not in {one.name for one in made}}
+    absent = [name for name in TARGETS if name not in {one.name for one in made}]
     if not absent:
         return ""
-    rows = "".join(f"<li>{label(name)}: {escape(why)}.</li>" for name, why in absent.items())
-    return f"<h2>Not in this report</h2><ul>{rows}</ul>"
+    rows = ", ".join(label(name) for name in absent)
+    return f"<h2>Not in this report</h2><p>{rows}. To make them: <code>scansnap reproduce {' '.join(absent)}</code></p>"
 
 
 def _how(made: Sequence[Made], effort: Effort) -> str:
