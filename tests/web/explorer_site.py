@@ -1,0 +1,93 @@
+"""The server under test and a client that remembers, for all tests of this folder."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from websockets.sync.client import ClientConnection, connect
+
+from scansnap.web.protocol import FRAMES, unpack_frames
+
+GRACE = 1.0
+SMALL = {"classes": {"preset": "syn-small"}, "steps": 200, "momentum": 0.9}
+
+
+@dataclass
+class Site:
+    """The server under test."""
+
+    port: int
+    static: Path
+    client: Any
+    app: Any
+
+    @property
+    def hub(self) -> Any:
+        return self.app.app.state.hub
+
+    def connect(self, **options: Any) -> ClientConnection:
+        return connect(f"ws://127.0.0.1:{self.port}/ws", max_size=None, **options).__enter__()
+
+    def open(self, setup: dict[str, Any] | None = None, **more: Any) -> Client:
+        client = Client(self.connect())
+        client.send(op="start", setup=setup or SMALL, **more)
+        client.wait(lambda c: c.run is not None)
+        return client
+
+
+@dataclass
+class Client:
+    """A socket that remembers what it was told."""
+
+    socket: ClientConnection
+    run: dict[str, Any] | None = None
+    texts: list[dict[str, Any]] = field(default_factory=list)
+    frames: dict[int, Any] = field(default_factory=dict)
+    flags: list[int] = field(default_factory=list)
+    tables: list[Any] = field(default_factory=list)
+
+    def send(self, **message: Any) -> None:
+        self.socket.send(json.dumps(message))
+
+    def read(self, timeout: float = 30.0) -> None:
+        message = self.socket.recv(timeout)
+        if isinstance(message, bytes):
+            kind, flags, steps, values = unpack_frames(message)
+            if kind == FRAMES:
+                self.flags.append(flags)
+                self.frames |= dict(zip(steps.tolist(), values, strict=True))
+            else:
+                self.tables.append(values[0])
+            return
+        said = json.loads(message)
+        self.texts.append(said)
+        if said["type"] == "run":
+            self.run = said
+
+    def wait(self, done: Callable[[Client], Any], seconds: float = 60.0) -> Client:
+        end = time.monotonic() + seconds
+        while not done(self):
+            assert time.monotonic() < end, f"nothing came; last texts {self.texts[-3:]}"
+            self.read()
+        return self
+
+    def wait_state(self, state: str) -> Client:
+        return self.wait(lambda c: c.last("state").get("state") == state)
+
+    def last(self, kind: str) -> dict[str, Any]:
+        return next((text for text in reversed(self.texts) if text["type"] == kind), {})
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def wait_for_runs(site: Site, n: int, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while site.client.get("/api/health").json()["runs"] != n:
+        assert time.monotonic() < end, f"still {site.client.get('/api/health').json()}"
+        time.sleep(0.05)

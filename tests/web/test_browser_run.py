@@ -1,0 +1,217 @@
+"""The explorer in chromium: set-up, run, pause, step, scrub, rates in mid-run, refusals, lost connections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from browser import QUICK, Page, browser, explorer, page, require_browser, serving  # noqa: F401
+
+require_browser()
+
+SLOW = "#classes=syn-small&steps=5000&speed=30"
+
+
+def test_the_page_paints_before_plotly_and_explains_every_control(page: Page) -> None:
+    paint, plotly = page.page.evaluate(
+        """async () => {
+             while (!window.Plotly) await new Promise((r) => setTimeout(r, 50));
+             const at = performance.getEntriesByType("resource").find((e) => e.name.includes("plotly"));
+             return [performance.getEntriesByName("first-contentful-paint")[0].startTime, at.startTime]; }"""
+    )
+    assert paint < plotly
+    for control in page.get("app.catalogue.controls"):
+        row = page.page.locator(f'#panel-setup .control[data-name="{control["name"]}"]')
+        text = row.locator(".explain").text_content().replace(" ", "")
+        assert text == control["explain"].replace("_", "").replace(" ", ""), control["name"]
+        assert row.locator("label").text_content().startswith(control["label"])
+    assert "step 0" in page.page.get_attribute("#attention", "aria-label")
+
+
+def test_run_pause_step_and_reset(explorer: Callable[..., Page]) -> None:  # noqa: F811
+    p = explorer(SLOW)
+    p.key(" ")
+    p.wait("app.state.step > 5")
+    assert p.page.get_attribute("#play", "aria-label") == "Pause"
+    p.page.click("#play")
+    p.wait("app.state.state === 'paused'")
+    at = p.get("app.film.lastStep")
+    p.page.click("#step")
+    p.wait(f"app.film.lastStep === {at + 1}")
+    p.key("s")
+    p.wait(f"app.film.lastStep === {at + 2}")
+    assert p.step() == at + 2
+    p.page.locator("#speed").fill("9")
+    p.key(" ")
+    p.wait("app.state.speed === 'max' && app.state.step > 300")
+    p.key("r")
+    p.wait("app.film.length === 1 && app.film.lastStep === 0 && app.state.state === 'paused'")
+    p.check_quiet()
+    p.context.close()
+
+
+def test_a_finished_run_is_a_film(page: Page) -> None:
+    page.run_to_end()
+    assert page.step() == 60
+    page.key("ArrowLeft", "ArrowLeft")
+    assert page.step() == page.get("app.film.steps.at(-3)")
+    page.key("ArrowRight")
+    assert page.step() == page.get("app.film.steps.at(-2)")
+    page.key("Home")
+    page.wait("document.querySelector('#clock b').textContent === '0'")
+    page.page.locator("#scrub").fill("1000")  # half of a logarithmic axis
+    page.wait("document.querySelector('#clock b').textContent !== '0'")
+    assert 5 <= page.step() <= 9
+    page.key(" ")  # the film plays from here to its end
+    page.wait("app.cursor > 30")
+    page.key(" ")
+    middle = page.get("app.cursor")
+    assert middle is not None
+    page.key("End")
+    page.wait("app.cursor === null")
+    page.page.click("#extend")
+    page.wait("app.state.steps === 120")
+    page.run_to_end()
+    assert page.step() == 120
+
+
+def test_a_rate_changed_in_mid_run_is_marked(explorer: Callable[..., Page]) -> None:  # noqa: F811
+    p = explorer(SLOW)
+    p.key(" ")
+    p.wait("app.state.step > 5 && window.Plotly")
+    run = p.get("app.film.run.run")
+    p.fill("eta_y", "5")
+    p.wait("app.film.marks.length === 1")
+    mark = p.get("app.film.marks[0]")
+    assert (mark["eta_y"], mark["eta_z"]) == (5, 1)
+    assert mark["step"] > 5
+    p.key(" ")
+    p.wait("document.querySelectorAll('#scrub-marks .rate').length === 1")
+    p.wait(f"document.querySelector('#view-loss .plot').layout?.shapes.some((s) => s.x0 === {mark['step']})")
+    assert p.get("app.film.run.run") == run
+    assert "= 5" in p.page.inner_text(".ratio")
+    p.key("r")  # from the start, at the rates on screen
+    p.wait("app.film.run.setup.eta_y === 5 && app.film.marks.length === 0")
+    p.check_quiet()
+    p.context.close()
+
+
+VALUES: dict[str, Any] = {
+    "eta_y": 2.5, "eta_z": 0.5, "momentum": 0.5, "weight_decay": 0.01, "steps": 50, "seed": 7, "init": "normal(0.1)",
+    "optimizer": "adam", "norm": "layernorm", "residual": "plain", "query_in_keys": True, "outputs": "next", "heads": 2,
+    "sampling": "tokens", "position_bias": 0.1, "dtype": "float64", "context": 64, "batch_size": 32,
+}  # fmt: skip
+
+
+def test_each_control_reaches_the_run(page: Page) -> None:
+    names = {control["name"] for control in page.get("app.catalogue.controls")}
+    assert names == set(VALUES)
+    for name, value in VALUES.items():
+        field = page.page.locator(f"#c-{name}")
+        field.evaluate("(e) => { const d = e.closest('details'); if (d) d.open = true; }")
+        if isinstance(value, bool):
+            field.check()
+        elif field.evaluate("(e) => e.tagName") == "SELECT":
+            field.select_option(value)
+        else:
+            page.fill(name, str(value))
+        shown = '"' + value + '"' if isinstance(value, str) else str(value).lower()
+        page.wait(f"app.film.run.setup.{name} === {shown}")
+
+
+def test_infinity_sliders_and_knobs(page: Page) -> None:
+    page.page.click('.control[data-name="context"] .word')
+    page.wait("app.film.run.setup.context === 'inf'")
+    page.page.click('.control[data-name="batch_size"] .word')
+    page.wait("app.film.run.setup.batch_size === null")
+    page.page.locator('.control[data-name="eta_y"] .slider').fill("1000")  # the far end: 100
+    page.wait("app.film.run.setup.eta_y === 100")
+    assert page.page.input_value("#c-eta_y") == "100"
+    page.page.select_option("#c-classes", "syn-medium")
+    page.wait("app.film.run.classes.n_classes === 2 && app.film.run.setup.classes.preset === 'syn-medium'")
+    page.fill("n_queries", "3", "k")
+    page.wait("app.film.run.classes.n_classes === 6")
+    page.page.select_option("#preset", "adam")
+    page.wait("app.film.run.setup.optimizer === 'adam' && app.state.step > 3")
+    assert "Adam" in page.page.inner_text("#commentary")
+
+
+def test_refusals_stand_next_to_their_control(page: Page) -> None:
+    def refusal(name: str) -> Any:
+        return page.page.locator(f'.control[data-name="{name}"] .refusal')
+
+    for name, wrong, right, words in [("eta_y", "-1", "1", "must be"), ("momentum", "lots", "0.9", "lots"),
+                                      ("init", "ones", "zero", "ones")]:  # fmt: skip
+        page.fill(name, wrong)
+        refusal(name).wait_for(state="visible")
+        assert words in refusal(name).inner_text()
+        assert page.page.locator(".refusal:visible").count() == 1
+        page.fill(name, right)
+        refusal(name).wait_for(state="hidden")
+    page.page.click('.control[data-name="batch_size"] .word')  # “all” needs T = ∞
+    page.page.locator(".control.refused .refusal").wait_for(state="visible")
+    page.fill("batch_size", "128")
+    page.page.locator(".control.refused").wait_for(state="detached")
+    page.page.select_option("#c-classes", "syn-medium")
+    page.page.wait_for_selector("#k-n_queries")
+    page.fill("n_queries", "1000", "k")
+    page.page.locator("#panel-setup .refusal:visible").wait_for()
+    assert "1000" in page.page.inner_text("#panel-setup .refusal:visible")
+
+
+def test_weights_are_drawn_and_toml_is_pasted(page: Page) -> None:
+    page.page.click("#edit-weights")
+    bar = page.page.locator('.bar[aria-label="Weight of token 12"]')
+    box = bar.bounding_box()
+    page.page.mouse.move(box["x"] + 5, box["y"] + 0.8 * box["height"])
+    page.page.mouse.down()
+    page.page.mouse.move(box["x"] + 5, box["y"] - 20)  # past the top: 1
+    page.page.mouse.up()
+    assert bar.get_attribute("aria-valuenow") == "1"
+    bar.press("ArrowDown")
+    assert bar.get_attribute("aria-valuenow") == "0.95"
+    page.page.click("#add-common")
+    page.page.click("#use-classes")
+    page.wait("app.film.run.setup.classes.bars && app.film.run.classes.common.length === 11")
+    first = page.get("app.film.run.classes.classes[0]")
+    p = dict(zip(first["tokens"], first["p"], strict=True))
+    assert p[12] / p[19] == pytest.approx(0.95, rel=1e-3)
+    page.page.click("#paste-toml")
+    page.page.wait_for_function("document.querySelector('#toml-text')?.value.length > 10")
+    page.page.fill("#toml-text", "preset = 'nothing'")
+    page.page.click("#use-classes")
+    page.page.locator("dialog .refusal:visible").wait_for()
+    page.page.fill("#toml-text", '[classes]\npreset = "textbook"\n\n[run]\neta_y = 0.5\nsteps = 70\n')
+    page.page.click("#use-classes")
+    page.wait("app.film.run.setup.eta_y === 0.5 && app.state.steps === 70")
+
+
+def test_a_dropped_connection_recovers(explorer: Callable[..., Page]) -> None:  # noqa: F811
+    p = explorer(SLOW)
+    p.key(" ")
+    p.wait("app.state.step > 5")
+    run = p.get("app.film.run.run")
+    p.page.evaluate("() => sockets.at(-1).close()")
+    p.page.locator("#link", has_text="connection lost").wait_for()
+    p.page.locator("#link", has_text="connected again").wait_for()
+    at = p.get("app.film.lastStep")
+    p.wait(f"app.film.lastStep > {at}")
+    p.key(" ")
+    assert p.get("app.film.run.run") == run
+    steps = p.get("app.film.steps")
+    assert steps[:40] == list(range(min(len(steps), 40)))  # nothing is missing
+    p.check_quiet()
+    p.context.close()
+
+
+def test_a_server_that_comes_back_is_taken_up(browser: Any) -> None:
+    with serving() as address:
+        p = Page(browser, address).open(QUICK)
+        p.run_to_end()
+    p.page.locator("#link", has_text="connection lost").wait_for()
+    with serving(port=int(address.rstrip("/").rsplit(":", 1)[1])):
+        p.page.locator("#link", has_text="connected again").wait_for()
+        p.wait("app.state.step === 0 && app.film.length === 1")
+        p.run_to_end()
+        p.check_quiet("ERR_CONNECTION_REFUSED", "422", "404", "WebSocket")
