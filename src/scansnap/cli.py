@@ -168,9 +168,7 @@ def reproduce(
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings, said on each figure.")] = False,
     data: Annotated[
         str | None,
-        typer.Option(
-            help="Text to use: a folder, a file or wikitext-2. [default: SCANSNAP_DATA or stdlib]"
-        ),
+        typer.Option(help="Text to use: a folder, a file or wikitext-2. [default: SCANSNAP_DATA or stdlib]"),
     ] = None,
     device: Device = "auto",
     as_json: Json = False,

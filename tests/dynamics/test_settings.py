@@ -301,3 +301,8 @@ def test_a_constant_given_twice_is_refused(name: str) -> None:
     with pytest.raises(ss.InputError) as caught:
         ss.simulate(ss.SequenceClasses.syn_small(), ss.grid(eta_y=1, eta_z=1, **{name: 0.5}), **{name: 0.1})
     assert str(caught.value) == f"{name} is 0.1; it must be left out here, since the runs give their own."
+
+
+def test_a_run_file_says_none_for_the_expectation_over_classes():
+    """TOML has no null."""
+    assert settings({"batch_size": "none", "context": "inf"}).batch_size is None

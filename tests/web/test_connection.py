@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from multiprocessing import Pipe
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import scansnap as ss
 from scansnap.web.protocol import LAST, LIMITS, REPLAY, RESTART, unpack_frames
+from scansnap.web.wire import decode, encode
+from scansnap.web.worker import Worker
 
 
 def test_frames_over_the_wire_are_simulate_bit_for_bit(quiet: Site) -> None:
@@ -260,3 +263,31 @@ def test_a_slow_reader_does_not_stop_a_run(quiet: Site) -> None:
     client.wait_state("done")
     assert max(client.frames) == 1500
     slow.close()
+
+
+def test_a_run_that_breaks_does_not_take_the_others_along() -> None:
+    """The worker's loop itself, with a run that raises in its turn."""
+    here, there = Pipe()
+    worker = Worker(there)
+    for name in ("good", "bad"):
+        worker.handle(encode({"op": "open", "run": name, "setup": {**SMALL, "steps": 50}, "req": 1}))
+        worker.handle(encode({"op": "attach", "run": name, "since": -1, "again": False}))
+        worker.handle(encode({"op": "play", "run": name}))
+
+    def broken(n: int) -> int:
+        raise ZeroDivisionError
+
+    worker.runs["bad"].live.advance = broken  # type: ignore[method-assign]
+    for _ in range(200):
+        worker.turns()
+    assert set(worker.runs) == {"good"}
+    assert worker.runs["good"].state == "done"
+    said = []
+    while here.poll():
+        header, payload = decode(here.recv_bytes())
+        if header.get("run") == "bad" and header["kind"] == "text":
+            said.append(json.loads(payload))
+    assert said[-1]["type"] == "closed"
+    assert "ZeroDivisionError" in said[-1]["reason"]
+    for end in (here, there):
+        end.close()

@@ -7,15 +7,16 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from explorer_site import SMALL, Site
 
 import scansnap as ss
-from scansnap.web import lens
 from scansnap.web.protocol import LIMITS
 
 
@@ -112,6 +113,21 @@ def test_curves_and_flow(site: Site) -> None:
     refused(site.client.post("/api/flow", json={"setup": {**SMALL, "optimizer": "adam"}, "last": 5}), 422, "flow")
 
 
+def test_a_flow_ends_with_its_reader_and_with_its_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = {"setup": {"classes": {"preset": "zipf", "vocab": 5000, "classes": 40}}, "last": 10**7, "points": 200}
+    with pytest.raises(httpx.ReadTimeout):
+        site.client.post("/api/flow", json=slow, timeout=1.0)
+    end = time.monotonic() + 15
+    while site.hub.n_jobs:
+        assert time.monotonic() < end, "the computation goes on although nobody waits for it"
+        time.sleep(0.05)
+    assert site.client.post("/api/flow", json={"setup": SMALL, "last": 5}).status_code == 200
+    monkeypatch.setitem(LIMITS, "flow_seconds", 0.2)
+    assert "0.2 seconds" in refused(site.client.post("/api/flow", json=slow), 503, "flow")
+    monkeypatch.setitem(LIMITS, "jobs", 0)
+    refused(site.client.post("/api/flow", json={"setup": SMALL, "last": 5}), 429, "flow")
+
+
 @pytest.mark.parametrize(
     ("content", "status"),
     [(b"", 400), (b"{", 400), (b"\xff", 400), (b'{"eta_y": NaN}', 400), (b"[1]", 422), (b"9" * 5000, 400),
@@ -133,7 +149,6 @@ def test_unknown_things_are_404_in_words(site: Site) -> None:
     refused(site.client.get("/api/runs/none/claims"), 404, "run")
     refused(site.client.get("/api/nothing"), 404, "request")
     refused(site.client.get("/api/lens/model?query=the"), 404, "lens")
-    assert site.client.get("/api/lens").json() == {"models": []}
     refused(site.client.put("/api/check", json={}), 405, "request")
 
 
@@ -191,28 +206,62 @@ def test_a_run_to_take_away(quiet: Site, tmp_path: Path) -> None:
         assert np.float32(saved.loss.values[0, -1]) == client.frames[60][0], "the file runs to the same number"
 
 
-class FakeLens:
-    """What the lens asks of a module of models."""
-
-    @staticmethod
-    def find_models(folder: Path) -> list[Path]:
-        return [folder / "wiki", folder / "outside"]
-
-    @staticmethod
-    def explain(path: Path, query: str) -> dict[str, Any]:
-        return {"query": query, "entropy": 1.0, "attended": [], "votes": [], "entropy_over_training": []}
+WORDS = ("the", "of", "river", "bank", "money", "water", "<unk>", "<eos>")
 
 
-def test_the_lens_looks_only_into_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "models"
-    (folder / "wiki").mkdir(parents=True)
-    (tmp_path / "secret").mkdir()
-    (folder / "outside").symlink_to(tmp_path / "secret")
-    monkeypatch.setattr(lens, "_module", lambda: FakeLens)
-    assert lens.models(folder) == [{"name": "wiki", "title": "wiki"}]
-    assert lens.explain(folder, "wiki", "the")["query"] == "the"
-    for name in ("outside", "../secret", "/etc"):
-        with pytest.raises(Exception, match="no text model"):
-            lens.explain(folder, name, "the")
-    with pytest.raises(Exception, match="word"):
-        lens.explain(folder, "wiki", "")
+@pytest.fixture(scope="module")
+def text_model(site: Site) -> Path:
+    """A small trained model in the server's folder, and things there that must not be shown."""
+    from scansnap.corpus.vocabulary import Vocabulary
+    from scansnap.models.library import save_words
+    from scansnap.models.training import train
+    from scansnap.models.yz_settings import YZSettings
+    from scansnap.models.yz_transformer import YZTransformer
+
+    vocabulary = Vocabulary(WORDS, [50, 30, 10, 8, 6, 5, 4, 3])
+    path = site.folder / "deep" / "small.safetensors"
+    path.parent.mkdir()
+    model = YZTransformer(YZSettings(vocab_size=len(WORDS), init="zero", eta_y=5.0, eta_z=1.0))
+    train(model, np.tile([0, 2, 1, 3, 4, 5], 60), steps=6, batch=2, length=5, checkpoint=path, vocabulary=vocabulary,
+          measure=lambda model, step: {"entropy": 1.0 * step})  # fmt: skip
+    save_words(path, vocabulary)
+    outside = site.folder.parent / "secret.safetensors"
+    outside.write_bytes(path.read_bytes())
+    save_words(outside, vocabulary)
+    for name in ("secret.safetensors", "secret.words.json"):
+        (site.folder / name).symlink_to(site.folder.parent / name)
+    (site.folder / "junk.safetensors").write_bytes(b"junk")
+    (site.folder / "junk.words.json").write_text("[]")
+    return path
+
+
+def test_the_lens_shows_a_trained_model(site: Site, text_model: Path) -> None:
+    from scansnap.models.explain import explain
+    from scansnap.models.library import open_trained
+
+    assert site.client.get("/api/lens").json() == {
+        "models": [{"name": "deep/small", "title": "deep/small (yz, 6 steps)"}]
+    }
+    said = site.client.get("/api/lens/deep/small", params={"query": "bank"}).json()
+    trained = open_trained(text_model)
+    expected = explain(trained.model, trained.vocabulary, "bank", top=20)
+    assert said["entropy"] == expected.entropy
+    assert {row["word"]: row["attention"] for row in said["attended"]} == {
+        a.word: a.attention for a in expected.attended
+    }
+    assert [row["word"] for row in said["votes"]] == [word for word, _ in expected.predicted]
+    assert said["entropy_over_training"][-1] == {"step": 6, "entropy": 6.0}
+
+
+@pytest.mark.parametrize(("name", "query", "status", "field"), [
+    ("deep/small", "", 422, "query"), ("deep/small", "x" * 101, 422, "query"), ("deep/small", "unheard", 422, "query"),
+    ("secret", "the", 404, "lens"), ("../secret", "the", 404, "lens"), ("%2e%2e/secret", "the", 404, "lens"),
+    ("junk", "the", 422, "lens")])  # fmt: skip
+def test_the_lens_looks_only_into_its_folder(
+    site: Site, text_model: Path, name: str, query: str, status: int, field: str
+) -> None:
+    response = site.client.get(f"/api/lens/{name}", params={"query": query})
+    if name.startswith("../"):  # the client resolves it itself
+        assert response.status_code == 404
+    else:
+        refused(response, status, field)

@@ -140,6 +140,7 @@ REFUSALS: list[tuple[Any, str, str]] = [
     ({"classes": {"preset": "zipf", "vocab": 20000, "classes": 60, "overlap": 1}}, "classes", "numbers per frame"),
     ({"classes": {"preset": "textbook"}, "norm": "layernorm", "init": "uniform", "batch_size": 4096},
      "batch_size", "smaller"),
+    ({"classes": {"preset": "zipf", "vocab": 1500}, "init": "uniform", "optimizer": "muon"}, "optimizer", "another"),
     ({"classes": {"toml": "="}}, "classes", "valid TOML"),
     ({"classes": {"toml": "x = 1"}}, "classes", "left out"),
     ({"classes": {"toml": "a = " + "[" * 3000}}, "classes", "TOML"),

@@ -50,10 +50,7 @@ def _bind(host: str, port: int) -> socket.socket:
     """Listen first, so that a taken port is said in one sentence and port 0 has its number."""
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(place)
+        return socket.create_server(place[:2], family=family)
     except OSError as error:
         allowed = f"an address and port of this machine that are free ({error.strerror or error})"
         raise InputError("--host and --port", f"{host}:{port}", allowed) from None
-    return listening

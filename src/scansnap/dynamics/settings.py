@@ -173,6 +173,8 @@ def settings(options: dict[str, Any]) -> Settings:
     known_keys("the run settings", options, (*RUN_KEYS, *MODEL_FIELDS))
     model = Model(**{k: v for k, v in options.items() if k in MODEL_FIELDS})
     rest = {k: v for k, v in options.items() if k in RUN_KEYS}
+    if rest.get("batch_size") == "none":  # as run files have it: TOML has no null
+        rest["batch_size"] = None
     optimizer = rest.pop("optimizer", "sgd")
     per_table = optimizer if isinstance(optimizer, dict) and set(optimizer) <= {"y", "z"} else None
     rest["optimizer_y"] = Optimizer.of(per_table.get("y", "sgd") if per_table is not None else optimizer)

@@ -111,13 +111,21 @@ def _in_threads(function: Any, total: int, constants: tuple[Any, ...], chunk: in
     constants = tuple(ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else
                       ctypes.c_int64(a) if isinstance(a, int) else a for a in constants)  # fmt: skip
     threads = torch.get_num_threads()
-    chunk = max(1, min(chunk, -(-total // threads)))
+    failed: list[Any]
+    if threads == 1:  # no pool to start and to wait for: a live run makes many short calls
+        failed = [function(ctypes.c_int64(0), ctypes.c_int64(total), *constants)]
+    else:
+        failed = _spread(function, total, constants, max(1, min(chunk, -(-total // threads))), threads)
+    if any(failed):
+        raise MemoryError("not enough memory for the scratch tables of a run")
+
+
+def _spread(function: Any, total: int, constants: tuple[Any, ...], chunk: int, threads: int) -> list[Any]:
     with ThreadPoolExecutor(threads) as pool:
         jobs = [pool.submit(function, ctypes.c_int64(a), ctypes.c_int64(min(a + chunk, total)), *constants)
                 for a in range(0, total, chunk)]  # fmt: skip
         wait(jobs)
-    if any(job.result() for job in jobs):
-        raise MemoryError("not enough memory for the scratch tables of a run")
+    return [job.result() for job in jobs]
 
 
 @cache

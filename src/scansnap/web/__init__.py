@@ -1,0 +1,1 @@
+"""The explorer: attention scanning and snapping, live in a browser (``scansnap serve``)."""
