@@ -1,4 +1,4 @@
-"""The explorer in a real browser: ``scansnap serve`` as a process of its own, and a page that remembers its complaints."""
+"""The explorer in a real browser: ``scansnap serve`` as a process of its own, and a page that remembers complaints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ document.addEventListener("securitypolicyviolation", (e) => violations.push(e.vi
 window.sockets = [];
 window.WebSocket = class extends WebSocket { constructor(...a) { super(...a); sockets.push(this); } };
 """
-QUICK = "#classes=syn-small&steps=60&speed=max"
+QUICK = "#classes=syn-small&steps=60&speed=max&flow=off"
 
 
 def require_browser() -> None:
@@ -120,7 +120,7 @@ class Page:
         field.press("Enter")
 
     def run_to_end(self) -> None:
-        self.key(" ")
+        self.page.click("#play")
         self.wait("app.state.state === 'done'")
 
     def download(self, act: Callable[[], Any]) -> bytes:

@@ -25,6 +25,7 @@ class Site:
     static: Path
     client: Any
     app: Any
+    folder: Path
 
     @property
     def hub(self) -> Any:

@@ -1,0 +1,97 @@
+"""Makes the pictures of docs/explorer.md from a server and a browser of its own: python docs/make_screenshots.py."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+OUT = Path(__file__).parent / "explorer"
+SMALL = "#classes=syn-small&steps=1000&speed=300&preset=figure-4"
+MEDIUM = "#classes=syn-medium&classes.n_queries=10&eta_y=2&init=uniform&steps=2000&speed=max&preset=medium-10&flow=off"
+TEXTBOOK = (
+    "#classes=textbook&eta_y=0.9&eta_z=0.02&momentum=0&context=inf&batch_size=null&steps=3000&speed=max&preset=textbook"
+)
+SIZE = {"width": 1280, "height": 720}
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
+
+
+def main() -> int:
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        print("Screenshots need playwright: pip install playwright", file=sys.stderr)
+        return 2
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        print("Screenshots need chromium: apt install chromium", file=sys.stderr)
+        return 2
+    OUT.mkdir(exist_ok=True)
+    command = [sys.executable, "-c", "from scansnap.cli import main; main()", "serve", "--no-open", "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    try:
+        found = re.search(r"http://\S+", server.stderr.readline())
+        assert found, "the server did not start"
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+            take_all(browser, found.group())
+            browser.close()
+    finally:
+        server.terminate()
+        server.wait(20)
+    return 0
+
+
+def take_all(browser: Any, address: str) -> None:
+    page = opened(browser, address + SMALL, "light")
+    to_the_end(page)
+    shoot(page, "run")
+    page.keyboard.press("2")
+    page.wait_for_timeout(1500)
+    shoot(page, "decoder")
+    page.keyboard.press("1")
+    page.click("#edit-weights")
+    shoot(page, "weights")
+    page = opened(browser, address + MEDIUM, "dark")
+    to_the_end(page)
+    shoot(page, "medium-dark")
+    page = opened(browser, address + TEXTBOOK + "&right=claims", "light")
+    to_the_end(page)
+    page.wait_for_selector(".claim.holds", timeout=60_000)
+    page.wait_for_timeout(3000)  # the verdicts on the last step
+    page.click(".claim.fails summary")
+    shoot(page, "claims")
+    page = opened(browser, address + "#left=tour&scene=4", "light")
+    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=60_000)
+    page.wait_for_timeout(2500)
+    shoot(page, "tour")
+
+
+def opened(browser: Any, address: str, scheme: str) -> Any:
+    page = browser.new_page(viewport=SIZE, color_scheme=scheme)
+    page.goto(address)
+    page.wait_for_selector("html[data-ready]")
+    page.wait_for_selector("#wait", state="hidden")
+    page.wait_for_selector("#view-z .main-svg, #panel-curves[hidden]", state="attached")
+    return page
+
+
+def to_the_end(page: Any) -> None:
+    page.click("#play")
+    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=60_000)
+    page.wait_for_timeout(2500)  # the curves catch up, the flow arrives
+
+
+def shoot(page: Any, name: str) -> None:
+    page.mouse.move(5, 5)
+    page.wait_for_timeout(300)
+    page.screenshot(path=OUT / f"{name}.png")
+    print(OUT / f"{name}.png")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+// The text lens: what a trained text model attends to, and votes for, at a query word.
+
+import * as api from "./api.js";
+import { $, h, refuse } from "./dom.js";
+import { short } from "./format.js";
+import { penFor } from "./pen.js";
+import { colours } from "./theme.js";
+
+const panel = $("panel-lens");
+let loaded = false, name = null, result, refusal;
+
+export async function visible(is) {
+  if (!is || loaded) return;
+  loaded = true;
+  try { show((await api.lensModels()).models); } catch (e) { panel.replaceChildren(h("p", { class: "refusal" }, e.message)); loaded = false; }
+}
+
+function show(models) {
+  if (!models.length) {
+    panel.replaceChildren(h("div", { class: "empty" }, h("h2", {}, "No text model here yet"),
+      h("p", {}, "Train one on any text, then open the explorer on its folder:"),
+      h("pre", {}, "scansnap text --help\nscansnap serve --folder DIR"),
+      h("p", {}, "Then choose a word here and see which words it attends to, what they vote for, and how its attention narrowed during training."),
+      h("button", { type: "button", onclick: () => { loaded = false; visible(true); } }, "Look again")));
+    return;
+  }
+  name = models[0].name;
+  const select = h("select", { id: "lens-model", onchange: () => { name = select.value; look(); } }, models.map((m) => h("option", { value: m.name }, m.title || m.name)));
+  const input = h("input", { id: "lens-query", class: "field", type: "text", value: "the", spellcheck: "false", autocomplete: "off", onchange: look });
+  refusal = h("p", { class: "refusal", role: "alert", hidden: true });
+  result = h("div", { class: "lens" });
+  panel.replaceChildren(
+    h("form", { class: "lensform", onsubmit: (e) => { e.preventDefault(); look(); } }, h("label", {}, "Model", select), h("label", {}, "Query word", input), h("button", { type: "submit", class: "primary" }, "Look")),
+    refusal, result);
+  look();
+}
+
+async function look() {
+  try {
+    const answer = await api.lens(name, $("lens-query").value.trim());
+    refuse(refusal, "");
+    draw(answer);
+  } catch (e) { refuse(refusal, e.message); }
+}
+
+function rows(list, key, cls) {
+  const top = Math.max(...list.map((r) => Math.abs(r[key])), 1e-12);
+  return h("ul", { class: `words ${cls}` }, list.slice(0, 15).map((r) => {
+    const bar = h("i");
+    bar.style.width = `${(100 * Math.abs(r[key])) / top}%`;
+    return h("li", { title: `${r.word}: ${short(r[key])}` }, h("span", {}, r.word), h("div", {}, bar), h("em", {}, short(r[key])));
+  }));
+}
+
+function draw(answer) {
+  const over = answer.entropy_over_training ?? [], canvas = h("canvas", { class: "mini", role: "img", "aria-label": "Entropy of attention over training" });
+  result.replaceChildren(
+    h("p", { class: "lead" }, `“${answer.query}” attends with an entropy of ${short(answer.entropy)} nats.`),
+    h("div", { class: "pair" }, h("div", {}, h("h3", {}, "Attended words"), rows(answer.attended, "attention", "distinct")), h("div", {}, h("h3", {}, "Votes for the next word"), rows(answer.votes, "vote", "plain"))),
+    over.length > 1 ? h("h3", {}, "Entropy over training") : null, over.length > 1 ? canvas : null);
+  if (over.length > 1) requestAnimationFrame(() => {
+    const c = colours(), pen = penFor(canvas, canvas), xs = over.map((p) => p.step), ys = over.map((p) => p.entropy), top = Math.max(...ys), x1 = Math.max(...xs, 1);
+    const at = over.map((p) => [30 + ((pen.width - 38) * p.step) / x1, 8 + (pen.height - 28) * (1 - p.entropy / (top || 1))]);
+    pen.line(30, pen.height - 20, pen.width - 8, pen.height - 20, c.line);
+    pen.path(at, c.ink, 2);
+    pen.text(26, 14, short(top), { fill: c.muted, size: 10, align: "right" });
+    pen.text(26, pen.height - 18, "0", { fill: c.muted, size: 10, align: "right" });
+    pen.text(pen.width - 8, pen.height - 5, `step ${short(x1)}`, { fill: c.muted, size: 10, align: "right" });
+  });
+}

@@ -1,0 +1,117 @@
+// The editor of custom classes: weights as bars to drag (or arrow keys), tokens and classes to add; or TOML to paste.
+
+import { h, refuse } from "./dom.js";
+import { app, emit } from "./app.js";
+import * as api from "./api.js";
+import { short } from "./format.js";
+import { modal } from "./modal.js";
+
+let bars, at, chosen; // the classes being edited, the class on screen, tab
+let body, refusal, tomlText;
+
+/** The bars of the set-up as it runs: tokens with weights relative to the largest of the class. */
+function fromRun() {
+  const classes = app.film.run.classes;
+  return {
+    vocab_size: classes.vocab_size,
+    classes: classes.classes.map((c) => {
+      const top = Math.max(...c.p);
+      return { query: c.query, next_token: c.next_token, p_class: c.p_class, tokens: [...c.tokens], weights: c.p.map((p) => Number((p / top).toPrecision(4))) };
+    }),
+  };
+}
+
+export async function openEditor(tab) {
+  if (!app.film) return;
+  bars = fromRun();
+  at = Math.max(0, app.focus);
+  chosen = tab;
+  refusal = h("p", { class: "refusal", role: "alert", hidden: true });
+  body = h("div", { class: "editor" });
+  tomlText = h("textarea", { id: "toml-text", spellcheck: "false", rows: 16, "aria-label": "TOML of classes or of a whole run" });
+  const dialog = modal("Classes", body, [
+    h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
+    h("button", { type: "button", class: "primary", id: "use-classes", onclick: () => use(dialog) }, "Use these classes"),
+  ]);
+  dialog.classList.add("wide");
+  draw();
+  try { tomlText.value = await api.toml(app.setup); } catch (e) { refuse(refusal, e.message); }
+}
+
+async function use(dialog) {
+  const classes = chosen === "toml" ? { toml: tomlText.value } : { bars };
+  // a run file gives defaults for everything else, so nothing else is sent beside it
+  const setup = chosen === "toml" ? { classes } : { ...app.setup, classes };
+  try {
+    const answer = await api.check(setup);
+    app.setup = answer.setup;
+    app.preset = null;
+    dialog.close();
+    emit("classes-made");
+  } catch (e) { refuse(refusal, e.message); }
+}
+
+const kindOf = (token) => (bars.classes.filter((c) => c.weights[c.tokens.indexOf(token)] > 0).length > 1 ? "common" : "distinct");
+
+function draw() {
+  const tabs = h("div", { class: "seg", role: "radiogroup", "aria-label": "How to edit" }, ["bars", "toml"].map((name) =>
+    h("button", { type: "button", role: "radio", "aria-checked": String(chosen === name), onclick: () => { chosen = name; draw(); } }, name === "bars" ? "Draw weights" : "TOML")));
+  if (chosen === "toml") {
+    body.replaceChildren(tabs, h("p", { class: "explain" }, "A classes file or a whole run file, as scansnap run reads it. The set-up on screen is filled in to start from."), tomlText, refusal);
+    tomlText.focus();
+    return;
+  }
+  const c = bars.classes[at];
+  const field = (label, key, least, whole = true) => h("label", {}, label, h("input", { type: "text", class: "field", value: short(c[key]).replace(/\u2009/g, ""), "aria-label": label, onchange: (e) => { c[key] = Number(e.target.value); if (whole) bars.vocab_size = Math.max(bars.vocab_size, c[key] + 1); draw(); } }));
+  body.replaceChildren(tabs,
+    h("div", { class: "classbar", role: "group", "aria-label": "Class to edit" }, bars.classes.map((k, i) =>
+      h("button", { type: "button", "aria-pressed": String(i === at), onclick: () => { at = i; draw(); } }, `${k.query} → ${k.next_token}`)),
+      h("button", { type: "button", class: "add", onclick: () => addClass(c.query) }, "+ class, same query"),
+      h("button", { type: "button", class: "add", onclick: () => addClass(null) }, "+ class, new query"),
+      bars.classes.length > 1 ? h("button", { type: "button", class: "add", onclick: () => { bars.classes.splice(at, 1); at = Math.max(0, at - 1); draw(); } }, "remove class") : null),
+    h("div", { class: "classfields" }, field("Query", "query", 0), field("Next token", "next_token", 0), field("Weight of the class", "p_class", 0, false),
+      h("button", { type: "button", id: "add-common", onclick: () => addToken(bars.classes) }, "+ common token"),
+      h("button", { type: "button", id: "add-distinct", onclick: () => addToken([c]) }, "+ distinct token")),
+    h("div", { class: "bars", role: "group", "aria-label": "Weights of the tokens" }, c.tokens.map((token, j) => bar(c, token, j))),
+    h("p", { class: "explain" }, "Drag a bar, or use the arrow keys on it. Weights need not sum to 1; Delete takes a token away. A token in several classes is common."),
+    refusal);
+}
+
+function addToken(classes) {
+  const token = bars.vocab_size++;
+  for (const c of classes) { c.tokens.push(token); c.weights.push(0.5); }
+  draw();
+}
+
+function addClass(query) {
+  const token = () => bars.vocab_size++, q = query ?? token(), common = bars.classes[at].tokens.filter((t) => kindOf(t) === "common");
+  const own = [token(), token(), token()];
+  bars.classes.push({ query: q, next_token: token(), p_class: bars.classes[at].p_class, tokens: [...common, ...own], weights: [...common.map(() => 1), 0.4, 0.7, 1] });
+  at = bars.classes.length - 1;
+  draw();
+}
+
+function bar(c, token, j) {
+  const fill = h("i", {}), el = h("div", { class: `bar ${kindOf(token)}`, role: "slider", tabindex: 0, "aria-label": `Weight of token ${token}`, "aria-valuemin": 0, "aria-valuemax": 1 }, fill, h("span", {}, String(token)));
+  const set = (w) => {
+    c.weights[j] = Number(Math.max(0, Math.min(1, w)).toPrecision(3));
+    fill.style.height = `calc((100% - 18px) * ${c.weights[j]})`;
+    el.setAttribute("aria-valuenow", c.weights[j]);
+    el.title = `token ${token}: ${short(c.weights[j])}`;
+  };
+  set(c.weights[j]);
+  const drag = (e) => { const b = el.getBoundingClientRect(), tall = b.height - 18; set(1 - (e.clientY - b.top) / tall); };
+  el.addEventListener("pointerdown", (e) => { el.setPointerCapture(e.pointerId); drag(e); el.focus(); });
+  el.addEventListener("pointermove", (e) => { if (el.hasPointerCapture(e.pointerId)) drag(e); });
+  el.addEventListener("keydown", (e) => {
+    const by = { ArrowUp: 0.05, ArrowDown: -0.05, PageUp: 0.2, PageDown: -0.2 }[e.key];
+    if (by) set(c.weights[j] + by);
+    else if (e.key === "Home") set(0);
+    else if (e.key === "End") set(1);
+    else if (e.key === "Delete") { c.tokens.splice(j, 1); c.weights.splice(j, 1); draw(); }
+    else return;
+    e.preventDefault();
+    e.stopPropagation();
+  });
+  return el;
+}
