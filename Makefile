@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint slow reproduce bench clean
+.PHONY: help install test browser lint slow reproduce bench clean
 
 help: ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,7 +27,15 @@ lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint ## lint, types and the tests that finish quickly
+# the browser tests need Debian's chromium; where it cannot be installed they skip and say so
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -y -qq chromium >/dev/null 2>&1; } || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq >/dev/null 2>&1 && \
+	    apt-get install -y -qq chromium >/dev/null 2>&1; } || \
+	  echo "NO BROWSER: chromium is not here and could not be installed, so the browser tests are skipped"
+
+test: lint browser ## lint, types and the tests that finish quickly
 	$(BIN)/python -m pytest -n 2 --durations=5
 
 slow: install ## list the tests that `make test` leaves out, then run them

@@ -1,5 +1,6 @@
 """The HTTP side: answers, refusals, headers, files."""
 
+import asyncio
 import base64
 import csv
 import io
@@ -17,6 +18,8 @@ import pytest
 from explorer_site import SMALL, Site
 
 import scansnap as ss
+from scansnap.web import server
+from scansnap.web.hub import Refused
 from scansnap.web.protocol import LIMITS
 
 
@@ -265,3 +268,19 @@ def test_the_lens_looks_only_into_its_folder(
         assert response.status_code == 404
     else:
         refused(response, status, field)
+
+
+def test_a_computation_cut_off_by_the_end_of_the_server_is_unavailable_not_an_error() -> None:
+    class Present:
+        async def is_disconnected(self) -> bool:
+            return False
+
+    async def stopped() -> None:
+        work = asyncio.ensure_future(server._unless_gone(Present(), asyncio.sleep(60)))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        work.cancel()
+        await work
+
+    with pytest.raises(Refused) as refusal:
+        asyncio.run(stopped())
+    assert refusal.value.status == 503

@@ -241,6 +241,8 @@ async def _unless_gone(request: Request, work: Awaitable[bytes]) -> bytes:
             if await request.is_disconnected():
                 raise Refused(400, "request", "The client went away.")
         return task.result()
+    except asyncio.CancelledError:  # the server stops while it is being computed
+        raise Refused(503, "request", "The server is stopping.") from None
     finally:
         task.cancel()
 
