@@ -21,6 +21,8 @@ from scansnap.models.model import LanguageModel
 from scansnap.models.training import Measure, Training, train
 from scansnap.models.transformer import Transformer
 from scansnap.models.transformer_settings import TransformerSettings
+from scansnap.models.yz_settings import YZSettings
+from scansnap.models.yz_transformer import YZTransformer
 
 BATCH, LENGTH = 20, 35
 
@@ -79,6 +81,13 @@ def transformer(setting: TextSetting, *, layers: int = 1, eta: float = 5.0, seed
     settings = TransformerSettings(vocab_size=setting.corpus.vocab_size, layers=layers, eta=eta, seed=seed,
                                    precision=precision, **more)  # fmt: skip
     return Transformer(settings, setting.device)
+
+
+def yz(setting: TextSetting, *, layers: int = 1, seed: int = 0, **more: Any) -> YZTransformer:
+    """The YZ model over the setting's vocabulary, full tables; several layers in tf32 on CUDA."""
+    precision = "tf32" if setting.device == "cuda" and layers > 1 else "float32"
+    settings = YZSettings(vocab_size=setting.corpus.vocab_size, layers=layers, seed=seed, precision=precision, **more)
+    return YZTransformer(settings, setting.device)
 
 
 def trained(model: LanguageModel, setting: TextSetting, *, seed: int = 0, measure: Measure | None = None,

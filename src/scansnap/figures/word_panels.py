@@ -1,0 +1,103 @@
+"""The four panels of the figure on words, each drawn from its rows of the table."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+from scansnap.figures.style import SERIES
+from scansnap.figures.word_runs import MARKS
+from scansnap.measure.word_attention import MEASURES, snap_step
+
+NAMES = {"distinctness": "distinctness", "idf": "IDF", "pmi": "PMI", "cooccurrence": "co-occurrence"}
+TOP_K = 10  # words most attended to
+
+
+def deciles(ax: Any, table: pd.DataFrame) -> None:
+    part = table[(table.kind == "gain") & (table.model == "YZ") & (table.step > 0)]
+    colours = matplotlib.colormaps["viridis_r"](np.linspace(0.05, 1, MARKS))
+    ends = []
+    for group, curve in part.groupby("group"):
+        marks = group == MARKS
+        ax.plot(curve.step, curve.value, color="0.5" if marks else colours[int(group)], linestyle=":" if marks else "-",
+                zorder=2 if marks else 3)  # fmt: skip
+        ends.append((curve.value.iloc[-1], group))
+    ax.axhline(1, color="0.8", linewidth=0.8, zorder=0)
+    labels = {0.0: "most common", float(MARKS - 1): "most distinct", float(MARKS): "<unk>, <eos>"}
+    shown = sorted((value, labels[group], group) for value, group in ends if group in labels)
+    low, high = ax.get_ylim()
+    spots = _apart([value for value, _, _ in shown], 0.06 * (high - low))
+    for spot, (_, label, group) in zip(spots, shown, strict=True):
+        ax.annotate(label, (1.01, spot), xycoords=("axes fraction", "data"), fontsize=7.5, va="center",
+                    color="0.4" if group == MARKS else colours[int(group)] if group else "0.25")  # fmt: skip
+    ax.set(ylabel="attention / uniform attention", title="a  Attention by distinctness")
+
+
+def correlations(ax: Any, table: pd.DataFrame) -> None:
+    part = table[(table.kind == "correlation") & (table.step > 0)]
+    for name, colour in zip(MEASURES, SERIES, strict=False):
+        curve = part[part.measure == name]
+        ax.plot(curve.step, curve.value, color=colour, label=NAMES[name])
+        ax.fill_between(curve.step, curve.value - curve.error, curve.value + curve.error, color=colour, alpha=0.18,
+                        linewidth=0)  # fmt: skip
+    ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+    ax.legend(ncols=2)
+    ax.margins(y=0.18)
+    ax.set(ylabel="rank correlation with attention", title="b  What attention follows")
+
+
+def movement(ax: Any, table: pd.DataFrame) -> None:
+    moved = table[(table.kind == "moved") & (table.step > 0)]
+    entropy = table[(table.kind == "entropy") & (table.step > 0)]
+    ax.errorbar(moved.step, moved.value, yerr=moved.error, color=SERIES[0], marker="o", markersize=2.5)
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel("moved (total variation)", color=SERIES[0])
+    other = ax.twinx()
+    other.spines["right"].set_visible(True)
+    other.errorbar(entropy.step, entropy.value, yerr=entropy.error, color=SERIES[1], marker="o", markersize=2.5)
+    other.set_ylim(0, 1.12 * entropy.value.max())
+    other.set_ylabel("entropy (nats)", color=SERIES[1])
+    snap = snap_step(moved.step.to_numpy(), moved.value.to_numpy())
+    if math.isfinite(snap):
+        ax.axvline(snap, color="0.4", linestyle=":")
+        ax.annotate(f"snapping time:\nstep {snap:.0f}", (snap, 0.45), xycoords=("data", "axes fraction"), fontsize=7.5,
+                    color="0.35", ha="right", va="center", xytext=(-4, 0), textcoords="offset points")  # fmt: skip
+    ax.set_title("c  How far attention has moved")
+
+
+def predicted(ax: Any, table: pd.DataFrame) -> None:
+    """Two columns of words, those of both joined: for the query in the middle, neither the best nor the worst."""
+    told = table[(table.kind == "prediction") & table.overlap.notna()].sort_values(["overlap", "value"])
+    spoken = told[told["query"].str.isalpha()]
+    told = spoken if len(spoken) else told
+    ax.axis("off")
+    if not len(told):
+        ax.text(0.5, 0.5, "no query has enough words", ha="center", va="center", transform=ax.transAxes, color="0.4")
+        return
+    chosen = told.iloc[len(told) // 2]
+    points = table[(table.kind == "word") & (table["query"] == chosen["query"])]
+    columns = [points.sort_values(by, ascending=False).word.tolist()[:TOP_K] for by in ("predicted", "value")]
+    both = set(columns[0]) & set(columns[1])
+    for x, align, words in zip((0.36, 0.64), ("right", "left"), columns, strict=True):
+        for i, word in enumerate(words):
+            ax.text(x, -i, word, ha=align, va="center", fontsize=9, color=SERIES[0] if word in both else "0.55")
+    for word in both:
+        ax.plot([0.385, 0.615], [-columns[0].index(word), -columns[1].index(word)], color=SERIES[0], alpha=0.6)
+    ax.text(0.36, 0.95, "the flow predicts", ha="right", fontsize=8, color="0.35", style="italic")
+    ax.text(0.64, 0.95, "training learned", ha="left", fontsize=8, color="0.35", style="italic")
+    ax.text(0.5, -TOP_K - 0.2, f"{len(both)} of {TOP_K} shared", ha="center", fontsize=8, color="0.35")
+    ax.set(xlim=(0, 1), ylim=(-TOP_K - 0.5, 1.5))
+    ax.set_title(f"d  Words “{chosen['query']}” attends to most")
+
+
+def _apart(values: list[float], gap: float) -> list[float]:
+    """Ascending places for labels near ascending values, at least a gap apart."""
+    spots = list(values)
+    for i in range(1, len(spots)):
+        spots[i] = max(spots[i], spots[i - 1] + gap)
+    shift = (sum(spots) - sum(values)) / max(len(spots), 1)
+    return [spot - shift for spot in spots]
