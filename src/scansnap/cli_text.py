@@ -40,9 +40,11 @@ def train(
     epochs: Annotated[int | None, typer.Option(help="Passes over the text, instead of --steps.")] = None,
     layers: Annotated[int, typer.Option(help="Layers.")] = 1,
     rank: Annotated[int | None, typer.Option(help="YZ: tables of this rank instead of full ones.")] = None,
-    residual: Annotated[str, typer.Option(help="YZ: none, normed or plain.")] = "none",
-    eta_y: Annotated[float, typer.Option(help="YZ: rate of Y.")] = 300.0,
-    eta_z: Annotated[float, typer.Option(help="YZ: rate of Z.")] = 30.0,
+    residual: Annotated[str, typer.Option(help="YZ: normed, plain, or none (the paper's model).")] = "normed",
+    eta_y: Annotated[
+        float | None, typer.Option(help="YZ: rate of Y. [default: 100; 300 for more than 10,000 words]")
+    ] = None,
+    eta_z: Annotated[float | None, typer.Option(help="YZ: rate of Z. [default: a tenth of that of Y]")] = None,
     eta: Annotated[float, typer.Option(help="Transformer: its learning rate.")] = 5.0,
     optimizer: Annotated[str, typer.Option(help="sgd, momentum or adam.")] = "sgd",
     batch: Annotated[int, typer.Option(help="Windows in a batch.")] = 20,

@@ -31,8 +31,8 @@ class Wanted:
     layers: int
     rank: int | None
     residual: str
-    eta_y: float
-    eta_z: float
+    eta_y: float | None
+    eta_z: float | None
     eta: float
     optimizer: str
     seed: int
@@ -53,8 +53,12 @@ class Wanted:
         from scansnap.models.yz_transformer import YZTransformer
 
         plain = self.layers == 1 and self.rank is None
+        # on WikiText-2, one layer with residual: 1,000 steps on 2,000 words end at perplexity 68 with 100 and 205 with
+        # 300; three passes with all 33,278 words at 549 with 50 and 399 with 300
+        eta_y = self.eta_y if self.eta_y is not None else 100.0 if vocab_size <= 10_000 else 300.0
+        eta_z = self.eta_z if self.eta_z is not None else eta_y / 10
         settings = YZSettings(vocab_size=vocab_size, layers=self.layers, rank=self.rank, residual=self.residual,
-                              eta_y=self.eta_y, eta_z=self.eta_z, optimizer=self.optimizer, seed=self.seed,
+                              eta_y=eta_y, eta_z=eta_z, optimizer=self.optimizer, seed=self.seed,
                               init="zero" if plain else "uniform", precision="bf16x3")  # fmt: skip
         return YZTransformer(settings, device)
 
@@ -152,6 +156,9 @@ def explain(
             votes = ", ".join(f"{word} {vote:+.1f}" for word, vote in one.votes)
             table.add_row(escape(one.word), f"{one.z:+.2f}", f"{one.attention:.3f}", f"{one.count:.3g}", escape(votes))
         out.print(table)
+        if found.own:
+            out.print(f"“{query}” itself votes for " + ", ".join(f"{word} {vote:+.1f}" for word, vote in found.own),
+                      markup=False)  # fmt: skip
         guesses = ", ".join(f"{word} {100 * p:.1f}%" for word, p in found.predicted[:6])
         out.print(f"next: {guesses}", markup=False)
         out.print(f"attention entropy {found.entropy:.2f} nats; {found.uniform_entropy:.2f} before training")

@@ -64,8 +64,10 @@ def movement(ax: Any, table: pd.DataFrame) -> None:
     snap = snap_step(moved.step.to_numpy(), moved.value.to_numpy())
     if math.isfinite(snap):
         ax.axvline(snap, color="0.4", linestyle=":")
+        left = snap > math.sqrt(moved.step.max())  # the label goes where there is room for it
         ax.annotate(f"snapping time:\nstep {snap:.0f}", (snap, 0.45), xycoords=("data", "axes fraction"), fontsize=7.5,
-                    color="0.35", ha="right", va="center", xytext=(-4, 0), textcoords="offset points")  # fmt: skip
+                    color="0.35", ha="right" if left else "left", va="center", xytext=(-4 if left else 4, 0),
+                    textcoords="offset points")  # fmt: skip
     ax.set_title("c  How far attention has moved")
 
 

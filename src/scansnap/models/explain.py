@@ -45,6 +45,7 @@ class Explanation:
     query: str
     context: tuple[str, ...] | None
     attended: tuple[Attended, ...]  # the strongest first
+    own: tuple[tuple[str, float], ...]  # votes of the query itself, which a residual connection adds; else empty
     predicted: tuple[tuple[str, float], ...]  # next words with their probabilities
     entropy: float  # of attention over words, nats
     uniform_entropy: float  # of the counts alone, before anything was learned
@@ -91,9 +92,11 @@ def explain(
         Attended(vocabulary.words[i], float(counts[i]), float(z[i]), float(c[i]), _best(row, vocabulary, votes))
         for i, row in zip(ranked.tolist(), rows, strict=True)
     )
+    residual = model.describe().get("residual") in ("normed", "plain")
+    own = _best(tables.y([m])[0].double().cpu().numpy(), vocabulary, votes) if residual else ()
     p = _next(model, tables, m, c, given)
     shown = None if given is None else tuple(vocabulary.words[token] for token in given)
-    return Explanation(query, shown, attended, _best(p, vocabulary, top), float(entropy_of(c)),
+    return Explanation(query, shown, attended, own, _best(p, vocabulary, top), float(entropy_of(c)),
                        float(entropy_of(k / k.sum())), tables.exact)  # fmt: skip
 
 
