@@ -65,6 +65,15 @@ def test_words_are_ranked_by_z_and_votes_are_rows_of_y():
         assert one.votes == tuple((WORDS[j], pytest.approx(float(y[i, j]))) for j in best)
 
 
+def test_with_a_residual_connection_the_query_votes_too():
+    model = yz(residual="normed")
+    found = explain(model, VOCABULARY, "bank", votes=2)
+    row = model.y[0].matrix()[3]
+    best = torch.argsort(-row)[:2].tolist()
+    assert found.own == tuple((WORDS[j], pytest.approx(float(row[j]))) for j in best)
+    assert explain(yz(), VOCABULARY, "bank").own == ()
+
+
 def test_an_untrained_model_attends_as_often_as_words_occur():
     found = explain(yz(init="zero"), VOCABULARY, "river", top=8)
     assert found.entropy == pytest.approx(found.uniform_entropy)

@@ -85,16 +85,16 @@ class FullTable:
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
         out = torch.empty(*x.shape, self.weight.shape[1], dtype=f.dtype, device=f.device)
-        for w in in_turn(x):
+        for w in in_turn(x, self.weight.shape[1]):
             torch.bmm(f[w], self._rows(x[w]), out=out[w])
         return out
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
         g = torch.empty_like(f)
-        for w in in_turn(x):
+        for w in in_turn(x, self.weight.shape[1]):
             torch.bmm(dh[w], self._rows(x[w]).mT, out=g[w])
         if self.rule.name == "sgd":  # window by window, after every window has read the old table
-            for w in in_turn(x):
+            for w in in_turn(x, self.weight.shape[1]):
                 d = torch.bmm((f[w] * self.eta).mT, dh[w])
                 add_rows(self.weight, x[w].flatten(), d.flatten(0, 1))
         else:
@@ -182,6 +182,10 @@ class LowRankTable:
         return found
 
 
-def in_turn(x: Tensor) -> list[slice]:
-    """The windows in turn on a CPU, where the rows of one fit the cache; all at once on CUDA."""
-    return [slice(w, w + 1) for w in range(len(x))] if not x.is_cuda else [slice(0, len(x))]
+_CACHE_FLOATS = 1 << 21  # of the rows that are worked on together on a CPU
+
+
+def in_turn(x: Tensor, columns: int) -> list[slice]:
+    """On a CPU a few windows at a time, whose rows of this length fit the cache; all at once on CUDA."""
+    some = len(x) if x.is_cuda else max(1, _CACHE_FLOATS // (x.shape[1] * columns))
+    return [slice(w, w + some) for w in range(0, len(x), some)]

@@ -191,7 +191,7 @@ class _Recording:
 def cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean of −log α_n over all positions; the logits (B, T, M) become its direction, (e_n − α)/N, in place."""
     losses, share = torch.empty_like(targets, dtype=logits.dtype), 1 / targets.numel()
-    for w in in_turn(targets):
+    for w in in_turn(targets, logits.shape[-1]):
         h, n = logits[w], targets[w][..., None]
         h.sub_(h.amax(-1, keepdim=True))
         right = h.gather(-1, n)
