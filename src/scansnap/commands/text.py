@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
@@ -195,8 +196,6 @@ def evaluate(path: Path, data: str | None, split: str, mass: float, device: str,
     trained = _open(path, device)
     source = find_corpus(data)
     began = time.monotonic()
-    import numpy as np
-
     tokens = np.concatenate([trained.vocabulary.encode(block) for block in source.blocks(split)])
     if len(tokens) < 2:
         raise InputError("--data", source.where[split], "a text of at least two words")

@@ -9,14 +9,19 @@ from torch import Tensor
 
 
 class Recorded:
-    """A step of one batch shape. Random numbers come from the generator, seeded anew before each replay."""
+    """A step of one batch shape. Random numbers, if any, come from the generator, seeded anew before each replay."""
 
     def __init__(
-        self, step: Callable[[Tensor, Tensor], Tensor], generator: torch.Generator, inputs: Tensor, targets: Tensor
+        self,
+        step: Callable[[Tensor, Tensor], Tensor],
+        generator: torch.Generator | None,
+        inputs: Tensor,
+        targets: Tensor,
     ) -> None:
         self.inputs, self.targets = inputs.clone(), targets.clone()
         self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(generator)
+        if generator is not None:
+            self.graph.register_generator_state(generator)
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph):
             self.loss = step(self.inputs, self.targets)

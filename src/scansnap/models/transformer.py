@@ -17,8 +17,6 @@ layers by autograd, of the embedding by rows, one clip over all of them, one upd
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +30,7 @@ from scansnap.models.attention_statistics import keep_mass
 from scansnap.models.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.models.implied_yz import ImpliedYZ, implied_yz
 from scansnap.models.masking import hide
+from scansnap.models.precision import products_on
 from scansnap.models.recorded import Recorded
 from scansnap.models.transformer_dropout import Dropout, step_seed
 from scansnap.models.transformer_settings import TransformerSettings
@@ -191,7 +190,7 @@ class Transformer:
         renormalised."""
         if keep is not None:
             real("keep", keep, above=0, most=1)
-        with self._precision():
+        with products_on(self.device, self.settings.precision):
             h = self._states(inputs, keep=keep)  # (B, T, d)
             weight, d = self._decoder()[: self.vocab_size].to(h.dtype), self.settings.width
             return F.linear(h, weight[:, :d], weight[:, d]).to(self.settings.torch_dtype)
@@ -199,7 +198,7 @@ class Transformer:
     @torch.no_grad()
     def attention(self, inputs: Tensor) -> list[Tensor]:
         seen: list[Tensor] = []
-        with self._precision():
+        with products_on(self.device, self.settings.precision):
             self._states(inputs, seen=seen)
         return [b.to(self.settings.torch_dtype) for b in seen]
 
@@ -230,7 +229,7 @@ class Transformer:
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         s, weights = self.settings, self.weights
-        with self._precision():
+        with products_on(self.device, self.settings.precision):
             places = None
             if s.objective == "masked":
                 draws = torch.rand(inputs.shape, device=inputs.device, generator=self.generator)
@@ -279,19 +278,6 @@ class Transformer:
             raise InputError("inputs", tuple(inputs.shape), "token ids of shape (B, T)")
         if self.settings.positions == "learned" and inputs.shape[1] > self.settings.max_length:
             raise InputError("inputs", tuple(inputs.shape), f"at most max_length = {self.settings.max_length} long")
-
-    @contextmanager
-    def _precision(self) -> Iterator[None]:
-        """tf32 products of float32 matrices on CUDA, where asked for."""
-        if self.device.type != "cuda":
-            yield
-            return
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = self.settings.precision == "tf32"
-        try:
-            yield
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _as_it_is(x: Tensor) -> Tensor:

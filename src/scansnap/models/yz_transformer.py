@@ -9,8 +9,7 @@ as its own is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,6 +17,8 @@ from torch import Tensor
 
 from scansnap.checks import InputError, real
 from scansnap.kernels import triton_available
+from scansnap.models.precision import products_on
+from scansnap.models.recorded import Recorded
 from scansnap.models.yz_layers import Between, FirstLayer, SoftLayer, between, between_backward
 from scansnap.models.yz_settings import YZSettings
 from scansnap.models.yz_tables import FullTable, LowRankTable, Table, in_turn
@@ -62,7 +63,7 @@ class YZTransformer:
         self.fused = possible if fused is None else fused
         self.graphs = graphs and self.device.type == "cuda"
         self._fused: dict[tuple[int, ...], Callable[[Tensor, Tensor], Tensor]] = {}  # by batch shape
-        self._recorded: dict[tuple[int, ...], _Recording | None] = {}
+        self._recorded: dict[tuple[int, ...], Recorded | None] = {}
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> YZTransformer:
@@ -95,12 +96,12 @@ class YZTransformer:
         """(B, T, M). ``keep``: in every layer, attention only to the fewest keys with this mass, renormalised."""
         if keep is not None:
             real("keep", keep, above=0, most=1)
-        with self._precision():
+        with products_on(self.device, self.settings.precision):
             return self._forward(inputs, keep)[0][-1].h
 
     @torch.no_grad()
     def attention(self, inputs: Tensor) -> list[Tensor]:
-        with self._precision():
+        with products_on(self.device, self.settings.precision):
             if self.layers == 1:
                 return [self.first.attend(inputs)[1].b[:, None]]
             return [done.b[:, None] for done in self._forward(inputs)[0]]
@@ -120,7 +121,7 @@ class YZTransformer:
             return run(inputs, targets)
         recording = self._recorded[shape]
         if recording is None:
-            recording = self._recorded[shape] = _Recording(run, inputs, targets)
+            recording = self._recorded[shape] = Recorded(run, None, inputs, targets)
         return recording(inputs, targets)
 
     def _fused_step(self, inputs: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
@@ -146,7 +147,7 @@ class YZTransformer:
 
     def _plain_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One update in torch."""
-        with self._precision():
+        with products_on(self.device, self.settings.precision):
             self.step += 1
             passes, steps = self._forward(inputs)
             loss = cross_entropy_(passes[-1].h, targets)
@@ -156,36 +157,6 @@ class YZTransformer:
                 df = dv if self.settings.residual != "none" else None
             self.first.backward(passes[0], dh, df, self.step)
             return loss
-
-    @contextmanager
-    def _precision(self) -> Iterator[None]:
-        """tf32 products of float32 matrices, where asked for and there are any."""
-        if self.device.type != "cuda":
-            yield
-            return
-        before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = self.settings.precision == "tf32"
-        try:
-            yield
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = before
-
-
-class _Recording:
-    """A step as a CUDA graph over its own copies of the batch."""
-
-    def __init__(self, run: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, targets: Tensor) -> None:
-        self.inputs, self.targets = inputs.clone(), targets.clone()
-        self.graph = torch.cuda.CUDAGraph()
-        torch.cuda.synchronize()
-        with torch.cuda.graph(self.graph):
-            self.loss = run(self.inputs, self.targets)
-
-    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        self.inputs.copy_(inputs)
-        self.targets.copy_(targets)
-        self.graph.replay()
-        return self.loss.clone()
 
 
 def cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
