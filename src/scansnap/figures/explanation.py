@@ -34,12 +34,12 @@ def draw(found: Explanation) -> Figure:
     with styled(9.0, 1.2 + 0.28 * len(words)) as figure:
         bars, votes = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
         bars.barh(range(len(words)), values, color=DISTINCT)
-        bars.set_yticks(range(len(words)), words)
+        bars.set_yticks(range(len(words)), words, parse_math=False)  # "$" is a word
         bars.invert_yaxis()
         bars.set_xlabel("attention logit  z" if found.context is None else "attention  c")
-        bars.set_title(f"“{found.query}” attends to")
+        bars.set_title(f"“{found.query}” attends to", parse_math=False)
         image = votes.imshow(table, aspect="auto", cmap="Blues", vmin=0, interpolation="none")
-        votes.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
+        votes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", parse_math=False)
         votes.set_title("and they vote for")
         votes.spines[:].set_visible(False)
         figure.colorbar(image, ax=votes, label="vote  Y", pad=0.01)

@@ -86,14 +86,15 @@ def predicted(ax: Any, table: pd.DataFrame) -> None:
     both = set(columns[0]) & set(columns[1])
     for x, align, words in zip((0.36, 0.64), ("right", "left"), columns, strict=True):
         for i, word in enumerate(words):
-            ax.text(x, -i, word, ha=align, va="center", fontsize=9, color=SERIES[0] if word in both else "0.55")
+            colour = SERIES[0] if word in both else "0.55"
+            ax.text(x, -i, word, ha=align, va="center", fontsize=9, color=colour, parse_math=False)  # "$" is a word
     for word in both:
         ax.plot([0.385, 0.615], [-columns[0].index(word), -columns[1].index(word)], color=SERIES[0], alpha=0.6)
     ax.text(0.36, 0.95, "the flow predicts", ha="right", fontsize=8, color="0.35", style="italic")
     ax.text(0.64, 0.95, "training learned", ha="left", fontsize=8, color="0.35", style="italic")
     ax.text(0.5, -TOP_K - 0.2, f"{len(both)} of {TOP_K} shared", ha="center", fontsize=8, color="0.35")
     ax.set(xlim=(0, 1), ylim=(-TOP_K - 0.5, 1.5))
-    ax.set_title(f"d  Words “{chosen['query']}” attends to most")
+    ax.set_title(f"d  Words “{chosen['query']}” attends to most", parse_math=False)
 
 
 def _apart(values: list[float], gap: float) -> list[float]:
