@@ -22,6 +22,6 @@ def test_columns_are_ordered_by_their_votes():
 def test_dollar_signs_are_words():
     figure = explanation.draw(FOUND)
     render(figure, io.BytesIO(), "svg")
-    bars, votes, _ = figure.axes
+    bars = figure.axes[0]
     assert [label.get_text() for label in bars.get_yticklabels()] == ["$^$", "it"]
     assert bars.get_title() == "“$_$” attends to"
