@@ -258,8 +258,11 @@ def test_the_lens_without_and_with_a_model(page: Page) -> None:
     answer = {
         "query": "the",
         "entropy": 1.25,
-        "attended": [{"word": "king", "attention": 0.6}, {"word": "of", "attention": 0.1}],
-        "votes": [{"word": "crown", "vote": 2.0}],
+        "attended": [
+            {"word": "king", "attention": 0.6, "z": 1.5, "votes": [{"word": "crown", "vote": 2.0}]},
+            {"word": "of", "attention": 0.1, "z": -0.5, "votes": []},
+        ],
+        "votes": [{"word": "throne", "vote": 0.31}],
         "entropy_over_training": [{"step": 0, "entropy": 3.0}, {"step": 50, "entropy": 1.25}],
     }
     page.page.route("**/api/lens", lambda r: r.fulfill(json={"models": [{"name": "wiki", "title": "Wiki"}]}))
@@ -267,7 +270,10 @@ def test_the_lens_without_and_with_a_model(page: Page) -> None:
                     r.fulfill(status=422, json={"field": "query", "message": "There is no such word."}))  # fmt: skip
     page.page.click("#panel-lens button")
     page.page.locator("#panel-lens .words li", has_text="king").wait_for()
-    assert "1.25 nats" in page.page.inner_text("#panel-lens")
+    said = page.page.inner_text("#panel-lens")
+    assert "1.25 nats" in said
+    assert "crown" in said
+    assert "throne 31.0%" in said
     page.page.fill("#lens-query", "xyzzy")
     page.page.click("#panel-lens form button")
     page.page.locator("#panel-lens .refusal", has_text="no such word").wait_for()

@@ -43,20 +43,28 @@ async function look() {
   } catch (e) { refuse(refusal, e.message); }
 }
 
-function rows(list, key, cls) {
-  const top = Math.max(...list.map((r) => Math.abs(r[key])), 1e-12);
-  return h("ul", { class: `words ${cls}` }, list.slice(0, 15).map((r) => {
-    const bar = h("i");
-    bar.style.width = `${(100 * Math.abs(r[key])) / top}%`;
-    return h("li", { title: `${r.word}: ${short(r[key])}` }, h("span", {}, r.word), h("div", {}, bar), h("em", {}, short(r[key])));
+// A word, how strongly training made the query look at it, and what it votes for in turn.
+function attended(list) {
+  const top = Math.max(...list.map((r) => Math.abs(r.z)), 1e-12);
+  return h("ul", { class: "words" }, list.slice(0, 12).map((r) => {
+    const bar = h("i", { class: r.z < 0 ? "less" : "" });
+    bar.style.width = `${(100 * Math.abs(r.z)) / top}%`;
+    const votes = (r.votes ?? []).slice(0, 4).map((v) => v.word).join("  ");
+    return h("li", { title: `${r.word}: z = ${short(r.z)}, ${short(r.attention)} of all attention` },
+      h("span", {}, r.word), h("div", {}, bar), h("em", {}, short(r.z)), h("span", { class: "votes" }, votes));
   }));
+}
+
+function predicted(list) {
+  return h("p", { class: "next" }, list.slice(0, 8).flatMap((r) => [h("b", {}, r.word), ` ${(100 * r.vote).toFixed(1)}%  `]));
 }
 
 function draw(answer) {
   const over = answer.entropy_over_training ?? [], canvas = h("canvas", { class: "mini", role: "img", "aria-label": "Entropy of attention over training" });
   result.replaceChildren(
     h("p", { class: "lead" }, `“${answer.query}” attends with an entropy of ${short(answer.entropy)} nats.`),
-    h("div", { class: "pair" }, h("div", {}, h("h3", {}, "Attended words"), rows(answer.attended, "attention", "distinct")), h("div", {}, h("h3", {}, "Votes for the next word"), rows(answer.votes, "vote", "plain"))),
+    h("h3", {}, "It looks at (logit z), and these words vote for"), attended(answer.attended),
+    h("h3", {}, "Next word, in an average context"), predicted(answer.votes),
     over.length > 1 ? h("h3", {}, "Entropy over training") : null, over.length > 1 ? canvas : null);
   if (over.length > 1) requestAnimationFrame(() => {
     const c = colours(), pen = penFor(canvas, canvas), xs = over.map((p) => p.step), ys = over.map((p) => p.entropy), top = Math.max(...ys), x1 = Math.max(...xs, 1);
