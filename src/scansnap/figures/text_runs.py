@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ def text_setting(effort: Effort, **changes: Any) -> TextSetting:
     """The corpus of ``--data`` (or SCANSNAP_DATA, or the standard library's docstrings) at the effort's size."""
     device = pick_device(effort.device)
     base = SIZES[device.type == "cuda", effort.quick]
-    size = Size(**{**base.__dict__, **changes})
+    size = replace(base, **changes)
     corpus = load_corpus(find_corpus(effort.data), max_words=size.max_words)
     smaller = [] if size.max_words is None else [f"{corpus.vocab_size:,} most frequent words"]
     return TextSetting(corpus, device.type, size, "; ".join([corpus.title, *smaller, f"{size.steps} steps"]))
