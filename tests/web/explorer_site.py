@@ -32,7 +32,9 @@ class Site:
         return self.app.app.state.hub
 
     def connect(self, **options: Any) -> ClientConnection:
-        return connect(f"ws://127.0.0.1:{self.port}/ws", max_size=None, **options).__enter__()
+        # a queue without end: a full one stops reading, and with it the answer to a close (ten seconds of waiting)
+        options = {"max_size": None, "max_queue": None, **options}
+        return connect(f"ws://127.0.0.1:{self.port}/ws", **options).__enter__()
 
     def open(self, setup: dict[str, Any] | None = None, **more: Any) -> Client:
         client = Client(self.connect())
