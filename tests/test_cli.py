@@ -10,24 +10,8 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap import cli
 
 SCANSNAP = [sys.executable, "-m", "scansnap.cli"]
-
-
-@pytest.fixture
-def scansnap(monkeypatch, capsys, tmp_path):
-    """Call the command line in this process; returns (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["scansnap", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        seen = capsys.readouterr()
-        return stop.value.code or 0, seen.out, seen.err
-
-    return call
 
 
 def test_run_writes_a_trajectory_and_a_figure(scansnap, tmp_path):

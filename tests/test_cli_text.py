@@ -1,11 +1,8 @@
 """``scansnap text`` as a person meets it, on a text of a few hundred lines."""
 
 import json
-import sys
 
 import pytest
-
-from scansnap import cli
 
 LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
 
@@ -20,33 +17,24 @@ def text(tmp_path_factory):
 
 
 @pytest.fixture
-def scansnap(monkeypatch, capsys, tmp_path):
-    """Call the command line in this process; returns (exit code, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
+def text_command(scansnap, monkeypatch, tmp_path):
+    """``scansnap text …`` with a cache of its own and no text but what it is given."""
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("SCANSNAP_DATA", raising=False)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["scansnap", "text", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        seen = capsys.readouterr()
-        return stop.value.code or 0, seen.out, seen.err
-
-    return call
+    return lambda *words: scansnap("text", *words)
 
 
 @pytest.fixture
-def model(scansnap, text, tmp_path):
-    code, _, err = scansnap("train", "--data", text, "--steps", 30, "--batch", 4, "--length", 8, "--eta-y", 20,
+def model(text_command, text, tmp_path):
+    code, _, err = text_command("train", "--data", text, "--steps", 30, "--batch", 4, "--length", 8, "--eta-y", 20,
                             "--eta-z", 2, "--out", "m.safetensors", "--device", "cpu")  # fmt: skip
     assert code == 0, err
     return tmp_path / "m.safetensors"
 
 
 @pytest.mark.parametrize("kind", ["yz", "transformer"])
-def test_train_writes_a_model_with_its_words(scansnap, text, tmp_path, kind):
-    code, out, _ = scansnap("train", "--model", kind, "--data", text, "--steps", 5, "--batch", 4, "--length", 8,
+def test_train_writes_a_model_with_its_words(text_command, text, tmp_path, kind):
+    code, out, _ = text_command("train", "--model", kind, "--data", text, "--steps", 5, "--batch", 4, "--length", 8,
                             "--out", "a/m.safetensors", "--json", "--device", "cpu")  # fmt: skip
     assert code == 0
     told = json.loads(out)
@@ -55,38 +43,38 @@ def test_train_writes_a_model_with_its_words(scansnap, text, tmp_path, kind):
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"m.safetensors", "m.words.json"}
 
 
-def test_explain_shows_attention_and_votes(scansnap, model):
-    code, out, _ = scansnap("explain", model, "--query", "the", "--context", "cat sat on", "--figure", "e.png")
+def test_explain_shows_attention_and_votes(text_command, model):
+    code, out, _ = text_command("explain", model, "--query", "the", "--context", "cat sat on", "--figure", "e.png")
     assert code == 0
     assert "“the” attends to" in out
     assert "next:" in out
     assert (model.parent / "e.png").read_bytes().startswith(b"\x89PNG")
-    code, out, _ = scansnap("explain", model, "--query", "the", "--top", 3, "--json")
+    code, out, _ = text_command("explain", model, "--query", "the", "--top", 3, "--json")
     assert len(json.loads(out)["attended"]) == 3
 
 
-def test_sample_is_the_same_for_a_seed(scansnap, model):
-    first, second, other = (scansnap("sample", model, "--prompt", "the cat", "--words", 12, "--seed", s)[1]
+def test_sample_is_the_same_for_a_seed(text_command, model):
+    first, second, other = (text_command("sample", model, "--prompt", "the cat", "--words", 12, "--seed", s)[1]
                             for s in (1, 1, 2))  # fmt: skip
     assert first == second != other
     assert first.startswith("the cat")
 
 
-def test_evaluate_tells_what_sparsity_costs(scansnap, model, text):
-    code, out, _ = scansnap("evaluate", model, "--data", text, "--mass", 0.9, "--json", "--device", "cpu")
+def test_evaluate_tells_what_sparsity_costs(text_command, model, text):
+    code, out, _ = text_command("evaluate", model, "--data", text, "--mass", 0.9, "--json", "--device", "cpu")
     assert code == 0
     told = json.loads(out)
     assert 0 < told["share_needed"][0] <= 1
     assert told["perplexity"] > 1
-    code, out, _ = scansnap("evaluate", model, "--data", text, "--device", "cpu")
+    code, out, _ = text_command("evaluate", model, "--data", text, "--device", "cpu")
     assert "perplexity with those keys only" in out
 
 
-def test_a_longer_training_goes_on_where_the_shorter_ended(scansnap, model, text):
+def test_a_longer_training_goes_on_where_the_shorter_ended(text_command, model, text):
     options = ("--data", text, "--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "cpu", "--json")
-    code, out, err = scansnap("train", *options, "--steps", 40, "--resume", "--out", model)
+    code, out, err = text_command("train", *options, "--steps", 40, "--resume", "--out", model)
     assert code == 0, err
-    code, whole, _ = scansnap("train", *options, "--steps", 40, "--out", "whole.safetensors")
+    code, whole, _ = text_command("train", *options, "--steps", 40, "--out", "whole.safetensors")
     assert json.loads(out)["perplexity"] == json.loads(whole)["perplexity"]
 
 
@@ -100,9 +88,9 @@ def test_a_longer_training_goes_on_where_the_shorter_ended(scansnap, model, text
         (["explain", "none.safetensors", "--query", "the"], "none.safetensors"),
     ],
 )
-def test_bad_input_is_one_sentence(scansnap, text, tmp_path, words, sentence):
+def test_bad_input_is_one_sentence(text_command, text, tmp_path, words, sentence):
     data = [] if "--data" in words or words[0] == "explain" else ["--data", text]
-    code, _, err = scansnap(*words, *data)
+    code, _, err = text_command(*words, *data)
     assert code == 2
     assert sentence in " ".join(err.split())
     assert "Traceback" not in err
@@ -110,10 +98,10 @@ def test_bad_input_is_one_sentence(scansnap, text, tmp_path, words, sentence):
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_an_unknown_query_and_an_existing_model_are_refused(scansnap, model, text):
-    code, _, err = scansnap("explain", model, "--query", "zebra")
+def test_an_unknown_query_and_an_existing_model_are_refused(text_command, model, text):
+    code, _, err = text_command("explain", model, "--query", "zebra")
     assert code == 2
     assert "'zebra'" in err
-    code, _, err = scansnap("train", "--data", text, "--out", model)
+    code, _, err = text_command("train", "--data", text, "--out", model)
     assert code == 2
     assert "--overwrite" in err

@@ -1,13 +1,11 @@
 """The report as a whole: every statement has a verdict, nothing is forced, and the command line says so."""
 
 import json
-import sys
 
 import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap import cli
 from scansnap.checks import InputError
 from scansnap.claims.claim import Report, Statement
 from scansnap.claims.verify import CHECKS, verify
@@ -142,21 +140,12 @@ def test_bad_rates(rates):
 
 
 @pytest.fixture
-def scansnap(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["scansnap", "verify", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            cli.main()
-        seen = capsys.readouterr()
-        return stop.value.code or 0, seen.out, seen.err
-
-    return call
+def verify_command(scansnap):
+    return lambda *words: scansnap("verify", *words)
 
 
-def test_the_command_prints_a_table_and_exits_by_the_verdicts(scansnap, tmp_path, textbook):
-    code, out, _ = scansnap(
+def test_the_command_prints_a_table_and_exits_by_the_verdicts(verify_command, tmp_path, textbook):
+    code, out, _ = verify_command(
         "--preset", "textbook", "--eta-y", 0.9, "--eta-z", 0.02, "--json", "r.json", "--figure", "c.png"
     )
     assert code == (1 if textbook.failures else 0)
@@ -167,8 +156,8 @@ def test_the_command_prints_a_table_and_exits_by_the_verdicts(scansnap, tmp_path
     assert (tmp_path / "c.png").stat().st_size > 10_000
 
 
-def test_nothing_fails_where_nothing_applies(scansnap):
-    code, out, _ = scansnap("--preset", "synthetic", "--set", "next_per_query=1", "--t-end", 20)
+def test_nothing_fails_where_nothing_applies(verify_command):
+    code, out, _ = verify_command("--preset", "synthetic", "--set", "next_per_query=1", "--t-end", 20)
     assert code == 0, out
     assert "not applicable" in out
 
@@ -185,8 +174,8 @@ def test_nothing_fails_where_nothing_applies(scansnap):
         (["a.toml", "--classes", "b.toml"], "--classes"),
     ],
 )
-def test_bad_input(scansnap, tmp_path, words, message):
-    code, out, err = scansnap(*words)
+def test_bad_input(verify_command, tmp_path, words, message):
+    code, out, err = verify_command(*words)
     assert code == 2
     assert message in err
     assert out == ""
