@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from scansnap.storage import remove, replacing
+from scansnap import storage
+from scansnap.checks import InputError
+from scansnap.storage import WriteError, claimed, put, remove, replacing, sweep_up, writable
 
 
 def fill(path: Path, kind: str, content: str) -> None:
@@ -66,10 +70,11 @@ def test_a_swap_that_fails_half_way_is_undone(
     rename = Path.rename
 
     def failing(self: Path, to: Path) -> Path:
-        if self.suffix == ".tmp":
+        if self.parent.suffix == ".tmp":
             raise error
         return rename(self, to)
 
+    monkeypatch.setattr("scansnap.storage._swap", lambda one, other: False)  # systems without renameat2
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(type(error)), replacing(target) as scratch:  # the swap is what raises
         fill(scratch, "folder", "new")
@@ -80,7 +85,7 @@ def test_a_swap_that_fails_half_way_is_undone(
 def test_a_writer_that_makes_nothing_is_an_error_and_the_old_thing_stays(tmp_path: Path) -> None:
     target = tmp_path / "thing"
     fill(target, "file", "old")
-    with pytest.raises(FileNotFoundError), replacing(target):
+    with pytest.raises(WriteError), replacing(target):
         pass
     assert content(target) == "old"
 
@@ -89,7 +94,7 @@ def test_two_writers_do_not_meet(tmp_path: Path) -> None:
     target = tmp_path / "thing"
     with replacing(target) as first, replacing(target) as second:
         assert first != second
-        assert first.parent == second.parent == tmp_path  # a rename must not leave the file system
+        assert first.parent.parent == second.parent.parent == tmp_path  # a rename must not leave the file system
         first.write_text("first")
         second.write_text("second")
     assert content(target) == "first"  # the outer one ends last
@@ -116,3 +121,87 @@ def test_remove_takes_files_folders_links_and_nothing(tmp_path: Path) -> None:
         remove(tmp_path / name)
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
     assert content(kept) == "kept"
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from scansnap import storage
+target = Path(sys.argv[1])
+if sys.argv[2] == "between renames":
+    storage._swap = lambda one, other: False
+    rename = Path.rename
+    def dying(self, to):
+        if self.parent.suffix == ".tmp":
+            os.kill(os.getpid(), 9)
+        return rename(self, to)
+    Path.rename = dying
+with storage.claimed("--out", target), storage.replacing(target) as scratch:
+    scratch.mkdir()
+    (scratch / "part").write_text("half")
+    if sys.argv[2] == "while writing":
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("moment", ["while writing", "between renames"])
+def test_what_a_killed_writer_left_is_swept_up_and_what_it_moved_away_is_put_back(tmp_path: Path, moment: str) -> None:
+    target = tmp_path / "thing"
+    fill(target, "folder", "old")
+    done = subprocess.run([sys.executable, "-c", KILLED, str(target), moment], check=False)
+    assert done.returncode == -9
+    assert len(list(tmp_path.iterdir())) > 1 or not target.exists()
+    storage._swept.clear()  # as in a new process
+    sweep_up(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["thing"]
+    assert content(target) == "old"
+
+
+def test_scratch_folders_in_use_are_left_alone(tmp_path: Path) -> None:
+    with replacing(tmp_path / "thing") as scratch:
+        scratch.write_text("mine")
+        storage._swept.clear()
+        sweep_up(tmp_path)
+        assert scratch.read_text() == "mine"
+    assert (tmp_path / "thing").read_text() == "mine"
+
+
+def test_only_one_works_towards_a_target_and_nothing_stays_of_the_claim(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 250)
+    with claimed("--out", target):
+        with pytest.raises(InputError, match="no other process"), claimed("--out", tmp_path / "." / target.name):
+            pass
+        with claimed("--out", tmp_path / "another"):
+            pass
+    with claimed("--out", target):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_does_not_take_it_is_one_sentence(tmp_path: Path) -> None:
+    target = tmp_path / ("n" * 300)
+    with pytest.raises(WriteError) as error:
+        put(target, "content")
+    assert str(error.value) == f"{target} could not be written (File name too long)."
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/", "..", "file/thing", "file/deep/thing", "n" * 300, "new/" + "n" * 300, "/dev/null/thing",
+             "/proc/thing", "folder", "nul\0"]
+)  # fmt: skip
+def test_a_place_that_cannot_be_written_is_refused_and_left_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put(Path("file"), "x")
+    Path("folder").mkdir()
+    with pytest.raises(InputError) as error:
+        writable("--out", Path(name))
+    assert error.value.field == "--out"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path: Path) -> None:
+    assert writable("--out", tmp_path / "new" / "thing") == tmp_path / "new" / "thing"
+    assert writable("--out", tmp_path, folder=True) == tmp_path
+    assert list(tmp_path.iterdir()) == []
