@@ -173,7 +173,7 @@ def test_kinds_and_undecided_claims_are_shown_and_counted_apart(monkeypatch, cap
     assert "formula" in rows["same"]
     assert "measured" in rows["sure"]
     assert "open undecided: 9 seeds [of any kind] would decide" in out
-    assert "measured: 1 holds, 0 fail, 1 undecided, 0 not applicable" in out
+    assert "measured: 1 holds, 0 fails, 1 undecided, 0 not applicable" in out
     assert "identity: 1 holds" in out
     plain = command._as_json(report)
     assert plain["totals"]["measured"] == {"holds": 1, "fails": 0, "undecided": 1, "not applicable": 0}

@@ -19,7 +19,7 @@ from scansnap.storage import replacing
 if TYPE_CHECKING:
     from scansnap.claims.claim import Claim, Report
 
-STYLE = {"holds": "green", "fails": "bold red", "undecided": "magenta", "not applicable": "dim"}
+STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not applicable": "dim"}
 
 
 def verify(
@@ -120,12 +120,7 @@ def _tell(report: Report) -> None:
     for a in unmet.values():
         out.print(f"not met: {a.name}, {a.value:.4g} against {a.threshold:.4g} ({a.statement})", markup=False)
     for kind, counts in totals(report).items():
-        plural = {"holds": "hold", "fails": "fail"}
-        told = ", ".join(
-            f"{n} {status if n == 1 else plural.get(status, status)}"
-            for status, n in counts.items()
-            if n or kind == "measured"
-        )
+        told = ", ".join(f"{n} {status}" for status, n in counts.items() if n or kind == "measured")
         out.print(f"{kind}: {told}")
 
 
