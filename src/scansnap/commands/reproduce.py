@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from scansnap.figures.figure import Effort
     from scansnap.report.make import Made
 
-STYLE = {"agrees": "green", "in part": "yellow", "disagrees": "bold red", "not applicable": "dim"}
+STYLE = {
+    "agrees": "green", "mostly agrees": "green", "mixed": "yellow", "mostly disagrees": "red", "disagrees": "bold red",
+    "undecided": "magenta", "not applicable": "dim",
+}  # fmt: skip
 REPORT = "report.html"
 
 

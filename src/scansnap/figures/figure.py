@@ -9,13 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from scansnap.claims.claim import Kind
+from scansnap.measure.comparison import Comparison, Statement
+
 Progress = Callable[[int, int], None]
-Verdict = Literal["agrees", "in part", "disagrees", "not applicable"]
+Verdict = Literal[
+    "agrees", "mostly agrees", "mixed", "mostly disagrees", "disagrees", "undecided", "not applicable"
+]  # fmt: skip
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+MOSTLY = 3 / 4  # of the decided cases
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,21 @@ class Effort:
 
 @dataclass(frozen=True)
 class Finding:
-    """A statement of the paper, counted in our runs."""
+    """A statement of the paper, counted over cases.
+
+    A case agrees, disagrees, or is undecided: the data are too few to tell (:mod:`scansnap.measure.comparison`). A case
+    with a failed run disagrees. The verdict is
+
+        not applicable     there are no cases
+        undecided          fewer than half of the cases are decided
+        agrees             all cases agree
+        mostly agrees      at least three quarters of the decided cases agree
+        mixed              between one and three quarters of them
+        mostly disagrees   at most one quarter of them
+        disagrees          all cases disagree
+
+    so that an undecided case stands against the plain "agrees" and "disagrees" and otherwise takes no side.
+    """
 
     says: str  # the statement in our words
     reference: str  # where the paper makes it: "Figure 6", "Section 7"
@@ -37,14 +58,40 @@ class Finding:
     of: int  # how many cases were looked at
     cases: str  # what a case is, in the plural: "curves"
     detail: str = ""  # measured numbers with their uncertainty
+    undecided: int = 0  # of the cases, how many the data do not decide
+    kind: Kind = "measured"
+
+    def __post_init__(self) -> None:
+        if min(self.agree, self.undecided) < 0 or self.agree + self.undecided > self.of:
+            raise ValueError(f"{self.agree} that agree and {self.undecided} undecided are not of {self.of} cases")
+
+    @classmethod
+    def compared(
+        cls, says: str, reference: str, found: Comparison, statement: Statement, cases: str, detail: str = ""
+    ) -> Finding:
+        """Count a family of comparisons; the detail ends with what would decide the undecided cases."""
+        count = found.count(statement)
+        detail = " ".join(part for part in (detail, found.to_decide(statement)) if part)
+        return cls(says, reference, count.agree, count.of, cases, detail, count.undecided)
+
+    @property
+    def disagree(self) -> int:
+        return self.of - self.agree - self.undecided
 
     @property
     def verdict(self) -> Verdict:
+        decided = self.agree + self.disagree
         if not self.of:
             return "not applicable"
+        if 2 * decided < self.of:
+            return "undecided"
         if self.agree == self.of:
             return "agrees"
-        return "in part" if self.agree else "disagrees"
+        if self.disagree == self.of:
+            return "disagrees"
+        if self.agree >= MOSTLY * decided:
+            return "mostly agrees"
+        return "mostly disagrees" if self.disagree >= MOSTLY * decided else "mixed"
 
     def __str__(self) -> str:
         detail = f" {self.detail}" if self.detail else ""
@@ -52,7 +99,8 @@ class Finding:
 
     @property
     def counted(self) -> str:
-        return f"{self.agree} of {self.of} {self.cases}"
+        open_cases = f", {self.undecided} undecided" if self.undecided else ""
+        return f"{self.agree} of {self.of} {self.cases}{open_cases}"
 
 
 @dataclass(frozen=True)

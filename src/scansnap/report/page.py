@@ -12,11 +12,10 @@ from importlib.resources import files
 
 import pandas as pd
 
-from scansnap.figures.figure import Effort, Finding, Verdict
+from scansnap.figures.figure import VERDICTS, Effort, Finding
 from scansnap.report.make import Made, all_versions, command, machine, plain
 from scansnap.report.targets import TARGETS, label
 
-VERDICTS: tuple[Verdict, ...] = ("agrees", "in part", "disagrees", "not applicable")
 PAPER = (
     "Yuandong Tian, Yiping Wang, Beidi Chen, Simon Du, <i>Scan and Snap: Understanding Training Dynamics and Token "
     "Composition in 1-layer Transformer</i>, NeurIPS 2023 (arXiv 2305.16380)"
