@@ -4,31 +4,54 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """One quantity."""
+    """One quantity, the name it is meant to have, and the one place where the code keeps it.
+
+    ``home`` is "module:thing", "module:thing.member" (a field, property or method of a class),
+    "module:function(parameter)" or "module:table[key]".
+    """
 
     symbol: str
     shape: str
     meaning: str
     name: str
-    home: str  # "module:object", "module:object.attribute" or "module:function(parameter)"
+    home: str
+
+    @property
+    def code_name(self) -> str:
+        """The last name of the home: what the code calls it, which is ``name`` unless a quantity is kept otherwise."""
+        return self._place[-1]
+
+    @property
+    def named(self) -> bool:
+        """Whether the code has it at its home and calls it by its name."""
+        return self.exists() and self.code_name == self.name
 
     def exists(self) -> bool:
-        """Whether the code has this quantity at its home."""
-        module, _, path = self.home.partition(":")
-        if path.endswith(")"):
-            function, _, parameter = path[:-1].partition("(")
-            return parameter in inspect.signature(getattr(importlib.import_module(module), function)).parameters
-        owner, _, member = path.partition(".")
-        thing = getattr(importlib.import_module(module), owner, None)
-        if isinstance(thing, dict):
-            return member in thing
-        fields = getattr(thing, "__annotations__", {})  # a dataclass names its fields here
-        return thing is not None and (not member or member in dir(thing) or member in fields)
+        """Whether the code has something at this very home."""
+        module, thing, form, member = self._place
+        owner = getattr(importlib.import_module(module), thing, None)
+        if form == "":
+            return owner is not None
+        if form == "[":
+            return isinstance(owner, dict) and member in owner
+        if form == "(":
+            return callable(owner) and member in inspect.signature(owner).parameters
+        return isinstance(owner, type) and (member in vars(owner) or member in owner.__annotations__)
+
+    @property
+    def _place(self) -> tuple[str, str, str, str]:
+        """Module, thing, which of the forms (its opening sign), and the last name."""
+        found = re.fullmatch(r"([\w.]+):(\w+)(?:([.(\[])(\w+)[)\]]?)?", self.home)
+        if found is None:
+            raise ValueError(f"{self.home!r} is not the home of anything")
+        module, thing, form, member = found.groups(default="")
+        return module, thing, form, member or thing
 
 
 SYMBOLS = (
@@ -46,18 +69,21 @@ SYMBOLS = (
            "scansnap.classes:SequenceClasses.distinct"),
     Symbol("G_CT", "–", "common tokens: they occur in several classes", "common",
            "scansnap.classes:SequenceClasses.common"),
-    Symbol("Y = U W_Vᵀ Uᵀ", "M×M", "vote of context token l for output token j", "y", "scansnap.trajectory:DIMS.y"),
-    Symbol("Z = U W_Q W_Kᵀ Uᵀ/√d", "M×M", "attention logit of query m for key l", "z", "scansnap.trajectory:DIMS.z"),
+    Symbol("Y = U W_Vᵀ Uᵀ", "M×M", "vote of context token l for output token j", "y", "scansnap.trajectory:DIMS[y]"),
+    Symbol("Z = U W_Q W_Kᵀ Uᵀ/√d", "M×M", "attention logit of query m for key l", "z", "scansnap.trajectory:DIMS[z]"),
     Symbol("k", "M", "how often each token occurs in one context, Σ k = T − 1", "counts",
-           "scansnap.sampling:sample_counts"),
-    Symbol("c_n", "M", "token-level attention, c ∝ P(l|n) e^z", "attention", "scansnap.trajectory:DIMS.attention"),
+           "scansnap.dynamics.yz:Batch.counts"),
+    Symbol("c_n", "M", "token-level attention, c ∝ P(l|n) e^z", "attention", "scansnap.trajectory:DIMS[attention]"),
     Symbol("f_n = c_n/‖c_n‖₂", "M", "normalised attention output", "f", "scansnap.dynamics.yz:Forward.f"),
-    Symbol("α_n", "M", "softmax(Yᵀ f_n), the predicted next token", "alpha", "scansnap.dynamics.yz:Forward.log_alpha"),
+    Symbol("α_n", "M", "softmax(Yᵀ f_n), the predicted next token; kept as its logarithm", "alpha",
+           "scansnap.dynamics.yz:Forward.log_alpha"),
     Symbol("η_Y", "–", "learning rate of the decoder Y", "eta_y", "scansnap.runs:Runs.eta_y"),
     Symbol("η_Z", "–", "learning rate of the attention logits Z", "eta_z", "scansnap.runs:Runs.eta_z"),
     Symbol("h(s)", "–", "how far the decoder is after s visits of a class", "h", "scansnap.theory:h"),
     Symbol("γ(t)", "–", "speed the decoder gives to attention", "gamma", "scansnap.theory:gamma"),
-    Symbol("β_nn′(t)", "K×K", "how strongly class n pushes away from class n′", "beta",
+    Symbol("ι_n(t)", "K", "how strongly class n pulls towards its own f_n; kept as γι", "iota",
+           "scansnap.claims.theorem1:Decomposition.own"),
+    Symbol("β_nn′(t)", "K×K", "how strongly class n pushes away from class n′; kept as γβ", "beta",
            "scansnap.claims.theorem1:Decomposition.others"),
     Symbol("ξ_n(t)", "K", "γ Σ β_nn′ f_nᵀf_n′, what makes distinct tokens of class n grow", "xi",
            "scansnap.claims.theorem1:xi"),

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_rel
 
 import scansnap as ss
 from scansnap.figures import fig6, medium_runs
@@ -45,53 +46,92 @@ def test_a_row_is_what_its_settings_give(computed):
     assert row["entropy"].item() == pytest.approx(np.mean(entropies), abs=1e-5)
 
 
-def counted(table, curves, low, high):
-    """Curves (two columns) that rise from low to high in the third by more than 2 standard errors, without pandas."""
+def p_values(table, curves, steps, bound=0.0, **side):
+    """Of SciPy's paired t test for each curve (two columns) over each step of the third, without pandas."""
     a, b, along = curves
-    agree = 0
+    found = []
     for x in sorted(set(table[a])):
         for y in sorted(set(table[b])):
-            difference = []
-            for seed in sorted(set(table["seed"])):
-                here = table[(table[a] == x) & (table[b] == y) & (table["seed"] == seed)]
-                value = dict(zip(here[along], here["entropy"], strict=True))
-                difference.append(value[high] - value[low])
-            agree += np.mean(difference) > 2 * np.std(difference, ddof=1) / np.sqrt(len(difference))
-    return agree
+            here = table[(table[a] == x) & (table[b] == y)]
+            value = {(row[0], row[1]): row[2] for row in here[[along, "seed", "entropy"]].to_numpy()}
+            seeds = sorted(set(here["seed"]))
+            for low, high in steps:
+                lows, highs = ([value[rate, seed] for seed in seeds] for rate in (low, high))
+                found.append(ttest_rel(highs, np.add(lows, bound), **side))
+    return [one.pvalue for one in found], [one.statistic for one in found]
 
 
-def test_findings_by_another_route(computed):
+def rejected(p):
+    """How many of a family Holm's procedure rejects at 5%, worked from the smallest p value on."""
+    for done, smallest in enumerate(sorted(p)):
+        if smallest > 0.05 / (len(p) - done):
+            return done
+    return len(p)
+
+
+@pytest.fixture(scope="module")
+def ten_seeds():
+    return fig6.compute(Effort(device="cpu"))
+
+
+@pytest.mark.parametrize("seeds", ["quick", "full"])
+def test_findings_by_another_route(computed, ten_seeds, seeds):
+    computed = ten_seeds if seeds == "full" else computed
     table = computed.table
     rise, before, eta_z = computed.findings
-    assert (rise.agree, rise.of) == (counted(table, ("n_query", "eta_z", "ratio"), 2.0, 10.0), 16)
-    assert (before.agree, before.of) == (16 - counted(table, ("n_query", "eta_z", "ratio"), 1.0, 2.0), 16)
-    steps = [(0.5, 1.0), (1.0, 2.0), (2.0, 3.0)]
-    falls = sum(counted(table, ("n_query", "ratio", "eta_z"), high, low) for low, high in steps)
-    assert (eta_z.agree, eta_z.of) == (falls, 48)
+    p, t = p_values(table, ("n_query", "eta_z", "ratio"), [(2.0, 10.0)])
+    assert min(t) > 0
+    assert (rise.agree, rise.of, rise.undecided) == (rejected(p), 16, 16 - rejected(p))
+    p, _ = p_values(table, ("n_query", "eta_z", "ratio"), [(1.0, 2.0)], bound=np.log(1.05), alternative="less")
+    assert (before.agree, before.of) == (rejected(p), 16)
+    p, t = p_values(table, ("n_query", "ratio", "eta_z"), [(0.5, 1.0), (1.0, 2.0), (2.0, 3.0)])
+    assert (eta_z.agree, eta_z.of) == (rejected(p), 48)  # all that are rejected fall
+    assert sum(value < 0 for value in t) >= rejected(p)
+
+
+def test_more_seeds_decide_more(computed, ten_seeds):
+    for few, many in zip(computed.findings, ten_seeds.findings, strict=True):
+        assert many.undecided < few.undecided
+    rise, before, eta_z = ten_seeds.findings
     assert rise.agree > 12  # what the paper shows, in the main
     assert eta_z.agree > 40
+    assert {rise.kind, before.kind, eta_z.kind} == {"measured"}
+    one = fig6.findings(ten_seeds.table[ten_seeds.table["seed"] == 0])
+    assert [finding.verdict for finding in one] == ["undecided"] * 3
 
 
-def test_findings_turn_round_with_the_data(computed):
-    rise, before, eta_z = fig6.findings(computed.table.assign(entropy=-computed.table["entropy"]))
-    assert rise.verdict == "disagrees"
-    assert eta_z.verdict == "disagrees"
-    assert "±" in rise.detail
-    assert before.agree < computed.findings[1].agree
+def test_a_rise_before_the_threshold_is_not_hidden_by_few_seeds(ten_seeds):
+    """Less data must not give more agreement with "does not rise"."""
+    table = ten_seeds.table
+    agree = [fig6.before_threshold(table[table["seed"] < n]).agree for n in (1, 2, 10)]
+    assert agree == sorted(agree)
+    assert agree[0] == 0
+    steep = table.assign(entropy=table["entropy"] + 0.1 * (table["ratio"] >= 2))
+    assert fig6.before_threshold(steep).agree < agree[-1]
+    assert fig6.before_threshold(steep).disagree > 0
+
+
+def test_findings_turn_round_with_the_data(ten_seeds):
+    ahead = ten_seeds.findings
+    back = fig6.findings(ten_seeds.table.assign(entropy=-ten_seeds.table["entropy"]))
+    for i in (0, 2):
+        assert (back[i].agree, back[i].disagree) == (ahead[i].disagree, ahead[i].agree) == (0, ahead[i].agree)
+        assert back[i].verdict == "mostly disagrees"
+    assert "±" in back[0].detail
+    assert back[1].agree < ahead[1].agree
 
 
 def test_noise_and_failed_runs_do_not_count_as_agreement(computed):
     rng = np.random.default_rng(0)
     noise = computed.table.assign(entropy=rng.normal(size=len(computed.table)))
     rise, _, eta_z = fig6.findings(noise)
-    assert rise.agree < 8
-    assert eta_z.agree < 24
+    assert (rise.agree, eta_z.agree) == (0, 0)
+    assert rise.verdict == "undecided"
     failed = computed.table.copy()
     failed.loc[(failed["n_query"] == 5) & (failed["ratio"] == 2) & (failed["seed"] == 0), "entropy"] = np.nan
     rise, before, _ = fig6.findings(failed)
-    others = counted(failed[failed["n_query"] != 5], ("n_query", "eta_z", "ratio"), 2.0, 10.0)
-    assert rise.agree == others
-    assert before.agree <= 12
+    assert rise.disagree == before.disagree == 4  # failed runs are not undecided
+    assert rise.agree + rise.undecided == 12
 
 
 def test_the_drawing_has_a_panel_for_each_size(computed):
@@ -110,13 +150,15 @@ def test_the_runs_are_made_once(computed, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("simulated again")
 
+    fig6.compute(QUICK)  # the last ones made are kept
     monkeypatch.setattr(medium_runs, "simulate", refuse)
     again = fig6.compute(QUICK)
     pd.testing.assert_frame_equal(again.table, computed.table)
     again.table.loc[:, "entropy"] = 0.0  # whoever gets a table may change it
     assert (fig6.compute(QUICK).table["entropy"] > 0).all()
+    medium_runs._made.clear()
     with pytest.raises(AssertionError, match="simulated again"):
-        fig6.compute(Effort(quick=False, device="cpu"))
+        fig6.compute(QUICK)
 
 
 def test_progress_and_interruption(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.figures import claims, fig1, fig2, fig3, fig8, fig9, growth_curves, table1
-from scansnap.figures.figure import Computed, Effort, Finding
+from scansnap.figures.figure import Computed, Effort
 
 QUICK = Effort(quick=True, device="cpu")
 
@@ -34,11 +34,13 @@ def test_a_drawing_needs_only_what_compute_returned(figure):
     assert len(module.draw(shown).axes) == len(module.draw(computed).axes)
 
 
-@pytest.mark.parametrize(
-    ("agree", "of", "verdict"), [(3, 3, "agrees"), (1, 3, "in part"), (0, 3, "disagrees"), (0, 0, "not applicable")]
-)
-def test_the_verdict_is_counted(agree, of, verdict):
-    assert Finding("It rises", "Figure 0", agree, of, "curves").verdict == verdict
+KINDS = {fig1: "by definition", table1: "by definition", fig3: "formula", fig8: "formula", fig9: "formula",
+         fig2: "measured"}  # fmt: skip
+
+
+@pytest.mark.parametrize("module", KINDS, ids=lambda m: m.__name__[17:])
+def test_every_finding_says_what_kind_it_is(module):
+    assert {finding.kind for finding in module.compute(QUICK).findings} == {KINDS[module]}
 
 
 def test_fig1_notices_a_token_of_the_wrong_kind():
@@ -58,21 +60,46 @@ def test_fig1_draws_tokens_the_class_can_produce():
 def test_fig2_is_what_simulate_says():
     table = fig2.compute(QUICK).table
     classes = ss.SequenceClasses.synthetic(**fig2.CLASSES)
-    data = ss.simulate(classes, **fig2.TRAINING, record=[0, 5, 20, 100], device="cpu").isel(run=0)
-    for (step, n), part in table.groupby(["step", "class"]):
+    seeds = sorted(table.seed.unique())
+    assert seeds == list(range(fig2.QUICK_SEEDS))
+    runs = ss.grid(**fig2.RATES, seed=seeds)
+    data = ss.simulate(classes, runs, **fig2.TRAINING, record=[0, 5, 20, 100], device="cpu")
+    for (seed, step, n), part in table.groupby(["seed", "step", "class"]):
         attention = part.attention_unnormalised / part.attention_unnormalised.sum()
-        expected = data.attention.sel(step=step, token=part.token.to_numpy()).isel({"class": n})
+        expected = data.attention.isel(run=seed).sel(step=step, token=part.token.to_numpy()).isel({"class": n})
         np.testing.assert_allclose(attention, expected, rtol=1e-5)
 
 
 def test_fig2_stages_fail_on_a_run_in_which_nothing_happens():
     table = fig2.compute(QUICK).table
     for column in ("z", "attention_unnormalised"):
-        start = table[table.step == 0][column].to_numpy()
-        table[column] = np.tile(start, len(fig2.MOMENTS))
-    table["speed_over_top"] = 1.0
+        start = table[table.step == 0].set_index(["seed", "class", "token"])[column]
+        table[column] = start.loc[pd.MultiIndex.from_frame(table[["seed", "class", "token"]])].to_numpy()
+    table["speed_over_top"] = 1.0 + 0.01 * table.seed
     suppressed, gain, _, frozen = fig2.findings(table)
     assert (suppressed.agree, gain.agree, frozen.agree) == (0, 0, 0)
+    assert frozen.verdict == "disagrees"
+
+
+def test_fig2_turns_round_with_time_and_with_failed_runs():
+    table = fig2.compute(QUICK).table
+    labels = list(fig2.MOMENTS)
+    back = table.assign(moment=table.moment.map(dict(zip(labels, reversed(labels), strict=True))))
+    suppressed, *_ = fig2.findings(back)
+    assert suppressed.verdict == "disagrees"
+    failed = table.copy()
+    numbers = ["z", "attention_unnormalised", "speed_over_top"]
+    failed.loc[failed.seed == 1, numbers] = np.nan
+    for finding in fig2.findings(failed):
+        assert finding.verdict == "disagrees"
+        assert finding.undecided == 0
+
+
+def test_fig2_with_one_seed_decides_nothing():
+    table = fig2.compute(QUICK).table
+    for finding in fig2.findings(table[table.seed == 0]):
+        assert finding.verdict == "undecided"
+        assert "one seed" in finding.detail
 
 
 def test_fig3_says_when_the_order_is_reversed():
@@ -81,6 +108,14 @@ def test_fig3_says_when_the_order_is_reversed():
     table["eta_y"] = table.eta_y.map(reverse)
     later, larger, _ = fig3.findings(table)
     assert (later.verdict, larger.verdict) == ("disagrees", "disagrees")
+
+
+def test_fig3_does_not_take_a_curve_that_never_bends_for_a_late_one():
+    table = fig3.compute(QUICK).table
+    slowest = table.eta_y == min(fig3.ETA_Y)
+    table.loc[slowest, "chi"] = 1 + table[slowest].t
+    later, *_ = fig3.findings(table)
+    assert later.agree == later.of - 1
 
 
 def test_fig3_reaches_the_height_of_the_papers_axis():
@@ -118,11 +153,23 @@ def test_fig9_with_a_free_ratio_is_not_equal_at_the_snap():
 
 def test_claims_count_settings_and_say_why_they_fail():
     table = pd.DataFrame(
-        {"claim": ["a", "a", "a"], "reference": "Lemma 0", "statement": "It holds.", "setting": ["x", "y", "z"],
+        {"claim": ["a", "a", "a"], "reference": "Lemma 0", "statement": "It holds.", "kind": "identity",
+         "setting": ["x", "y", "z"],
          "status": ["holds", "fails", "not applicable"], "observed": ["holds", "fails", "holds"],
          "why": ["", "too large", "assumption"]}
     )  # fmt: skip
     (found,) = claims.findings(table)
-    assert (found.agree, found.of, found.verdict) == (1, 2, "in part")
+    assert (found.agree, found.of, found.verdict, found.kind) == (1, 2, "mixed", "identity")
     assert "Fails for y: too large." in found.detail
     assert "agrees in 1 of 1" in found.detail
+
+
+def test_an_undecided_claim_neither_agrees_nor_fails():
+    table = pd.DataFrame(
+        {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "kind": "measured", "setting": ["x", "y"],
+         "status": ["holds", "undecided"], "observed": ["holds", "undecided"], "why": ["", "9 seeds would decide"]}
+    )  # fmt: skip
+    (found,) = claims.findings(table)
+    assert (found.agree, found.of, found.undecided, found.disagree) == (1, 2, 1, 0)
+    assert "Undecided for y: 9 seeds would decide." in found.detail
+    assert "Fails" not in found.detail

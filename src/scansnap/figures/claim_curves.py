@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scansnap.claims.claim import Claim, Report
 from scansnap.figures.style import DISTINCT, styled
 
-COLOURS = {"holds": "#009E73", "fails": "#D55E00", "not applicable": "0.45"}
+COLOURS = {"holds": "#009E73", "fails": "#D55E00", "undecided": "#8250DF", "not applicable": "0.45"}
 PANELS_PER_ROW = 4
 
 
@@ -38,7 +38,8 @@ def draw(claims: list[Claim]) -> Figure:
             if curve.log_y:
                 ax.set_yscale("log")
             observed = f" (measured: {claim.observed})" if claim.status == "not applicable" else ""
-            title = textwrap.fill(f"{claim.reference}: {claim.status}{observed}", 40)
+            kind = "" if claim.kind == "measured" else f", {claim.kind}"
+            title = textwrap.fill(f"{claim.reference}{kind}: {claim.status}{observed}", 40)
             ax.set_title(title, color=COLOURS[claim.status], fontsize=8)
             seen = np.append(curve.measured, curve.predicted)
             if np.ptp(seen) < 1e-6 * np.abs(seen).max():  # equal to the eye: do not magnify the rounding

@@ -16,7 +16,7 @@ from scansnap.figures.figure import Computed, Effort, Finding, Progress
 TITLE = "Lemmas and theorems"
 CAPTION = (
     "Measured (solid) against predicted (dashed) on the exact T → ∞ flow, where every assumption of the paper is met "
-    "(preset textbook). The colour of a title is the verdict."
+    "(preset textbook). The colour of a title is the verdict; what is an identity or a formula says so."
 )
 
 # preset, its knobs, η_Y, η_Z: first the setting that meets every assumption, then the paper's own experiments
@@ -38,8 +38,8 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
         reports[label] = verify(SequenceClasses.preset(preset, **knobs), eta_y=eta_y, eta_z=eta_z)
     table = pd.DataFrame(
         {"setting": label, "eta_y": eta_y, "eta_z": eta_z, "claim": claim.name, "reference": claim.reference,
-         "statement": claim.statement, "status": claim.status, "observed": claim.observed, "measured": claim.measured,
-         "predicted": claim.predicted, "margin": claim.margin, "why": claim.why}
+         "kind": claim.kind, "statement": claim.statement, "status": claim.status, "observed": claim.observed,
+         "measured": claim.measured, "predicted": claim.predicted, "margin": claim.margin, "why": claim.why}
         for (label, report), (_, _, eta_y, eta_z) in zip(reports.items(), chosen, strict=True) for claim in report
     )  # fmt: skip
     settings = {"settings": [{"preset": p, **k, "eta_y": y, "eta_z": z, "context": "inf"} for p, k, y, z in chosen]}
@@ -56,12 +56,16 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         detail = []
         if len(failed := applies[applies.status == "fails"]):
             detail += [f"Fails for {row.setting}: {row.why}." for row in failed.itertuples()]
+        if len(still := applies[applies.status == "undecided"]):
+            detail += [f"Undecided for {row.setting}: {row.why}." for row in still.itertuples()]
         if len(beyond):
             held = int((beyond.observed == "holds").sum())
             detail.append(f"Where an assumption is not met, the measurement agrees in {held} of {len(beyond)}.")
         says, reference = rows.statement.iloc[0].rstrip("."), rows.reference.iloc[0]
         holds = int((applies.status == "holds").sum())
-        found.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail)))
+        found.append(
+            Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), rows.kind.iloc[0])
+        )
     return tuple(found)
 
 

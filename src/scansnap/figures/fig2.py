@@ -10,8 +10,11 @@ from matplotlib.figure import Figure
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
+from scansnap.figures import paired
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
 from scansnap.figures.style import COMMON, DISTINCT, styled
+from scansnap.measure.comparison import Comparison, compare
+from scansnap.runs import grid
 
 TITLE = "Four moments of attention"
 CAPTION = (
@@ -20,70 +23,82 @@ CAPTION = (
     "anything moves."
 )
 
-MOMENTS = {"(a) initialisation": 0, "(b) common tokens suppressed": 5, "(c) winners emerge": 20,
-           "(d) almost frozen": 100}  # fmt: skip
+SUPPRESSED = "(b) common tokens suppressed"
+MOMENTS = {"(a) initialisation": 0, SUPPRESSED: 5, "(c) winners emerge": 20, "(d) almost frozen": 100}
 CLASSES = {"n_queries": 1, "next_per_query": 2, "common": 3, "common_weight": 0.8, "distinct": 5,
            "distinct_weights": [0.3, 0.5, 0.7, 0.9, 1.2]}  # fmt: skip
-TRAINING = {"eta_y": 4.0, "eta_z": 4.0, "seed": 0, "momentum": 0.9, "steps": 100, "batch_size": 128, "context": 128,
-            "init": "zero"}  # fmt: skip
+RATES = {"eta_y": 4.0, "eta_z": 4.0}
+TRAINING = {"momentum": 0.9, "steps": 100, "batch_size": 128, "context": 128, "init": "zero"}
+SEEDS, QUICK_SEEDS = 10, 3
 SLOW = 0.01  # almost frozen: below this share of the top speed
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    """c̃ at the four moments, and the speed Σ|Δc| of attention there."""
+    """c̃ at the four moments, and the speed Σ|Δc| of attention there; the first seed is drawn, all are counted."""
     knobs: dict[str, Any] = CLASSES
     training: dict[str, Any] = TRAINING
     classes = SequenceClasses.synthetic(**knobs)
-    data = simulate(classes, **training, record="all", device=effort.device, progress=progress).isel(run=0)
+    runs = grid(**RATES, seed=range(QUICK_SEEDS if effort.quick else SEEDS))
+    data = simulate(classes, runs, **training, record="all", device=effort.device, progress=progress)
     if not data.attrs["complete"]:
         raise KeyboardInterrupt
-    z = data.z.sel(query=int(classes.query[0])).values  # (step, M)
-    speed = np.abs(np.diff(data.attention.values, axis=0)).sum(-1)  # (step, K)
+    data = data[["attention", "z"]].where(data.failed_step < 0)
     rows = []
-    for label, step in MOMENTS.items():
-        for n in range(classes.n_classes):
-            share = speed[max(step - 1, 0), n] / speed[:, n].max()
-            for token, p in zip(*classes.support(n), strict=True):
-                kind = "common" if token in classes.common else "distinct"
-                rows.append({"moment": label, "step": step, "class": n, "token": int(token), "kind": kind, "p": p,
-                             "z": z[step, token], "attention_unnormalised": p * np.exp(z[step, token]),
-                             "speed_over_top": share})  # fmt: skip
+    for run, seed in enumerate(runs.seed):
+        one = data.isel(run=run)
+        z = one.z.sel(query=int(classes.query[0])).values  # (step, M)
+        speed = np.abs(np.diff(one.attention.values, axis=0)).sum(-1)  # (step, K)
+        for label, step in MOMENTS.items():
+            for n in range(classes.n_classes):
+                share = speed[max(step - 1, 0), n] / speed[:, n].max()
+                for token, p in zip(*classes.support(n), strict=True):
+                    kind = "common" if token in classes.common else "distinct"
+                    rows.append({"seed": int(seed), "moment": label, "step": step, "class": n, "token": int(token),
+                                 "kind": kind, "p": p, "z": z[step, token],
+                                 "attention_unnormalised": p * np.exp(z[step, token]),
+                                 "speed_over_top": share})  # fmt: skip
     table = pd.DataFrame(rows)
-    return Computed(table, {"classes": CLASSES, **TRAINING, "moments": list(MOMENTS.values())}, findings(table))
+    settings = {"classes": CLASSES, **RATES, "seeds": [int(seed) for seed in runs.seed], **TRAINING}
+    note = f"quick: findings from {len(runs)} of {SEEDS} seeds" if effort.quick else ""
+    return Computed(table, {**settings, "moments": list(MOMENTS.values())}, findings(table), note)
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
-    """The four stages, checked class by class."""
+    """The four stages, tested over seeds."""
     a, b, c, d = (table[table.moment == label] for label in MOMENTS)
     value = "attention_unnormalised"
 
-    def share(part: pd.DataFrame) -> pd.Series:
-        common = part[part.kind == "common"].groupby("class")[value].sum()
-        return common / part.groupby("class")[value].sum()
+    def share(part: pd.DataFrame) -> str:
+        common = part[part.kind == "common"].groupby("seed")[value].sum(min_count=1)
+        return paired.interval((common / part.groupby("seed")[value].sum(min_count=1)).to_numpy(), signed=False)
 
-    fell = (b[b.kind == "common"].z.to_numpy() < a[a.kind == "common"].z.to_numpy()).sum()
-    rose = (c[c.kind == "distinct"].z.to_numpy() > a[a.kind == "distinct"].z.to_numpy()).sum()
-    first = a[a.kind == "distinct"].groupby("class").apply(lambda x: x.loc[x[value].idxmax(), "token"])
-    winner = c.groupby("class").apply(lambda x: x.loc[x[value].idxmax(), "token"])
-    speed = d.groupby("class").speed_over_top.first()
-    n = len(speed)
+    def moved(kind: str, later: pd.DataFrame) -> Comparison:
+        """How far z has gone from the start, for each token: one query has one z, whatever the class."""
+        z = [part[part.kind == kind].groupby(["token", "seed"]).z.first() for part in (a, later)]
+        return compare((z[1] - z[0]).unstack("seed"))
+
+    tokens = c.pivot(index=["class", "seed"], columns="token", values=value)
+    first = a[(a.kind == "distinct") & (a.seed == a.seed.min())].sort_values(value).groupby("class").token.last()
+    lead = {n: part[first[n]] - part.drop(columns=first[n]).max(axis=1) for n, part in tokens.groupby("class")}
+    ahead = pd.concat(lead.values()).unstack("seed")
+    speed = d.groupby(["class", "seed"]).speed_over_top.agg(lambda column: column.iloc[0]).unstack("seed")
     return (
-        Finding("Common tokens are suppressed", "Theorem 2(b), Figure 2(b)", int(fell), int((a.kind == "common").sum()),
-                "common tokens", f"Their share of attention falls from {share(a).mean():.2f} to {share(b).mean():.2f} "
-                f"at step 5 and {share(d).mean():.2f} at the end."),
-        Finding("Distinct tokens gain", "Theorem 2(a)", int(rose), int((a.kind == "distinct").sum()),
-                "distinct tokens"),
-        Finding("The distinct token that was largest at the start dominates", "Theorem 3, Figure 2(c)",
-                int((first == winner).sum()), n, "classes"),
-        Finding(f"In the end attention is almost frozen (below {SLOW:g} of its top speed)", "Theorem 4, Figure 2(d)",
-                int((speed < SLOW).sum()), n, "classes",
-                f"At step 100 it moves at {', '.join(f'{s:.1e}' for s in speed)} of its top speed."),
+        Finding.compared("Common tokens are suppressed", "Theorem 2(b), Figure 2(b)", moved("common", b), "falls",
+                         "common tokens", f"Their share of attention: {share(a)}, at step "
+                         f"{MOMENTS[SUPPRESSED]} {share(b)}, in the end {share(d)}."),
+        Finding.compared("Distinct tokens gain", "Theorem 2(a)", moved("distinct", c), "rises", "distinct tokens"),
+        Finding.compared("The distinct token that was largest at the start dominates", "Theorem 3, Figure 2(c)",
+                         compare(ahead), "rises", "classes"),
+        Finding.compared(f"In the end attention is almost frozen (below {SLOW:g} of its top speed)",
+                         "Theorem 4, Figure 2(d)", compare(speed - SLOW), "falls", "classes",
+                         f"At step 100 it moves at {', '.join(f'{s:.1e}' for s in speed.mean(axis=1))} of its top "
+                         "speed (mean over seeds)."),
     )  # fmt: skip
 
 
 def draw(computed: Computed) -> Figure:
-    """Rows are classes, columns moments."""
-    table = computed.table
+    """Rows are classes, columns moments; the first seed."""
+    table = computed.table[computed.table.seed == computed.table.seed.min()]
     classes = sorted(table["class"].unique())
     with styled(8.6, 3.5) as figure:
         grid = figure.subplots(len(classes), len(MOMENTS), sharey=True, squeeze=False)

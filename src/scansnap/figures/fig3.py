@@ -15,8 +15,8 @@ from scansnap.figures.style import SERIES, styled
 TITLE = "Growth factor over time, η_Z fixed"
 CAPTION = (
     "The growth factor χ_l of the dominant token, at its upper bound e^{2B}: a smaller η_Y means a later transition "
-    "(dotted, t₀) and a larger growth factor, hence sparser attention. The paper does not state C₀ = ρ₀⁴/K; ρ₀ = ½ "
-    "gives its vertical axis."
+    "(dotted, t₀) and a larger growth factor, hence sparser attention. Drawn from the formula, without runs. The paper "
+    "does not state C₀ = ρ₀⁴/K; ρ₀ = ½ gives its vertical axis."
 )
 
 ETA_Y, ETA_Z = (0.5, 1.0, 2.0, 5.0), 0.5
@@ -41,16 +41,18 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     bends = [bend(by_rate[eta_y]) for eta_y in rates]
     ends = [float(by_rate[eta_y].chi.iloc[-1]) for eta_y in rates]
     pairs = len(rates) - 1
-    later = sum(a > b for a, b in pairwise(bends))
-    larger = sum(a > b for a, b in pairwise(ends))
+    later = sum(a > b for a, b in pairwise(bends) if np.isfinite(a))  # a curve that never bends has no transition
+    larger = sum(a > b for a, b in pairwise(ends) if np.isfinite(a))
     near = sum(0.5 <= b / by_rate[r].t_snap.iloc[0] <= 1 for b, r in zip(bends, rates, strict=True))
     shown = ", ".join(f"{b:.0f}" for b in bends)
     return (
         Finding("A smaller η_Y gives a later transition", "Section 6", later, pairs, "neighbouring rates",
-                f"χ slows to half its top speed at t = {shown} for η_Y = {', '.join(f'{r:g}' for r in rates)}."),
+                f"χ slows to half its top speed at t = {shown} for η_Y = {', '.join(f'{r:g}' for r in rates)}.",
+                kind="formula"),
         Finding("A smaller η_Y gives a larger growth factor after the transition", "Section 6", larger, pairs,
-                "neighbouring rates", f"χ({T_END:g}) = {', '.join(f'{e:.0f}' for e in ends)}."),
-        Finding("t₀ marks the transition: χ slows down between t₀/2 and t₀", "Theorem 4", near, len(rates), "curves"),
+                "neighbouring rates", f"χ({T_END:g}) = {', '.join(f'{e:.0f}' for e in ends)}.", kind="formula"),
+        Finding("t₀ marks the transition: χ slows down between t₀/2 and t₀", "Theorem 4", near, len(rates), "curves",
+                kind="formula"),
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from scansnap.figures import paired, small_runs
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
 from scansnap.figures.small_runs import LATE, STEPS, at
 from scansnap.figures.style import styled
+from scansnap.measure.comparison import Statement, compare
 
 TITLE = "Attention over training with SGD, Syn-Small"
 CAPTION = (
@@ -19,7 +20,7 @@ ETA_Z, RATIO = 1.0, (1.0, 10.0)
 RATES = [(ratio * ETA_Z, ETA_Z) for ratio in RATIO]  # (η_Y, η_Z)
 EARLY = 10
 FROZEN = 0.05  # of the whole movement: what may still move after LATE steps
-PATTERNS = "patterns"  # one for each class, pair of rates and seed
+PATTERNS = "patterns"  # one for each class and pair of rates, tested over seeds
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
@@ -38,9 +39,7 @@ def suppressed(table: pd.DataFrame) -> Finding:
     common = small_runs.common_attention(table)
     start, end = at(common, 0), at(common, STEPS)
     share = f"Their share of attention goes from {start.mean():.2f} to {by_rate(end)}."
-    detail = f"A pattern is one class at one pair of rates and one seed. {share}"
-    return Finding("Common tokens lose attention", "Theorem 2, Section 8", int((end < start).sum()), len(end), PATTERNS,
-                   detail)  # fmt: skip
+    return _tested("Common tokens lose attention", "Theorem 2, Section 8", end - start, "falls", share)
 
 
 def most_frequent_wins(table: pd.DataFrame) -> Finding:
@@ -50,22 +49,22 @@ def most_frequent_wins(table: pd.DataFrame) -> Finding:
     share = wanted.set_index(small_runs.CASE)["attention"]
     rivals = final.drop(index=wanted.index).groupby(small_runs.CASE)["attention"].max()
     start = float(wanted["frequency"].iloc[0])
-    detail = f"Its attention goes from {start:.3f} to {by_rate(share)}."
-    return Finding("The most attended token in the end is the most frequent distinct one", "Figure 4, Theorem 3",
-                   int((share > rivals).sum()), len(share), PATTERNS, detail)  # fmt: skip
+    says = "The most attended token in the end is the most frequent distinct one"
+    detail = f"Its attention goes from {start:.3f} to {by_rate(share)}; tested is its lead over the next."
+    return _tested(says, "Figure 4, Theorem 3", share - rivals, "rises", detail)
 
 
 def sparser(table: pd.DataFrame) -> Finding:
     entropy = small_runs.entropies(table)
     start, end = at(entropy, 0), at(entropy, STEPS)
     detail = f"Entropy over all tokens goes from {start.mean():.3f} to {by_rate(end)} nats."
-    return Finding("Attention becomes sparser", "Figure 4", int((end < start).sum()), len(end), PATTERNS, detail)
+    return _tested("Attention becomes sparser", "Figure 4", end - start, "falls", detail)
 
 
 def denser(table: pd.DataFrame) -> Finding:
-    detail = "A pair is one class and seed at both η_Y. Final entropy, η_Y = {high:g} against {low:g}: {change} nats."
+    detail = "Final entropy, η_Y = {high:g} against {low:g}: {change} nats."
     entropy = at(small_runs.entropies(table), STEPS)
-    return _compared(entropy, "A larger η_Y leaves attention less sparse", "Figure 4, Section 6", detail)
+    return _larger(entropy, "A larger η_Y leaves attention less sparse", "Figure 4, Section 6", detail)
 
 
 def faster(table: pd.DataFrame) -> Finding:
@@ -75,38 +74,42 @@ def faster(table: pd.DataFrame) -> Finding:
         f"Share of the way from the first to the final attention covered by step {EARLY} (total variation): "
         f"{by_rate(covered)}; the difference is {{change}}."
     )
-    return _compared(covered, "A larger η_Y converges faster", "Figure 4, Section 6", detail)
+    return _larger(covered, "A larger η_Y converges faster", "Figure 4, Section 6", detail)
 
 
 def frozen(table: pd.DataFrame) -> Finding:
     late = small_runs.moved(table, LATE, STEPS) / small_runs.moved(table, 0, STEPS)
     detail = (
-        f"Counted where steps {LATE} to {STEPS} move less than {FROZEN:.0%} of what all steps move (total variation): "
+        f"Steps {LATE} to {STEPS} are to move less than {FROZEN:.0%} of what all steps move (total variation): "
         f"{by_rate(late)}."
     )
-    return Finding("In the end attention is almost frozen", "Sections 1 and 6", int((late < FROZEN).sum()), len(late),
-                   PATTERNS, detail)  # fmt: skip
+    return _tested("In the end attention is almost frozen", "Sections 1 and 6", late - FROZEN, "falls", detail)
 
 
 def by_rate(values: pd.Series) -> str:
-    """Mean ± standard error over seeds (classes averaged first) for each pair of rates."""
-    seeds = values.groupby(level=["eta_y", "eta_z", "seed"]).mean()
+    """Mean ± half of its 95% interval over seeds (classes averaged first) for each pair of rates."""
+    seeds = values.groupby(level=["eta_y", "eta_z", "seed"]).agg(lambda column: column.mean(skipna=False))
     parts = [
-        f"{paired.said(group.mean(), group.sem(), signed=False)} (η_Y = {eta_y:g})"
+        f"{paired.interval(group.to_numpy(), signed=False)} (η_Y = {eta_y:g})"
         for (eta_y, _), group in seeds.groupby(level=["eta_y", "eta_z"])
     ]
     return ", ".join(parts)
 
 
-def _compared(values: pd.Series, says: str, reference: str, detail: str) -> Finding:
-    """Is the value larger at the larger η_Y? Counted for each class and seed, paired."""
+def _tested(says: str, reference: str, values: pd.Series, statement: Statement, detail: str) -> Finding:
+    """Are the values, one for each pattern and seed, above or below 0?"""
+    return Finding.compared(says, reference, compare(values.unstack("seed")), statement, PATTERNS, detail)
+
+
+def _larger(values: pd.Series, says: str, reference: str, detail: str) -> Finding:
+    """Is the value larger at the larger η_Y? A case is a class."""
     rows = values.rename("value").reset_index()
     low, high = rows["eta_y"].min(), rows["eta_y"].max()
-    wide = rows.pivot(index=["class", "seed"], columns="eta_y", values="value")
     change = paired.overall(rows, "value", along="eta_y", low=low, high=high)
-    agree = int((wide[high] > wide[low]).sum())
-    return Finding(says, reference, agree, len(wide), "pairs",
-                   detail.format(low=low, high=high, change=change))  # fmt: skip
+    found = compare(paired.differences(rows, "value", by=["class"], along="eta_y", low=low, high=high))
+    return Finding.compared(
+        says, reference, found, "rises", "classes", detail.format(low=low, high=high, change=change)
+    )
 
 
 def draw(computed: Computed) -> Figure:

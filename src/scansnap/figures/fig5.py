@@ -9,11 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from scansnap.figures import small_runs
+from scansnap.figures import paired, small_runs
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
-from scansnap.figures.paired import said
 from scansnap.figures.small_runs import STEPS, at
 from scansnap.figures.style import styled
+from scansnap.measure.comparison import compare
 
 TITLE = "Attention over training with Adam, Syn-Small"
 CAPTION = (
@@ -45,28 +45,33 @@ def final_shares(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def different_subsets(table: pd.DataFrame) -> Finding:
-    """Between rates, attention must differ by more than it does between seeds of either rate."""
+    """Between rates, attention must differ by more than it does between seeds of either rate.
+
+    A case is a pair of rates. A seed's value is the distance between its two distributions less the largest distance
+    of either from another seed's at the same rate; these values share the other seeds, which the test leaves out of
+    account.
+    """
     shares = final_shares(table)
     rates, seeds = (shares.index.unique(level) for level in ("eta_z", "seed"))
-    agree = cases = 0
-    between, within = [], []
+    lead, between, within = [], [], [0.0]
     for a, b in combinations(rates, 2):
+        row = []
         for seed in seeds:
             distance = apart(shares.loc[(a, seed)], shares.loc[(b, seed)])
             noise = [
                 apart(shares.loc[(rate, seed)], shares.loc[(rate, s)]) for rate in (a, b) for s in seeds if s != seed
             ]
-            agree += bool(distance > np.max(noise))  # false if any of them is not a number
-            cases += 1
+            row.append(distance - np.max([0.0, *noise]))  # NaN if any of them is
             between.append(distance)
             within += noise
+        lead.append(row)
     detail = (
-        "Each pair for each seed, counted where the distributions over the distinct tokens at the two rates are "
-        f"further apart (total variation) than that seed's are from any other seed's at either rate: "
+        "Tested is by how much the distributions over the distinct tokens at the two rates are further apart (total "
+        "variation) than one seed's are from any other's at either rate: "
         f"{np.min(between):.2f} to {np.max(between):.2f} between rates, at most {np.max(within):.2f} between seeds."
     )
     says = "At different learning rates Adam attends to different subsets of the distinct tokens"
-    return Finding(says, "Figure 5, Section 8", agree, cases, "pairs of rates", detail)
+    return Finding.compared(says, "Figure 5, Section 8", compare(lead), "rises", "pairs of rates", detail)
 
 
 def apart(p: pd.Series, q: pd.Series) -> float:
@@ -77,28 +82,31 @@ def apart(p: pd.Series, q: pd.Series) -> float:
 def beyond_the_most_frequent(table: pd.DataFrame) -> Finding:
     shares = final_shares(table)
     most_frequent = shares.columns.max()
-    other = shares.drop(columns=most_frequent).max(axis=1) > shares[most_frequent]
+    lead = shares.drop(columns=most_frequent).max(axis=1, skipna=False) - shares[most_frequent]
     parts = []
     for rate, group in shares.dropna().groupby(level="eta_z"):
         rho = np.array([spearmanr(row, shares.columns).statistic for row in group.to_numpy()])
-        ranks = group.idxmax(axis=1) + 1
+        ranks = group.idxmax(axis=1).to_numpy() + 1.0
         parts.append(
-            f"{said(rho.mean(), rho.std(ddof=1) / np.sqrt(len(rho)))} at η = {rate:g}, where the winner's rank is "
-            f"{said(ranks.mean(), ranks.sem(), signed=False)} of {len(shares.columns)}"
+            f"{paired.interval(rho)} at η = {rate:g}, where the winner's rank is "
+            f"{paired.interval(ranks, signed=False)} of {len(shares.columns)}"
         )
-    detail = f"Rank correlation of final attention with frequency over the distinct tokens: {'; '.join(parts)}."
+    detail = (
+        "Tested is the lead of the best other token over the most frequent one. Rank correlation of final attention "
+        f"with frequency over the distinct tokens: {'; '.join(parts)}."
+    )
     says = "Unlike with SGD, the most attended distinct token is not the most frequent one"
-    return Finding(says, "implied by Figure 5", int(other.sum()), len(other), "runs", detail)
+    return Finding.compared(says, "implied by Figure 5", compare(lead.unstack("seed")), "rises", "rates", detail)
 
 
 def suppressed(table: pd.DataFrame) -> Finding:
     common = small_runs.common_attention(table)
     start, end = at(common, 0), at(common, STEPS)
     seeds = end.groupby(level="eta_z")
-    shares = ", ".join(f"{said(group.mean(), group.sem(), signed=False)} (η = {rate:g})" for rate, group in seeds)
+    shares = ", ".join(f"{paired.interval(group.to_numpy(), signed=False)} (η = {rate:g})" for rate, group in seeds)
     detail = f"Their share of attention goes from {start.mean():.2f} to {shares}."
-    return Finding("Common tokens lose attention with Adam too", "Figure 5", int((end < start).sum()), len(end),
-                   "runs", detail)  # fmt: skip
+    found = compare((end - start).unstack("seed"))
+    return Finding.compared("Common tokens lose attention with Adam too", "Figure 5", found, "falls", "rates", detail)
 
 
 def draw(computed: Computed) -> Figure:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -9,6 +12,7 @@ from scansnap.figures import paired
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
 from scansnap.figures.medium_runs import ETA_Z, size_name, sweep
 from scansnap.figures.style import SERIES, styled
+from scansnap.measure.comparison import Comparison, compare, said
 
 TITLE = "Entropy of attention on distinct tokens against η_Y/η_Z"
 CAPTION = (
@@ -17,6 +21,10 @@ CAPTION = (
     "η_Y makes it denser again."
 )
 MARKERS = "osD^"
+# The largest change of entropy that still counts as none. e^H is the number of tokens attention is spread over; less
+# than 5% of it, half a token of a class's ten distinct ones, is less than one token more or less in the picture. The
+# rule takes the scale of the entropy and nothing from the runs.
+NO_CHANGE = math.log(1.05)
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
@@ -31,46 +39,51 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 
 
 def past_threshold(table: pd.DataFrame) -> Finding:
-    by, along, low, high = ["n_query", "eta_z"], "ratio", 2.0, 10.0
-    rise = paired.change(table, "entropy", by=by, along=along, low=low, high=high)
-    rising = paired.rises(rise)
-    least = rise.loc[rise["mean"].idxmin()]
-    exceptions = f" Not beyond their error: {paired.where(~rising)}." if not rising.all() else ""
+    along, low, high = "ratio", 2.0, 10.0
+    family = paired.differences(table, "entropy", by=["n_query", "eta_z"], along=along, low=low, high=high)
+    found = compare(family)
     detail = (
-        f"Counted where the rise, paired by seed, exceeds {paired.ERRORS:g} standard errors; the mean rises in "
-        f"{int((rise['mean'] > 0).sum())}. Mean over the curves "
-        f"{paired.overall(table, 'entropy', along=along, low=low, high=high)} nats, least "
-        f"{paired.said(*least)}.{exceptions}"
+        f"Tested by paired t tests over {found.seeds} seeds, Holm over the curves; the mean rises in "
+        f"{int((found.mean > 0).sum())}. Mean over the curves "
+        f"{paired.overall(table, 'entropy', along=along, low=low, high=high)} nats, least {_least(found)}. "
+        f"{paired.exceptions(family, found, 'rises')}"
     )
     says = "With η_Z fixed, entropy rises with η_Y/η_Z from 2 to 10"
-    return Finding(says, "Figure 6, Section 8", int(rising.sum()), len(rise), "curves", detail)
+    return Finding.compared(says, "Figure 6, Section 8", found, "rises", "curves", detail.strip())
 
 
 def before_threshold(table: pd.DataFrame) -> Finding:
-    by, along, low, high = ["n_query", "eta_z"], "ratio", 1.0, 2.0
-    rise = paired.change(table, "entropy", by=by, along=along, low=low, high=high)
-    flat = rise["mean"] <= paired.ERRORS * rise["error"]  # false where it is not a number
-    exceptions = f" It rises already at {paired.where(~flat)}." if not flat.all() else ""
+    along, low, high = "ratio", 1.0, 2.0
+    family = paired.differences(table, "entropy", by=["n_query", "eta_z"], along=along, low=low, high=high)
+    found = compare(family, margin=NO_CHANGE)
     detail = (
-        f"Counted where there is no rise beyond {paired.ERRORS:g} standard errors; in {int(paired.falls(rise).sum())} "
-        f"entropy falls by more than that. Mean change over the curves "
-        f"{paired.overall(table, 'entropy', along=along, low=low, high=high)} nats.{exceptions}"
+        f"Counted where a rise of {NO_CHANGE:.3f} nats (5% more tokens attended to) or more can be excluded; it falls "
+        f"by more than that in {found.count('falls').agree} and rises by more in {found.count('rises').agree}. Mean "
+        f"change over the curves {paired.overall(table, 'entropy', along=along, low=low, high=high)} nats. "
+        f"{paired.exceptions(family, found, 'does not rise')}"
     )
     says = "The rise begins only near η_Y/η_Z = 2: from 1 to 2 entropy does not rise"
-    return Finding(says, "Section 8", int(flat.sum()), len(rise), "curves", detail)
+    return Finding.compared(says, "Section 8", found, "does not rise", "curves", detail.strip())
 
 
 def larger_eta_z(table: pd.DataFrame) -> Finding:
-    by, along = ["n_query", "ratio"], "eta_z"
-    steps = paired.neighbours(table, "entropy", by=by, along=along)
+    along = "eta_z"
+    found = compare(paired.neighbours(table, "entropy", by=["n_query", "ratio"], along=along))
     low, high = min(table[along]), max(table[along])
     detail = (
-        f"A step is from one η_Z to the next larger one at the same size and ratio, counted where the fall, paired by "
-        f"seed, exceeds {paired.ERRORS:g} standard errors. From η_Z = {low:g} to {high:g}: "
+        f"A step is from one η_Z to the next larger one at the same size and ratio; paired t tests over {found.seeds} "
+        f"seeds, Holm over the steps. From η_Z = {low:g} to {high:g}: "
         f"{paired.overall(table, 'entropy', along=along, low=low, high=high)} nats."
     )
     says = "At the same η_Y/η_Z, entropy falls as η_Z grows"
-    return Finding(says, "Figure 6, Section 8", int(paired.falls(steps).sum()), len(steps), "steps", detail)
+    return Finding.compared(says, "Figure 6, Section 8", found, "falls", "steps", detail)
+
+
+def _least(found: Comparison) -> str:
+    if found.failed.all():
+        return "unknown"
+    least = int(np.nanargmin(found.mean))
+    return said(float(found.mean[least]), float(found.half_width[least]))
 
 
 def draw(computed: Computed) -> Figure:

@@ -43,4 +43,5 @@ def integration_agrees(table: pd.DataFrame) -> Finding:
     gap = (table.growth - table.growth_integrated).abs().groupby([table.vocab_size, table.eta_y, table.eta_z]).max()
     good = int((gap <= TOLERANCE).sum())
     return Finding("The closed form B = ¼ ln(1 + 4Γ/C₀) solves the premise of Theorem 4", "Theorem 4", good, len(gap),
-                   "curves", f"Largest difference from numerical integration {gap.max():.1e}.")  # fmt: skip
+                   "curves", f"Largest difference from numerical integration {gap.max():.1e}.",
+                   kind="formula")  # fmt: skip

@@ -1,5 +1,5 @@
-"""Differences between settings, paired by seed: the same seed means the same data and initial values, so the
-difference of two runs is far less noisy than either of them.
+"""Tables of runs as families of differences, paired by seed: the same seed means the same data and initial values, so
+the difference of two runs is far less noisy than either of them.
 """
 
 from __future__ import annotations
@@ -7,63 +7,77 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 
-ERRORS = 2.0  # a change counts when its mean exceeds this many standard errors
+from scansnap.measure.comparison import Comparison, Statement, compare, said
 
-WORDS = {"n_query": "queries", "eta_z": "η_Z", "ratio": "η_Y/η_Z"}
+MOST_NAMED = 6
+WORDS = {"n_query": "queries", "eta_z": "η_Z", "eta_y": "η_Y", "ratio": "η_Y/η_Z", "class": "class", "token": "token"}
 
 
-def change(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str, low: float, high: float) -> pd.DataFrame:
-    """How ``value`` changes when ``along`` goes from ``low`` to ``high``, one row for each combination of ``by``.
-
-    Columns: ``mean`` over seeds and ``error``, its standard error. A value that is not a number makes its whole row
-    one, so that it never counts as agreement.
+def differences(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str, low: Any, high: Any) -> pd.DataFrame:
+    """How ``value`` changes from ``low`` to ``high`` of ``along``: a row for each combination of ``by``, a column for
+    each seed. A run that is missing or has no number leaves NaN, so that its case never agrees.
     """
     wide = table.pivot(index=[*by, "seed"], columns=along, values=value)
-    grouped = (wide[high] - wide[low]).groupby(level=list(by))
-    mean = grouped.agg(lambda column: column.mean(skipna=False))
-    error = grouped.agg(lambda column: column.std(ddof=1, skipna=False) / math.sqrt(len(column)))
-    return pd.DataFrame({"mean": mean, "error": error})
+    return (wide[high] - wide[low]).unstack("seed")
 
 
 def neighbours(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str) -> pd.DataFrame:
-    """:func:`change` for each two neighbouring values of ``along``, stacked."""
+    """:func:`differences` for each two neighbouring values of ``along``, stacked."""
     values = sorted(table[along].unique())
     steps = {
-        f"{low:g} to {high:g}": change(table, value, by=by, along=along, low=low, high=high)
+        f"{low:g} to {high:g}": differences(table, value, by=by, along=along, low=low, high=high)
         for low, high in pairwise(values)
     }
     return pd.concat(steps, names=[along])
 
 
+def overall(table: pd.DataFrame, value: str, *, along: str, low: Any, high: Any) -> str:
+    """The change averaged over everything else, seed by seed: mean ± half of its 95% interval."""
+    averaged = table.groupby([along, "seed"])[value].agg(lambda column: column.mean(skipna=False)).reset_index()
+    family = differences(averaged.assign(all=0), value, by=["all"], along=along, low=low, high=high)
+    return interval(family.to_numpy()[0])
+
+
+def interval(values: Any, signed: bool = True) -> str:
+    """The mean over seeds ± half of its 95% t interval."""
+    one = compare(values)
+    if one.seeds > 1 and one.spread[0] == 0 and not one.failed[0]:
+        return f"{one.mean[0]:{'+' if signed else ''}.3f} in every seed".replace("-", "−")
+    return said(float(one.mean[0]), float(one.half_width[0]), signed)
+
+
+def exceptions(cases: pd.DataFrame, found: Comparison, statement: Statement) -> str:
+    """The cases that do not agree, named if they are few, with the undecided ones apart; empty if all agree."""
+    still = found.undecided(statement)
+    parts = (("Against it: ", ~found.agree(statement) & ~still), ("Undecided: ", still))
+    return " ".join(f"{word}{_named(cases.index[chosen])}." for word, chosen in parts if 0 < chosen.sum() <= MOST_NAMED)
+
+
+def _named(cases: pd.Index) -> str:
+    frame = cases.to_frame()
+    return "; ".join(
+        ", ".join(f"{WORDS[name]} = {value:g}" for name, value in zip(frame.columns, case, strict=True))
+        for case in frame.itertuples(index=False)
+    )
+
+
+ERRORS = 2.0  # of the figures on text, which still count standard errors
+
+
+def change(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str, low: Any, high: Any) -> pd.DataFrame:
+    """Mean over seeds and its standard error, a row for each combination of ``by``."""
+    rows = differences(table, value, by=by, along=along, low=low, high=high)
+    error = rows.std(axis=1, ddof=1, skipna=False) / math.sqrt(rows.shape[1])
+    return pd.DataFrame({"mean": rows.mean(axis=1, skipna=False), "error": error})
+
+
 def rises(changes: pd.DataFrame) -> pd.Series:
-    """Where the change is upwards by more than its uncertainty."""
     return changes["mean"] > ERRORS * changes["error"]
 
 
 def falls(changes: pd.DataFrame) -> pd.Series:
-    """Where the change is downwards by more than its uncertainty."""
     return changes["mean"] < -ERRORS * changes["error"]
-
-
-def where(chosen: pd.Series) -> str:
-    """The cases where ``chosen`` (true or false by case) is true, in words."""
-    cases = chosen.index[chosen].to_frame()
-    words = [", ".join(f"{WORDS[name]} = {value:g}" for name, value in zip(cases.columns, case, strict=True))
-             for case in cases.itertuples(index=False)]  # fmt: skip
-    return "; ".join(words)
-
-
-def overall(table: pd.DataFrame, value: str, *, along: str, low: float, high: float) -> str:
-    """The change averaged over everything else, seed by seed: mean ± standard error."""
-    averaged = table.groupby([along, "seed"])[value].agg(lambda column: column.mean(skipna=False)).reset_index()
-    row = change(averaged.assign(all=0), value, by=["all"], along=along, low=low, high=high).iloc[0]
-    return said(row["mean"], row["error"])
-
-
-def said(mean: float, error: float, signed: bool = True) -> str:
-    """A mean with its standard error, to the digits the error leaves."""
-    digits = min(max(1 - math.floor(math.log10(error)), 2), 5) if error > 1e-6 else 3
-    return f"{mean:{'+' if signed else ''}.{digits}f} ± {error:.{digits}f}".replace("-", "−")

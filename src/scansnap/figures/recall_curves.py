@@ -9,6 +9,7 @@ from scansnap.figures import paired
 from scansnap.figures.figure import Computed, Finding
 from scansnap.figures.medium_runs import KEYS, size_name
 from scansnap.figures.style import SERIES, styled
+from scansnap.measure.comparison import Statement, compare
 
 SYMBOL = {"ratio": r"$\eta_Y/\eta_Z$", "eta_z": r"$\eta_Z$"}
 
@@ -27,26 +28,28 @@ def flatter(table: pd.DataFrame, *, along: str, sparser: str, reference: str) ->
     First between its extreme values, panel by panel, then between neighbouring ones.
     """
     by = ["n_query", "eta_z" if along == "ratio" else "ratio"]
-    agrees = paired.rises if sparser == "smaller" else paired.falls
+    smaller = sparser == "smaller"
+    statement: Statement = "rises" if smaller else "falls"
     low, high, rate = min(table[along]), max(table[along]), paired.WORDS[along]
     fall = descents(table)
-    ends = paired.change(fall, "descent", by=by, along=along, low=low, high=high)
-    steps = paired.neighbours(fall, "descent", by=by, along=along)
-    other = paired.change(descents(table, "recall_c"), "descent", by=by, along=along, low=low, high=high)
-    flatter_there = agrees(ends)
-    exceptions = f" Not beyond its error: {paired.where(~flatter_there)}." if not flatter_there.all() else ""
+    family = paired.differences(fall, "descent", by=by, along=along, low=low, high=high)
+    ends = compare(family)
+    steps = compare(paired.neighbours(fall, "descent", by=by, along=along))
+    other = compare(
+        paired.differences(descents(table, "recall_c"), "descent", by=by, along=along, low=low, high=high)
+    ).count(statement)
     says = f"Recall falls more slowly with the threshold at a {sparser} {rate}"
     detail = (
-        f"Counted where the change of the fall from {rate} = {low:g} to {high:g}, paired by seed, exceeds "
-        f"{paired.ERRORS:g} standard errors. Mean over the panels "
-        f"{paired.overall(fall, 'descent', along=along, low=low, high=high)}. With c_n in place of the softmax "
-        f"of z: {int(agrees(other).sum())} of {len(other)}.{exceptions}"
+        f"The change of the fall from {rate} = {low:g} to {high:g}, paired t tests over {ends.seeds} seeds, Holm over "
+        f"the panels. Mean over the panels {paired.overall(fall, 'descent', along=along, low=low, high=high)}. With "
+        f"c_n in place of the softmax of z: {other.agree} of {other.of}, {other.undecided} undecided. "
+        f"{paired.exceptions(family, ends, statement)}"
     )
-    first = Finding(says, reference, int(flatter_there.sum()), len(ends), "panels", detail)
-    against = int((paired.falls if sparser == "smaller" else paired.rises)(steps).sum())
-    detail = f"A step is from one {rate} to the next in a panel; {against} go the other way beyond their error."
+    first = Finding.compared(says, reference, ends, statement, "panels", detail.strip())
+    against = steps.count("falls" if smaller else "rises").agree
+    detail = f"A step is from one {rate} to the next in a panel; {against} go the other way."
     says = f"Recall falls more slowly at each single step to a {sparser} {rate}"
-    return first, Finding(says, reference, int(agrees(steps).sum()), len(steps), "steps", detail)
+    return first, Finding.compared(says, reference, steps, statement, "steps", detail)
 
 
 def draw(computed: Computed, *, along: str, across: str) -> Figure:
