@@ -1,0 +1,41 @@
+"""How runs of several seeds are drawn: a dot for each, their mean, and the 95% t interval of the mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from scansnap.class_inputs import FloatArray
+from scansnap.measure.comparison import compare
+
+
+def mean_and_half(values: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Of values (places, seeds): the mean and half of its interval, 0 where one seed or a failed run leaves none."""
+    found = compare(values)
+    return found.mean, np.where(np.isfinite(found.half_width), found.half_width, 0.0)
+
+
+def marks(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, spread: float = 0.0, **style: Any) -> None:
+    """Mean and interval at each place of x, and a dot for each of the values (places, seeds) beside it.
+
+    spread  how far apart in x the dots of neighbouring seeds stand, so that they do not hide one another
+    """
+    at, seen = np.asarray(x, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    mean, half = mean_and_half(seen)
+    options = {"marker": "o", "markersize": 5, "capsize": 3, "zorder": 3} | style
+    ax.errorbar(at, mean, yerr=half, color=colour, **options)
+    shift = spread * (np.arange(seen.shape[1]) - (seen.shape[1] - 1) / 2)
+    ax.plot((at[:, None] + shift).ravel(), seen.ravel(), ".", color=colour, alpha=0.45, markersize=3.5, zorder=2,
+            markeredgewidth=0)  # fmt: skip
+
+
+def band(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, label: str | None = None, **style: Any) -> None:
+    """A curve over x: the mean over seeds with its interval as a band, and a thin line for each seed."""
+    at, seen = np.asarray(x, dtype=np.float64), np.asarray(values, dtype=np.float64)
+    mean, half = mean_and_half(seen)
+    if seen.shape[1] > 1:
+        ax.plot(at, seen, color=colour, linewidth=0.5, alpha=0.5, **style)
+        ax.fill_between(at, mean - half, mean + half, color=colour, alpha=0.18, linewidth=0)
+    ax.plot(at, mean, color=colour, label=label, **style)
