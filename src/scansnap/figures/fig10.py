@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from scansnap.figures import paired
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
 from scansnap.figures.kept_runs import kept
-from scansnap.figures.seed_marks import marks
+from scansnap.figures.over_seeds import how, marks, number
 from scansnap.figures.style import SERIES, styled
 from scansnap.figures.text_runs import (
     BATCH,
@@ -75,14 +75,13 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 
     steps = {f"{low:g} to {high:g}": change(low, high) for low, high in pairwise(rates)}
     ends = change(rates[0], rates[-1])
-    how = (f"in nats, mean ± 95% interval over {table.seed.nunique()} seeds; a change of less than {NO_CHANGE:.3f} "
-           "nats, 5% of the keys attended to, is none")  # fmt: skip
-    each = "; ".join(f"{name}: {paired.interval(one)}" for name, one in steps.items())
+    told = f"nats, {how(table.seed.nunique())}; less than {NO_CHANGE:.3f}, 5% of the keys attended to, is none"
+    each = "; ".join(f"{name}: {number(one)}" for name, one in steps.items())
     return (
         Finding.compared(f"Entropy is lower at learning rate {rates[-1]:g} than at {rates[0]:g}", "Figure 10",
-                         compare(ends, margin=NO_CHANGE), "falls", "texts", f"{paired.interval(ends)} ({how})."),
+                         compare(ends, margin=NO_CHANGE), "falls", "texts", f"{number(ends)} ({told})."),
         Finding.compared("Entropy falls at each step to a larger learning rate", "Figure 10",
-                         compare(pd.concat(steps), margin=NO_CHANGE), "falls", "steps", f"{each} ({how})."),
+                         compare(pd.concat(steps), margin=NO_CHANGE), "falls", "steps", f"{each} ({told})."),
     )  # fmt: skip
 
 

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
 from scansnap.figures.kept_runs import Record, kept
-from scansnap.figures.paired import interval
-from scansnap.figures.seed_marks import marks
+from scansnap.figures.over_seeds import how, marks, number
 from scansnap.figures.style import ATTENTION_MAP, SERIES, styled
 from scansnap.figures.text_runs import LENGTH, TextSetting, seeds_said, share, text_setting, trained, transformer
 from scansnap.measure.comparison import compare
@@ -90,9 +89,9 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     change = (entropy.iloc[:, -1] - entropy.iloc[:, 0]).unstack("seed")  # (models, seeds)
     slowed = (moved.iloc[:, -1] - FROZEN * moved.iloc[:, 1]).unstack("seed")
     ratio = (moved.iloc[:, -1] / moved.iloc[:, 1]).unstack("seed")
-    seeds = f"mean ± 95% interval over {runs.seed.nunique()} seeds"
-    fell = "; ".join(f"{_layers(n)}: {interval(row)}" for n, row in zip(change.index, change.to_numpy(), strict=True))
-    rest = "; ".join(f"{_layers(n)}: {interval(row, signed=False)}"
+    seeds = how(runs.seed.nunique())
+    fell = "; ".join(f"{_layers(n)}: {number(row)}" for n, row in zip(change.index, change.to_numpy(), strict=True))
+    rest = "; ".join(f"{_layers(n)}: {number(row, signed=False)}"
                      for n, row in zip(ratio.index, ratio.to_numpy(), strict=True))  # fmt: skip
     return (
         Finding.compared("Attention of the lowest layer becomes sparse over training", "Figure 7", compare(change),
@@ -140,6 +139,6 @@ def draw(computed: Computed) -> Figure:
                 marks(ax, wide.index + step * (2 * i - 1), wide, colour=SERIES[i], spread=step / 2, markersize=4,
                       label=_layers(n))  # fmt: skip
         above.set(ylabel="entropy (nats)", ylim=(0, None))
-        below.set(ylabel="moved since the last", xlabel="iteration", ylim=(0, None), xticks=moments)
+        below.set(ylabel="moved in the third", xlabel="iteration", ylim=(0, None), xticks=moments)
         above.legend()
     return figure

@@ -16,7 +16,7 @@ from scansnap.figures import paired
 from scansnap.figures.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
 from scansnap.figures.kept_runs import kept
-from scansnap.figures.seed_marks import marks
+from scansnap.figures.over_seeds import how, marks
 from scansnap.figures.style import SERIES, styled
 from scansnap.figures.text_runs import (
     BATCH,
@@ -121,10 +121,9 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
                 low: Any, high: Any) -> Finding:  # fmt: skip
         """How perplexity changes from low to high of ``along``, for each case of ``by``."""
         family = paired.differences(part, "nats", by=by, along=along, low=low, high=high)
-        each = "; ".join(f"{_case(by, case)}: {_percent(row)}" for case, row in zip(family.index, family.to_numpy(),
-                                                                                   strict=True))  # fmt: skip
-        detail = (f"Perplexity {what}, {each} (mean and 95% interval over {family.shape[1]} seeds, paired; less than "
-                  f"{math.expm1(NO_CHANGE):.0%} counts as none).")  # fmt: skip
+        rows = zip(family.index, family.to_numpy(), strict=True)
+        each = "; ".join(f"{_case(by, case)}: {_percent(row)}" for case, row in rows)
+        detail = f"Perplexity {what}, {each} ({how(family.shape[1])}; less than {math.expm1(NO_CHANGE):.0%} is none)."
         return Finding.compared(says, SLIDES, compare(family, margin=NO_CHANGE), statement, cases, detail)
 
     beyond = f"YZ gets worse beyond 3 layers, from 3 to {deepest}"
@@ -154,20 +153,20 @@ def _case(by: list[str], case: Any) -> str:
 
 
 def _percent(nats: np.ndarray) -> str:
-    """Differences of logarithms over seeds as a percentage: the mean, and the ends of its interval."""
+    """Differences of logarithms over seeds as a percentage: the mean, and the wider half of its interval."""
     found = compare(nats)
-    mean, low, high = (100 * math.expm1(float(x[0])) for x in (found.mean, found.low, found.high))
+    mean, high = (100 * math.expm1(float(x[0])) for x in (found.mean, found.high))
     if not math.isfinite(mean):
         return "a run failed"
-    ends = f" ({low:+.1f} to {high:+.1f}%)" if math.isfinite(high) else ""
-    return f"{mean:+.1f}%{ends}".replace("-", "−")
+    width = f" ± {high - mean:.1f}" if math.isfinite(high) else ""
+    return f"{mean:+.1f}{width}%".replace("-", "−")
 
 
 def draw(computed: Computed) -> Figure:
     """Perplexity and entropy over depth; colours are models, dashes stand for no residual."""
     table = computed.table[~computed.table.failed]
     panels_of = (("perplexity", "validation perplexity"), ("entropy", "attention entropy (nats)"))
-    with styled(7.4, 3.1) as figure:
+    with styled(7.8, 3.4) as figure:
         panels = figure.subplots(1, 2)
         for ax, (name, label) in zip(panels, panels_of, strict=True):
             for i, ((kind, residual), part) in enumerate(table.groupby(["model", "residual"], sort=False)):
@@ -177,15 +176,12 @@ def draw(computed: Computed) -> Figure:
                       linestyle="-" if residual else "--", markerfacecolor=colour if residual else "white",
                       label=f"{kind}, {'residual' if residual else 'no residual'}")  # fmt: skip
             ax.set(xlabel="layers", ylabel=label, xticks=sorted(table.layers.unique()))
-        panels[0].axhline(computed.extra["unigram"], color="0.6", linewidth=0.9, zorder=0)
-        panels[0].annotate("word frequencies", (0.62, computed.extra["unigram"]), xycoords=("axes fraction", "data"),
-                           xytext=(0, -2), textcoords="offset points", fontsize=7.5, color="0.45",
-                           ha="right", va="top")  # fmt: skip
+        panels[0].axhline(computed.extra["unigram"], color="0.6", linewidth=0.9, zorder=0, label="word frequencies")
         panels[0].set_yscale("log")
         _plain_ticks(panels[0], [*table.perplexity, computed.extra["unigram"]])
         panels[1].set_ylim(bottom=0)
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4)
+        figure.legend(handles, labels, loc="outside upper center", ncols=3)
     return figure
 
 

@@ -14,8 +14,7 @@ from scansnap.dynamics.device import pick_device
 from scansnap.figures.chosen_rates import SGD_TRANSFORMER, Rates, choose_on_text, edges
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
 from scansnap.figures.kept_runs import kept
-from scansnap.figures.paired import interval
-from scansnap.figures.seed_marks import mean_and_half
+from scansnap.figures.over_seeds import how, mean_and_half, percent
 from scansnap.figures.style import SERIES, styled
 from scansnap.figures.text_runs import TextSetting, seeds_said, share, trained, transformer
 from scansnap.figures.word_runs import MASSES, sparsity, sparsity_rows, word_run
@@ -83,9 +82,9 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     at = cost(table)
     at = at[np.isclose(at.mass, MASS)]
     shares, rises = (at.pivot(index="model", columns="seed", values=v) for v in ("share_needed", "rise"))
-    over = f"mean ± 95% interval over {at.seed.nunique()} seeds"
-    few = "; ".join(f"{name}: {interval(100 * row, signed=False)}%" for name, row in shares.iterrows())
-    cheap = "; ".join(f"{name}: {interval(100 * row)}%" for name, row in rises.iterrows())
+    over = how(at.seed.nunique())
+    few = "; ".join(f"{name}: {percent(row, signed=False)}" for name, row in shares.iterrows())
+    cheap = "; ".join(f"{name}: {percent(row)}" for name, row in rises.iterrows())
     return (
         Finding.compared(f"Few keys, less than {FEW:.0%} of them, carry {MASS:.0%} of the attention",
                          "The authors' slides", compare(shares - FEW), "falls", "models", f"{few} ({over})."),

@@ -41,7 +41,7 @@ class Size:
 
 SIZES = {  # by (CUDA, quick)
     (False, True): Size(1000, 90, 1, 3_000),
-    (False, False): Size(1000, 240, 3, 6_000),
+    (False, False): Size(1000, 180, 3, 5_000),
     (True, True): Size(None, 300, 3, 20_000),
     (True, False): Size(None, 1500, 5, 60_000),
 }
@@ -88,7 +88,7 @@ def text_setting(effort: Effort, **changes: Any) -> TextSetting:
 
 def seeds_said(n: int) -> str:
     """For a figure's note."""
-    return f"{n} seeds" if n > 1 else "1 seed, which decides nothing about training"
+    return f"{n} seeds" if n > 1 else "1 seed: decides nothing"
 
 
 def transformer(setting: TextSetting, *, layers: int = 1, eta: float = 5.0, seed: int = 0, **more: Any) -> Transformer:

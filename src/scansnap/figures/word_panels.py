@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
-from scansnap.figures.seed_marks import band, mean_and_half
+from scansnap.figures.over_seeds import band, mean_and_half
 from scansnap.figures.style import SERIES
 from scansnap.figures.word_runs import MARKS
 from scansnap.measure.word_attention import MEASURES, snap_step

@@ -13,7 +13,7 @@ from scansnap.dynamics.flow import flow
 from scansnap.figures import word_panels
 from scansnap.figures.chosen_rates import edges
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
-from scansnap.figures.paired import interval
+from scansnap.figures.over_seeds import how, number
 from scansnap.figures.style import styled
 from scansnap.figures.text_runs import LENGTH, seeds_said
 from scansnap.figures.word_panels import NAMES, TOP_K
@@ -50,7 +50,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     settings = {**run.setting.describe(), **rates, "queries": queries, "next_per_query": NEXT, "least_count": LEAST,
                 "transformer_steps": run.transformer_steps, "snap_step": [_number(s) for s in snaps(table)],
                 "rates": {name: one.describe() for name, one in run.chosen.items()}, **described}  # fmt: skip
-    parts = (run.setting.note, f"η_Y = {rates['eta_y']:g}, η_Z = {rates['eta_z']:g}", f"{queries} queries",
+    parts = (run.setting.note, f"η_Y = {rates['eta_y']:g}, η_Z = {rates['eta_z']:g}",
              seeds_said(run.setting.size.seeds), edges(run.chosen))  # fmt: skip
     return Computed(table, settings, findings(table), "; ".join(filter(None, parts)))
 
@@ -138,8 +138,7 @@ def _frequent(counts: np.ndarray, *values: np.ndarray) -> list[np.ndarray]:
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """Each judged over seeds; a seed's number is a mean over its queries."""
     of = dict(iter(table.groupby("kind")))
-    seeds = of["gain"].seed.nunique()
-    over = f"mean ± 95% interval over {seeds} seeds"
+    over = how(of["gain"].seed.nunique())
     return (*attention_turns(of, over), *attention_settles(of, over), *flow_predicts(of, over))
 
 
@@ -151,19 +150,19 @@ def attention_turns(of: dict[str, pd.DataFrame], over: str) -> tuple[Finding, ..
             for at in (0, ends)]  # fmt: skip
     change = wide[1] - wide[0]  # (models × tenths, seeds)
     sign = np.where(change.index.get_level_values("group") < MARKS // 2, -1, 1)
-    extremes = "; ".join(f"{model}: most common tenth {interval(change.loc[(model, 0)])}, most distinct "
-                         f"{interval(change.loc[(model, MARKS - 1)])}" for model in gain.model.unique())  # fmt: skip
+    extremes = "; ".join(f"{model}: most common tenth {number(change.loc[(model, 0)])}, most distinct "
+                         f"{number(change.loc[(model, MARKS - 1)])}" for model in gain.model.unique())  # fmt: skip
 
     end = of["end"].pivot(index=["query", "seed"], columns="measure", values="value").groupby("seed").mean()
     margins = np.stack([(end[name] - end["cooccurrence"]).to_numpy() for name in ("pmi", "idf")])  # (2, seeds)
-    how = ", ".join(f"{NAMES[name]} {interval(end[name])}" for name in ("pmi", "idf", "cooccurrence"))
+    each = ", ".join(f"{NAMES[name]} {number(end[name])}" for name in ("pmi", "idf", "cooccurrence"))
     return (
         Finding.compared("Common words lose attention and distinct words gain", "Theorem 2",
                          compare(sign[:, None] * change.to_numpy()), "rises", "tenths of the vocabulary",
                          f"Change of attention relative to the mean of all tenths, {extremes} ({over})."),
         Finding.compared("Attention follows PMI and IDF rather than raw co-occurrence", "The authors' slides",
                          compare(margins, margin=NO_RANKS), "rises", "measures", "Rank correlation with what an "
-                         f"occurrence gets, mean over queries: {how} ({over}; less than {NO_RANKS:g} apart is none)."),
+                         f"occurrence gets, mean over queries: {each} ({over}; less than {NO_RANKS:g} apart is none)."),
     )  # fmt: skip
 
 
@@ -179,11 +178,11 @@ def attention_settles(of: dict[str, pd.DataFrame], over: str) -> tuple[Finding, 
     near = ", ".join(f"{settled(part):.0f}" for _, part in of["left"].groupby("seed"))
     return (
         Finding.compared("Attention becomes sparse", "Section 8", compare(fell), "falls", "texts",
-                         f"Change of entropy from {entropy.iloc[0].mean():.2f} nats: {interval(fell)} ({over})."),
+                         f"Change of entropy from {entropy.iloc[0].mean():.2f} nats: {number(fell)} ({over})."),
         Finding.compared("Attention freezes although the rates stay", "Section 6", compare(slowed), "falls", "texts",
                          f"Counted where the last third moves attention less than {FROZEN:g} of what the first does; "
-                         f"mean total variation over queries {interval(moved['first'], signed=False)}, then "
-                         f"{interval(moved['last'], signed=False)} ({over}); so in {slower.mean():.0%} of queries and "
+                         f"mean total variation over queries {number(moved['first'], signed=False)}, then "
+                         f"{number(moved['last'], signed=False)} ({over}); so in {slower.mean():.0%} of queries and "
                          f"seeds. Snapping time, where the mean speed since the start is greatest: step {when}; within "
                          f"a tenth of the way of its end from step {near} of {entropy.index[-1]:.0f}."),
     )  # fmt: skip
@@ -198,14 +197,14 @@ def flow_predicts(of: dict[str, pd.DataFrame], over: str) -> tuple[Finding, ...]
     return (
         Finding.compared("The words the flow ranks first are those attended to", "Theorem 2, beyond the paper",
                          compare(mean["value"], margin=NO_RANKS), "rises", "texts",
-                         f"Rank correlation, mean over {queries} queries: {interval(mean['value'])}, and over the "
-                         f"{FREQUENT} most frequent in their contexts {interval(mean['value_frequent'])} ({over}; "
+                         f"Rank correlation, mean over {queries} queries: {number(mean['value'])}, and over the "
+                         f"{FREQUENT} most frequent in their contexts {number(mean['value_frequent'])} ({over}; "
                          f"below {NO_RANKS:g} it is none)."),
         Finding.compared(f"Of the {TOP_K} words most attended to the flow knows more than frequency does",
                          "Beyond the paper", compare(more), "rises", "texts",
                          f"Predicted {mean['overlap'].mean():.0%}, among the {TOP_K} most frequent of its contexts "
                          f"{mean['frequent'].mean():.0%}, by chance {mean['chance'].mean():.0%}; difference "
-                         f"{interval(more)} ({over})."),
+                         f"{number(more)} ({over})."),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How runs of several seeds are drawn: a dot for each, their mean, and the 95% t interval of the mean."""
+"""How runs of several seeds are told and drawn: a dot for each, their mean, and the 95% t interval of the mean."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.class_inputs import FloatArray
+from scansnap.figures.paired import interval
 from scansnap.measure.comparison import compare
 
 
@@ -15,6 +16,29 @@ def mean_and_half(values: ArrayLike) -> tuple[FloatArray, FloatArray]:
     """Of values (places, seeds): the mean and half of its interval, 0 where one seed or a failed run leaves none."""
     found = compare(values)
     return found.mean, np.where(np.isfinite(found.half_width), found.half_width, 0.0)
+
+
+def how(seeds: int) -> str:
+    """What the numbers of a finding's detail are."""
+    return f"mean ± 95% interval over {seeds} seeds" if seeds > 1 else "one seed"
+
+
+def number(values: ArrayLike, signed: bool = True) -> str:
+    """A number with its interval; alone where there is one seed, which :func:`how` says."""
+    seen = np.ravel(np.asarray(values, dtype=np.float64))
+    if len(seen) > 1 or not np.isfinite(seen[0]):
+        return interval(seen, signed)
+    return f"{seen[0]:{'+' if signed else ''}.3f}".replace("-", "−")
+
+
+def percent(values: ArrayLike, signed: bool = True) -> str:
+    """Shares as percentages, to a tenth, or to the two digits a narrow interval leaves."""
+    mean, half = (float(x[0]) for x in mean_and_half(100 * np.atleast_2d(np.asarray(values, dtype=np.float64))))
+    if not np.isfinite(mean):
+        return "a run failed"
+    digits = 2 if half < 0.1 and half else 1
+    width = f" ± {half:.{digits}f}" if half else ""
+    return f"{mean:{'+' if signed else ''}.{digits}f}{width}%".replace("-", "−")
 
 
 def marks(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, spread: float = 0.0, **style: Any) -> None:
