@@ -94,7 +94,7 @@ def draw(computed: Computed) -> Figure:
                                                       ("perplexity", "validation perplexity", SERIES[1])),
                                              strict=True):  # fmt: skip
             wide = table.pivot(index="eta", columns="seed", values=name)
-            marks(ax, wide.index, wide, colour=colour, spread=0.05, markersize=4)
+            marks(ax, wide.index, wide, colour=colour, beside=0.12, markersize=4)
             ax.set(xlabel=r"learning rate $\eta$", ylabel=label, xticks=sorted(table.eta.unique()))
         panels[0].set_title(table.corpus.iloc[0])
         panels[0].set_ylim(bottom=0)

@@ -135,8 +135,8 @@ def draw(computed: Computed) -> Figure:
         for i, (n, part) in enumerate(runs.groupby("layers")):
             for ax, name in ((above, "entropy"), (below, "moved")):
                 wide = part.pivot(index="iteration", columns="seed", values=name).dropna(how="all")
-                step = moments[-1] / 60
-                marks(ax, wide.index + step * (2 * i - 1), wide, colour=SERIES[i], spread=step / 2, markersize=4,
+                gap = moments[-1] / 40
+                marks(ax, wide.index + gap * (2 * i - 1), wide, colour=SERIES[i], beside=gap, markersize=4,
                       label=_layers(n))  # fmt: skip
         above.set(ylabel="entropy (nats)", ylim=(0, None))
         below.set(ylabel="moved in the third", xlabel="iteration", ylim=(0, None), xticks=moments)

@@ -44,7 +44,7 @@ CAPTION = (
 LAYERS, QUICK_LAYERS = (1, 2, 3, 5), (1, 2, 3)
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (False, True): {"max_words": 300, "steps": 40, "seeds": 1, "valid_tokens": 3_000},
-    (False, False): {"max_words": 400, "steps": 80, "seeds": 3, "valid_tokens": 4_000},
+    (False, False): {"max_words": 300, "steps": 60, "seeds": 3, "valid_tokens": 3_000},
     (True, True): {"max_words": 5_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
     (True, False): {"max_words": 5_000, "steps": 500, "seeds": 3, "valid_tokens": 20_000},
 }
@@ -172,7 +172,7 @@ def draw(computed: Computed) -> Figure:
             for i, ((kind, residual), part) in enumerate(table.groupby(["model", "residual"], sort=False)):
                 colour = SERIES[MODELS.index(kind)]
                 wide = part.pivot(index="layers", columns="seed", values=name)
-                marks(ax, wide.index + 0.09 * (i - 1.5), wide, colour=colour, spread=0.02,
+                marks(ax, wide.index + 0.12 * (i - 1.5), wide, colour=colour, beside=0.05,
                       linestyle="-" if residual else "--", markerfacecolor=colour if residual else "white",
                       label=f"{kind}, {'residual' if residual else 'no residual'}")  # fmt: skip
             ax.set(xlabel="layers", ylabel=label, xticks=sorted(table.layers.unique()))

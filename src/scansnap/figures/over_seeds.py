@@ -41,18 +41,17 @@ def percent(values: ArrayLike, signed: bool = True) -> str:
     return f"{mean:{'+' if signed else ''}.{digits}f}{width}%".replace("-", "−")
 
 
-def marks(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, spread: float = 0.0, **style: Any) -> None:
-    """Mean and interval at each place of x, and a dot for each of the values (places, seeds) beside it.
+def marks(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, beside: float, **style: Any) -> None:
+    """Mean and interval at each place of x, and a dot for each of the values (places, seeds).
 
-    spread  how far apart in x the dots of neighbouring seeds stand, so that they do not hide one another
+    beside  how far to the right the dots stand, so that the interval does not hide them
     """
     at, seen = np.asarray(x, dtype=np.float64), np.asarray(values, dtype=np.float64)
     mean, half = mean_and_half(seen)
     options = {"marker": "o", "markersize": 5, "capsize": 3, "zorder": 3} | style
     ax.errorbar(at, mean, yerr=half, color=colour, **options)
-    shift = spread * (np.arange(seen.shape[1]) - (seen.shape[1] - 1) / 2)
-    ax.plot((at[:, None] + shift).ravel(), seen.ravel(), ".", color=colour, alpha=0.45, markersize=3.5, zorder=2,
-            markeredgewidth=0)  # fmt: skip
+    if seen.shape[1] > 1:
+        ax.plot(at + beside, seen, ".", color=colour, alpha=0.6, markersize=4, zorder=2, markeredgewidth=0)
 
 
 def band(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, label: str | None = None, **style: Any) -> None:

@@ -28,7 +28,7 @@ CAPTION = (
 )
 
 DEEP = 3
-DEEP_STEPS = {(False, True): 40, (False, False): 120, (True, True): 2_000, (True, False): 8_000}  # by (CUDA, quick)
+DEEP_STEPS = {(False, True): 40, (False, False): 100, (True, True): 2_000, (True, False): 8_000}  # by (CUDA, quick)
 COST = 0.01  # how much perplexity may rise and still be the same
 FEW = 0.5  # a set of keys is small below this share of them
 MASS = 0.95

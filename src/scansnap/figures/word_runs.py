@@ -31,11 +31,11 @@ QUERIES, NEXT = 100, 20  # pairs that are counted: the most frequent queries, ea
 LEAST = 20  # a word is looked at with a query when it stands in so many of its contexts
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (False, True): {"max_words": 1_000, "steps": 600, "seeds": 1, "valid_tokens": 3_000},
-    (False, False): {"max_words": 2_000, "steps": 1_500, "seeds": 3, "valid_tokens": 5_000},
+    (False, False): {"max_words": 2_000, "steps": 1_200, "seeds": 3, "valid_tokens": 4_000},
     (True, True): {"max_words": None, "steps": 3_000, "seeds": 1, "valid_tokens": 20_000},
     (True, False): {"max_words": None, "steps": 20_000, "seeds": 3, "valid_tokens": 30_000},
 }
-TRANSFORMER_STEPS = {(False, True): 80, (False, False): 240, (True, True): 3_000, (True, False): 12_000}
+TRANSFORMER_STEPS = {(False, True): 80, (False, False): 200, (True, True): 3_000, (True, False): 12_000}
 TOP = 5_000  # words of the contexts
 
 
