@@ -1,5 +1,7 @@
 """The comparison of depths: its table, what a row is, and findings that can fail."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -122,3 +124,10 @@ def test_it_draws(computed):
     figure = layers.draw(computed)
     assert [ax.get_ylabel() for ax in figure.axes] == ["validation perplexity", "attention entropy (nats)"]
     assert len(figure.legends[0].get_texts()) == 5
+
+
+def test_it_draws_with_runs_that_failed(computed):
+    table = computed.table.copy()
+    table.loc[(table.model == "YZ") & (table.seed == 1), "failed"] = True
+    table.loc[(table.model == "YZ") & ~table.residual, "perplexity"] = np.inf
+    layers.draw(replace(computed, table=table)).draw_without_rendering()

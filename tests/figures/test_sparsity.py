@@ -1,5 +1,7 @@
 """Contextual sparsity: its table against the model's own numbers, and findings that can fail."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -98,3 +100,10 @@ def test_it_draws(computed):
     left, right = sparsity.draw(computed).axes
     assert left.get_xlabel() == "attention kept (%)"
     assert right.get_ylabel() == "rise of perplexity (%)"
+
+
+def test_it_draws_with_runs_that_failed(computed):
+    table = computed.table.copy()
+    table.loc[table.model.str.startswith("YZ"), ["share_needed", "perplexity", "perplexity_kept"]] = np.nan
+    table.loc[table.seed == 1, "perplexity_kept"] = np.inf
+    sparsity.draw(replace(computed, table=table)).draw_without_rendering()

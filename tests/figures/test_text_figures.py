@@ -116,3 +116,15 @@ def test_a_training_that_is_interrupted_is_passed_on(tiny, monkeypatch):
     setting = text_runs.text_setting(tiny)
     with pytest.raises(KeyboardInterrupt):
         text_runs.trained(text_runs.transformer(setting), setting, measure=interrupted, snapshots=[4])
+
+
+def test_they_draw_with_runs_that_failed(tiny):
+    found = fig10.Computed(entropies((2.0, 1.0), failed=((1, 0),)).assign(corpus="a text", perplexity=5.0), {})
+    found.table.loc[found.table.seed == 1, "perplexity"] = np.inf
+    fig10.draw(found).draw_without_rendering()
+    row, column = np.tril_indices(4)
+    maps = [{"kind": "map", "layers": n, "seed": 0, "iteration": i, "row": r, "column": c, "attention": np.nan}
+            for n in (1, 3) for i in range(4) for r, c in zip(row, column, strict=True)]  # fmt: skip
+    table = pd.concat([runs((2, 1.5, 1.2, 1), (0, 0.5, 0.3, 0.1)), pd.DataFrame(maps)])
+    table.loc[(table.seed == 1) & (table.iteration > 1), ["entropy", "moved"]] = np.nan
+    fig7.draw(fig10.Computed(table, {})).draw_without_rendering()

@@ -1,6 +1,7 @@
 """Scan and snap on words: measures against plain reckoning, the table, and findings that can fail."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -181,3 +182,9 @@ def test_it_draws_words(computed):
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert [title[0] for title in titles] == list("abcd")
     assert any("common" in text.get_text() or "cue" in text.get_text() for text in figure.axes[3].texts)
+
+
+def test_it_draws_with_a_seed_that_failed(computed):
+    table = computed.table.copy()
+    table.loc[(table.seed == 0) & ~(table.step == 0), ["value", "among_words", "overlap"]] = np.nan
+    words.draw(replace(computed, table=table)).draw_without_rendering()

@@ -46,7 +46,7 @@ SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (False, True): {"max_words": 300, "steps": 40, "seeds": 1, "valid_tokens": 3_000},
     (False, False): {"max_words": 300, "steps": 60, "seeds": 3, "valid_tokens": 3_000},
     (True, True): {"max_words": 5_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
-    (True, False): {"max_words": 5_000, "steps": 500, "seeds": 3, "valid_tokens": 20_000},
+    (True, False): {"max_words": 5_000, "steps": 450, "seeds": 3, "valid_tokens": 20_000},
 }
 WIDTH = {"cuda": 200, "cpu": 100}  # of the transformer; the paper's is 200
 MODELS = ("transformer", "YZ")
@@ -164,14 +164,14 @@ def _percent(nats: np.ndarray) -> str:
 
 def draw(computed: Computed) -> Figure:
     """Perplexity and entropy over depth; colours are models, dashes stand for no residual."""
-    table = computed.table[~computed.table.failed]
+    table = computed.table[~computed.table.failed & np.isfinite(computed.table.perplexity)]
     panels_of = (("perplexity", "validation perplexity"), ("entropy", "attention entropy (nats)"))
     with styled(7.8, 3.4) as figure:
         panels = figure.subplots(1, 2)
         for ax, (name, label) in zip(panels, panels_of, strict=True):
             for i, ((kind, residual), part) in enumerate(table.groupby(["model", "residual"], sort=False)):
                 colour = SERIES[MODELS.index(kind)]
-                wide = part.pivot(index="layers", columns="seed", values=name)
+                wide = part.pivot(index="layers", columns="seed", values=name)  # NaN, and no mean, where a run failed
                 marks(ax, wide.index + 0.12 * (i - 1.5), wide, colour=colour, beside=0.05,
                       linestyle="-" if residual else "--", markerfacecolor=colour if residual else "white",
                       label=f"{kind}, {'residual' if residual else 'no residual'}")  # fmt: skip

@@ -99,7 +99,7 @@ def draw(computed: Computed) -> Figure:
     table = cost(computed.table)
     with styled(7.6, 3.1) as figure:
         left, right = figure.subplots(1, 2)
-        ends = []
+        ends = [0.0]
         for name, part in table.groupby("model", sort=False):
             colour = SERIES[1] if name.startswith("YZ") else SERIES[0] if "1 layer" in name else SERIES[4]
             wide = {v: 100 * part.pivot(index="mass", columns="seed", values=v) for v in ("share_needed", "rise")}
@@ -111,7 +111,7 @@ def draw(computed: Computed) -> Figure:
             dots = {"color": colour, "alpha": 0.45, "markersize": 3.5, "markeredgewidth": 0}
             left.plot(masses, wide["share_needed"], ".", **dots)
             right.plot(wide["share_needed"].to_numpy().ravel(), wide["rise"].to_numpy().ravel(), ".", **dots)
-            ends += [*(rise - height), *(rise + height)]
+            ends += [end for end in (*(rise - height), *(rise + height)) if np.isfinite(end)]
         masses = 100 * np.sort(table.mass.unique())
         left.plot(masses, masses, "--", color="0.6", linewidth=1, zorder=0)
         left.set(xlabel="attention kept (%)", ylabel="keys needed (%)", ylim=(0, 102))
@@ -121,7 +121,7 @@ def draw(computed: Computed) -> Figure:
                        textcoords="offset points", fontsize=7.5, color="0.45")  # fmt: skip
         right.axhline(0, color="0.85", linewidth=0.8, zorder=0)
         right.set_yscale("symlog", linthresh=1.0, linscale=0.7)
-        low, high = min(-0.3, 1.5 * np.nanmin(ends)), max(3.0, 1.5 * np.nanmax(ends))
+        low, high = min(-0.3, 1.5 * min(ends)), max(3.0, 1.5 * max(ends))
         ticks = [t for t in (-30, -10, -3, -1, 0, 1, 3, 10, 30, 100, 300, 1000) if low <= t <= high]
         right.set(xlabel="keys kept (%)", ylabel="rise of perplexity (%)", xlim=(0, 102), ylim=(low, high))
         right.set_yticks(ticks, [f"{t:g}".replace("-", "−") for t in ticks])

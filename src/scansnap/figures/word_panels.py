@@ -62,7 +62,7 @@ def movement(ax: Any, table: pd.DataFrame) -> None:
     other = ax.twinx()
     other.spines["right"].set_visible(True)
     band(other, entropy.index, entropy, colour=SERIES[1])
-    other.set_ylim(0, 1.12 * np.nanmax(entropy))
+    other.set_ylim(0, 1.12 * entropy.to_numpy()[np.isfinite(entropy)].max(initial=0.1))
     other.set_ylabel("entropy (nats)", color=SERIES[1])
     found = [snap_step(moved.index.to_numpy(), moved[seed].to_numpy()) for seed in moved]
     snap = [step for step in found if math.isfinite(step)]

@@ -235,5 +235,5 @@ def draw(computed: Computed) -> Figure:
         word_panels.movement(c, table)
         word_panels.predicted(d, table)
         for ax in (a, b, c):
-            ax.set(xscale="log", xlabel="training step")
+            ax.set(xscale="log", xlabel="training step", xlim=(0.8, 1.3 * table.step.max()))
     return figure
