@@ -71,7 +71,7 @@ def backward_masks(model, steps):
 def check_dropout(device, precision):
     """Share, scale, both directions, what the masks depend on, and that evaluation has none."""
     steps = 6  # on CUDA the first as they come, the later ones recorded
-    tolerance = 1e-4 if precision == "float32" else 2e-2
+    tolerance = 1e-3 if precision == "float32" else 2e-2
     masks = forward_masks(open_model(device, precision=precision), steps)
     dropped = masks.abs() < tolerance
     kept = torch.full_like(masks, 1 / (1 - P))
