@@ -42,7 +42,7 @@ slow: install ## list the tests that `make test` leaves out, then run them
 	$(BIN)/python -m pytest --collect-only -m slow -q || test $$? -eq 5 # 5: there are none
 	$(BIN)/python -m pytest -m slow || test $$? -eq 5
 
-reproduce: install ## the whole paper from new runs, into $(OUT): figures, tables, verdicts, report.html
+reproduce: install ## the whole paper made anew, into $(OUT): figures, tables, verdicts, report.html
 	$(BIN)/scansnap reproduce all --out $(OUT)
 
 bench: install ## the speed claims, measured here

@@ -173,7 +173,7 @@ def reproduce(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Make the paper's figures, table and theorems from new runs, and count where they agree with the paper.
+    """Make the paper's figures, table and theorems anew, and count where they agree with the paper.
 
     Exit code 0 when everything was made, whatever the verdicts: a disagreement is a finding.
     """

@@ -75,7 +75,7 @@ SYMBOLS = (
            "scansnap.dynamics.yz:Batch.counts"),
     Symbol("c_n", "M", "token-level attention, c ∝ P(l|n) e^z", "attention", "scansnap.trajectory:DIMS[attention]"),
     Symbol("f_n = c_n/‖c_n‖₂", "M", "normalised attention output", "f", "scansnap.dynamics.yz:Forward.f"),
-    Symbol("α_n", "M", "softmax(Yᵀ f_n), the predicted next token; kept as its logarithm", "alpha",
+    Symbol("α_n", "M", "softmax(Yᵀ f_n), what is predicted; kept as its logarithm", "alpha",
            "scansnap.dynamics.yz:Forward.log_alpha"),
     Symbol("η_Y", "–", "learning rate of the decoder Y", "eta_y", "scansnap.runs:Runs.eta_y"),
     Symbol("η_Z", "–", "learning rate of the attention logits Z", "eta_z", "scansnap.runs:Runs.eta_z"),

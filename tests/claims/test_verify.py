@@ -9,6 +9,7 @@ import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.claims.claim import Report, Statement
 from scansnap.claims.verify import CHECKS, verify
+from scansnap.commands import verify as command
 from scansnap.theory.assumptions import Assumption
 
 STATEMENT = Statement("a", "Lemma 0", "nothing in particular")
@@ -154,6 +155,31 @@ def test_the_command_prints_a_table_and_exits_by_the_verdicts(verify_command, tm
     report = json.loads((tmp_path / "r.json").read_text())
     assert [c["status"] for c in report["claims"]] == [c.status for c in textbook]
     assert (tmp_path / "c.png").stat().st_size > 10_000
+
+
+def test_kinds_and_undecided_claims_are_shown_and_counted_apart(monkeypatch, capsys):
+    def claim(name, kind, deviation, interval=None):
+        return Statement(name, name.title(), "a statement", kind).judge(
+            quantity="q", measured=1.0, predicted=1.0, deviation=deviation, tolerance=0.5, interval=interval,
+            to_decide="9 seeds [of any kind] would decide",
+        )  # fmt: skip
+
+    report = Report("here", (claim("sure", "measured", 0.0), claim("open", "measured", 0.4, (0.1, np.inf)),
+                             claim("law", "identity", 0.0), claim("same", "formula", 0.0)))  # fmt: skip
+    command._tell(report)
+    out = capsys.readouterr().out
+    rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
+    assert "identity" in rows["law"]
+    assert "formula" in rows["same"]
+    assert "measured" in rows["sure"]
+    assert "open undecided: 9 seeds [of any kind] would decide" in out
+    assert "measured: 1 holds, 0 fails, 1 undecided, 0 not applicable" in out
+    assert "identity: 1 holds" in out
+    plain = command._as_json(report)
+    assert plain["totals"]["measured"] == {"holds": 1, "fails": 0, "undecided": 1, "not applicable": 0}
+    assert plain["claims"][1]["interval"] == [0.1, None]
+    json.dumps(plain, allow_nan=False)
+    assert plain["failures"] == 0  # and the command then ends with 0
 
 
 def test_nothing_fails_where_nothing_applies(verify_command):

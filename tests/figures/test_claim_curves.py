@@ -12,6 +12,16 @@ def claim(name, curve):
     return statement.judge(quantity="q", measured=1.0, predicted=1.0, deviation=0.0, tolerance=1.0, curve=curve)
 
 
+def test_an_undecided_claim_and_an_identity_are_named():
+    x = np.geomspace(1, 10, 5)
+    curve = Curve("t", "y", x, x, x)
+    judged = {"quantity": "q", "measured": 1.0, "predicted": 1.0, "tolerance": 1.0, "curve": curve}
+    still = Statement("a", "A", "a statement").judge(deviation=0.9, interval=(0.5, 2.0), **judged)
+    law = Statement("b", "B", "a statement", "identity").judge(deviation=0.0, **judged)
+    titles = [ax.get_title() for ax in claim_curves.draw([still, law]).axes]
+    assert titles == ["A: undecided", "B, identity: holds"]
+
+
 def test_only_claims_with_curves_are_drawn(tmp_path):
     x = np.geomspace(1, 10, 5)
     curves = [Curve("t", "a rather long label that has to be broken into lines", x, x, np.ones(1)),

@@ -1,10 +1,13 @@
 """Figure 5: its table, and findings that can fail."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.stats import spearmanr, ttest_1samp
 
 import scansnap as ss
+from scansnap.commands.setup import find_run
 from scansnap.figures import fig5
 from scansnap.figures.figure import Effort
 
@@ -109,3 +112,17 @@ def test_the_drawing_has_a_map_for_each_rate(computed):
     shown = maps[1].images[0].get_array()
     np.testing.assert_allclose(shown[-1, 10:], finals(computed.table)[1, 0])
     assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["common tokens", "distinct tokens"]
+
+
+def test_the_example_trains_what_the_figure_shows(computed):
+    """``examples/adam.toml`` says it has the figure's rates: the same numbers come out for its seed."""
+    path = Path(__file__).parents[2] / "examples" / "adam.toml"
+    classes, rates, settings = find_run(path, {})
+    runs = ss.grid(**rates)
+    assert list(zip(runs.eta_y, runs.eta_z, strict=True)) == [(rate, rate) for rate in fig5.RATES]
+    data = ss.simulate(classes, runs, **settings, device="cpu")
+    shown = sorted(computed.table["step"].unique())
+    assert data.step.values.tolist() == shown
+    table = computed.table[computed.table["seed"] == 0].sort_values(["eta_z", "step", "token"])
+    got = data.attention.isel({"class": fig5.CLASS}).sel(token=np.arange(20))
+    np.testing.assert_allclose(got.values.ravel(), table["attention"], atol=1e-6)

@@ -1,5 +1,7 @@
 """Figure 6: its table, and findings that can fail."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -98,6 +100,14 @@ def test_more_seeds_decide_more(computed, ten_seeds):
     assert {rise.kind, before.kind, eta_z.kind} == {"measured"}
     one = fig6.findings(ten_seeds.table[ten_seeds.table["seed"] == 0])
     assert [finding.verdict for finding in one] == ["undecided"] * 3
+
+
+def test_the_readme_states_these_numbers(ten_seeds):
+    readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
+    rise, before, eta_z = ten_seeds.findings
+    assert f"from 2 to 10 in {rise.agree} of {rise.of} curves, {rise.undecided} undecided" in readme
+    assert f"in {before.agree}, rises in {before.disagree}, {before.undecided} undecided" in readme
+    assert f"in {eta_z.agree} of {eta_z.of} steps, {eta_z.undecided} undecided" in readme
 
 
 def test_a_rise_before_the_threshold_is_not_hidden_by_few_seeds(ten_seeds):

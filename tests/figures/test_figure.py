@@ -2,7 +2,7 @@
 
 import pytest
 
-from scansnap.figures.figure import VERDICTS, Finding
+from scansnap.figures.figure import VERDICTS, Finding, told, totals
 from scansnap.measure.comparison import compare
 
 
@@ -47,3 +47,19 @@ def test_a_comparison_is_counted_with_what_would_decide_it():
     one_seed = Finding.compared("It rises", "Figure 6", compare([[1.0], [2.0]]), "rises", "curves")
     assert one_seed.verdict == "undecided"
     assert "one seed" in one_seed.detail
+
+
+def test_totals_keep_what_is_no_evidence_apart():
+    found = [finding(3, 3), finding(3, 3), finding(0, 3, 3), finding(2, 2, kind="formula"),
+             finding(0, 2, kind="formula"), finding(1, 1, kind="identity")]  # fmt: skip
+    counted = totals(found)
+    assert counted == {
+        "formula": {"agrees": 1, "disagrees": 1},
+        "identity": {"agrees": 1},
+        "measured": {"agrees": 2, "undecided": 1},
+    }
+    measured, apart = told(counted)
+    assert measured == "measured: 2 agree, 1 undecided, of 3 statements"
+    assert apart.endswith("2 formulas (1 agrees, 1 disagrees); 1 identity (1 agrees)")
+    assert told(totals(found[:3])) == [measured]
+    assert told(totals([])) == []

@@ -164,6 +164,16 @@ def test_claims_count_settings_and_say_why_they_fail():
     assert "agrees in 1 of 1" in found.detail
 
 
+def test_a_claim_that_is_algebra_in_one_setting_is_measured_in_the_other_only():
+    table = pd.DataFrame(
+        {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "kind": ["formula", "measured"],
+         "setting": ["flow", "sgd"], "status": "holds", "observed": "holds", "why": ""}
+    )  # fmt: skip
+    assert [(found.kind, found.agree, found.of) for found in claims.findings(table)] == [
+        ("formula", 1, 1), ("measured", 1, 1),
+    ]  # fmt: skip
+
+
 def test_an_undecided_claim_neither_agrees_nor_fails():
     table = pd.DataFrame(
         {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "kind": "measured", "setting": ["x", "y"],

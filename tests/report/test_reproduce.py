@@ -1,6 +1,7 @@
 """``scansnap reproduce``: the files of the contract, the manifest, the report, and what happens when things fail."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ import pandas as pd
 import pytest
 
 from scansnap import checks
-from scansnap.figures.figure import Effort, Finding
+from scansnap.commands.reproduce import STYLE
+from scansnap.figures.figure import VERDICTS, Effort, Finding
 from scansnap.report import make, page
 from scansnap.report.targets import SYNTHETIC, TARGETS, TEXT, chosen, find, label
 
@@ -58,13 +60,28 @@ def test_the_manifest_says_how_each_was_made(folder):
     assert entry["note"]
     assert {"scansnap", "torch", "numpy", "matplotlib"} <= set(entry["versions"])
     assert all({"says", "agree", "of", "verdict"} <= set(finding) for finding in entry["findings"])
+    assert {finding["kind"] for finding in entry["findings"]} == {"measured"}
+    assert all(f["agree"] + f["undecided"] <= f["of"] for f in entry["findings"])
+    assert {finding["kind"] for finding in manifest["targets"]["fig3"]["findings"]} == {"formula"}
 
 
 def test_the_command_ends_with_the_verdicts_and_the_report(folder):
     out, done = folder
     lines = done.stdout.splitlines()
     assert lines[-1] == f"report {out / 'report.html'}"
-    assert any("agrees" in line and "Figure 3" in line for line in lines)
+    assert any("agrees" in line and "Figure 3" in line and "formula" in line for line in lines)
+    (measured,) = [line for line in lines if line.startswith("measured: ")]
+    assert measured.endswith("of 3 statements")  # Figure 6's; Figure 3 and Table 1 are no measurements
+    assert "undecided" in measured  # three seeds
+    assert any("4 formulas (4 agree)" in line and "2 by definition" in line for line in lines)
+
+
+def test_the_json_counts_each_kind_apart(tmp_path):
+    done = scansnap("fig3", "table1", "--json", "--quick", "--device", "cpu", "--out", tmp_path)
+    said = json.loads(done.stdout)
+    assert said["totals"] == {"by definition": {"agrees": 1, "mostly agrees": 1}, "formula": {"agrees": 4}}
+    found = said["targets"]["fig3"]["findings"][0]
+    assert (found["kind"], found["undecided"], found["agree"], found["of"]) == ("formula", 0, 3, 3)
 
 
 def test_a_second_command_adds_to_the_manifest_and_replaces_its_target(folder):
@@ -123,6 +140,36 @@ def test_the_report_shows_the_verdict_that_was_counted(tmp_path, monkeypatch):
     text = page.page([made], QUICK)
     assert "It &lt;falls&gt;" in text
     assert '<td class="n disagrees">disagrees</td>' in text
+    assert "Figure 3 is drawn" not in text  # it was made to claim a measurement
+    assert "<b>1 measured statement:</b>" in text
+
+
+def test_the_report_says_what_is_measured_and_what_is_not(folder):
+    text = (folder[0] / "report.html").read_text(encoding="utf-8")
+    assert "Every figure" not in text
+    assert (
+        "Figure 3 is drawn from formulas, without runs; Table 1 is true by definition; the rest comes from new" in text
+    )
+    assert "<b>3 measured statements:</b>" in text
+    assert "4 formulas (4 agree)" in text
+    assert '<span class="kind">formula</span>' in text
+    assert re.search(r'<b class="undecided">[1-9]</b>undecided', text)  # three seeds leave some of Figure 6 open
+    assert re.search(r'<td class="n undecided">undecided</td>', text)
+
+
+def test_every_verdict_has_a_colour(folder):
+    css = (folder[0] / "report.html").read_text(encoding="utf-8").partition("</style>")[0]
+    for verdict in VERDICTS:
+        assert f".{verdict.replace(' ', '-')} {{" in css
+        assert verdict in STYLE
+
+
+def test_an_undecided_claim_is_shown_as_such():
+    row = {"claim": "a", "reference": "Lemma 0", "kind": "identity", "setting": "x", "status": "undecided",
+           "observed": "undecided"}  # fmt: skip
+    html = page._claims(pd.DataFrame([row]))
+    assert '<td class="undecided">undecided</td>' in html
+    assert "identity" in html
 
 
 def test_targets_come_in_the_papers_order_and_once():

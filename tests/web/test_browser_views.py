@@ -77,7 +77,10 @@ def test_claims_come_with_numbers_and_reasons(explorer: Callable[..., Page]) -> 
     p.run_to_end()
     p.page.wait_for_selector(".claim.holds", timeout=30_000)
     tally = [int(t) for t in p.page.locator("#tally b").all_inner_texts()]
-    assert sum(tally) == p.page.locator(".claim").count() > 10
+    assert sum(tally) == p.page.locator(".claim[data-kind=measured]").count() > 10
+    assert p.page.locator("#tally b").count() == 4
+    lead = p.page.inner_text("#claims-lead")
+    assert f"measured: {tally[0]} hold, {tally[1]} fail, {tally[2]} undecided, {tally[3]} not applicable." in lead
     first = p.page.locator(".claim.holds").first
     assert first.locator("dt").all_inner_texts() == ["measured", "predicted", "margin"]
     first.locator("summary").click()
@@ -90,6 +93,34 @@ def test_claims_come_with_numbers_and_reasons(explorer: Callable[..., Page]) -> 
     )
     assert "Why not applicable" in p.page.locator(".claim[open] .why").inner_text()  # opened before, still open
     p.check_quiet()
+    p.context.close()
+
+
+def test_undecided_claims_and_kinds_are_shown(explorer: Callable[..., Page]) -> None:
+    p = explorer(TEXTBOOK + "&right=claims&flow=off")
+
+    def answer(route: Any) -> None:
+        found = route.fetch().json()
+        for claim in found["claims"]:
+            claim |= {"status": "holds", "kind": "measured", "why": ""}
+        found["claims"][0] |= {"status": "undecided", "why": "9 seeds would decide"}
+        found["claims"][1] |= {"kind": "identity"}
+        route.fulfill(json=found)
+
+    p.page.route("**/api/runs/*/claims", answer)
+    p.run_to_end()
+    still = p.page.locator(".claim.undecided")
+    still.wait_for(timeout=30_000)
+    assert still.locator(".sign").inner_text() == "?"
+    assert still.locator("strong").inner_text() == "undecided"
+    still.locator("summary").click()
+    assert "What would decide: 9 seeds would decide" in still.inner_text()
+    assert p.page.locator(".claim[data-kind=identity] .kind").inner_text() == "identity"
+    tally = [int(t) for t in p.page.locator("#tally b").all_inner_texts()]
+    assert tally[2] == 1
+    assert sum(tally) == p.page.locator(".claim").count() - 1
+    assert "Counted apart: 1 identity (1 hold)" in p.page.inner_text("#claims-lead")
+    p.page.unroute("**/api/runs/*/claims")
     p.context.close()
 
 

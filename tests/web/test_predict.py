@@ -131,3 +131,14 @@ def test_not_applicable_says_why() -> None:
     assert all("changed on the way, at step 5" in c["why"] for c in changed)
     assert all("only 3 steps" in c["why"] for c in judge_frames(live.plan, [], steps[:3], rows[:3])["claims"])
     assert len({c["name"] for c in adam}) == len(adam) == len(judge_frames(live.plan, [], steps, rows)["claims"])
+
+
+def test_claims_say_of_which_kind_they_are():
+    from scansnap.claims.claim import Statement
+    from scansnap.web.judging import _as_json
+
+    judged = Statement("a", "A", "a statement", "identity").judge(
+        quantity="q", measured=1.0, predicted=1.0, deviation=0.9, tolerance=1.0, interval=(0.5, 2.0)
+    )
+    found = _as_json(judged)
+    assert (found["kind"], found["status"]) == ("identity", "undecided")

@@ -1,4 +1,4 @@
-"""``scansnap reproduce``: the paper's figures, table and claims from new runs, with verdicts and a report."""
+"""``scansnap reproduce``: the paper's figures, table and claims made anew, with verdicts and a report."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from scansnap.commands.console import err, out, progress_bar, say_json
 from scansnap.storage import replacing
 
 if TYPE_CHECKING:
-    from scansnap.figures.figure import Effort
+    from scansnap.claims.claim import Kind
+    from scansnap.figures.figure import Effort, Verdict
     from scansnap.report.make import Made
 
 STYLE = {
@@ -73,19 +74,30 @@ def _write_report(made: list[Made], effort: Effort, target: Path) -> Path:
 
 
 def _tell(made: list[Made]) -> None:
+    from scansnap.figures.figure import told
     from scansnap.report.targets import label
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)
     table.add_column("statement")
-    table.add_column("counted", no_wrap=True)
+    table.add_column("kind", no_wrap=True)
+    table.add_column("counted")
     table.add_column("verdict", no_wrap=True)
     for one in made:
         for i, finding in enumerate(one.computed.findings):
             verdict = f"[{STYLE[finding.verdict]}]{finding.verdict}[/]"
             says = f"{escape(finding.says)} [dim]({escape(finding.reference)})[/]"
-            table.add_row(label(one.name) if i == 0 else "", says, finding.counted, verdict)
+            kind = finding.kind if finding.kind == "measured" else f"[dim]{finding.kind}[/]"
+            table.add_row(label(one.name) if i == 0 else "", says, kind, finding.counted, verdict)
     out.print(table)
+    for line in told(_totals(made)):
+        out.print(line)
+
+
+def _totals(made: list[Made]) -> dict[Kind, dict[Verdict, int]]:
+    from scansnap.figures.figure import totals
+
+    return totals(finding for one in made for finding in one.computed.findings)
 
 
 def _summary(made: list[Made], report: Path | None, stopped: bool) -> dict[str, object]:
@@ -95,12 +107,21 @@ def _summary(made: list[Made], report: Path | None, stopped: bool) -> dict[str, 
                 "seconds": round(one.seconds, 3),
                 "files": list(one.files),
                 "findings": [
-                    {"says": f.says, "reference": f.reference, "agree": f.agree, "of": f.of, "verdict": f.verdict}
+                    {
+                        "says": f.says,
+                        "reference": f.reference,
+                        "kind": f.kind,
+                        "agree": f.agree,
+                        "of": f.of,
+                        "undecided": f.undecided,
+                        "verdict": f.verdict,
+                    }
                     for f in one.computed.findings
                 ],
             }
             for one in made
         },
+        "totals": _totals(made),
         "report": str(report) if report else None,
         "complete": not stopped,
     }

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from scansnap.checks import InputError
@@ -18,7 +19,7 @@ from scansnap.storage import replacing
 if TYPE_CHECKING:
     from scansnap.claims.claim import Claim, Report
 
-STYLE = {"holds": "green", "fails": "bold red", "not applicable": "dim"}
+STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not applicable": "dim"}
 
 
 def verify(
@@ -98,22 +99,38 @@ def regime_map(theorem: str, x: str, y: str, points: int, target: Path) -> int:
 def _tell(report: Report) -> None:
     out.print(report.setting)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("claim", "reference", "verdict", "measured", "predicted", "margin"):
-        table.add_column(name, justify="left" if name in ("claim", "reference", "verdict") else "right", no_wrap=True)
+    for name in ("claim", "reference", "kind", "verdict"):
+        table.add_column(name, no_wrap=name != "verdict")
+    for name in ("measured", "predicted", "margin"):
+        table.add_column(name, justify="right", no_wrap=True)
     for claim in report:
         numbers = [_number(x) for x in (claim.measured, claim.predicted, claim.margin)]
-        table.add_row(claim.name, claim.reference, _verdict(claim), *numbers)
+        kind = claim.kind if claim.kind == "measured" else f"[dim]{claim.kind}[/]"
+        table.add_row(claim.name, claim.reference, kind, _verdict(claim), *numbers)
     out.print(table)
     for claim in report.failures:
-        out.print(f"[bold red]{claim.name}[/] fails: {claim.why} ({claim.quantity})")
+        out.print(f"[{STYLE['fails']}]{claim.name}[/] fails: {escape(claim.why)} ({escape(claim.quantity)})")
+    for claim in report:
+        if claim.status == "undecided":
+            out.print(f"[{STYLE['undecided']}]{claim.name}[/] undecided: {escape(claim.why)}")
     for claim in report:
         if claim.margin is None:
-            out.print(f"[dim]{claim.name}: {claim.why}[/]")
+            out.print(f"[dim]{claim.name}: {escape(claim.why)}[/]")
     unmet = {a.name: a for claim in report for a in claim.assumptions if not a.met}
     for a in unmet.values():
         out.print(f"not met: {a.name}, {a.value:.4g} against {a.threshold:.4g} ({a.statement})", markup=False)
-    counts = {status: sum(claim.status == status for claim in report) for status in STYLE}
-    out.print(", ".join(f"{n} {status}" for status, n in counts.items()))
+    for kind, counts in totals(report).items():
+        told = ", ".join(f"{n} {status}" for status, n in counts.items() if n or kind == "measured")
+        out.print(f"{kind}: {told}")
+
+
+def totals(report: Report) -> dict[str, dict[str, int]]:
+    """How many claims have each status, the measured ones first and the other kinds, which are no evidence, apart."""
+    kinds = sorted({claim.kind for claim in report}, key=lambda kind: (kind != "measured", kind))
+    return {
+        kind: {status: sum(claim.kind == kind and claim.status == status for claim in report) for status in STYLE}
+        for kind in kinds
+    }
 
 
 def _verdict(claim: Claim) -> str:
@@ -145,7 +162,8 @@ def _number(value: float | None) -> str:
 
 
 def _as_json(report: Report) -> dict[str, Any]:
-    return {"setting": report.setting, "failures": len(report.failures), "claims": [_plain(c) for c in report]}
+    claims = [_plain(claim) for claim in report]
+    return {"setting": report.setting, "failures": len(report.failures), "totals": totals(report), "claims": claims}
 
 
 def _plain(claim: Claim) -> dict[str, Any]:
@@ -153,6 +171,8 @@ def _plain(claim: Claim) -> dict[str, Any]:
     flat = {k: v for k, v in asdict(claim).items() if k != "curve"} | {"observed": claim.observed}
     numbers = ("measured", "predicted", "margin", "tolerance")
     flat |= {k: None if flat[k] is None or not math.isfinite(flat[k]) else flat[k] for k in numbers}
+    if flat["interval"] is not None:
+        flat["interval"] = [bound if math.isfinite(bound) else None for bound in flat["interval"]]
     for assumption in flat["assumptions"]:
         for key in ("value", "threshold"):
             if not math.isfinite(assumption[key]):

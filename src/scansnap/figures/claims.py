@@ -48,9 +48,12 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
-    """One for each claim: in how many of the settings it speaks about does it hold."""
+    """One for each claim: in how many of the settings it speaks about does it hold.
+
+    A claim may be algebra in one setting and a measurement in another; those are counted apart.
+    """
     found = []
-    for _, rows in table.groupby("claim", sort=False):
+    for (_, kind), rows in table.groupby(["claim", "kind"], sort=False):
         applies = rows[rows.status != "not applicable"]
         beyond = rows[(rows.status == "not applicable") & (rows.observed != "not applicable")]
         detail = []
@@ -63,9 +66,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
             detail.append(f"Where an assumption is not met, the measurement agrees in {held} of {len(beyond)}.")
         says, reference = rows.statement.iloc[0].rstrip("."), rows.reference.iloc[0]
         holds = int((applies.status == "holds").sum())
-        found.append(
-            Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), rows.kind.iloc[0])
-        )
+        found.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), kind))
     return tuple(found)
 
 

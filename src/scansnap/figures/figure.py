@@ -6,7 +6,8 @@ Each figure is a module with ``TITLE``, ``CAPTION`` (what to see), ``compute`` a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -14,7 +15,7 @@ from typing import Any, Literal, Protocol, get_args
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.claims.claim import Kind
+from scansnap.claims.claim import KINDS, Kind
 from scansnap.measure.comparison import Comparison, Statement
 
 Progress = Callable[[int, int], None]
@@ -102,6 +103,36 @@ class Finding:
     def counted(self) -> str:
         open_cases = f", {self.undecided} undecided" if self.undecided else ""
         return f"{self.agree} of {self.of} {self.cases}{open_cases}"
+
+
+def totals(findings: Iterable[Finding]) -> dict[Kind, dict[Verdict, int]]:
+    """How many findings have each verdict, for each kind apart: only the measured ones are evidence."""
+    found = list(findings)
+    counts = {kind: Counter(f.verdict for f in found if f.kind == kind) for kind in KINDS}
+    return {kind: {v: counts[kind][v] for v in VERDICTS if counts[kind][v]} for kind in KINDS if counts[kind]}
+
+
+def told(counted: dict[Kind, dict[Verdict, int]]) -> list[str]:
+    """Totals in words: what was measured, and apart from it what could hardly have come out otherwise."""
+    of = {kind: sum(verdicts.values()) for kind, verdicts in counted.items()}
+    lines = []
+    if "measured" in counted:
+        lines.append(f"measured: {_listed(counted['measured'])}, of {of['measured']} statements")
+    plural = {"formula": "formulas", "identity": "identities"}
+    apart = [
+        f"{of[kind]} {kind if of[kind] == 1 else plural.get(kind, kind)} ({_listed(counted[kind])})"
+        for kind in KINDS
+        if kind in of and kind != "measured"
+    ]
+    if apart:
+        lines.append(f"counted apart, since no run could show otherwise: {'; '.join(apart)}")
+    return lines
+
+
+def _listed(verdicts: dict[Verdict, int]) -> str:
+    plural = {"agrees": "agree", "mostly agrees": "mostly agree", "disagrees": "disagree",
+              "mostly disagrees": "mostly disagree"}  # fmt: skip
+    return ", ".join(f"{n} {verdict if n == 1 else plural.get(verdict, verdict)}" for verdict, n in verdicts.items())
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ the difference of two runs is far less noisy than either of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -63,21 +62,3 @@ def _named(cases: pd.Index) -> str:
         ", ".join(f"{WORDS[name]} = {value:g}" for name, value in zip(frame.columns, case, strict=True))
         for case in frame.itertuples(index=False)
     )
-
-
-ERRORS = 2.0  # of the figures on text, which still count standard errors
-
-
-def change(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str, low: Any, high: Any) -> pd.DataFrame:
-    """Mean over seeds and its standard error, a row for each combination of ``by``."""
-    rows = differences(table, value, by=by, along=along, low=low, high=high)
-    error = rows.std(axis=1, ddof=1, skipna=False) / math.sqrt(rows.shape[1])
-    return pd.DataFrame({"mean": rows.mean(axis=1, skipna=False), "error": error})
-
-
-def rises(changes: pd.DataFrame) -> pd.Series:
-    return changes["mean"] > ERRORS * changes["error"]
-
-
-def falls(changes: pd.DataFrame) -> pd.Series:
-    return changes["mean"] < -ERRORS * changes["error"]

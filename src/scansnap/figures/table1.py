@@ -18,7 +18,7 @@ CAPTION = (
     "code keeps in its place."
 )
 
-_COLUMNS = {"symbol": 0.0, "shape": 0.25, "name": 0.33, "meaning": 0.48}  # left edges, of the width
+_COLUMNS = {"symbol": 0.0, "shape": 0.22, "name": 0.295, "meaning": 0.455}  # left edges, of the width
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:

@@ -43,7 +43,7 @@ class Made:
 
 
 def make(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> Made:
-    """Everything of one target, from new runs; its files are written when all of it succeeded."""
+    """Everything of one target, computed anew; its files are written when all of it succeeded."""
     began = time.perf_counter()
     figure = find(name)
     effort = replace(effort, kept=out / KEPT / name)

@@ -135,6 +135,7 @@ def _as_json(claim: Claim) -> dict[str, Any]:
     curve = claim.curve
     return {
         "name": claim.name, "reference": claim.reference, "statement": claim.statement, "status": claim.status,
+        "kind": claim.kind,
         "quantity": claim.quantity, "measured": claim.measured, "predicted": claim.predicted,
         "margin": claim.margin if claim.margin is None or math.isfinite(claim.margin) else None,
         "tolerance": claim.tolerance, "why": claim.why,

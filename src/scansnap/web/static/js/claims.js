@@ -7,7 +7,9 @@ import { short, whole } from "./format.js";
 import { penFor } from "./pen.js";
 import { CLOSED, colours } from "./theme.js";
 
-const SIGN = { holds: "✓", fails: "✕", "not applicable": "–" };
+const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "–" };
+// What a verdict rests on. Only what was measured is evidence and counted; the others could hardly come out otherwise.
+const KIND = { identity: "an identity: it follows for every run, and a failure would be a bug", formula: "a formula: no run takes part", "by definition": "true by definition" };
 const panel = $("panel-claims");
 let shown = false, busy = false, last = "", timer = null, open = new Set();
 
@@ -46,22 +48,28 @@ async function ask() {
 }
 
 function draw({ step, setting, claims }) {
-  const count = (s) => claims.filter((c) => c.status === s).length;
+  const measured = claims.filter((c) => !(c.kind in KIND)), count = (s) => measured.filter((c) => c.status === s).length;
   $("tally").replaceChildren(...Object.keys(SIGN).map((s) => h("b", { class: s.replace(" ", "-"), title: `${count(s)} ${s}` }, String(count(s)))));
-  $("claims-lead").textContent = `At step ${whole(step)}: ${count("holds")} hold, ${count("fails")} fail, ${count("not applicable")} not applicable. ${setting ? `Judged ${setting}.` : ""}`;
+  $("claims-lead").textContent = `At step ${whole(step)}, measured: ${count("holds")} hold, ${count("fails")} fail, ${count("undecided")} undecided, ${count("not applicable")} not applicable.${apart(claims)}${setting ? ` Judged ${setting}.` : ""}`;
   if (!shown) return;
   $("claims").replaceChildren(...claims.map(card));
+}
+
+/** The identities, formulas and definitions, in words. */
+function apart(claims) {
+  const parts = Object.keys(KIND).map((k) => [k, claims.filter((c) => c.kind === k)]).filter(([, list]) => list.length);
+  return parts.length ? ` Counted apart: ${parts.map(([k, list]) => `${list.length} ${k} (${list.filter((c) => c.status === "holds").length} hold)`).join(", ")}.` : "";
 }
 
 function card(claim) {
   const cls = claim.status.replace(" ", "-");
   const numbers = claim.status === "not applicable" ? null : h("dl", {}, [["measured", claim.measured], ["predicted", claim.predicted], ["margin", claim.margin]].map(([k, v]) => h("div", {}, h("dt", {}, k), h("dd", {}, short(v)))));
-  const more = h("details", { class: `claim ${cls}`, "data-claim": claim.name, open: open.has(claim.name) },
+  const more = h("details", { class: `claim ${cls}`, "data-claim": claim.name, "data-kind": claim.kind, open: open.has(claim.name) },
     h("summary", {}, h("span", { class: "sign", "aria-hidden": "true" }, SIGN[claim.status]),
-      h("span", { class: "what" }, h("b", {}, maths(claim.reference || claim.name)), h("em", {}, h("strong", {}, claim.status), h("span", { class: "short" }, maths(claim.statement)))), numbers),
+      h("span", { class: "what" }, h("b", {}, maths(claim.reference || claim.name), claim.kind in KIND ? h("span", { class: "kind", title: KIND[claim.kind] }, claim.kind) : null), h("em", {}, h("strong", {}, claim.status), h("span", { class: "short" }, maths(claim.statement)))), numbers),
     h("p", { class: "statement" }, maths(claim.statement)),
     claim.quantity ? h("p", { class: "explain" }, "Measured: ", maths(claim.quantity), claim.tolerance !== null && claim.tolerance !== undefined ? ` Tolerance ${short(claim.tolerance)}.` : "") : null,
-    claim.why ? h("p", { class: "why" }, h("b", {}, claim.status === "not applicable" ? "Why not applicable: " : "Note: "), maths(claim.why)) : null,
+    claim.why ? h("p", { class: "why" }, h("b", {}, claim.status === "not applicable" ? "Why not applicable: " : claim.status === "undecided" ? "What would decide: " : "Note: "), maths(claim.why)) : null,
     claim.assumptions?.length ? h("ul", { class: "assumptions" }, claim.assumptions.map((a) => h("li", { class: a.met ? "met" : "unmet" }, a.met ? "✓ " : "✕ ", maths(a.name), ` ${short(a.value)} against ${short(a.threshold)}`))) : null,
     claim.curve ? h("canvas", { class: "mini", role: "img", "aria-label": `${claim.curve.y_label} against ${claim.curve.x_label}, measured and predicted` }) : null);
   const plot = () => { if (more.open && claim.curve) mini(more.querySelector("canvas"), claim.curve); };
