@@ -23,21 +23,52 @@ def tiny(tmp_path, monkeypatch):
 
 def test_fig7_has_a_map_for_each_model_and_moment(tiny):
     computed = fig7.compute(tiny)
-    maps = computed.table.groupby(["layers", "iteration", "row"]).attention.sum()
+    maps = computed.table[computed.table.kind == "map"].groupby(["layers", "iteration", "row"]).attention.sum()
     assert maps.index.get_level_values("iteration").unique().tolist() == [0, 4, 8, 12]
     np.testing.assert_allclose(maps, 1, rtol=1e-5)
-    assert len(fig7.draw(computed).axes) == 9
+    assert len(fig7.draw(computed).axes) == 8 + 1 + 2
     assert "12 steps" in computed.note
+    runs = computed.table[computed.table.kind == "run"]
+    assert runs.groupby(["layers", "seed"]).size().tolist() == [4] * 4
+    assert runs[runs.iteration == 12].entropy.nunique() == 4
+    assert runs.moved.isna().equals(runs.iteration == 0)
 
 
-def test_fig7_notices_attention_that_stays_dense_and_moves_on(tiny):
-    table = fig7.compute(tiny).table
-    table["entropy"] = table.iteration.astype(float)
-    table["moved"] = table.iteration.where(table.iteration > 0)
-    assert [finding.agree for finding in fig7.findings(table)] == [0, 0]
-    table["entropy"] = -table.entropy
-    table["moved"] = 1 / table.moved
-    assert [finding.verdict for finding in fig7.findings(table)] == ["agrees", "agrees"]
+def runs(entropy, moved, seeds=3):
+    """Two models at four moments, with a little noise by seed."""
+    noise = 0.01 * np.random.default_rng(0).normal(size=(2, seeds, 4))
+    return pd.DataFrame([{"kind": "run", "layers": n, "seed": s, "iteration": i, "entropy": entropy[i] + noise[m, s, i],
+                          "moved": moved[i] + noise[m, s, i] if i else np.nan}
+                         for m, n in enumerate((1, 3)) for s in range(seeds) for i in range(4)])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("entropy", "moved", "seeds", "verdicts"),
+    [
+        ((2, 1.5, 1.2, 1), (0, 0.5, 0.3, 0.1), 3, ["agrees", "agrees"]),
+        ((1, 1.5, 1.8, 2), (0, 0.1, 0.3, 0.5), 3, ["disagrees", "disagrees"]),
+        ((2, 2, 2, 2), (0, 0.5, 0.3, 0.25), 3, ["undecided", "undecided"]),
+        ((2, 1.5, 1.2, 1), (0, 0.5, 0.3, 0.1), 1, ["undecided", "undecided"]),
+    ],
+)
+def test_fig7_is_judged_over_seeds(entropy, moved, seeds, verdicts):
+    found = fig7.findings(runs(entropy, moved, seeds))
+    assert [finding.verdict for finding in found] == verdicts
+    assert {finding.kind for finding in found} == {"measured"}
+
+
+def test_a_training_of_fig7_that_fails_agrees_with_nothing(tiny, monkeypatch):
+    """One seed of the deeper model has no attention from the second moment on."""
+    monkeypatch.setattr(fig7, "ETA", 1e30)
+    setting = text_runs.text_setting(tiny)
+    found = fig7.run(setting, 1, 0, [0, 4, 8, 12], None)
+    assert np.isfinite(found["entropy"][0])
+    assert np.isnan(found["entropy"][-1])
+    table = runs((2, 1.5, 1.2, 1), (0, 0.5, 0.3, 0.1))
+    lost = (table.layers == 3) & (table.seed == 1) & (table.iteration > 0)
+    table.loc[lost, ["entropy", "moved"]] = np.nan
+    for finding in fig7.findings(table):
+        assert (finding.agree, finding.disagree) == (1, 1)
 
 
 def test_fig10_has_a_row_for_each_run(tiny):
@@ -56,22 +87,26 @@ def entropies(values, seeds=4, failed=()):
 
 
 @pytest.mark.parametrize(
-    ("values", "failed", "agree"),
+    ("values", "failed", "agree", "undecided"),
     [
-        ((2.0, 1.5, 1.0), (), [1, 2]),
-        ((1.0, 1.5, 2.0), (), [0, 0]),
-        ((2.0, 2.0, 1.0), (), [1, 1]),
-        ((2.0, 1.5, 1.0), ((2, 0),), [0, 1]),
+        ((2.0, 1.5, 1.0), (), [1, 2], [0, 0]),
+        ((1.0, 1.5, 2.0), (), [0, 0], [0, 0]),
+        ((2.0, 2.0, 1.0), (), [1, 1], [0, 0]),  # no change, within the margin, is no fall
+        ((2.0, 1.95, 1.0), (), [1, 1], [0, 1]),  # at the margin
+        ((2.0, 1.5, 1.0), ((2, 0),), [0, 1], [0, 0]),
     ],
 )
-def test_fig10_counts_falls_beyond_their_error(values, failed, agree):
-    assert [finding.agree for finding in fig10.findings(entropies(values, failed=failed))] == agree
+def test_fig10_counts_falls_beyond_the_noise_of_seeds(values, failed, agree, undecided):
+    found = fig10.findings(entropies(values, failed=failed))
+    assert [finding.agree for finding in found] == agree
+    assert [finding.undecided for finding in found] == undecided
+    assert {finding.kind for finding in found} == {"measured"}
 
 
-def test_one_seed_has_no_uncertainty_and_says_so():
+def test_one_seed_decides_nothing_and_says_so():
     found = fig10.findings(entropies((2.0, 1.0), seeds=1))
-    assert [finding.agree for finding in found] == [1, 1]
-    assert "no uncertainty" in found[0].detail
+    assert [finding.verdict for finding in found] == ["undecided", "undecided"]
+    assert "one seed" in found[0].detail
 
 
 def test_a_training_that_is_interrupted_is_passed_on(tiny, monkeypatch):
@@ -81,3 +116,15 @@ def test_a_training_that_is_interrupted_is_passed_on(tiny, monkeypatch):
     setting = text_runs.text_setting(tiny)
     with pytest.raises(KeyboardInterrupt):
         text_runs.trained(text_runs.transformer(setting), setting, measure=interrupted, snapshots=[4])
+
+
+def test_they_draw_with_runs_that_failed(tiny):
+    found = fig10.Computed(entropies((2.0, 1.0), failed=((1, 0),)).assign(corpus="a text", perplexity=5.0), {})
+    found.table.loc[found.table.seed == 1, "perplexity"] = np.inf
+    fig10.draw(found).draw_without_rendering()
+    row, column = np.tril_indices(4)
+    maps = [{"kind": "map", "layers": n, "seed": 0, "iteration": i, "row": r, "column": c, "attention": np.nan}
+            for n in (1, 3) for i in range(4) for r, c in zip(row, column, strict=True)]  # fmt: skip
+    table = pd.concat([runs((2, 1.5, 1.2, 1), (0, 0.5, 0.3, 0.1)), pd.DataFrame(maps)])
+    table.loc[(table.seed == 1) & (table.iteration > 1), ["entropy", "moved"]] = np.nan
+    fig7.draw(fig10.Computed(table, {})).draw_without_rendering()

@@ -27,6 +27,7 @@ def tiny_effort(folder, patch):
     patch.setenv("SCANSNAP_CACHE", str(folder / "cache"))
     key = (False, True)  # on a CPU, quick
     patch.setitem(layers.SIZES, key, TINY)
+    patch.setattr(layers, "WIDTH", {"cpu": 8})
     patch.setattr(layers, "QUICK_LAYERS", (1, 2))
     patch.setitem(word_runs.SIZES, key, {**TINY, "steps": 30})
     patch.setitem(word_runs.TRANSFORMER_STEPS, key, 3)

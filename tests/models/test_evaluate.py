@@ -106,7 +106,7 @@ def test_statistics_are_means_over_rows_with_a_choice():
         z = torch.randn(2, 1, length, length, generator=generator, dtype=torch.float64) * 2
         b = torch.softmax(z.masked_fill(torch.ones(length, length, dtype=torch.bool).triu(1), -torch.inf), -1)
         x = torch.randint(0, 4, (2, length), generator=generator)
-        gathered.add([b], x)
+        gathered.add([b], x, torch.ones(length, length, dtype=torch.bool).tril())
         for i in range(2):
             for t in range(1, length):
                 row = b[i, 0, t, : t + 1].numpy()
@@ -124,6 +124,63 @@ def test_statistics_are_means_over_rows_with_a_choice():
     np.testing.assert_allclose(found["entropy_by_position"], by_position, rtol=1e-12)
     np.testing.assert_allclose(found["group_mass"], np.mean(mass, 0), rtol=1e-12)
     np.testing.assert_allclose(found["group_uniform"], np.mean(uniform, 0), rtol=1e-12)
+
+
+def test_a_row_that_snapped_still_has_its_keys():
+    """e^−200 is 0 in float32: the last position of every window gives all but one of its keys exactly nothing."""
+    length = 4
+    z = torch.zeros(3, 1, length, length)
+    z[:, :, -1, 1:] = -200
+    keys = torch.ones(length, length, dtype=torch.bool).tril()
+    b = torch.softmax(z.masked_fill(~keys, -torch.inf), -1)
+    assert (b[:, :, -1, 1:] == 0).all()
+    gathered = AttentionStatistics(groups=[0, 1], mass=0.9)
+    gathered.add([b], torch.tensor([[0, 1, 1, 1]]).expand(3, length), keys)
+    found = gathered.means()
+    assert found["entropy"] == pytest.approx((np.log(2) + np.log(3)) / 3)  # rows 1, 2 and 3; row 3 has none
+    assert found["max"] == pytest.approx((1 / 2 + 1 / 3 + 1) / 3)
+    assert found["share_needed"] == pytest.approx((1 + 1 + 1 / 4) / 3)
+    assert found["entropy_share"] == pytest.approx((np.log(2) + np.log(3)) / np.log(24))
+    np.testing.assert_allclose(found["group_uniform"], [(1 / 2 + 1 / 3 + 1 / 4) / 3, (1 / 2 + 2 / 3 + 3 / 4) / 3])
+
+
+def test_a_model_that_snapped_is_measured_over_all_its_rows():
+    yz = YZTransformer(YZSettings(M))
+    yz.tensors()["layer0.z"][:, 0] = 200.0  # every query looks at token 0, where there is one
+    stream = np.array([*range(8)] * 4 + [0])
+    (found,) = attention_statistics(yz, stream, length=8)
+    assert found["entropy"] == pytest.approx(0, abs=1e-6)
+    assert found["entropy_by_position"][2:] == pytest.approx(np.zeros(6), abs=1e-6)
+    assert found["share_needed"] == pytest.approx(np.mean(1 / np.arange(2, 8)), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Transformer(TransformerSettings(M, width=8, feed_forward=8)),
+        Transformer(TransformerSettings(M, width=8, feed_forward=8, objective="masked")),
+        YZTransformer(YZSettings(M, layers=2, init="uniform")),
+        YZTransformer(YZSettings(M, query_in_keys=True)),
+    ],
+    ids=["causal", "masked", "before itself", "up to itself"],
+)
+def test_the_keys_are_those_that_get_attention(made):
+    """At their initial values no weight underflows."""
+    keys = made.keys(6)
+    for b in made.attention(torch.tensor([[1, 2, 3, 4, 5, 6]])):
+        assert torch.equal(b[0, 0] > 0, keys)
+
+
+def test_attention_that_is_not_a_number_is_not_sparse():
+    gathered = AttentionStatistics()
+    gathered.add([torch.full((1, 1, 3, 3), torch.nan)], torch.zeros(1, 3, dtype=torch.int64), torch.ones(3, 3).bool())
+    assert all(math.isnan(gathered.means()[name]) for name in ("entropy", "max", "keys_needed", "share_needed"))
+
+
+def test_keys_of_another_shape_are_refused():
+    b = torch.full((1, 1, 3, 3), 1 / 3)
+    with pytest.raises(InputError, match="keys"):
+        AttentionStatistics().add([b], torch.zeros(1, 3, dtype=torch.int64), torch.ones(2, 2).bool())
 
 
 def test_uniform_attention_has_all_the_entropy_there_is():

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from dropout_masks import check_dropout
 from transformer_reference import Reference, optimizer
 
 from scansnap.checks import InputError
@@ -54,6 +55,11 @@ def test_trains_as_the_same_model_of_torchs_own_layers(options):
     state = theirs.state_dict()
     torch.testing.assert_close(ours.weights["embedding"], state["embedding.weight"], rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(ours.tensors()["decoder_bias"], state["decoder.bias"], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_dropout_drops_the_right_share_and_scales_the_rest(precision):
+    check_dropout("cpu", precision)
 
 
 def test_a_batch_of_many_tokens_moves_the_same_rows(monkeypatch):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,96 +13,132 @@ import torch
 from matplotlib.figure import Figure
 
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
-from scansnap.figures.style import ATTENTION_MAP, styled
-from scansnap.figures.text_runs import LENGTH, share, text_setting, trained, transformer
+from scansnap.figures.kept_runs import Record, kept
+from scansnap.figures.over_seeds import how, marks, number
+from scansnap.figures.style import ATTENTION_MAP, SERIES, styled
+from scansnap.figures.text_runs import LENGTH, TextSetting, seeds_said, share, text_setting, trained, transformer
+from scansnap.measure.comparison import compare
 from scansnap.models.evaluate import attention_statistics
 from scansnap.models.model import LanguageModel
 
 TITLE = "Attention maps while transformers train on text"
 CAPTION = (
     "Attention of the lowest layer for one validation window, before training and at three later iterations: each row "
-    "is a position, attending to those before it. Above: one layer; below: three. In the corners: the entropy of "
-    "attention over the validation text."
+    "is a position, attending to those before it. Above: one layer; below: three, both of the first seed. Right: "
+    "entropy of attention over the validation text, and how far a position's attention moved (total variation) in each "
+    "third of the run; dots are seeds, bars 95% intervals of their mean."
 )
 
-LAYERS, ETA = (1, 3), 5.0
+LAYERS, ETA = (1, 3), 5.0  # the paper's
 MOMENTS = (0.0, 1 / 3, 2 / 3, 1.0)  # of the run: iterations 0, 500, 1000 and 1500 in the paper
 FROZEN = 0.5  # the last third moves attention at most this share of what the first third did
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    """Maps at four moments, entropy and movement over a longer stretch of the validation text."""
+    """Maps at four moments of the first seed; entropy and movement over the validation text for all seeds."""
     setting = text_setting(effort)
-    setting = replace(setting, note=f"{setting.note}; learning rate {ETA:g}, 1 seed")
+    setting = replace(setting, note=f"{setting.note}; learning rate {ETA:g}; {seeds_said(setting.size.seeds)}")
     moments = [round(m * setting.size.steps) for m in MOMENTS]
-    window = torch.as_tensor(np.asarray(setting.corpus.valid[:LENGTH], dtype=np.int64))[None]
-    stretch = torch.as_tensor(np.asarray(setting.valid[: 40 * LENGTH], dtype=np.int64)).view(-1, LENGTH)
-
-    def look(model: LanguageModel, step: int) -> dict[str, Any]:
-        rows = attention_statistics(model, setting.valid, length=LENGTH)
-        return {"map": model.attention(window.to(model.device))[0][0, 0],
-                "rows": model.attention(stretch.to(model.device))[0][:, 0],
-                "entropy": rows[0]["entropy"]}  # fmt: skip
-
+    todo = [(layers, seed) for layers in LAYERS for seed in setting.seeds]
     tables = []
-    for i, layers in enumerate(LAYERS):
-        model = transformer(setting, layers=layers, eta=ETA)
-        seen = trained(model, setting, measure=look, snapshots=moments, progress=share(progress, i, len(LAYERS)))
-        before = None
-        for step in moments:
-            found = seen.measured[step]
-            moved = np.nan if before is None else float(np.abs(found["rows"] - before).sum(-1).mean() / 2)
-            before = found["rows"]
+    for i, (layers, seed) in enumerate(todo):
+        told = {"figure": "fig7", "layers": layers, "seed": seed, "eta": ETA, "moments": moments, **setting.key()}
+        make = partial(run, setting, layers, seed, moments, share(progress, i, len(todo)))
+        found = kept(effort.kept, told, make)
+        tables.append(pd.DataFrame({"kind": "run", "layers": layers, "seed": seed, "iteration": moments,
+                                    "entropy": found["entropy"], "moved": found["moved"]}))  # fmt: skip
+        if seed == setting.seeds[0]:
             row, column = np.tril_indices(LENGTH)
-            tables.append(pd.DataFrame({"layers": layers, "iteration": step, "row": row, "column": column,
-                                        "attention": found["map"][row, column], "entropy": found["entropy"],
-                                        "moved": moved}))  # fmt: skip
+            tables += [pd.DataFrame({"kind": "map", "layers": layers, "seed": seed, "iteration": step, "row": row,
+                                     "column": column, "attention": picture[row, column]})
+                       for step, picture in zip(moments, found["maps"], strict=True)]  # fmt: skip
     table = pd.concat(tables, ignore_index=True)
-    words = [setting.corpus.words[token] for token in window[0].tolist()]
+    words = [setting.corpus.words[token] for token in window(setting)[0].tolist()]
     settings = {**setting.describe(), "layers": list(LAYERS), "eta": ETA, "iterations": moments, "window": words}
     return Computed(table, settings, findings(table), setting.note)
 
 
+def window(setting: TextSetting) -> torch.Tensor:
+    """(1, T): the validation text's first."""
+    return torch.as_tensor(np.asarray(setting.corpus.valid[:LENGTH], dtype=np.int64))[None]
+
+
+def run(setting: TextSetting, layers: int, seed: int, moments: list[int], progress: Progress | None) -> Record:
+    """Entropy, movement since the moment before, and the map, at each moment; NaN from where the training failed."""
+    stretch = torch.as_tensor(np.asarray(setting.valid[: 40 * LENGTH], dtype=np.int64)).view(-1, LENGTH)
+
+    def look(model: LanguageModel, step: int) -> dict[str, Any]:
+        rows = attention_statistics(model, setting.valid, length=LENGTH)
+        return {"map": model.attention(window(setting).to(model.device))[0][0, 0],
+                "rows": model.attention(stretch.to(model.device))[0][:, 0],
+                "entropy": rows[0]["entropy"]}  # fmt: skip
+
+    model = transformer(setting, layers=layers, eta=ETA, seed=seed)
+    seen = trained(model, setting, seed=seed, measure=look, snapshots=moments, progress=progress).measured
+    nothing = {"map": np.full((LENGTH, LENGTH), np.nan), "rows": np.nan, "entropy": np.nan}
+    at = [seen.get(step, nothing) for step in moments]
+    moved = [float(np.abs(b["rows"] - a["rows"]).sum(-1).mean() / 2) for a, b in pairwise(at)]
+    return {"entropy": np.array([one["entropy"] for one in at]), "moved": np.array([np.nan, *moved]),
+            "maps": np.stack([one["map"] for one in at])}  # fmt: skip
+
+
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
-    """Sparser and, in the end, slower, for each model."""
-    entropy = {n: part.groupby("iteration").entropy.first() for n, part in table.groupby("layers")}
-    moved = {n: part.groupby("iteration").moved.first() for n, part in table.groupby("layers")}
-    sparser = [n for n, e in entropy.items() if e.iloc[-1] < e.iloc[0]]
-    slower = [n for n, m in moved.items() if m.iloc[-1] <= FROZEN * m.iloc[1]]
-    how = "; ".join(f"{n} layer{'s' if n > 1 else ''}: {e.iloc[0]:.2f} → {e.iloc[-1]:.2f} nats"
-                    for n, e in entropy.items())  # fmt: skip
-    by = "; ".join(f"{n} layer{'s' if n > 1 else ''}: {m.iloc[1]:.3f}, then {m.iloc[-1]:.3f}" for n, m in moved.items())
+    """Sparser and, in the end, slower, for each model, judged over seeds."""
+    runs = table[table.kind == "run"]
+    entropy, moved = (runs.pivot(index=["layers", "seed"], columns="iteration", values=v) for v in ("entropy", "moved"))
+    change = (entropy.iloc[:, -1] - entropy.iloc[:, 0]).unstack("seed")  # (models, seeds)
+    slowed = (moved.iloc[:, -1] - FROZEN * moved.iloc[:, 1]).unstack("seed")
+    ratio = (moved.iloc[:, -1] / moved.iloc[:, 1]).unstack("seed")
+    seeds = how(runs.seed.nunique())
+    fell = "; ".join(f"{_layers(n)}: {number(row)}" for n, row in zip(change.index, change.to_numpy(), strict=True))
+    rest = "; ".join(f"{_layers(n)}: {number(row, signed=False)}"
+                     for n, row in zip(ratio.index, ratio.to_numpy(), strict=True))  # fmt: skip
     return (
-        Finding("Attention of the lowest layer becomes sparse over training", "Figure 7", len(sparser), len(entropy),
-                "models", f"Entropy over the validation text, one seed: {how}."),
-        Finding("It freezes at some point, although the learning rate stays", "Section 8", len(slower), len(moved),
-                "models", f"Counted where the last third moves attention by at most {FROZEN:g} of what the first third "
-                f"does; mean total variation {by}."),
+        Finding.compared("Attention of the lowest layer becomes sparse over training", "Figure 7", compare(change),
+                         "falls", "models", f"Change of entropy over the validation text in nats, {fell} ({seeds})."),
+        Finding.compared("It freezes at some point, although the learning rate stays", "Section 8", compare(slowed),
+                         "falls", "models", f"Counted where the last third of the run moves attention by less than "
+                         f"{FROZEN:g} of what the first third does; that share is {rest} ({seeds})."),
     )  # fmt: skip
 
 
+def _layers(n: int) -> str:
+    return f"{n} layer{'s' if n > 1 else ''}"
+
+
 def draw(computed: Computed) -> Figure:
-    """Rows are models, columns iterations; one colour scale."""
+    """Rows are models, columns iterations, one colour scale; on the right what the seeds have in common."""
     table = computed.table
-    layers, moments = sorted(table.layers.unique()), sorted(table.iteration.unique())
-    with styled(7.4, 4.1) as figure:
-        grid = figure.subplots(len(layers), len(moments), sharex=True, sharey=True, squeeze=False)
+    maps, runs = (table[table.kind == kind] for kind in ("map", "run"))
+    layers, moments = sorted(maps.layers.unique()), sorted(maps.iteration.unique())
+    with styled(9.6, 4.1) as figure:
+        halves: Any = figure.subfigures(1, 2, width_ratios=(3.1, 1))
+        pictures, curves = halves
+        grid = pictures.subplots(len(layers), len(moments), sharex=True, sharey=True, squeeze=False)
         image: Any = None
         for i, n in enumerate(layers):
             for j, step in enumerate(moments):
-                part = table[(table.layers == n) & (table.iteration == step)]
-                size = int(part.row.max()) + 1
-                picture = np.full((size, size), np.nan)
-                picture[part.row, part.column] = part.attention
+                part = maps[(maps.layers == n) & (maps.iteration == step)]
+                rows, columns = part.row.astype(int), part.column.astype(int)
+                picture = np.full((rows.max() + 1,) * 2, np.nan)
+                picture[rows, columns] = part.attention
                 ax = grid[i, j]
                 image = ax.imshow(picture, cmap=ATTENTION_MAP, vmin=0, vmax=0.6, interpolation="none")
                 ax.set_title(f"iteration {step}" if i == 0 else "")
-                ax.text(0.98, 0.95, f"{part.entropy.iloc[0]:.2f} nats", transform=ax.transAxes, ha="right", va="top",
-                        fontsize=8, color="0.25")  # fmt: skip
                 ax.spines[:].set_visible(False)
                 ax.set(xticks=[0, 10, 20, 30], yticks=[0, 10, 20, 30])
-            grid[i, 0].set_ylabel(f"{n} layer{'s' if n > 1 else ''}\nposition")
+            grid[i, 0].set_ylabel(f"{_layers(n)}\nposition")
         for ax in grid[-1]:
             ax.set_xlabel("attends to")
-        figure.colorbar(image, ax=grid, label="attention", pad=0.01, extend="max")
+        pictures.colorbar(image, ax=grid, label="attention", pad=0.01, extend="max")
+        above, below = curves.subplots(2, 1, sharex=True)
+        for i, (n, part) in enumerate(runs.groupby("layers")):
+            for ax, name in ((above, "entropy"), (below, "moved")):
+                wide = part.pivot(index="iteration", columns="seed", values=name).dropna(how="all")
+                gap = moments[-1] / 40
+                marks(ax, wide.index + gap * (2 * i - 1), wide, colour=SERIES[i], beside=gap, markersize=4,
+                      label=_layers(n))  # fmt: skip
+        above.set(ylabel="entropy (nats)", ylim=(0, None))
+        below.set(ylabel="moved in the third", xlabel="iteration", ylim=(0, None), xticks=moments)
+        above.legend()
     return figure

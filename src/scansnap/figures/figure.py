@@ -33,6 +33,7 @@ class Effort:
     quick: bool = False  # fewer seeds and steps; ``Computed.note`` then says so on the figure
     device: str = "auto"
     data: str | Path | None = None  # text for the figures on it: a folder, a file or a name; None: see find_corpus
+    kept: Path | None = None  # where finished runs lie until their figure is made: see figures.kept_runs
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 import pandas as pd
 
+from scansnap.figures.over_seeds import band, mean_and_half
 from scansnap.figures.style import SERIES
 from scansnap.figures.word_runs import MARKS
 from scansnap.measure.word_attention import MEASURES, snap_step
@@ -20,18 +21,22 @@ TOP_K = 10  # words most attended to
 def deciles(ax: Any, table: pd.DataFrame) -> None:
     part = table[(table.kind == "gain") & (table.model == "YZ") & (table.step > 0)]
     colours = matplotlib.colormaps["viridis_r"](np.linspace(0.05, 1, MARKS))
+    labels = {0.0: "most common", float(MARKS - 1): "most distinct", float(MARKS): "<unk>, <eos>"}
     ends = []
     for group, curve in part.groupby("group"):
+        wide = curve.pivot(index="step", columns="seed", values="value")
+        mean, half = mean_and_half(wide)
         marks = group == MARKS
-        ax.plot(curve.step, curve.value, color="0.5" if marks else colours[int(group)], linestyle=":" if marks else "-",
-                zorder=2 if marks else 3)  # fmt: skip
-        ends.append((curve.value.iloc[-1], group))
+        colour = "0.5" if marks else colours[int(group)]
+        ax.plot(wide.index, mean, color=colour, linestyle=":" if marks else "-", zorder=2 if marks else 3)
+        if group in labels:  # an interval for each of eleven curves would hide them
+            ax.fill_between(wide.index, mean - half, mean + half, color=colour, alpha=0.25, linewidth=0)
+            if np.isfinite(mean[-1]):
+                ends.append((mean[-1], labels[group], group))
     ax.axhline(1, color="0.8", linewidth=0.8, zorder=0)
-    labels = {0.0: "most common", float(MARKS - 1): "most distinct", float(MARKS): "<unk>, <eos>"}
-    shown = sorted((value, labels[group], group) for value, group in ends if group in labels)
     low, high = ax.get_ylim()
-    spots = _apart([value for value, _, _ in shown], 0.06 * (high - low))
-    for spot, (_, label, group) in zip(spots, shown, strict=True):
+    spots = _apart([value for value, _, _ in sorted(ends)], 0.06 * (high - low))
+    for spot, (_, label, group) in zip(spots, sorted(ends), strict=True):
         ax.annotate(label, (1.01, spot), xycoords=("axes fraction", "data"), fontsize=7.5, va="center",
                     color="0.4" if group == MARKS else colours[int(group)] if group else "0.25")  # fmt: skip
     ax.set(ylabel="attention / uniform attention", title="a  Attention by distinctness")
@@ -40,10 +45,8 @@ def deciles(ax: Any, table: pd.DataFrame) -> None:
 def correlations(ax: Any, table: pd.DataFrame) -> None:
     part = table[(table.kind == "correlation") & (table.step > 0)]
     for name, colour in zip(MEASURES, SERIES, strict=False):
-        curve = part[part.measure == name]
-        ax.plot(curve.step, curve.value, color=colour, label=NAMES[name])
-        ax.fill_between(curve.step, curve.value - curve.error, curve.value + curve.error, color=colour, alpha=0.18,
-                        linewidth=0)  # fmt: skip
+        wide = part[part.measure == name].pivot(index="step", columns="seed", values="value")
+        band(ax, wide.index, wide, colour=colour, label=NAMES[name])
     ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
     ax.legend(ncols=2)
     ax.margins(y=0.18)
@@ -51,28 +54,34 @@ def correlations(ax: Any, table: pd.DataFrame) -> None:
 
 
 def movement(ax: Any, table: pd.DataFrame) -> None:
-    moved = table[(table.kind == "moved") & (table.step > 0)]
-    entropy = table[(table.kind == "entropy") & (table.step > 0)]
-    ax.errorbar(moved.step, moved.value, yerr=moved.error, color=SERIES[0], marker="o", markersize=2.5)
+    moved, entropy = (table[(table.kind == kind) & (table.step > 0)].pivot(index="step", columns="seed", values="value")
+                      for kind in ("moved", "entropy"))  # fmt: skip
+    band(ax, moved.index, moved, colour=SERIES[0])
     ax.set_ylim(bottom=0)
     ax.set_ylabel("moved (total variation)", color=SERIES[0])
     other = ax.twinx()
     other.spines["right"].set_visible(True)
-    other.errorbar(entropy.step, entropy.value, yerr=entropy.error, color=SERIES[1], marker="o", markersize=2.5)
-    other.set_ylim(0, 1.12 * entropy.value.max())
+    band(other, entropy.index, entropy, colour=SERIES[1])
+    other.set_ylim(0, 1.12 * entropy.to_numpy()[np.isfinite(entropy)].max(initial=0.1))
     other.set_ylabel("entropy (nats)", color=SERIES[1])
-    snap = snap_step(moved.step.to_numpy(), moved.value.to_numpy())
-    if math.isfinite(snap):
-        ax.axvline(snap, color="0.4", linestyle=":")
-        left = snap > math.sqrt(moved.step.max())  # the label goes where there is room for it
-        ax.annotate(f"snapping time:\nstep {snap:.0f}", (snap, 0.45), xycoords=("data", "axes fraction"), fontsize=7.5,
-                    color="0.35", ha="right" if left else "left", va="center", xytext=(-4 if left else 4, 0),
-                    textcoords="offset points")  # fmt: skip
+    found = [snap_step(moved.index.to_numpy(), moved[seed].to_numpy()) for seed in moved]
+    snap = [step for step in found if math.isfinite(step)]
+    for step in sorted(set(snap)):
+        ax.axvline(step, color="0.4", linestyle=":", linewidth=1)
+    if snap:
+        low, high = min(snap), max(snap)
+        left = low > math.sqrt(moved.index.max())  # the label goes where there is room for it
+        said = f"step {low:.0f}" if low == high else f"steps {low:.0f} to {high:.0f}"
+        ax.annotate(f"snapping time:\n{said}", (low if left else high, 0.45), xycoords=("data", "axes fraction"),
+                    fontsize=7.5, color="0.35", ha="right" if left else "left", va="center",
+                    xytext=(-4 if left else 4, 0), textcoords="offset points")  # fmt: skip
     ax.set_title("c  How far attention has moved")
 
 
 def predicted(ax: Any, table: pd.DataFrame) -> None:
     """Two columns of words, those of both joined: for the query in the middle, neither the best nor the worst."""
+    first = table.kind.isin(["prediction", "word"]) & (table.seed == table.seed.min())
+    table = table[first]
     told = table[(table.kind == "prediction") & table.overlap.notna()].sort_values(["overlap", "value"])
     spoken = told[told["query"].str.isalpha()]
     told = spoken if len(spoken) else told

@@ -121,15 +121,6 @@ def snap_step(steps: IntArray, moved: FloatArray) -> float:
     return float(t[i]) if 0 < i < len(t) - 1 else math.nan
 
 
-def mean_error(values: FloatArray) -> tuple[float, float]:
-    """Mean and its standard error over what is finite."""
-    v = np.asarray(values, dtype=np.float64)
-    v = v[np.isfinite(v)]
-    if not len(v):
-        return math.nan, math.nan
-    return float(v.mean()), float(v.std(ddof=1) / math.sqrt(len(v))) if len(v) > 1 else math.nan
-
-
 def _summed(row: IntArray, n: int, contexts: Any) -> Any:
     """Rows of a table added up where they have the same number."""
     k = len(row)

@@ -1,9 +1,9 @@
 """What attention rests on, gathered batch by batch: entropy, largest weight, keys needed, mass by group of tokens.
 
-A row is the attention of one position of a window. Its keys are the positions it may look at; a place of the (T, T)
-table that no row of a batch gives any weight is taken for no key. A row with a single key has no choice, entropy 0
-and all its mass in place; such rows count in no mean (the first position of a causal window is one, and so is the
-second where a position does not look at itself).
+A row is the attention of one position of a window. Its keys are the positions the model lets it look at, whatever
+they get: attention that has snapped to one key gives the others exactly 0 in floating point, and they are keys still.
+A row with a single key has no choice, entropy 0 and all its mass in place; such rows count in no mean (the first
+position of a causal window is one, and so is the second where a position does not look at itself).
 """
 
 from __future__ import annotations
@@ -44,23 +44,29 @@ class AttentionStatistics:
         self.n_groups = 0 if self.groups is None else int(self.groups.max()) + 1
         self.sums: list[dict[str, Tensor]] = []
 
-    def add(self, attention: list[Tensor], inputs: Tensor) -> None:
-        """The attention (B, H, T, T) of each layer to the tokens (B, T) of a batch."""
+    def add(self, attention: list[Tensor], inputs: Tensor, keys: Tensor) -> None:
+        """The attention (B, H, T, T) of each layer to the tokens (B, T) of a batch.
+
+        keys  (T, T) booleans, the positions that each position may look at: ``model.keys(T)``
+        """
+        length = inputs.shape[-1]
+        if keys.shape != (length, length) or keys.dtype != torch.bool:
+            raise InputError("keys", f"{keys.dtype} of shape {tuple(keys.shape)}", f"booleans ({length}, {length})")
         for layer, b in enumerate(attention):
-            found = self._sums(b.double(), inputs)
+            found = self._sums(b.double(), inputs, keys.to(b.device))
             if layer == len(self.sums):
                 self.sums.append(found)
             else:
                 for name, value in found.items():
                     self.sums[layer][name] = _added(self.sums[layer][name], value)
 
-    def _sums(self, b: Tensor, inputs: Tensor) -> dict[str, Tensor]:
-        keys = (b > 0).any(0).any(0)  # (T, T)
+    def _sums(self, b: Tensor, inputs: Tensor, keys: Tensor) -> dict[str, Tensor]:
         n_keys = keys.sum(-1)  # (T,)
         chooses = n_keys > 1
         rows = chooses * float(b.shape[0] * b.shape[1])  # (T,), how many rows of each position count
         entropy = torch.special.entr(b).sum(-1)  # (B, H, T)
-        needed = smallest_set(b, self.mass).sum(-1)  # (B, H, T)
+        needed = smallest_set(b, self.mass).sum(-1).double()  # (B, H, T)
+        needed = needed.masked_fill(entropy.isnan(), math.nan)  # no attention is not sparse attention
 
         def over_rows(x: Tensor) -> Tensor:
             return (x.sum((0, 1)) * chooses).cpu()  # (T,)
@@ -70,8 +76,8 @@ class AttentionStatistics:
             "entropy": over_rows(entropy),
             "most": (n_keys.double().clamp(min=1).log() * rows).cpu(),
             "max": over_rows(b.amax(-1)),
-            "keys_needed": over_rows(needed.double()),
-            "share_needed": over_rows(needed.double() / n_keys.clamp(min=1)),
+            "keys_needed": over_rows(needed),
+            "share_needed": over_rows(needed / n_keys.clamp(min=1)),
         }
         if self.groups is not None:
             if int(inputs.max()) >= self.groups.numel():

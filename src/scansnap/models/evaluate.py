@@ -95,7 +95,7 @@ def attention_statistics(
     gathered = AttentionStatistics(groups, mass)
     n, of = 0, len(_stream(tokens, model.device)) - 1
     for part in stream_batches(tokens, length, batch, None, model.device):
-        gathered.add(model.attention(part.inputs), part.inputs)
+        gathered.add(model.attention(part.inputs), part.inputs, model.keys(part.inputs.shape[1]))
         n += part.inputs.numel()
         if progress is not None:
             progress(n, of)
@@ -112,7 +112,7 @@ def attention_measure(
 
     def measure(model: LanguageModel, step: int) -> dict[str, Any]:
         seen, gathered = model.attention(inputs.to(model.device)), AttentionStatistics(groups, mass)
-        gathered.add(seen, inputs.to(model.device))
+        gathered.add(seen, inputs.to(model.device), model.keys(inputs.shape[1]))
         found: dict[str, Any] = {}
         for layer, b in enumerate(seen):
             found |= {f"layer{layer}.{name}": value for name, value in gathered.means(layer).items()}

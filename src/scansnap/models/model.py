@@ -25,6 +25,9 @@ class LanguageModel(Protocol):
     def attention(self, inputs: Tensor) -> list[Tensor]:
         """For each layer (B, heads, T, T): row t is how position t attends to the positions up to it."""
 
+    def keys(self, length: int) -> Tensor:
+        """(T, T) booleans: which positions each position of a window of this length may look at, in every layer."""
+
     def tensors(self) -> dict[str, Tensor]:
         """Parameters and optimiser state by name: all that an exact continuation needs, written in place on load."""
 

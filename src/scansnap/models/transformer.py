@@ -202,6 +202,10 @@ class Transformer:
             self._states(inputs, seen=seen)
         return [b.to(self.settings.torch_dtype) for b in seen]
 
+    def keys(self, length: int) -> Tensor:
+        ahead = self._place(length).ahead
+        return ~ahead if self.settings.objective == "next" else torch.ones_like(ahead)
+
     def to_yz(self, layer: int = 0) -> ImpliedYZ:
         """The tables Y and Z that a layer's weights imply; :mod:`~scansnap.models.implied_yz` says when exactly."""
         return implied_yz(self.settings, self.tensors(), layer)

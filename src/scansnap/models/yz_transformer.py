@@ -22,6 +22,7 @@ from scansnap.models.recorded import Recorded
 from scansnap.models.yz_layers import Between, FirstLayer, SoftLayer, between, between_backward
 from scansnap.models.yz_settings import YZSettings
 from scansnap.models.yz_tables import FullTable, LowRankTable, Table, in_turn
+from scansnap.models.yz_window import allowed
 
 LONGEST_FUSED = 64  # positions of a window that fit the kernels' tiles; longer ones go through plain torch
 
@@ -105,6 +106,9 @@ class YZTransformer:
             if self.layers == 1:
                 return [self.first.attend(inputs)[1].b[:, None]]
             return [done.b[:, None] for done in self._forward(inputs)[0]]
+
+    def keys(self, length: int) -> Tensor:
+        return allowed(length, self.settings.query_in_keys, self.device)
 
     @torch.no_grad()
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:

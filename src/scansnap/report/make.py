@@ -8,7 +8,7 @@ import math
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ import pandas
 
 from scansnap.checks import InputError
 from scansnap.figures.figure import Computed, Effort, Progress
+from scansnap.figures.kept_runs import forget
 from scansnap.figures.style import add_note, render, save_figure, settle
 from scansnap.report.targets import find
 from scansnap.storage import replacing
 from scansnap.trajectory import versions
 
 MANIFEST = "manifest.json"
+KEPT = ".unfinished"  # runs of targets that were stopped
 FORMAT = "scansnap reproduction 1"
 
 
@@ -44,6 +46,7 @@ def make(name: str, effort: Effort, out: Path, progress: Progress | None = None)
     """Everything of one target, computed anew; its files are written when all of it succeeded."""
     began = time.perf_counter()
     figure = find(name)
+    effort = replace(effort, kept=out / KEPT / name)
     computed = figure.compute(effort, progress)
     drawing = figure.draw(computed)
     if computed.note:
@@ -59,6 +62,7 @@ def make(name: str, effort: Effort, out: Path, progress: Progress | None = None)
     seconds = time.perf_counter() - began
     made = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), seconds, files, svg.getvalue())
     _enter(made, effort, out)
+    forget(out / KEPT / name)
     return made
 
 
