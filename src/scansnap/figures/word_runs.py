@@ -33,7 +33,7 @@ SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (False, True): {"max_words": 1_000, "steps": 600, "seeds": 1, "valid_tokens": 3_000},
     (False, False): {"max_words": 2_000, "steps": 1_200, "seeds": 3, "valid_tokens": 4_000},
     (True, True): {"max_words": None, "steps": 3_000, "seeds": 1, "valid_tokens": 20_000},
-    (True, False): {"max_words": None, "steps": 20_000, "seeds": 3, "valid_tokens": 30_000},
+    (True, False): {"max_words": None, "steps": 20_000, "seeds": 5, "valid_tokens": 30_000},
 }
 TRANSFORMER_STEPS = {(False, True): 80, (False, False): 200, (True, True): 3_000, (True, False): 12_000}
 TOP = 5_000  # words of the contexts
