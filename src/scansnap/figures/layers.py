@@ -16,7 +16,7 @@ from scansnap.figures import paired
 from scansnap.figures.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
 from scansnap.figures.figure import Computed, Effort, Finding, Progress
 from scansnap.figures.kept_runs import kept
-from scansnap.figures.over_seeds import how, marks
+from scansnap.figures.over_seeds import how, marks, mean_and_half
 from scansnap.figures.style import SERIES, styled
 from scansnap.figures.text_runs import (
     BATCH,
@@ -166,19 +166,23 @@ def draw(computed: Computed) -> Figure:
     """Perplexity and entropy over depth; colours are models, dashes stand for no residual."""
     table = computed.table[~computed.table.failed & np.isfinite(computed.table.perplexity)]
     panels_of = (("perplexity", "validation perplexity"), ("entropy", "attention entropy (nats)"))
+    shown = [*table.perplexity, computed.extra["unigram"]]
     with styled(7.8, 3.4) as figure:
         panels = figure.subplots(1, 2)
         for ax, (name, label) in zip(panels, panels_of, strict=True):
             for i, ((kind, residual), part) in enumerate(table.groupby(["model", "residual"], sort=False)):
                 colour = SERIES[MODELS.index(kind)]
                 wide = part.pivot(index="layers", columns="seed", values=name)  # NaN, and no mean, where a run failed
+                if name == "perplexity":
+                    mean, half = mean_and_half(wide)
+                    shown += [end for end in (*(mean - half), *(mean + half)) if end > table.perplexity.min() / 2]
                 marks(ax, wide.index + 0.12 * (i - 1.5), wide, colour=colour, beside=0.05,
                       linestyle="-" if residual else "--", markerfacecolor=colour if residual else "white",
                       label=f"{kind}, {'residual' if residual else 'no residual'}")  # fmt: skip
             ax.set(xlabel="layers", ylabel=label, xticks=sorted(table.layers.unique()))
         panels[0].axhline(computed.extra["unigram"], color="0.6", linewidth=0.9, zorder=0, label="word frequencies")
         panels[0].set_yscale("log")
-        _plain_ticks(panels[0], [*table.perplexity, computed.extra["unigram"]])
+        _plain_ticks(panels[0], shown)
         panels[1].set_ylim(bottom=0)
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=3)

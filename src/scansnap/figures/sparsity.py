@@ -108,7 +108,7 @@ def draw(computed: Computed) -> Figure:
             style = {"color": colour, "marker": "o", "markersize": 4, "capsize": 2, "label": name}
             left.errorbar(masses, needed, yerr=width, **style)
             right.errorbar(needed, rise, xerr=width, yerr=height, **style)
-            dots = {"color": colour, "alpha": 0.45, "markersize": 3.5, "markeredgewidth": 0}
+            dots = {"color": colour, "markersize": 5, "markeredgecolor": "white", "markeredgewidth": 0.5, "zorder": 4}
             left.plot(masses, wide["share_needed"], ".", **dots)
             right.plot(wide["share_needed"].to_numpy().ravel(), wide["rise"].to_numpy().ravel(), ".", **dots)
             ends += [end for end in (*(rise - height), *(rise + height)) if np.isfinite(end)]
