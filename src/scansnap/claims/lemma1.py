@@ -41,7 +41,7 @@ from scansnap.runs import grid
 
 STATEMENT = Statement(
     "lemma-1", "Lemma 1",
-    "what engine and flow move along, dY = f(e_n − α)ᵀ and dz_m = diag(f)(I − ffᵀ)Y(e_n − α), is the gradient of log α_n",
+    "engine and flow move along the gradients of log α_n, dY = f(e_n − α)ᵀ and dz_m = diag(f)(I − ffᵀ)Y(e_n − α)",
     kind="identity",
 )  # fmt: skip
 
