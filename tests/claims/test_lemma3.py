@@ -126,9 +126,7 @@ def test_more_overlap_than_there_is_fails(textbook: Evidence) -> None:
 @pytest.mark.parametrize("error", [1e-5, -1e-5])
 def test_without_overlap_nothing_is_allowed_for(error: float) -> None:
     evidence = evidence_of(SequenceClasses.synthetic(common=0))
-    gap, rows = lemma3.check(
-        evidence, decoder=lambda f, p, eta_y, t, m: decoder_flow(f, p, (1 + error) * eta_y, t, m)
-    )
+    gap, rows = lemma3.check(evidence, decoder=lambda f, p, eta_y, t, m: decoder_flow(f, p, (1 + error) * eta_y, t, m))
     assert (gap.status, rows.status) == ("fails", "fails")
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
@@ -22,7 +23,10 @@ LABELS = {
 
 
 def draw(data: xr.Dataset) -> Figure:
-    """Blue holds, red fails, white is the edge (the black line); dots: all assumptions of the paper are met."""
+    """Blue holds, red fails, white is the edge (the black line); dots: all assumptions of the paper are met.
+
+    Grey: the claim has nothing to measure there; crossed out: there are no such classes.
+    """
     claims = data.claim.values
     with styled(3.3 * len(claims) + 0.9, 3.3) as figure:
         panels = figure.subplots(1, len(claims), sharey=True, squeeze=False)[0]
@@ -31,8 +35,10 @@ def draw(data: xr.Dataset) -> Figure:
         for ax, name in zip(panels, claims, strict=True):
             margin = data.margin.sel(claim=name).values
             image = ax.pcolormesh(data.x, data.y, np.clip(margin, -1, 1), cmap="RdBu", norm=norm, shading="nearest")
-            if np.nanmin(margin) < 0 < np.nanmax(margin):
+            seen = margin[np.isfinite(margin)]
+            if seen.size and seen.min() < 0 < seen.max():
                 ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
+            _cross_out(ax, data)
             met = data.assumptions_met.values
             if met.any():
                 yy, xx = np.nonzero(met)
@@ -44,5 +50,14 @@ def draw(data: xr.Dataset) -> Figure:
             if data.attrs["y_log"]:
                 ax.set_yscale("log")
         panels[0].set_ylabel(LABELS[data.attrs["y"]])
+        if data.attrs["left_out"]:
+            figure.suptitle(f"crossed out: {data.attrs['left_out']}", fontsize="small")
         figure.colorbar(image, ax=panels, label="margin  (1 exact, 0 edge)", pad=0.01)
     return figure
+
+
+def _cross_out(ax: Axes, data: xr.Dataset) -> None:
+    """Hatch the cells without classes."""
+    without = np.ma.masked_where(data.possible.values, np.zeros(data.possible.shape))
+    if not data.possible.values.all():
+        ax.pcolor(data.x, data.y, without, hatch="xxx", cmap="Greys", alpha=0.0, edgecolor="0.6", shading="nearest")
