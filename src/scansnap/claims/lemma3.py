@@ -93,7 +93,8 @@ def _gap(evidence: Evidence, t: Array, gap: Array, predicted: Array, e: Array) -
         deviation=float(error[i, n]),
         tolerance=float(allowed[i]),
         assumptions=assumptions,
-        where=f"off by {error[i, n]:.2g}, {worst[i, n]:.2g} times what E costs, for class {n} at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
+        where=f"off by {error[i, n]:.2g}, {worst[i, n]:.2g} times what is allowed, for class {n} "
+        f"at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
         curve=Curve("t", f"logit gap of class {n}", t, gap[:, n], predicted),
     )
 

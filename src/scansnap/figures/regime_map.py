@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
@@ -38,11 +37,12 @@ def draw(data: xr.Dataset) -> Figure:
             seen = margin[np.isfinite(margin)]
             if seen.size and seen.min() < 0 < seen.max():
                 ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
-            _cross_out(ax, data)
-            met = data.assumptions_met.values
-            if met.any():
-                yy, xx = np.nonzero(met)
-                ax.plot(data.x.values[xx], data.y.values[yy], ".", color="black", markersize=1.6, alpha=0.6)
+            for which, mark in (
+                (data.assumptions_met, {"marker": ".", "color": "black", "markersize": 1.6, "alpha": 0.6}),
+                (~data.possible, {"marker": "x", "color": "0.5", "markersize": 4}),
+            ):
+                yy, xx = np.nonzero(which.values)
+                ax.plot(data.x.values[xx], data.y.values[yy], linestyle="none", **mark)
             ax.set(title=str(name), xlabel=LABELS[data.attrs["x"]])
             ax.set_facecolor("0.85")
             if data.attrs["x_log"]:
@@ -54,10 +54,3 @@ def draw(data: xr.Dataset) -> Figure:
             figure.suptitle(f"crossed out: {data.attrs['left_out']}", fontsize="small")
         figure.colorbar(image, ax=panels, label="margin  (1 exact, 0 edge)", pad=0.01)
     return figure
-
-
-def _cross_out(ax: Axes, data: xr.Dataset) -> None:
-    """Hatch the cells without classes."""
-    without = np.ma.masked_where(data.possible.values, np.zeros(data.possible.shape))
-    if not data.possible.values.all():
-        ax.pcolor(data.x, data.y, without, hatch="xxx", cmap="Greys", alpha=0.0, edgecolor="0.6", shading="nearest")
