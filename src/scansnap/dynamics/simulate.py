@@ -97,9 +97,9 @@ def simulate(
     place = pick_device(device)
     real("checkpoint_seconds", checkpoint_seconds, least=0)
     loop = _Loop(classes, runs, plan, place, choice("engine", engine, ENGINES))
+    mark = mark_of(classes, runs, plan, engine=loop.engine_used, device=place.type)
     if engine == "fused" and loop.engine.why_not_fused():
         raise InputError("engine", engine, f"auto or general here, since {loop.engine.why_not_fused()}")
-    mark = mark_of(classes, runs, plan, engine=loop.engine_used, device=place.type)
 
     checkpoint = None
     if save_to is not None:
@@ -109,9 +109,6 @@ def simulate(
         if finished is not None:
             return finished
         if resume and checkpoint.exists():
-            if checkpoint.mark_there() != mark:
-                allowed = f"one with the same classes, runs and settings ({difference(checkpoint.mark_there(), mark)})"
-                raise InputError("the unfinished run", str(checkpoint.folder), allowed)
             loop.resume(checkpoint)
     elif resume:
         raise InputError("resume", True, "given together with save_to")
@@ -152,6 +149,10 @@ class _Loop:
         return "fused" if self.engine.fused else "general"
 
     def resume(self, checkpoint: Checkpoint) -> None:
+        there, here = checkpoint.mark_there(), checkpoint.mark
+        if there != here:
+            allowed = f"one with the same classes, runs and settings ({difference(there, here)})"
+            raise InputError("the unfinished run", str(checkpoint.folder), allowed)
         self.state, steps, pieces = checkpoint.resume(self.device)
         self.records = [(steps, _joined(pieces))] if steps else []
 
