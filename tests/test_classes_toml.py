@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,7 +89,7 @@ def changed(old: str, new: str) -> str:
         # keys nobody reads
         (
             "vocabsize = 4\n" + EXPLICIT,
-            "the key 'vocabsize' in {path} is 4; it must be left out or one of preset, vocab_size, class.",
+            "the key 'vocabsize' in {path} is 4; it must be left out or one of preset, vocab_size, words, class.",
         ),
         (
             changed("tokens = [2]", "tokens = [2]\nnext = 2"),
@@ -357,3 +358,58 @@ def test_writing_where_no_file_can_be(tmp_path: Path, monkeypatch: pytest.Monkey
     assert message.startswith(f"the TOML file is '{where}'; it must be a file that can be written (")
     assert os.listdir(tmp_path) == ["folder"]
     assert os.listdir(tmp_path / "folder") == []
+
+
+# --- words -------------------------------------------------------------------------------------------------
+
+WORDS = EXPLICIT.replace("vocab_size = 4\n", 'vocab_size = 4\nwords = ["the", "cat", "sat", "<eos>"]\n')
+AWKWARD = ['"', "\\", "\n[[class]]\n", "\x00\x1f\x7f\x85", "😀 wörd", "", "[bold]", "#", "\u2028", "'''"]
+
+
+def test_words_are_read_and_written(tmp_path: Path) -> None:
+    classes = read_text(tmp_path, WORDS)
+    assert classes.words == ("the", "cat", "sat", "<eos>")
+    classes.to_toml(tmp_path / "again.toml")
+    again = SequenceClasses.from_toml(tmp_path / "again.toml")
+    assert (again, again.words) == (classes, classes.words)
+    assert read_text(tmp_path, EXPLICIT).words is None
+
+
+def test_how_tokens_read_decides_nothing(tmp_path: Path) -> None:
+    with_words, without = read_text(tmp_path, WORDS), read_text(tmp_path, EXPLICIT)
+    assert with_words == without
+    assert dumps(with_words, words=False) == dumps(without)
+
+
+def come_back(words: list[str]) -> bool:
+    classes = SequenceClasses([[1 / len(words)] * len(words)], query=[0], next_token=[1], words=words)
+    return from_table(tomllib.loads(dumps(classes)), "text").words == tuple(words)
+
+
+@given(st.lists(st.text(), min_size=2, max_size=12, unique=True))
+@settings(max_examples=50, deadline=None)
+def test_any_words_come_back(words: list[str]) -> None:
+    assert come_back(words)
+
+
+def test_awkward_words_come_back() -> None:
+    assert come_back(AWKWARD)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ('"the"', "words is 'the'; it must be a list of 4 words, one for each token."),
+        ('["the", "cat"]', "words is '2 words'; it must be one for each of the 4 tokens."),
+        ('["the", "cat", 3, "a"]', "the word of token 2 is 3; it must be text."),
+        ('["the", "cat", "the", "a"]', "the word of token 2 is 'the'; it must be another than that of token 0."),
+    ],
+)
+def test_wrong_words_are_refused(tmp_path: Path, words: str, message: str) -> None:
+    text = EXPLICIT.replace("vocab_size = 4\n", f"vocab_size = 4\nwords = {words}\n")
+    assert refusal(lambda: read_text(tmp_path, text)) == message
+
+
+def test_half_characters_are_refused() -> None:
+    message = refusal(lambda: SequenceClasses([[1.0, 0]], query=[0], next_token=[1], words=["a", "\ud800"]))
+    assert "the word of token 1" in message

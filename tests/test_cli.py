@@ -75,6 +75,18 @@ def test_info_shows_the_classes(scansnap, tmp_path):
     assert "compiled_kernels" in scansnap("info")[1]
 
 
+def test_info_shows_how_tokens_read(scansnap, tmp_path):
+    classes = ss.SequenceClasses([[0.75, 0.25, 0, 0]], query=[2], next_token=[3], words=["the", "[red]", "cat", "sat"])
+    classes.to_toml(tmp_path / "c.toml")
+    out = scansnap("info", "c.toml")[1]
+    for shown in ("2 'cat'", "3 'sat'", "0 'the': 0.75", "1 '[red]': 0.25"):
+        assert shown in out
+    assert json.loads(scansnap("info", "c.toml", "--json")[1])["words"] == ["the", "[red]", "cat", "sat"]
+    ss.save(ss.simulate(classes, eta_y=1, eta_z=1, steps=1), tmp_path / "a.zarr")
+    assert "words      'the', '[red]', 'cat', 'sat'" in scansnap("info", "a.zarr")[1]
+    assert "words" not in scansnap("info", "--preset", "syn-small")[1]
+
+
 BAD = {
     "context": (["run", "--context", "1"], "context is 1"),
     "context word": (["run", "--context", "long"], "context is 'long'"),

@@ -82,6 +82,10 @@ class Checkpoint:
             if old.name != name:
                 remove(old)
 
+    def mark_there(self) -> str:
+        """What the unfinished run is."""
+        return str(self._progress()["fingerprint"])
+
     def is_same_run(self) -> bool:
         """Whether what lies there is this very run."""
         return self.exists() and self._progress()["fingerprint"] == self.mark

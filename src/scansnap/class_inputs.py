@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,24 @@ def token_ids(field: str, value: ArrayLike, vocab_size: int) -> IntArray:
     if bad.any():
         raise InputError(field, int(array[bad].flat[0]), f"token ids from 0 to {vocab_size - 1}")
     return array.astype(np.int64)
+
+
+def token_words(words: Any, vocab_size: int) -> tuple[str, ...]:
+    """How the tokens read: text, one for each, no two alike."""
+    if isinstance(words, str) or not isinstance(words, Sequence):
+        raise InputError("words", words, f"a list of {vocab_size} words, one for each token")
+    if len(words) != vocab_size:
+        raise InputError("words", f"{len(words)} words", f"one for each of the {vocab_size} tokens")
+    seen: dict[str, int] = {}
+    for token, word in enumerate(words):
+        if not isinstance(word, str):
+            raise InputError(f"the word of token {token}", word, "text")
+        if any("\ud800" <= character <= "\udfff" for character in word):
+            raise InputError(f"the word of token {token}", word, "text without half characters (lone surrogates)")
+        if word in seen:
+            raise InputError(f"the word of token {token}", word, f"another than that of token {seen[word]}")
+        seen[word] = token
+    return tuple(seen)
 
 
 def numbers(field: str, value: Any) -> FloatArray:

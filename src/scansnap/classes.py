@@ -28,6 +28,7 @@ from scansnap.class_inputs import (
     per_class,
     table_rows,
     token_ids,
+    token_words,
 )
 
 
@@ -39,12 +40,17 @@ class SequenceClasses:
     (array([0]), array([1]))
     """
 
-    words: tuple[str, ...] | None = None  # words[l] is how token l reads, where the classes come from a text
+    words: tuple[str, ...] | None  # words[l] is how token l reads, where that is known; it decides no number
 
     def __init__(
-        self, p_context: Any, query: ArrayLike, next_token: ArrayLike, p_class: ArrayLike | None = None
+        self,
+        p_context: Any,
+        query: ArrayLike,
+        next_token: ArrayLike,
+        p_class: ArrayLike | None = None,
+        words: Sequence[str] | None = None,
     ) -> None:
-        self._set(*table_rows(p_context), query, next_token, p_class)
+        self._set(*table_rows(p_context), query, next_token, p_class, words)
 
     @classmethod
     def from_support(
@@ -56,6 +62,7 @@ class SequenceClasses:
         query: ArrayLike,
         next_token: ArrayLike,
         p_class: ArrayLike | None = None,
+        words: Sequence[str] | None = None,
     ) -> SequenceClasses:
         """Build from the context tokens of each class and their probabilities, without a dense table."""
         if len(tokens) != len(probs):
@@ -65,7 +72,7 @@ class SequenceClasses:
         self._set(
             [token_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
             [numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
-            vocab_size, query, next_token, p_class,
+            vocab_size, query, next_token, p_class, words,
         )  # fmt: skip
         return self
 
@@ -77,6 +84,7 @@ class SequenceClasses:
         query: ArrayLike,
         next_token: ArrayLike,
         p_class: ArrayLike | None,
+        words: Sequence[str] | None,
     ) -> None:
         n_classes = len(tokens)
         if n_classes == 0:
@@ -85,6 +93,7 @@ class SequenceClasses:
             raise InputError("the number of classes", n_classes, f"at most the vocabulary size {vocab_size}")
         rows = [class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
         self.vocab_size = vocab_size
+        self.words = None if words is None else token_words(words, vocab_size)
         self.n_classes = n_classes
         self.query = _frozen(per_class("query", query, n_classes, vocab_size))
         self.next_token = _frozen(per_class("next_token", next_token, n_classes, vocab_size))
@@ -158,6 +167,7 @@ class SequenceClasses:
         return slice(int(self._indptr[n]), int(self._indptr[n + 1]))
 
     def __eq__(self, other: object) -> bool:
+        """Whether the numbers are the same; how tokens read does not matter."""
         if not isinstance(other, SequenceClasses):
             return NotImplemented
         return self.vocab_size == other.vocab_size and all(
@@ -319,7 +329,7 @@ class SequenceClasses:
         return read(path)
 
     def to_toml(self, path: str | PathLike[str]) -> None:
-        """Write the classes so that :meth:`from_toml` gives back exactly these numbers."""
+        """Write the classes so that :meth:`from_toml` gives back exactly these numbers and words."""
         from scansnap.classes_toml import write
 
         write(self, path)

@@ -6,6 +6,7 @@ Two forms, also accepted as the ``[classes]`` table of a run file::
     n_queries = 3
 
     vocab_size = 4              # or every class spelt out
+    words = ["a", "b", "c", "d"]  # optional: how the tokens read
     [[class]]
     query = 3
     next_token = 1
@@ -18,6 +19,7 @@ Numbers are written with Python's shortest exact representation, so that a round
 
 from __future__ import annotations
 
+import json
 import os
 import tomllib
 from os import PathLike
@@ -57,7 +59,7 @@ def from_table(table: dict[str, Any], where: str) -> SequenceClasses:
     """Classes from a parsed TOML table; ``where`` names it in messages."""
     if "preset" in table:
         return SequenceClasses.preset(table["preset"], **{k: v for k, v in table.items() if k != "preset"})
-    known_keys(where, table, ("preset", "vocab_size", "class"))
+    known_keys(where, table, ("preset", "vocab_size", "words", "class"))
     rows = table.get("class")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InputError("class", rows, "one [[class]] table for each class (or give a preset)")
@@ -81,6 +83,7 @@ def from_table(table: dict[str, Any], where: str) -> SequenceClasses:
         query=[row["query"] for row in rows],
         next_token=[row["next_token"] for row in rows],
         p_class=[row["p_class"] for row in rows] if all(with_p) else None,
+        words=table.get("words"),
     )
 
 
@@ -108,9 +111,11 @@ def write(classes: SequenceClasses, path: str | PathLike[str]) -> None:
         raise InputError("the TOML file", os.fspath(path), allowed) from None
 
 
-def dumps(classes: SequenceClasses) -> str:
-    """The explicit form as text."""
+def dumps(classes: SequenceClasses, *, words: bool = True) -> str:
+    """The explicit form as text; without ``words`` only what decides numbers."""
     parts = [f"vocab_size = {classes.vocab_size}\n"]
+    if words and classes.words is not None:
+        parts.append(f"words = [{', '.join(map(_quoted, classes.words))}]\n")
     for n in range(classes.n_classes):
         tokens, probs = classes.support(n)
         parts.append(
@@ -122,3 +127,8 @@ def dumps(classes: SequenceClasses) -> str:
             f"p_context = {probs.tolist()!r}\n"
         )
     return "".join(parts)
+
+
+def _quoted(word: str) -> str:
+    """A TOML basic string. JSON escapes as TOML does, but lets DEL stand."""
+    return json.dumps(word, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -57,7 +57,7 @@ def test_holds_on_the_flow(name: str) -> None:
     found = by_name(evidence_of(CLASSES[name]))
     assert found["conservation-y"].status == "holds"
     assert found["conservation-z"].status == found["common-sum"].status == "holds"
-    assert all(claim.margin > 0.999 for claim in found.values() if claim.margin is not None), found
+    assert all(claim.margin > 0.99 for claim in found.values() if claim.margin is not None), found
     common = found["common-sum"]
     assert common.measured < 0
     assert common.measured == pytest.approx(common.predicted, rel=1e-9)
@@ -75,8 +75,8 @@ def test_holds_on_sgd(name: str, settings: dict[str, Any]) -> None:
     found = by_name(trained(CLASSES[name], **settings))
     for claim in found.values():
         assert claim.status == "holds", claim
-        assert claim.tolerance == conservation.TOLERANCE["float64"]
-        assert claim.margin > 0.999
+        assert claim.kind == "identity"
+        assert claim.tolerance < 1e-13
 
 
 @pytest.mark.parametrize("engine", ["general", "auto"])
@@ -84,7 +84,7 @@ def test_single_precision_is_recognised_and_allowed_for(engine: str) -> None:
     evidence = trained(CLASSES["syn-small"], dtype="float32", init="uniform", momentum=0.9, engine=engine)
     for claim in conservation.check(evidence):
         assert claim.status == "holds", claim
-        assert claim.tolerance == conservation.TOLERANCE["float32"]
+        assert 1e-5 < claim.tolerance < 1e-4
         assert claim.margin < 1
 
 
@@ -115,9 +115,31 @@ def test_a_changed_logit_fails(small: Evidence) -> None:
     assert f"t = {small.t[11]:.4g}" in found["conservation-z"].why
 
 
+@pytest.mark.parametrize("source", ["flow", "float32"])
+def test_a_small_violation_in_the_beginning_fails(small: Evidence, source: str) -> None:
+    """One logit, off by a thousandth of the little that it has moved by then."""
+    evidence = small if source == "flow" else trained(CLASSES["textbook"], eta_z=0.01, dtype="float32")
+    assert statuses(evidence) == ["holds", "holds", "holds"]
+    z = evidence.z.copy()
+    z[2, 0, 0] *= 1.001 if source == "flow" else 1.05
+    assert abs(z[2, 0, 0]) < 1e-3
+    found = by_name(replace(evidence, z=z.astype(np.float32) if source == "float32" else z))
+    assert found["conservation-z"].status == found["common-sum"].status == "fails"
+    assert f"t = {evidence.t[2]:.4g}" in found["conservation-z"].why
+
+
+def test_common_tokens_that_rise_on_the_way_fail(small: Evidence) -> None:
+    """For a while the common tokens rise with the distinct ones, the rest of the query's sum being held elsewhere."""
+    z = small.z.copy()
+    z[5, 0, small.classes.common] = 1e-3
+    common = by_name(replace(small, z=z))["common-sum"]
+    assert common.status == "fails"
+    assert f"t = {small.t[5]:.4g}: common +" in common.why
+
+
 def test_a_changed_vote_fails(small: Evidence) -> None:
     y = small.y.copy()
-    y[1, 13, 2] *= 1 + 1e-3
+    y[1, 13, 2] *= 1 + 1e-8
     found = by_name(replace(small, y=y))
     assert found["conservation-y"].status == "fails"
     assert "token 13" in found["conservation-y"].why
@@ -181,7 +203,8 @@ def test_degenerate_classes(name: str) -> None:
 
 
 def test_a_single_record(small: Evidence) -> None:
-    alone = replace(small, t=small.t[:1], z=small.z[:1], attention=small.attention[:1], y=None, y_times=None)
+    first = {name: getattr(small, name)[:1] for name in ("t", "z", "attention", "g", "gap")}
+    alone = replace(small, **first, y=None, y_times=None)
     found = by_name(alone)
     assert found["conservation-y"].status == "not applicable"
     assert found["conservation-z"].status == found["common-sum"].status == "holds"

@@ -1,18 +1,25 @@
-"""Lemma 1 against autograd: on the flow, on SGD, and with gradients that are wrong in one place."""
+"""Lemma 1: the engine's and the flow's gradients against autograd, and dynamics that are wrong in one place."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor
 
 import scansnap as ss
 from scansnap.claims import lemma1
 from scansnap.claims.evidence import Array, Evidence, from_flow, from_trajectory
 from scansnap.classes import SequenceClasses
+from scansnap.dynamics import batches, population, votes, yz
+from scansnap.dynamics.batches import Batches, Stretch
+from scansnap.dynamics.population import residual
+from scansnap.sampling import weighted_counts
 
 CLASSES = {
     "syn-small": SequenceClasses.syn_small(),
@@ -62,64 +69,116 @@ def test_without_y_it_is_not_applicable() -> None:
     assert (claim.status, claim.why) == ("not applicable", "the trajectory holds no y")
 
 
-# --- it can fail ----------------------------------------------------------------------------------------------
+whole_batch = Batches._infinite
+
+# --- it can fail: an engine or a flow with one thing wrong ---------------------------------------------------------
 
 
-def scaled_z(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]:
-    dy, dz = lemma1.formula(y, z, classes)
+def without_projection(g: Tensor, v: Tensor, f: Tensor, kind: str) -> Tensor:
+    return g / torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+
+
+def not_normalised(v: Tensor, kind: str) -> Tensor:
+    return v
+
+
+def residual_with_one_output_for_all(logits: Tensor, n_rest: int) -> Tensor:
+    """The outputs that are never right count once instead of M − K times."""
+    return residual(logits, 1)
+
+
+def every_class_alike(self: Batches, *args: Any) -> Stretch:
+    stretch = whole_batch(self, *args)
+    return replace(stretch, weight=torch.ones_like(stretch.weight))
+
+
+def without_the_last_token(slots: Tensor, n_slots: int, weight: Tensor) -> Tensor:
+    return weighted_counts(slots[..., :-1], n_slots, weight[:-1])
+
+
+def half(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda *args: 0.5 * method(*args)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "wrong", "who"),
+    [
+        (yz, "_norm_backward", without_projection, "the engine in expectation: dz"),
+        (yz, "_norm", not_normalised, "the engine in expectation: d"),
+        (yz, "_to_z", half(yz._to_z), "the engine in expectation: dz off by 0.5 "),
+        (yz, "_to_rows", half(yz._to_rows), "the engine in expectation: d"),
+        (Batches, "_infinite", every_class_alike, "the engine in expectation: d"),
+        (batches, "weighted_counts", without_the_last_token, "the engine on sampled sequences: d"),
+        (population, "residual", residual_with_one_output_for_all, "the flow: d"),
+        (votes.DistinctVotes, "pull", half(votes.DistinctVotes.pull), "the flow: dz"),
+        (votes.CommonVotes, "pull", half(votes.CommonVotes.pull), "the flow: dz"),
+        (votes.CommonVotes, "_spread", half(votes.CommonVotes._spread), "the flow: d"),
+    ],
+)
+def test_wrong_terms_in_the_dynamics_fail(
+    monkeypatch: pytest.MonkeyPatch, small: Evidence, owner: Any, name: str, wrong: Any, who: str
+) -> None:
+    monkeypatch.setattr(owner, name, wrong)
+    claim = lemma1.check(small)
+    assert claim.status == "fails"
+    assert claim.margin < 0
+    assert who in claim.why
+
+
+def test_the_flow_is_judged_apart_from_the_engine(monkeypatch: pytest.MonkeyPatch, small: Evidence) -> None:
+    """An engine that is wrong does not excuse a flow, nor the other way round."""
+    statuses = {way.name: lemma1.check(small, ways=[way]).status for way in lemma1.WAYS}
+    assert set(statuses.values()) == {"holds"}
+    monkeypatch.setattr(yz, "_norm_backward", without_projection)
+    statuses = {way.name: lemma1.check(small, ways=[way]).status for way in lemma1.WAYS}
+    assert statuses == {
+        "the engine in expectation": "fails", "the engine on sampled sequences": "fails", "the flow": "holds",
+    }  # fmt: skip
+
+
+def scaled_z(dy: Array, dz: Array) -> tuple[Array, Array]:
     return dy, dz * (1 + 1e-7)
 
 
-def one_entry_of_y(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]:
-    dy, dz = lemma1.formula(y, z, classes)
+def one_entry_of_y(dy: Array, dz: Array) -> tuple[Array, Array]:
     dy[12, 32] *= 1 + 1e-6
     return dy, dz
 
 
-def without_projection(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]:
-    dy, _ = lemma1.formula(y, z, classes)
-    row = np.searchsorted(classes.queries, classes.query)
-    f = classes.p_context * np.exp(z[row])
-    f /= np.linalg.norm(f, axis=1, keepdims=True)
-    alpha = np.exp(f @ y)
-    alpha /= alpha.sum(1, keepdims=True)
-    dz = np.zeros_like(z)
-    np.add.at(dz, row, classes.p_class[:, None] * f * ((np.eye(len(y))[classes.next_token] - alpha) @ y.T))
-    return dy, dz
-
-
-def without_class_probabilities(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]:
-    dy, dz = lemma1.formula(y, z, classes)
-    return dy * classes.n_classes, dz
-
-
-def not_a_number(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]:
-    dy, dz = lemma1.formula(y, z, classes)
+def not_a_number(dy: Array, dz: Array) -> tuple[Array, Array]:
     dz[0, 3] = math.nan
     return dy, dz
 
 
 @pytest.mark.parametrize(
     ("wrong", "place"),
-    [
-        (scaled_z, "dz off by 1e-07"),
-        (one_entry_of_y, "Y[12, 32]"),
-        (without_projection, "dz"),
-        (without_class_probabilities, "dY off by 1 "),
-        (not_a_number, "query 30, token 3"),
-    ],
+    [(scaled_z, "dz off by 1e-07"), (one_entry_of_y, "Y[12, 32]"), (not_a_number, "query 30, token 3")],
 )
-def test_wrong_gradients_fail(small: Evidence, wrong: Callable, place: str) -> None:
-    claim = lemma1.check(small, gradients=wrong)
+@pytest.mark.parametrize("way", lemma1.WAYS, ids=lambda way: way.name)
+def test_small_errors_are_seen(small: Evidence, way: lemma1.Way, wrong: Callable, place: str) -> None:
+    claim = lemma1.check(small, ways=[way._replace(by_hand=lambda *state: wrong(*way.by_hand(*state)))])
     assert claim.status == "fails"
     assert claim.margin < 0
     assert place in claim.why
+    assert way.name in claim.why
 
 
 def test_the_right_gradients_of_other_states_fail(small: Evidence) -> None:
-    other = replace(small, z=small.z + np.random.default_rng(0).normal(0, 0.01, small.z.shape))
-    claim = lemma1.check(small, gradients=lambda y, z, classes: lemma1.formula(y, other.z[-1], classes))
-    assert claim.status == "fails"
+    other = small.z[-1] + np.random.default_rng(0).normal(0, 0.01, small.z[-1].shape)
+    for way in lemma1.WAYS:
+        elsewhere = way._replace(by_hand=lambda y, z, classes, way=way: way.by_hand(y, other, classes))
+        assert lemma1.check(small, ways=[elsewhere]).status == "fails"
+
+
+def test_the_flow_is_left_out_where_it_cannot_be() -> None:
+    """From random tables the outputs that are never right differ, and the flow keeps one column for all."""
+    classes = CLASSES["syn-small"]
+    for init, ways in (("zero", 3), ("uniform", 2)):
+        data = ss.simulate(classes, eta_y=1.0, eta_z=1.0, seed=3, init=init, steps=3, record=[0, 3],
+                           variables=["z", "attention", "y"], dtype="float64", device="cpu")  # fmt: skip
+        claim = lemma1.check(from_trajectory(data, classes))
+        assert claim.status == "holds"
+        assert ("the flow" in claim.quantity) == (ways == 3)
 
 
 # --- degenerate classes ----------------------------------------------------------------------------------------

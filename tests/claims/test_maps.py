@@ -1,9 +1,12 @@
 """Regime maps: the axes people write, the settings behind the points, and a small map."""
 
+from concurrent.futures import Future
+
 import numpy as np
 import pytest
 
 from scansnap.checks import InputError
+from scansnap.claims import maps
 from scansnap.claims.maps import Axis, Setting, regime_map
 from scansnap.figures import regime_map as figure
 from scansnap.figures.style import save_figure
@@ -30,6 +33,7 @@ def test_axes_as_people_write_them():
         ("ratio=0:1:log", "the low end of ratio is 0.0"),
         ("overlap=0.1:1.5", "the high end of overlap is 1.5"),
         ("ratio=1:10:cubic", "low:high:log"),
+        ("n_classes=1:4", "the low end of n_classes is 1.0; it must be a finite number above 0 and at least 2"),
     ],
 )
 def test_bad_axes(text, message):
@@ -62,15 +66,103 @@ def test_one_axis_twice_and_unknown_theorems_are_refused():
         regime_map("theorem-9", axis, Axis.parse("overlap=0.1:0.2", 2))
 
 
-def test_a_small_map_falls_with_the_overlap_and_draws(tmp_path):
+def test_a_small_map_rises_with_the_ratio_and_draws(tmp_path):
     seen = []
     data = regime_map(
-        "lemma-3", Axis.parse("ratio=10:100:log", 2), Axis.parse("overlap=0.1:0.9", 3), processes=2,
+        "lemma-4", Axis.parse("ratio=10:100:log", 2), Axis.parse("overlap=0.1:0.9", 3), processes=2,
         progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
     assert seen[-1] == (6, 6)
     margin = data.margin.isel(claim=0)
     assert np.isfinite(margin).all()
-    assert (margin.isel(y=0) > margin.isel(y=-1)).all()  # dropping the overlap costs more where there is more of it
+    assert (margin.isel(x=-1) > margin.isel(x=0)).all()  # a faster decoder remembers less of earlier attention
     save_figure(figure.draw(data), tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 5000
+
+
+# --- a map never runs another setting than it says -----------------------------------------------------------------
+
+
+def test_a_vocabulary_too_small_for_the_classes_is_refused():
+    """2 classes with 5 distinct tokens: 1 common, 10 distinct, 1 query, 2 next tokens."""
+    assert Setting(vocab_size=14).classes().vocab_size == Setting(vocab_size=14).needed == 14
+    with pytest.raises(InputError) as refused:
+        Setting(vocab_size=13).classes()
+    assert str(refused.value) == ("vocab_size is 13; it must be at least 14 for 2 classes with 5 distinct tokens each.")
+
+
+@pytest.mark.parametrize(
+    ("knobs", "message"),
+    [
+        ({"overlap": 1.0}, "overlap is 1.0"),
+        ({"ratio": 0}, "ratio is 0"),
+        ({"n_classes": 1}, "n_classes is 1; it must be a whole number of at least 2"),
+        ({"distinct": 0}, "distinct is 0"),
+    ],
+)
+def test_settings_without_classes_are_refused(knobs, message):
+    with pytest.raises(InputError) as refused:
+        Setting(**knobs)
+    assert message in str(refused.value)
+
+
+def test_a_map_without_any_classes_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(maps, "ProcessPoolExecutor", None)
+    with pytest.raises(InputError, match="vocab_size is 20; it must be at least 62 for 10 classes with 5 distinct"):
+        regime_map("lemma-3", Axis.parse("overlap=0.1:0.2", 2), Axis.parse("vocab_size=5:20", 3), Setting(n_classes=10))
+
+
+def test_corners_without_classes_are_left_out_and_said_to_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(maps, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(maps, "as_completed", list)
+    axes = Axis("n_classes", (2, 3), log=False), Axis("vocab_size", (14, 60), log=False)
+    data = regime_map("lemma-3", *axes)
+    np.testing.assert_array_equal(data.possible, [[True, False], [True, True]])  # 3 classes have 20 tokens
+    np.testing.assert_array_equal(data.margin.isnull().all("claim"), ~data.possible)
+    assert not data.assumptions_met.values[~data.possible.values].any()
+    assert data.attrs["left_out"] == ("1 of 4 points left out: their classes need more tokens than the vocabulary has")
+    drawn = figure.draw(data)
+    assert data.attrs["left_out"] in drawn.get_suptitle()
+    save_figure(drawn, tmp_path / "map.png")
+    nowhere = data.assign(margin=data.margin.where(False))  # a claim that measures nothing draws, without a warning
+    save_figure(figure.draw(nowhere), tmp_path / "map.pdf")
+
+
+def test_each_point_is_the_setting_that_stands_there(monkeypatch):
+    """What the flow is given, against the axes: M, K, rates."""
+    seen = []
+    monkeypatch.setattr(maps, "_point", lambda theorem, setting: seen.append(setting) or ({"lemma-3": 0.5}, True))
+    monkeypatch.setattr(maps, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(maps, "as_completed", list)
+    regime_map("lemma-3", Axis("vocab_size", (14, 20, 500), log=True), Axis("n_classes", (2, 3), log=False))
+    made = [(setting.vocab_size, setting.n_classes) for setting in seen]
+    assert made == [(14, 2), (20, 2), (500, 2), (20, 3), (500, 3)]
+    assert [setting.classes().vocab_size for setting in seen] == [m for m, _ in made]
+
+
+class InThisProcess:
+    """An executor that does it at once."""
+
+    def __init__(self, *args, **options): ...
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *problem): ...
+
+    def submit(self, function, *args):
+        done = Future()
+        done.set_result(function(*args))
+        return done
+
+
+# --- a map can be red ----------------------------------------------------------------------------------------------
+
+
+def test_a_point_where_the_theorem_fails_is_negative():
+    """Slow decoders and strong overlap are outside Theorem 3, and it is measured there all the same."""
+    margins, met = maps._point("theorem-3", Setting(ratio=1.0, overlap=0.8, vocab_size=100))
+    assert not met
+    assert min(margins.values()) < 0
+    margins, met = maps._point("lemma-4", Setting(ratio=1.0))
+    assert margins["lemma-4"] < 0

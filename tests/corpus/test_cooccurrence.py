@@ -18,6 +18,7 @@ from scansnap.checks import InputError
 from scansnap.corpus import Corpus, load_corpus
 from scansnap.corpus.cooccurrence import context_counts, cooccurrence, pair_counts, pieces
 from scansnap.corpus.vocabulary import EOS, UNK, Vocabulary, build
+from scansnap.trajectory import classes_of
 
 
 def slow_contexts(
@@ -150,6 +151,18 @@ def test_from_corpus_of_anything(folder: Path) -> None:
     assert [wanted.words[i] for i in (wanted.query[0], wanted.next_token[0])] == ["b", "a"]
     p = dict(zip(wanted.words, wanted.p_context[0].tolist(), strict=True))
     assert p == pytest.approx({"b": 2 / 6, "a": 1 / 6, EOS: 2 / 6, "c": 1 / 6, UNK: 0})
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "nc"])
+def test_a_saved_trajectory_knows_the_words(tmp_path: Path, suffix: str) -> None:
+    classes = ss.SequenceClasses.from_corpus(ANIMALS, queries=["the", "a"], next_per_query=2, top=None)
+    data = ss.simulate(classes, eta_y=1.0, eta_z=0.1, steps=1, batch_size=8, context=16)
+    ss.save(data, tmp_path / f"a.{suffix}")
+    back = classes_of(ss.load(tmp_path / f"a.{suffix}"))
+    assert back == classes
+    assert back.words == classes.words
+    assert "the" in back.words
+    assert classes_of(ss.flow(classes, t=[1.0])).words == classes.words
 
 
 def test_classes_of_text_can_be_simulated() -> None:

@@ -80,6 +80,17 @@ def test_a_run_file_fills_what_is_not_given() -> None:
     assert (plan.setup["eta_y"], plan.setup["eta_z"], plan.setup["optimizer"]) == (2.5, 2.0, "adam")
 
 
+WORDS = """\
+vocab_size = 3
+words = ["the", "[[class]]", "cat"]
+[[class]]
+query = 0
+next_token = 2
+tokens = [0, 1]
+p_context = [0.5, 0.5]
+"""
+
+
 @pytest.mark.parametrize(
     "setup",
     [
@@ -90,6 +101,7 @@ def test_a_run_file_fills_what_is_not_given() -> None:
         },
         {"classes": {"bars": BARS}, "optimizer": {"y": "sgd", "z": {"name": "adam", "beta1": 0.8}}, "heads": 2},
         {"classes": {"toml": 'preset = "syn-medium"\nn_queries = 2'}, "position_bias": 0.1},
+        {"classes": {"toml": WORDS}},
     ],
 )
 def test_exported_toml_is_the_same_run(setup: dict[str, Any], tmp_path: Path) -> None:
@@ -98,6 +110,7 @@ def test_exported_toml_is_the_same_run(setup: dict[str, Any], tmp_path: Path) ->
     file.write_text(to_toml(plan, ["a note"]), encoding="utf-8")
     classes, rates, options = find_run(file, {})
     assert classes == plan.classes
+    assert classes.words == plan.classes.words
     assert rates == {name: plan.setup[name] for name in rates}
     from scansnap.dynamics.settings import settings
 

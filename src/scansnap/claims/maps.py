@@ -2,7 +2,7 @@
 
 The family of settings is the one the analysis has in mind: K classes that share a query, one common token, a few
 distinct tokens each, and a vocabulary padded to M. The ``overlap`` f_nᵀ f_n' at the start sets the common token's
-weight.
+weight. A corner of the grid whose classes need more tokens than M is left out, never run with another M.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ MAPPED = ("theorem-1", "theorem-2", "theorem-3", "theorem-4", "lemma-3", "lemma-
 T_END = 10.0  # in units of t₀: past the transition the theorems speak about
 
 
+_LEAST = {"n_classes": 2, "vocab_size": 1, "distinct": 1}  # classes that share a token are at least two
+_WHOLE = tuple(_LEAST)
+
+
 @dataclass(frozen=True)
 class Setting:
     """One point of a map; the default is inside every assumption."""
@@ -38,18 +42,29 @@ class Setting:
     eta_y: float = 0.9
     distinct: int = 5
 
+    def __post_init__(self) -> None:
+        for name in ("ratio", "eta_y"):
+            real(name, getattr(self, name), above=0)
+        real("overlap", self.overlap, above=0, below=1)
+        for name in _WHOLE:
+            whole(name, getattr(self, name), least=_LEAST[name])
+
+    @property
+    def needed(self) -> int:
+        """How many tokens the classes have: one common, the distinct, one query and the next tokens."""
+        return 1 + self.distinct * self.n_classes + 1 + self.n_classes
+
     def classes(self) -> SequenceClasses:
         """The sequence classes of this point."""
+        if self.vocab_size < self.needed:
+            whose = f"{self.n_classes} classes with {self.distinct} distinct tokens each"
+            raise InputError("vocab_size", self.vocab_size, f"at least {self.needed} for {whose}")
         weights = np.linspace(0.1, 1.0, self.distinct)
         common = np.sqrt(self.overlap / (1 - self.overlap) * np.sum(weights**2))
-        used = 1 + self.distinct * self.n_classes + 1 + self.n_classes
         return SequenceClasses.synthetic(
             n_queries=1, next_per_query=self.n_classes, common=1, distinct=self.distinct,
-            common_weight=float(common), unused=max(self.vocab_size - used, 0),
+            common_weight=float(common), unused=self.vocab_size - self.needed,
         )  # fmt: skip
-
-
-_WHOLE = ("n_classes", "vocab_size", "distinct")
 
 
 @dataclass(frozen=True)
@@ -73,7 +88,7 @@ class Axis:
         except ValueError:
             raise InputError(f"the axis {name}", span, "two numbers, low:high") from None
         upper = {"overlap": 0.999}.get(name)
-        first = real(f"the low end of {name}", first, above=0)
+        first = real(f"the low end of {name}", first, above=0, least=_LEAST.get(name))
         last = real(f"the high end of {name}", last, above=first, most=upper)
         log = len(rest) == 2 and rest[1] == "log"
         n = whole("the number of points", n, least=2, most=200)
@@ -93,37 +108,48 @@ def regime_map(
 ) -> xr.Dataset:
     """Margins of the theorem's claims over the grid: variable ``margin`` (claim, y, x), and ``assumptions_met``.
 
-    Margins are of the measurements alone, whether the assumptions are met or not: that is what a map is for.
+    Margins are of the measurements alone, whether the assumptions are met or not: that is what a map is for. They are
+    NaN where there are no such classes (``possible`` is false; ``attrs["left_out"]`` says why) and where a claim has
+    nothing to measure.
     """
     choice("the theorem", theorem, MAPPED)
     if x.name == y.name:
         raise InputError("the axes", f"{x.name} twice", "two different fields")
     base = base or Setting()
-    points = [(i, j) for i in range(len(y.values)) for j in range(len(x.values))]
+    grid = {(i, j): _with(base, {y.name: one, x.name: other})
+            for i, one in enumerate(y.values) for j, other in enumerate(x.values)}  # fmt: skip
+    points = {place: setting for place, setting in grid.items() if setting.vocab_size >= setting.needed}
+    if not points:
+        nearest = min(grid.values(), key=lambda setting: setting.needed - setting.vocab_size)
+        nearest.classes()  # refuses, and says what it would need
     found: dict[tuple[int, int], tuple[dict[str, float], bool]] = {}
     n = processes or os.cpu_count() or 1
     with _single_threaded_children(), ProcessPoolExecutor(n, mp_context=get_context("spawn")) as pool:
-        jobs = {
-            pool.submit(_point, theorem, _with(base, {y.name: y.values[i], x.name: x.values[j]})): (i, j)
-            for i, j in points
-        }
+        jobs = {pool.submit(_point, theorem, setting): place for place, setting in points.items()}
         for done, job in enumerate(as_completed(jobs), start=1):
             found[jobs[job]] = job.result()
             if progress is not None:
                 progress(done, len(points))
     names = sorted({name for margins, _ in found.values() for name in margins})
     margin = np.full((len(names), len(y.values), len(x.values)), np.nan)
-    met = np.zeros(margin.shape[1:], dtype=bool)
+    met, possible = np.zeros((2, *margin.shape[1:]), dtype=bool)
     for (i, j), (margins, assumed) in found.items():
-        met[i, j] = assumed
+        met[i, j], possible[i, j] = assumed, True
         for k, name in enumerate(names):
             margin[k, i, j] = margins.get(name, np.nan)
     return xr.Dataset(
-        {"margin": (("claim", "y", "x"), margin), "assumptions_met": (("y", "x"), met)},
+        {"margin": (("claim", "y", "x"), margin), "assumptions_met": (("y", "x"), met),
+         "possible": (("y", "x"), possible)},
         coords={"claim": names, "x": list(x.values), "y": list(y.values)},
         attrs={"theorem": theorem, "x": x.name, "y": y.name, "x_log": int(x.log), "y_log": int(y.log),
-               "base": repr(base), "t_end": f"{T_END:g} t₀"},
+               "base": repr(base), "t_end": f"{T_END:g} t₀", "left_out": _left_out(len(grid) - len(points), len(grid))},
     )  # fmt: skip
+
+
+def _left_out(missing: int, total: int) -> str:
+    if not missing:
+        return ""
+    return f"{missing} of {total} points left out: their classes need more tokens than the vocabulary has"
 
 
 def _with(base: Setting, values: dict[str, float]) -> Setting:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
 from scansnap.classes import SequenceClasses
@@ -34,10 +35,11 @@ def info(file: Path | None, preset: str | None, settings: dict[str, Any], every:
     for name in ("class", "query", "next", "p_class", "tokens", "common", "distinct", "most likely"):
         table.add_column(name, justify="left" if name in ("distinct", "most likely") else "right")
     for row in rows if every else rows[:ROWS]:
-        likely = "  ".join(f"{token}: {p:.3g}" for token, p in row["most_likely"])
-        cells = [row["class"], row["query"], row["next_token"], f"{row['p_class']:.4g}", row["n_tokens"],
-                 row["n_common"], _ids(np.array(row["distinct"])), likely]  # fmt: skip
-        table.add_row(*[str(cell) for cell in cells])
+        likely = "  ".join(f"{_named(classes, token)}: {p:.3g}" for token, p in row["most_likely"])
+        cells = [row["class"], _named(classes, row["query"]), _named(classes, row["next_token"]),
+                 f"{row['p_class']:.4g}", row["n_tokens"], row["n_common"], _ids(np.array(row["distinct"])),
+                 likely]  # fmt: skip
+        table.add_row(*[escape(str(cell)) for cell in cells])
     out.print(table)
     if len(rows) > ROWS and not every:
         out.print(f"… and {len(rows) - ROWS} more classes (--all shows them)")
@@ -50,7 +52,7 @@ def _totals(classes: SequenceClasses) -> dict[str, Any]:
         "vocab_size": classes.vocab_size,
         "n_queries": len(classes.queries),
         "common": classes.common.tolist(),
-    }
+    } | ({} if classes.words is None else {"words": list(classes.words)})
 
 
 def _row(classes: SequenceClasses, n: int) -> dict[str, Any]:
@@ -67,6 +69,11 @@ def _row(classes: SequenceClasses, n: int) -> dict[str, Any]:
         "distinct_local": classes.distinct(n, local=True).tolist(),
         "most_likely": [(int(tokens[i]), float(probs[i])) for i in top],
     }
+
+
+def _named(classes: SequenceClasses, token: int) -> str:
+    """A token's id, and how it reads where that is known."""
+    return str(token) if classes.words is None else f"{token} {classes.words[token]!r}"
 
 
 def _ids(ids: np.ndarray) -> str:
@@ -89,7 +96,11 @@ def _trajectory(path: Path, as_json: bool) -> int:
                   "versions": json.loads(data.attrs["versions"])})  # fmt: skip
         return 0
     out.print(f"[bold]{path}[/]: " + ", ".join(f"{n} {dim}" for dim, n in data.sizes.items()))
-    out.print(f"made from {classes_of(data)}")
+    classes = classes_of(data)
+    out.print(f"made from {classes}", markup=False)
+    if classes.words is not None:
+        shown = ", ".join(map(repr, classes.words[:8])) + (" …" if len(classes.words) > 8 else "")
+        out.print(f"words      {shown}", markup=False)
     out.print(f"variables  {', '.join(map(str, data.data_vars))}")
     for name in (name for name in ("eta_y", "eta_z", "seed") if name in data.coords):
         values = np.unique(data[name].values)

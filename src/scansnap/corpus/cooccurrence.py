@@ -68,9 +68,8 @@ class Cooccurrence:
             pair = f"{self.words[self.query[n]]} {self.words[self.next_token[n]]}"
             raise InputError("the context of the pair", pair, f"not empty: raise top (now {len(self.words)})")
         table = sparse.csr_array(self.contexts / totals[:, None])
-        found = SequenceClasses(table, self.query, self.next_token, self.pair_counts / self.pair_counts.sum())
-        found.words = self.words
-        return found
+        p_class = self.pair_counts / self.pair_counts.sum()
+        return SequenceClasses(table, self.query, self.next_token, p_class, self.words)
 
 
 def cooccurrence(

@@ -149,6 +149,20 @@ class PopulationFlow:
         self.distinct.advance(weights)
         self.common.advance(weights)
 
+    def put_y(self, y: FloatArray) -> None:
+        """Set Y by token and output, (M, M): the inverse of :meth:`y`. Outputs never right must have equal columns."""
+        at = self.layout
+        right = at.classes.next_token[at.order]
+        never = np.setdiff1d(np.arange(at.classes.vocab_size), right)[:1]
+        columns = np.concatenate(
+            [y[:, right], y[:, never] if len(never) else np.zeros_like(y[:, :1])], axis=1
+        )  # (M, J)
+        for block in self.distinct.blocks:
+            token = at.token[block.classes, : block.d]
+            block.rows[:, : block.d] = torch.as_tensor(np.where(token[..., None] >= 0, columns[token], 0.0))
+        common = at.token[:, self.distinct.shape[1] :]
+        self.common.value.copy_(torch.as_tensor(columns[np.unique(common[common >= 0])]))
+
     # --- readings --------------------------------------------------------------------------------------------
 
     def entropy(self, point: Point) -> Tensor:

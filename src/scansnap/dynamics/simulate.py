@@ -6,7 +6,7 @@ import time
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scansnap.checkpoint import Checkpoint, Records, fingerprint
+from scansnap.checkpoint import Checkpoint, Records
 from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
-from scansnap.classes_toml import dumps
 from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.engine import ENGINES, Engine
 from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.mark import difference, mark_of
 from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Settings, settings
@@ -96,8 +96,8 @@ def simulate(
     )  # fmt: skip
     place = pick_device(device)
     real("checkpoint_seconds", checkpoint_seconds, least=0)
-    mark = fingerprint(dumps(classes), plan.to_dict(), asdict(runs))
     loop = _Loop(classes, runs, plan, place, choice("engine", engine, ENGINES))
+    mark = mark_of(classes, runs, plan, engine=loop.engine_used, device=place.type)
     if engine == "fused" and loop.engine.why_not_fused():
         raise InputError("engine", engine, f"auto or general here, since {loop.engine.why_not_fused()}")
 
@@ -143,7 +143,16 @@ class _Loop:
         self.observer = Observer(self.classes, self.engine, self.batches)
         self.state: State = start(layout, self.settings, self.runs.seed, self.device)
 
+    @property
+    def engine_used(self) -> str:
+        """What ``engine`` came down to here."""
+        return "fused" if self.engine.fused else "general"
+
     def resume(self, checkpoint: Checkpoint) -> None:
+        there, here = checkpoint.mark_there(), checkpoint.mark
+        if there != here:
+            allowed = f"one with the same classes, runs and settings ({difference(there, here)})"
+            raise InputError("the unfinished run", str(checkpoint.folder), allowed)
         self.state, steps, pieces = checkpoint.resume(self.device)
         self.records = [(steps, _joined(pieces))] if steps else []
 
@@ -205,8 +214,7 @@ class _Loop:
 
     def dataset(self, complete: bool) -> xr.Dataset:
         failed = self.state.failed_step.cpu().numpy()
-        engine = "fused" if self.engine.fused else "general"
-        described = {**self.settings.to_dict(), "device": str(self.device), "engine": engine}
+        described = {**self.settings.to_dict(), "device": str(self.device), "engine": self.engine_used}
         records = _joined([records for _, records in self.records])
         return assemble(self.classes, self.runs, described, _steps(self.records), records, failed, complete)
 
@@ -236,16 +244,19 @@ def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: b
     if target.suffix not in (".zarr", ".nc"):
         raise InputError("save_to", str(target), "a name ending in .zarr or .nc")
     if target.exists():
+        allowed = "a path that does not exist yet (or say overwrite or resume)"
         if resume:
             finished = load(target)
-            if finished.attrs.get("fingerprint") == checkpoint.mark:
+            there = str(finished.attrs.get("fingerprint"))
+            if there == checkpoint.mark:
                 if checkpoint.is_same_run():  # the process ended between saving and tidying up
                     checkpoint.discard()
                 return finished
             finished.close()
+            different = difference(there, checkpoint.mark)
+            allowed = f"one with the same classes, runs and settings ({different}; overwrite makes it again)"
         if not overwrite:
-            new = "one with the same classes, runs and settings" if resume else "a path that does not exist yet"
-            raise InputError("save_to", str(target), f"{new} (or say overwrite{'' if resume else ' or resume'})")
+            raise InputError("save_to", str(target), allowed)
     if checkpoint.exists() and not resume:
         if not overwrite:
             allowed = "free of an unfinished run (resume continues it, overwrite starts again)"

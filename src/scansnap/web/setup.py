@@ -120,7 +120,7 @@ def to_toml(plan: Plan, notes: list[str] | None = None) -> str:
         lines += ["[classes]", *(f"{key} = {_toml(value)}" for key, value in form.items())]
     else:
         text = classes_as_toml(plan.classes)
-        lines += ["[classes]", text.replace("[[class]]", "[[classes.class]]").rstrip()]
+        lines += ["[classes]", text.replace("\n[[class]]\n", "\n[[classes.class]]\n").rstrip()]
     lines += ["", "[run]"]
     for name in BY_NAME:
         value = plan.setup[name]

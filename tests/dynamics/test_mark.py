@@ -1,0 +1,144 @@
+"""The mark of a run: a run goes on only as itself, and the refusal names what differs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap import kernels
+from scansnap.dynamics import simulate as loop
+from scansnap.dynamics.mark import difference, mark_of
+from scansnap.dynamics.settings import settings
+
+CLASSES = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=2, distinct=3)
+NAMED = ss.SequenceClasses(
+    CLASSES.p_context, CLASSES.query, CLASSES.next_token, words=[f"word {i}" for i in range(CLASSES.vocab_size)]
+)
+RUNS = ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 1])
+OPTIONS: dict[str, Any] = {"steps": 8, "batch_size": 16, "device": "cpu"}
+
+needs_kernels = pytest.mark.skipif(not kernels.available(), reason="the fused engine is not compiled here")
+
+
+@pytest.fixture(autouse=True)
+def _one_step_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_STRETCH_FLOATS", 1)
+
+
+def at_step_4(step: int, total: int) -> None:
+    if step == 4:
+        raise KeyboardInterrupt
+
+
+def interrupted(target: Path, **options: Any) -> None:
+    with pytest.warns(UserWarning, match="^stopped after"):
+        ss.simulate(CLASSES, RUNS, **{**OPTIONS, **options}, save_to=target, progress=at_step_4)
+
+
+def refusal(target: Path, classes: ss.SequenceClasses = CLASSES, runs: ss.Runs = RUNS, **options: Any) -> str:
+    with pytest.raises(ss.InputError) as caught:
+        ss.simulate(classes, runs, **{**OPTIONS, **options}, save_to=target, resume=True)
+    return str(caught.value)
+
+
+@needs_kernels
+def test_a_run_does_not_change_its_engine(tmp_path: Path) -> None:
+    """``auto`` is the fused engine here: a run that began with it does not go on with the other one."""
+    target = tmp_path / "a.zarr"
+    interrupted(target, engine="auto")
+    message = refusal(target, engine="general")
+    assert message == (
+        f"the unfinished run is '{target}.partial'; it must be one with the same classes, runs and settings "
+        "(engine is fused there and general here)."
+    )
+    whole = ss.simulate(CLASSES, RUNS, **OPTIONS)
+    assert ss.simulate(CLASSES, RUNS, **OPTIONS, engine="fused", save_to=target, resume=True).identical(whole)
+    message = refusal(target, engine="general")  # nor is the finished one taken for it
+    assert "(engine is fused there and general here; overwrite makes it again)" in message
+
+
+@needs_kernels
+def test_an_engine_that_is_not_there_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command on a machine without the compiled kernels is another engine."""
+    interrupted(tmp_path / "a.zarr")
+    monkeypatch.setattr(kernels, "available", lambda: False)
+    assert "engine is fused there and general here" in refusal(tmp_path / "a.zarr")
+
+
+def test_a_run_does_not_change_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:  # as if begun on a GPU
+        patch.setattr(loop, "mark_of", lambda *run, engine, device: mark_of(*run, engine=engine, device="cuda"))
+        interrupted(tmp_path / "a.zarr")
+    assert refusal(tmp_path / "a.zarr").endswith("(device is cuda there and cpu here).")
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (
+            {"steps": 9, "record": [0]},
+            "record is [0, 1, 2, 3, 4, 5, 6, 7, 8] there and [0] here, steps is 8 there and 9",
+        ),
+        ({"runs": ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 2])}, "seed is [0, 1, 0, 1] there and [0, 2, 0, 2] here"),
+        ({"classes": ss.SequenceClasses.syn_small()}, "(not the same classes)"),
+        ({"context": "inf"}, "context is 128 there and inf here"),
+        ({"optimizer": {"z": "adam"}, "engine": "general"}, "optimizer_z.name is sgd there and adam here"),
+        ({"norm": "none", "engine": "general"}, "norm is l2 there and none here"),
+        ({"dtype": "float64", "engine": "general"}, "dtype is float32 there and float64 here"),
+        ({"batch_size": None, "context": "inf"}, "batch_size is 16 there and null here, context is 128 there and inf"),
+    ],
+    ids=lambda other: "-".join(other) if isinstance(other, dict) else "",
+)
+def test_what_differs_is_named(tmp_path: Path, other: dict[str, Any], named: str) -> None:
+    interrupted(tmp_path / "a.zarr", engine=other.get("engine", "auto"))
+    assert named in refusal(tmp_path / "a.zarr", **other)
+
+
+def test_many_differences_are_counted(tmp_path: Path) -> None:
+    interrupted(tmp_path / "a.zarr")
+    message = refusal(tmp_path / "a.zarr", steps=9, batch_size=4, context=9, momentum=0.5, init="uniform")
+    assert " and 3 more)" in message  # with record, which follows the steps
+
+
+def test_how_tokens_read_does_not_matter(tmp_path: Path) -> None:
+    interrupted(tmp_path / "a.zarr")
+    data = ss.simulate(NAMED, RUNS, **OPTIONS, save_to=tmp_path / "a.zarr", resume=True)
+    assert data.attrs["complete"] == 1
+
+
+def test_files_of_older_versions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They had one digest for all, without engine and device."""
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "mark_of", lambda *run, **place: "0123456789abcdef")
+        interrupted(tmp_path / "unfinished.zarr")
+        ss.simulate(CLASSES, RUNS, **OPTIONS, save_to=tmp_path / "finished.zarr")
+    for name in ("unfinished", "finished"):
+        message = refusal(tmp_path / f"{name}.zarr")
+        assert "(it is from a version that did not write down what decides its numbers" in message
+
+
+def test_a_mark_tells_every_setting_apart() -> None:
+    plan, runs = settings({"steps": 8, "record": [0, 8]}), RUNS.filled(None, None)
+    mark = mark_of(CLASSES, runs, plan, engine="fused", device="cpu")
+    assert mark == mark_of(NAMED, runs, plan, engine="fused", device="cpu")
+    others = [
+        mark_of(CLASSES, runs, plan, engine="general", device="cpu"),
+        mark_of(CLASSES, runs, plan, engine="fused", device="cuda"),
+        mark_of(CLASSES, RUNS.filled(0.5, None), plan, engine="fused", device="cpu"),
+        mark_of(CLASSES, RUNS.filled(None, 0.5), plan, engine="fused", device="cpu"),
+    ]
+    changes = {"steps": 9, "batch_size": 7, "context": 7, "sampling": "tokens", "norm": "none", "residual": "plain",
+               "query_in_keys": True, "outputs": "next", "heads": 2, "position_bias": 0.1, "init": "uniform",
+               "optimizer": "adam", "record": [0], "variables": ["loss"], "dtype": "float64"}  # fmt: skip
+    for name, value in changes.items():
+        other = settings({"steps": 8, "record": [0, 8], name: value})
+        others.append(mark_of(CLASSES, runs, other, engine="fused", device="cpu"))
+        assert name in difference(mark, others[-1]), name
+    p_class = np.nextafter(CLASSES.p_class, [1, 0])
+    nearly = ss.SequenceClasses(CLASSES.p_context, CLASSES.query, CLASSES.next_token, p_class)
+    others.append(mark_of(nearly, runs, plan, engine="fused", device="cpu"))
+    assert len({mark, *others}) == 1 + len(others)
