@@ -57,10 +57,10 @@ def replacing(target: Path) -> Iterator[Path]:
         raise WriteError(target, error) from error
 
 
-def put(target: Path, content: str | bytes) -> None:
+def put(target: Path, content: str | bytes | memoryview) -> None:
     """A file with this content, whole or not at all."""
     with replacing(target) as scratch:
-        scratch.write_bytes(content if isinstance(content, bytes) else content.encode())
+        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def remove(path: Path) -> None:
