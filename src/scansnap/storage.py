@@ -71,6 +71,13 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def discard(path: Path) -> None:
+    """Delete a folder in one step: a process killed amid it leaves all of it, or nothing that keeps its name."""
+    if path.exists():
+        with _scratch(path.parent) as folder:
+            path.rename(folder / path.name)
+
+
 def sweep_up(folder: Path) -> None:
     """Remove what killed writers left in a folder; once a process, since one looks at every name in it."""
     folder = folder.resolve()
