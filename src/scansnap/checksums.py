@@ -182,12 +182,12 @@ def check(field: str, folder: Path) -> Checked:
         known |= {prefix + inner for inner in (*table.files, *follow)}
         todo += [prefix + inner for inner in follow]
     for name in files_in(folder):
-        if name not in known and _would_count(name, marked):
+        if name not in known and would_count(name, marked):
             raise Damaged(field, folder, name, "is not one of its files")
     return done + Checked(1, (folder / NAME).stat().st_size)
 
 
-def _would_count(name: str, marked: Mapping[str, set[str]]) -> bool:
+def would_count(name: str, marked: Mapping[str, set[str]]) -> bool:
     """Whether a file that no table knows would change what is read: metadata, or a chunk unless it waits for a mark."""
     if name.endswith(("/zarr.json", "/c")):  # "c" itself: the one chunk of a single number
         return True
