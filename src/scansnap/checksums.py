@@ -150,7 +150,7 @@ def check_files(field: str, folder: Path, table: Table, names: Iterable[str], *,
     for name in names:
         problem = problem_of(folder / name, table.files[name])
         if problem and name in table.before and not problem_of(folder / name, table.before[name]):
-            problem = "" if stopped else "is from before it was finished"
+            problem = "" if stopped else "is from before it was finished, which resume does"
         if problem:
             raise Damaged(field, folder, name, problem)
         done += Checked(1, table.files[name][0])

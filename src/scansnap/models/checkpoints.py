@@ -149,8 +149,18 @@ def _opened(path: Path) -> Iterator[_Opened]:
             yield found
     except FileNotFoundError:
         raise InputError("checkpoint", str(path), "a file that is there") from None
-    except (OSError, package.SafetensorError):
+    except (OSError, package.SafetensorError) as error:
+        if _begins_like_ours(path):
+            raise Damaged("checkpoint", path, "its content", f"cannot be read ({error})") from None
         raise foreign from None
+
+
+def _begins_like_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return f'"{KEY}"'.encode() in file.read(1 << 16)
+    except OSError:
+        return False
 
 
 def _header(path: Path, text: str) -> tuple[Header, dict[str, str]]:

@@ -285,9 +285,11 @@ class Store:
 
     def _sound(self, s: int) -> set[int]:
         """Chunks of a class set that are marked and as they were written; of the others it is kept what is wrong."""
-        folder, marked, sound = self.path / _name(s), self._done(s), set()
+        folder, sound = self.path / _name(s), set()
+        said = {name for name in checksums.read_table("--out", folder).files if name.startswith(f"{PARTS}/")}
+        marked = {place.name for place in (folder / _DONE.name / "c").glob("*")}
         for group in self.plan.groups():
-            if group.class_set != s or group.chunk not in marked:
+            if group.class_set != s or (str(group.chunk) not in marked and f"{PARTS}/{group.chunk}.json" not in said):
                 continue
             try:
                 table = checksums.read_table("--out", folder, f"{PARTS}/{group.chunk}.json")
