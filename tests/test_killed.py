@@ -18,7 +18,7 @@ n_queries = [1, 2]
 [grid]
 eta_z = 1
 ratio = 2
-seed = "0:2"
+seed = 0
 [run]
 steps = 1
 batch_size = 4
@@ -82,7 +82,7 @@ def watch(folder, last):
 
 def simulate(target):
     classes = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=1, distinct=2)
-    ss.simulate(classes, ss.grid(eta_z=1.0, ratio=2, seed=[0]), steps=3, batch_size=4, record=[0, 1, 3],
+    ss.simulate(classes, ss.grid(eta_z=1.0, ratio=2, seed=[0]), steps=2, batch_size=4, record=[0, 2],
                 variables=["loss"], device="cpu", save_to=target, resume=True, checkpoint_seconds=0)
 
 
@@ -112,11 +112,11 @@ for line in sys.stdin:
         code = 1
         try:
             work(json.loads(line))
-            print(changes, file=sys.stderr, flush=True)
+            print(changes, flush=True)
             code = 0
         finally:
             os._exit(code)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    print("ended", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
@@ -134,13 +134,14 @@ class Server:
         assert self.process.stderr is not None
         self.process.stdin.write(json.dumps({"folder": str(folder), "target": target, "last": last}) + "\n")
         self.process.stdin.flush()
-        code = int(self.process.stdout.readline())
-        if code == -9:
-            return -1
-        if code != 0:
+        changes, line = -1, self.process.stdout.readline()
+        while not line.startswith("ended"):
+            assert line, self.process.stderr.read()
+            changes, line = int(line), self.process.stdout.readline()
+        if line.split()[1] not in ("0", "-9"):
             self.process.stdin.close()
             raise AssertionError(self.process.stderr.read())
-        return int(self.process.stderr.readline())
+        return changes
 
 
 @pytest.fixture(scope="module")
