@@ -29,6 +29,7 @@ from scansnap.dynamics import simulate as loop
 from scansnap.dynamics.engine import Engine
 from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.state import State
+from scansnap.storage import put
 
 CLASSES = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=2, distinct=3)
 OPTIONS: dict[str, Any] = {"steps": 8, "batch_size": 16, "init": "uniform", "device": "cpu"}
@@ -333,6 +334,32 @@ def test_a_checkpoint_gives_back_state_and_records(tmp_path: Path) -> None:
     ]
     read.discard()
     assert names(tmp_path) == []
+
+
+def test_what_a_killed_checkpoint_left_goes_with_the_next(tmp_path: Path) -> None:
+    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "mark")
+    written.write(a_state(4), [0], {"loss": np.zeros((1, 1))})
+    folder = written.folder
+    for name in ("records-00002.zarr", "state-00002.zarr", ".scansnap-left.tmp"):
+        (folder / name / "inner").mkdir(parents=True)
+    storage._swept.clear()  # as in a new process
+    checkpoint.Checkpoint(tmp_path / "a.zarr", "mark").resume(torch.device("cpu"))
+    assert names(folder) == ["progress.json", "records-00001.zarr", "state-00001.zarr"]
+
+
+def test_an_unfinished_run_of_an_earlier_version_is_said(tmp_path: Path) -> None:
+    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "mark")
+    put(written.folder / "progress.json", json.dumps({"fingerprint": "mark", "number": 1}))
+    with pytest.raises(ss.InputError, match="from an earlier version, without checksums"):
+        written.resume(torch.device("cpu"))
+
+
+def test_junk_beside_a_finished_result_goes(tmp_path: Path) -> None:
+    """A run that was started again with overwrite and killed before its first checkpoint."""
+    simulate(save_to=tmp_path / "a.zarr")
+    (tmp_path / "a.zarr.partial" / "records-00001.zarr").mkdir(parents=True)
+    simulate(save_to=tmp_path / "a.zarr", resume=True)
+    assert names(tmp_path) == ["a.zarr"]
 
 
 def test_a_checkpoint_of_another_run_is_recognised(tmp_path: Path) -> None:

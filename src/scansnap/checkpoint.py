@@ -91,9 +91,9 @@ class Checkpoint:
         self._tidy(name)
 
     def is_same_run(self) -> bool:
-        """Whether what lies there is this very run."""
+        """Whether what lies there is this very run, or nothing that could be continued."""
         try:
-            return self.exists() and read_progress(self.folder)["fingerprint"] == self.mark
+            return read_progress(self.folder)["fingerprint"] == self.mark if self.exists() else self.folder.is_dir()
         except InputError:
             return False
 

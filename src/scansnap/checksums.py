@@ -127,7 +127,9 @@ def read_table(field: str, folder: Path, name: str = NAME) -> Table:
         return Table(table["files"], table["before"], table["growing"], tuple(table["inside"]))
     except FileNotFoundError:
         raise Damaged(field, folder, name, "is missing") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except OSError as error:
+        raise Damaged(field, folder, name, f"cannot be read ({error.strerror})") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Damaged(field, folder, name, "does not match its own checksum") from None
 
 

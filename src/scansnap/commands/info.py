@@ -101,7 +101,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
 
     def store(path: Path) -> Checked:
         found = checksums.check("the store", path)
-        read_attributes(path)
+        read_attributes(path, "the store")
         return found
 
     checks = {"trajectory": trajectory.check, "sweep": store, "unfinished run": checkpoint.check,
@@ -140,7 +140,7 @@ def _sweep(path: Path, as_json: bool) -> int:
     from scansnap.sweep.plan import Plan
     from scansnap.sweep.store import read_attributes
 
-    attrs = read_attributes(path)
+    attrs = read_attributes(path, "the store")
     plan = Plan.from_json(attrs["plan"])
     done = sum(place.name.isdecimal() for place in path.glob("classes-*.zarr/done/c/*"))
     facts = {

@@ -365,20 +365,20 @@ def stored_plan(path: Path, sweep: Sweep) -> tuple[Plan, dict[str, str]]:
     return plan, json.loads(attrs["versions"])
 
 
-def read_attributes(path: Path) -> dict[str, Any]:
+def read_attributes(path: Path, field: str = "--out") -> dict[str, Any]:
     """What a store says of itself, if that is as it was written."""
-    foreign = InputError("--out", str(path), f"a store of the format '{FORMAT}'")
+    foreign = InputError(field, str(path), f"a store of the format '{FORMAT}'")
     try:
         attrs = json.loads((path / "zarr.json").read_bytes())["attributes"]
         found = attrs["format"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         attrs, found = {}, None
     if found == FORMER:
-        raise InputError("--out", str(path), f"{checksums.EARLIER} (--overwrite)")
+        raise InputError(field, str(path), f"{checksums.EARLIER} (--overwrite)")
     if found != FORMAT and not (path / NAME).is_file():
         raise foreign
-    table = checksums.read_table("--out", path)
-    checksums.check_files("--out", path, table, ["zarr.json"], stopped=True)
+    table = checksums.read_table(field, path)
+    checksums.check_files(field, path, table, ["zarr.json"], stopped=True)
     if found != FORMAT:
         raise foreign
     return attrs
