@@ -92,7 +92,7 @@ class Checkpoint:
 
     def mark_there(self) -> str:
         """What the unfinished run is."""
-        return str(self._progress()["fingerprint"])
+        return str(read_progress(self.folder)["fingerprint"])
 
     def is_same_run(self) -> bool:
         """Whether what lies there is this very run, or nothing that could be continued."""
