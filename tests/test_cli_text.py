@@ -40,7 +40,7 @@ def test_train_writes_a_model_with_its_words(text_command, text, tmp_path, kind)
     told = json.loads(out)
     assert told["steps"] == 5
     assert told["perplexity"] > 1
-    assert {path.name for path in (tmp_path / "a").iterdir()} == {"m.safetensors", "m.words.json"}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"m.safetensors"}
 
 
 def test_explain_shows_attention_and_votes(text_command, model):
@@ -76,6 +76,24 @@ def test_a_longer_training_goes_on_where_the_shorter_ended(text_command, model, 
     assert code == 0, err
     code, whole, _ = text_command("train", *options, "--steps", 40, "--out", "whole.safetensors")
     assert json.loads(out)["perplexity"] == json.loads(whole)["perplexity"]
+
+
+@pytest.mark.parametrize(
+    ("code", "change"),
+    [
+        (2, ["--resume", "--max-words", 6]),
+        (2, ["--overwrite", "--optimizer", "none"]),
+        (1, ["--overwrite", "--eta-y", "1e30", "--eta-z", "1e30"]),  # no good state to save
+    ],
+    ids=["resume with other words", "overwrite with a bad option", "overwrite and diverge at once"],
+)
+def test_a_training_that_comes_to_nothing_leaves_the_model_and_its_words(text_command, model, text, code, change):
+    before, said = model.read_bytes(), text_command("explain", model, "--query", "mat", "--json")
+    found, _, err = text_command("train", "--data", text, "--steps", 40, "--batch", 4, "--length", 8, "--eta-y", 20,
+                                 "--eta-z", 2, "--out", model, "--device", "cpu", *change)  # fmt: skip
+    assert found == code, err
+    assert model.read_bytes() == before
+    assert text_command("explain", model, "--query", "mat", "--json") == said
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import torch
 from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.models.explain import explain
-from scansnap.models.library import open_trained, save_words, words_path
+from scansnap.models.library import open_trained
 from scansnap.models.training import train
 from scansnap.models.transformer import Transformer
 from scansnap.models.transformer_settings import TransformerSettings
@@ -119,7 +119,6 @@ def saved(tmp_path):
     model = yz(init="zero", dtype="float32", eta_y=5.0, eta_z=1.0)
     train(model, tokens, steps=6, batch=2, length=5, measure=lambda m, step: {"entropy": 1.0 * step}, checkpoint=path,
           valid=tokens[:50], vocabulary=VOCABULARY)  # fmt: skip
-    save_words(path, VOCABULARY)
     return path, model
 
 
@@ -133,15 +132,15 @@ def test_a_saved_model_comes_back_with_its_words_and_history(saved):
     assert torch.equal(found.model.tensors()["layer0.y"], model.tensors()["layer0.y"])
 
 
-def test_words_of_another_model_are_refused(saved):
+def test_a_model_and_its_words_are_one_file(saved):
     path, _ = saved
-    Vocabulary(tuple(reversed(WORDS)), VOCABULARY.counts).save(words_path(path))
-    with pytest.raises(InputError, match=r"written with small\.safetensors"):
-        open_trained(path)
+    assert [place.name for place in path.parent.iterdir()] == [path.name]
+    path.rename(path.with_name("moved.safetensors"))
+    assert open_trained(path.with_name("moved.safetensors")).vocabulary == VOCABULARY
 
 
-def test_missing_words_are_named(saved):
-    path, _ = saved
-    words_path(path).unlink()
-    with pytest.raises(InputError, match=r"small\.words\.json"):
+def test_a_model_without_words_is_refused(tmp_path):
+    path = tmp_path / "numbers.safetensors"
+    train(yz(init="zero"), np.tile([0, 2, 1, 3], 60), steps=1, batch=2, length=5, checkpoint=path)
+    with pytest.raises(InputError, match=r"numbers\.safetensors'; it must be one that was saved with its vocabulary"):
         open_trained(path)

@@ -83,7 +83,7 @@ def train(
     """Exit code 130 when stopped, 1 when the loss became infinite."""
     from scansnap.dynamics.device import pick_device
     from scansnap.models.evaluate import attention_statistics
-    from scansnap.models.library import SUFFIX, save_words
+    from scansnap.models.library import SUFFIX
     from scansnap.models.training import train as fit
 
     place = pick_device(device).type
@@ -99,7 +99,6 @@ def train(
     model = wanted.build(corpus.vocab_size, place)
     if steps is None and epochs is None:
         epochs = 1
-    save_words(target, corpus.vocabulary)
     said = corpus.valid[:SNAPSHOT_TOKENS]
 
     def look(now: LanguageModel, step: int) -> dict[str, Any]:

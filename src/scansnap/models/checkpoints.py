@@ -1,8 +1,8 @@
 """A model in training on disk: one safetensors file with all tensors and a JSON header, replaced as a whole.
 
 The header says what lies there: the model's own description, the number of updates, where in the data it stands and
-what the data and the vocabulary were. Tensors are the model's (``model.…``) and those of the record so far. Nothing
-is pickled.
+what the data and the vocabulary were. Tensors are the model's (``model.…``), those of the record so far, and the
+vocabulary's JSON as bytes, so that a model and its words can neither part nor be mixed. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from scansnap.models.transformer import Transformer
 from scansnap.models.yz_transformer import YZTransformer
 from scansnap.storage import replacing
 
-FORMAT = 1
+FORMAT = 2
 KEY = "scansnap"
+WORDS = "vocabulary"  # the tensor with the words
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,18 @@ def fingerprint(vocabulary: Vocabulary | None) -> str:
     return hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()[:16]
 
 
-def save_checkpoint(path: Path, model: LanguageModel, header: Header, record: dict[str, Tensor]) -> None:
+def save_checkpoint(
+    path: Path,
+    model: LanguageModel,
+    header: Header,
+    record: dict[str, Tensor],
+    vocabulary: Vocabulary | None = None,
+) -> None:
     """Write everything an exact continuation needs; the file appears whole or not at all."""
     save_file = safetensors_package().torch.save_file
     tensors = {f"model.{name}": tensor for name, tensor in model.tensors().items()} | record
+    if vocabulary is not None:
+        tensors[WORDS] = torch.frombuffer(bytearray(vocabulary.to_json().encode()), dtype=torch.uint8)
     # copies: views of one vector share memory, which the format refuses
     plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
     with replacing(Path(path)) as scratch:
@@ -87,12 +96,20 @@ def load_checkpoint(path: Path, model: LanguageModel) -> tuple[Header, dict[str,
             tuple(file.get_slice(name).get_shape()) != tuple(tensor.shape) for name, tensor in own.items()
         ):
             raise InputError("checkpoint", str(path), "one with all tensors of the model")
-        for name in names:
+        for name in names - {WORDS}:
             if name in own:
                 own[name].detach().copy_(file.get_tensor(name))
             else:
                 record[name] = file.get_tensor(name)
     return header, record
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """The words that were saved with the model."""
+    with safetensors_package().safe_open(path, framework="pt") as file:
+        if WORDS not in file.keys():  # noqa: SIM118 (a file is no dictionary)
+            raise InputError("checkpoint", str(path), "one that was saved with its vocabulary")
+        return Vocabulary.from_json(file.get_tensor(WORDS).numpy().tobytes().decode())
 
 
 def open_model(path: Path, device: str | torch.device = "cpu") -> tuple[LanguageModel, Header]:

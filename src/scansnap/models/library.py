@@ -1,7 +1,6 @@
 """A trained model together with its words: what ``scansnap text train`` leaves behind and everything else opens.
 
-Beside ``NAME.safetensors`` lies ``NAME.words.json``, the vocabulary. The checkpoint knows the vocabulary's fingerprint,
-so a pair that does not belong together is refused.
+Both are in one file, ``NAME.safetensors``.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import torch
 
 from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
-from scansnap.models.checkpoints import Header, build_model, fingerprint, load_checkpoint, read_header
+from scansnap.models.checkpoints import Header, build_model, load_checkpoint, read_header, read_vocabulary
 from scansnap.models.model import LanguageModel
 
-SUFFIX, WORDS = ".safetensors", ".words.json"
+SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,25 +36,13 @@ class Trained:
         return f"{kind}, {layers}, {len(self.vocabulary):,} words, {self.header.step:,} steps"
 
 
-def words_path(path: Path) -> Path:
-    """Where the vocabulary of a checkpoint lies."""
-    return path.with_name(path.name.removesuffix(SUFFIX) + WORDS)
-
-
-def save_words(path: Path, vocabulary: Vocabulary) -> None:
-    """Write the vocabulary beside the checkpoint ``path``."""
-    vocabulary.save(words_path(path))
-
-
 def open_trained(path: Path, device: str | torch.device = "cpu") -> Trained:
     """The model of a checkpoint with its words."""
     header = read_header(path)
-    vocabulary = Vocabulary.load(words_path(path))
-    if header.vocabulary and header.vocabulary != fingerprint(vocabulary):
-        raise InputError("the vocabulary file", str(words_path(path)), f"the one that was written with {path.name}")
+    vocabulary = read_vocabulary(path)
     model = build_model(header.model, device)
     if model.vocab_size != len(vocabulary):
-        raise InputError("the vocabulary file", f"{len(vocabulary)} words", f"the model's {model.vocab_size} words")
+        raise InputError("the vocabulary", f"{len(vocabulary)} words", f"the model's {model.vocab_size} words")
     _, record = load_checkpoint(path, model)
     measured: dict[str, dict[int, float]] = {}
     for name, value in record.items():

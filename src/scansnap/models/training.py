@@ -121,7 +121,7 @@ def train(
         measure_at=set(wanted) if measure is not None else set(),
         checkpoint=None if checkpoint is None else _place_for(Path(checkpoint), resume or overwrite),
         checkpoint_seconds=real("checkpoint_seconds", checkpoint_seconds, least=0),
-        vocabulary=fingerprint(vocabulary),
+        vocabulary=vocabulary,
         progress=progress,
         events=None if tensorboard is None else EventWriter(Path(tensorboard)),
     )
@@ -148,7 +148,7 @@ class _Plan:
     measure_at: set[int]
     checkpoint: Path | None
     checkpoint_seconds: float
-    vocabulary: str
+    vocabulary: Vocabulary | None
     progress: Progress | None
     events: EventWriter | None
 
@@ -253,14 +253,15 @@ class _Loop:
         if self.plan.checkpoint is None or self.done.failed_step is not None:
             return
         epoch, at = divmod(self.done.step, len(self.windows))
+        words = self.plan.vocabulary
         header = Header(
-            self.model.describe(), self.done.step, {**self._data(), "epoch": epoch, "window": at}, self.plan.vocabulary
+            self.model.describe(), self.done.step, {**self._data(), "epoch": epoch, "window": at}, fingerprint(words)
         )
         record = {"losses": torch.from_numpy(self.done.losses)}
         record |= {f"valid.{step}": torch.tensor(value, dtype=torch.float64) for step, value in self.done.valid.items()}
         for step, found in self.done.measured.items():
             record |= {f"measured.{step}.{name}": torch.tensor(value) for name, value in found.items()}
-        save_checkpoint(self.plan.checkpoint, self.model, header, record)
+        save_checkpoint(self.plan.checkpoint, self.model, header, record, words)
 
     def _resume(self) -> None:
         if self.plan.checkpoint is None:
@@ -270,7 +271,7 @@ class _Loop:
             if header.data.get(name) != mine:
                 raise InputError("checkpoint", str(self.plan.checkpoint), f"one of the same data (its {name} is "
                                  f"{header.data.get(name)!r}, here {mine!r})")  # fmt: skip
-        if header.vocabulary != self.plan.vocabulary:
+        if header.vocabulary != fingerprint(self.plan.vocabulary):
             raise InputError("checkpoint", str(self.plan.checkpoint), "one of the same vocabulary")
         if header.step > self.done.steps:
             raise InputError("steps", self.done.steps, f"at least {header.step}, those already done")

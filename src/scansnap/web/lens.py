@@ -1,6 +1,6 @@
 """The text lens: trained text models in one folder, and what they attend to and vote for.
 
-A model is a checkpoint of ``scansnap text train`` with its words beside it. Files are looked for in the folder given at
+A model is a checkpoint of ``scansnap text train``, its words in it. Files are looked for in the folder given at
 start and nowhere else; a model is opened in the process for computations, which may be ended, not in the server.
 """
 
@@ -26,6 +26,8 @@ def models(folder: Path | None) -> list[dict[str, Any]]:
         try:
             header = read_header(path)
         except InputError:  # some other file of that kind, or one that is being written
+            continue
+        if not header.vocabulary:  # trained on numbers: there are no words to ask about
             continue
         found.append({"name": name, "title": f"{name} ({header.model.get('kind', 'model')}, {header.step:,} steps)"})
     return found
@@ -83,17 +85,15 @@ def _open(path: Path, changed: int) -> Any:
 
 
 def _found(folder: Path | None) -> dict[str, Path]:
-    """Checkpoints with words, by their path in the folder; links that lead out of it are left out."""
+    """Checkpoints, by their path in the folder; links that lead out of it are left out."""
     if folder is None:
         return {}
-    from scansnap.models.library import SUFFIX, words_path
+    from scansnap.models.library import SUFFIX
 
     root = folder.resolve()
     inside = {}
     for path in sorted(root.rglob(f"*{SUFFIX}")):
-        real = path.resolve()
-        beside = words_path(path)
-        if real.is_relative_to(root) and beside.is_file() and beside.resolve().is_relative_to(root):
+        if path.resolve().is_relative_to(root):
             inside[path.relative_to(root).as_posix().removesuffix(SUFFIX)] = path
         if len(inside) == _MOST:
             break
