@@ -9,6 +9,7 @@ if __name__ == "__main__":  # python -m scansnap.cli: by the entry point, before
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
@@ -271,13 +272,15 @@ def main() -> None:
 def _call() -> int:
     """One command; whatever a user or a machine can do wrong is one sentence, never a traceback."""
     from scansnap.checks import InputError
-    from scansnap.interrupt import exit_code
+    from scansnap.interrupt import Stopped, exit_code
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the name of a file need not be text
     try:
-        code = app(standalone_mode=False) or 0
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Stopped)  # no verdict on half a run
+            code = app(standalone_mode=False) or 0
     except InputError as error:
         return _sorry(str(error), 2)
     except _Misuse as error:

@@ -19,6 +19,10 @@ _came = signal.SIGINT  # the last of them
 _working = False
 
 
+class Stopped(UserWarning, KeyboardInterrupt):
+    """What came back is a part of what was asked for. A program that does not look for it makes it an error."""
+
+
 class Interrupt:
     """Inside the block the first Ctrl-C only sets ``asked``, as half an update cannot be continued; a second raises."""
 

@@ -12,6 +12,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.commands.console import err, out, progress_bar, say_json
 from scansnap.commands.places import place
 from scansnap.commands.setup import find_classes, find_run
+from scansnap.interrupt import Stopped
 
 
 def run(
@@ -43,7 +44,7 @@ def run(
     momentum = rates.pop("momentum", 0.0)
     runs = grid(**rates, momentum=momentum)
     with progress_bar("steps") as progress, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the interruption is said below
+        warnings.simplefilter("ignore", Stopped)  # said below in terms of options
         try:
             data = simulate(
                 classes, runs, **settings, device=device, progress=progress,

@@ -28,7 +28,7 @@ from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Settings, settings
 from scansnap.dynamics.state import State, start
-from scansnap.interrupt import Interrupt
+from scansnap.interrupt import Interrupt, Stopped
 from scansnap.runs import Runs, grid
 from scansnap.storage import claimed, writable
 from scansnap.trajectory import assemble, load, save
@@ -125,7 +125,7 @@ def simulate(
                     loop.save(data, Path(save_to), checkpoint, overwrite)
     if not loop.complete:
         kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
-        warnings.warn(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", stacklevel=2)
+        warnings.warn(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", Stopped, stacklevel=2)
     return data
 
 

@@ -16,7 +16,6 @@ through. Nothing in the store depends on when, where or in which order it was ma
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import math
 import os
@@ -255,20 +254,6 @@ def stored_plan(path: Path, sweep: Sweep) -> tuple[Plan, dict[str, str]]:
         raise InputError("the sweep to resume", f"changed in {differs}",
                          f"the one that {path} was begun with (or say --overwrite to start again)")  # fmt: skip
     return plan, json.loads(made_with)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Only one process writes to a store; the lock ends with the process, however it ends."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError("--out", str(path), "a store that no other sweep is writing to now") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 def _name(s: int) -> str:
