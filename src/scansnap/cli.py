@@ -307,4 +307,3 @@ def _sorry(sentence: str, code: int) -> int:
     with suppress(OSError):
         print("Error:", " ".join(sentence.split()), file=sys.stderr)
     return code
-

@@ -80,6 +80,19 @@ def working() -> Iterator[None]:
         _working = before
 
 
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Processes started in the block hear neither signal: Ctrl-C reaches all, and it is for their parent to end them."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def exit_code() -> int:
     """Of a process that was ended: 130 by Ctrl-C, 143 by SIGTERM."""
     return 128 + _came

@@ -159,7 +159,7 @@ def writable(field: str, target: Path, *, folder: bool = False, inside: bool = F
             if os.path.lexists(place):
                 raise NotADirectoryError(errno.ENOTDIR, f"{place} is not a folder")
             place, missing = place.parent, [*missing, place.name]
-        if any((store / "zarr.json").exists() for store in (place, *place.parents)):
+        if any(folder.suffix == ".zarr" for folder in whole.parents):
             raise OSError(errno.EINVAL, "it is inside of a result")
         for name in (whole, *(place / name for name in missing)):
             with suppress(FileNotFoundError):

@@ -133,8 +133,13 @@ def train(
                    valid=corpus.valid, measure=look, checkpoint=target, resume=resume, overwrite=overwrite,
                    vocabulary=corpus.vocabulary, progress=progress, tensorboard=tensorboard)  # fmt: skip
     if done.failed_step is not None:
-        left = (f"The state after {done.saved_step} steps is in {target}." if done.saved_step is not None
-                else f"What was in {target} before is still there." if target.exists() else "Nothing was written.")
+        left = (
+            f"The state after {done.saved_step} steps is in {target}."
+            if done.saved_step is not None
+            else f"What was in {target} before is still there."
+            if target.exists()
+            else "Nothing was written."
+        )
         err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. {left}", markup=False)
         return 1
     if not done.complete:
