@@ -24,11 +24,12 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap import checkpoint
+from scansnap import checkpoint, storage
 from scansnap.dynamics import simulate as loop
 from scansnap.dynamics.engine import Engine
 from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.state import State
+from scansnap.storage import put
 
 CLASSES = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=2, distinct=3)
 OPTIONS: dict[str, Any] = {"steps": 8, "batch_size": 16, "init": "uniform", "device": "cpu"}
@@ -147,9 +148,9 @@ def test_ctrl_c_anywhere_and_on_to_the_same_numbers(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("name", ["_write", "remove"])
+@pytest.mark.parametrize(("name", "times"), [("_write", 4), ("put", 2), ("remove", 1), ("discard", 1)])
 def test_ctrl_c_while_a_checkpoint_is_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, after: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, times: int, after: bool
 ) -> None:
     """Before or after each of the operations that checkpoints consist of, in turn."""
     options = {"record": "all", "steps": 2, "variables": ["loss"]}
@@ -165,7 +166,7 @@ def test_ctrl_c_while_a_checkpoint_is_written(
             break
         assert simulate(resume=True, **options).identical(whole), f"interrupted in call {call}"
         assert names(tmp_path / str(call)) == ["a.zarr"]
-    assert call > 4
+    assert call > times
 
 
 def test_ctrl_c_while_the_result_is_saved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -335,6 +336,32 @@ def test_a_checkpoint_gives_back_state_and_records(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
+def test_what_a_killed_checkpoint_left_goes_with_the_next(tmp_path: Path) -> None:
+    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "mark")
+    written.write(a_state(4), [0], {"loss": np.zeros((1, 1))})
+    folder = written.folder
+    for name in ("records-00002.zarr", "state-00002.zarr", ".scansnap-left.tmp"):
+        (folder / name / "inner").mkdir(parents=True)
+    storage._swept.clear()  # as in a new process
+    checkpoint.Checkpoint(tmp_path / "a.zarr", "mark").resume(torch.device("cpu"))
+    assert names(folder) == ["progress.json", "records-00001.zarr", "state-00001.zarr"]
+
+
+def test_an_unfinished_run_of_an_earlier_version_is_said(tmp_path: Path) -> None:
+    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "mark")
+    put(written.folder / "progress.json", json.dumps({"fingerprint": "mark", "number": 1}))
+    with pytest.raises(ss.InputError, match="from an earlier version, without checksums"):
+        written.resume(torch.device("cpu"))
+
+
+def test_junk_beside_a_finished_result_goes(tmp_path: Path) -> None:
+    """A run that was started again with overwrite and killed before its first checkpoint."""
+    simulate(save_to=tmp_path / "a.zarr")
+    (tmp_path / "a.zarr.partial" / "records-00001.zarr").mkdir(parents=True)
+    simulate(save_to=tmp_path / "a.zarr", resume=True)
+    assert names(tmp_path) == ["a.zarr"]
+
+
 def test_a_checkpoint_of_another_run_is_recognised(tmp_path: Path) -> None:
     checkpoint.Checkpoint(tmp_path / "a.zarr", "mine").write(a_state(1), [], {})
     assert checkpoint.Checkpoint(tmp_path / "a.zarr", "mine").is_same_run()
@@ -360,7 +387,7 @@ _SERVER = """
 import json, os, signal, sys, time
 import torch, xarray, zarr
 import scansnap as ss
-from scansnap import checkpoint
+from scansnap import checkpoint, storage
 from scansnap.dynamics import simulate as loop
 
 torch.set_num_threads(1)
@@ -387,8 +414,13 @@ def run(job):
         return lingering
 
     if job["linger"] == "saving":  # all is written, under another name
-        xarray.Dataset.to_zarr = linger(xarray.Dataset.to_zarr, "saving")
-        xarray.Dataset.to_netcdf = linger(xarray.Dataset.to_netcdf, "saving")
+        exchange = storage._exchange
+        def slowly(scratch, target):
+            if str(target) == job["options"]["save_to"]:
+                say("saving")
+                time.sleep(600)
+            exchange(scratch, target)
+        storage._exchange = slowly
     if job["linger"] == "saved":  # all is in place, the checkpoint not yet tidied away
         loop.save = linger(loop.save, "saved")
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 1])
@@ -507,8 +539,10 @@ def test_killed_while_the_result_is_saved(server: Server, tmp_path: Path, plan: 
         with pytest.raises(ss.InputError):
             ss.load(path)
     whole = simulate(**plan)
+    storage._swept.clear()  # as in a new process
     assert simulate(**plan, save_to=target, resume=True).identical(whole)
     assert ss.load(target).identical(whole)
+    assert names(tmp_path) == [name]
 
 
 def test_killed_between_saving_and_tidying_up(server: Server, tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ def values(parameter: Any) -> st.SearchStrategy[str]:
     """Strings for one option: its default, what its help speaks of, numbers, and what nobody should say."""
     told = [word for word in re.split(r"[^\w.:+-]+", getattr(parameter, "help", None) or "") if word]
     default = parameter.default
-    usual = [*told, "1", "2", "0.5", "the"] + [str(default)] * (3 if isinstance(default, str | int | float | Path) else 0)
+    usual = [*told, "1", "2", "0.5", "the"] + [str(default)] * (
+        3 if isinstance(default, str | int | float | Path) else 0
+    )
     numbers = st.one_of(st.integers(-3, 300).map(str), st.floats(0, 10).map(str))
     anything = st.one_of(st.sampled_from(NASTY), numbers, st.text(st.characters(exclude_characters="\0"), max_size=8))
     files = {"TOML": ["c.toml", "r.toml", "s.toml"], "trajectory": ["t.zarr"], "safetensors": ["m.safetensors"]}
@@ -103,7 +105,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     classes.to_toml(place / "c.toml")
     ss.simulate(classes, eta_y=1.0, eta_z=1.0, steps=1, save_to=place / "t.zarr")
     (place / "r.toml").write_text('[classes]\npreset = "syn-small"\n[run]\nsteps = 1\n')
-    (place / "s.toml").write_text('[classes]\npreset = "syn-small"\n[grid]\neta_z = [1, 2]\nratio = 1\n[run]\nsteps = 1\n')
+    (place / "s.toml").write_text(
+        '[classes]\npreset = "syn-small"\n[grid]\neta_z = [1, 2]\nratio = 1\n[run]\nsteps = 1\n'
+    )
     (place / "broken.toml").write_text("[run]\nsteps = 'ten'\n")
     for name in ("taken.png", "taken.nc", "taken.safetensors"):
         (place / name).write_text("somebody's")

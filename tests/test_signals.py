@@ -117,7 +117,12 @@ def test_a_reproduction_keeps_what_is_finished_and_says_how_to_go_on(scansnap, m
     code, _, err = scansnap("reproduce", "fig3", "table1", "--quick", "--device", "cpu", "--out", "o ut")
     assert code == 128 + number
     assert "scansnap reproduce table1 --quick --device cpu --out 'o ut'" in err
-    assert sorted(p.name for p in (tmp_path / "o ut").iterdir()) == ["fig3.csv", "fig3.pdf", "fig3.png", "manifest.json"]
+    assert sorted(p.name for p in (tmp_path / "o ut").iterdir()) == [
+        "fig3.csv",
+        "fig3.pdf",
+        "fig3.png",
+        "manifest.json",
+    ]
     assert [p.name for p in tmp_path.iterdir()] == ["o ut"]
 
 
@@ -197,7 +202,9 @@ def test_python_users_still_get_what_was_done():
 
 
 def test_children_do_not_hear_what_is_for_their_parent():
-    code = "import os, signal; os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGTERM); print('alive')"
+    code = (
+        "import os, signal; os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGTERM); print('alive')"
+    )
     with deaf_children():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "alive\n"

@@ -10,7 +10,7 @@ import pytest
 
 from scansnap import storage
 from scansnap.checks import InputError
-from scansnap.storage import WriteError, claimed, put, remove, replacing, sweep_up, writable
+from scansnap.storage import WriteError, claimed, discard, put, remove, replacing, sweep_up, writable
 
 
 def fill(path: Path, kind: str, content: str) -> None:
@@ -121,6 +121,19 @@ def test_remove_takes_files_folders_links_and_nothing(tmp_path: Path) -> None:
         remove(tmp_path / name)
     assert [p.name for p in tmp_path.iterdir()] == ["kept"]
     assert content(kept) == "kept"
+
+
+def test_a_folder_is_discarded_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path / "thing", "folder", "old")
+
+    def seen(path: Path) -> None:
+        assert not (tmp_path / "thing").exists()  # gone under its name before the first of its files is
+        remove(path)
+
+    monkeypatch.setattr("scansnap.storage.remove", seen)
+    discard(tmp_path / "thing")
+    discard(tmp_path / "thing")  # nothing there: nothing to do
+    assert list(tmp_path.iterdir()) == []
 
 
 KILLED = """

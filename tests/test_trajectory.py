@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap import trajectory
+from scansnap.checksums import Damaged, files_in
 
 CLASSES = ss.SequenceClasses.from_support(
     [[0, 1, 2], [0, 3, 4, 5]],
@@ -123,7 +126,7 @@ def test_a_result_says_how_to_make_it_again(tmp_path: Path, options: dict[str, A
 def test_attributes_say_what_made_a_result(data: xr.Dataset) -> None:
     import torch
 
-    assert data.attrs["format"] == "scansnap trajectory 1"
+    assert data.attrs["format"] == "scansnap trajectory 2"
     assert data.attrs["complete"] == 1
     versions = json.loads(data.attrs["versions"])
     assert set(versions) == {"scansnap", "python", "numpy", "scipy", "torch", "xarray"}
@@ -172,15 +175,15 @@ def test_a_failing_write_leaves_the_old_result_and_nothing_else(
     path = tmp_path / f"a.{suffix}"
     if old:
         ss.save(data, path)
-    method = {"zarr": "to_zarr", "nc": "to_netcdf"}[suffix]
-    write = getattr(xr.Dataset, method)
+    owner, method = {"zarr": (xr.Dataset, "to_zarr"), "nc": (Path, "write_bytes")}[suffix]
+    write = getattr(owner, method)
 
-    def half(self: xr.Dataset, scratch: Path, **options: Any) -> None:
-        write(self[["loss"]], scratch, **options)
+    def half(self: Any, given: Any, **options: Any) -> None:
+        write(self, given if suffix == "zarr" else given[:100], **options)
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(xr.Dataset, method, half)
+        patch.setattr(owner, method, half)
         with pytest.raises(ss.InputError if isinstance(error, OSError) else type(error)) as caught:
             ss.save(data.isel(run=[0]), path, overwrite=True)
     if isinstance(error, OSError):
@@ -234,7 +237,7 @@ def test_somebody_elses_dataset(tmp_path: Path, suffix: str) -> None:
         other.to_zarr(path, consolidated=False)
     else:
         other.to_netcdf(path, engine="h5netcdf")
-    with pytest.raises(ss.InputError, match="it must be a file of the format 'scansnap trajectory 1'"):
+    with pytest.raises(ss.InputError, match="it must be a file of the format 'scansnap trajectory 2'"):
         ss.load(path)
 
 
@@ -250,31 +253,107 @@ def test_not_a_dataset_at_all(tmp_path: Path, suffix: str, content: bytes | None
         ss.load(path)
 
 
-@pytest.mark.parametrize("share", [0.02, 0.5, 0.95])
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.5, 0.95])
 def test_a_truncated_file(data: xr.Dataset, tmp_path: Path, share: float) -> None:
     path = tmp_path / "a.nc"
     ss.save(data, path)
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * share)])
-    with pytest.raises(ss.InputError, match=r"it must be a readable trajectory \("):
+    with pytest.raises(ss.InputError, match=rf"^the result path is '{path}'; it must be ([^.]*whole|a readable)"):
         ss.load(path)
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "empty", "without attributes"])
-def test_a_damaged_folder(data: xr.Dataset, tmp_path: Path, damage: str) -> None:
+@pytest.mark.parametrize("part", ["zarr.json", "loss/zarr.json", "checksums.json"])
+def test_a_damaged_folder(data: xr.Dataset, tmp_path: Path, part: str, damage: str) -> None:
     path = tmp_path / "a.zarr"
     ss.save(data, path)
-    meta = path / "zarr.json"
+    meta = path / part
     if damage == "gone":
         meta.unlink()
     else:
         text = meta.read_text()
         meta.write_text({"cut": text[:100], "empty": "", "without attributes": "{}"}[damage])
-    with pytest.raises(ss.InputError, match=r"it must be a (readable trajectory \(|file of the format)"):
+    with pytest.raises(Damaged, match=f"it must be whole, and {part} (is missing|has|does not match its own checksum)"):
         ss.load(path)
 
 
-def test_a_folder_that_lost_a_variable_is_still_what_is_left(data: xr.Dataset, tmp_path: Path) -> None:
+def test_a_folder_that_lost_a_variable(data: xr.Dataset, tmp_path: Path) -> None:
     ss.save(data, tmp_path / "a.zarr")
     shutil.rmtree(tmp_path / "a.zarr" / "attention")
-    xr.testing.assert_identical(ss.load(tmp_path / "a.zarr"), data.drop_vars("attention"))
+    with pytest.raises(Damaged, match=r"whole, and attention/c/0/0/0/0 is missing"):
+        ss.load(tmp_path / "a.zarr")
+
+
+def test_a_chunk_that_does_not_belong(data: xr.Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    ss.save(data, path)
+    (path / "notes.txt").write_text("a note changes no number")
+    (path / ".DS_Store").write_bytes(b"nor does what the system leaves")
+    xr.testing.assert_identical(ss.load(path), data)
+    shutil.copytree(path / "loss", path / "loss_again")
+    with pytest.raises(Damaged, match=r"loss_again/.* is not one of its files"):
+        ss.load(path)
+
+
+def test_two_chunks_that_changed_places(data: xr.Dataset, tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
+    ss.save(data, path)
+    one, other = path / "eta_y/c/0", path / "eta_z/c/0"
+    one.rename(path / "third")
+    other.rename(one)
+    (path / "third").rename(other)
+    with pytest.raises(Damaged, match="eta_y/c/0"):
+        ss.load(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_an_earlier_version_is_said(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
+    path, former = tmp_path / f"a.{suffix}", data.assign_attrs(format="scansnap trajectory 1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if suffix == "zarr":
+            former.to_zarr(path, consolidated=False)
+        else:
+            former.to_netcdf(path, engine="h5netcdf")
+    with pytest.raises(ss.InputError, match="from an earlier version, without checksums"):
+        ss.load(path)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_any_notebook_opens_it(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    ss.save(data, path)
+    with xr.open_dataset(path) as plain:
+        xr.testing.assert_equal(plain, data)
+    if suffix == "zarr":
+        xr.testing.assert_identical(xr.open_zarr(path), data)
+        chunk = path / "loss/c/0/0"
+        chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+        with pytest.raises(ValueError, match="checksum"):  # the CRC in the chunk
+            xr.open_zarr(path).loss.load()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_the_same_data_are_the_same_bytes(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
+    first, second = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}"
+    ss.save(data, first)
+    ss.save(ss.load(first), second)
+    if suffix == "zarr":
+        assert all((second / name).read_bytes() == (first / name).read_bytes() for name in files_in(first))
+        assert list(files_in(first)) == list(files_in(second))
+    else:
+        assert first.read_bytes() == second.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_disk_that_takes_no_more(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
+    """The kernel refuses writes from here on, as on a full disk, where HDF5 ends the process itself."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, hard))
+    try:
+        with pytest.raises(ss.InputError, match=r"a place that can be written \(File too large\)"):
+            ss.save(data, tmp_path / f"a.{suffix}")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.iterdir())

@@ -11,7 +11,6 @@ import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-
 LARGEST = 2**63 - 1  # what arrays can hold
 
 

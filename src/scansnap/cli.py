@@ -108,19 +108,24 @@ def run(
     )  # fmt: skip
 
 
-@app.command(epilog="Example: scansnap info --preset syn-small")
+@app.command(epilog="Examples: scansnap info --preset syn-small; scansnap info --check out/run.zarr")
 def info(
-    file: Annotated[Path | None, typer.Argument(help="A TOML file, or a saved trajectory.")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(help="A TOML file, a trajectory, a sweep, a text model or an unfinished run.")
+    ] = None,
     preset: Preset = None,
     preset_set: Set = None,
     every: Annotated[bool, typer.Option("--all", help="Show all classes.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare every byte of FILE with its checksums; exit code 1 if damaged.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show sequence classes, a saved trajectory, or (with nothing given) this installation."""
+    """Show sequence classes, a saved file, or (with nothing given) this installation."""
     from scansnap.commands.console import knobs
     from scansnap.commands.info import info as body
 
-    raise typer.Exit(body(file, preset, knobs(preset_set or []), every, as_json))
+    raise typer.Exit(body(file, preset, knobs(preset_set or []), every, check, as_json))
 
 
 @app.command(

@@ -82,7 +82,7 @@ def working() -> Iterator[None]:
 
 @contextmanager
 def deaf_children() -> Iterator[None]:
-    """Processes started in the block hear neither signal: Ctrl-C reaches all, and it is for their parent to end them."""
+    """Processes started in the block hear neither signal: it is for their parent to end them."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return

@@ -59,9 +59,9 @@ def replacing(target: Path) -> Iterator[Path]:
         raise WriteError(target, error) from error
 
 
-def put(target: Path, content: str | bytes) -> None:
+def put(target: Path, content: str | bytes | memoryview) -> None:
     """A file with this content, whole or not at all; a device or pipe is written to as it is."""
-    encoded = content if isinstance(content, bytes) else content.encode()
+    encoded = content.encode() if isinstance(content, str) else content
     if is_stream(target):
         try:
             target.write_bytes(encoded)
@@ -86,6 +86,13 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+def discard(path: Path) -> None:
+    """Delete a folder in one step: a process killed amid it leaves all of it, or nothing that keeps its name."""
+    if path.exists():
+        with _scratch(path.parent) as folder:
+            path.rename(folder / path.name)
 
 
 def sweep_up(folder: Path) -> None:

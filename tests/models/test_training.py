@@ -1,6 +1,8 @@
 """The loop: what it records, and that an interrupted run goes on as if it had not been."""
 
+import json
 import os
+import resource
 import signal
 import sys
 
@@ -18,6 +20,7 @@ from scansnap.models.transformer import Transformer
 from scansnap.models.transformer_settings import TransformerSettings
 from scansnap.models.yz_settings import YZSettings
 from scansnap.models.yz_transformer import YZTransformer
+from scansnap.storage import WriteError
 
 M = 20
 
@@ -214,7 +217,7 @@ def test_a_checkpoint_in_the_way_stays(tmp_path):
     file = tmp_path / "run.safetensors"
     train(transformer(), stream(), steps=3, batch=4, length=10, checkpoint=file)
     for path in (file, tmp_path):
-        with pytest.raises(InputError, match="not there yet|that is a folder"):
+        with pytest.raises(InputError, match=r"not there yet|that is a folder"):
             train(transformer(), stream(), steps=2, batch=4, length=10, checkpoint=path)
     assert read_header(file).step == 3
     train(transformer(), stream(), steps=2, batch=4, length=10, checkpoint=file, overwrite=True)
@@ -345,3 +348,30 @@ def test_event_files(tmp_path):
     events = EventAccumulator(str(tmp_path)).Reload()
     np.testing.assert_allclose([e.value for e in events.Scalars("loss")], result.losses, rtol=1e-6)
     assert [e.step for e in events.Scalars("valid_perplexity")] == [5]
+
+
+def test_a_disk_that_takes_no_more_is_one_sentence(tmp_path):
+    """safetensors says it with an error of its own kind."""
+    file = tmp_path / "a.safetensors"
+    train(transformer(), stream(), steps=3, batch=4, length=10, checkpoint=file)
+    before, (soft, hard) = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(WriteError, match=r"a\.safetensors could not be written"):
+            train(transformer(), stream(), steps=5, batch=4, length=10, checkpoint=file, resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.read_bytes() == before
+    assert [place.name for place in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_checkpoint_of_an_earlier_version_is_said(tmp_path):
+    import safetensors.torch
+
+    header = {"format": 1, "model": {}, "step": 3, "data": {}, "vocabulary": ""}
+    safetensors.torch.save_file({"x": torch.zeros(3)}, tmp_path / "a", metadata={"scansnap": json.dumps(header)})
+    with pytest.raises(InputError, match="from an earlier version, without checksums"):
+        read_header(tmp_path / "a")
+    safetensors.torch.save_file({"x": torch.zeros(3)}, tmp_path / "a")
+    with pytest.raises(InputError, match="written by scansnap"):
+        read_header(tmp_path / "a")

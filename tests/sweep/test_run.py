@@ -88,7 +88,7 @@ def test_numbers_do_not_depend_on_the_grouping(tmp_path, optimizer):
 
 @pytest.mark.parametrize(
     ("module", "function", "call"),
-    [(local, "run_group", 4), (store, "_sync", 5), (store, "replacing", 4)],
+    [(local, "run_group", 4), (store, "_sync", 5), (store, "put", 20)],
     ids=["in a run", "before the sync", "before the mark"],
 )
 def test_stopped_anywhere_and_resumed_it_is_the_same_store(tmp_path, whole, monkeypatch, module, function, call):
@@ -185,7 +185,7 @@ def test_refusals(tmp_path, whole):
         prepare(read(write(tmp_path, **{"0:3": "0:4", "steps = 6": "steps = 7"})), whole, resume=True)
     with pytest.raises(InputError, match="--memory"):
         prepare(read(write(tmp_path)), whole, resume=True, memory="1GB")
-    with pytest.raises(InputError, match="'scansnap sweep 1'"):
+    with pytest.raises(InputError, match="'scansnap sweep 2'"):
         prepare(read(file), whole / "classes-0.zarr", resume=True)
     with pytest.raises(InputError, match=r"ending in \.zarr"):
         prepare(read(file), tmp_path / "s.nc")

@@ -1,4 +1,4 @@
-"""``scansnap info``: what is in a set of classes, in a saved trajectory, or in this installation."""
+"""``scansnap info``: what is in a set of classes, in a file that scansnap wrote, or in this installation."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
+from scansnap.checks import InputError
+from scansnap.checksums import Checked, Damaged
 from scansnap.classes import SequenceClasses
-from scansnap.commands.console import out, say_json
+from scansnap.commands.console import err, out, say_json
 from scansnap.commands.setup import find_classes
 
 ROWS = 20  # classes shown unless all are asked for
 
 
-def info(file: Path | None, preset: str | None, settings: dict[str, Any], every: bool, as_json: bool) -> int:
-    """Classes of a preset or TOML file, a saved trajectory, or (with nothing given) the installation."""
-    if file is not None and file.suffix in (".zarr", ".nc"):
-        return _trajectory(file, as_json)
+def info(
+    file: Path | None, preset: str | None, settings: dict[str, Any], every: bool, check: bool, as_json: bool
+) -> int:
+    """Classes of a preset or TOML file, a file that was saved, or (with nothing given) the installation."""
+    kind = _kind(file) if file is not None else "classes"
+    if check:
+        return _check(file, kind, as_json)
+    if file is not None and kind != "classes":
+        show = {"trajectory": _trajectory, "sweep": _sweep, "unfinished run": _unfinished, "text model": _model}
+        return show[kind](file, as_json)
     if file is None and preset is None and not settings:
         return _installation(as_json)
     classes = find_classes(file, preset, settings)
@@ -76,6 +84,90 @@ def _ids(ids: np.ndarray) -> str:
     parts = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
     text = [f"{p[0]}–{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts]
     return ", ".join(text if len(text) <= 6 else [*text[:5], f"… ({len(ids)} in all)"])
+
+
+def _kind(file: Path) -> str:
+    """What a file or folder is, from its name and, for a sweep, from what lies in it."""
+    if file.suffix == ".zarr":
+        return "sweep" if (file / "classes-0.zarr").is_dir() else "trajectory"
+    return {".nc": "trajectory", ".partial": "unfinished run", ".safetensors": "text model"}.get(file.suffix, "classes")
+
+
+def _check(file: Path | None, kind: str, as_json: bool) -> int:
+    """Exit code 0 if every byte is as it was written, 1 if not, 2 (by the error) if it is not a file of ours."""
+    from scansnap import checkpoint, checksums, trajectory
+    from scansnap.models import checkpoints
+    from scansnap.sweep.store import read_attributes
+
+    def store(path: Path) -> Checked:
+        found = checksums.check("the store", path)
+        read_attributes(path, "the store")
+        return found
+
+    checks = {"trajectory": trajectory.check, "sweep": store, "unfinished run": checkpoint.check,
+              "text model": checkpoints.check}  # fmt: skip
+    if file is None or kind not in checks:
+        raise InputError("--check", str(file) if file else None, "of a saved .zarr, .nc, .partial or .safetensors")
+    try:
+        found = checks[kind](file)
+    except Damaged as damage:
+        if as_json:
+            say_json({"file": str(file), "kind": kind, "whole": False, "part": damage.part, "problem": damage.problem})
+        else:
+            err.print(f"{file} is damaged: {damage.part} {damage.problem}.", markup=False, soft_wrap=True)
+        return 1
+    if as_json:
+        say_json({"file": str(file), "kind": kind, "whole": True, "files": found.files, "bytes": found.bytes})
+    else:
+        files = "1 file" if found.files == 1 else f"{found.files:,} files"
+        out.print(f"{file} ({kind}) is whole: {files}, {found.bytes:,} bytes, each as its SHA-256 says", markup=False)
+    return 0
+
+
+def _say(title: str, facts: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        say_json(facts)
+        return 0
+    out.print(title, style="bold", markup=False)
+    for name, value in facts.items():
+        text = value if isinstance(value, str | int) else json.dumps(value, ensure_ascii=False)
+        out.print(f"{name:<11} {text}", markup=False)
+    return 0
+
+
+def _sweep(path: Path, as_json: bool) -> int:
+    """From the root's metadata and the groups' marks: quick, however large the store is."""
+    from scansnap.sweep.plan import Plan
+    from scansnap.sweep.store import read_attributes
+
+    attrs = read_attributes(path, "the store")
+    plan = Plan.from_json(attrs["plan"])
+    done = sum(place.name.isdecimal() for place in path.glob("classes-*.zarr/done/c/*"))
+    facts = {
+        "runs": plan.n_runs * len(plan.sizes), "class_sets": len(plan.sizes), "groups": len(plan), "groups_done": done,
+        "complete": bool(attrs["complete"]), "settings": json.loads(attrs["settings"]),
+        "sweep": json.loads(attrs["sweep"]), "versions": json.loads(attrs["versions"]),
+    }  # fmt: skip
+    state = "complete" if attrs["complete"] else "not complete: the same command with --resume does the rest"
+    return _say(f"{path}: a sweep, {state}", facts, as_json)
+
+
+def _unfinished(path: Path, as_json: bool) -> int:
+    from scansnap.checkpoint import read_progress
+
+    progress = read_progress(path)
+    facts = {"step": progress["step"], "recorded": progress["steps"], "checkpoints": progress["number"],
+             "fingerprint": progress["fingerprint"]}  # fmt: skip
+    return _say(f"{path}: an unfinished run; the same command with --resume goes on", facts, as_json)
+
+
+def _model(path: Path, as_json: bool) -> int:
+    """From the header alone: quick, however large the model is."""
+    from scansnap.models.checkpoints import read_header
+
+    header = read_header(path)
+    facts = {"steps": header.step, "model": header.model, "data": header.data, "vocabulary": header.vocabulary}
+    return _say(f"{path}: a text model", facts, as_json)
 
 
 def _trajectory(path: Path, as_json: bool) -> int:

@@ -62,6 +62,8 @@ def sweep(
         rest = "Nothing that was finished is lost: make room, then the same command with --resume."
         _say(f"Error: {error}. {rest}")
         return 1
+    for damage in ready.store.mended:
+        _say(f"Note: damaged and made again: {damage}.")
     for group, reason in outcome.failures[:_SHOWN]:
         _say(f"Failed: {group}: {reason}")
     if len(outcome.failures) > _SHOWN:

@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from scansnap.checks import InputError
+from scansnap import checksums
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Tokens, Vocabulary
-from scansnap.storage import remove, replacing
+from scansnap.storage import discard, replacing, sweep_up
 
-FORMAT = 1  # goes up when words are cut, counted or stored differently
+FORMAT = 2  # goes up when words are cut, counted or stored differently
 VARIABLE = "SCANSNAP_CACHE"
 VOCABULARY, CHECKSUMS = "vocabulary.json", "checksums.json"
 
@@ -51,7 +51,7 @@ def write(entry: Path, vocabulary: Vocabulary, splits: dict[str, Tokens]) -> boo
             for name, content in _files(vocabulary, splits):
                 (scratch / name).write_bytes(content)
                 sums[name] = hashlib.sha256(content).hexdigest()
-            (scratch / CHECKSUMS).write_text(json.dumps({"format": FORMAT, "sha256": sums}), encoding="utf-8")
+            (scratch / CHECKSUMS).write_text(checksums.sign({"format": FORMAT, "files": sums}), encoding="utf-8")
     except OSError:
         return False
     return True
@@ -60,17 +60,18 @@ def write(entry: Path, vocabulary: Vocabulary, splits: dict[str, Tokens]) -> boo
 def read(entry: Path) -> tuple[Vocabulary, dict[str, Tokens]] | None:
     """The entry's vocabulary and splits, or None where there is none that can be trusted."""
     try:
+        sweep_up(entry.parent)  # what a killed process left beside it
         if not entry.exists():
             return None
-        table = json.loads((entry / CHECKSUMS).read_text(encoding="utf-8"))
+        table = checksums.signed((entry / CHECKSUMS).read_bytes())
         if table["format"] != FORMAT:
             raise ValueError
-        vocabulary = Vocabulary.from_json(_checked(entry, VOCABULARY, table["sha256"]).decode("utf-8"))
-        splits = {split: _array(_checked(entry, f"{split}.npy", table["sha256"])) for split in SPLITS}
+        vocabulary = Vocabulary.from_json(_checked(entry, VOCABULARY, table["files"]))
+        splits = {split: _array(_checked(entry, f"{split}.npy", table["files"])) for split in SPLITS}
         for tokens in splits.values():
             if tokens.size and not 0 <= tokens.min() <= tokens.max() < len(vocabulary):
                 raise ValueError
-    except (OSError, ValueError, KeyError, TypeError, InputError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         _discard(entry)
         return None
     return vocabulary, splits
@@ -102,4 +103,4 @@ def _array(content: bytes) -> Tokens:
 
 def _discard(entry: Path) -> None:
     with contextlib.suppress(OSError):
-        remove(entry)
+        discard(entry)

@@ -7,7 +7,6 @@ contains them itself, and take their place by frequency.
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from os import PathLike
@@ -16,12 +15,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from scansnap import checksums
 from scansnap.checks import InputError, whole
 from scansnap.class_inputs import IntArray, token_ids
-from scansnap.storage import replacing
+from scansnap.storage import put
 
 UNK, EOS = "<unk>", "<eos>"
-FORMAT = 1
+FORMAT = 2
 Tokens = NDArray[np.int32]
 
 
@@ -90,39 +90,34 @@ class Vocabulary:
         return "\n".join(" ".join(line) for line in lines)
 
     def to_json(self) -> str:
-        """One JSON object with format, words and counts."""
-        table = {"format": FORMAT, "words": self.words, "counts": self.counts.tolist()}
-        return json.dumps(table, ensure_ascii=False)
+        """One JSON object with format, words, counts and its own checksum."""
+        return checksums.sign({"format": FORMAT, "words": self.words, "counts": self.counts.tolist()})
 
     @classmethod
-    def from_json(cls, text: str) -> Vocabulary:
-        """What :meth:`to_json` wrote."""
+    def from_json(cls, text: str | bytes, where: str = "something else") -> Vocabulary:
+        """What :meth:`to_json` wrote; ``where`` it was, to be told in case it is damaged."""
         try:
-            table = json.loads(text)
-            words, counts = table["words"], table["counts"]
-            fits = table["format"] == FORMAT and all(isinstance(w, str) for w in words)
-            fits = fits and all(type(count) is int for count in counts)
-        except (ValueError, KeyError, TypeError):
+            table = checksums.signed(text)
+            fits = table["format"] == FORMAT
+        except (ValueError, KeyError, TypeError, RecursionError):
             fits = False
         if not fits:
-            raise InputError(
-                "the vocabulary", "something else", f"a JSON object with format {FORMAT}, words and counts"
-            )
-        return cls(words, np.array(counts, dtype=np.int64))
+            allowed = f"as it was written: JSON of format {FORMAT} with words, counts and a checksum that fits"
+            raise InputError("the vocabulary", where, allowed)
+        return cls(table["words"], np.array(table["counts"], dtype=np.int64))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the words as JSON; the file appears whole or not at all."""
-        with replacing(Path(path)) as scratch:
-            scratch.write_text(self.to_json(), encoding="utf-8")
+        put(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Vocabulary:
-        """Read a file that :meth:`save` wrote."""
+        """Read a file that :meth:`save` wrote; refuses one that is damaged."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
+            text = Path(path).read_bytes()
+        except OSError:
             raise InputError("the vocabulary file", str(path), "a file that exists and can be read") from None
-        return cls.from_json(text)
+        return cls.from_json(text, str(path))
 
 
 def split_words(text: str) -> list[str]:

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.storage import replacing
-
 _CHUNK_BYTES = 32 << 20
 
 
@@ -25,15 +23,17 @@ def create_array(
     attrs: dict[str, Any] | None = None,
 ) -> None:
     """An array that xarray reads, in chunks of ``chunk`` runs; empty where only a shape is given."""
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
     shape = values.shape if isinstance(values, np.ndarray) else values
     kind = dtype if dtype is not None else values.dtype  # type: ignore[union-attr]
     text = kind.kind in "OUT"
     chunks = chunk_shape(dims, shape, chunk, 16 if text else kind.itemsize)
     fill: Any = "" if text else {"f": np.nan, "i": -1, "u": 0, "b": False}[kind.kind]
-    # marks are written without Zarr, hence uncompressed
-    extra: dict[str, Any] = {"compressors": None} if kind.kind == "b" else {}
+    # marks are written without Zarr, hence plainly; a CRC is for readers that do not look at our checksums
+    codecs = None if kind.kind == "b" else (ZstdCodec(level=0), Crc32cCodec())
     array = group.create_array(name, shape=shape, chunks=chunks, dtype=str if text else kind, fill_value=fill,
-                               dimension_names=dims, attributes=attrs or {}, **extra)  # fmt: skip
+                               dimension_names=dims, attributes=attrs or {}, compressors=codecs)  # fmt: skip
     if isinstance(values, np.ndarray):
         array[...] = values.astype(object) if text else values
 
@@ -50,15 +50,16 @@ def chunk_shape(dims: tuple[str, ...], shape: tuple[int, ...], chunk: int | None
     return tuple(chunks)
 
 
-def seal(folder: Path, *, complete: bool) -> None:
-    """Say in a group whether it is complete, and repeat its members' metadata there: xarray opens it in one read."""
-    own = json.loads((folder / "zarr.json").read_text())
-    own["attributes"]["complete"] = int(complete)
+def sealed(folder: Path, *, complete: bool) -> str:
+    """The ``zarr.json`` of a group that says whether it is complete, and repeats its members' metadata: xarray opens it
+    in one read."""
+    own = json.loads((folder / "zarr.json").read_bytes())
     members = {}
     for place in sorted([*folder.glob("*/zarr.json"), *folder.glob("*/*/zarr.json")]):  # not among the chunks
-        member = json.loads(place.read_text())
+        member = json.loads(place.read_bytes())
         member.pop("consolidated_metadata", None)
         members[place.parent.relative_to(folder).as_posix()] = member
+    for group in (own, *(member for member in members.values() if member["node_type"] == "group")):
+        group["attributes"]["complete"] = int(complete)
     own["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": members}
-    with replacing(folder / "zarr.json") as scratch:
-        scratch.write_text(json.dumps(own, indent=2, sort_keys=True), encoding="utf-8")
+    return json.dumps(own, indent=2, sort_keys=True)

@@ -8,9 +8,13 @@
 
 Runs are numbered class set by class set; ``run`` in ``classes-1.zarr`` goes on where ``classes-0.zarr`` ends. A group
 is one chunk of runs of its class set, so no two groups ever write to the same file. When all chunks of a group
-are on disk (synced, at most once a second), and only then, its chunk of ``done`` is put in place. What has no such
-mark is deleted before it is made again. The root's summary is computed from the class sets when all groups are
-through. Nothing in the store depends on when, where or in which order it was made.
+are on disk (synced, at most once a second), and only then, their checksums (``checksums/3.json`` of the class set)
+and then the group's chunk of ``done`` are put in place. What has no such mark is deleted before it is made again. The
+root's summary is computed from the class sets when all groups are through. Nothing in the store depends on when, where
+or in which order it was made.
+
+Each folder has its table ``checksums.json`` (see :mod:`scansnap.checksums`), which grows with the store and is final at
+its end. A store that is resumed is read as a whole: groups that are damaged are made again, anything else is refused.
 """
 
 from __future__ import annotations
@@ -20,23 +24,25 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scansnap import checksums
 from scansnap.checks import InputError
-from scansnap.storage import remove, replacing
+from scansnap.checksums import NAME, PARTS, Damaged, Entry, Table
+from scansnap.storage import put, remove, replacing, sweep_up
 from scansnap.sweep.config import Sweep
-from scansnap.sweep.metadata import create_array, seal
+from scansnap.sweep.metadata import create_array, sealed
 from scansnap.sweep.plan import Group, Plan
 from scansnap.sweep.schema import PER_RUN, Schema, Variable, class_mean, summary
 from scansnap.sweep.work import Arrays
 from scansnap.trajectory import identity, versions
 
-FORMAT = "scansnap sweep 1"
+FORMAT, FORMER = "scansnap sweep 2", "scansnap sweep 1"
 _SYNC_SECONDS = 1.0  # what a killed process can lose of finished groups
 _ROOT_CHUNK = 1 << 16  # runs in a chunk of the root's arrays
 _DONE = Variable("done", ("run",), (), np.dtype(bool), {"long_name": "whether the run's group is complete"})
@@ -51,8 +57,10 @@ class Store:
 
     def __init__(self, path: Path, sweep: Sweep, plan: Plan, schemas: tuple[Schema, ...]) -> None:
         self.path, self.sweep, self.plan, self.schemas = path, sweep, plan, schemas
-        self._unmarked: list[Group] = []  # written, not yet known to be on the disk
+        self.mended: list[str] = []  # groups of a resumed store that were damaged, and what was wrong
+        self._unmarked: list[tuple[Group, dict[str, Entry]]] = []  # written, not yet known to be on the disk
         self._synced = 0.0
+        self._whole = False  # complete and as it was written: nothing to do
 
     # --- beginning and ending ------------------------------------------------------------------------------
 
@@ -68,8 +76,10 @@ class Store:
                 self._create_root(root)
                 for s in range(len(self.schemas)):
                     self._create_set(root, s)
-                for folder in self._folders(scratch):
-                    seal(folder, complete=False)
+                for place in self._places():
+                    folder = _folder(scratch, place)
+                    fixed = [name for name in checksums.files_in(folder) if self._is_fixed(place, name)]
+                    self._seal(scratch, place, checksums.of_files(folder, fixed), complete=False, growing=True)
                 _sync(scratch)
         except OSError as error:
             raise InputError("--out", str(self.path), f"a place that can be written ({error})") from error
@@ -113,7 +123,9 @@ class Store:
             create_array(group, v.name, v.dims, (n, *v.shape), self.plan.sizes[s], dtype=v.dtype, attrs=v.attrs)
 
     def finish(self) -> bool:
-        """Write the root's summary; True, and the store says so, if no group is missing."""
+        """Write the root's summary and the final checksums; True, and the store says so, if no group is missing."""
+        if self._whole:
+            return True
         self.flush()
         with self._disk("the summary"):
             done = [self._done(s) for s in range(len(self.schemas))]
@@ -121,10 +133,29 @@ class Store:
             complete = all(len(chunks) == -(-self.plan.n_runs // size)
                            for chunks, size in zip(done, self.plan.sizes, strict=True))  # fmt: skip
             _sync(self.path)  # what is sealed is whole
-            for folder in self._folders(self.path):
-                seal(folder, complete=complete)
+            for s in self._places():
+                folder = _folder(self.path, s)
+                parts = [f"{PARTS}/{name}" for name in checksums.files_in(folder / PARTS)]
+                files = self._fixed_files(s) | checksums.of_files(folder, parts if s is not None else self._ends())
+                self._seal(self.path, s, files, complete=complete, growing=False)
             _sync(self.path)
             return complete
+
+    def _seal(self, path: Path, s: int | None, files: dict[str, Entry], *, complete: bool, growing: bool) -> None:
+        """Put a table and then ``zarr.json``: should the process end between them, the table knows of both."""
+        folder = _folder(path, s)
+        now, other = (sealed(folder, complete=one).encode() for one in (complete, not complete))
+        inside = tuple(map(_name, range(len(self.schemas)))) if growing and s is None else ()
+        table = Table({**files, "zarr.json": checksums.of_bytes(now)}, {"zarr.json": checksums.of_bytes(other)},
+                      growing, inside)  # fmt: skip
+        put(folder / NAME, table.to_json())
+        put(folder / "zarr.json", now)
+
+    def _ends(self) -> list[str]:
+        """What the end adds to the root: the summary, and the class sets' tables."""
+        found = [f"{v.name}/c/{name}" for v in (*self._summary(), _DONE)
+                 for name in checksums.files_in(self.path / v.name / "c")]  # fmt: skip
+        return [*found, *(f"{_name(s)}/{NAME}" for s in range(len(self.schemas)))]
 
     def _summarise(self) -> None:
         """The root's arrays, chunk by chunk, from the class sets'."""
@@ -146,18 +177,58 @@ class Store:
     # --- groups --------------------------------------------------------------------------------------------
 
     def missing(self) -> list[Group]:
-        """Groups without a mark, after removing whatever a stopped writer left of them."""
+        """Groups without a mark or with damage, after removing what there is of them; refuses a damaged frame."""
         with self._disk("what was left unfinished"):
-            done = [self._done(s) for s in range(len(self.schemas))]
-            for s, chunks in enumerate(done):
-                for v in (*self.schemas[s].variables, _DONE):
-                    folder = self.path / _name(s) / v.name / "c"
-                    for place in folder.iterdir() if folder.exists() else ():
-                        if not place.name.isdecimal() or int(place.name) not in chunks:
-                            remove(place)
-            for v in (*self._summary(), _DONE):  # made again from the class sets
+            self._whole = self._is_whole()
+            if self._whole:
+                return []
+            for s in self._places():
+                self._check_frame(s)
+            done = [self._sound(s) for s in range(len(self.schemas))]
+            for s in reversed(self._places()):  # the root first: it speaks for the others
+                self._seal(self.path, s, self._fixed_files(s), complete=False, growing=True)
+            remove(self.path / _DONE.name / "c")  # the summary is made again; without its marks the rest does not count
+            for v in self._summary():
                 remove(self.path / v.name / "c")
+            for s, chunks in enumerate(done):
+                self._remove_others(s, chunks)
         return [group for group in self.plan.groups() if group.chunk not in done[group.class_set]]
+
+    def _is_whole(self) -> bool:
+        """Whether there is nothing to do: complete, and every byte as it was written."""
+        for place in (self.path.parent, self.path, *(_folder(self.path, s) for s in range(len(self.schemas)))):
+            sweep_up(place)
+        try:
+            checksums.check("--out", self.path)
+        except Damaged:
+            return False
+        return bool(read_attributes(self.path)["complete"])
+
+    def _check_frame(self, s: int | None) -> None:
+        """What a folder had from the beginning: it says what the groups are, so it cannot be made again."""
+        folder, remedy = _folder(self.path, s), "--overwrite starts again"
+        try:
+            table = checksums.read_table("--out", folder)
+            checksums.check_files("--out", folder, table, filter(lambda n: self._is_fixed(s, n), table.files),
+                                  stopped=True)  # fmt: skip
+            for name in checksums.files_in(folder):
+                if name not in table.files and self._is_fixed(s, name) and checksums.would_count(name, {}):
+                    raise Damaged("--out", folder, name, "is not one of its files")
+        except Damaged as found:
+            raise Damaged("--out", folder, found.part, found.problem, remedy) from None
+
+    def _fixed_files(self, s: int | None) -> dict[str, Entry]:
+        """From the table of a folder, what it had from the beginning."""
+        files = checksums.read_table("--out", _folder(self.path, s)).files
+        return {name: entry for name, entry in files.items() if self._is_fixed(s, name)}
+
+    def _is_fixed(self, s: int | None, name: str) -> bool:
+        """Whether a file is there from the beginning, rather than of a group, the summary or a table."""
+        top, _, rest = name.partition("/")
+        if name == NAME or top == PARTS or (s is None and top.startswith("classes-")):
+            return False
+        grown = {v.name for v in (*(self._summary() if s is None else self.schemas[s].variables), _DONE)}
+        return top not in grown or rest == "zarr.json"
 
     def write(self, group: Group, arrays: Arrays) -> None:
         """All chunks of a group; its mark follows at the latest with :meth:`flush`."""
@@ -169,26 +240,38 @@ class Store:
                 members: Any = zarr.open_group(folder, mode="r+", use_consolidated=False)
                 for v in variables:
                     members[v.name][group.start : group.stop] = arrays[v.name]
+                sums = checksums.of_files(folder, self._chunks(group))
             except OSError:
                 for v in variables:  # give its room back
                     remove(folder / v.name / "c" / str(group.chunk))
                 raise
-        self._unmarked.append(group)
+        self._unmarked.append((group, sums))
         if time.monotonic() - self._synced >= _SYNC_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Put everything on the disk, then mark what was written until now as done."""
+        """Put everything on the disk, then the checksums and marks of what was written until now."""
         with self._disk("the marks of finished groups"):
             if self._unmarked:
                 _sync(self.path)
             while self._unmarked:
-                group = self._unmarked[-1]
-                place = self.path / _name(group.class_set) / _DONE.name / "c" / str(group.chunk)
-                with replacing(place) as scratch:
-                    scratch.write_bytes(self._mark(group.class_set))
+                group, sums = self._unmarked[-1]
+                folder, mark = self.path / _name(group.class_set), self._mark(group.class_set)
+                place = f"{_DONE.name}/c/{group.chunk}"
+                table = Table({**sums, place: checksums.of_bytes(mark)})
+                put(folder / PARTS / f"{group.chunk}.json", table.to_json())
+                put(folder / place, mark)
                 self._unmarked.pop()
             self._synced = time.monotonic()
+
+    def _chunks(self, group: Group) -> list[str]:
+        """Files of a group, but for its mark."""
+        folder, found = self.path / _name(group.class_set), []
+        for v in self.schemas[group.class_set].variables:
+            place = folder / v.name / "c" / str(group.chunk)
+            names = [f"/{name}" for name in checksums.files_in(place)] if place.is_dir() else [""] * place.exists()
+            found += [f"{v.name}/c/{group.chunk}{name}" for name in names]
+        return found
 
     def _mark(self, s: int) -> bytes:
         return bytes([1]) * self.plan.sizes[s]  # a chunk of true, uncompressed
@@ -198,6 +281,36 @@ class Store:
         folder, mark = self.path / _name(s) / _DONE.name / "c", self._mark(s)
         files = [place for place in folder.iterdir() if place.name.isdecimal()] if folder.exists() else []
         return {int(place.name) for place in files if place.read_bytes() == mark}
+
+    def _sound(self, s: int) -> set[int]:
+        """Chunks of a class set that are marked and as they were written; of the others it is kept what is wrong."""
+        folder, sound = self.path / _name(s), set()
+        said = {name for name in checksums.read_table("--out", folder).files if name.startswith(f"{PARTS}/")}
+        marked = {place.name for place in (folder / _DONE.name / "c").glob("*")}
+        for group in self.plan.groups():
+            if group.class_set != s or (str(group.chunk) not in marked and f"{PARTS}/{group.chunk}.json" not in said):
+                continue
+            try:
+                table = checksums.read_table("--out", folder, f"{PARTS}/{group.chunk}.json")
+                checksums.check_files("--out", folder, table, table.files)
+                for name in self._chunks(group):
+                    if name not in table.files:
+                        raise Damaged("--out", folder, name, "is not one of its files")
+                sound.add(group.chunk)
+            except Damaged as found:
+                self.mended.append(f"{group}: {_name(s)}/{found.part} {found.problem}")
+        return sound
+
+    def _remove_others(self, s: int, chunks: set[int]) -> None:
+        """Whatever is of groups that are not among these."""
+        folder = self.path / _name(s)
+        for part in folder.glob(f"{PARTS}/*"):
+            if part.suffix != ".json" or not part.stem.isdecimal() or int(part.stem) not in chunks:
+                remove(part)
+        for v in (_DONE, *self.schemas[s].variables):  # the mark first
+            for place in (folder / v.name / "c").glob("*"):
+                if not place.name.isdecimal() or int(place.name) not in chunks:
+                    remove(place)
 
     @contextmanager
     def _disk(self, what: str) -> Iterator[None]:
@@ -227,9 +340,9 @@ class Store:
         context = "inf" if math.isinf(found["context"]) else found["context"]  # JSON has no infinity
         return json.dumps({**found, "context": context, "device": self.plan.device})
 
-    def _folders(self, path: Path) -> Iterable[Path]:
-        """Zarr groups, the root last: its consolidated metadata repeats the others'."""
-        return [*(path / _name(s) for s in range(len(self.schemas))), path]
+    def _places(self) -> list[int | None]:
+        """The class sets, and None for the root, which repeats what they say of themselves, hence last."""
+        return [*range(len(self.schemas)), None]
 
     @property
     def n_bytes(self) -> int:
@@ -240,20 +353,38 @@ class Store:
 
 def stored_plan(path: Path, sweep: Sweep) -> tuple[Plan, dict[str, str]]:
     """The plan of the store to be resumed, and the versions it was begun with; refuses another sweep's."""
-    try:
-        attrs = json.loads((path / "zarr.json").read_text())["attributes"]
-        if attrs["format"] != FORMAT:
-            raise KeyError(FORMAT)
-        stored, plan, made_with = json.loads(attrs["sweep"]), Plan.from_json(attrs["plan"]), attrs["versions"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise InputError("--out", str(path), f"a store of the format '{FORMAT}' to resume") from None
+    attrs = read_attributes(path)
+    stored, plan = json.loads(attrs["sweep"]), Plan.from_json(attrs["plan"])
     if attrs["sweep"] != sweep.text:
         given = json.loads(sweep.text)
         tables = [name for name in sorted(stored.keys() | given.keys()) if stored.get(name) != given.get(name)]
         differs = ", ".join(f"[{name}]" for name in tables)
         raise InputError("the sweep to resume", f"changed in {differs}",
                          f"the one that {path} was begun with (or say --overwrite to start again)")  # fmt: skip
-    return plan, json.loads(made_with)
+    return plan, json.loads(attrs["versions"])
+
+
+def read_attributes(path: Path, field: str = "--out") -> dict[str, Any]:
+    """What a store says of itself, if that is as it was written."""
+    foreign = InputError(field, str(path), f"a store of the format '{FORMAT}'")
+    try:
+        attrs = json.loads((path / "zarr.json").read_bytes())["attributes"]
+        found = attrs["format"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        attrs, found = {}, None
+    if found == FORMER:
+        raise InputError(field, str(path), f"{checksums.EARLIER} (--overwrite)")
+    if found != FORMAT and not (path / NAME).is_file():
+        raise foreign
+    table = checksums.read_table(field, path)
+    checksums.check_files(field, path, table, ["zarr.json"], stopped=True)
+    if found != FORMAT:
+        raise foreign
+    return attrs
+
+
+def _folder(path: Path, s: int | None) -> Path:
+    return path if s is None else path / _name(s)
 
 
 def _name(s: int) -> str:
