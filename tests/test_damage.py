@@ -317,3 +317,44 @@ def test_info_tells_what_is_in_a_file(scansnap: Callable[..., tuple[int, str, st
         code, out, err = scansnap("info", saved / name)
         assert (code, err) == (0, "")
         assert out.startswith(str(saved / name))
+
+
+# --- a sweep under way -------------------------------------------------------------------------------------------
+
+
+def test_an_unfinished_sweep_can_be_looked_at_and_its_damage_is_noticed(
+    scansnap: Callable[..., tuple[int, str, str]], saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, whole = tmp_path / "s.zarr", contents(saved / "s.zarr")
+    ready = prepare(read_sweep(saved / "sweep.toml"), path, device="cpu")
+    write = ready.store.write
+
+    def two_groups(group: Any, arrays: Any) -> None:
+        if group.class_set == 1:
+            raise KeyboardInterrupt
+        write(group, arrays)
+
+    monkeypatch.setattr(ready.store, "write", two_groups)
+    with pytest.raises(KeyboardInterrupt):
+        run(ready)
+    half = path / "classes-1.zarr/loss/c/0/0"
+    half.parent.mkdir(parents=True)
+    half.write_bytes(b"a chunk of a group that was not finished")
+    assert scansnap("info", "--check", path)[0] == 0
+    told = json.loads(scansnap("info", path, "--json")[1])
+    assert (told["groups"], told["groups_done"], told["complete"]) == (4, 2, False)
+    with ss.load(path / "classes-0.zarr") as data:
+        assert (data.attrs["complete"], bool(data.done.all())) == (0, True)
+        assert not np.isnan(data.loss).any()
+    for name in ("loss/c/1/0", "done/c/0", "checksums/1.json", "zarr.json"):
+        victim, before = damage(path / "classes-0.zarr" / name, "flip", random.Random(2))
+        with pytest.raises(checksums.Damaged):
+            ss.load(path / "classes-0.zarr")
+        assert scansnap("info", "--check", path)[0] == 1
+        victim.write_bytes(before)
+    (path / "classes-0.zarr/checksums/1.json").rename(tmp_path / "away")  # marked as done, and nothing vouches for it
+    with pytest.raises(checksums.Damaged, match="is not one of its files"):
+        ss.load(path / "classes-0.zarr")
+    resumed = run(prepare(read_sweep(saved / "sweep.toml"), path, resume=True))
+    assert (resumed.complete, resumed.skipped) == (True, 2)
+    assert contents(path) == whole

@@ -7,7 +7,8 @@ A folder carries ``checksums.json``, with the size and the SHA-256 of each file 
 where the last is that of the table itself. A file in the list may be such a table again (``…/checksums.json`` of a
 folder inside, ``checksums/….json`` of a part) and is followed. A folder that is still being written to says
 ``growing``: its parts, and the tables in the folders it names ``inside``, are followed wherever they lie, and chunks
-without a mark in ``done`` do not count. ``before`` is what a file may still be where a writer was stopped.
+without a mark in ``done`` (with folders inside: any) do not count. ``before`` is what a file may still be where a
+writer was stopped.
 
 Checking reads every byte (SHA-256: about 1 GB/s) and happens before a file is opened by any library.
 """
@@ -179,6 +180,8 @@ def check(field: str, folder: Path) -> Checked:
         if table.growing:
             follow += [f"{inner}/{NAME}" for inner in table.inside]
             follow += [f"{PARTS}/{part.name}" for part in (base / PARTS).glob("[0-9]*.json")]
+            if table.inside:
+                marked[prefix] = set()  # its own chunks are a summary, made last
         elif place.name == NAME:
             del marked[prefix]
         known |= {prefix + inner for inner in (*table.files, *follow)}

@@ -187,8 +187,7 @@ class Store:
             done = [self._sound(s) for s in range(len(self.schemas))]
             for s in reversed(self._places()):  # the root first: it speaks for the others
                 self._seal(self.path, s, self._fixed_files(s), complete=False, growing=True)
-            remove(self.path / _DONE.name / "c")  # the summary is made again; without its marks the rest does not count
-            for v in self._summary():
+            for v in (*self._summary(), _DONE):  # made again from the class sets
                 remove(self.path / v.name / "c")
             for s, chunks in enumerate(done):
                 self._remove_others(s, chunks)
@@ -285,13 +284,15 @@ class Store:
     def _sound(self, s: int) -> set[int]:
         """Chunks of a class set that are marked and as they were written; of the others it is kept what is wrong."""
         folder, sound = self.path / _name(s), set()
-        said = {name for name in checksums.read_table("--out", folder).files if name.startswith(f"{PARTS}/")}
+        final = checksums.read_table("--out", folder)  # or still growing: then it does not know of groups
         marked = {place.name for place in (folder / _DONE.name / "c").glob("*")}
         for group in self.plan.groups():
-            if group.class_set != s or (str(group.chunk) not in marked and f"{PARTS}/{group.chunk}.json" not in said):
+            part = f"{PARTS}/{group.chunk}.json"
+            if group.class_set != s or (str(group.chunk) not in marked and part not in final.files):
                 continue
             try:
-                table = checksums.read_table("--out", folder, f"{PARTS}/{group.chunk}.json")
+                checksums.check_files("--out", folder, final, {part} & final.files.keys())
+                table = checksums.read_table("--out", folder, part)
                 checksums.check_files("--out", folder, table, table.files)
                 for name in self._chunks(group):
                     if name not in table.files:
