@@ -422,7 +422,7 @@ def run(job):
             exchange(scratch, target)
         storage._exchange = slowly
     if job["linger"] == "saved":  # all is in place, the checkpoint not yet tidied away
-        loop.save = linger(loop.save, "saved")
+        loop.write = linger(loop.write, "saved")
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 1])
     classes = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=2, distinct=3)
     data = ss.simulate(classes, runs, progress=progress, checkpoint_seconds=0, resume=True, **job["options"])

@@ -251,7 +251,7 @@ def test_any_words_end_in_a_result_or_in_one_sentence(
     assert code in (0, 1, 2, 130), (line, code, err)
     assert "Traceback" not in err, (line, err)
     if code == 2:
-        assert err.startswith("Error: ") or err.startswith("Usage: "), (line, err)
+        assert err.startswith(("Error: ", "Usage: ")), (line, err)
         assert err.startswith("Usage: ") or (err.count("\n") == 1 and err.endswith(".\n")), (line, err)
         assert out == "", (line, out)
         assert {**contents(folder.parent)} == before, (line, set(contents(folder.parent).items()) ^ set(before.items()))

@@ -171,8 +171,8 @@ def writable(field: str, target: Path, *, folder: bool = False, inside: bool = F
         for name in (whole, *(place / name for name in missing)):
             with suppress(FileNotFoundError):
                 os.lstat(name)  # refuses a name that is too long
-        with _scratch(place):  # by trying: rights alone do not tell for root
-            pass
+        with _scratch(place) as scratch:  # by trying: rights alone do not tell for root, nor that there is room
+            (scratch / "block").write_bytes(bytes(4096))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(field, str(target), f"{allowed} in a place that can be written ({reason})") from None

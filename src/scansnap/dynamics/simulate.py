@@ -31,7 +31,7 @@ from scansnap.dynamics.state import State, start
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.runs import Runs, grid
 from scansnap.storage import claimed, writable
-from scansnap.trajectory import assemble, load, save
+from scansnap.trajectory import assemble, load, write
 
 Progress = Callable[[int, int], None]
 Piece = tuple[list[int], Records]  # steps, and what was recorded at them
@@ -192,9 +192,9 @@ class _Loop:
     def save(self, data: xr.Dataset, target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
         """The finished result in place of the checkpoints; where it does not fit on the disk they may still."""
         try:
-            save(data, target, overwrite=overwrite)
+            write(data, target, overwrite)
         except BaseException:
-            with suppress(OSError, InputError):
+            with suppress(OSError):
                 self._checkpoint(checkpoint)
             raise
         checkpoint.discard()

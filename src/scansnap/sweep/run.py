@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
@@ -73,7 +74,7 @@ def prepare(
     if cluster is not None:
         import_ray()
     found: dict[str, str] = {}
-    resumed = resume and path.exists()
+    resumed = resume and os.path.exists(path)  # False, too, for a name that is too long
     _check_free(path, resume or overwrite)
     if not resumed:
         writable("--out", path, folder=True)
@@ -95,7 +96,7 @@ def prepare(
 
 
 def _check_free(path: Path, may_exist: bool) -> None:
-    if path.exists() and not may_exist:
+    if os.path.exists(path) and not may_exist:
         allowed = "a path that does not exist yet (or say --resume to finish it, --overwrite to start again)"
         raise InputError("--out", str(path), allowed)
 

@@ -68,21 +68,18 @@ class Store:
         """An empty store in place of whatever was there, at once."""
         import zarr
 
-        try:
-            with replacing(self.path) as scratch:
-                attrs: Any = {"format": FORMAT, "complete": 0, "sweep": self.sweep.text, "plan": self.plan.to_json(),
-                         "settings": self._settings(), "versions": json.dumps(versions())}  # fmt: skip
-                root = zarr.open_group(scratch, mode="w", attributes=attrs)
-                self._create_root(root)
-                for s in range(len(self.schemas)):
-                    self._create_set(root, s)
-                for place in self._places():
-                    folder = _folder(scratch, place)
-                    fixed = [name for name in checksums.files_in(folder) if self._is_fixed(place, name)]
-                    self._seal(scratch, place, checksums.of_files(folder, fixed), complete=False, growing=True)
-                _sync(scratch)
-        except OSError as error:
-            raise InputError("--out", str(self.path), f"a place that can be written ({error})") from error
+        with replacing(self.path) as scratch:
+            attrs: Any = {"format": FORMAT, "complete": 0, "sweep": self.sweep.text, "plan": self.plan.to_json(),
+                     "settings": self._settings(), "versions": json.dumps(versions())}  # fmt: skip
+            root = zarr.open_group(scratch, mode="w", attributes=attrs)
+            self._create_root(root)
+            for s in range(len(self.schemas)):
+                self._create_set(root, s)
+            for place in self._places():
+                folder = _folder(scratch, place)
+                fixed = [name for name in checksums.files_in(folder) if self._is_fixed(place, name)]
+                self._seal(scratch, place, checksums.of_files(folder, fixed), complete=False, growing=True)
+            _sync(scratch)
 
     def _create_root(self, root: Any) -> None:
         total = len(self.sweep)
