@@ -11,6 +11,8 @@ import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+LARGEST = 2**63 - 1  # what arrays can hold
+
 
 class InputError(ValueError):
     """A value the user gave cannot be used."""
@@ -19,21 +21,27 @@ class InputError(ValueError):
         self.field, self.value, self.allowed = field, value, allowed
         super().__init__(f"{field} is {_show(value)}; it must be {allowed}.")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return InputError, (self.field, self.value, self.allowed)  # it may come from another process
+
 
 def _show(value: object) -> str:
-    if isinstance(value, float | int | str | bool) or value is None:
+    if isinstance(value, float | int | bool) or value is None:
         return repr(value)
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else text[:77] + "..."
+    most = 1000 if isinstance(value, str) else 80  # names of files may be long
+    text = repr(value) if isinstance(value, str) else " ".join(repr(value).split())
+    return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def whole(field: str, value: Any, *, least: int = 0, most: int | None = None) -> int:
     """``value`` as an int within [least, most]; a float such as 3.0 or a bool is refused."""
-    allowed = f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
+    allowed = f"a whole number of at least {least}"
+    if most is not None or (isinstance(value, int) and value > LARGEST):
+        allowed += f" and at most {LARGEST if most is None else most}"
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InputError(field, value, allowed)
     number = int(value)
-    if number < least or (most is not None and number > most):
+    if number < least or number > (LARGEST if most is None else most):
         raise InputError(field, number, allowed)
     return number
 

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+if __name__ == "__main__":  # python -m scansnap.cli: by the entry point, before what takes its time to load
+    from scansnap.__main__ import main as enter
+
+    enter()
+
+import os
 import sys
+import warnings
+from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,12 +29,14 @@ app = typer.Typer(
 )
 
 app.add_typer(cli_text.app, name="text")
+_Misuse: Any = typer.BadParameter.__base__  # click's UsageError, of which typer may carry its own copy
 
 File = Annotated[Path | None, typer.Argument(help="A TOML file with classes, or with [classes] and [run].")]
 Preset = Annotated[str | None, typer.Option(help="syn-small, syn-medium, textbook, synthetic or zipf.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A setting of the preset, such as n_queries=3.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace earlier results.")]
 
 
 @app.command(epilog="Example: scansnap run --preset syn-medium --set n_queries=3 --eta-z 0.5,1 --ratio 1,2 --seed 0:10")
@@ -64,7 +75,7 @@ def run(
     ),
     figure: Annotated[bool, typer.Option(help="Draw an overview beside the trajectory.")] = True,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a stopped run.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result.")] = False,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
     """Train the YZ transformer on sequence classes; write the trajectory and a figure.
@@ -138,7 +149,10 @@ def verify(
     x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
     y: Annotated[str, typer.Option(help="Vertical axis of the map.")] = "overlap=0.01:0.9",
     points: Annotated[int, typer.Option(help="Points along each axis of the map.")] = 30,
-    out: Annotated[Path, typer.Option(help="Where the map goes.")] = Path("out/map.png"),
+    out: Annotated[Path, typer.Option(help="Where the map goes; its data goes beside it as CSV.")] = Path(
+        "out/map.png"
+    ),
+    overwrite: Overwrite = False,
 ) -> None:
     """Hold every lemma and theorem against a setting: holds, fails, or not applicable, with numbers.
 
@@ -150,12 +164,13 @@ def verify(
     from scansnap.commands.verify import verify as body
 
     if map_of is not None:
-        raise typer.Exit(regime_map(map_of, x, y, points, out))
+        raise typer.Exit(regime_map(map_of, x, y, points, out, overwrite))
     if file is not None and classes is not None:
         raise InputError("--classes", str(classes), "left out when FILE is given")
     raise typer.Exit(
         body(file or classes, preset=preset, preset_settings=knobs(preset_set or []), eta_y=eta_y, eta_z=eta_z,
-             finite_t=finite_t, t_end=t_end, run=run, json_file=json_file, figure=figure, three_way=three_way)
+             finite_t=finite_t, t_end=t_end, run=run, json_file=json_file, figure=figure, three_way=three_way,
+             overwrite=overwrite)
     )  # fmt: skip
 
 
@@ -176,6 +191,9 @@ def reproduce(
         typer.Option(help="Text to use: a folder, a file or wikitext-2. [default: SCANSNAP_DATA or stdlib]"),
     ] = None,
     device: Device = "auto",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that are not from an earlier reproduction too.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Make the paper's figures, table and theorems anew, and count where they agree with the paper.
@@ -184,7 +202,7 @@ def reproduce(
     """
     from scansnap.commands.reproduce import reproduce as body
 
-    raise typer.Exit(body(targets or [], out, quick, data, device, as_json))
+    raise typer.Exit(body(targets or [], out, quick, data, device, overwrite, as_json))
 
 
 @app.command(epilog="Example: scansnap sweep examples/sweep.toml --out out/fig6.zarr --dry-run")
@@ -243,18 +261,54 @@ def serve(
 
 
 def main() -> None:
-    """Entry point: exit code 2 and one sentence for bad input, never a traceback for a user's mistake."""
+    """Entry point: exit code 2 and one sentence for bad input, 1 where the machine fails, 128 + signal when ended."""
+    from scansnap.interrupt import ending_quietly
+
+    with ending_quietly():
+        code = _call()
+        try:
+            sys.stdout.flush()  # here, where it can still be told
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # not tried again when the process ends
+            code = code or _ended_by(error)
+    sys.exit(code)
+
+
+def _call() -> int:
+    """One command; whatever a user or a machine can do wrong is one sentence, never a traceback."""
     from scansnap.checks import InputError
+    from scansnap.interrupt import Stopped, exit_code
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # the name of a file need not be text
     try:
-        app()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Stopped)  # no verdict on half a run
+            code = app(standalone_mode=False) or 0
     except InputError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except BrokenPipeError:  # the reader of our output went away
-        sys.stderr.close()
-        sys.exit(141)
+        return _sorry(str(error), 2)
+    except _Misuse as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            error.show()
+            return 2
+        return _sorry(error.format_message().rstrip(".") + ".", 2)
+    except KeyboardInterrupt:
+        return exit_code()
+    except (OSError, MemoryError) as error:
+        return _ended_by(error)
+    return exit_code() if code == 130 else code
 
 
-if __name__ == "__main__":
-    main()
+def _ended_by(error: OSError | MemoryError) -> int:
+    if isinstance(error, BrokenPipeError):  # the reader of our output went away
+        return 141
+    if isinstance(error, MemoryError):
+        return _sorry(f"there is not enough memory ({str(error) or 'none is left'}).", 1)
+    return _sorry(str(error), 1)
+
+
+def _sorry(sentence: str, code: int) -> int:
+    with suppress(OSError):
+        print("Error:", " ".join(sentence.split()), file=sys.stderr)
+    return code

@@ -76,13 +76,14 @@ def explain(
     context: Annotated[str | None, typer.Option(help="Words before it; without, a text drawn at random.")] = None,
     top: Annotated[int, typer.Option(help="How many words to show.")] = 10,
     figure: Annotated[Path | None, typer.Option(help="Draw it into this PNG, PDF or SVG.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier figure.")] = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Show which context words a query attends to and which next words each of them votes for."""
     from scansnap.commands.text import explain as body
 
-    raise typer.Exit(body(model, query, context, top, figure, device, as_json))
+    raise typer.Exit(body(model, query, context, top, figure, overwrite, device, as_json))
 
 
 @app.command(epilog='Example: scansnap text sample out/yz.safetensors --prompt "the river" --words 50')

@@ -45,6 +45,8 @@ def replacing(target: Path) -> Iterator[Path]:
     """A scratch path to write a file or folder to; on success it takes the place of ``target``."""
     target = Path(target)
     try:
+        if is_stream(target):
+            raise OSError(errno.EINVAL, "it is a device or a pipe, not a file")
         target.parent.mkdir(parents=True, exist_ok=True)
         sweep_up(target.parent)
         with _scratch(target.parent) as folder:
@@ -58,9 +60,24 @@ def replacing(target: Path) -> Iterator[Path]:
 
 
 def put(target: Path, content: str | bytes | memoryview) -> None:
-    """A file with this content, whole or not at all."""
+    """A file with this content, whole or not at all; a device or pipe is written to as it is."""
+    encoded = content.encode() if isinstance(content, str) else content
+    if is_stream(target):
+        try:
+            target.write_bytes(encoded)
+        except OSError as error:
+            raise WriteError(target, error) from error
+        return
     with replacing(target) as scratch:
-        scratch.write_bytes(content.encode() if isinstance(content, str) else content)
+        scratch.write_bytes(encoded)
+
+
+def is_stream(target: Path) -> bool:
+    """Whether ``target`` is a device or a pipe (/dev/null, /dev/stdout, a FIFO), which must not be replaced."""
+    if not os.path.exists(target) or target.is_dir():
+        return False
+    in_system = target.parent.resolve().parts[1:2] in (("dev",), ("proc",))  # where a link stands for an open file
+    return not target.is_file() or (target.is_symlink() and in_system)
 
 
 def remove(path: Path) -> None:
@@ -97,14 +114,21 @@ def sweep_up(folder: Path) -> None:
 
 @contextmanager
 def claimed(field: str, target: Path) -> Iterator[None]:
-    """Only one process works towards ``target``, a second is refused; the claim ends with the process, however."""
+    """Only one process works towards ``target``, a second is refused; the claim ends with the process, however.
+
+    Folders made for it go again when nothing was put into them.
+    """
     place = target.resolve()
+    made = [folder for folder in place.parents if not folder.exists()]
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise WriteError(target, error) from error
     if fcntl is None:
-        yield
+        try:
+            yield
+        finally:
+            _drop(made)
         return
     # a name of fixed length: the target's may be as long as the disk allows
     lock = place.parent / f"{_MARK}{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock"
@@ -114,26 +138,41 @@ def claimed(field: str, target: Path) -> Iterator[None]:
     finally:
         lock.unlink(missing_ok=True)  # while it is held: whoever waits on the old file sees that it is gone
         os.close(handle)
+        _drop(made)
 
 
-def writable(field: str, target: Path, *, folder: bool = False) -> Path:
-    """``target`` if a file (or folder) could be written there; refused before the work, and nothing is changed."""
+def _drop(folders: list[Path]) -> None:
+    """Folders that are empty, from the inmost on."""
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def writable(field: str, target: Path, *, folder: bool = False, inside: bool = False) -> Path:
+    """``target`` if a file (or folder) could be written there; refused before the work, and nothing is changed.
+
+    With ``inside`` it is a folder that is not replaced but takes files, and may be there already.
+    """
+    folder = folder or inside
     allowed = "the name of a folder" if folder else "the name of a file"
-    if target.name in ("", "..") or "\0" in str(target):
+    whole = Path(os.path.abspath(target)) if inside else target.absolute()
+    if (whole if inside else target).name in ("", "..") or "\0" in str(target):
         raise InputError(field, str(target), f"{allowed} in a place that can be written")
     if os.path.exists(target) and os.path.isdir(target) != folder:
         raise InputError(field, str(target), f"{allowed}, and that is a {'file' if folder else 'folder'}")
     try:
-        place, missing = target.absolute().parent, [target.name]
+        place, missing = (whole, []) if inside and os.path.isdir(whole) else (whole.parent, [whole.name])
         while not os.path.isdir(place):
             if os.path.lexists(place):
                 raise NotADirectoryError(errno.ENOTDIR, f"{place} is not a folder")
             place, missing = place.parent, [*missing, place.name]
-        for name in missing:
+        if any(folder.suffix == ".zarr" for folder in whole.parents):
+            raise OSError(errno.EINVAL, "it is inside of a result")
+        for name in (whole, *(place / name for name in missing)):
             with suppress(FileNotFoundError):
-                os.lstat(place / name)  # refuses a name that is too long
-        with _scratch(place):  # by trying: rights alone do not tell for root
-            pass
+                os.lstat(name)  # refuses a name that is too long
+        with _scratch(place) as scratch:  # by trying: rights alone do not tell for root, nor that there is room
+            (scratch / "block").write_bytes(bytes(4096))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(field, str(target), f"{allowed} in a place that can be written ({reason})") from None

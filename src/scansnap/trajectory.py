@@ -111,20 +111,24 @@ def save(data: xr.Dataset, path: str | PathLike[str], *, overwrite: bool = False
 
     A NetCDF file is made in memory first, and takes as much of it as on the disk: HDF5 does not survive a full disk.
     """
-    target = Path(path)
-    kind = _kind(target)
-    if target.exists() and not overwrite:
-        raise InputError(_FIELD, fspath(path), "a path that does not exist yet (or say overwrite)")
     try:
-        if kind == "zarr":
-            with replacing(target) as scratch:
-                _write_zarr(data, scratch)
-                checksums.put_table(scratch)
-        else:
-            put(target, _netcdf(data))
+        write(data, Path(path), overwrite)
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(_FIELD, fspath(path), f"a place that can be written ({reason})") from error
+
+
+def write(data: xr.Dataset, target: Path, overwrite: bool) -> None:
+    """As :func:`save`; but a disk that fails is no mistake in the input, and stays a :class:`WriteError`."""
+    kind = _kind(target)
+    if target.exists() and not overwrite:
+        raise InputError(_FIELD, str(target), "a path that does not exist yet (or say overwrite)")
+    if kind == "zarr":
+        with replacing(target) as scratch:
+            _write_zarr(data, scratch)
+            checksums.put_table(scratch)
+    else:
+        put(target, _netcdf(data))
 
 
 def load(path: str | PathLike[str]) -> xr.Dataset:

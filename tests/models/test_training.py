@@ -217,7 +217,7 @@ def test_a_checkpoint_in_the_way_stays(tmp_path):
     file = tmp_path / "run.safetensors"
     train(transformer(), stream(), steps=3, batch=4, length=10, checkpoint=file)
     for path in (file, tmp_path):
-        with pytest.raises(InputError, match="not there yet"):
+        with pytest.raises(InputError, match=r"not there yet|that is a folder"):
             train(transformer(), stream(), steps=2, batch=4, length=10, checkpoint=path)
     assert read_header(file).step == 3
     train(transformer(), stream(), steps=2, batch=4, length=10, checkpoint=file, overwrite=True)

@@ -186,7 +186,7 @@ def test_targets_come_in_the_papers_order_and_once():
     [
         (["fig13"], "TARGET is 'fig13'; it must be one of fig1, fig2"),
         (["fig3", "--device", "tpu"], "device is 'tpu'"),
-        (["fig3", "--out", "{file}"], "a folder that can be written to"),
+        (["fig3", "--out", "{file}"], "the name of a folder, and that is a file"),
         (["fig3", "--out", "{folder}"], "manifest.json of some other program"),
     ],
 )
@@ -240,7 +240,7 @@ def test_numbers_that_json_lacks_become_words():
 def test_a_folder_in_place_of_the_manifest_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(checks.InputError, match="other program"):
-        make.prepare(tmp_path)
+        make.prepare(tmp_path, ["fig3"])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 
 import numpy as np
 import xarray as xr
@@ -21,6 +21,7 @@ from scansnap.checks import InputError, choice, real, whole
 from scansnap.claims.evidence import from_flow
 from scansnap.claims.verify import CHECKS
 from scansnap.classes import SequenceClasses
+from scansnap.interrupt import deaf_children
 from scansnap.theory import t_snap
 
 MAPPED = ("theorem-1", "theorem-2", "theorem-3", "theorem-4", "lemma-3", "lemma-4")
@@ -124,8 +125,9 @@ def regime_map(
         nearest.classes()  # refuses, and says what it would need
     found: dict[tuple[int, int], tuple[dict[str, float], bool]] = {}
     n = processes or os.cpu_count() or 1
-    with _single_threaded_children(), ProcessPoolExecutor(n, mp_context=get_context("spawn")) as pool:
-        jobs = {pool.submit(_point, theorem, setting): place for place, setting in points.items()}
+    with _single_threaded_children(), _ending_at_once(n) as pool:
+        with deaf_children():
+            jobs = {pool.submit(_point, theorem, setting): place for place, setting in points.items()}
         for done, job in enumerate(as_completed(jobs), start=1):
             found[jobs[job]] = job.result()
             if progress is not None:
@@ -155,6 +157,21 @@ def _left_out(missing: int, total: int) -> str:
 def _with(base: Setting, values: dict[str, float]) -> Setting:
     typed = {name: int(value) if name in _WHOLE else float(value) for name, value in values.items()}
     return replace(base, **typed)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _ending_at_once(n: int) -> Iterator[ProcessPoolExecutor]:
+    """Processes that do not finish all that was asked for when one stops waiting."""
+    others = set(active_children())
+    with ProcessPoolExecutor(n, mp_context=get_context("spawn")) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for child in set(active_children()) - others:
+                child.kill()
+                child.join()
+            raise
 
 
 @contextmanager

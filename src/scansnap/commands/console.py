@@ -15,7 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from scansnap.checks import InputError
 
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True, highlight=False)
+MOST = 1_000_000  # numbers in a range
+err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -67,6 +68,8 @@ def numbers(field: str, text: str) -> list[float | int]:
         first, last = number(field, low), number(field, high)
         if not (isinstance(first, int) and isinstance(last, int) and first < last):
             raise InputError(field, text, "numbers separated by commas, or a range such as 0:10")
+        if last - first > MOST:
+            raise InputError(field, text, f"at most {MOST:,} numbers")
         return list(range(first, last))
     return [number(field, part.strip()) for part in text.split(",")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from scansnap.commands.console import err, out, progress_bar, say_json
-from scansnap.storage import replacing
+from scansnap.interrupt import working
+from scansnap.storage import claimed
 
 if TYPE_CHECKING:
     from scansnap.claims.claim import Kind
@@ -21,56 +23,57 @@ STYLE = {
     "agrees": "green", "mostly agrees": "green", "mixed": "yellow", "mostly disagrees": "red", "disagrees": "bold red",
     "undecided": "magenta", "not applicable": "dim",
 }  # fmt: skip
-REPORT = "report.html"
 
 
-def reproduce(names: list[str], target: Path, quick: bool, data: str | None, device: str, as_json: bool) -> int:
+def reproduce(
+    names: list[str], target: Path, quick: bool, data: str | None, device: str, overwrite: bool, as_json: bool
+) -> int:
     """Exit code 0 when everything was made, whatever the verdicts; 130 when stopped."""
     from scansnap.dynamics.device import pick_device
     from scansnap.figures.figure import Effort
-    from scansnap.report.make import make, prepare
+    from scansnap.report.make import command, make, prepare
     from scansnap.report.targets import TEXT, chosen, label
 
     todo = chosen(names)
+    prepare(target, todo, overwrite)
     pick_device(device)  # refuse a device that is not there before any work
     if any(name in TEXT for name in todo):
         from scansnap.corpus.sources import find_corpus
 
         find_corpus(data)  # likewise text that is not there
-    prepare(target)
     effort = Effort(quick=quick, device=device, data=data)
     began = time.monotonic()
     made: list[Made] = []
     stopped = False
-    try:
-        for i, name in enumerate(todo):
-            with progress_bar(f"{name} ({i + 1} of {len(todo)})") as progress:
-                made.append(make(name, effort, target, progress))
-            err.print(f"[dim]{label(name):<10} {made[-1].seconds:6.1f} s[/]")
-    except KeyboardInterrupt:
-        stopped = True
-    report = _write_report(made, effort, target) if len(made) > 1 else None
+    with claimed("--out", target), working():
+        prepare(target, todo, overwrite)  # again, now that nobody else writes there
+        try:
+            for i, name in enumerate(todo):
+                with progress_bar(f"{name} ({i + 1} of {len(todo)})") as progress:
+                    made.append(make(name, effort, target, progress))
+                err.print(f"[dim]{label(name):<10} {made[-1].seconds:6.1f} s[/]")
+        except KeyboardInterrupt:
+            stopped = True
+        report = _write_report(made, effort, target) if len(made) > 1 else None
     if as_json:
         say_json(_summary(made, report, stopped))
     elif made:
         _tell(made)
-        out.print(f"{len(made)} of {len(todo)} made in {time.monotonic() - began:.0f} s, in {target}/")
+        out.print(f"{len(made)} of {len(todo)} made in {time.monotonic() - began:.0f} s, in {target}/", markup=False)
         if report:
-            out.print(f"report {report}", style="bold")
+            out.print(f"report {report}", style="bold", markup=False)
     if stopped:
-        rest = " ".join(todo[len(made) :])
-        err.print(f"Stopped; what was finished is in {target}/. The rest: scansnap reproduce {rest} --out {target}")
+        rest = f"{command(' '.join(todo[len(made) :]), effort)} --out {shlex.quote(str(target))}"
+        err.print(f"Stopped; what was finished is in {target}/. The rest: {rest}", markup=False)
         return 130
     return 0
 
 
 def _write_report(made: list[Made], effort: Effort, target: Path) -> Path:
+    from scansnap.report.make import write_report
     from scansnap.report.page import page
 
-    path = target / REPORT
-    with replacing(path) as scratch:
-        scratch.write_text(page(made, effort), encoding="utf-8")
-    return path
+    return write_report(page(made, effort), target)
 
 
 def _tell(made: list[Made]) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.commands.console import err, out, progress_bar, say_json
+from scansnap.commands.places import place
 from scansnap.commands.setup import find_classes, find_run
+from scansnap.interrupt import Stopped
 
 
 def run(
@@ -26,7 +28,12 @@ def run(
     overwrite: bool,
     as_json: bool,
 ) -> int:
-    """Exit code 0, or 130 when it was stopped by Ctrl-C."""
+    """Exit code 0, or 130 when it was stopped by Ctrl-C (or SIGTERM)."""
+    place("--out", target, ".zarr", ".nc", overwrite=overwrite or resume, hint="--overwrite or --resume")
+    picture = target.with_suffix(".png")
+    drawn = resume and not overwrite and target.exists() and picture.exists()
+    if figure and not drawn:
+        place("the figure beside --out", picture, overwrite=overwrite, hint="--overwrite or --no-figure")
     classes, rates, settings = find_run(file, given)
     if classes is None or preset is not None or preset_settings:
         classes = find_classes(None, preset, preset_settings)
@@ -37,7 +44,7 @@ def run(
     momentum = rates.pop("momentum", 0.0)
     runs = grid(**rates, momentum=momentum)
     with progress_bar("steps") as progress, warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the interruption is said below
+        warnings.simplefilter("ignore", Stopped)  # said below in terms of options
         try:
             data = simulate(
                 classes, runs, **settings, device=device, progress=progress,
@@ -52,15 +59,12 @@ def run(
         steps = int(data.step[-1])
         err.print(f"Stopped after {steps} steps. Nothing is lost: run the same command with --resume to go on.")
         return 130
-    picture = target.with_suffix(".png")
-    if figure:
+    figure = figure and {"attention", "z", "entropy", "loss"} <= set(data.data_vars)
+    if figure and not drawn:
         from scansnap.figures import overview
         from scansnap.figures.style import save_figure
 
-        if {"attention", "z", "entropy", "loss"} <= set(data.data_vars):
-            save_figure(overview.draw(overview.compute(data)), picture)
-        else:
-            figure = False
+        save_figure(overview.draw(overview.compute(data)), picture)
     summary = _summary(classes, data, target, picture if figure else None, time.monotonic() - began)
     if as_json:
         say_json(summary)
@@ -88,13 +92,13 @@ def _summary(classes: SequenceClasses, data: Any, target: Path, picture: Path | 
 
 def _tell(summary: dict[str, Any]) -> None:
     runs = "1 run" if summary["runs"] == 1 else f"{summary['runs']} runs"
-    out.print(f"{summary['classes']}\n{runs} of {summary['steps']} steps in {summary['seconds']:.2f} s")
+    out.print(f"{summary['classes']}\n{runs} of {summary['steps']} steps in {summary['seconds']:.2f} s", markup=False)
     if summary["loss"] is not None:
         out.print(f"loss {summary['loss']:.4g}")
     if summary["entropy"] is not None:
         out.print(f"entropy over distinct tokens {summary['entropy_start']:.3f} → {summary['entropy']:.3f} nats")
     if summary["non_finite_runs"]:
         out.print(f"[bold]{summary['non_finite_runs']} of {runs} became non-finite and were frozen[/] (see status)")
-    out.print(f"trajectory {summary['trajectory']}")
+    out.print(f"trajectory {summary['trajectory']}", markup=False)
     if summary["figure"]:
-        out.print(f"figure     {summary['figure']}")
+        out.print(f"figure     {summary['figure']}", markup=False)

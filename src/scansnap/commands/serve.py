@@ -22,7 +22,11 @@ def serve(host: str, port: int, folder: Path | None, open_browser: bool) -> int:
     port = whole("--port", port, most=65535)
     if folder is not None and not folder.is_dir():
         raise InputError("--folder", str(folder), "a folder that exists")
-    listening = _bind(host, port)
+    with _bind(host, port) as listening:
+        return _serve(listening, host, folder, open_browser)
+
+
+def _serve(listening: socket.socket, host: str, folder: Path | None, open_browser: bool) -> int:
     port = listening.getsockname()[1]
     shown = "localhost" if host in ("127.0.0.1", "::1") else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/"
@@ -51,6 +55,7 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(place[:2], family=family)
-    except OSError as error:
-        allowed = f"an address and port of this machine that are free ({error.strerror or error})"
+    except (OSError, UnicodeError) as error:  # a name that no host can have
+        reason = getattr(error, "strerror", None) or str(error)
+        allowed = f"an address and port of this machine that are free ({reason})"
         raise InputError("--host and --port", f"{host}:{port}", allowed) from None

@@ -12,6 +12,7 @@ from typing import Any
 
 from scansnap.checks import InputError, choice
 from scansnap.commands.console import err, out, say_json
+from scansnap.interrupt import working
 
 _SHOWN = 5  # failures that are told; the rest are counted
 
@@ -51,7 +52,7 @@ def sweep(
             _show_plan(ready, as_json)
             return 0
         _note(ready)
-        with runs_bar() as report:
+        with runs_bar() as report, working():
             outcome = run(ready, cluster=cluster, report=report)
     except KeyboardInterrupt:
         kept = f"Finished groups are in {target}: the same command with --resume does the rest."
@@ -89,7 +90,7 @@ def _tell(summary: dict[str, Any]) -> None:
     out.print(f"{n} of {summary['runs']} runs in {seconds:.1f} s ({n / max(seconds, 1e-9):.0f} runs/s){before}")
     if not summary["complete"]:
         out.print("[bold]incomplete:[/] the same command with --resume tries again what is missing")
-    out.print(f"store {summary['store']}")
+    out.print(f"store {summary['store']}", markup=False)
 
 
 def _note(ready: Any) -> None:
@@ -130,7 +131,7 @@ def _show_plan(ready: Any, as_json: bool) -> None:
         knobs = ", ".join(f"{name} = {value}" for name, value in one["knobs"].items()) or one["classes"]
         out.print(f"class set {s} ({knobs}): {one['groups']} groups of at most {one['runs_per_group']} runs, "
                   f"{in_words(one['group_bytes'])} each")  # fmt: skip
-    out.print(f"store {in_words(ready.store.n_bytes)} before compression: {ready.store.path}")
+    out.print(f"store {in_words(ready.store.n_bytes)} before compression: {ready.store.path}", markup=False)
     out.print(f"time about {duration(seconds)} on this machine alone (estimated from a short measured piece)")
 
 

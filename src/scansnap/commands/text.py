@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import warnings
 from dataclasses import asdict, dataclass
@@ -12,8 +13,10 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, choice, whole
 from scansnap.commands.console import err, out, progress_bar, say_json
+from scansnap.commands.places import PICTURES, place
+from scansnap.interrupt import Stopped
 
 if TYPE_CHECKING:
     from scansnap.corpus.corpus import Corpus
@@ -38,30 +41,41 @@ class Wanted:
     optimizer: str
     seed: int
 
+    def check(self) -> None:
+        """Refuse before any text is read what a model of no vocabulary could be."""
+        self._settings(sys.maxsize, "cpu")
+
     def build(self, vocab_size: int, device: str) -> LanguageModel:
         """The untrained model."""
-        if choice("--model", self.kind, ("yz", "transformer")) == "transformer":
+        settings = self._settings(vocab_size, device)
+        if self.kind == "transformer":
             from scansnap.models.transformer import Transformer
+
+            return Transformer(settings, device)
+        from scansnap.models.yz_transformer import YZTransformer
+
+        return YZTransformer(settings, device)
+
+    def _settings(self, vocab_size: int, device: str) -> Any:
+        if choice("--model", self.kind, ("yz", "transformer")) == "transformer":
             from scansnap.models.transformer_settings import TransformerSettings
 
             if self.rank is not None:
                 raise InputError("--rank", self.rank, "left out for a transformer")
-            return Transformer(
-                TransformerSettings(vocab_size=vocab_size, layers=self.layers, eta=self.eta, optimizer=self.optimizer,
-                                    seed=self.seed, precision="bf16" if device == "cuda" else "float32"), device
+            return TransformerSettings(
+                vocab_size=vocab_size, layers=self.layers, eta=self.eta, optimizer=self.optimizer, seed=self.seed,
+                precision="bf16" if device == "cuda" else "float32",
             )  # fmt: skip
         from scansnap.models.yz_settings import YZSettings
-        from scansnap.models.yz_transformer import YZTransformer
 
         plain = self.layers == 1 and self.rank is None
         # on WikiText-2, one layer with residual: 1,000 steps on 2,000 words end at perplexity 68 with 100 and 205 with
         # 300; three passes with all 33,278 words at 549 with 50 and 399 with 300
         eta_y = self.eta_y if self.eta_y is not None else 100.0 if vocab_size <= 10_000 else 300.0
         eta_z = self.eta_z if self.eta_z is not None else eta_y / 10
-        settings = YZSettings(vocab_size=vocab_size, layers=self.layers, rank=self.rank, residual=self.residual,
-                              eta_y=eta_y, eta_z=eta_z, optimizer=self.optimizer, seed=self.seed,
-                              init="zero" if plain else "uniform", precision="bf16x3")  # fmt: skip
-        return YZTransformer(settings, device)
+        return YZSettings(vocab_size=vocab_size, layers=self.layers, rank=self.rank, residual=self.residual,
+                          eta_y=eta_y, eta_z=eta_z, optimizer=self.optimizer, seed=self.seed,
+                          init="zero" if plain else "uniform", precision="bf16x3")  # fmt: skip
 
 
 def train(
@@ -83,22 +97,30 @@ def train(
     """Exit code 130 when stopped, 1 when the loss became infinite."""
     from scansnap.dynamics.device import pick_device
     from scansnap.models.evaluate import attention_statistics
+    from scansnap.models.events import place_for_events
     from scansnap.models.library import SUFFIX
     from scansnap.models.training import train as fit
 
-    place = pick_device(device).type
-    if target.suffix != SUFFIX:
-        raise InputError("--out", str(target), f"a name ending in {SUFFIX}")
-    if target.exists() and not (resume or overwrite):
-        raise InputError("--out", str(target), "a path that does not exist yet (or say --overwrite or --resume)")
+    where = pick_device(device).type
+    place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
     if resume and not target.exists():
         raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
-    if max_words is None and place == "cpu":
-        max_words = CPU_WORDS
-    corpus = _corpus(data, max_words)
-    model = wanted.build(corpus.vocab_size, place)
+    if tensorboard is not None:
+        place_for_events(tensorboard)
+    wanted.check()
     if steps is None and epochs is None:
         epochs = 1
+    if steps is not None and epochs is not None:
+        raise InputError("--epochs", epochs, "left out when --steps is given")
+    for option, number in (("--steps", steps), ("--epochs", epochs)):
+        if number is not None:
+            whole(option, number)
+    whole("--batch", batch, least=1)
+    whole("--length", length, least=1)
+    if max_words is None and where == "cpu":
+        max_words = CPU_WORDS
+    corpus = _corpus(data, max_words)
+    model = wanted.build(corpus.vocab_size, where)
     said = corpus.valid[:SNAPSHOT_TOKENS]
 
     def look(now: LanguageModel, step: int) -> dict[str, Any]:
@@ -106,13 +128,19 @@ def train(
 
     err.print(f"[dim]{escape(repr(corpus))}[/]")
     with progress_bar("training") as progress, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="stopped after")  # said below in terms of options
+        warnings.simplefilter("ignore", Stopped)  # said below in terms of options
         done = fit(model, corpus.train, steps=steps, epochs=epochs, batch=batch, length=length, shuffle=wanted.seed,
                    valid=corpus.valid, measure=look, checkpoint=target, resume=resume, overwrite=overwrite,
                    vocabulary=corpus.vocabulary, progress=progress, tensorboard=tensorboard)  # fmt: skip
     if done.failed_step is not None:
-        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. "
-                  f"The last good state, if one was saved, is in {target}.")  # fmt: skip
+        left = (
+            f"The state after {done.saved_step} steps is in {target}."
+            if done.saved_step is not None
+            else f"What was in {target} before is still there."
+            if target.exists()
+            else "Nothing was written."
+        )
+        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. {left}", markup=False)
         return 1
     if not done.complete:
         err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
@@ -127,21 +155,28 @@ def train(
         say_json(summary)
         return 0
     out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, "
-              f"{summary['tokens_per_second']:,} tokens/s with measurements")  # fmt: skip
+              f"{summary['tokens_per_second']:,} tokens/s with measurements", markup=False)  # fmt: skip
     out.print(f"validation perplexity {summary['perplexity']:.1f}")
     out.print(f"attention entropy {summary['entropy_start']:.2f} → {summary['entropy']:.2f} nats")
-    out.print(f"model {target}")
+    out.print(f"model {target}", markup=False)
     return 0
 
 
 def explain(
-    path: Path, query: str, context: str | None, top: int, figure: Path | None, device: str, as_json: bool
+    path: Path,
+    query: str,
+    context: str | None,
+    top: int,
+    figure: Path | None,
+    overwrite: bool,
+    device: str,
+    as_json: bool,
 ) -> int:
     """A table on the terminal, and a figure if asked for."""
     from scansnap.models.explain import explain as ask
 
-    if figure is not None and figure.suffix not in (".png", ".pdf", ".svg"):
-        raise InputError("--figure", str(figure), "a name ending in .png, .pdf or .svg")
+    if figure is not None:
+        place("--figure", figure, *PICTURES, overwrite=overwrite)
     trained = _open(path, device)
     found = ask(trained.model, trained.vocabulary, query, context, top=top)
     if as_json:
@@ -151,7 +186,7 @@ def explain(
         table = Table(box=None, pad_edge=False, header_style="bold")
         each = "in context" if context is not None else "per 1000"
         for name in (f"“{query}” attends to", "z", "attention", each, "votes for"):
-            table.add_column(name, justify="left" if name[0] in "“v" else "right", no_wrap=name != "votes for")
+            table.add_column(escape(name), justify="left" if name[0] in "“v" else "right", no_wrap=name != "votes for")
         for one in found.attended:
             votes = ", ".join(f"{word} {vote:+.1f}" for word, vote in one.votes)
             table.add_row(escape(one.word), f"{one.z:+.2f}", f"{one.attention:.3f}", f"{one.count:.3g}", escape(votes))
@@ -170,7 +205,7 @@ def explain(
 
         save_figure(explanation.draw(found), figure)
         if not as_json:
-            out.print(f"figure {figure}")
+            out.print(f"figure {figure}", markup=False)
     return 0
 
 
@@ -204,7 +239,8 @@ def evaluate(path: Path, data: str | None, split: str, mass: float, device: str,
     if as_json:
         say_json(found)
         return 0
-    out.print(f"{trained.title}; {source.title}, {split} ({len(tokens):,} tokens, {time.monotonic() - began:.1f} s)")
+    took = time.monotonic() - began
+    out.print(f"{trained.title}; {source.title}, {split} ({len(tokens):,} tokens, {took:.1f} s)", markup=False)
     out.print(f"perplexity {found['perplexity']:.2f}")
     for layer, (h, share, keys) in enumerate(zip(entropy, found["share_needed"], found["keys_needed"], strict=True), 1):
         out.print(f"layer {layer}: attention entropy {h:.2f} nats; {100 * mass:g}% of it on {100 * share:.0f}% of the "

@@ -13,8 +13,9 @@ from rich.table import Table
 
 from scansnap.checks import InputError
 from scansnap.commands.console import out, progress_bar
+from scansnap.commands.places import PICTURES, place
 from scansnap.commands.setup import find_classes
-from scansnap.storage import replacing
+from scansnap.storage import put
 
 if TYPE_CHECKING:
     from scansnap.claims.claim import Claim, Report
@@ -35,12 +36,22 @@ def verify(
     json_file: Path | None,
     figure: Path | None,
     three_way: bool,
+    overwrite: bool,
 ) -> int:
     """Exit code 0 when nothing fails, 1 when something does."""
+    if figure is not None:
+        place("--figure", figure, *PICTURES, overwrite=overwrite)
+    if json_file is not None and str(json_file) != "-":
+        place("--json", json_file, overwrite=overwrite, stream=True)
+        if figure is not None and json_file.absolute() == figure.absolute():
+            raise InputError("--json", str(json_file), "another file than --figure")
+    saved = file is not None and file.suffix in (".zarr", ".nc")
+    if saved and three_way:
+        raise InputError("--three-way", True, "left out for a saved trajectory (give a preset or classes)")
     from scansnap.claims.verify import verify as judge_all
 
     with progress_bar("claims") as progress:
-        if file is not None and file.suffix in (".zarr", ".nc"):
+        if file is not None and saved:
             from scansnap.trajectory import load
 
             data = load(file)
@@ -54,40 +65,36 @@ def verify(
             report = judge_all(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, progress=progress)
     _tell(report)
     if three_way:
-        if classes is None:
-            raise InputError("--three-way", True, "left out for a saved trajectory (give a preset or classes)")
         _tell_agreement(classes, eta_y, eta_z, finite_t or 128)
     if figure is not None:
         from scansnap.figures import claim_curves
         from scansnap.figures.style import save_figure
 
         save_figure(claim_curves.draw(claim_curves.compute(report)), figure)
-        out.print(f"figure {figure}")
+        out.print(f"figure {figure}", markup=False)
     if json_file is not None:
         text = json.dumps(_as_json(report), indent=2)
         if str(json_file) == "-":
             print(text)
         else:
-            with replacing(json_file) as scratch:
-                scratch.write_text(text + "\n", encoding="utf-8")
+            put(json_file, text + "\n")
     return 1 if report.failures else 0
 
 
-def regime_map(theorem: str, x: str, y: str, points: int, target: Path) -> int:
+def regime_map(theorem: str, x: str, y: str, points: int, target: Path, overwrite: bool) -> int:
     """Compute and draw a map; the data goes beside the picture as CSV."""
+    place("--out", target, *PICTURES, overwrite=overwrite)
+    place("the data beside --out", target.with_suffix(".csv"), overwrite=overwrite)
     from scansnap.claims.maps import Axis
     from scansnap.claims.maps import regime_map as compute
     from scansnap.figures import regime_map as figure
     from scansnap.figures.style import save_figure
 
     axes = Axis.parse(x, points), Axis.parse(y, points)
-    if target.suffix not in (".png", ".pdf", ".svg"):
-        raise InputError("--out", str(target), "a name ending in .png, .pdf or .svg")
     with progress_bar("flows") as progress:
         data = compute(theorem, *axes, progress=progress)
     save_figure(figure.draw(data), target)
-    with replacing(target.with_suffix(".csv")) as scratch:
-        data.to_dataframe().reset_index().to_csv(scratch, index=False)
+    put(target.with_suffix(".csv"), data.to_dataframe().reset_index().to_csv(index=False))
     # where a claim has nothing to measure it neither holds nor fails
     shares = (data.margin >= 0).where(data.margin.notnull()).mean(("y", "x"))
     for name in data.claim.values:
@@ -95,7 +102,7 @@ def regime_map(theorem: str, x: str, y: str, points: int, target: Path) -> int:
     if data.attrs["left_out"]:
         out.print(data.attrs["left_out"])
     met = float(data.assumptions_met.where(data.possible).mean())
-    out.print(f"all assumptions of the paper are met on {100 * met:.0f}% of it\nmap {target}")
+    out.print(f"all assumptions of the paper are met on {100 * met:.0f}% of it\nmap {target}", markup=False)
     return 0
 
 

@@ -52,7 +52,7 @@ class Model:
         choice("outputs", self.outputs, OUTPUTS)
         if not isinstance(self.query_in_keys, bool):
             raise InputError("query_in_keys", self.query_in_keys, "true or false")
-        object.__setattr__(self, "heads", whole("heads", self.heads, least=1))
+        object.__setattr__(self, "heads", whole("heads", self.heads, least=1, most=1024))
         if isinstance(self.position_bias, list | tuple):
             object.__setattr__(self, "position_bias", tuple(real("position_bias", b) for b in self.position_bias))
             if not self.position_bias:

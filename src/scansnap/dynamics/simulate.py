@@ -6,6 +6,7 @@ import time
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
@@ -27,8 +28,10 @@ from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Settings, settings
 from scansnap.dynamics.state import State, start
+from scansnap.interrupt import Interrupt, Stopped
 from scansnap.runs import Runs, grid
-from scansnap.trajectory import assemble, load, save
+from scansnap.storage import claimed, writable
+from scansnap.trajectory import assemble, load, write
 
 Progress = Callable[[int, int], None]
 Piece = tuple[list[int], Records]  # steps, and what was recorded at them
@@ -101,26 +104,28 @@ def simulate(
     if engine == "fused" and loop.engine.why_not_fused():
         raise InputError("engine", engine, f"auto or general here, since {loop.engine.why_not_fused()}")
 
-    checkpoint = None
-    if save_to is not None:
-        target = Path(save_to)
-        checkpoint = Checkpoint(target, mark)
-        finished = _prepare(target, checkpoint, resume=resume, overwrite=overwrite)
-        if finished is not None:
-            return finished
-        if resume and checkpoint.exists():
-            loop.resume(checkpoint)
-    elif resume:
-        raise InputError("resume", True, "given together with save_to")
-
-    complete = loop.run(progress, checkpoint, checkpoint_seconds)
-    data = loop.dataset(complete).assign_attrs(fingerprint=mark)
-    if not complete:
+    if save_to is None:
+        if resume:
+            raise InputError("resume", True, "given together with save_to")
+        with Interrupt() as interrupt:
+            loop.run(interrupt, progress)
+        data = loop.dataset(mark)
+    else:
+        checkpoint = Checkpoint(_place(Path(save_to)), mark)
+        with claimed("save_to", Path(save_to)):
+            finished = _prepare(Path(save_to), checkpoint, resume=resume, overwrite=overwrite)
+            if finished is not None:
+                return finished
+            if resume and checkpoint.exists():
+                loop.resume(checkpoint)
+            with Interrupt() as interrupt:
+                loop.run(interrupt, progress, checkpoint, checkpoint_seconds)
+                data = loop.dataset(mark)
+                if loop.complete:
+                    loop.save(data, Path(save_to), checkpoint, overwrite)
+    if not loop.complete:
         kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
-        warnings.warn(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", stacklevel=2)
-    elif checkpoint is not None:
-        save(data, target, overwrite=overwrite)
-        checkpoint.discard()
+        warnings.warn(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", Stopped, stacklevel=2)
     return data
 
 
@@ -156,13 +161,23 @@ class _Loop:
         self.state, steps, pieces = checkpoint.resume(self.device)
         self.records = [(steps, _joined(pieces))] if steps else []
 
-    def run(self, progress: Progress | None, checkpoint: Checkpoint | None, checkpoint_seconds: float) -> bool:
-        """To the last step; False if it was interrupted. The state only ever moves by whole stretches."""
+    @property
+    def complete(self) -> bool:
+        return self.state.step >= self.settings.steps
+
+    def run(
+        self,
+        interrupt: Interrupt,
+        progress: Progress | None,
+        checkpoint: Checkpoint | None = None,
+        checkpoint_seconds: float = 0.0,
+    ) -> None:
+        """To the last step, or until it is interrupted. The state only ever moves by whole stretches."""
         total, saved = self.settings.steps, time.monotonic()
         length = self._first_length()
         try:
             self._record()
-            while self.state.step < total:
+            while not self.complete and not interrupt.asked:
                 began = time.monotonic()
                 stop = min(self.state.step + length, self._next_wanted(self.state.step), total)
                 n_done = stop - self.state.step
@@ -176,12 +191,22 @@ class _Loop:
                 if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
                     self._checkpoint(checkpoint)
                     saved = time.monotonic()
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # from a callback, or a second Ctrl-C
+            pass
+        if not self.complete:
             if checkpoint is not None:
                 self._checkpoint(checkpoint)
             self._record(always=True)
-            return False
-        return True
+
+    def save(self, data: xr.Dataset, target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
+        """The finished result in place of the checkpoints; where it does not fit on the disk they may still."""
+        try:
+            write(data, target, overwrite)
+        except BaseException:
+            with suppress(OSError):
+                self._checkpoint(checkpoint)
+            raise
+        checkpoint.discard()
 
     def _record(self, always: bool = False) -> None:
         step = self.state.step
@@ -212,11 +237,13 @@ class _Loop:
     def _bounded(self, length: float) -> int:
         return int(max(1, min(length, _STRETCH_FLOATS // self.batches.floats_per_step, 4096)))
 
-    def dataset(self, complete: bool) -> xr.Dataset:
+    def dataset(self, mark: str) -> xr.Dataset:
         failed = self.state.failed_step.cpu().numpy()
         described = {**self.settings.to_dict(), "device": str(self.device), "engine": self.engine_used}
         records = _joined([records for _, records in self.records])
-        return assemble(self.classes, self.runs, described, _steps(self.records), records, failed, complete)
+        steps = _steps(self.records)
+        data = assemble(self.classes, self.runs, described, steps, records, failed, self.complete)
+        return data.assign_attrs(fingerprint=mark)
 
 
 def _steps(pieces: list[Piece]) -> list[int]:
@@ -239,10 +266,17 @@ def _runs(runs: Runs | None, **rates: Any) -> Runs:
     return runs
 
 
-def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: bool) -> xr.Dataset | None:
-    """Make way for a result at ``target``, or return it if this very run is finished there already."""
+def _place(target: Path) -> Path:
+    """Refused before the work, and nothing made on the way, where result or checkpoints could not be written."""
     if target.suffix not in (".zarr", ".nc"):
         raise InputError("save_to", str(target), "a name ending in .zarr or .nc")
+    writable("save_to", target, folder=target.suffix == ".zarr")
+    writable("save_to", Checkpoint(target, "").folder, folder=True)
+    return target
+
+
+def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: bool) -> xr.Dataset | None:
+    """Make way for a result at ``target``, or return it if this very run is finished there already."""
     if target.exists():
         allowed = "a path that does not exist yet (or say overwrite or resume)"
         if resume:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -29,9 +32,9 @@ def kept(folder: Path | None, run: dict[str, Any], make: Callable[[], dict[str, 
         return _arrays(make())
     told = json.dumps({"run": run, "versions": versions()}, sort_keys=True)
     path = folder / f"{hashlib.sha256(told.encode()).hexdigest()[:20]}.npz"
-    if path.exists():
-        with np.load(path, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+    # each array in the file has a checksum; a run whose record is damaged is simply done again
+    with suppress(OSError, ValueError, EOFError, BadZipFile, zlib.error), np.load(path, allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}
     record = _arrays(make())
     with replacing(path) as scratch, scratch.open("wb") as file:
         arrays: Any = record

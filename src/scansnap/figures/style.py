@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,7 +14,7 @@ matplotlib.use("Agg")  # files only; never opens a window
 
 from matplotlib.figure import Figure
 
-from scansnap.storage import replacing
+from scansnap.storage import put
 
 # Okabe and Ito's palette, which stays apart for colour-blind readers
 DISTINCT = "#0072B2"
@@ -64,12 +65,13 @@ def settle(figure: Figure) -> None:
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write PNG, PDF or SVG by the path's ending, whole or not at all."""
-    with replacing(path) as scratch:
-        render(figure, scratch, path.suffix[1:])
+    drawn = BytesIO()
+    render(figure, drawn, path.suffix[1:])
+    put(path, drawn.getvalue())
 
 
-def render(figure: Figure, target: Path | IO[bytes], kind: str) -> None:
-    """Draw into a file or a buffer; without a date, so that the same figure gives the same bytes."""
+def render(figure: Figure, target: IO[bytes], kind: str) -> None:
+    """Draw into a buffer; without a date, so that the same figure gives the same bytes."""
     undated: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with matplotlib.rc_context(_RC):
         figure.savefig(target, format=kind, metadata=undated)

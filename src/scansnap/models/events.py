@@ -6,23 +6,44 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.checks import InputError
+from scansnap.storage import WriteError, writable
+
+
+def place_for_events(folder: Path) -> Path:
+    """The folder, if event files could be written there; nothing is made yet."""
+    _summary_writer(folder)
+    return writable("tensorboard", folder, inside=True)
 
 
 class EventWriter:
     """Scalars by step; arrays are left out."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            allowed = "left out unless the package tensorboard is installed, as with pip install 'scansnap[text]'"
-            raise InputError("tensorboard", str(folder), allowed) from None
-        self.writer: Any = SummaryWriter(str(folder))
+            self.writer: Any = _summary_writer(folder)(str(folder))
+        except OSError as error:
+            raise WriteError(folder, error) from error
 
     def add(self, step: int, values: dict[str, Any]) -> None:
-        for name, value in values.items():
-            if isinstance(value, float | int):
-                self.writer.add_scalar(name, value, step)
+        try:
+            for name, value in values.items():
+                if isinstance(value, float | int):
+                    self.writer.add_scalar(name, value, step)
+        except OSError as error:
+            raise WriteError(self.folder, error) from error
 
     def close(self) -> None:
-        self.writer.close()
+        try:
+            self.writer.close()
+        except OSError as error:
+            raise WriteError(self.folder, error) from error
+
+
+def _summary_writer(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        allowed = "left out unless the package tensorboard is installed, as with pip install 'scansnap[text]'"
+        raise InputError("tensorboard", str(folder), allowed) from None
+    return SummaryWriter

@@ -23,6 +23,7 @@ from torch import Tensor
 from scansnap.checks import InputError, real, whole
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
+from scansnap.interrupt import Interrupt, Stopped
 from scansnap.models.checkpoints import (
     Header,
     fingerprint,
@@ -32,9 +33,9 @@ from scansnap.models.checkpoints import (
     save_checkpoint,
 )
 from scansnap.models.evaluate import perplexity
-from scansnap.models.events import EventWriter
-from scansnap.models.interrupt import Interrupt
+from scansnap.models.events import EventWriter, place_for_events
 from scansnap.models.model import LanguageModel
+from scansnap.storage import claimed, writable
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
 Progress = Callable[[int, int], None]
@@ -52,6 +53,7 @@ class Training:
     failed_step: int | None = None  # the first with a loss that is not a number; training stops there
     seconds: float = 0.0  # this time, measuring and validating included
     tokens: int = 0  # trained on, this time
+    saved_step: int | None = None  # of the checkpoint as it lies there; None: nothing of this training does
 
     @property
     def step(self) -> int:
@@ -119,21 +121,25 @@ def train(
         validate_at={*range(every, total, every), total} if valid is not None else set(),
         measure=measure,
         measure_at=set(wanted) if measure is not None else set(),
-        checkpoint=None if checkpoint is None else _place_for(Path(checkpoint), resume or overwrite),
+        checkpoint=None if checkpoint is None else _place_for(Path(checkpoint)),
         checkpoint_seconds=real("checkpoint_seconds", checkpoint_seconds, least=0),
         vocabulary=vocabulary,
         progress=progress,
-        events=None if tensorboard is None else EventWriter(Path(tensorboard)),
+        events=None if tensorboard is None else place_for_events(Path(tensorboard)),
     )
-    return _Loop(model, windows, plan).run(resume)
+    if plan.checkpoint is None:
+        return _Loop(model, windows, plan).run(resume)
+    with claimed("checkpoint", plan.checkpoint):
+        if plan.checkpoint.exists() and not (resume or overwrite):
+            free = "a file that is not there yet, unless you resume or overwrite"
+            raise InputError("checkpoint", str(checkpoint), free)
+        return _Loop(model, windows, plan).run(resume)
 
 
-def _place_for(checkpoint: Path, may_exist: bool) -> Path:
+def _place_for(checkpoint: Path) -> Path:
     """Say before the work begins what would go wrong after it."""
     safetensors_package()
-    if checkpoint.is_dir() or (checkpoint.exists() and not may_exist):
-        raise InputError("checkpoint", str(checkpoint), "a file that is not there yet, unless you resume or overwrite")
-    return checkpoint
+    return writable("checkpoint", checkpoint)
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,7 @@ class _Plan:
     checkpoint_seconds: float
     vocabulary: Vocabulary | None
     progress: Progress | None
-    events: EventWriter | None
+    events: Path | None
 
 
 class _Loop:
@@ -159,6 +165,7 @@ class _Loop:
         self.done = Training(plan.steps)
         self.unread: list[Tensor] = []  # losses still on the device
         self.order: tuple[int, list[int]] = (-1, [])  # epoch and its window numbers
+        self.events: EventWriter | None = None
         self.stream = (
             "" if plan.checkpoint is None else sha256(windows.columns.cpu().numpy().tobytes()).hexdigest()[:16]
         )
@@ -170,6 +177,8 @@ class _Loop:
     def run(self, resume: bool) -> Training:
         if resume:
             self._resume()
+        if self.plan.events is not None:  # only now: a refused training leaves no files
+            self.events = EventWriter(self.plan.events)
         start, saved, shown = time.monotonic(), time.monotonic(), 0.0
         asked = False
         with Interrupt() as interrupt:
@@ -194,8 +203,8 @@ class _Loop:
             self._read()
             self.done.seconds = time.monotonic() - start
             self._save()
-        if self.plan.events is not None:
-            self.plan.events.close()
+        if self.events is not None:
+            self.events.close()
         if (asked or interrupt.asked) and not self.done.complete:
             self._say_how_to_go_on()
         return self.done
@@ -215,8 +224,8 @@ class _Loop:
                 self.model, self.plan.valid, length=self.windows.length, batch=self.windows.batch
             )
             new = {**new, "valid_perplexity": self.done.valid[step]}
-        if self.plan.events is not None and new:
-            self.plan.events.add(step, new)
+        if self.events is not None and new:
+            self.events.add(step, new)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         epoch, at = divmod(step, len(self.windows))
@@ -235,9 +244,9 @@ class _Loop:
         bad = np.flatnonzero(~np.isfinite(new))
         if len(bad):
             self.done.failed_step = first + int(bad[0])
-        if self.plan.events is not None:
+        if self.events is not None:
             for i, loss in enumerate(new):
-                self.plan.events.add(first + i, {"loss": float(loss)})
+                self.events.add(first + i, {"loss": float(loss)})
 
     def _data(self) -> dict[str, Any]:
         return {
@@ -262,6 +271,7 @@ class _Loop:
         for step, found in self.done.measured.items():
             record |= {f"measured.{step}.{name}": torch.tensor(value) for name, value in found.items()}
         save_checkpoint(self.plan.checkpoint, self.model, header, record, words)
+        self.done.saved_step = self.done.step
 
     def _resume(self) -> None:
         if self.plan.checkpoint is None:
@@ -276,6 +286,7 @@ class _Loop:
         if header.step > self.done.steps:
             raise InputError("steps", self.done.steps, f"at least {header.step}, those already done")
         record = load_checkpoint(self.plan.checkpoint, self.model)[1]
+        self.done.saved_step = header.step
         self.done.losses = record.pop("losses").numpy()
         for name, value in record.items():
             kind, at, *rest = name.split(".", 2)
@@ -290,7 +301,7 @@ class _Loop:
     def _say_how_to_go_on(self) -> None:
         how = (f"its state is in {self.plan.checkpoint}; go on with resume" if self.plan.checkpoint is not None
                else "no checkpoint was asked for, so only this result is left")  # fmt: skip
-        warnings.warn(f"stopped after {self.done.step} of {self.done.steps} steps; {how}.", stacklevel=4)
+        warnings.warn(f"stopped after {self.done.step} of {self.done.steps} steps; {how}.", Stopped, stacklevel=4)
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -8,6 +8,7 @@ import math
 import os
 import platform
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from scansnap.figures.figure import Computed, Effort, Progress
 from scansnap.figures.kept_runs import forget
 from scansnap.figures.style import add_note, render, save_figure, settle
 from scansnap.report.targets import find
-from scansnap.storage import replacing
+from scansnap.storage import put, writable
 from scansnap.trajectory import versions
 
-MANIFEST = "manifest.json"
+MANIFEST, REPORT = "manifest.json", "report.html"
 KEPT = ".unfinished"  # runs of targets that were stopped
+ANNOUNCED = "files"  # in the manifest: all that was ever written here, or was about to be
 FORMAT = "scansnap reproduction 1"
 
 
@@ -54,9 +56,9 @@ def make(name: str, effort: Effort, out: Path, progress: Progress | None = None)
     settle(drawing)
     svg = io.BytesIO()
     render(drawing, svg, "svg")
-    files = tuple(f"{name}.{kind}" for kind in ("csv", "png", "pdf"))
-    with replacing(out / files[0]) as scratch:
-        computed.table.to_csv(scratch, index=False)
+    files = files_of(name)
+    _announce(files, out)
+    put(out / files[0], computed.table.to_csv(index=False))
     for file in files[1:]:
         save_figure(drawing, out / file)
     seconds = time.perf_counter() - began
@@ -76,28 +78,50 @@ def command(targets: str, effort: Effort) -> str:
     return " ".join(["scansnap reproduce", targets, *options])
 
 
-def prepare(out: Path) -> None:
-    """Refuse before any work what could not be written to later."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with replacing(out / ".writable") as scratch:
-            scratch.touch()
-        (out / ".writable").unlink()
-    except OSError as error:
-        raise InputError("--out", str(out), f"a folder that can be written to ({error.strerror})") from None
-    read_manifest(out)
+def files_of(name: str) -> tuple[str, ...]:
+    """What a target writes."""
+    return tuple(f"{name}.{kind}" for kind in ("csv", "png", "pdf"))
+
+
+def prepare(out: Path, names: Sequence[str], overwrite: bool = False) -> None:
+    """Refuse before any work what could not be written later, or would replace what is not ours."""
+    writable("--out", out, inside=True)
+    manifest = read_manifest(out)
+    ours = {*manifest[ANNOUNCED], *(file for entry in manifest["targets"].values() for file in entry["files"])}
+    wanted = [file for name in names for file in files_of(name)] + [REPORT] * (len(names) > 1)
+    for file in wanted:
+        if (out / file).is_dir():
+            raise InputError("--out", str(out), f"a folder without a folder {file}")
+        if not overwrite and file not in ours and (out / file).exists():
+            raise InputError("--out", str(out), f"a folder whose {file} is from an earlier reproduction; move yours "
+                             "away (or say --overwrite)")  # fmt: skip
+
+
+def write_report(text: str, out: Path) -> Path:
+    """The page about several targets."""
+    _announce((REPORT,), out)
+    put(out / REPORT, text)
+    return out / REPORT
+
+
+def _announce(files: tuple[str, ...], out: Path) -> None:
+    """Say in the manifest that these files are ours before they are there: one may be killed in between."""
+    manifest = read_manifest(out)
+    if not set(files) <= set(manifest[ANNOUNCED]):
+        _write_manifest(manifest | {ANNOUNCED: sorted({*manifest[ANNOUNCED], *files})}, out)
 
 
 def read_manifest(out: Path) -> dict[str, Any]:
     """What earlier commands made in this folder."""
     path = out / MANIFEST
     if not path.exists():
-        return {"format": FORMAT, "targets": {}}
+        return {"format": FORMAT, ANNOUNCED: [], "targets": {}}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["format"] == FORMAT and isinstance(found["targets"], dict):
-            return dict(found)
-    except (ValueError, KeyError, TypeError):
+        found = {ANNOUNCED: []} | json.loads(path.read_text(encoding="utf-8"))
+        entries = found["targets"].values()
+        if found["format"] == FORMAT and all(isinstance(e["files"], list) for e in (*entries, found)):
+            return found
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
     raise InputError("--out", str(out), f"a folder without a {MANIFEST} of some other program; move that file away")
 
@@ -132,9 +156,11 @@ def _enter(made: Made, effort: Effort, out: Path) -> None:
         "versions": all_versions(),
         "machine": machine(effort.device),
     }
-    with replacing(out / MANIFEST) as scratch:
-        text = json.dumps(plain(manifest), indent=2, ensure_ascii=False, allow_nan=False)
-        scratch.write_text(text + "\n", encoding="utf-8")
+    _write_manifest(manifest, out)
+
+
+def _write_manifest(manifest: dict[str, Any], out: Path) -> None:
+    put(out / MANIFEST, json.dumps(plain(manifest), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def plain(value: Any) -> Any:

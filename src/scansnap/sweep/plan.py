@@ -105,9 +105,10 @@ def _check_room(one: Cost, s: int, memory: int) -> None:
 def parse_memory(text: str) -> int:
     """``4GB``, ``500 MB``, ``2GiB`` or a number of bytes."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", text.upper())
-    if not found or float(found.group(1)) <= 0:
+    size = float(found.group(1)) * _UNITS[found.group(2)] if found else 0.0
+    if not 0 < size < 2**63:
         raise InputError("--memory", text, "a size such as 500MB or 4GB")
-    return int(float(found.group(1)) * _UNITS[found.group(2)])
+    return int(size)
 
 
 def in_words(n_bytes: float) -> str:

@@ -8,13 +8,17 @@ is four numbers. A task whose worker dies is started again by Ray, and gives the
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import warnings
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
+from scansnap.sweep import ray_watch
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Group, in_words
 from scansnap.sweep.work import Arrays, Failure, Job, run_group
@@ -42,11 +46,12 @@ class Cluster:
     ) -> Generator[tuple[Group, Arrays | Failure]]:
         """Each group with its arrays, or why there are none, in the order in which they are finished."""
         ray = import_ray()
-        ours = not ray.is_initialized()
-        if ours:
-            self._start(ray)
+        ours, watcher = not ray.is_initialized(), None
         running: dict[Any, Group] = {}
         try:
+            if ours:
+                self._start(ray)
+                watcher = ray_watch.start()
             self._check(ray)
             shared = ray.put((job, _made_with()))
             classes = [ray.put(one.classes) for one in sweep.class_sets]
@@ -75,6 +80,8 @@ class Cluster:
                 ray.cancel(ref, force=True)
             if ours:
                 ray.shutdown()
+            if watcher is not None:
+                watcher.communicate()  # it ends what is left, and itself
 
     def _start(self, ray: Any) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -85,7 +92,8 @@ class Cluster:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves its log files to the collector
                 warnings.simplefilter("ignore", FutureWarning)
-                ray.init(**options)
+                with _own_signals():
+                    ray.init(**options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             reason = " ".join(str(error).split())[:200]
             raise InputError("--address", self.address, f"the address of a running Ray cluster ({reason})") from None
@@ -109,6 +117,24 @@ class Cluster:
         wanted = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
         room = int(min(have.get(name, 0) // n for name, n in wanted.items() if n > 0))
         return max(1, room) * 5 // 4 + 2
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """SIGTERM stays whose it was: Ray takes it for itself, and ends the driver before its results are kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    ended = False
+    try:
+        yield
+    except SystemExit:  # how Ray answers it while it starts
+        ended = True
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if ended:
+        signal.raise_signal(signal.SIGTERM)
 
 
 def import_ray() -> Any:

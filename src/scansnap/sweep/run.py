@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
@@ -12,11 +13,12 @@ from typing import Any
 from scansnap.checks import InputError
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.simulate import simulate
+from scansnap.storage import claimed, writable
 from scansnap.sweep import local
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import DEFAULT_MEMORY, Group, Layouts, Plan, look, make_plan, parse_memory
 from scansnap.sweep.ray import Cluster, import_ray
-from scansnap.sweep.store import Store, StoreError, locked, stored_plan
+from scansnap.sweep.store import Store, StoreError, stored_plan
 from scansnap.sweep.work import Arrays, Failure, Job
 
 Execute = Callable[[Sweep, Job, Iterable[Group], Any], Generator[tuple[Group, Arrays | Failure]]]
@@ -46,6 +48,7 @@ class Prepared:
     layouts: Layouts
     store: Store
     resumed: bool
+    replaces: bool  # whatever is there
     versions: dict[str, str]  # what a resumed store was begun with
 
     @property
@@ -71,10 +74,10 @@ def prepare(
     if cluster is not None:
         import_ray()
     found: dict[str, str] = {}
-    resumed = resume and path.exists()
-    if path.exists() and not resume and not overwrite:
-        allowed = "a path that does not exist yet (or say --resume to finish it, --overwrite to start again)"
-        raise InputError("--out", str(path), allowed)
+    resumed = resume and os.path.exists(path)  # False, too, for a name that is too long
+    _check_free(path, resume or overwrite)
+    if not resumed:
+        writable("--out", path, folder=True)
     if resumed:
         plan, found = stored_plan(path, sweep)
         if memory is not None and parse_memory(memory) != plan.memory:
@@ -89,7 +92,13 @@ def prepare(
         limit = parse_memory(memory or DEFAULT_MEMORY)
         layouts = look(sweep, place, limit)
         plan = make_plan(sweep, layouts, limit, place)
-    return Prepared(sweep, plan, layouts, Store(path, sweep, plan, layouts.schemas), resumed, found)
+    return Prepared(sweep, plan, layouts, Store(path, sweep, plan, layouts.schemas), resumed, overwrite, found)
+
+
+def _check_free(path: Path, may_exist: bool) -> None:
+    if os.path.exists(path) and not may_exist:
+        allowed = "a path that does not exist yet (or say --resume to finish it, --overwrite to start again)"
+        raise InputError("--out", str(path), allowed)
 
 
 def _device(name: str, cluster: Cluster | None) -> str:
@@ -105,6 +114,16 @@ def run(
     ready: Prepared, *, cluster: Cluster | None = None, report: Report = lambda done, skipped, total: None
 ) -> Outcome:
     """Do what is missing; a group that fails is left for the next time, Ctrl-C leaves at once."""
+    with claimed("--out", ready.store.path):  # for all of it: nobody replaces a store that is being written
+        if not ready.resumed:
+            _check_free(ready.store.path, ready.replaces)
+            ready.store.create()
+        elif stored_plan(ready.store.path, ready.sweep)[0] != ready.plan:
+            raise InputError("--out", str(ready.store.path), "the store as it was a moment ago")
+        return _fill(ready, cluster, report)
+
+
+def _fill(ready: Prepared, cluster: Cluster | None, report: Report) -> Outcome:
     sweep, plan, store = ready.sweep, ready.plan, ready.store
     outcome = Outcome(len(sweep), len(plan))
 
@@ -112,37 +131,34 @@ def run(
         if report is not None:
             report(outcome.finished + part, outcome.skipped, len(sweep))
 
-    if not ready.resumed:
-        store.create()
-    with locked(store.path):
-        missing = store.missing()
-        outcome.skipped = len(sweep) - sum(map(len, missing))
-        job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
-        execute: Execute = local.execute
-        if cluster is not None:
-            execute = replace(cluster, memory=max(ready.group_bytes)).execute
-            costs = ready.layouts.costs  # the longest first, so that all workers end at about the same time
-            missing = sorted(missing, key=lambda g: -costs[g.class_set].run_seconds * len(g))
-        results = execute(sweep, job, missing, tell)
-        try:
-            for group, result in results if missing else ():
-                if isinstance(result, Failure):
-                    outcome.failures.append((group, result.reason))
-                else:
-                    store.write(group, result)
-                    outcome.finished += len(group)
-                    tell(0)
-                del result
-        except KeyboardInterrupt:
-            store.flush()  # finished groups count
-            raise
-        except StoreError:
-            with suppress(StoreError):  # their marks are small and may still find room
-                store.flush()
-            raise
-        finally:
-            results.close()
-        outcome.complete = store.finish()
+    missing = store.missing()
+    outcome.skipped = len(sweep) - sum(map(len, missing))
+    job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
+    execute: Execute = local.execute
+    if cluster is not None:
+        execute = replace(cluster, memory=max(ready.group_bytes)).execute
+        costs = ready.layouts.costs  # the longest first, so that all workers end at about the same time
+        missing = sorted(missing, key=lambda g: -costs[g.class_set].run_seconds * len(g))
+    results = execute(sweep, job, missing, tell)
+    try:
+        for group, result in results if missing else ():
+            if isinstance(result, Failure):
+                outcome.failures.append((group, result.reason))
+            else:
+                store.write(group, result)
+                outcome.finished += len(group)
+                tell(0)
+            del result
+    except KeyboardInterrupt:
+        store.flush()  # finished groups count
+        raise
+    except StoreError:
+        with suppress(StoreError):  # their marks are small and may still find room
+            store.flush()
+        raise
+    finally:
+        results.close()
+    outcome.complete = store.finish()
     return outcome
 
 

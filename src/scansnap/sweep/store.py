@@ -20,7 +20,6 @@ its end. A store that is resumed is read as a whole: groups that are damaged are
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import math
 import os
@@ -69,21 +68,18 @@ class Store:
         """An empty store in place of whatever was there, at once."""
         import zarr
 
-        try:
-            with replacing(self.path) as scratch:
-                attrs: Any = {"format": FORMAT, "complete": 0, "sweep": self.sweep.text, "plan": self.plan.to_json(),
-                         "settings": self._settings(), "versions": json.dumps(versions())}  # fmt: skip
-                root = zarr.open_group(scratch, mode="w", attributes=attrs)
-                self._create_root(root)
-                for s in range(len(self.schemas)):
-                    self._create_set(root, s)
-                for place in self._places():
-                    folder = _folder(scratch, place)
-                    fixed = [name for name in checksums.files_in(folder) if self._is_fixed(place, name)]
-                    self._seal(scratch, place, checksums.of_files(folder, fixed), complete=False, growing=True)
-                _sync(scratch)
-        except OSError as error:
-            raise InputError("--out", str(self.path), f"a place that can be written ({error})") from error
+        with replacing(self.path) as scratch:
+            attrs: Any = {"format": FORMAT, "complete": 0, "sweep": self.sweep.text, "plan": self.plan.to_json(),
+                     "settings": self._settings(), "versions": json.dumps(versions())}  # fmt: skip
+            root = zarr.open_group(scratch, mode="w", attributes=attrs)
+            self._create_root(root)
+            for s in range(len(self.schemas)):
+                self._create_set(root, s)
+            for place in self._places():
+                folder = _folder(scratch, place)
+                fixed = [name for name in checksums.files_in(folder) if self._is_fixed(place, name)]
+                self._seal(scratch, place, checksums.of_files(folder, fixed), complete=False, growing=True)
+            _sync(scratch)
 
     def _create_root(self, root: Any) -> None:
         total = len(self.sweep)
@@ -383,20 +379,6 @@ def read_attributes(path: Path, field: str = "--out") -> dict[str, Any]:
     if found != FORMAT:
         raise foreign
     return attrs
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Only one process writes to a store; the lock ends with the process, however it ends."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError("--out", str(path), "a store that no other sweep is writing to now") from None
-        yield
-    finally:
-        os.close(handle)
 
 
 def _folder(path: Path, s: int | None) -> Path:
