@@ -108,7 +108,7 @@ def _errors(app: FastAPI) -> None:
 _ERROR = {"description": "Refused", "content": {"application/json": {"schema": {
     "type": "object", "required": ["field", "message"],
     "properties": {"field": {"type": "string"}, "message": {"type": "string"}}}}}}  # fmt: skip
-REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 413, 422, 429, 503), _ERROR)
+REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 408, 413, 422, 429, 503), _ERROR)
 
 
 # --- pages -------------------------------------------------------------------------------------------------------
