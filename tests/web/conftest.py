@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "websockets", "httpx")):
     collect_ignore = [f"test_{name}.py" for name in ("connection", "fuzz", "hub", "listening", "serve", "server")]
 
-_SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "claims_limit_seconds", "lens_seconds")
+_SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "claims_limit_seconds", "lens_seconds",
+            "answer_seconds", "margin_seconds")  # fmt: skip
 
 
 @pytest.fixture(scope="session")

@@ -155,6 +155,7 @@ def test_refusals_stand_next_to_their_control(page: Page) -> None:
     page.fill("batch_size", "128")
     page.page.locator(".control.refused").wait_for(state="detached")
     page.page.select_option("#c-classes", "syn-medium")
+    page.wait("app.film.run.setup.classes.preset === 'syn-medium'")
     page.page.wait_for_selector("#k-n_queries")
     page.fill("n_queries", "1000", "k")
     page.page.locator("#panel-setup .refusal:visible").wait_for()

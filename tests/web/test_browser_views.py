@@ -75,7 +75,7 @@ def test_hovering_tells_token_class_and_value(page: Page) -> None:
 def test_claims_come_with_numbers_and_reasons(explorer: Callable[..., Page]) -> None:
     p = explorer(TEXTBOOK + "&right=claims&flow=off")
     p.run_to_end()
-    p.page.wait_for_selector(".claim.holds", timeout=30_000)
+    p.page.wait_for_selector(".claim.holds")
     tally = [int(t) for t in p.page.locator("#tally b").all_inner_texts()]
     assert sum(tally) == p.page.locator(".claim").count() > 10
     first = p.page.locator(".claim.holds").first

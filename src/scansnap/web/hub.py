@@ -157,8 +157,9 @@ class Hub:
         try:
             async with self.one_job:
                 handle = self.pool.jobs()
+                seconds = header["seconds"] + LIMITS["margin_seconds"]
                 try:
-                    answer, result = await handle.ask({"op": "job", **header}, payload, header["seconds"] + 10)
+                    answer, result = await handle.ask({"op": "job", **header}, payload, seconds)
                 except TimeoutError:
                     handle.kill()  # it does not even look at its clock: start afresh
                     raise Refused(503, header["kind"], "The computation did not end in time.") from None

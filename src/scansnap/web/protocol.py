@@ -227,6 +227,8 @@ LIMITS: dict[str, int | float] = {
     "claims_seconds": 1.0,
     "claims_limit_seconds": 20.0,
     "lens_seconds": 60.0,
+    "answer_seconds": 60.0,  # for a worker process to answer about a run
+    "margin_seconds": 10.0,  # for a computation to notice that its time is over; then its process is ended
     "points": 1000,
     "table_size": 256,  # rows and columns of Y
     "csv_frames": 1000,
