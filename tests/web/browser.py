@@ -115,6 +115,18 @@ class Page:
         self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return int(re.sub(r"\D", "", self.page.inner_text("#clock b")))
 
+    def stop_clock(self) -> None:
+        """From now on the page's time passes only in :meth:`pass_time`."""
+        self.page.evaluate(
+            "() => { const now = performance.now(); window.late = 0; performance.now = () => now + late; }"
+        )
+
+    def start_clock(self) -> None:
+        self.page.evaluate("() => { delete performance.now; }")
+
+    def pass_time(self, milliseconds: float) -> None:
+        self.page.evaluate(f"() => {{ window.late += {milliseconds}; }}")
+
     def key(self, *keys: str) -> None:
         for key in keys:
             self.page.keyboard.press(key)
@@ -130,7 +142,8 @@ class Page:
 
     def run_to_end(self) -> None:
         self.page.click("#play")
-        self.wait("app.state.state === 'done'")
+        self.wait("app.state.state === 'done' && app.film.lastStep === app.state.step")
+        self.step()
 
     def download(self, act: Callable[[], Any]) -> bytes:
         with self.page.expect_download() as waiting:

@@ -14,6 +14,7 @@ from starlette.websockets import WebSocketState
 from uvicorn.server import ServerState
 from websockets.exceptions import ConnectionClosed
 
+from scansnap.web import server
 from scansnap.web.connection import Socket
 from scansnap.web.listening import PatientHTTP, PatientWebSocket, configuration
 from scansnap.web.protocol import LIMITS
@@ -284,12 +285,33 @@ def test_a_slow_head_and_a_slow_body(site: Site, monkeypatch: pytest.MonkeyPatch
     monkeypatch.undo()
     monkeypatch.setitem(LIMITS, "body_seconds", 0.1)
     with socket.create_connection(("127.0.0.1", site.port)) as peer:
-        head = f"POST /api/check HTTP/1.1\r\nHost: localhost:{site.port}\r\nConnection: close\r\nContent-Length: 9\r\n\r\n"
+        head = (
+            f"POST /api/check HTTP/1.1\r\nHost: localhost:{site.port}\r\nConnection: close\r\nContent-Length: 9\r\n\r\n"
+        )
         peer.sendall(head.encode() + b"{")
         answer = read_to_the_end(peer)
     assert answer.startswith(b"HTTP/1.1 408")
     assert set(json.loads(answer.split(b"\r\n\r\n", 1)[1])) == {"field", "message"}
     assert site.client.get("/api/health").status_code == 200
+
+
+def test_files_that_nobody_reads_are_few(quiet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A film is made for its reader and kept until it is read, so only so many at once."""
+    run = quiet.open(play=False)
+    assert run.run is not None
+    monkeypatch.setitem(LIMITS, "exports", 0)
+    for what in ("film", "film.html", "csv"):
+        refusal = quiet.client.get(f"/api/runs/{run.run['run']}/{what}")
+        assert refusal.status_code == 429, what
+    monkeypatch.setitem(LIMITS, "exports", 1)
+    for what in ("film", "film.html", "csv", "csv"):  # each gives its place back
+        assert quiet.client.get(f"/api/runs/{run.run['run']}/{what}").status_code == 200, what
+    monkeypatch.setattr(quiet.hub, "get", None)  # also when it fails
+    with pytest.raises(TypeError):
+        asyncio.run(server.export(quiet.hub, lambda: quiet.hub.get(None), "text/csv"))
+    monkeypatch.undo()
+    assert quiet.hub.n_exports == 0
+    run.close()
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ class Hub:
         self.opening: dict[str, int] = {}  # runs on their way, and the memory set aside for them
         self.pool = Pool(n_workers, self._message, self._death)
         self.one_job = asyncio.Lock()
-        self.n_jobs = 0
+        self.n_jobs = self.n_exports = 0
         self.n_sockets = 0
 
     # --- runs ----------------------------------------------------------------------------------------------------

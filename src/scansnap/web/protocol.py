@@ -232,7 +232,8 @@ LIMITS: dict[str, int | float] = {
     "points": 1000,
     "table_size": 256,  # rows and columns of Y
     "csv_frames": 1000,
-    "jobs": 8,  # flows, claims and exports waiting at once
+    "jobs": 8,  # flows and claims waiting at once
+    "exports": 8,  # films and tables of numbers on their way to a reader
 }
 
 FRAMES, TABLE_Y = 1, 2
