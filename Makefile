@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
+ROUNDS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # threads that wait should sleep: several test processes share the cores
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser lint slow reproduce bench clean
+.PHONY: help install test browser lint fuzz slow reproduce bench clean
 
 help: ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +38,14 @@ browser:
 
 test: lint browser ## lint, types and the tests that finish quickly
 	$(BIN)/python -m pytest -n 2 --durations=5
+
+# each round has its own seed, which is said before it begins and does the same round again
+fuzz: install ## the property tests with new random inputs, ROUNDS times; SEED=… for a round again
+	@for seed in $(or $(SEED),`$(BIN)/python -c 'import random; print(*random.sample(range(10**9), $(ROUNDS)))'`); do \
+	  echo "make fuzz SEED=$$seed"; \
+	  $(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile fuzz --hypothesis-seed $$seed || \
+	    { echo "It failed; the same round again: make fuzz SEED=$$seed"; exit 1; }; \
+	done
 
 slow: install ## list the tests that `make test` leaves out, then run them
 	$(BIN)/python -m pytest --collect-only -m slow -q || test $$? -eq 5 # 5: there are none

@@ -1,15 +1,40 @@
-"""What all tests share."""
+"""What all tests share.
+
+**Property tests** (hypothesis, ``@given``) run under one of two profiles, registered here:
+
+* ``ci``, the default: the inputs follow from the test's own code, so ``make test`` does the same on every machine.
+* ``fuzz``: new inputs each time, and more of them. ``make fuzz`` runs all property tests with it, ROUNDS times with new
+  seeds; it prints each seed, and ``make fuzz SEED=…`` does that round again. By hand:
+  ``pytest -m hypothesis --hypothesis-profile fuzz --hypothesis-seed 7``.
+
+Neither has a deadline or keeps a database of examples. A test decorated with ``@given`` gets the marker ``hypothesis``
+by itself (the plugin does it); one that calls a ``@given`` function inside is marked ``@pytest.mark.hypothesis`` by
+hand. Give ``@settings`` only what differs from the profile: ``max_examples`` where 100 are too many or too few, never
+``derandomize`` or ``deadline``.
+
+**Time**: a test waits for an event, not for a while. Timeouts are for hangs only, at least two minutes, so that no
+result depends on how fast or busy the machine is.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
 from scansnap import cli
+
+if find_spec("hypothesis") is not None:  # the tests on a GPU do without it
+    from hypothesis import HealthCheck, settings
+
+    _STEADY = {"deadline": None, "database": None, "suppress_health_check": [HealthCheck.too_slow]}
+    settings.register_profile("ci", derandomize=True, **_STEADY)
+    settings.register_profile("fuzz", max_examples=500, print_blob=True, **_STEADY)
+    settings.load_profile("ci")  # --hypothesis-profile comes later and wins
 
 
 @pytest.fixture(autouse=True, scope="module")

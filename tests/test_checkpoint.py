@@ -403,7 +403,8 @@ def run(job):
 
     def progress(step, total):
         say("step", step)
-        time.sleep(job["pause"])
+        while job["gate"] and not os.path.exists(job["gate"] + str(step)):
+            time.sleep(0.002)
 
     def linger(function, word):
         def lingering(*args, **options):
@@ -452,8 +453,10 @@ class Server:
         )
         self.child = 0
 
-    def start(self, options: dict[str, Any], *, pause: float = 0.0, linger: str = "") -> None:
-        job = {"options": {**options, "save_to": str(options["save_to"])}, "pause": pause, "linger": linger}
+    def start(self, options: dict[str, Any], *, gate: Path | None = None, linger: str = "") -> None:
+        """``gate``: the run waits after each step for a file in this folder with the step as its name."""
+        job = {"options": {**options, "save_to": str(options["save_to"])}, "linger": linger,
+               "gate": f"{gate}/" if gate else ""}  # fmt: skip
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
@@ -463,7 +466,7 @@ class Server:
         """What is said after the word; fails if the child ends before."""
         assert self.process.stdout is not None
         while True:
-            watchdog = threading.Timer(60, self.stop)
+            watchdog = threading.Timer(300, self.stop)  # for hangs
             watchdog.start()
             first, *rest = self.process.stdout.readline().split() or ["nothing"]
             watchdog.cancel()
@@ -501,18 +504,20 @@ KILLED = [
 
 @pytest.mark.parametrize(("plan", "name"), KILLED)
 def test_killed_at_random_moments_and_continued_bit_for_bit(
-    server: Server, tmp_path: Path, plan: dict[str, Any], name: str
+    server: Server, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, plan: dict[str, Any], name: str
 ) -> None:
     target = tmp_path / name
     chance = random.Random()
     moments = []
     for after in (1, 2, 2, 2):  # steps beyond those of the processes before
-        server.start({**OPTIONS, **plan, "save_to": target}, pause=0.05)
+        gate = tmp_path_factory.mktemp("gate")
+        server.start({**OPTIONS, **plan, "save_to": target}, gate=gate)
         for _ in range(after):
-            server.wait_for("step")
+            [step] = server.wait_for("step")
             with pytest.raises(ss.InputError):
                 ss.load(target)
-        moments.append(chance.uniform(0, 0.15))  # in the pause, in the checkpoint after it, or in the next steps
+            (gate / step).touch()
+        moments.append(chance.uniform(0, 0.03))  # in the checkpoint, in the step after it, or before the next gate
         time.sleep(moments[-1])
         server.kill()
         assert not target.exists()
@@ -556,16 +561,17 @@ def test_killed_between_saving_and_tidying_up(server: Server, tmp_path: Path) ->
     assert names(tmp_path) == ["a.zarr"]
 
 
-def test_a_real_ctrl_c(server: Server, tmp_path: Path) -> None:
-    target = tmp_path / "a.zarr"
-    server.start({**OPTIONS, "save_to": target}, pause=0.3)
-    server.wait_for("step")
-    server.wait_for("step")
+def test_a_real_ctrl_c(server: Server, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    target, gate = tmp_path / "a.zarr", tmp_path_factory.mktemp("gate")
+    server.start({**OPTIONS, "save_to": target}, gate=gate)
+    [step] = server.wait_for("step")
+    (gate / step).touch()
+    [step] = server.wait_for("step")
     os.kill(server.child, signal.SIGINT)
     complete, last = server.wait_for("returned")
     server.wait_for("gone")
     server.child = 0
-    assert complete == "0"
+    assert (complete, last) == ("0", step)
     assert 2 <= int(last) < 8
     assert names(tmp_path) == ["a.zarr.partial"]
     assert simulate(save_to=target, resume=True).identical(simulate())

@@ -27,6 +27,19 @@ def test_a_run_is_made_once_for_each_description(tmp_path):
     assert made == [0, 1, 2]
 
 
+@pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
+def test_a_run_whose_record_is_damaged_is_done_again(tmp_path, damage):
+    first = kept(tmp_path, {"seed": 0}, lambda: {"values": np.arange(100.0)})
+    (file,) = tmp_path.iterdir()
+    content = bytearray(file.read_bytes())
+    if damage == "flipped":
+        content[len(content) // 2] ^= 1
+    file.write_bytes({"cut": content[:200], "empty": b""}.get(damage, content))
+    again = kept(tmp_path, {"seed": 0}, lambda: {"values": np.arange(100.0)})
+    np.testing.assert_array_equal(again["values"], first["values"])
+    assert kept(tmp_path, {"seed": 0}, lambda: pytest.fail("it was not kept"))
+
+
 def test_a_stopped_figure_goes_on_where_it_was(tmp_path, monkeypatch):
     effort = tiny_effort(tmp_path, monkeypatch)
     monkeypatch.setitem(text_runs.SIZES, (False, True), text_runs.Size(None, 4, 1, 400))

@@ -14,8 +14,12 @@ import pytest
 if TYPE_CHECKING:
     from explorer_site import Site
 
+# these need scansnap[web]
 if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "websockets", "httpx")):
-    collect_ignore = ["test_connection.py", "test_fuzz.py", "test_serve.py", "test_server.py"]  # need scansnap[web]
+    collect_ignore = [f"test_{name}.py" for name in ("connection", "fuzz", "hub", "listening", "serve", "server")]
+
+_SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "claims_limit_seconds", "lens_seconds",
+            "answer_seconds", "margin_seconds")  # fmt: skip
 
 
 @pytest.fixture(scope="session")
@@ -25,8 +29,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (static / "film.html").write_text("<!doctype html><script>const film = /*__FILM_DATA__*/;</script>")
     import httpx
     import uvicorn
-    from explorer_site import GRACE, Site
+    from explorer_site import GRACE, PATIENCE, Site
 
+    from scansnap.web.listening import configuration
     from scansnap.web.protocol import LIMITS
     from scansnap.web.server import WebSettings, create_app
 
@@ -34,19 +39,22 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     app = create_app(WebSettings(port=port, workers=1, grace_seconds=GRACE, static=static, folder=folder))
-    config = uvicorn.Config(app, log_level="error", ws="websockets-sansio", lifespan="on",
-                            ws_max_size=int(LIMITS["message_bytes"]))  # fmt: skip
-    server = uvicorn.Server(config)
+    # on a machine that is busy with other things nothing may be given up as too slow, unless a test says so
+    before = {name: LIMITS[name] for name in _SECONDS}
+    LIMITS.update(dict.fromkeys(_SECONDS, PATIENCE))
+    server = uvicorn.Server(configuration(app, log_level="error", ws_ping_interval=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
-    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
         found = Site(port, static, client, app, folder)
         while not server.started:
+            assert thread.is_alive(), "the server did not start"
             time.sleep(0.01)
         yield found
     server.should_exit = True
-    thread.join(20)
+    thread.join(PATIENCE)
     listening.close()
+    LIMITS.update(before)
     assert not thread.is_alive(), "the server did not end"
 
 

@@ -13,7 +13,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from scansnap.web.protocol import FRAMES, unpack_frames
 
-GRACE = 1.0
+PATIENCE = 300.0  # seconds until a test that hears nothing gives up; no result depends on it
+GRACE = 0.1  # seconds; tests that come back to a run set it to PATIENCE
 SMALL = {"classes": {"preset": "syn-small"}, "steps": 200, "momentum": 0.9}
 
 
@@ -33,7 +34,7 @@ class Site:
 
     def connect(self, **options: Any) -> ClientConnection:
         # a queue without end: a full one stops reading, and with it the answer to a close (ten seconds of waiting)
-        options = {"max_size": None, "max_queue": None, **options}
+        options = {"max_size": None, "max_queue": None, "ping_interval": None, "open_timeout": PATIENCE, **options}
         return connect(f"ws://127.0.0.1:{self.port}/ws", **options).__enter__()
 
     def open(self, setup: dict[str, Any] | None = None, **more: Any) -> Client:
@@ -57,8 +58,8 @@ class Client:
     def send(self, **message: Any) -> None:
         self.socket.send(json.dumps(message))
 
-    def read(self, timeout: float = 30.0) -> None:
-        message = self.socket.recv(timeout)
+    def read(self) -> None:
+        message = self.socket.recv(PATIENCE)
         if isinstance(message, bytes):
             kind, flags, steps, values = unpack_frames(message)
             if kind == FRAMES:
@@ -72,8 +73,8 @@ class Client:
         if said["type"] == "run":
             self.run = said
 
-    def wait(self, done: Callable[[Client], Any], seconds: float = 60.0) -> Client:
-        end = time.monotonic() + seconds
+    def wait(self, done: Callable[[Client], Any]) -> Client:
+        end = time.monotonic() + PATIENCE
         while not done(self):
             assert time.monotonic() < end, f"nothing came; last texts {self.texts[-3:]}"
             self.read()
@@ -89,8 +90,13 @@ class Client:
         self.socket.close()
 
 
-def wait_for_runs(site: Site, n: int, seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while site.client.get("/api/health").json()["runs"] != n:
-        assert time.monotonic() < end, f"still {site.client.get('/api/health').json()}"
-        time.sleep(0.05)
+def wait_until(done: Callable[[], Any], what: str) -> None:
+    """Where nothing is sent that could be waited for: look again and again."""
+    end = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < end, what
+        time.sleep(0.02)
+
+
+def wait_for_runs(site: Site, n: int) -> None:
+    wait_until(lambda: site.client.get("/api/health").json()["runs"] == n, f"not {n} runs")

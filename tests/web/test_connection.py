@@ -2,18 +2,19 @@
 
 import asyncio
 import json
-import time
 from collections.abc import Callable
 from multiprocessing import Pipe
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from explorer_site import GRACE, SMALL, Client, Site, wait_for_runs
+from explorer_site import PATIENCE, SMALL, Client, Site, wait_for_runs, wait_until
 from websockets.asyncio.client import connect as async_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import scansnap as ss
+from scansnap.web import connection
 from scansnap.web.protocol import LAST, LIMITS, REPLAY, RESTART, unpack_frames
 from scansnap.web.wire import decode, encode
 from scansnap.web.worker import Worker
@@ -107,19 +108,21 @@ def test_refused_messages_change_nothing(quiet: Site) -> None:
         client.wait(lambda c: c.last("error"))
         assert client.last("error")["field"] == field, (message, client.last("error"))
         client.send(op="step")
-        state = client.wait(lambda c: c.last("state")).last("state")
+        state = client.wait_state("paused").last("state")
         assert (state["state"], state["eta_y"], state["steps"]) == ("paused", 1.0, 200)
     assert state["step"] == len(REFUSED)
     client.close()
 
 
-def test_a_dropped_connection_gets_what_it_missed(quiet: Site) -> None:
+def test_a_dropped_connection_gets_what_it_missed(quiet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet.hub, "grace_seconds", PATIENCE)
     first = quiet.open({**SMALL, "steps": 4000}, speed=2000)
     first.wait(lambda c: max(c.frames, default=0) > 60)
     assert first.run is not None
     seen = max(first.frames)
+    entry = quiet.hub.find(first.run["run"])
     first.socket.socket.close()  # no goodbye
-    time.sleep(0.2)
+    wait_until(lambda: entry.watcher is None, "the server does not notice")
     second = Client(quiet.connect())
     second.send(op="attach", run=first.run["run"], since=seen)
     second.wait_state("done")
@@ -134,51 +137,57 @@ def test_a_dropped_connection_gets_what_it_missed(quiet: Site) -> None:
     assert set(whole.frames) <= set(first.frames) | set(second.frames)
     second.wait(lambda c: c.last("closed"))
     assert "another page" in second.last("closed")["reason"]
+    whole.send(op="close")
     second.close()
     whole.close()
 
 
-def test_a_run_whose_page_is_gone_stops(quiet: Site) -> None:
+def test_a_run_whose_page_is_gone_waits_for_it_and_then_stops(quiet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quiet.hub, "grace_seconds", PATIENCE)
     client = quiet.open({**SMALL, "steps": 10**7})
-    client.wait(lambda c: len(c.frames) > 3)
-    assert quiet.client.get("/api/health").json()["runs"] == 1
-    gone = time.monotonic()
-    client.socket.socket.close()
-    wait_for_runs(quiet, 0)
-    assert time.monotonic() - gone >= GRACE * 0.9, "it waits a while for the page to come back"
-    assert quiet.client.get("/api/health").json()["memory"] == 0
     assert client.run is not None
-    assert quiet.client.get(f"/api/runs/{client.run['run']}").status_code == 404
+    name = client.run["run"]
+    entry = quiet.hub.find(name)
+    client.socket.socket.close()
+    wait_until(lambda: entry.expiry is not None, "the server does not notice")
+    step = quiet.client.get(f"/api/runs/{name}").json()["step"]
+    wait_until(lambda: quiet.client.get(f"/api/runs/{name}").json()["step"] > step, "the run does not go on")
+    monkeypatch.setattr(quiet.hub, "grace_seconds", 0.1)
+    again = Client(quiet.connect())
+    again.send(op="attach", run=name)
+    again.wait(lambda c: c.run is not None)
+    again.socket.socket.close()
+    wait_for_runs(quiet, 0)
+    assert quiet.client.get("/api/health").json()["memory"] == 0
+    assert quiet.client.get(f"/api/runs/{name}").status_code == 404
 
 
 def test_twenty_runs_at_once_stay_responsive(quiet: Site) -> None:
     """Every run gets frames, every page is answered, and the server itself as well."""
     medium = {"classes": {"preset": "syn-medium", "n_queries": 10}, "steps": 10**6}
 
-    async def page(n: int, opened: asyncio.Barrier) -> tuple[int, float]:
-        """How far the run came, and how long a ping took with all runs going."""
-        async with async_connect(f"ws://127.0.0.1:{quiet.port}/ws", max_size=None, ping_interval=None) as socket:
+    async def page(n: int, opened: asyncio.Barrier) -> int:
+        """How far the run came before its last answer, with all runs going."""
+        address = f"ws://127.0.0.1:{quiet.port}/ws"
+        async with async_connect(address, max_size=None, ping_interval=None, open_timeout=PATIENCE) as socket:
             await socket.send(json.dumps({"op": "start", "setup": medium if n % 2 else {**SMALL, "steps": 10**6}}))
             await _until(socket, lambda step, text: step > 5)
             waiting = asyncio.create_task(opened.wait())
             step = await _until(socket, lambda step, text: waiting.done())  # reads on while others start
             last = await _until(socket, lambda now, text: now > step + 5)
-            began = time.monotonic()
             await socket.send('{"op": "ping", "id": 7}')
             await _until(socket, lambda step, text: text.get("type") == "pong")
-            took = time.monotonic() - began
+            await asyncio.to_thread(quiet.client.get, "/api/health")
             await socket.send('{"op": "close"}')
-            return last, took
+            return last
 
-    async def all_pages() -> list[tuple[int, float]]:
+    async def all_pages() -> list[int]:
         opened = asyncio.Barrier(20)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             return await asyncio.gather(*[page(n, opened) for n in range(20)])
 
-    found = asyncio.run(all_pages())
-    assert len(found) == 20
-    assert max(took for _, took in found) < 20
-    assert quiet.client.post("/api/check", json=SMALL, timeout=20).status_code == 200
+    assert min(asyncio.run(all_pages())) > 5
+    assert quiet.client.post("/api/check", json=SMALL).status_code == 200
 
 
 async def _until(socket: Any, done: Callable[[int, dict[str, Any]], bool]) -> int:
@@ -219,19 +228,20 @@ def test_other_pages_cannot_connect(site: Site) -> None:
     site.connect(origin=f"http://localhost:{site.port}").close()  # type: ignore[arg-type]
 
 
-def test_too_many_and_too_large_messages_end_the_connection(site: Site) -> None:
+def test_too_many_and_too_large_messages_end_the_connection(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     with site.connect() as socket:
         socket.send("x" * (int(LIMITS["message_bytes"]) + 1))
         with pytest.raises(ConnectionClosed) as caught:
-            socket.recv(20)
+            socket.recv(PATIENCE)
         assert caught.value.rcvd is not None
         assert caught.value.rcvd.code == 1009
+    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: 0.0))  # all in the same moment
     with site.connect() as socket:
         with pytest.raises(ConnectionClosed) as caught:  # noqa: PT012  # either side of the pipe may notice first
-            for _ in range(100 * int(LIMITS["messages_per_second"])):
+            for _ in range(2 * int(LIMITS["messages_per_second"]) + 1):
                 socket.send('{"op": "ping"}')
             while True:
-                socket.recv(20)
+                socket.recv(PATIENCE)
         assert caught.value.rcvd is not None
         assert caught.value.rcvd.code == 1008
     assert site.client.get("/api/health").status_code == 200
@@ -252,13 +262,9 @@ def test_a_slow_reader_does_not_stop_a_run(quiet: Site) -> None:
     medium = {"classes": {"preset": "syn-medium", "n_queries": 10}, "steps": 1500}
     slow = quiet.connect(max_queue=1)
     slow.send(json.dumps({"op": "start", "setup": medium}))
-    end = time.monotonic() + 60
-    while not (runs := list(quiet.hub.runs.values())):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    while quiet.client.get(f"/api/runs/{runs[0].name}").json()["state"] != "done":
-        assert time.monotonic() < end
-        time.sleep(0.1)
+    wait_for_runs(quiet, 1)
+    [name] = quiet.hub.runs
+    wait_until(lambda: quiet.client.get(f"/api/runs/{name}").json()["state"] == "done", "the run does not go on")
     client = Client(slow)
     client.wait_state("done")
     assert max(client.frames) == 1500
@@ -278,7 +284,7 @@ def test_a_run_that_breaks_does_not_take_the_others_along() -> None:
         raise ZeroDivisionError
 
     worker.runs["bad"].live.advance = broken  # type: ignore[method-assign]
-    for _ in range(200):
+    while "bad" in worker.runs or worker.runs["good"].playing:
         worker.turns()
     assert set(worker.runs) == {"good"}
     assert worker.runs["good"].state == "done"

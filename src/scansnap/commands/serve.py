@@ -32,15 +32,11 @@ def _serve(listening: socket.socket, host: str, folder: Path | None, open_browse
     address = f"http://{shown}:{port}/"
     import uvicorn
 
-    from scansnap.web.protocol import LIMITS
+    from scansnap.web.listening import configuration
     from scansnap.web.server import WebSettings, create_app
 
     app = create_app(WebSettings(host=host, port=port, folder=folder))
-    config = uvicorn.Config(
-        app, log_level="warning", ws_max_size=int(LIMITS["message_bytes"]), timeout_graceful_shutdown=2,
-        server_header=False, ws="websockets-sansio", lifespan="on",
-    )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(configuration(app))
     err.print(f"The explorer is at {address} (Ctrl-C ends it)")
     if host not in ("127.0.0.1", "localhost", "::1"):
         err.print("It listens beyond this machine: everybody who reaches this address can use it.")

@@ -19,7 +19,8 @@ from scansnap.web.reading import parse_json
 
 _POLICY_VIOLATION, _TOO_BIG, _TRY_LATER = 1008, 1009, 1013
 _UNSENT = 2000  # messages waiting for a client that does not read
-_UNSENT_BYTES = 48 << 20
+_FAREWELL = 1.0  # seconds to tell such a client why it is closed
+_SHORT = 4096  # characters of any message but a start
 
 
 class Socket:
@@ -28,18 +29,23 @@ class Socket:
     def __init__(self, hub: Hub, socket: WebSocket) -> None:
         self.hub, self.socket = hub, socket
         self.entry: Entry | None = None
-        self.outbox: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
-        self.unsent_bytes, self.stuck = 0, False
+        self.outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+        self.unsent_bytes = 0
+        self.stuck = asyncio.Event()  # too much is unsent
         self.tokens, self.filled = float(LIMITS["messages_per_second"]), time.monotonic()
 
     # --- as the hub sees it --------------------------------------------------------------------------------------
 
     def put(self, kind: str, data: bytes) -> None:
-        if self.stuck:
+        if self.stuck.is_set():
+            return
+        full = self.unsent_bytes + len(data) > LIMITS["unsent_bytes"] or self.outbox.qsize() >= _UNSENT
+        if full and self.unsent_bytes > 0:  # one message alone may be as large as it is
+            self.stuck.set()
+            self.outbox, self.unsent_bytes = asyncio.Queue(), 0
             return
         self.unsent_bytes += len(data)
-        self.stuck = self.outbox.qsize() >= _UNSENT or self.unsent_bytes > _UNSENT_BYTES
-        self.outbox.put_nowait(None if self.stuck else (kind, data))
+        self.outbox.put_nowait((kind, data))
 
     def lose(self) -> None:
         self.entry = None
@@ -55,36 +61,41 @@ class Socket:
             await self.socket.close(_TRY_LATER)
             return
         self.hub.n_sockets += 1
-        writer: asyncio.Task[None] | None = None
+        tasks: list[asyncio.Task[Any]] = []
         try:
             await self.socket.accept()
-            writer = asyncio.create_task(self._write())
-            await self._read()
+            tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self.stuck.wait())]
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it closed while we were about to send
             pass
+        except asyncio.CancelledError:
+            pass  # the server ends and waits no longer; there is nobody to tell
         finally:
             self.hub.n_sockets -= 1
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
             if self.entry is not None:
                 self.hub.detach(self.entry, self)
-            if writer is not None:
-                writer.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await writer
+        for error in ended:
+            if isinstance(error, Exception) and not isinstance(error, WebSocketDisconnect | RuntimeError):
+                raise error
+        if self.stuck.is_set():
+            with contextlib.suppress(WebSocketDisconnect, RuntimeError, TimeoutError):
+                async with asyncio.timeout(_FAREWELL):
+                    await self.socket.close(_POLICY_VIOLATION, "too much is unread")
 
     async def _write(self) -> None:
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            while (item := await self.outbox.get()) is not None:
-                kind, data = item
-                self.unsent_bytes -= len(data)
-                entry = self.entry
-                if kind == "text":
-                    await self.socket.send_text(data.decode())
-                else:
-                    await self.socket.send_bytes(data)
-                    if entry is not None:
-                        self.hub.acknowledge(entry)
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await self.socket.close(_POLICY_VIOLATION)
+        while True:
+            kind, data = await self.outbox.get()
+            entry = self.entry
+            if kind == "text":
+                await self.socket.send_text(data.decode())
+            else:
+                await self.socket.send_bytes(data)
+                if entry is not None:
+                    self.hub.acknowledge(entry)
+            self.unsent_bytes -= len(data)
 
     async def _read(self) -> None:
         while True:
@@ -117,6 +128,8 @@ class Socket:
             op = message.get("op") if isinstance(message, dict) else None
             if not isinstance(op, str) or op not in OPS:
                 raise Refused(422, "request", f"A message is an object whose op is one of {', '.join(OPS)}.")
+            if op != "start" and len(text) > _SHORT:  # it would wait in the worker's pipe at full length
+                raise Refused(422, "request", f"A message other than start is at most {_SHORT} characters.")
             await self._do(op, message)
         except Refused as error:
             self._error(error.field, error.message)

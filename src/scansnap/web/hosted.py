@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,10 +15,20 @@ from scansnap.web.protocol import LAST, LIMITS, REPLAY, RESTART, TABLE_Y
 from scansnap.web.wire import encode
 
 TURN = (0.006, 0.03)  # seconds a run may take before the next one has its turn
-CREDIT = 3  # frame messages under way to a socket
+CREDIT = 3  # binary messages under way to a socket: a client that does not read costs no more
 _STATE_EVERY = 0.5
-_PENDING_BYTES = 2 << 20
-_REPLAY_BYTES = 256 << 10  # of one message of a film
+_MESSAGE_BYTES = 256 << 10  # of frames in one message
+_IN_ORDER = ("step", "rates", "extend", "play")  # wait for steps asked for before them
+_WAITING = 100  # such operations at once
+
+
+@dataclass
+class Replay:
+    """Kept frames that are to be sent again: those later than ``since``, up to the step ``until``."""
+
+    since: int
+    until: int
+    flags: int
 
 
 class Hosted:
@@ -32,6 +44,10 @@ class Hosted:
         self.about = {"setup": self.live.plan.setup, "classes": summary(self.live.classes),
                       "theory": theory(self.live.plan), "layout": self.live.layout()}  # fmt: skip
         self.playing, self.attached, self.credit = False, False, CREDIT
+        self.goal: int | None = None  # the step that single steps lead to; done in turns, like playing
+        self.later: deque[tuple[str, dict[str, Any]]] = deque()  # operations for when it is reached
+        self.replay: Replay | None = None
+        self.table_size: int | None = None  # of the table Y that is owed to the socket
         self.speed: float | None = None  # steps per second; None: as fast as it goes
         self.seconds_per_step = 1e-3
         self.sent_step = -1  # frames up to here were sent
@@ -49,7 +65,7 @@ class Hosted:
             return "failed"
         if live.step >= live.steps:
             return "done"
-        return "running" if self.playing else "paused"
+        return "running" if self.playing or self.goal is not None else "paused"
 
     def text(self, message: dict[str, Any]) -> None:
         if self.attached:
@@ -75,8 +91,34 @@ class Hosted:
                    "speed": self.speed or "max", "rate": round(self.rate, 1), "eta_y": eta_y, "eta_z": eta_z,
                    "failed_step": live.failed_step})  # fmt: skip
 
+    def refuse(self, error: InputError) -> None:
+        from scansnap.web.setup import field_of
+
+        self.text({"type": "error", "field": field_of(error), "message": str(error)})
+
+    def attach(self, since: int, again: bool) -> None:
+        """A socket takes the run up, from the frames after ``since``; ``again``: kept ones come as a replay."""
+        self.attached, self.credit, self.replay, self.table_size = True, CREDIT, None, None
+        self.sent_step = min(since, self.live.step) if since >= 0 else -1
+        self.text(self.describe())
+        if again:
+            self._begin_replay(self.sent_step, 0)
+        self.say_frames(time.monotonic(), force=True)
+        self.say_state()
+
+    def _begin_replay(self, since: int, flags: int) -> None:
+        self.live.record()
+        self.replay = Replay(since, self.live.step, flags | REPLAY)
+
+    @property
+    def owes(self) -> bool:
+        """Whether something is ready that the socket asked for."""
+        return self.attached and self.credit > 0 and (self.replay is not None or self.table_size is not None)
+
     def say_frames(self, now: float, force: bool = False) -> None:
-        """What is new, at most 30 times a second, as long as the socket keeps up."""
+        """What the socket asked for, then what is new, at most 30 times a second; all as long as it keeps up."""
+        while self.owes:
+            self._say_table() if self.table_size is not None else self._say_replay()
         due = now - self.sent_at >= self.every
         if not self.attached or self.credit <= 0 or not (due or force):
             return
@@ -84,28 +126,42 @@ class Hosted:
         steps, rows = self.live.film.after(self.sent_step)
         if len(steps) == 0:
             return
-        most = max(1, _PENDING_BYTES // (4 * rows.shape[1]))
+        most = max(1, _MESSAGE_BYTES // (4 * rows.shape[1]))
         steps, rows = steps[:most], rows[:most]  # the rest comes with the next message
         self.sent_step, self.sent_at = int(steps[-1]), now
-        self.credit -= 1
-        self.binary(protocol.pack_frames(steps, rows))
+        self._spend(protocol.pack_frames(steps, rows))
 
-    def replay(self, since: int, flags: int) -> None:
-        """Kept frames later than ``since`` again."""
-        steps, rows = self.live.film.after(since)
-        each = max(1, _REPLAY_BYTES // (4 * max(1, rows.shape[1])))
-        for first in range(0, max(1, len(steps)), each):
-            last = LAST if first + each >= len(steps) else 0
-            part = slice(first, first + each)
-            begin = flags if first == 0 else flags & ~RESTART
-            self.binary(protocol.pack_frames(steps[part], rows[part], begin | last | REPLAY))
-        if len(steps):
-            self.sent_step = max(self.sent_step, int(steps[-1]))
+    def _say_table(self) -> None:
+        assert self.table_size is not None
+        values = self.live.table_y(self.table_size)
+        self.table_size = None
+        self._spend(protocol.pack_frames(np.array([self.live.step]), values[None], kind=TABLE_Y))
+
+    def _say_replay(self) -> None:
+        """The next message of a replay; the film may have been thinned since the one before."""
+        replay = self.replay
+        assert replay is not None
+        steps, rows = self.live.film.after(replay.since)
+        wanted = int(np.searchsorted(steps, replay.until, side="right"))
+        most = max(1, _MESSAGE_BYTES // (4 * max(1, rows.shape[1])))
+        steps, rows = steps[: min(wanted, most)], rows[: min(wanted, most)]
+        if wanted <= most:
+            self.replay = None
+            self.sent_step = max(self.sent_step, replay.until)
+        self._spend(protocol.pack_frames(steps, rows, replay.flags | (LAST if self.replay is None else 0)))
+        replay.flags &= ~RESTART
+        replay.since = int(steps[-1]) if len(steps) else replay.since
+
+    def _spend(self, message: bytes) -> None:
+        self.credit -= 1
+        self.binary(message)
 
     # --- what to do ----------------------------------------------------------------------------------------------
 
     def wait(self, now: float) -> float | None:
         """Seconds until there is something to do, None for never."""
+        if self.goal is not None or self.owes:
+            return 0.0
         if not self.playing or self.live.over:
             behind = self.attached and self.credit > 0 and self.live.film.steps[-1] > self.sent_step
             return max(0.0, self.sent_at + self.every - now) if behind else None
@@ -118,9 +174,11 @@ class Hosted:
         """Advance for about ``budget`` seconds, as far as the speed allows, and say what is new."""
         began = now = time.monotonic()
         budget = min(budget, max(TURN[0], self.sent_at + self.every - now))  # back in time for the next frame
-        while self.playing and not self.live.over and now - began < budget:
+        while self.moving and now - began < budget:
             n = max(1, int((budget - (now - began)) / self.seconds_per_step))
-            if self.speed is not None:
+            if self.goal is not None:
+                n = min(n, self.goal - self.live.step)
+            elif self.speed is not None:
                 since, step = self._clock
                 owed = int((now - since) * self.speed) + step - self.live.step
                 if owed > self.speed * 0.25 + 1:  # too slow for this speed: do not run up debts
@@ -133,14 +191,21 @@ class Hosted:
             if done:
                 self.seconds_per_step += 0.3 * ((after - now) / done - self.seconds_per_step)
             now = after
-        if self.playing and self.live.over:
-            self.playing = False
+        if (self.playing or self.goal is not None) and not self.moving:
+            self.playing, self.goal = False, None
             self.say_frames(now, force=True)
             self.say_state()
+            self._do_later()
         else:
             self.say_frames(now)
-            if self.playing and now - self.state_at >= _STATE_EVERY:
+            if self.moving and now - self.state_at >= _STATE_EVERY:
                 self.say_state()
+
+    @property
+    def moving(self) -> bool:
+        if self.goal is not None and self.live.step >= self.goal:
+            return False
+        return (self.playing or self.goal is not None) and not self.live.over
 
     def pace(self) -> None:
         """Count the speed from here and now."""
@@ -153,37 +218,58 @@ class Hosted:
 
     def do(self, op: str, message: dict[str, Any]) -> None:
         """One operation of the protocol."""
+        if self.goal is not None and op in _IN_ORDER:
+            if len(self.later) >= _WAITING:
+                raise InputError("op", op, "sent again after the steps that are under way, or after a pause")
+            self.later.append((op, message))
+            return
         now = time.monotonic()
-        if op in ("play", "pause"):
+        if op in ("pause", "reset"):
+            self._end_steps()
+        if op in ("play", "pause", "reset"):
             self.play(op == "play")
-        elif op == "speed":
+        if op == "speed":
             self.speed = read_speed(message.get("speed"))
             self.pace()
         elif op == "step":
             n = whole("n", message.get("n", 1), least=1, most=int(LIMITS["single_steps"]))
             self.play(False)
-            end = min(self.live.step + n, self.live.steps)
-            while self.live.step < end and not self.live.over:
-                self.live.advance(end - self.live.step)
+            self.goal, self.state_at = min(self.live.step + n, self.live.steps), now
+            return  # the rest in turns, so that other messages and runs do not wait for it
         elif op == "rates":
             self._rates(message)
         elif op == "extend":
             self.live.extend(whole("steps", message.get("steps"), least=1, most=int(LIMITS["steps"])))
         elif op == "reset":
-            self.play(False)
             self.live.reset()
-            self.sent_step = -1
+            self.sent_step, self.replay = -1, None
             self.text({"type": "reset"})
         elif op == "film":
-            self.live.record()
-            self.replay(-1, RESTART)
+            self._begin_replay(-1, RESTART)
         elif op == "y":
-            size = whole("size", message.get("size", 64), least=1, most=int(LIMITS["table_size"]))
-            values = self.live.table_y(size)
-            self.binary(protocol.pack_frames(np.array([self.live.step]), values[None], kind=TABLE_Y))
+            self.table_size = whole("size", message.get("size", 64), least=1, most=int(LIMITS["table_size"]))
+            self.say_frames(now)
             return
         self.say_frames(now, force=True)
         self.say_state()
+
+    def _end_steps(self) -> None:
+        """Single steps end here; changes that waited behind them hold from here on."""
+        waited, self.later, self.goal = self.later, deque(), None
+        for op, message in waited:
+            if op in ("rates", "extend"):
+                self._do_now(op, message)
+
+    def _do_later(self) -> None:
+        """What waited for the single steps, until the next ones."""
+        while self.later and self.goal is None:
+            self._do_now(*self.later.popleft())
+
+    def _do_now(self, op: str, message: dict[str, Any]) -> None:
+        try:
+            self.do(op, message)
+        except InputError as error:
+            self.refuse(error)
 
     def _rates(self, message: dict[str, Any]) -> None:
         from scansnap.web.controls import BY_NAME

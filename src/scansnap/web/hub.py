@@ -54,28 +54,29 @@ class Hub:
     def __init__(self, n_workers: int, grace_seconds: float) -> None:
         self.grace_seconds = grace_seconds
         self.runs: dict[str, Entry] = {}
-        self.opening = 0
+        self.opening: dict[str, int] = {}  # runs on their way, and the memory set aside for them
         self.pool = Pool(n_workers, self._message, self._death)
         self.one_job = asyncio.Lock()
-        self.n_jobs = 0
+        self.n_jobs = self.n_exports = 0
         self.n_sockets = 0
 
     # --- runs ----------------------------------------------------------------------------------------------------
 
     @property
     def memory(self) -> int:
-        return sum(entry.plan.memory for entry in self.runs.values())
+        """Bytes planned, runs that are being opened included: many may ask at the same moment."""
+        return sum(entry.plan.memory for entry in self.runs.values()) + sum(self.opening.values())
 
     async def open(self, plan: Plan) -> Entry:
         """A new run in the least busy worker."""
-        if len(self.runs) + self.opening >= LIMITS["runs"]:
+        if len(self.runs) + len(self.opening) >= LIMITS["runs"]:
             raise Refused(429, "run", f"There are {LIMITS['runs']} runs at once already; close one first.")
         if self.memory + plan.memory > LIMITS["server_bytes"]:
             most = LIMITS["server_bytes"] / 2**20
             raise Refused(429, "run", f"All runs together would need more than {most:.0f} MiB; close one first.")
         name = secrets.token_urlsafe(9)
         handle = self.pool.least_busy()
-        self.opening += 1
+        self.opening[name] = plan.memory
         handle.n_runs += 1
         try:
             answer, _ = await handle.ask({"op": "open", "run": name, "setup": plan.setup})
@@ -90,7 +91,9 @@ class Hub:
                 raise Refused(503, "run", "The worker process ended or did not answer; start again.") from None
             raise
         finally:
-            self.opening -= 1
+            del self.opening[name]
+        if not handle.alive:  # it died right after its answer, before anybody could be told
+            raise Refused(503, "run", "The worker process ended or did not answer; start again.")
         entry = self.runs[name] = Entry(name, handle, plan)
         return entry
 
@@ -154,8 +157,9 @@ class Hub:
         try:
             async with self.one_job:
                 handle = self.pool.jobs()
+                seconds = header["seconds"] + LIMITS["margin_seconds"]
                 try:
-                    answer, result = await handle.ask({"op": "job", **header}, payload, header["seconds"] + 10)
+                    answer, result = await handle.ask({"op": "job", **header}, payload, seconds)
                 except TimeoutError:
                     handle.kill()  # it does not even look at its clock: start afresh
                     raise Refused(503, header["kind"], "The computation did not end in time.") from None

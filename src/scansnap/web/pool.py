@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
+from scansnap.web.protocol import LIMITS
 from scansnap.web.wire import decode, encode
 from scansnap.web.worker import main
 
@@ -52,7 +53,7 @@ class Handle:
     def send(self, header: dict[str, Any], payload: bytes = b"") -> None:
         self.outbox.put(encode(header, payload))
 
-    async def ask(self, header: dict[str, Any], payload: bytes = b"", timeout: float | None = 60.0) -> Answer:
+    async def ask(self, header: dict[str, Any], payload: bytes = b"", seconds: float | None = None) -> Answer:
         """Send and wait for the answer; on cancellation the worker is told."""
         if not self.alive:
             raise WorkerDied
@@ -61,7 +62,7 @@ class Handle:
         self.answers[number] = future
         self.send({**header, "req": number}, payload)
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(LIMITS["answer_seconds"] if seconds is None else seconds):
                 return await future
         except (asyncio.CancelledError, TimeoutError):
             self.send({"op": "cancel", "of": number})

@@ -13,8 +13,8 @@ Every refusal, over HTTP and over the WebSocket, has the same two fields::
 ``field`` is the name of the control to show the message at: a key of the set-up, a setting of a class preset such as
 "n_queries", "classes" for everything else about the classes, another key of the request or message ("last", "speed"),
 "run" for runs, "request" for what is malformed. HTTP status: 400 not JSON, 403 wrong Host or Origin, 404 no such thing,
-405 wrong method, 413 body too large, 422 a value that cannot be used, 429 too many at once, 503 a computation that took
-too long or whose process died. Never 500.
+405 wrong method, 408 body too slow, 413 body too large, 422 a value that cannot be used, 429 too many at once, 503 a
+computation that took too long or whose process died. Never 500.
 
 
 The set-up
@@ -113,7 +113,8 @@ The WebSocket /ws
 =================
 One socket carries one run. The client speaks JSON texts with a key ``op``; the server answers JSON texts with a key
 ``type`` and binary frames. At most LIMITS["message_bytes"] per message and LIMITS["messages_per_second"]: beyond, the
-socket closes with code 1009 or 1008. A refused message is answered by an ``error`` and changes nothing.
+socket closes with code 1009 or 1008, and with 1007 for a text that is not UTF-8. Only a start is longer than 4096
+characters. A refused message is answered by an ``error`` and changes nothing.
 
 Client → server::
 
@@ -123,13 +124,16 @@ Client → server::
                                                         ``since`` follow (flag REPLAY, at the end LAST), then what is
                                                         new. A socket that had the run is told "closed"
     {"op": "play"}   {"op": "pause"}                    at the last step "play" changes nothing: extend first
-    {"op": "step", "n": 1}                              pauses and advances by n ≤ LIMITS["single_steps"]
+    {"op": "step", "n": 1}                              pauses and advances by n ≤ LIMITS["single_steps"]; while that
+                                                        takes time the state is "running", a pause or reset ends it,
+                                                        and step, rates, extend and play wait their turn behind it
     {"op": "speed", "speed": 100 or "max"}              steps per second
     {"op": "rates", "eta_y": 2, "eta_z": 1}             either or both; from the current step on
     {"op": "extend", "steps": 5000}                     a new last step
     {"op": "reset"}                                     back to step 0 with the first rates, paused
     {"op": "film"}                                      all kept frames again (flags REPLAY, RESTART, LAST)
-    {"op": "y", "size": 64}                             the table Y now, at most size×size (larger: means over blocks)
+    {"op": "y", "size": 64}                             the table Y now, at most size×size (larger: means over blocks);
+                                                        of several that a slow socket waits for, the last is answered
     {"op": "ping", "id": any}
     {"op": "close"}                                     ends the run at once
 
@@ -177,7 +181,8 @@ averaged, the token is the first of the block.
 
 Frames come at fixed steps (every step to 50, then every 2%) and besides up to LIMITS["frames_per_second"] times a
 second (fewer where many runs share a process); a message holds all that is new. A socket that reads slowly gets fewer
-messages; one that leaves 48 MiB unread is closed with 1008. A run keeps what it sent as its
+messages: at most three binary ones, replays included, are under way to it, and the next leaves when one of them has
+been taken. One for which LIMITS["unsent_bytes"] wait all the same is closed with 1008. A run keeps what it sent as its
 film, thinned evenly in log step when it outgrows LIMITS["film_bytes"]; frame 0 and the last one always stay. A run
 without a socket goes on for LIMITS["grace_seconds"], then it is closed.
 """
@@ -205,6 +210,12 @@ LIMITS: dict[str, int | float] = {
     "film_bytes": 8 << 20,
     "runs": 32,
     "sockets": 64,
+    "connections": 256,  # of all kinds
+    "request_heads": 64,  # connections whose request has not come yet; beyond, the oldest is cut
+    "head_seconds": 10.0,  # for the head of a request
+    "body_seconds": 30.0,  # for its body
+    "stall_seconds": 30.0,  # in which the reader of an answer takes nothing
+    "unsent_bytes": 8 << 20,  # waiting for a socket that does not read
     "body_bytes": 1 << 20,
     "message_bytes": 1 << 20,
     "messages_per_second": 100,
@@ -216,10 +227,13 @@ LIMITS: dict[str, int | float] = {
     "claims_seconds": 1.0,
     "claims_limit_seconds": 20.0,
     "lens_seconds": 60.0,
+    "answer_seconds": 60.0,  # for a worker process to answer about a run
+    "margin_seconds": 10.0,  # for a computation to notice that its time is over; then its process is ended
     "points": 1000,
     "table_size": 256,  # rows and columns of Y
     "csv_frames": 1000,
-    "jobs": 8,  # flows, claims and exports waiting at once
+    "jobs": 8,  # flows and claims waiting at once
+    "exports": 8,  # films and tables of numbers on their way to a reader
 }
 
 FRAMES, TABLE_Y = 1, 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -24,17 +25,20 @@ def parse_json(text: str | bytes) -> Any:
 
 
 async def read_json(request: Request) -> dict[str, Any]:
-    """The body as an object, within the size limit."""
+    """The body as an object, within its limits of size and time."""
     too_large = Refused(413, "request", f"The request is larger than {LIMITS['body_bytes']} bytes.")
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > LIMITS["body_bytes"]:
         raise too_large
     body = bytearray()
     try:
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > LIMITS["body_bytes"]:
-                raise too_large
+        async with asyncio.timeout(LIMITS["body_seconds"]):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > LIMITS["body_bytes"]:
+                    raise too_large
+    except TimeoutError:
+        raise Refused(408, "request", f"The request took longer than {LIMITS['body_seconds']:g} seconds.") from None
     except ClientDisconnect:
         raise Refused(400, "request", "The connection ended before the request did.") from None
     value = parse_json(bytes(body))

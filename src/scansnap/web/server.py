@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +16,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 import scansnap
 from scansnap.checks import InputError, known_keys, whole
-from scansnap.web import export, lens, predict, protocol
+from scansnap.web import export as files
+from scansnap.web import lens, predict, protocol
 from scansnap.web.connection import Socket
 from scansnap.web.controls import CONTROLS, class_presets
 from scansnap.web.guard import Guard
@@ -108,7 +109,7 @@ def _errors(app: FastAPI) -> None:
 _ERROR = {"description": "Refused", "content": {"application/json": {"schema": {
     "type": "object", "required": ["field", "message"],
     "properties": {"field": {"type": "string"}, "message": {"type": "string"}}}}}}  # fmt: skip
-REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 413, 422, 429, 503), _ERROR)
+REFUSALS: dict[int | str, dict[str, Any]] = dict.fromkeys((400, 403, 404, 408, 413, 422, 429, 503), _ERROR)
 
 
 # --- pages -------------------------------------------------------------------------------------------------------
@@ -250,6 +251,40 @@ async def _unless_gone(request: Request, work: Awaitable[bytes]) -> bytes:
 # --- runs --------------------------------------------------------------------------------------------------------
 
 
+_PART = 1 << 16
+
+
+class Export(StreamingResponse):
+    """A file made for its reader, counted until it is read: sent in parts, each when the one before was taken."""
+
+    def __init__(self, hub: Hub, content: str | Iterable[str], media_type: str, filename: str = "") -> None:
+        if isinstance(content, str):
+            content = (content[first : first + _PART] for first in range(0, len(content), _PART))
+        headers = {"content-disposition": f'attachment; filename="{filename}"'} if filename else None
+        super().__init__(content, media_type=media_type, headers=headers)
+        self.hub = hub
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self.hub.n_exports -= 1
+
+
+async def export(
+    hub: Hub, make: Callable[[], Awaitable[str | Iterable[str]]], media_type: str, filename: str = ""
+) -> Response:
+    """The file that ``make`` makes, unless too many are on their way."""
+    if hub.n_exports >= LIMITS["exports"]:
+        raise Refused(429, "run", "Too many files are on their way; try again in a moment.")
+    hub.n_exports += 1
+    try:
+        return Export(hub, await make(), media_type, filename)
+    except BaseException:
+        hub.n_exports -= 1
+        raise
+
+
 def _about_runs(app: FastAPI, settings: WebSettings) -> None:
     def hub() -> Hub:
         return app.state.hub
@@ -275,15 +310,20 @@ def _about_runs(app: FastAPI, settings: WebSettings) -> None:
     @app.get("/api/runs/{run}/csv", responses=REFUSALS)
     async def csv(run: str, frames: int = 100) -> Response:
         frames = whole("frames", frames, least=1, most=int(LIMITS["csv_frames"]))
-        head, payload = await hub().get(hub().find(run), "film")
-        return StreamingResponse(export.csv_lines(head, payload, frames), media_type="text/csv; charset=utf-8",
-                                 headers={"content-disposition": 'attachment; filename="scansnap.csv"'})  # fmt: skip
+
+        async def make() -> Iterable[str]:
+            head, payload = await hub().get(hub().find(run), "film")
+            return files.csv_lines(head, payload, frames)
+
+        return await export(hub(), make, "text/csv; charset=utf-8", "scansnap.csv")
 
     @app.get("/api/runs/{run}/film", responses=REFUSALS)
     async def film(run: str) -> Response:
-        head, payload = await hub().get(hub().find(run), "film")
-        return Response(await asyncio.to_thread(lambda: protocol.dumps(export.film(head, payload))),
-                        media_type="application/json")  # fmt: skip
+        async def make() -> str:
+            head, payload = await hub().get(hub().find(run), "film")
+            return await asyncio.to_thread(lambda: protocol.dumps(files.film(head, payload)))
+
+        return await export(hub(), make, "application/json")
 
     @app.get("/api/runs/{run}/film.html", responses=REFUSALS)
     async def film_html(run: str) -> Response:
@@ -291,11 +331,13 @@ def _about_runs(app: FastAPI, settings: WebSettings) -> None:
         template = settings.static / "film.html"
         if not template.is_file():
             raise Refused(404, "request", "There is no template for films (static/film.html).")
-        head, payload = await hub().get(entry, "film")
-        text = template.read_text(encoding="utf-8")
-        page = await asyncio.to_thread(lambda: export.film_html(text, export.film(head, payload)))
-        return Response(page, media_type="text/html; charset=utf-8",
-                        headers={"content-disposition": 'attachment; filename="scansnap-film.html"'})  # fmt: skip
+
+        async def make() -> str:
+            head, payload = await hub().get(entry, "film")
+            text = template.read_text(encoding="utf-8")
+            return await asyncio.to_thread(lambda: files.film_html(text, files.film(head, payload)))
+
+        return await export(hub(), make, "text/html; charset=utf-8", "scansnap-film.html")
 
 
 def _lens(app: FastAPI, settings: WebSettings) -> None:

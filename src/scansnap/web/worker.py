@@ -96,11 +96,10 @@ class Worker:
         except InputError as error:
             from scansnap.web.setup import field_of
 
-            refusal = {"field": field_of(error), "message": str(error)}
             if number is not None:
-                self.reply(number, {"error": refusal})
+                self.reply(number, {"error": {"field": field_of(error), "message": str(error)}})
             else:
-                self.runs[name].text({"type": "error", **refusal})
+                self.runs[name].refuse(error)
         except (EOFError, OSError):
             raise  # the server is gone
         except Exception as error:  # a mistake of ours must not take the other runs along
@@ -117,15 +116,7 @@ class Worker:
 
     def _to_run(self, op: str, run: Hosted, header: dict[str, Any], number: Any) -> None:
         if op == "attach":
-            run.attached, run.credit = True, CREDIT
-            since = header["since"]
-            run.sent_step = min(since, run.live.step) if since >= 0 else -1
-            run.text(run.describe())
-            if header["again"]:
-                run.live.record()
-                run.replay(run.sent_step, 0)
-            run.say_frames(time.monotonic(), force=True)
-            run.say_state()
+            run.attach(header["since"], header["again"])
         elif op == "detach":
             run.attached = False
         elif op == "ack":
