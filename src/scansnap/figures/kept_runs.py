@@ -33,7 +33,8 @@ def kept(folder: Path | None, run: dict[str, Any], make: Callable[[], dict[str, 
     told = json.dumps({"run": run, "versions": versions()}, sort_keys=True)
     path = folder / f"{hashlib.sha256(told.encode()).hexdigest()[:20]}.npz"
     # each array in the file has a checksum; a run whose record is damaged is simply done again
-    with suppress(OSError, ValueError, EOFError, BadZipFile, zlib.error), np.load(path, allow_pickle=False) as found:
+    with suppress(OSError, ValueError, EOFError, BadZipFile, zlib.error), path.open("rb") as file:
+        found = np.load(file, allow_pickle=False)
         return {name: found[name] for name in found.files}
     record = _arrays(make())
     with replacing(path) as scratch, scratch.open("wb") as file:
