@@ -42,7 +42,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     # on a machine that is busy with other things nothing may be given up as too slow, unless a test says so
     before = {name: LIMITS[name] for name in _SECONDS}
     LIMITS.update(dict.fromkeys(_SECONDS, PATIENCE))
-    server = uvicorn.Server(configuration(app, log_level="error", ws_ping_interval=None))
+    options = {"log_level": "error", "ws_ping_interval": None, "timeout_keep_alive": int(PATIENCE)}
+    server = uvicorn.Server(configuration(app, **options))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:

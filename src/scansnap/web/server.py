@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,10 +258,9 @@ class Export(StreamingResponse):
     """A file made for its reader, counted until it is read: sent in parts, each when the one before was taken."""
 
     def __init__(self, hub: Hub, content: str | Iterable[str], media_type: str, filename: str = "") -> None:
-        if isinstance(content, str):
-            content = (content[first : first + _PART] for first in range(0, len(content), _PART))
+        parts = _parts(content) if isinstance(content, str) else content
         headers = {"content-disposition": f'attachment; filename="{filename}"'} if filename else None
-        super().__init__(content, media_type=media_type, headers=headers)
+        super().__init__(parts, media_type=media_type, headers=headers)
         self.hub = hub
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -269,6 +268,11 @@ class Export(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self.hub.n_exports -= 1
+
+
+def _parts(text: str) -> Iterator[str]:
+    for first in range(0, len(text), _PART):
+        yield text[first : first + _PART]
 
 
 async def export(
