@@ -1,6 +1,9 @@
 """``scansnap text`` as a person meets it, on a text of a few hundred lines."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -123,3 +126,60 @@ def test_an_unknown_query_and_an_existing_model_are_refused(text_command, model,
     code, _, err = text_command("train", "--data", text, "--out", model)
     assert code == 2
     assert "--overwrite" in err
+
+
+SMALL = ("--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "cpu")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--resume", "--max-words", 6),  # another vocabulary
+        ("--resume", "--max-words", 6, "--tensorboard", "events"),
+        ("--overwrite", "--layers", 0),
+        ("--overwrite", "--steps", 3, "--epochs", 3),
+        ("--overwrite", "--batch", 10_000),  # seen only when the text is there
+        ("--overwrite", "--seed", "9" * 60),
+        ("--resume", "--steps", 1),  # more are done
+    ],
+)
+def test_a_refused_training_leaves_everything_as_it_was(text_command, model, text, tmp_path, monkeypatch, words):
+    from scansnap.models import events
+
+    monkeypatch.setattr(events, "_summary_writer", lambda folder: lambda name: Path(name).mkdir())
+    (tmp_path / "new").mkdir()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and "cache" not in p.parts}
+    steps = () if "--steps" in words else ("--steps", 40)
+    code, _, err = text_command("train", "--data", text, *SMALL, *steps, *words, "--out", model)
+    assert code == 2, err
+    code, _, err = text_command("train", "--data", text, *SMALL, *steps, *words, "--out", "new/er/n.safetensors")
+    assert code == 2, err
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and "cache" not in p.parts} == before
+    assert list((tmp_path / "new").iterdir()) == []
+    assert text_command("explain", model, "--query", "cat")[0] == 0
+
+
+def test_an_infinite_loss_leaves_the_old_model_and_says_so(text_command, model, text, tmp_path):
+    before = model.read_bytes()
+    words = ("train", "--data", text, "--batch", 4, "--length", 8, "--eta-y", "1e38", "--eta-z", "1e38",
+             "--device", "cpu", "--steps", 40)  # fmt: skip
+    code, _, err = text_command(*words, "--overwrite", "--out", model)
+    assert code == 1
+    assert "m.safetensors before is still there" in err
+    assert model.read_bytes() == before
+    assert text_command("explain", model, "--query", "cat")[0] == 0
+    code, _, err = text_command(*words, "--out", "n.safetensors")
+    assert code == 1
+    assert "Nothing was written" in err
+    assert not (tmp_path / "n.safetensors").exists()
+
+
+def test_a_training_killed_before_its_first_checkpoint_leaves_the_old_model(text_command, model, text, tmp_path):
+    code = "from scansnap.models.training import _Loop\nimport os\n_Loop._batch = lambda *_: os.kill(os.getpid(), 9)\n"
+    code += "from scansnap.cli import main\nmain()"
+    before = model.read_bytes()
+    words = [*map(str, ("text", "train", "--data", text, *SMALL, "--steps", 40, "--max-words", 6, "--overwrite"))]
+    done = subprocess.run([sys.executable, "-c", code, *words, "--out", model], cwd=tmp_path, check=False)
+    assert done.returncode == -9
+    assert model.read_bytes() == before
+    assert text_command("explain", model, "--query", "cat")[0] == 0

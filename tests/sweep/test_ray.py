@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from sweeps import SMALL, contents, marks, write
 
 from scansnap.checks import InputError
+from scansnap.sweep import ray_watch
 from scansnap.sweep.config import read
 from scansnap.sweep.ray import TASK, Cluster
 from scansnap.sweep.run import prepare, run
@@ -103,17 +106,50 @@ def test_without_ray_it_says_how_to_get_it(tmp_path, monkeypatch):
     assert not (tmp_path / "s.zarr").exists()
 
 
-def busy_workers() -> list[int]:
-    """Processes below this one that are working on a group."""
-    parents, busy = {}, []
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found by Linux's /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_driver_that_is_ended_leaves_no_process_of_its_cluster(tmp_path, number):
+    write(tmp_path, LONG)
+    code = "import scansnap.sweep.store as s; s._SYNC_SECONDS = 0; from scansnap.cli import main; main()"
+    words = ["sweep", "sweep.toml", "--out", "s.zarr", "--engine", "ray", "--memory", "200MB"]
+    driver = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
+                              env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip
+    while marks(tmp_path / "s.zarr") < 1:
+        assert driver.poll() is None, driver.communicate()
+        time.sleep(0.1)
+    children = {pid: words for pid, parent, words in processes() if parent == driver.pid}
+    raylet = next(pid for pid, words in children.items() if b"/raylet/raylet" in words)
+    watcher = next(pid for pid, words in children.items() if b"ray_watch.py" in words)
+    assert ray_watch.left(str(raylet))
+    driver.send_signal(number)
+    _, err = driver.communicate()
+    assert driver.returncode == (143 if number == signal.SIGTERM else -number)
+    assert number == signal.SIGKILL or "--resume" in err
+    while any(pid == watcher and b"ray_watch.py" in words for pid, _, words in processes()):
+        time.sleep(0.1)
+    assert ray_watch.left(str(raylet)) == []
+    assert not {pid for pid, _, words in processes() if words and words == children.get(pid)}
+    if number == signal.SIGKILL:
+        assert run(prepare(read(tmp_path / "sweep.toml"), tmp_path / "s.zarr", resume=True)).complete
+    assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml", "s.zarr"}
+
+
+def processes() -> list[tuple[int, int, bytes]]:
+    """Number, parent and words of every process."""
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            pid, words = int(folder.name), (folder / "cmdline").read_bytes()
-            parents[pid] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            found.append((int(folder.name), parent, (folder / "cmdline").read_bytes()))
         except OSError:  # it ended meanwhile
             continue
-        if words.startswith(b"ray::" + TASK.encode()):
-            busy.append(pid)
+    return found
+
+
+def busy_workers() -> list[int]:
+    """Processes below this one that are working on a group."""
+    parents = {pid: parent for pid, parent, _ in processes()}
+    busy = [pid for pid, _, words in processes() if words.startswith(b"ray::" + TASK.encode())]
     return [pid for pid in busy if os.getpid() in ancestors(pid, parents)]
 
 

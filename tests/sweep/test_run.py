@@ -198,6 +198,30 @@ def test_refusals(tmp_path, whole):
     assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml", "file"}
 
 
+def test_a_sweep_in_progress_is_neither_replaced_nor_joined(tmp_path, whole):
+    """The second begins between two groups of the first, which ends as if it had been alone."""
+    file, path, refused = write(tmp_path), tmp_path / "s.zarr", []
+    ready = prepare(read(file), path, device="cpu")
+    late = prepare(read(file), path, device="cpu")  # looked before the first began
+    others = ({"overwrite": True}, {"resume": True})
+
+    def second(done, skipped, total):
+        if done and not refused:
+            for options in others:
+                with pytest.raises(InputError, match="no other process is writing to now") as error:
+                    command(file, target=path, **(OPTIONS | options))
+                refused.append(str(error.value))
+            with pytest.raises(InputError, match="no other process"):
+                run(late)
+
+    assert run(ready, report=second).complete
+    assert len(refused) == 2
+    assert contents(path) == contents(whole)
+    with pytest.raises(InputError, match="--resume to finish it"):
+        run(late)
+    assert contents(path) == contents(whole)
+
+
 def test_overwrite_and_resume_of_nothing_start_anew(tmp_path, whole):
     path = tmp_path / "s.zarr"
     run(prepare(read(write(tmp_path, **{"steps = 6": "steps = 7"})), path, device="cpu"))
