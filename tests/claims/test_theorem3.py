@@ -18,7 +18,9 @@ from scansnap.claims.theorem3 import coefficients, growth
 from scansnap.classes import SequenceClasses
 from scansnap.theory import t_snap
 
-NAMES = ("theorem-3-identity", "theorem-3-bounds", "theorem-3-monotone")
+IDENTITY, LOWER, UPPER, MONOTONE = NAMES = (
+    "theorem-3-identity", "theorem-3-lower", "theorem-3-upper", "theorem-3-monotone",
+)  # fmt: skip
 
 
 def snap(classes: SequenceClasses, eta_y: float) -> float:
@@ -105,14 +107,14 @@ def test_a_class_without_distinct_tokens_has_no_growth():
 
 
 @pytest.mark.parametrize(
-    ("eta_z", "identity", "bounds"),
+    ("eta_z", "identity", "lower"),
     [
         (0.002, ("holds", 0.004), ("holds", 0.0046)),  # η_Y/η_Z = 450
         (0.02, ("holds", 0.039), ("fails", 0.043)),  # 45: the dominant token rises by 4% less than the lower bound
         (0.09, ("fails", 0.152), ("fails", 0.157)),  # 10, the edge of "fast decoder"
     ],
 )
-def test_textbook(eta_z, identity, bounds):
+def test_textbook(eta_z, identity, lower):
     """All assumptions are met. Y remembers earlier attention, so ż_l/f_l² is not the same for all tokens.
 
     The deviations grow in proportion to η_Z/η_Y. The lower bound is nearly an equality here, since attention moves
@@ -121,12 +123,14 @@ def test_textbook(eta_z, identity, bounds):
     evidence = flow_of("textbook", 0.9, eta_z)
     assert all(a.met for a in evidence.assumptions.values())
     claims = judged(evidence)
-    for name, (status, off) in zip(NAMES, (identity, bounds), strict=False):
+    for name, (status, off) in {IDENTITY: identity, LOWER: lower}.items():
         assert claims[name].status == status, claims[name]
         assert deviation(claims[name]) == pytest.approx(off, rel=0.05)
         assert (claims[name].why == "") == (status == "holds")
-    assert claims["theorem-3-monotone"].status == "holds"
-    assert deviation(claims["theorem-3-monotone"]) == 0
+    for name in (UPPER, MONOTONE):
+        assert claims[name].status == "holds"
+        assert deviation(claims[name]) == 0
+    assert [claims[name].kind for name in NAMES] == ["measured", "measured", "identity", "measured"]
 
 
 def test_a_failure_says_where():
@@ -137,8 +141,8 @@ def test_a_failure_says_where():
 
 def test_syn_small_is_outside_the_assumptions_and_still_measured():
     claims = judged(flow_of("syn-small", 0.9, 0.02))
-    assert {claim.status for claim in claims.values()} == {"not applicable"}
-    assert [claims[name].observed for name in NAMES] == ["holds", "holds", "holds"]
+    assert [claims[name].status for name in NAMES] == ["not applicable", "not applicable", "holds", "not applicable"]
+    assert [claims[name].observed for name in NAMES] == ["holds"] * 4
     assert deviation(claims["theorem-3-identity"]) == pytest.approx(0.007, rel=0.2)
     assert "large vocabulary" in claims["theorem-3-identity"].why
 
@@ -152,8 +156,8 @@ def test_equal_rates_break_the_identity():
 
 def test_attention_faster_than_the_decoder_breaks_the_bounds():
     claims = judged(flow_of("strong", 0.2, 2.0))
-    assert "fast decoder" in claims["theorem-3-bounds"].why
-    assert [claims[name].observed for name in NAMES] == ["fails", "fails", "holds"]
+    assert "fast decoder" in claims[LOWER].why
+    assert [claims[name].observed for name in NAMES] == ["fails", "fails", "holds", "holds"]
 
 
 def test_curves_and_numbers_agree():
@@ -184,10 +188,10 @@ def sgd(eta_z: float = 0.02, **settings) -> Evidence:
 def test_sgd_with_noise():
     claims = judged(sgd())
     assert claims["theorem-3-identity"].observed == "holds"
-    assert deviation(claims["theorem-3-identity"]) == pytest.approx(0.026, abs=0.02)
-    assert claims["theorem-3-bounds"].observed == "holds"
+    assert deviation(claims["theorem-3-identity"]) == pytest.approx(0.055, abs=0.02)  # where it is worst, at 40 steps
+    assert claims[LOWER].observed == "holds"
     assert "long sequences" in claims["theorem-3-identity"].why
-    assert "common tokens fall" in claims["theorem-3-bounds"].why  # of ten, noise lifts one or another
+    assert "distinct tokens rise" in claims[UPPER].why  # of twenty, noise lowers one or another
 
 
 def test_sgd_without_noise_is_close_to_the_flow():
@@ -195,12 +199,12 @@ def test_sgd_without_noise_is_close_to_the_flow():
     for name in NAMES:
         assert quiet[name].observed == exact[name].observed
         assert deviation(quiet[name]) == pytest.approx(deviation(exact[name]), abs=2e-3)
-    assert "common tokens fall" not in quiet["theorem-3-bounds"].why
+    assert "common tokens fall" not in quiet[LOWER].why
 
 
 def test_gradients_are_not_needed():
     evidence = dataclasses.replace(sgd(context=math.inf, batch_size=None), g=None, gap=None, y=None, y_times=None)
-    assert [claim.observed for claim in theorem3.check(evidence)] == ["holds", "holds", "holds"]
+    assert [claim.observed for claim in theorem3.check(evidence)] == ["holds"] * 4
 
 
 def test_a_record_that_begins_later_is_judged_from_there():
@@ -216,9 +220,9 @@ def test_a_record_that_begins_later_is_judged_from_there():
 
 def test_one_clock_for_all_tokens_of_a_class_holds_exactly():
     claims = judged(by_one_clock())
-    assert [claims[name].status for name in NAMES] == ["holds", "holds", "holds"]
-    assert deviation(claims["theorem-3-identity"]) < 1e-12
-    assert deviation(claims["theorem-3-bounds"]) == deviation(claims["theorem-3-monotone"]) == 0
+    assert [claims[name].status for name in NAMES] == ["holds"] * 4
+    assert deviation(claims["theorem-3-identity"]) < 1e-6  # of a growth ln χ that is 1e-8 at first
+    assert deviation(claims[LOWER]) == deviation(claims[UPPER]) == deviation(claims[MONOTONE]) == 0
 
 
 def with_logits(evidence: Evidence, z: np.ndarray) -> Evidence:
@@ -239,14 +243,55 @@ def test_tokens_that_rise_together_break_the_identity():
 
 
 def test_a_token_that_takes_from_the_others_breaks_the_upper_bound():
+    """Then not all distinct tokens rise, which is what the bound follows from: no verdict, but it is seen."""
     evidence = by_one_clock()
     z = evidence.z.copy()
     own = evidence.classes.distinct(1)
     z[:, 0, own[:-1]] *= -1
-    claim = judged(with_logits(evidence, z))["theorem-3-bounds"]
-    assert claim.status == "fails"
+    claim = judged(with_logits(evidence, z))[UPPER]
+    assert (claim.status, claim.observed) == ("not applicable", "fails")
+    assert "distinct tokens rise: 0 against 1" in claim.why
     assert claim.measured > claim.predicted
-    assert f"token {own[-1]} of class 1" in claim.why
+    assert f"token {own[-1]} of class 1" in claim.quantity
+
+
+def test_a_wrong_sum_for_the_growth_breaks_the_bounds(monkeypatch):
+    """The upper bound is an identity: what fails it is a mistake of ours. A tenth of B_n, and ten times B_n."""
+    evidence = by_one_clock()
+    monkeypatch.setattr(theorem3, "growth", lambda evidence: 0.1 * growth(evidence))
+    claims = judged(evidence)
+    assert (claims[LOWER].status, claims[UPPER].status) == ("holds", "fails")
+    monkeypatch.setattr(theorem3, "growth", lambda evidence: 10 * growth(evidence))
+    claims = judged(evidence)
+    assert (claims[LOWER].status, claims[UPPER].status) == ("fails", "holds")
+    assert claims[LOWER].measured < claims[LOWER].predicted
+
+
+@pytest.mark.parametrize("name", [IDENTITY, LOWER, MONOTONE])
+def test_an_early_violation_counts_as_much_as_a_late_one(name):
+    """At an eighth of t₀ the logits are 1e-4 of what they become. Beside their largest values nothing would be seen."""
+    evidence = by_one_clock()
+    top = evidence.classes.distinct(0)[-1]
+    at = int(np.argmax(evidence.t > evidence.t_snap / 8))
+    z = evidence.z.copy()
+    z[at, 0, top] *= 0.5  # half its way, and back at the next time
+    assert z[at, 0, top] < 0.01 * z[-1, 0, top]
+    assert judged(evidence)[name].status == "holds"
+    claim = judged(with_logits(evidence, z))[name]
+    assert claim.status == "fails"
+    assert f"t = {evidence.t[at]:.4g}" in claim.why
+
+
+def test_rounding_is_no_violation():
+    """Before attention has moved beyond rounding (1e-9 in double precision) nothing is judged."""
+    evidence = by_one_clock()
+    z = evidence.z * 1e-8 / evidence.z.max()
+    z[1:] += 1e-12 * np.random.default_rng(0).normal(size=z[1:].shape) * (z[1:] != 0)
+    assert evidence.told == 1e-9
+    claims = judged(with_logits(evidence, z))
+    assert claims[MONOTONE].status == "holds"
+    single = dataclasses.replace(evidence, z=evidence.z.astype(np.float32).astype(np.float64))
+    assert single.told == 1e-4
 
 
 def test_a_dip_breaks_monotone_growth():
@@ -265,9 +310,9 @@ def test_a_rising_common_token_is_another_setting():
     z = evidence.z.copy()
     z[:, 0, evidence.classes.common] *= -1
     claims = judged(with_logits(evidence, z))
-    assert claims["theorem-3-bounds"].status == "not applicable"
-    assert claims["theorem-3-bounds"].why == "common tokens fall: 0 against 1"
-    assert claims["theorem-3-bounds"].measured is not None
+    assert claims[LOWER].status == "not applicable"
+    assert claims[LOWER].why == "common tokens fall: 0 against 1"
+    assert claims[LOWER].measured is not None
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -276,11 +321,11 @@ def test_what_is_not_a_number_fails(value):
     z = evidence.z.copy()
     z[60:, 0, evidence.classes.distinct(0)] = value
     claims = judged(dataclasses.replace(evidence, z=z))
-    assert [claims[name].status for name in NAMES] == ["fails", "fails", "fails"]
+    assert [claims[name].status for name in NAMES] == ["fails"] * 4
     attention = evidence.attention.copy()
     attention[60:, 0] = value
     claims = judged(dataclasses.replace(evidence, attention=attention))
-    assert [claims[name].status for name in NAMES] == ["fails", "fails", "fails"]
+    assert [claims[name].status for name in NAMES] == ["fails"] * 4
 
 
 def test_attention_too_small_for_a_double_is_no_agreement():
@@ -325,4 +370,4 @@ def test_nothing_recorded_after_the_start():
     cut = {name: getattr(evidence, name)[:1] for name in ("t", "z", "attention")}
     for claim in theorem3.check(dataclasses.replace(evidence, **cut)):
         assert claim.status == "not applicable"
-        assert "nothing is recorded" in claim.why
+        assert "no time is recorded" in claim.why

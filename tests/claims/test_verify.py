@@ -104,7 +104,7 @@ def test_a_finite_length_and_a_saved_trajectory_are_judged_alike(tmp_path):
     report = verify(classes, eta_y=0.5, eta_z=0.05, context=64, t_end=60)
     assert "SGD" in report.setting
     assert "T = 64" in report.setting
-    data = ss.simulate(classes, eta_y=0.5, eta_z=0.05, context=64, steps=60, record="log:80",
+    data = ss.simulate(classes, ss.grid(eta_y=0.5, eta_z=0.05, seed=range(8)), context=64, steps=60, record="log:80",
                        variables=["attention", "z", "y"], dtype="float64")  # fmt: skip
     ss.save(data, tmp_path / "x.zarr")
     again = verify(data=ss.load(tmp_path / "x.zarr"))
@@ -119,19 +119,17 @@ def test_a_trajectory_without_y_leaves_the_gradients_open():
     assert "y" in report["lemma-1"].why
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"optimizer": "adam"}, "SGD"),
-        ({"norm": "none"}, "norm"),
-        ({"residual": "plain"}, "residual"),
-        ({"heads": 2}, "heads"),
-    ],
-)
-def test_models_the_theory_does_not_speak_of_are_refused(options, message):
-    data = ss.simulate(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.1, steps=2, **options)
-    with pytest.raises(InputError, match=message):
-        verify(data=data)
+def test_kinds_say_what_a_verdict_rests_on(textbook):
+    kinds = {claim.name: claim.kind for claim in textbook if claim.name.startswith(("theorem", "corollary"))}
+    assert {name for name, kind in kinds.items() if kind != "measured"} == {"theorem-3-upper", "theorem-4-rates"}
+    assert (kinds["theorem-3-upper"], kinds["theorem-4-rates"]) == ("identity", "formula")
+
+
+def test_every_window_is_stated(textbook):
+    """In the quantity of each statement of Theorems 1 to 4 that was measured in one."""
+    for claim in textbook:
+        if claim.name.startswith("theorem") and claim.name != "theorem-4-rates":
+            assert "10 t₀" in claim.quantity, claim.name
 
 
 @pytest.mark.parametrize("rates", [{"eta_y": 0.0}, {"eta_z": 0.0}, {"eta_y": np.nan}, {"t_end": -1.0}], ids=str)
@@ -221,3 +219,27 @@ def test_a_saved_flow_is_judged_like_the_flow_itself(tmp_path):
     assert "exact flow" in report.setting
     assert report["lemma-1"].status == "holds"
     assert report["theorem-2a"].observed == "holds"
+
+
+FULL = ("z", "attention", "g", "gap", "y")
+
+
+@pytest.mark.parametrize("variables", [FULL, ("z", "attention", "g"), ("attention", "loss", "entropy", "z")], ids=len)
+def test_the_command_judges_a_saved_flow(verify_command, tmp_path, variables):
+    """With everything, without Y, and with what a flow holds by default; the record begins after t = 0 here."""
+    classes = ss.SequenceClasses.synthetic(1, 2, common=1, distinct=3, unused=60)
+    data = ss.flow(classes, eta_y=0.9, eta_z=0.05, t=np.geomspace(0.01, 300, 60), variables=variables)
+    ss.save(data, tmp_path / "flow.zarr")
+    code, out, err = verify_command(tmp_path / "flow.zarr", "--json", "r.json")
+    assert (code, err) == (0, "")
+    assert "exact flow" in out
+    claims = {c["name"]: c for c in json.loads((tmp_path / "r.json").read_text())["claims"]}
+    assert claims["conservation-z"]["status"] == "holds"
+    assert claims["theorem-3-monotone"]["observed"] == "holds"
+    assert claims["theorem-4-growth"]["observed"] == "fails"  # the start is known: 0
+    gradients = claims["theorem-2a"]["observed"], claims["theorem-1-gamma"]["observed"]
+    assert gradients == (("holds", "holds") if "g" in variables else ("not applicable", "not applicable"))
+    assert claims["lemma-1"]["observed"] == ("holds" if "y" in variables else "not applicable")
+    code, out, err = verify_command(tmp_path / "flow.zarr", "--run", 1)
+    assert (code, out) == (2, "")
+    assert "--run is 1; it must be from 0 to 0" in err

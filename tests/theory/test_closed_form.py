@@ -111,6 +111,27 @@ def test_growth_follows_from_its_premise(c0: float, exponent: float) -> None:
     np.testing.assert_allclose(-z, expected, rtol=1e-7)
 
 
+@pytest.mark.parametrize("p", [[0.5, 0.5], [0.1, 0.2]])
+def test_the_classes_of_a_query_share_its_growth(p: list[float]) -> None:
+    """Integrate ż = −Σ p_n η_Z γ e^{4z}/C₀ with Ḃ_n = η_Z p_n ξ: −z = Σ B_n, and each class has p_n/P of it."""
+    t, c0, total = np.geomspace(0.1, 2000, 30), 0.3, sum(p)
+
+    def premise(time: float, state: np.ndarray) -> list[float]:
+        xi = theory.gamma(time, **RATES) * np.exp(4 * state[0]) / c0
+        return [-0.1 * total * xi, *(0.1 * share * xi for share in p)]
+
+    z, *b = solve_ivp(premise, (0, t[-1]), [0, 0, 0], t_eval=t, method="DOP853", rtol=1e-11, atol=1e-14).y
+    found = [theory.growth(t, **BOTH_RATES, c0=c0, p_class=share, p_query=total) for share in p]
+    np.testing.assert_allclose(found, b, rtol=1e-7)
+    np.testing.assert_allclose(np.sum(found, 0), -z, rtol=1e-7)
+    upper = theory.chi(t, **BOTH_RATES, f_dominant=0.5, c0=c0, p_class=p[0], p_query=total)[1]
+    np.testing.assert_allclose(upper, np.exp(2 * found[0]))
+    early = theory.growth_early(1e-3, **BOTH_RATES, c0=c0, p_class=p[1], p_query=total)
+    assert early == pytest.approx(theory.growth(1e-3, **BOTH_RATES, c0=c0, p_class=p[1], p_query=total), rel=1e-3)
+    late = theory.growth_late(1e9, **BOTH_RATES, c0=c0, p_class=p[1], p_query=total)
+    assert late == pytest.approx(theory.growth(1e9, **BOTH_RATES, c0=c0, p_class=p[1], p_query=total), rel=1e-3)
+
+
 def test_printed_growth_is_off_by_a_constant() -> None:
     t = np.geomspace(0.1, 1e5, 20)
     for c0, q in ((0.1, 4.0), (5.0, 3.0)):
@@ -243,6 +264,10 @@ def test_u_solves_the_implicit_equation(t: float, eta_y: float, n_classes: int, 
         (lambda: theory.growth(1, **BOTH_RATES, c0=0), "c0 is 0.0; it must be a finite number above 0."),
         (lambda: theory.growth(1, **BOTH_RATES, exponent=-4),
          "exponent is -4.0; it must be a finite number above 0."),
+        (lambda: theory.growth(1, **BOTH_RATES, p_class=0.5, p_query=[0.4, 0.6]),
+         "p_class is 0.5; it must be at most p_query: a class is one of its query's."),
+        (lambda: theory.growth(1, **BOTH_RATES, p_query=0), "p_query is 0.0; it must be a finite number above 0 "
+         "and at most 1."),
         (lambda: theory.growth(1, **BOTH_RATES, form="exact"),
          "form is 'exact'; it must be one of corrected, printed."),
         (lambda: theory.chi(1, **BOTH_RATES, f_dominant=1.5),

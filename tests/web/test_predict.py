@@ -41,6 +41,15 @@ def test_curves_are_the_closed_forms() -> None:
     assert found["t"][-1] == 500
 
 
+def test_growth_is_shared_by_the_classes_of_a_query() -> None:
+    """As the claims predict it: (p_n/P) ¼ ln(1 + 4PΓ/C₀), P the probability of the query's classes."""
+    plan = read_setup({**TEXTBOOK, "classes": {"preset": "syn-medium", "n_queries": 3}, "eta_z": 1.0})
+    found = curves(plan, 500, 50, c0=0.1)
+    rates = {"eta_y": 0.9, "n_classes": 6, "vocab_size": plan.classes.vocab_size}
+    reach = ss.theory.gamma_integral(found["t"], eta_z=1.0, **rates) / 3 / 0.1
+    np.testing.assert_allclose(found["growth"][4], 0.5 * np.log1p(4 * reach) / 4)
+
+
 def test_c0_comes_from_the_overlaps() -> None:
     classes = ss.SequenceClasses.syn_small()
     rho = ss.theory.overlap_matrix(classes)[0, 1]
@@ -51,7 +60,9 @@ def test_c0_comes_from_the_overlaps() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [({"optimizer": "adam"}, "optimiser"), ({"norm": "none"}, "norm"), ({"residual": "plain"}, "residual"),
-     ({"heads": 2}, "heads"), ({"weight_decay": 0.1}, "weight decay"), ({"eta_z": 0.0}, "rate is 0"), ({}, "")],
+     ({"heads": 2}, "heads"), ({"weight_decay": 0.1}, "weight decay"), ({"eta_z": 0.0}, "rate is 0"),
+     ({"init": "uniform"}, "start from Y = Z = 0"), ({"optimizer": {"clip": 0.1}}, "clipped"),
+     ({"optimizer": {"z": {"schedule": "cosine"}}}, "schedule"), ({}, "")],
 )  # fmt: skip
 def test_where_the_theory_does_not_speak_it_says_why(change: dict[str, Any], words: str) -> None:
     reason = why_not(read_setup({**SMALL, **change}))
@@ -112,8 +123,8 @@ def test_verdicts_on_frames_are_verdicts_on_the_trajectory(setup: dict[str, Any]
 def test_gradients_from_compact_tables_are_those_of_full_ones() -> None:
     from scansnap.claims.evidence import from_trajectory
 
-    live, steps, rows = kept({**SMALL, "steps": 40, "init": "uniform"})
-    data = ss.simulate(live.classes, eta_y=1.0, eta_z=1.0, momentum=0.9, steps=40, init="uniform", device="cpu",
+    live, steps, rows = kept({**SMALL, "steps": 40})
+    data = ss.simulate(live.classes, eta_y=1.0, eta_z=1.0, momentum=0.9, steps=40, device="cpu",
                        record=steps.tolist(), variables=("attention", "z", "y"))  # fmt: skip
     full, compact = from_trajectory(data, live.classes), gather(live.plan, steps, rows)
     np.testing.assert_allclose(compact.g, full.g, rtol=1e-5, atol=1e-7)

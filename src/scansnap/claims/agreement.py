@@ -16,6 +16,7 @@ import xarray as xr
 from scansnap.checks import InputError, real, whole
 from scansnap.claims import theorem3, theorem4
 from scansnap.claims.evidence import Array, Evidence, from_trajectory
+from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.theory import t_snap, u
 
@@ -29,7 +30,6 @@ MEANING = {
 
 Progress = Callable[[int, int], None]
 
-_END = 10.0  # t₀: past the transition
 _MOST_BYTES = 2**28  # of y held at once; a trajectory that needs more is run again for each part of it
 _N_TIMES = 40
 _NOISE = 3.0  # standard errors that do not count as parting
@@ -65,7 +65,7 @@ def three_way(
     seeds = 1 if quiet else whole("seeds", seeds, least=2)
     k, m = classes.n_classes, classes.vocab_size
     if t_end is None:
-        t_end = _END * float(t_snap(eta_y=eta_y, n_classes=k, vocab_size=m))
+        t_end = LAST * float(t_snap(eta_y=eta_y, n_classes=k, vocab_size=m))
     last = math.ceil(real("t_end", t_end, above=0))
     t = np.unique(np.concatenate([[0], np.rint(np.geomspace(1, last, _N_TIMES)).astype(np.int64)]))
     parts = list(_parts(t, m))

@@ -1,7 +1,8 @@
 """What claims are judged on: one run's tables over time, from the flow, from SGD, or from a file.
 
 n times · K classes · Q queries · M tokens. Everything a claim may need is here by its name in the symbol table;
-what the source does not hold is None, and a claim that needs it is not applicable.
+what the source does not hold is None, and a claim that needs it is not applicable. ``outside`` says why the theory does
+not speak of a run (:mod:`scansnap.theory.outside`): it can be looked at then, but ``judge`` gives no verdicts on it.
 """
 
 from __future__ import annotations
@@ -10,18 +11,24 @@ import json
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from scipy.special import log_softmax
 
 from scansnap.checks import InputError
+from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.theory import t_scan, t_snap
 from scansnap.theory.assumptions import Assumption, check_assumptions
+from scansnap.theory.outside import another_model, flow_outside_theory, outside_theory
 
 Array = np.ndarray
 _LARGEST_Y = 4000  # three tables of 4000² doubles are 400 MB
+# The least movement of a logit that can be told, a hundred times its error: the flow is integrated to 1e-12 and a
+# little more as steps add up; the logarithm of a ratio of two numbers in single precision has a few of its ε, 1e-7.
+_TOLD = {"float64": 1e-9, "float32": 1e-4}
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,9 @@ class Evidence:
     gap: Array | None  # (n, K)  logit of the right output less that of one that is never right
     y: Array | None = None  # (k, M, M) at the times ``y_times``
     y_times: Array | None = None  # (k,) indices into t
+    sampled: bool = False  # whether classes (and contexts) are drawn at random; False for the flow and expected steps
+    z_seeds: Array | None = None  # (R, n, Q, M) z of the runs that differ from this one in their seed, itself first
+    outside: str = ""  # why the theory does not speak of it
 
     @property
     def t_snap(self) -> float:
@@ -82,8 +92,8 @@ class Evidence:
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
-        """By name; t ≫ K² is asked only of sampled updates."""
-        t = float(self.t[-1]) if self.source == "sgd" else None
+        """By name; t ≫ K² is asked only of sampled updates, at the end of the window (see windows.py)."""
+        t = min(float(self.t[-1]), LAST * self.t_snap) if self.sampled else None
         found = check_assumptions(self.classes, eta_y=self.eta_y, eta_z=self.eta_z, context=self.context, t=t)
         return {a.name: a for a in found}
 
@@ -91,9 +101,10 @@ class Evidence:
         """The named assumptions, as far as they are asked of this source."""
         return [self.assumptions[name] for name in names if name in self.assumptions]
 
-    def until(self, t_end: float) -> Array:
-        """Indices of the recorded times 0 < t ≤ t_end."""
-        return np.flatnonzero((self.t > 0) & (self.t <= t_end))
+    @cached_property
+    def told(self) -> float:
+        """Movements of a logit up to here are rounding. Numbers computed in float32 are float32 numbers still."""
+        return _TOLD["float32" if np.array_equal(self.z, self.z.astype(np.float32), equal_nan=True) else "float64"]
 
 
 def from_flow(
@@ -124,46 +135,90 @@ def from_flow(
     return evidence
 
 
+def why_outside(data: xr.Dataset, run: int = 0) -> str:
+    """Why the theory does not speak of a flow, or of one run of a trajectory; empty where it does."""
+    if "t" in data.dims:
+        return flow_outside_theory(data.attrs)
+    rates = {name: float(_by_run(data, name)[run]) for name in ("eta_y", "eta_z", "weight_decay")}
+    failed, complete = int(_by_run(data, "failed_step")[run]), bool(data.attrs["complete"])
+    return outside_theory(_settings(data), **rates, failed_step=failed, complete=complete)
+
+
 def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) -> Evidence:
-    """A flow, or one run made by ``simulate``: needs z and attention; y (or g) opens the claims about gradients."""
+    """A flow, or one run made by ``simulate``: needs z and attention; y (or g) opens the claims about gradients.
+
+    A single run that was selected before has no dimension ``run`` any more, and is run 0.
+    """
     for name in ("z", "attention"):
         if name not in data:
             raise InputError("the trajectory", list(map(str, data.data_vars)), f"one that holds {name}")
     if "t" in data.dims:
         return _from_flow_data(data, classes)
-    settings = json.loads(data.attrs["settings"])
-    model = settings["model"]
-    plain = {"norm": "l2", "residual": "none", "outputs": "all", "heads": 1, "position_bias": None}
-    for name, value in plain.items():
-        if model[name] != value:
-            raise InputError(f"{name} of the trajectory", model[name], f"{value!r}: the theory speaks of that model")
-    for name in ("optimizer_y", "optimizer_z"):
-        if settings[name]["name"] != "sgd":
-            raise InputError(f"{name} of the trajectory", settings[name]["name"], "sgd: the theory speaks of SGD")
-    one = data.isel(run=run)
+    settings = _settings(data)
+    if reason := another_model(settings["model"]):
+        raise InputError("the model of the trajectory", reason, "the paper's: its Y and Z mean something else")
+    one = data.isel(run=run) if "run" in data.dims else data
     boost = 1 / (1 - float(one.momentum))
     context = math.inf if settings["context"] == "inf" else float(settings["context"])
+    sampled = settings["batch_size"] is not None
     attention = one["attention"].values.astype(np.float64)
     y = one["y"].values.astype(np.float64) if "y" in data else None
     g, gap = _votes(classes, attention, y) if y is not None else (None, None)
     return Evidence(
         classes, float(one.eta_y) * boost, float(one.eta_z) * boost, "sgd", context,
         one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
-        y, None if y is None else np.arange(len(y)),
+        y, None if y is None else np.arange(len(y)), sampled, _other_seeds(data, run) if sampled else None,
+        why_outside(data, run),
     )  # fmt: skip
 
 
+def _settings(data: xr.Dataset) -> dict[str, Any]:
+    if "settings" not in data.attrs:
+        raise InputError("the trajectory", "without settings", "one made by simulate or flow")
+    found: dict[str, Any] = json.loads(data.attrs["settings"])
+    return found
+
+
+def _by_run(data: xr.Dataset, name: str) -> Array:
+    """A coordinate along run; one that all runs have in common may be a scalar."""
+    return np.broadcast_to(data[name].values, (data.sizes.get("run", 1),))
+
+
+def _other_seeds(data: xr.Dataset, run: int) -> Array | None:
+    """(R, n, Q, M) z of this run and of those at the same rates with other seeds; None where there are none."""
+    if "run" not in data.dims:
+        return None
+    alike = _by_run(data, "failed_step") < 0
+    for name in ("eta_y", "eta_z", "momentum", "weight_decay"):
+        values = _by_run(data, name)
+        alike = alike & (values == values[run])
+    seeds = _by_run(data, "seed")
+    others = np.flatnonzero(alike & (seeds != seeds[run]))
+    _, first = np.unique(seeds[others], return_index=True)  # the same seed twice is the same run
+    if not len(first):
+        return None
+    found: Array = data["z"].isel(run=[run, *others[np.sort(first)]]).values.astype(np.float64)
+    return found
+
+
 def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
-    attention = data["attention"].values
+    t, z, attention = data["t"].values, data["z"].values, data["attention"].values
     y = data["y"].values if "y" in data else None
     g, gap = _votes(classes, attention, y) if y is not None else (None, None)
     if "g" in data:
         g = np.nan_to_num(data["g"].values, nan=0.0)
     if "gap" in data and not np.isnan(data["gap"].values).all():
         gap = data["gap"].values
+    outside = flow_outside_theory(data.attrs)
+    if (
+        t[0] > 0 and data.attrs["z0"] == "zero"
+    ):  # the start is known even where it is not recorded: all tables are 0, attention is P(l|n)
+        t, attention = np.append(0.0, t), np.concatenate([classes.p_context[None], attention])
+        z = np.concatenate([np.zeros_like(z[:1]), z])
+        y, g, gap = (None if x is None else np.concatenate([np.zeros_like(x[:1]), x]) for x in (y, g, gap))
     return Evidence(
-        classes, float(data.attrs["eta_y"]), float(data.attrs["eta_z"]), "flow", math.inf, data["t"].values,
-        data["z"].values, attention, g, gap, y, None if y is None else np.arange(len(y)),
+        classes, float(data.attrs["eta_y"]), float(data.attrs["eta_z"]), "flow", math.inf, t, z, attention, g, gap,
+        y, None if y is None else np.arange(len(y)), outside=outside,
     )  # fmt: skip
 
 

@@ -10,6 +10,9 @@ then shares it out evenly, which leaves its sign, a_n and ξ_n as they are.
 The proof is about a modified update of Y (Lemma 3, Eq. 26), for which β_nn' = E'_nn' + O(1/M) with (I + E)⁻¹ = I − E'.
 The update that is really made (Eq. 7) keeps the span and, mostly, the signs, but β is about e^{u f_nᵀf_n'}/M as long
 as that is small, u the logit gap: far less than E'. Hence a claim on the sign of ξ and another on its size.
+
+Because β is so small, nearly all of g_n lies along f_n, where (I − f_n f_nᵀ) takes it away: with every assumption met
+the rest, P⊥g_n, is less than 1% of ‖g_n‖, and it is all that moves attention. The span is therefore asked of P⊥g_n.
 """
 
 from __future__ import annotations
@@ -21,29 +24,44 @@ import numpy as np
 from scansnap.claims import premises
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.windows import TRAINING, TRANSITION
 from scansnap.classes import SequenceClasses
 from scansnap.theory import gamma
 from scansnap.theory.assumptions import MUCH, Assumption
 
 SPAN = Statement(
-    "theorem-1-span", "Theorem 1, Eq. 9", "g_n is a combination of f_1 … f_K: nothing else is back-propagated"
+    "theorem-1-span",
+    "Theorem 1, Eq. 9",
+    "g_n is a combination of f_1 … f_K: nothing else is back-propagated that could move attention",
+    kind="measured",
 )
 BETA = Statement(
     "theorem-1-beta",
     "Theorem 1, Eqs. 9, 89",
     "β_nn' > 0: g_n points away from the f_n' of every class that overlaps with n",
+    kind="measured",
 )
-XI = Statement("theorem-1-xi", "Theorem 1(a)", "ξ_n = γ Σ β_nn' f_nᵀf_n' > 0 for every class at every time")
+XI = Statement(
+    "theorem-1-xi", "Theorem 1(a)", "ξ_n = γ Σ β_nn' f_nᵀf_n' > 0 for every class at every time", kind="measured"
+)
 XI_SIZE = Statement(
-    "theorem-1-xi-size", "Theorem 1, Eqs. 87, 89, 93", "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)"
+    "theorem-1-xi-size",
+    "Theorem 1, Eqs. 87, 89, 93",
+    "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)",
+    kind="measured",
 )
 GAMMA = Statement(
-    "theorem-1-gamma", "Theorem 1(b), Eq. 85", "g_n is about γ(t) f_n with γ = (M−1)² h/(M−1+e^{Mh}), h = h(t/K)"
+    "theorem-1-gamma",
+    "Theorem 1(b), Eq. 85",
+    "g_n is about γ(t) f_n with γ = (M−1)² h/(M−1+e^{Mh}), h = h(t/K)",
+    kind="measured",
 )
 
-# "≫" is read as a factor of MUCH throughout, so what the proof drops may be this share of what it keeps.
+# "≫" is read as a factor of MUCH throughout, so what the proof drops may be this share of what it keeps, where it
+# matters: of P⊥g_n. (Of ‖g_n‖, a decomposition without any f_n' would do.)
 SPAN_TOLERANCE = 1 / MUCH
-# Eq. 89 knows β up to |δ₃| < 3/M; a β that is less negative than that is no contradiction.
+# Eq. 89 knows β up to |δ₃| < 3/M. The sign of β is asked as the theorem states it, without this slack, which is three
+# times what β begins with; the size of ξ only where the slack is no more than the tolerance of what is predicted.
 BETA_SLACK = 3.0
 # γ leaves out ι_n − 1 ≤ λ₁²/(1 − λ₁), which weak overlap (λ₁ < 1/K) bounds by 1/6 for three classes and by less for
 # more; a quarter also covers 1/M, and two classes up to an overlap of 0.4.
@@ -73,22 +91,15 @@ class Decomposition:
     others: Array  # (n, K, K)  b_nn'; 0 where classes do not overlap
     error: Array  # (n, K, K)  standard error of b_nn', from the rest
     size: Array  # (n, K)  ‖g_n‖
-    rest: Array  # (n, K)  ‖rest‖/‖g_n‖
+    across: Array  # (n, K)  ‖P⊥g_n‖, the part that moves attention
+    rest: Array  # (n, K)  ‖rest‖
     spare: Array  # (n, K)  dimensions of the context that the f_n' leave free
     determined: Array  # (n, K)  whether a_n is: f_n is no combination of the other f_n' on this context
 
 
 def window(evidence: Evidence) -> Array:
-    """Indices of the times the theorem is held against: 0 < t ≤ 10 t₀, and t ≫ K² where updates are sampled.
-
-    Of a run that is shorter than that, the last time.
-    """
-    times = evidence.until(10 * evidence.t_snap)
-    k = evidence.classes.n_classes
-    if evidence.source == "sgd":
-        late = times[evidence.t[times] >= MUCH * k**2]
-        times = late if len(late) else times[-1:]
-    return thin(evidence, times)
+    """Indices of the times the theorem is held against (:data:`scansnap.claims.windows.TRAINING`), thinned."""
+    return thin(evidence, TRAINING.times(evidence))
 
 
 def thin(evidence: Evidence, times: Array) -> Array:
@@ -120,7 +131,7 @@ def decompose(evidence: Evidence, times: Array) -> Decomposition:
     near = overlapping(classes)
     flat, square = (len(times), k), (len(times), k, k)
     found = Decomposition(
-        np.zeros(flat), np.zeros(square), np.zeros(square), np.zeros(flat), np.zeros(flat),
+        np.zeros(flat), np.zeros(square), np.zeros(square), np.zeros(flat), np.zeros(flat), np.zeros(flat),
         np.zeros(flat, dtype=int), np.ones(flat, dtype=bool),
     )  # fmt: skip
     for n in range(k):
@@ -137,6 +148,7 @@ def decompose(evidence: Evidence, times: Array) -> Decomposition:
         across = v - along[..., None] * fn[:, None]
         fg = (fn * gn).sum(-1)
         rest = gn - fn * fg[:, None]
+        found.across[:, n] = np.linalg.norm(rest, axis=-1)
         if v.shape[1]:
             u, s, w = np.linalg.svd(across, full_matrices=False)  # (n, R, r), (n, r), (n, r, S)
             kept = s > _RANK
@@ -156,8 +168,8 @@ def decompose(evidence: Evidence, times: Array) -> Decomposition:
             found.spare[:, n] = len(ids) - 1
             found.own[:, n] = fg
         found.size[:, n] = np.linalg.norm(gn, axis=-1)
-        found.rest[:, n] = np.linalg.norm(rest, axis=-1) / np.where(found.size[:, n] > 0, found.size[:, n], 1)
-        for numbers in (found.own, found.others, found.error, found.size, found.rest):
+        found.rest[:, n] = np.linalg.norm(rest, axis=-1)
+        for numbers in (found.own, found.others, found.error, found.size, found.across, found.rest):
             numbers[~finite, n] = np.nan
     return found
 
@@ -186,14 +198,27 @@ def xi(evidence: Evidence, times: Array, fit: Decomposition) -> Array:
 
 
 def share(
-    statement: Statement, good: Array, *, quantity: str, where: str, assumptions: list[Assumption], curve: Curve
+    statement: Statement,
+    good: Array,
+    *,
+    quantity: str,
+    where: str,
+    assumptions: list[Assumption],
+    curve: Curve,
+    sure: tuple[Array, Array] | None = None,
+    to_decide: str = "",
 ) -> Claim:
-    """Judge a statement that is to be true of every case; ``good`` says of which it is."""
+    """Judge a statement that is to be true of every case; ``good`` says of which it is.
+
+    ``sure`` says where that is known: of which cases it is surely true, and of which surely not. One that is surely
+    not true is enough to fail, and all must surely be true to hold.
+    """
     part = float(np.mean(good))
+    interval = None if sure is None else (float(np.mean(sure[1])), 1 - float(np.mean(sure[0])))
     return statement.judge(
         quantity=quantity, measured=part, predicted=1.0, deviation=1 - part, tolerance=EVERY / good.size,
         where=f"{good.size - np.count_nonzero(good)} of {good.size} do not; {where}", assumptions=assumptions,
-        curve=curve,
+        curve=curve, interval=interval, to_decide=to_decide,
     )  # fmt: skip
 
 
@@ -206,7 +231,7 @@ def check(evidence: Evidence) -> list[Claim]:
     if evidence.g is None:
         why = "needs the gradients g, that is y at every recorded time"
     elif not len(times):
-        why = f"no time is recorded between 0 and 10 t₀ = {10 * evidence.t_snap:.3g}"
+        why = f"no time is recorded in {TRAINING.words(evidence)}, t₀ = {evidence.t_snap:.3g}"
     if why:
         return [statement.not_applicable(why, assumptions) for statement in statements]
     fit = decompose(evidence, times)
@@ -221,14 +246,19 @@ def _span(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     if (fit.spare == 0).all():
         why = "every vector on these contexts is a combination of the f_n: they have no more tokens than that"
         return SPAN.not_applicable(why, assumptions)
-    i, n = _worst(fit.rest)
+    acts = ~(fit.across <= ROUNDING * fit.size)  # NaN acts, and fails
+    if not acts.any():
+        return SPAN.not_applicable("all of g_n lies along f_n: nothing moves attention", assumptions)
+    share = np.where(acts, fit.rest / np.where(fit.across == 0, 1, fit.across), 0)
+    i, n = _worst(share)
     t = evidence.t[times]
-    largest = float(fit.rest[i, n])
+    largest = float(share[i, n])
     return SPAN.judge(
-        quantity="largest share of ‖g_n‖ outside the span of f_1 … f_K, over classes and times",
+        quantity=f"largest share of P⊥g_n, the part of g_n that moves attention, outside the span of f_1 … f_K, "
+        f"{TRAINING.words(evidence)} (P⊥g_n is {fit.across[i, n] / _nonzero(fit.size[i, n]):.2g} of g_n there)",
         measured=largest, predicted=0.0, deviation=largest, tolerance=SPAN_TOLERANCE, assumptions=assumptions,
         where=f"class {n} at {_time(evidence, t[i])}",
-        curve=Curve("t", "share of g_n outside the span, largest class", t, fit.rest.max(1), np.zeros(len(t))),
+        curve=Curve("t", "share of P⊥g_n outside the span, largest class", t, share.max(1), np.zeros(len(t))),
     )  # fmt: skip
 
 
@@ -239,19 +269,19 @@ def _beta(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
         return BETA.not_applicable("no two classes share a context token", assumptions)
     one, other = pairs.T
     b, error = fit.others[:, one, other], fit.error[:, one, other]  # (n, p)
-    beta = b / np.where(fit.size[:, one] == 0, 1, fit.size[:, one])
-    told = ~(np.abs(b) <= SIGN_SIGMAS * error)  # NaN is told, and fails
-    if not told.any():
-        why = f"no sign of a β can be told: each is below {SIGN_SIGMAS:g} standard errors of the fit"
-        return BETA.not_applicable(why, assumptions)
+    if ((b == 0) & (error == 0)).all():
+        return BETA.not_applicable("on every context the other f_n' are along f_n: no β can be seen", assumptions)
+    told = ~(np.abs(b) <= SIGN_SIGMAS * error + ROUNDING * fit.size[:, one])  # NaN is told, and fails
+    beta = b / _nonzero(fit.size[:, one])
     i, p = _worst(np.where(told, -beta, -np.inf))
-    t, lowest = evidence.t[times], float(beta[i, p])
-    return BETA.judge(
-        quantity=f"smallest β_nn' of overlapping classes (of the {np.mean(told):.0%} whose sign can be told), "
-        f"to be above 0 within {BETA_SLACK:g}/M",
-        measured=lowest, predicted=0.0, deviation=float(np.maximum(0, -lowest)),
-        tolerance=BETA_SLACK / evidence.classes.vocab_size, assumptions=assumptions,
-        where=f"class {one[p]} against class {other[p]} at {_time(evidence, t[i])}",
+    t = evidence.t[times]
+    which = f"{TRAINING.words(evidence)}; of {np.mean(told):.0%} the sign can be told"
+    return share(
+        BETA, b > 0, assumptions=assumptions, sure=(told & (b > 0), told & ~(b > 0)),
+        quantity=f"share of pairs and times with β_nn' > 0, {which} beyond {SIGN_SIGMAS:g} standard errors of the fit",
+        where=f"β is {beta[i, p]:.3g} for class {one[p]} against class {other[p]} at {_time(evidence, t[i])}",
+        to_decide=f"of {np.mean(~told):.0%} of pairs and times the sign cannot be told: β is below "
+        f"{SIGN_SIGMAS:g} standard errors of the fit",
         curve=Curve("t", f"β of class {one[p]} against class {other[p]}", t, beta[:, p], np.zeros(len(t))),
     )  # fmt: skip
 
@@ -269,7 +299,8 @@ def _xi(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     good = relative > ROUNDING * (f * f * shared).sum(-1)
     i, n = _worst(-relative)
     return share(
-        XI, good, quantity="share of classes and times with ξ_n > 0 beyond rounding", assumptions=assumptions,
+        XI, good, assumptions=assumptions,
+        quantity=f"share of classes and times, {TRAINING.words(evidence)}, with ξ_n > 0 beyond rounding",
         where=f"ξ_n/γ is {relative[i, n]:.3g} for class {at[n]} at {_time(evidence, t[i])}",
         curve=Curve("t", "ξ_n/‖g_n‖, the smallest of the classes", t, relative.min(1), np.zeros(len(t))),
     )  # fmt: skip
@@ -288,16 +319,17 @@ def _xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     measured = xi(evidence, times, fit)[:, at] / np.where(own == 0, 1, own)
     predicted = (iota - 1) / iota
     overlap = (gram * (1 - np.eye(gram.shape[-1]))).sum(-1)[:, at]  # Σ f_nᵀf_n'
-    # Faint overlaps do not show in 1 − E'_nn beyond rounding; what is predicted below the slack is compared with it.
     slack = BETA_SLACK / evidence.classes.vocab_size * overlap + ROUNDING
-    off = np.maximum(np.abs(measured - predicted) - slack, 0) / np.maximum(predicted, slack)
-    late = np.flatnonzero(t >= evidence.classes.n_classes**2)  # the theorem speaks of t ≫ K²
-    if not len(late):
-        return XI_SIZE.not_applicable(f"no time is recorded from K² = {evidence.classes.n_classes**2} on", assumptions)
-    i, n = _worst(off[late])
-    i = late[i]
+    said = slack <= XI_SIZE_TOLERANCE * predicted  # NaN is not, unless it is measured
+    if not said.any():
+        least = float((slack / predicted).min())
+        why = f"what Eq. 89 leaves open, 3/M for each β, is {least:.2g} of the ξ_n that it predicts, or more"
+        return XI_SIZE.not_applicable(why, assumptions)
+    off = np.maximum(np.abs(measured - predicted) - slack, 0) / np.where(said, predicted, 1)
+    i, n = _worst(np.where(said, off, -np.inf))
     return XI_SIZE.judge(
-        quantity="ξ_n/(γι_n) where it is relatively furthest from −E'_nn/(1 − E'_nn), beyond 3/M for each β",
+        quantity=f"ξ_n/(γι_n) where it is relatively furthest from −E'_nn/(1 − E'_nn), beyond 3/M for each β, "
+        f"{TRAINING.words(evidence)}",
         measured=float(measured[i, n]), predicted=float(predicted[i, n]), deviation=float(off[i, n]),
         tolerance=XI_SIZE_TOLERANCE, assumptions=assumptions,
         where=f"class {at[n]} at {_time(evidence, t[i])}",
@@ -310,10 +342,11 @@ def _xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
 def _gamma(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     assumptions = evidence.assume(*premises.THEOREM_1)
     k, m = evidence.classes.n_classes, evidence.classes.vocab_size
-    late = evidence.t[times] >= evidence.t_scan / 10
+    late = np.isin(times, TRANSITION.times(evidence))
     at = np.flatnonzero(fit.determined.all(0))
     if not late.any():
-        return GAMMA.not_applicable(f"no time is recorded from t₀′/10 = {evidence.t_scan / 10:.3g} on", assumptions)
+        why = f"no time is recorded in {TRANSITION.words(evidence)}, t₀ = {evidence.t_snap:.3g}"
+        return GAMMA.not_applicable(why, assumptions)
     if not len(at):
         why = "no a_n is determined: on every context f_n is a combination of the other f_n'"
         return GAMMA.not_applicable(why, assumptions)
@@ -322,7 +355,8 @@ def _gamma(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     off = np.abs(own / predicted[:, None] - 1)
     i, n = _worst(off)
     return GAMMA.judge(
-        quantity="a_n, the coefficient of f_n in g_n, where it is relatively furthest from γ(t)",
+        quantity=f"a_n, the coefficient of f_n in g_n, where it is relatively furthest from γ(t), "
+        f"{TRANSITION.words(evidence)}",
         measured=float(own[i, n]), predicted=float(predicted[i]), deviation=float(off[i, n]),
         tolerance=GAMMA_TOLERANCE, assumptions=assumptions,
         where=f"a_n/γ is {own[i, n] / predicted[i]:.3g} for class {at[n]} at {_time(evidence, t[i])}",
@@ -334,6 +368,10 @@ def _worst(values: Array) -> tuple[int, int]:
     """Row and column of the largest; of one that is not a number, if there is any."""
     i, j = np.unravel_index(int(np.argmax(values)), values.shape)
     return int(i), int(j)
+
+
+def _nonzero(values: Array) -> Array:
+    return np.where(values == 0, 1, values)
 
 
 def _time(evidence: Evidence, t: float) -> str:

@@ -7,11 +7,15 @@ What is measured is B_n = η_Z p_n ∫ξ_n dt. Where ż_l/f_l² differs between 
 least-squares value, ξ_n = Σ_l f_l (g_l − f_l f·g)/Σ_l f_l² (:func:`coefficients`). By Lemma 1 that is the same as
 η_Z p_n ξ_n = Σ_l ż_l/Σ_l f_l², so B_n can be had from the path of z and f alone (:func:`growth`), without g and
 without an integral over time.
+
+Errors are relative at each time, to what attention has moved until then, so that an early violation counts as much as a
+late one; times at which it has not moved beyond rounding (:attr:`Evidence.told`) are left out.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,39 +23,47 @@ import numpy as np
 from scansnap.claims import premises
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.windows import TRAINING
 from scansnap.theory.assumptions import Assumption
 
 IDENTITY = Statement(
     "theorem-3-identity",
     "Theorem 3 (Eq. 11)",
     "The relative gain of a distinct token over another grows as r(t) = r(0) χ(t), χ = e^{2(z(t) − z(0))}.",
+    kind="measured",
 )
-BOUNDS = Statement(
-    "theorem-3-bounds",
-    "Theorem 3 (Eq. 12)",
-    "The growth factor of the dominant distinct token is at least e^{2 f²(0) B_n} and at most e^{2 B_n}.",
+LOWER = Statement(
+    "theorem-3-lower",
+    "Theorem 3 (Eq. 12, left)",
+    "The growth factor of the dominant distinct token is at least e^{2 f²(0) B_n}.",
+    kind="measured",
+)
+# ż_l > 0 for every distinct token and Σ f² ≤ 1 give ż_l₀ ≤ Σ ż_l ≤ Σ ż_l/Σ f_l² = η_Z p_n ξ_n, interval by interval.
+UPPER = Statement(
+    "theorem-3-upper",
+    "Theorem 3 (Eq. 12, right)",
+    "The growth factor of the dominant distinct token is at most e^{2 B_n}, since all distinct ones rise and ‖f‖ = 1.",
+    kind="identity",
 )
 MONOTONE = Statement(
     "theorem-3-monotone",
     "Theorem 3",
     "Logit z and attention f of the dominant distinct token increase all the time.",
+    kind="measured",
 )
 
-WINDOW = 10.0  # statements are judged up to so many t₀: past the transition; what comes after is told in words
-
 # Theorem 1 drops terms of relative order 1/10 ("≫" is read as a factor of 10), so its consequences are asked to a
-# tenth. The error is that of ln(1 + r), twice the log of an attention ratio, as a share of the growth ln χ that was
-# reached: relative to r itself two equal tokens (r = 0) could never agree, and as an absolute error attention that
+# tenth. The error is that of ln(1 + r), twice the log of an attention ratio, as a share of the growth ln χ reached by
+# then: relative to r itself two equal tokens (r = 0) could never agree, and as an absolute error attention that
 # has hardly moved would always agree.
 IDENTITY_TOLERANCE = 0.1
 # An inequality has no slack of its own, and the lower bound is nearly an equality while attention has moved little.
 # The hundredth of the bound is for the sum that stands for ∫ξ_n (60 times in a record leave it right to 1e-3).
 BOUNDS_TOLERANCE = 0.01
-# The largest fall below an earlier value, as a share of the way travelled. The flow is exact to 1e-6; a hundredth
-# is what cannot be seen in a plot of a noisy run.
+# The largest fall below an earlier value, as a share of the way travelled by then. The flow is exact to 1e-6; a
+# hundredth is what cannot be seen in a plot of a noisy run.
 MONOTONE_TOLERANCE = 0.01
 
-_MOVED = 1e-9  # logits that moved less than that tell nothing: they are at the integrator's own error
 _ROUNDING = 1e-9  # of the largest rate of a query: below it a rate has no sign
 
 
@@ -87,10 +99,11 @@ def coefficients(evidence: Evidence, n: int) -> tuple[Array, Array]:
 @np.errstate(all="ignore")  # what is not a number is judged a failure, in Statement.judge
 def check(evidence: Evidence) -> list[Claim]:
     """The identity over all pairs of distinct tokens, the bounds and the monotone growth of the dominant ones."""
-    window = evidence.until(WINDOW * evidence.t_snap)
+    window = TRAINING.times(evidence)
     if len(window) == 0:
         assumed = evidence.assume(*premises.THEOREM_1)
-        return [s.not_applicable("nothing is recorded after t = 0", assumed) for s in (IDENTITY, BOUNDS, MONOTONE)]
+        why = f"no time is recorded in {TRAINING.words(evidence)}, t₀ = {evidence.t_snap:.3g}"
+        return [s.not_applicable(why, assumed) for s in (IDENTITY, LOWER, UPPER, MONOTONE)]
     return [_identity(evidence, window), *_about_dominant(evidence, window)]
 
 
@@ -108,9 +121,10 @@ class _Pair:
     predicted: Array  # ln(1 + r(0) χ)
     log_chi: Array
 
-    def error(self, times: Array) -> Array:
-        """At each of the times, as a share of the growth reached in them."""
-        return np.abs(self.measured - self.predicted)[times] / np.abs(self.log_chi[times]).max()
+    def error(self, times: Array, told: float) -> Array:
+        """At each of the times, as a share of the growth reached by then; 0 before that can be told."""
+        size = np.abs(self.log_chi[times])
+        return np.where(size <= told, 0.0, np.abs(self.measured - self.predicted)[times] / size)
 
 
 def _pairs(evidence: Evidence) -> list[_Pair]:
@@ -141,17 +155,17 @@ def _identity(evidence: Evidence, window: Array) -> Claim:
     pairs = _pairs(evidence)
     if not pairs:
         return IDENTITY.not_applicable("no class has two distinct tokens", assumed)
-    pairs = [p for p in pairs if not np.abs(p.log_chi[window]).max() <= _MOVED]
+    told = 2 * evidence.told  # ln χ is twice a logit
+    pairs = [p for p in pairs if not np.abs(p.log_chi[window]).max() <= told]
     if not pairs:
         return IDENTITY.not_applicable("the distinct tokens' logits do not move", assumed)
-    worst = max(pairs, key=lambda p: _nan_is_worst(p.error(window).max()))
-    error = worst.error(window)
+    worst = max(pairs, key=lambda p: _nan_is_worst(p.error(window, told).max()))
+    error = worst.error(window, told)
     at = window[np.argmax(error)]
-    everything = np.flatnonzero(evidence.t > 0)
-    final = max(_nan_is_worst(p.error(everything)[-1]) for p in pairs)
+    final = max(_nan_is_worst(p.error(np.array([-1]), told)[0]) for p in pairs)
     pair = f"token {worst.token} over {worst.other} of class {worst.n}"
     return IDENTITY.judge(
-        quantity=f"relative gain r of {pair} at t = {evidence.t[at]:.4g}",
+        quantity=f"relative gain r of {pair} at t = {evidence.t[at]:.4g} (worst in {TRAINING.words(evidence)})",
         measured=_expm1(worst.measured[at]),
         predicted=_expm1(worst.predicted[at]),
         deviation=float(error.max()),
@@ -175,6 +189,7 @@ class _Dominant:
 
     n: int
     token: int
+    rising: float  # share of the recorded intervals in which no distinct token of the class falls
     falling: float  # share of the recorded times at which all common tokens of the class fall
     z: Array
     f: Array
@@ -195,24 +210,40 @@ def _about_dominant(evidence: Evidence, window: Array) -> list[Claim]:
         else:
             token = int(tokens[np.argmax(evidence.attention[0, n, tokens])])
             z = evidence.z[:, evidence.class_query[n], token]
-            if np.abs(z - z[0])[window].max() <= _MOVED:
+            if np.abs(z - z[0])[window].max() <= evidence.told:
                 why.append(f"the dominant token {token} of class {n} does not move")
             else:
                 f = evidence.f[:, n, token]
-                found.append(_Dominant(n, token, _falling(evidence, n, window), z - z[0], f))
+                rising, falling = _rising(evidence, n, window), _falling(evidence, n, window)
+                found.append(_Dominant(n, token, rising, falling, z - z[0], f))
     # the theorem speaks of classes whose common tokens fall; where there is none, of none, but it is measured
     meant = [d for d in found if d.falling == 1] or found
     if not meant:
         reason = why[0] + (f", and {len(why) - 1} more" if len(why) > 1 else "")
-        return [s.not_applicable(reason, evidence.assume(*premises.THEOREM_1)) for s in (BOUNDS, MONOTONE)]
+        return [s.not_applicable(reason, evidence.assume(*premises.THEOREM_1)) for s in (LOWER, UPPER, MONOTONE)]
     fall = Assumption(
         "common tokens fall",
         "ż < 0 for every common token of the class (Theorem 3): share of the recorded times at which it is so",
         min(d.falling for d in meant), 1.0, all(d.falling == 1 for d in meant),
         "the smallest over the classes judged",
     )  # fmt: skip
+    rise = Assumption(
+        "distinct tokens rise",
+        "Δz ≥ 0 for every distinct token of the class (Theorem 2a): share of the recorded intervals in which it is so",
+        min(d.rising for d in meant), 1.0, all(d.rising == 1 for d in meant),
+        "the smallest over the classes judged; what the upper bound needs instead of Theorem 1",
+    )  # fmt: skip
     assumed = [*evidence.assume(*premises.THEOREM_1), fall]
-    return [_bounds(evidence, window, meant, assumed), _monotone(evidence, window, meant, assumed)]
+    return [
+        _lower(evidence, window, meant, assumed), _upper(evidence, window, meant, [rise]),
+        _monotone(evidence, window, meant, assumed),
+    ]  # fmt: skip
+
+
+def _rising(evidence: Evidence, n: int, window: Array) -> float:
+    """How often no distinct token falls from one recorded time to the next, up to the end of the window."""
+    z = evidence.z[: window[-1] + 1, evidence.class_query[n]][:, evidence.classes.distinct(n)]
+    return float((~(np.diff(z, axis=0) < 0)).all(-1).mean())  # what is not a number is not excused
 
 
 def _falling(evidence: Evidence, n: int, window: Array) -> float:
@@ -224,67 +255,85 @@ def _falling(evidence: Evidence, n: int, window: Array) -> float:
     return float((rate[:, tokens] < _ROUNDING * np.abs(rate).max(-1, keepdims=True)).all(-1).mean())
 
 
-def _bounds(evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption]) -> Claim:
-    b = growth(evidence)
+def _lower(evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption]) -> Claim:
+    bound = {d.n: d.f[0] ** 2 * growth(evidence)[:, d.n] for d in dominant}
 
-    def beyond(d: _Dominant, times: Array) -> Array:
-        """How far outside the bounds, as a share of the largest value of the bound; negative inside."""
-        upper = b[times, d.n]
-        lower = d.f[0] ** 2 * upper
-        over = (d.z[times] - upper) / np.abs(upper).max()
-        return np.maximum(over, (lower - d.z[times]) / np.abs(lower).max())
+    def beyond(d: _Dominant) -> Array:
+        """How far below the bound, as a share of it; negative above."""
+        return (bound[d.n] - d.z) / np.abs(bound[d.n])
 
-    worst = max(dominant, key=lambda d: _nan_is_worst(beyond(d, window).max()))
-    outside = beyond(worst, window)
-    at = window[np.argmax(outside)] if outside.max() > 0 else window[-1]
-    upper = b[:, worst.n]
-    low, high, rise = worst.f[0] ** 2 * upper[at], upper[at], worst.z[at]
-    final = max(max(float(beyond(d, np.flatnonzero(evidence.t > 0))[-1]) for d in dominant), 0.0)
-    return BOUNDS.judge(
-        quantity=f"½ ln χ = z(t) − z(0) of {worst} at t = {evidence.t[at]:.4g}, against the nearer of its bounds "
-        f"{low:.4g} and {high:.4g}" + _over(dominant, evidence),
-        measured=float(rise),
-        predicted=float(low if abs(rise - low) < abs(rise - high) else high),
+    return _bound(LOWER, evidence, window, dominant, assumed, bound, beyond)
+
+
+def _upper(evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption]) -> Claim:
+    bound = {d.n: growth(evidence)[:, d.n] for d in dominant}
+
+    def beyond(d: _Dominant) -> Array:
+        """How far above the bound, as a share of it; negative below."""
+        return (d.z - bound[d.n]) / np.abs(bound[d.n])
+
+    return _bound(UPPER, evidence, window, dominant, assumed, bound, beyond)
+
+
+def _bound(
+    statement: Statement, evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption],
+    bound: dict[int, Array], beyond: Callable[[_Dominant], Array],
+) -> Claim:  # fmt: skip
+    """Judge that ½ ln χ stays on the right side of its bound, at each time at which it has moved."""
+
+    def off(d: _Dominant) -> Array:
+        return np.where(np.abs(d.z) <= evidence.told, -np.inf, beyond(d))
+
+    worst = max(dominant, key=lambda d: _nan_is_worst(off(d)[window].max()))
+    outside = off(worst)[window]
+    at = window[np.argmax(outside)] if not outside.max() <= 0 else window[-1]
+    expected, rise = float(bound[worst.n][at]), float(worst.z[at])
+    final = max(max(_nan_is_worst(off(d)[-1]), 0.0) for d in dominant)
+    return statement.judge(
+        quantity=f"½ ln χ = z(t) − z(0) of {worst} at t = {evidence.t[at]:.4g}, against its bound "
+        f"(worst of {len(dominant)} of {evidence.classes.n_classes} classes, {TRAINING.words(evidence)})",
+        measured=rise,
+        predicted=expected,
         deviation=max(_nan_is_worst(outside.max()), 0.0),
         tolerance=BOUNDS_TOLERANCE,
         assumptions=assumed,
-        where=f"{worst}, t = {_time(evidence, at)}: ½ ln χ = {rise:.4g} outside [{low:.4g}, {high:.4g}] by "
-        f"{outside.max():.2g} of the bound; by {final:.2g} at the end of the record, t = {_time(evidence, -1)}",
-        curve=Curve("t", f"½ ln χ of {worst}, and its upper bound B_n", evidence.t, worst.z, upper),
+        where=f"{worst}, t = {_time(evidence, at)}: ½ ln χ = {rise:.4g} against the bound {expected:.4g}, beyond it by "
+        f"{outside.max():.2g} of it; by {final:.2g} at the end of the record, t = {_time(evidence, -1)}",
+        curve=Curve("t", f"½ ln χ of {worst}, and its bound", evidence.t, worst.z, bound[worst.n]),
     )
 
 
 def _monotone(evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption]) -> Claim:
     times = np.concatenate([[0], window]) if window[0] != 0 else window
     curves = [(f"{name} of {d}", x) for d in dominant for name, x in (("z", d.z), ("f", d.f))]
-    label, x = max(curves, key=lambda curve: _nan_is_worst(_fall(curve[1], times)[0]))
-    share, before, after = _fall(x, times)
+    label, x = max(curves, key=lambda curve: _nan_is_worst(_fall(curve[1], times, evidence.told)[0]))
+    share, before, after = _fall(x, times, evidence.told)
     return MONOTONE.judge(
-        quantity=f"{label} at t = {evidence.t[after]:.4g}, against its largest value before"
-        + _over(dominant, evidence),
+        quantity=f"{label} at t = {evidence.t[after]:.4g}, against its largest value before "
+        f"(worst of {len(dominant)} of {evidence.classes.n_classes} classes, {TRAINING.words(evidence)})",
         measured=float(x[after]),
         predicted=float(x[before]),
         deviation=share,
         tolerance=MONOTONE_TOLERANCE,
         assumptions=assumed,
         where=f"{label} falls from {x[before]:.5g} at t = {_time(evidence, before)} to {x[after]:.5g} at "
-        f"t = {_time(evidence, after)}, by {share:.2g} of the way it went",
+        f"t = {_time(evidence, after)}, by {share:.2g} of the way it went until then",
         curve=Curve("t", label, evidence.t, x, np.maximum.accumulate(x)),
     )
 
 
-def _fall(x: Array, times: Array) -> tuple[float, int, int]:
-    """The largest fall below an earlier value as a share of the range, and from when to when.
+def _fall(x: Array, times: Array, told: float) -> tuple[float, int, int]:
+    """The largest fall below an earlier value as a share of the way up to there, and from when to when.
 
-    Where nothing falls, the last two times.
+    Where nothing falls, the last two times. A fall that is only rounding is none.
     """
     x = x[times]
-    spread = float(x.max() - x.min())
-    drop = np.maximum.accumulate(x) - x
-    after = int(np.argmax(drop)) if drop.max() > 0 else len(x) - 1
+    highest = np.maximum.accumulate(x)
+    drop = highest - x
+    share = np.where(drop <= told, 0.0, drop / np.maximum(highest - x[0], told))
+    after = int(np.argmax(share)) if not share.max() <= 0 else len(x) - 1
     before = int(np.argmax(x[:after]))
-    share = 0.0 if spread == 0 else float(drop[after] / spread)
-    return share, int(times[before]), int(times[after])
+    return float(share[after]), int(times[before]), int(times[after])
 
 
 # --- words -------------------------------------------------------------------------------------------------------
@@ -292,10 +341,6 @@ def _fall(x: Array, times: Array) -> tuple[float, int, int]:
 
 def _time(evidence: Evidence, at: int) -> str:
     return f"{evidence.t[at]:.4g} ({evidence.t[at] / evidence.t_snap:.3g} t₀)"
-
-
-def _over(dominant: list[_Dominant], evidence: Evidence) -> str:
-    return f" (worst of {len(dominant)} of {evidence.classes.n_classes} classes)"
 
 
 def _nan_is_worst(value: float) -> float:

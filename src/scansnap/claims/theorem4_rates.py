@@ -1,11 +1,15 @@
 """Theorem 4: what the growth at the transition depends on (Appendix F).
 
 B_n(t₀) is a function of K, M, η_Y/η_Z and C₀ alone. This claim makes runs of its own, unlike the others.
+
+Of the flow it is algebra, whatever B_n is: both rates times c is time times c, and t₀ is divided by it. In SGD it is
+measured, since steps have a size.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy.interpolate import CubicSpline
@@ -13,7 +17,7 @@ from scipy.interpolate import CubicSpline
 from scansnap.claims import theorem3 as growing
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorem4 import FEWEST, MOVED, nan_is_worst, setting, with_distinct_tokens
+from scansnap.claims.theorem4 import FEWEST, nan_is_worst, setting, with_distinct_tokens
 from scansnap.classes import SequenceClasses
 from scansnap.theory import t_snap
 
@@ -21,6 +25,7 @@ RATES = Statement(
     "theorem-4-rates",
     "Theorem 4 (Appendix F)",
     "B_n(t₀) does not change when both rates are changed by the same factor.",
+    kind="measured",
 )
 
 RATES_TOLERANCE = 0.1  # as for Theorem 1: what can be told apart in a plot
@@ -65,28 +70,31 @@ def growth_at_snap(classes: SequenceClasses, *, eta_y: float, eta_z: float, sour
 @np.errstate(all="ignore")  # what is not a number is judged a failure, in Statement.judge
 def check(evidence: Evidence) -> Claim:
     """Against runs of its own with both rates multiplied."""
-    assumed = setting(evidence)
+    # algebra needs no assumption
+    statement, assumed = (
+        (RATES, setting(evidence)) if evidence.source == "sgd" else (replace(RATES, kind="formula"), [])
+    )
     classes, snap = evidence.classes, evidence.t_snap
     with_distinct = with_distinct_tokens(classes)
     if not with_distinct:
-        return RATES.not_applicable("no class has distinct tokens", assumed)
+        return statement.not_applicable("no class has distinct tokens", assumed)
     sgd = evidence.source != "flow"
     factors = _SMALL_FACTORS if sgd and max(_FACTORS) * evidence.eta_y >= 1 else _FACTORS
     if sgd:
         if snap / max(1.0, *factors) < _FEWEST_STEPS:
-            return RATES.not_applicable(f"t₀ = {snap:.3g} is too few steps", assumed)
+            return statement.not_applicable(f"t₀ = {snap:.3g} is too few steps", assumed)
         own = growth_at_snap(classes, eta_y=evidence.eta_y, eta_z=evidence.eta_z, source="sgd")
     else:
         after = evidence.t > 0
         if evidence.t[0] != 0 or not evidence.t[-1] >= snap or after.sum() < FEWEST:
-            return RATES.not_applicable("the record does not go from 0 to t₀", assumed)
+            return statement.not_applicable("the record does not go from 0 to t₀", assumed)
         own = np.full(classes.n_classes, np.nan)
         for n in with_distinct:
             b = growing.growth(evidence)[after, n]
             if np.isfinite(b).all():
                 own[n] = CubicSpline(np.log(evidence.t[after]), b)(np.log(snap))
-    if np.abs(own[with_distinct]).max() <= MOVED:
-        return RATES.not_applicable("the distinct tokens' logits do not move", assumed)
+    if np.abs(own[with_distinct]).max() <= evidence.told:
+        return statement.not_applicable("the distinct tokens' logits do not move", assumed)
     runs = {
         c: growth_at_snap(classes, eta_y=c * evidence.eta_y, eta_z=c * evidence.eta_z, source=evidence.source)
         for c in factors
@@ -94,7 +102,7 @@ def check(evidence: Evidence) -> Claim:
     off = {(c, n): abs(float(b[n] / own[n]) - 1) for c, b in runs.items() for n in with_distinct}
     c, n = max(off, key=lambda key: nan_is_worst(off[key]))
     by = sorted([1.0, *factors])
-    return RATES.judge(
+    return statement.judge(
         quantity=f"B_n(t₀) of class {n} with both rates times {c:g}, against that with the rates as they are"
         + (" (SGD without noise)" if sgd else ""),
         measured=float(runs[c][n]),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, real, whole
 from scansnap.claims import (
     conservation,
     lemma1,
@@ -22,10 +24,13 @@ from scansnap.claims import (
     theorem4,
     theorem4_rates,
 )
-from scansnap.claims.claim import Claim, Report
-from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.claim import Claim, Report, Statement
+from scansnap.claims.evidence import Evidence, from_flow, from_trajectory, why_outside
+from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.theory import t_snap
+
+SEEDS = 8  # runs behind a verdict on SGD: a t interval is then 2.4 standard errors wide on either side
 
 _Y_BYTES = 5e8  # memory for the recorded tables Y of an SGD run
 
@@ -56,14 +61,19 @@ def verify(
     data: xr.Dataset | None = None,
     run: int = 0,
     seed: int = 0,
+    seeds: int = SEEDS,
     progress: Progress | None = None,
 ) -> Report:
     """Judge every lemma and theorem for these classes and rates.
 
-    By default on the exact T → ∞ flow, to ``t_end`` (100 t₀ unless given). With a finite ``context`` an SGD run at
-    that length is made and judged (batch 128, plain SGD, to 10 t₀). With ``data``, a trajectory from
-    :func:`scansnap.simulate` or :func:`scansnap.load`, its run number ``run`` is judged; classes and rates are
-    its own.
+    By default on the exact T → ∞ flow, to ``t_end`` (100 t₀ unless given; statements are judged up to 10 t₀, see
+    claims/windows.py). With a finite ``context`` SGD runs at that length are made and judged (batch 128, plain SGD,
+    to 10 t₀): the run with ``seed``, and for the signs that noise may hide as many as ``seeds``. With ``data``, a
+    flow or a trajectory from :func:`scansnap.simulate` or :func:`scansnap.load`, its run number ``run`` is judged,
+    beside those that differ from it in their seed; classes and rates are its own.
+
+    A run that the theory does not speak of (:mod:`scansnap.theory.outside`) gets no verdicts: every statement is not
+    applicable, for that reason, the identities among them too, since their code is that of the paper's model.
     """
     if data is not None:
         from scansnap.trajectory import classes_of
@@ -71,18 +81,40 @@ def verify(
         own = classes_of(data)
         if classes is not None and classes != own:
             raise InputError("classes", classes, "left out or those of the trajectory")
+        run = whole("run", run, most=data.sizes.get("run", 1) - 1)
+        reason = why_outside(data, run)
+        if reason:
+            return Report(f"{own}: {reason}", none_applies(reason))
         evidence = from_trajectory(data, own, run)
     else:
         if not isinstance(classes, SequenceClasses):
             raise InputError("classes", classes, "a SequenceClasses object (or give data)")
-        evidence = gather(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, seed=seed)
+        evidence = gather(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, seed=seed, seeds=seeds)
     return judge(evidence, progress)
 
 
+def statements() -> list[Statement]:
+    """Every statement there is, in the order of the paper."""
+    modules = [sys.modules[check.__module__] for check in CHECKS.values()]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Statement)]
+
+
+def none_applies(reason: str) -> tuple[Claim, ...]:
+    """Every statement, not applicable for the same reason."""
+    return tuple(statement.not_applicable(reason) for statement in statements())
+
+
 def gather(
-    classes: SequenceClasses, *, eta_y: float, eta_z: float, context: float, t_end: float | None, seed: int = 0
+    classes: SequenceClasses,
+    *,
+    eta_y: float,
+    eta_z: float,
+    context: float,
+    t_end: float | None,
+    seed: int = 0,
+    seeds: int = SEEDS,
 ) -> Evidence:
-    """The flow, or an SGD run at finite T, for these rates."""
+    """The flow, or SGD runs at finite T, for these rates."""
     eta_y, eta_z = real("eta_y", eta_y, above=0), real("eta_z", eta_z, above=0)
     snap = float(t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
     if t_end is not None:
@@ -90,16 +122,28 @@ def gather(
     if math.isinf(context):
         return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end or 100 * snap)
     from scansnap.dynamics.simulate import simulate
+    from scansnap.runs import grid
 
-    steps = math.ceil(t_end or 10 * snap)
+    seeds = whole("seeds", seeds, least=1)
+    steps = math.ceil(t_end) if t_end else max(int(LAST * snap), 1)  # the last one is inside the window
     n_records = int(np.clip(_Y_BYTES / (8 * classes.vocab_size**2), 12, 80))
-    data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, context=context, steps=steps, dtype="float64",
-                    record=f"log:{n_records}", variables=("attention", "z", "y"), device="cpu")  # fmt: skip
-    return from_trajectory(data, classes)
+    options: dict[str, Any] = {"context": context, "steps": steps, "dtype": "float64", "device": "cpu",
+                               "record": f"log:{n_records}"}  # fmt: skip
+    data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, variables=("attention", "z", "y"), **options)
+    evidence = from_trajectory(data, classes)
+    if seeds == 1:
+        return evidence
+    # Y of every seed would not fit into memory, and only z is asked of the others.
+    others = grid(eta_y=eta_y, eta_z=eta_z, seed=range(seed + 1, seed + seeds))
+    more = simulate(classes, others, variables=("z",), **options)
+    finite = more["failed_step"].values < 0
+    return replace(evidence, z_seeds=np.concatenate([evidence.z[None], more["z"].values[finite]]))
 
 
 def judge(evidence: Evidence, progress: Progress | None = None) -> Report:
-    """All claims on given evidence, in the order of the paper."""
+    """All claims on given evidence, in the order of the paper; none applies to what is outside the theory."""
+    if evidence.outside:
+        return Report(f"{evidence.classes}: {evidence.outside}", none_applies(evidence.outside))
     claims: list[Claim] = []
     for i, check in enumerate(CHECKS.values()):
         found: Any = check(evidence)
@@ -107,6 +151,8 @@ def judge(evidence: Evidence, progress: Progress | None = None) -> Report:
         if progress is not None:
             progress(i + 1, len(CHECKS))
     where = "exact flow" if evidence.source == "flow" else "SGD"
+    if evidence.z_seeds is not None:
+        where += f" with {len(evidence.z_seeds)} seeds"
     length = "∞" if math.isinf(evidence.context) else f"{evidence.context:g}"
     setting = (
         f"{evidence.classes}, η_Y = {evidence.eta_y:g}, η_Z = {evidence.eta_z:g}, T = {length}, {where} "

@@ -55,8 +55,9 @@ def verify(
             from scansnap.trajectory import load
 
             data = load(file)
-            if not 0 <= run < data.sizes["run"]:
-                raise InputError("--run", run, f"from 0 to {data.sizes['run'] - 1}")
+            n_runs = data.sizes.get("run", 1)  # a flow is one
+            if not 0 <= run < n_runs:
+                raise InputError("--run", run, f"from 0 to {n_runs - 1}")
             classes = None
             report = judge_all(data=data, run=run, progress=progress)
         else:

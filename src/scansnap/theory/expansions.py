@@ -75,6 +75,8 @@ def growth_early(
     c0: ArrayLike = 1.0,
     exponent: ArrayLike = 4.0,
     form: Form = "corrected",
+    p_class: ArrayLike = 1.0,
+    p_query: ArrayLike = 1.0,
 ) -> Result:
     """B_n for t < t₀′ (Theorem 4, Eq. 14, first branch): :func:`growth` with h ≈ η_Y t/(MK), so
 
@@ -82,12 +84,13 @@ def growth_early(
 
     The exact Γ is smaller, by less than a relative e^u/M.
     """
-    t_, eta_y_, eta_z_, k, m, c0_, q = read(
-        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent
-    )
+    t_, eta_y_, eta_z_, k, m, c0_, q, *p = read(
+        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent,
+        p_class=p_class, p_query=p_query,
+    )  # fmt: skip
     choice("form", form, FORMS)
     total = eta_y_ * eta_z_ / k * ((m - 1) / m * t_) ** 2 / 2
-    return result(from_integral(total, c0_, q, form))
+    return result(from_integral(total, c0_, q, form, *p))
 
 
 def growth_late(
@@ -100,6 +103,8 @@ def growth_late(
     c0: ArrayLike = 1.0,
     exponent: ArrayLike = 4.0,
     form: Form = "corrected",
+    p_class: ArrayLike = 1.0,
+    p_query: ArrayLike = 1.0,
 ) -> Result:
     """B_n for t ≥ t₀ (Theorem 4, Eq. 14, second branch): :func:`growth` with h ≈ ln(M η_Y t/K)/M, so
 
@@ -108,10 +113,11 @@ def growth_late(
     B_n grows like ln ln t: attention is almost frozen, never quite. t = 0 is refused, and before M η_Y t/K = 1
     the expansion falls with t and means nothing.
     """
-    t_, eta_y_, eta_z_, k, m, c0_, q = read(
-        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent
-    )
+    t_, eta_y_, eta_z_, k, m, c0_, q, *p = read(
+        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent,
+        p_class=p_class, p_query=p_query,
+    )  # fmt: skip
     choice("form", form, FORMS)
     gap = np.log(m * eta_y_ * positive_t(t_) / k)
     total = eta_z_ / eta_y_ * k * ((m - 1) / m * gap) ** 2 / 2
-    return result(from_integral(total, c0_, q, form))
+    return result(from_integral(total, c0_, q, form, *p))

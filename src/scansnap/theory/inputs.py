@@ -22,6 +22,8 @@ _RULES: dict[str, dict[str, float]] = {
     "vocab_size": {"least": 2},  # with one token there is nothing to tell apart: M − 1 = 0
     "c0": {"above": 0},
     "exponent": {"above": 0},
+    "p_class": {"above": 0, "most": 1},
+    "p_query": {"above": 0, "most": 1},
     "f_dominant": {"above": 0, "most": 1},
     "delta": {"least": 0},
     "r0": {"above": -1},

@@ -7,14 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.special import log_softmax
 
 from scansnap.checks import InputError
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
-from scansnap.claims.verify import CHECKS
-from scansnap.dynamics.state import start
+from scansnap.claims.verify import CHECKS, none_applies
 from scansnap.trajectory import assemble
 from scansnap.web.predict import Cancelled, why_not
 from scansnap.web.setup import Plan, query_tokens
@@ -65,8 +63,7 @@ def gather(plan: Plan, steps: np.ndarray, rows: np.ndarray) -> Evidence:
         size = int(lay.n_slots[n])
         attention[:, n, lay.slots[n, :size]] = rows[:, first : first + size]
         first += size
-    z = start(lay, plan.settings, plan.runs.seed, torch.device("cpu")).z[:, 0].numpy().astype(np.float64)
-    z = np.repeat(z, len(steps), axis=0)  # (n, Q, M): what is never attended to stays where it began
+    z = np.zeros((len(steps), len(lay.queries), m))  # what is never attended to stays where it began
     for q, tokens in enumerate(query_tokens(lay)[1]):
         z[:, q, tokens] = rows[:, first : first + len(tokens)]
         first += len(tokens)
@@ -78,7 +75,7 @@ def gather(plan: Plan, steps: np.ndarray, rows: np.ndarray) -> Evidence:
     g, gap = _votes(plan, evidence, y)
     times = np.unique([len(steps) // 3, 2 * len(steps) // 3, len(steps) - 1])
     full = None
-    if 8 * len(times) * m * m <= _BYTES and plan.settings.model.init == "zero":
+    if 8 * len(times) * m * m <= _BYTES:
         full = np.zeros((len(times), m, m))
         full[:, lay.rows] = lay.expand_columns(y[times])
     return replace(evidence, g=g, gap=gap, y=full, y_times=None if full is None else times)
@@ -117,18 +114,7 @@ def _with_rates(plan: Plan, mark: dict[str, Any]) -> Plan:
 
 
 def _none(reason: str) -> list[dict[str, Any]]:
-    """Every statement, not applicable for the same reason."""
-    return [_as_json(claim) for claim in (statement.not_applicable(reason) for statement in _statements())]
-
-
-def _statements() -> list[Any]:
-    from scansnap.claims.claim import Statement
-
-    found = []
-    for check in CHECKS.values():
-        module = __import__(check.__module__, fromlist=["*"])
-        found += [value for value in vars(module).values() if isinstance(value, Statement)]
-    return found
+    return [_as_json(claim) for claim in none_applies(reason)]
 
 
 def _as_json(claim: Claim) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from scansnap.checks import InputError, real, whole
+from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engine import Engine
 from scansnap.theory import check_assumptions, gamma, growth, overlap_matrix, t_scan, t_snap
+from scansnap.theory.outside import RATE_IS_ZERO, SMALLEST_RATE, outside_theory
 from scansnap.web.protocol import LIMITS
 from scansnap.web.setup import Plan, query_tokens
 
@@ -20,7 +22,7 @@ CLOCK = (
     "The theory's t counts SGD steps with one sequence each; a step on a batch's mean gradient moves as far, so "
     "t = step. Momentum μ acts as both rates divided by 1 − μ."
 )
-_SMALLEST = 1e-12  # of a rate or of 1/C₀: below it the closed forms have nothing to say
+_SMALLEST = 1e-12  # of 1/C₀: below it the closed forms have nothing to say
 
 
 class Cancelled(Exception):
@@ -34,20 +36,9 @@ def effective_rates(plan: Plan) -> tuple[float, float]:
 
 
 def why_not(plan: Plan) -> str:
-    """Why the theory does not speak of this model or optimiser; empty where it does."""
-    s, model = plan.settings, plan.settings.model
-    reasons = {
-        "the optimiser is not SGD": any(o.name != "sgd" for o in (s.optimizer_y, s.optimizer_z)),
-        "the norm is not l2": model.norm != "l2",
-        "there is a residual connection": model.residual != "none",
-        "there are several heads": model.heads != 1,
-        "there is a position bias": model.position_bias is not None,
-        "the softmax is over the next tokens only": model.outputs != "all",
-        "the query is among the keys": model.query_in_keys,
-        "there is weight decay": bool(plan.runs.weight_decay[0] > 0),
-        "a rate is 0": min(effective_rates(plan)) < _SMALLEST,
-    }
-    return next((reason for reason, applies in reasons.items() if applies), "")
+    """Why the theory does not speak of this run; empty where it does."""
+    eta_y, eta_z, decay = (float(x[0]) for x in (plan.runs.eta_y, plan.runs.eta_z, plan.runs.weight_decay))
+    return outside_theory(plan.settings.to_dict(), eta_y=eta_y, eta_z=eta_z, weight_decay=decay)
 
 
 def engine_of(plan: Plan) -> str:
@@ -60,15 +51,16 @@ def theory(plan: Plan) -> dict[str, Any]:
     """``Theory`` of the protocol."""
     eta_y, eta_z = effective_rates(plan)
     size = {"n_classes": plan.classes.n_classes, "vocab_size": plan.classes.vocab_size}
-    timed = eta_y >= _SMALLEST and plan.classes.vocab_size >= 2
-    judged = timed and eta_z >= _SMALLEST
+    timed = eta_y >= SMALLEST_RATE and plan.classes.vocab_size >= 2
+    judged = timed and eta_z >= SMALLEST_RATE
     found = []
     if judged:
-        found = check_assumptions(plan.classes, eta_y=eta_y, eta_z=eta_z, context=plan.settings.context,
-                                  t=None if plan.settings.batch_size is None else plan.settings.steps)  # fmt: skip
+        # t ≫ K² is asked of sampled steps, at the end of what is judged
+        t = None if plan.settings.batch_size is None else min(plan.settings.steps, LAST * t_snap(eta_y=eta_y, **size))
+        found = check_assumptions(plan.classes, eta_y=eta_y, eta_z=eta_z, context=plan.settings.context, t=t)
     return {
         "applies": why_not(plan) == "", "why": why_not(plan), "eta_y": eta_y, "eta_z": eta_z,
-        "ratio": eta_y / eta_z if eta_z >= _SMALLEST else None,
+        "ratio": eta_y / eta_z if eta_z >= SMALLEST_RATE else None,
         "t_scan": float(t_scan(eta_y=eta_y, **size)) if timed else None,
         "t_snap": float(t_snap(eta_y=eta_y, **size)) if timed else None,
         "c0": c0_of(plan.classes), "clock": CLOCK, "assumptions": [asdict(a) for a in found],
@@ -96,7 +88,7 @@ def curves(plan: Plan, last: Any, points: Any = 200, c0: Any = None) -> dict[str
     points = whole("points", points, least=2, most=int(LIMITS["points"]))
     eta_y, eta_z = effective_rates(plan)
     k, m = plan.classes.n_classes, plan.classes.vocab_size
-    if eta_y < _SMALLEST:
+    if eta_y < SMALLEST_RATE:
         raise InputError("eta_y", eta_y, "above 0 for the closed forms")
     if m < 2:
         raise InputError("vocab_size", m, "at least 2 for the closed forms")
@@ -104,8 +96,11 @@ def curves(plan: Plan, last: Any, points: Any = 200, c0: Any = None) -> dict[str
     constant = c0_of(plan.classes) if c0 is None else real("c0", c0, above=0, most=1e30)
     t = grid(last, points)
     b = np.zeros((k, len(t)))
-    if constant is not None and eta_z >= _SMALLEST:
-        b = plan.classes.p_class[:, None] * np.asarray(growth(t, eta_y=eta_y, eta_z=eta_z, c0=constant, **size))
+    if constant is not None and eta_z >= SMALLEST_RATE:
+        p = plan.classes.p_class
+        p_query = np.array([p[plan.classes.query == m].sum() for m in plan.classes.query])
+        b = np.asarray(growth(t, eta_y=eta_y, eta_z=eta_z, c0=constant, p_class=p[:, None],
+                              p_query=np.minimum(p_query, 1.0)[:, None], **size))  # fmt: skip
     share = np.array([[s if (s := dominant_share(plan.classes, n)) is not None else np.nan] for n in range(k)])
     return {
         "t": t, "growth": b, "chi_lower": 2 * share**2 * b, "chi_upper": np.where(np.isnan(share), np.nan, 2 * b),
@@ -125,11 +120,9 @@ def check_flow(plan: Plan, last: Any, points: Any) -> tuple[int, int]:
     last = whole("last", last, least=1, most=int(LIMITS["steps"]))
     points = whole("points", points, least=2, most=200)
     reason = why_not(plan)
-    if not reason and plan.settings.model.init != "zero":
-        reason = "the run does not start from zero"
-    if reason and reason != "a rate is 0":
+    if reason and reason != RATE_IS_ZERO:
         raise InputError("flow", reason, "left out: the T → ∞ flow is that of the paper's model from Y = Z = 0")
-    if effective_rates(plan)[0] < _SMALLEST:
+    if effective_rates(plan)[0] < SMALLEST_RATE:
         raise InputError("eta_y", float(plan.runs.eta_y[0]), "above 0 for the flow")
     return last, points
 
