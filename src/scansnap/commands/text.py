@@ -214,9 +214,9 @@ def sample(path: Path, prompt: str, words: int, temperature: float, top_k: int |
     from scansnap.models.sample_text import sample_text
 
     trained = _open(path, device)
-    text = sample_text(
-        trained.model, trained.vocabulary, prompt, words, temperature=temperature, top_k=top_k, seed=seed
-    )
+    with progress_bar("words") as progress:
+        text = sample_text(trained.model, trained.vocabulary, prompt, words, temperature=temperature, top_k=top_k,
+                           seed=seed, progress=progress)  # fmt: skip
     out.print(text, markup=False)
     return 0
 
@@ -230,12 +230,16 @@ def evaluate(path: Path, data: str | None, split: str, mass: float, device: str,
     trained = _open(path, device)
     source = find_corpus(data)
     began = time.monotonic()
-    tokens = np.concatenate([trained.vocabulary.encode(block) for block in source.blocks(split)])
-    if len(tokens) < 2:
-        raise InputError("--data", source.where[split], "a text of at least two words")
-    entropy = [row["entropy"] for row in attention_statistics(trained.model, tokens)]
-    found = {"model": str(path), "corpus": source.title, "split": split, "entropy": entropy,
-             **contextual_sparsity(trained.model, tokens, mass=mass)}  # fmt: skip
+    with progress_bar("passes over the text") as progress:
+        tokens = np.concatenate([trained.vocabulary.encode(block) for block in source.blocks(split)])
+        if len(tokens) < 2:
+            raise InputError("--data", source.where[split], "a text of at least two words")
+        progress(1, 3)
+        entropy = [row["entropy"] for row in attention_statistics(trained.model, tokens)]
+        progress(2, 3)
+        found = {"model": str(path), "corpus": source.title, "split": split, "entropy": entropy,
+                 **contextual_sparsity(trained.model, tokens, mass=mass)}  # fmt: skip
+        progress(3, 3)
     if as_json:
         say_json(found)
         return 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -11,6 +11,8 @@ from scansnap.checks import InputError, real, whole
 from scansnap.class_inputs import token_ids
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.models.model import LanguageModel
+
+Progress = Callable[[int, int], None]
 
 
 def sample_tokens(
@@ -23,6 +25,7 @@ def sample_tokens(
     avoid: Sequence[int] = (),
     window: int = 35,
     seed: int = 0,
+    progress: Progress | None = None,
 ) -> list[int]:
     """``n`` further tokens. The model sees the last ``window`` tokens, as in training.
 
@@ -44,24 +47,27 @@ def sample_tokens(
         raise InputError("avoid", "all tokens", "fewer")
     generator = torch.Generator().manual_seed(whole("seed", seed))
     start = len(tokens)
-    for _ in range(n):
+    for done in range(n):
         inputs = torch.tensor([tokens[-window:]], device=model.device)
         logits = model.logits(inputs)[0, -1].double().cpu()  # (M,), drawn from on the CPU: one sequence on every device
         if never is not None:
             logits[never] = -torch.inf
         tokens.append(_draw(logits, temperature, k, generator))
+        if progress is not None:
+            progress(done + 1, n)
     return tokens[start:]
 
 
 def sample_text(model: LanguageModel, vocabulary: Vocabulary, prompt: str, n: int = 100, *, temperature: float = 1.0,
-                top_k: int | None = None, unknown: bool = False, window: int = 35, seed: int = 0) -> str:  # fmt: skip
+                top_k: int | None = None, unknown: bool = False, window: int = 35, seed: int = 0,
+                progress: Progress | None = None) -> str:  # fmt: skip
     """The prompt and ``n`` further words; <unk> is among them only if ``unknown``. An empty prompt begins a line."""
     if len(vocabulary) != model.vocab_size:
         raise InputError("vocabulary", f"{len(vocabulary)} words", f"the model's, {model.vocab_size} words")
     ids = vocabulary.encode(prompt).tolist()
     avoid = () if unknown else (vocabulary.unk,)
     drawn = sample_tokens(model, ids or [vocabulary.eos], n, temperature=temperature, top_k=top_k, avoid=avoid,
-                          window=window, seed=seed)  # fmt: skip
+                          window=window, seed=seed, progress=progress)  # fmt: skip
     return vocabulary.decode([*ids, *drawn])
 
 
