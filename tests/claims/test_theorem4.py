@@ -20,6 +20,7 @@ from scansnap.claims.theorem3 import coefficients, growth
 from scansnap.claims.theorem4 import predict
 from scansnap.claims.theorem4_rates import growth_at_snap
 from scansnap.classes import SequenceClasses
+from scansnap.measure.snap import snap_time
 
 PREMISE, GROWTH, TIME, RATES = NAMES = (
     "theorem-4-premise", "theorem-4-growth", "theorem-4-time", "theorem-4-rates",
@@ -327,6 +328,27 @@ def test_the_flow_depends_on_the_ratio_of_the_rates_alone():
     # so the claim is algebra there, and a measurement in SGD
     assert judged(flow_of("textbook", 0.9, 0.02))[RATES].kind == "formula"
     assert judged(sgd(context=math.inf, batch_size=None))[RATES].kind == "measured"
+
+
+@pytest.mark.parametrize(("half", "status"), [(0.05, "holds"), (0.2, "undecided"), (None, "holds")])
+def test_a_time_whose_interval_reaches_across_the_tolerance_is_undecided(half, status, monkeypatch):
+    """Later by a factor of 1.6, with a 68% interval of so much in ln t on either side; the flow has none."""
+    evidence = dataclasses.replace(as_premised(4.0, 1e3, 0.02), sampled=half is not None)
+
+    def measured(data, classes):
+        found = snap_time(data, classes)
+        calls.append(data)
+        if len(calls) == 1:  # the run; then comes what Eq. 14 reads
+            found["t_snap"] *= 1.6
+            found["t_snap_low"] = found["t_snap"] * math.exp(-(half or 0.2))
+            found["t_snap_high"] = found["t_snap"] * math.exp(half or 0.2)
+        return found
+
+    calls = []
+    monkeypatch.setattr(theorem4, "snap_time", measured)
+    claim = theorem4.check(evidence)[2]
+    assert claim.observed == status, claim
+    assert (claim.interval is None) == (half is None)
 
 
 def test_the_time_is_pooled_over_seeds():
