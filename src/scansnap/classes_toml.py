@@ -28,6 +28,7 @@ from typing import Any
 
 from scansnap.checks import InputError, known_keys
 from scansnap.classes import SequenceClasses
+from scansnap.storage import put, writable
 
 _CLASS_KEYS = ("query", "next_token", "p_class", "tokens", "p_context")
 _REQUIRED = ("query", "next_token", "tokens", "p_context")
@@ -97,18 +98,8 @@ def _check_type(field: str, value: Any, *, a_list: bool, whole: bool) -> None:
 
 
 def write(classes: SequenceClasses, path: str | PathLike[str]) -> None:
-    """Write atomically: a reader never sees half a file, and a failure leaves the old one and no other."""
-    target = Path(path)
-    scratch = target.parent / f".{target.name}.{os.getpid()}.tmp"
-    try:
-        try:
-            scratch.write_text(dumps(classes), encoding="utf-8")
-            scratch.replace(target)
-        finally:
-            scratch.unlink(missing_ok=True)
-    except OSError as error:
-        allowed = f"a file that can be written ({error.strerror or error})"
-        raise InputError("the TOML file", os.fspath(path), allowed) from None
+    """Write the explicit form, whole or not at all."""
+    put(writable("the TOML file", Path(path)), dumps(classes))
 
 
 def dumps(classes: SequenceClasses, *, words: bool = True) -> str:

@@ -140,6 +140,8 @@ def test_not_applicable_says_why() -> None:
     live, steps, rows = kept({**SMALL, "steps": 30})
     changed = judge_frames(live.plan, [{"step": 5, "eta_y": 2.0, "eta_z": 1.0}], steps, rows)["claims"]
     assert all("changed on the way, at step 5" in c["why"] for c in changed)
+    failed = judge_frames(live.plan, [], steps, rows, failed_step=17)["claims"]
+    assert {(c["status"], c["why"]) for c in failed} == {("not applicable", "the run became non-finite at step 17")}
     assert all("only 3 steps" in c["why"] for c in judge_frames(live.plan, [], steps[:3], rows[:3])["claims"])
     assert len({c["name"] for c in adam}) == len(adam) == len(judge_frames(live.plan, [], steps, rows)["claims"])
 

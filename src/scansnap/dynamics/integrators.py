@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.integrate import DOP853
 from torch import Tensor
 
+from scansnap.checks import InputError
 from scansnap.dynamics.device import one_thread
 
 FloatArray = NDArray[np.float64]
@@ -124,9 +125,8 @@ def dop853(system: System, t_end: float, first_step: float, rtol: float, atol: f
             end = t_end if t + 1.01 * h >= t_end else t + h  # no sliver of a step at the end
             h = end - t
             if h <= 1e-14 * t or h < 1e-300:
-                raise RuntimeError(
-                    f"the flow cannot be continued at t = {t:g}: its rates are not finite, or rtol is too small"
-                )
+                state = f"not finite, or too steep for its rtol, at t = {t:g}"
+                raise InputError("the flow", state, "one that smaller rates or a larger rtol can follow")
             step = Step(system, t, h, end)
             error = step.error(rtol, atol)
             if error <= 1:

@@ -187,10 +187,10 @@ class Hub:
             if entry.claims is not None and recent:
                 return entry.claims[1]
             head, payload = await self.get(entry, "tables")
-            state = [head["step"], head["about"]["marks"]]
+            state = [head["step"], head["about"]]
             if entry.claims is None or entry.claims[0] != state:
                 job = {"kind": "claims", "setup": entry.plan.setup, "n": head["n"], "floats": head["floats"],
-                       "marks": head["about"]["marks"], "seconds": LIMITS["claims_limit_seconds"]}  # fmt: skip
+                       **head["about"], "seconds": LIMITS["claims_limit_seconds"]}  # fmt: skip
                 result = await self.job(job, payload)
                 prefix = f'{{"run":"{entry.name}","step":{head["step"]},'.encode()
                 entry.claims = (state, prefix + result[1:])

@@ -23,10 +23,15 @@ _BYTES = 128 << 20  # for tables by class and token over time, several of which 
 
 
 def judge_frames(
-    plan: Plan, marks: list[dict[str, Any]], steps: np.ndarray, rows: np.ndarray, stop: Any = lambda: False
+    plan: Plan,
+    marks: list[dict[str, Any]],
+    steps: np.ndarray,
+    rows: np.ndarray,
+    stop: Any = lambda: False,
+    failed_step: int | None = None,
 ) -> dict[str, Any]:
     """Every claim as JSON. ``rows`` are frames followed by the table Y, (n, floats + L·J), at ``steps``."""
-    reason = why_not(plan)
+    reason = why_not(plan, failed_step)
     if not reason and any(m["step"] > 0 for m in marks):
         reason = f"the rates were changed on the way, at step {next(m['step'] for m in marks if m['step'] > 0)}"
     if not reason and len(steps) < _FEWEST_TIMES:

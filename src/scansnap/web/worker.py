@@ -131,7 +131,7 @@ class Worker:
             return self.reply(number, {"about": run.describe()})
         run.live.record()
         steps, rows = (run.live.film if what == "film" else run.live.tables).after(-1)
-        about = run.describe() if what == "film" else {"marks": run.live.marks}
+        about = run.describe() if what == "film" else {"marks": run.live.marks, "failed_step": run.live.failed_step}
         head = {"about": about, "n": len(steps), "floats": rows.shape[1], "step": run.live.step}
         payload = steps.astype("<u4").tobytes() + np.ascontiguousarray(rows, dtype="<f4").tobytes()
         return self.reply(number, head, payload)
@@ -168,7 +168,7 @@ class Worker:
                 n, floats = header["n"], header["floats"]
                 steps = np.frombuffer(payload, "<u4", n)
                 rows = np.frombuffer(payload, "<f4", n * floats, 4 * n).reshape(n, floats)
-                result = judge_frames(plan, header["marks"], steps, rows, stop)
+                result = judge_frames(plan, header["marks"], steps, rows, stop, failed_step=header["failed_step"])
         except Cancelled:
             words = f"It took longer than {header['seconds']:g} seconds and was stopped: ask for fewer steps."
             return self.reply(number, {"late": {"field": header["kind"], "message": words}})
