@@ -123,10 +123,14 @@ def train(
     model = wanted.build(corpus.vocab_size, where)
     said = corpus.valid[:SNAPSHOT_TOKENS]
 
+    told: list[str] = []
+
     def look(now: LanguageModel, step: int) -> dict[str, Any]:
+        if not told:  # nothing was refused
+            told.append(repr(corpus))
+            err.print(told[0], style="dim", markup=False)
         return {"entropy": attention_statistics(now, said, length=length)[0]["entropy"]}
 
-    err.print(f"[dim]{escape(repr(corpus))}[/]")
     with progress_bar("training") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", Stopped)  # said below in terms of options
         done = fit(model, corpus.train, steps=steps, epochs=epochs, batch=batch, length=length, shuffle=wanted.seed,
