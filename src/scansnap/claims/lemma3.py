@@ -25,6 +25,7 @@ import xarray as xr
 
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.windows import LAST
 from scansnap.dynamics.decoder_flow import decoder_flow
 from scansnap.theory import u
 
@@ -46,6 +47,8 @@ ROWS_TOLERANCE = 0.01
 INTEGRATED = 1e-6
 
 _TIMES = 60
+_FIRST = 0.01  # in t₀′: the decoder flow is integrated here, from well before attention could have moved
+_WINDOW = f"{_FIRST:g} t₀′ ≤ t ≤ {LAST:g} t₀"
 
 Decoder = Callable[..., xr.Dataset]
 
@@ -59,7 +62,7 @@ def check(evidence: Evidence, *, decoder: Decoder = decoder_flow) -> list[Claim]
         return [STATEMENT.not_applicable(why), STATEMENT_ROWS.not_applicable(why)]
     c = evidence.attention[0]  # (K, M)
     f = (c / np.linalg.norm(c, axis=-1, keepdims=True)).T  # (M, K)
-    t = np.geomspace(evidence.t_scan / 100, 10 * evidence.t_snap, _TIMES)
+    t = np.geomspace(_FIRST * evidence.t_scan, LAST * evidence.t_snap, _TIMES)
     data = decoder(f, classes.p_class, evidence.eta_y, t, m)
     predicted = np.asarray(u(t / k, eta_y=evidence.eta_y, vocab_size=m))  # (n,)
     e = f.T @ f
@@ -87,7 +90,7 @@ def _gap(evidence: Evidence, t: Array, gap: Array, predicted: Array, e: Array) -
     worst = error / allowed[:, None]
     i, n = (int(j) for j in np.unravel_index(worst.argmax(), worst.shape))  # NaN counts as the largest
     return STATEMENT.judge(
-        quantity=f"logit gap of class {n} at t = {t[i]:.4g}",
+        quantity=f"logit gap of class {n} at t = {t[i]:.4g} ({_WINDOW})",
         measured=float(gap[i, n]),
         predicted=float(predicted[i]),
         deviation=float(error[i, n]),
@@ -110,7 +113,7 @@ def _rows(evidence: Evidence, t: Array, logits: Array, predicted: Array, e: Arra
     share = _spectral(np.sqrt(count) * (logits - independent)) / _spectral(np.sqrt(count) * independent)  # (n,)
     i = int(share.argmax())
     return STATEMENT_ROWS.judge(
-        quantity=f"‖W − independent rows‖/‖independent rows‖ at t = {t[i]:.4g}, against |λ₁(E)|",
+        quantity=f"‖W − independent rows‖/‖independent rows‖ at t = {t[i]:.4g}, against |λ₁(E)| ({_WINDOW})",
         measured=float(share[i]),
         predicted=largest,
         deviation=float(np.maximum(share[i] - largest, 0)),

@@ -3,8 +3,8 @@
     ż_m = η_Z Σ_{n ∈ ψ⁻¹(m)} p_n diag(f_n) Σ_{n'≠n} γβ_nn' (f_n f_nᵀ − I) f_n'          (Eq. 10; p_n is ours)
 
 The left side is the exact population field at each recorded state, the right side has the coefficients b = γβ
-fitted for Theorem 1. The two differ by diag(f_n) times the part of g_n outside the span. That part may be small beside
-g_n and yet not beside ż, because most of g_n lies along f_n and moves nothing: this is the sharper of the two tests.
+fitted for Theorem 1. The two differ by diag(f_n) times the part of g_n outside the span, here weighed as it acts on
+attention. The sum over the run begins at t = 0, where the record does, and ends with the window of all statements.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from scansnap.claims import premises
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.theorem1 import Decomposition, decompose, overlapping, thin, window
+from scansnap.claims.windows import LAST, TRAINING
 from scansnap.theory.assumptions import MUCH
 
 RATE = Statement(
@@ -78,7 +79,8 @@ def _rate(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     t = evidence.t[times]
     row, token = np.unravel_index(int(np.argmax(np.abs(lemma[i] - exact[i]))), exact[i].shape)
     return RATE.judge(
-        quantity="‖ż‖ at the time when the exact field and Lemma 4 are relatively furthest apart",
+        quantity="‖ż‖ at the time when the exact field and Lemma 4 are relatively furthest apart "
+        f"({TRAINING.words(evidence)})",
         measured=float(size[i]), predicted=float(_norm(lemma)[i]), deviation=float(off[i]),
         tolerance=RATE_TOLERANCE, assumptions=evidence.assume(*premises.THEOREM_1),
         where=f"t = {t[i]:.4g} ({t[i] / evidence.t_snap:.3g} t₀), off by {off[i]:.1%}, most of it at "
@@ -89,7 +91,7 @@ def _rate(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
 
 def _run(evidence: Evidence) -> Claim:
     assumptions = evidence.assume(*premises.THEOREM_1)
-    times = thin(evidence, np.flatnonzero(evidence.t <= 10 * evidence.t_snap))
+    times = thin(evidence, np.flatnonzero(evidence.t <= LAST * evidence.t_snap))
     if len(times) < 3 or evidence.t[0] != 0:
         return RUN.not_applicable("needs the start and at least two later times", assumptions)
     t = evidence.t[times]
@@ -112,7 +114,7 @@ def _run(evidence: Evidence) -> Claim:
     i = int(np.argmax(off))  # NaN counts as the largest
     row, token = np.unravel_index(int(np.argmax(np.abs(lemma[i] - moved[i]))), moved[i].shape)
     return RUN.judge(
-        quantity=f"‖z(t) − z(0)‖ at t = {t[i]:.4g}",
+        quantity=f"‖z(t) − z(0)‖ at t = {t[i]:.4g} (0 ≤ t ≤ {LAST:g} t₀)",
         measured=float(size[i]), predicted=float(expected[i]), deviation=float(off[i]),
         tolerance=RUN_TOLERANCE[evidence.source],
         assumptions=assumptions,
