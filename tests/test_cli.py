@@ -1,8 +1,6 @@
 """The command line as a person meets it: output, files, exit codes and messages."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 
@@ -10,8 +8,6 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-
-SCANSNAP = [sys.executable, "-m", "scansnap.cli"]
 
 
 def test_run_writes_a_trajectory_and_a_figure(scansnap, tmp_path):
@@ -135,28 +131,6 @@ def test_a_result_is_not_overwritten_by_accident(scansnap, tmp_path):
     assert (tmp_path / "out/run.png").stat().st_mtime_ns == before
     assert scansnap("run", "--steps", 2, "--overwrite")[0] == 0
     assert ss.load(tmp_path / "out/run.zarr").step[-1] == 2
-
-
-def test_ctrl_c_keeps_the_work_and_resume_ends_at_the_same_numbers(tmp_path):
-    words = ["run", "--optimizer", "adam", "--eta-z", "0.01", "--eta-y", "0.1", "--steps", "1500", "--no-figure"]
-    single = {**os.environ, "OMP_NUM_THREADS": "1"}
-    first = [*SCANSNAP, *words, "--out", "a.zarr"]
-    process = subprocess.Popen(first, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=single)
-    assert process.stderr is not None
-    under_way = process.stderr.readline()  # the first line of progress, after two seconds
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    if under_way:  # a very fast machine may have finished before
-        assert process.returncode == 130
-        assert "--resume" in err
-        assert not (tmp_path / "a.zarr").exists()
-    assert "Traceback" not in err
-    done = subprocess.run([*SCANSNAP, *words, "--out", "a.zarr", "--resume"], cwd=tmp_path, check=False, env=single)
-    assert done.returncode == 0
-    whole = subprocess.run([*SCANSNAP, *words, "--out", "b.zarr"], cwd=tmp_path, check=False, env=single)
-    assert whole.returncode == 0
-    a, b = ss.load(tmp_path / "a.zarr"), ss.load(tmp_path / "b.zarr")
-    np.testing.assert_array_equal(a.z, b.z)
 
 
 def test_starting_is_quick_because_torch_is_loaded_late():
