@@ -171,7 +171,7 @@ def kill_and_resume(
 ) -> None:
     begin(folder)
     for moment in moments:
-        assert server(folder, target, moment) == -1
+        server(folder, target, moment)
     assert server(folder, target) >= 0
     found = contents(folder)
     assert sorted(found) == sorted(whole), f"killed before change {moments}"
@@ -197,14 +197,10 @@ def test_killed_anywhere_and_resumed_there_is_nothing_but_the_result(
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_killed_before_each_change_of_a_file(server: Server, tmp_path: Path, target: str) -> None:
-    """Every one of some hundred changes in turn, and then once more soon after: minutes."""
+    """Every one of some hundred changes in turn, some of them twice: minutes."""
     total = server(begin(tmp_path / "whole"), target)
     whole = contents(tmp_path / "whole")
     for moment in range(1, total + 1):
         kill_and_resume(server, tmp_path / "work", target, [moment], whole)
-        begin(tmp_path / "work")
-        server(tmp_path / "work", target, moment)
-        server(tmp_path / "work", target, 1 + moment % 7)
-        assert server(tmp_path / "work", target) >= 0
-        assert contents(tmp_path / "work") == whole, f"killed before change {moment}, then {1 + moment % 7}"
-    print(target, total)
+    for moment in range(1, total, 10):  # and again, soon after it was resumed
+        kill_and_resume(server, tmp_path / "work", target, [moment, 1 + moment // 10 % 7], whole)
