@@ -1,7 +1,6 @@
 """The command line as a person meets it: output, files, exit codes and messages."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -9,8 +8,6 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-
-SCANSNAP = [sys.executable, "-m", "scansnap.cli"]
 
 
 def test_run_writes_a_trajectory_and_a_figure(scansnap, tmp_path):
@@ -74,18 +71,6 @@ def test_info_shows_the_classes(scansnap, tmp_path):
     assert "compiled_kernels" in scansnap("info")[1]
 
 
-def test_info_shows_how_tokens_read(scansnap, tmp_path):
-    classes = ss.SequenceClasses([[0.75, 0.25, 0, 0]], query=[2], next_token=[3], words=["the", "[red]", "cat", "sat"])
-    classes.to_toml(tmp_path / "c.toml")
-    out = scansnap("info", "c.toml")[1]
-    for shown in ("2 'cat'", "3 'sat'", "0 'the': 0.75", "1 '[red]': 0.25"):
-        assert shown in out
-    assert json.loads(scansnap("info", "c.toml", "--json")[1])["words"] == ["the", "[red]", "cat", "sat"]
-    ss.save(ss.simulate(classes, eta_y=1, eta_z=1, steps=1), tmp_path / "a.zarr")
-    assert "words      'the', '[red]', 'cat', 'sat'" in scansnap("info", "a.zarr")[1]
-    assert "words" not in scansnap("info", "--preset", "syn-small")[1]
-
-
 BAD = {
     "context": (["run", "--context", "1"], "context is 1"),
     "context word": (["run", "--context", "long"], "context is 'long'"),
@@ -146,41 +131,6 @@ def test_a_result_is_not_overwritten_by_accident(scansnap, tmp_path):
     assert (tmp_path / "out/run.png").stat().st_mtime_ns == before
     assert scansnap("run", "--steps", 2, "--overwrite")[0] == 0
     assert ss.load(tmp_path / "out/run.zarr").step[-1] == 2
-
-
-PRESSED = """
-import os, signal
-from scansnap.cli import main
-from scansnap.dynamics.engine import Engine
-
-advance = Engine.advance
-
-def pressed(self, state, data):
-    if state.step >= 100:
-        os.kill(os.getpid(), signal.SIGINT)
-    return advance(self, state, data)
-
-Engine.advance = pressed
-main()
-"""
-
-
-def test_ctrl_c_keeps_the_work_and_resume_ends_at_the_same_numbers(tmp_path):
-    """Ctrl-C comes in the middle, however fast the machine is: the process sends it to itself."""
-    words = ["run", "--optimizer", "adam", "--eta-z", "0.01", "--eta-y", "0.1", "--steps", "300", "--no-figure"]
-    single = {**os.environ, "OMP_NUM_THREADS": "1"}
-    first = [sys.executable, "-c", PRESSED, *words, "--out", "a.zarr"]
-    stopped = subprocess.run(first, cwd=tmp_path, capture_output=True, text=True, check=False, env=single)
-    assert stopped.returncode == 130
-    assert "--resume" in stopped.stderr
-    assert "Traceback" not in stopped.stderr
-    assert not (tmp_path / "a.zarr").exists()
-    done = subprocess.run([*SCANSNAP, *words, "--out", "a.zarr", "--resume"], cwd=tmp_path, check=False, env=single)
-    assert done.returncode == 0
-    whole = subprocess.run([*SCANSNAP, *words, "--out", "b.zarr"], cwd=tmp_path, check=False, env=single)
-    assert whole.returncode == 0
-    a, b = ss.load(tmp_path / "a.zarr"), ss.load(tmp_path / "b.zarr")
-    np.testing.assert_array_equal(a.z, b.z)
 
 
 def test_starting_is_quick_because_torch_is_loaded_late():

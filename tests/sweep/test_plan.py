@@ -92,7 +92,7 @@ def test_memory_words(text, n):
     assert parse_memory(text) == n
 
 
-@pytest.mark.parametrize("text", ["", "many", "-4GB", "0", "4 PB"])
+@pytest.mark.parametrize("text", ["", "many", "-4GB", "0", "4 PB", "9" * 60, "9" * 400 + "TB"])
 def test_bad_memory_words(text):
     with pytest.raises(InputError, match="--memory"):
         parse_memory(text)
