@@ -18,6 +18,7 @@ result depends on how fast or busy the machine is.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -27,6 +28,7 @@ import pytest
 import torch
 
 from scansnap import cli
+from scansnap.commands import console
 
 if find_spec("hypothesis") is not None:  # the tests on a GPU do without it
     from hypothesis import HealthCheck, settings
@@ -35,6 +37,12 @@ if find_spec("hypothesis") is not None:  # the tests on a GPU do without it
     settings.register_profile("ci", derandomize=True, **_STEADY)
     settings.register_profile("fuzz", max_examples=500, print_blob=True, **_STEADY)
     settings.load_profile("ci")  # --hypothesis-profile comes later and wins
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_lines_of_progress() -> None:
+    """What a command says must not depend on how fast the machine is."""
+    console.SILENT = math.inf
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -91,6 +91,12 @@ def interrupted(**options: Any) -> xr.Dataset:
 # --- Ctrl-C ---------------------------------------------------------------------------------------------------
 
 
+def test_ctrl_c_in_the_last_step_is_not_swallowed() -> None:
+    with pytest.warns(UserWarning, match="^asked to stop in its last steps: the run is complete$"):
+        data = simulate(record=[8], progress=at_step(8), **MOMENTUM)
+    assert data.attrs["complete"] == 1
+
+
 @pytest.mark.parametrize("plan", [MOMENTUM, ADAM], ids=["momentum", "adam"])
 def test_ctrl_c_returns_what_was_done_until_then(plan: dict[str, Any]) -> None:
     whole = simulate(record="all", **plan)
@@ -568,6 +574,7 @@ def test_a_real_ctrl_c(server: Server, tmp_path: Path, tmp_path_factory: pytest.
     (gate / step).touch()
     [step] = server.wait_for("step")
     os.kill(server.child, signal.SIGINT)
+    (gate / step).touch()  # the step under way is finished first
     complete, last = server.wait_for("returned")
     server.wait_for("gone")
     server.child = 0

@@ -1,5 +1,6 @@
 """Figure 6: its table, and findings that can fail."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.stats import ttest_rel
 import scansnap as ss
 from scansnap.figures import fig6, medium_runs
 from scansnap.figures.figure import Effort
+from scansnap.interrupt import Stopped
 
 QUICK = Effort(quick=True, device="cpu")
 
@@ -184,6 +186,8 @@ def test_progress_and_interruption(monkeypatch):
     def stop(done, total):
         raise KeyboardInterrupt
 
-    with pytest.warns(UserWarning, match="stopped after"), pytest.raises(KeyboardInterrupt):
-        medium_runs.sweep(QUICK, stop)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Stopped)  # as the command line has it
+        with pytest.raises(KeyboardInterrupt):
+            medium_runs.sweep(QUICK, stop)
     assert not medium_runs._made

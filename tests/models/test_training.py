@@ -13,6 +13,7 @@ import torch
 from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
+from scansnap.interrupt import Stopped
 from scansnap.models.checkpoints import Header, build_model, load_checkpoint, open_model, read_header, save_checkpoint
 from scansnap.models.evaluate import attention_measure, perplexity
 from scansnap.models.training import log_spaced, train
@@ -199,6 +200,16 @@ def test_an_interrupt_raised_by_a_callback_loses_nothing(tmp_path):
     with pytest.warns(UserWarning, match="stopped after 1 of 9 steps"):
         result = train(transformer(), stream(), steps=9, batch=4, length=10, progress=stop, checkpoint=file)
     assert result.step == 1 == read_header(file).step
+
+
+def test_an_interrupt_in_the_last_step_is_not_swallowed():
+    def stop(done, total):
+        if done == total:
+            raise KeyboardInterrupt
+
+    with pytest.warns(Stopped, match="asked to stop in its last steps: the training is complete"):
+        done = train(yz(), stream(), steps=3, batch=4, length=10, progress=stop)
+    assert done.complete
 
 
 def test_a_second_ctrl_c_ends_the_program(tmp_path):

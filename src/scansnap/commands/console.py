@@ -16,12 +16,13 @@ from scansnap.checks import InputError
 
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
 MOST = 1_000_000  # numbers in a range
+SILENT = 2.0  # seconds between lines of progress, and before the first
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Any]:
-    """A callback (done, total); silent for what ends within two seconds off a terminal."""
+    """A callback (done, total); off a terminal silent for what ends within two seconds."""
     if err.is_terminal:
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         with Progress(*columns, console=err, transient=True) as bar:
@@ -33,7 +34,7 @@ def progress_bar(label: str) -> Iterator[Any]:
     def line(done: int, total: int) -> None:
         nonlocal said
         now = time.monotonic()
-        if now - said >= 2:
+        if now - said >= SILENT:
             left = (now - began) * (total - done) / max(done, 1)
             print(f"{label}: {done}/{total}, about {left:.0f} s left", file=sys.stderr, flush=True)
             said = now

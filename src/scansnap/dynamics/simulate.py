@@ -126,6 +126,8 @@ def simulate(
     if not loop.complete:
         kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
         warnings.warn(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", Stopped, stacklevel=2)
+    elif interrupt.asked:  # whoever has more to do must hear of it
+        warnings.warn("asked to stop in its last steps: the run is complete", Stopped, stacklevel=2)
     return data
 
 
@@ -192,7 +194,7 @@ class _Loop:
                     self._checkpoint(checkpoint)
                     saved = time.monotonic()
         except KeyboardInterrupt:  # from a callback, or a second Ctrl-C
-            pass
+            interrupt.asked = True
         if not self.complete:
             if checkpoint is not None:
                 self._checkpoint(checkpoint)

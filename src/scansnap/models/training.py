@@ -205,8 +205,8 @@ class _Loop:
             self._save()
         if self.events is not None:
             self.events.close()
-        if (asked or interrupt.asked) and not self.done.complete:
-            self._say_how_to_go_on()
+        if asked or interrupt.asked:
+            self._say_that_it_stopped()
         return self.done
 
     def _look(self) -> None:
@@ -298,7 +298,10 @@ class _Loop:
         self.done.measured = dict(sorted(self.done.measured.items()))
         self.done.valid = dict(sorted(self.done.valid.items()))
 
-    def _say_how_to_go_on(self) -> None:
+    def _say_that_it_stopped(self) -> None:
+        if self.done.complete:  # whoever has more to do must hear of it
+            warnings.warn("asked to stop in its last steps: the training is complete", Stopped, stacklevel=4)
+            return
         how = (f"its state is in {self.plan.checkpoint}; go on with resume" if self.plan.checkpoint is not None
                else "no checkpoint was asked for, so only this result is left")  # fmt: skip
         warnings.warn(f"stopped after {self.done.step} of {self.done.steps} steps; {how}.", Stopped, stacklevel=4)
