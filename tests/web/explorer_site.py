@@ -81,7 +81,8 @@ class Client:
         return self
 
     def wait_state(self, state: str) -> Client:
-        return self.wait(lambda c: c.last("state").get("state") == state)
+        """Until the run is in this state and its frame has come too, which may be later where frames wait."""
+        return self.wait(lambda c: c.last("state").get("state") == state and c.last("state")["step"] in c.frames)
 
     def last(self, kind: str) -> dict[str, Any]:
         return next((text for text in reversed(self.texts) if text["type"] == kind), {})
@@ -100,3 +101,14 @@ def wait_until(done: Callable[[], Any], what: str) -> None:
 
 def wait_for_runs(site: Site, n: int) -> None:
     wait_until(lambda: site.client.get("/api/health").json()["runs"] == n, f"not {n} runs")
+
+
+def end_runs(site: Site) -> None:
+    hub = site.hub
+
+    def end() -> None:
+        for entry in list(hub.runs.values()):
+            hub.end(entry)
+
+    hub.pool.handles[0].loop.call_soon_threadsafe(end)
+    wait_for_runs(site, 0)
