@@ -39,9 +39,9 @@ def test_run_pause_step_and_reset(explorer: Callable[..., Page]) -> None:
     p.wait("app.state.state === 'paused' && app.film.lastStep === app.state.step")
     at = p.get("app.film.lastStep")
     p.page.click("#step")
-    p.wait(f"app.film.lastStep === {at + 1}")
+    p.wait(f"app.film.lastStep === {at + 1} && app.state.state === 'paused'")
     p.key("s")
-    p.wait(f"app.film.lastStep === {at + 2}")
+    p.wait(f"app.film.lastStep === {at + 2} && app.state.state === 'paused'")
     assert p.step() == at + 2
     p.page.locator("#speed").fill("9")
     p.key(" ")

@@ -227,11 +227,11 @@ def test_an_address_holds_the_whole_state(explorer: Callable[..., Page]) -> None
     p.fill("eta_z", "2")
     p.wait("app.film.marks.length === 1")
     p.key("s", "s", "]", "]", "l", "3", "p")
-    p.wait("app.film.lastStep === 5 && app.pinned")
+    p.wait("app.film.lastStep === 5 && app.pinned && app.state.state === 'paused'")
     p.page.click("#share")
     address = p.page.evaluate("location.hash")
     other = explorer(address)
-    other.wait("app.film.lastStep === 5 && app.pinned?.film.length > 1")
+    other.wait("app.film.lastStep === 5 && app.pinned?.film.length > 1 && app.state.state === 'paused'")
     for what in (
         "app.film.marks",
         "app.film.run.setup",
@@ -243,8 +243,8 @@ def test_an_address_holds_the_whole_state(explorer: Callable[..., Page]) -> None
         "document.querySelector('#right-tabs [aria-selected=true]').id",
     ):
         assert other.get(what) == p.get(what), what
-    other.page.wait_for_timeout(400)
-    assert other.page.evaluate("location.hash") == address
+    assert other.page.evaluate("async () => (await import('/static/js/address.js')).make()") == address
+    other.page.wait_for_function("(address) => location.hash === address", arg=address)
     for made in (p, other):
         made.check_quiet()
         made.context.close()
