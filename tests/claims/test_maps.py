@@ -1,5 +1,7 @@
 """Regime maps: the axes people write, the settings behind the points, and a small map."""
 
+import os
+import signal
 from concurrent.futures import Future
 
 import numpy as np
@@ -166,3 +168,13 @@ def test_a_point_where_the_theorem_fails_is_negative():
     assert min(margins.values()) < 0
     margins, met = maps._point("lemma-4", Setting(ratio=1.0))
     assert margins["lemma-4"] < 0
+
+
+def _ended():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_that_the_system_ends_is_told_in_words():
+    """As the command line has it: a lack of memory is one sentence."""
+    with pytest.raises(MemoryError, match="was ended by the system"), maps._ending_at_once(1) as pool:
+        pool.submit(_ended).result()

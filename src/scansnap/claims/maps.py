@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import active_children, get_context
@@ -166,11 +167,13 @@ def _ending_at_once(n: int) -> Iterator[ProcessPoolExecutor]:
     with ProcessPoolExecutor(n, mp_context=get_context("spawn")) as pool:
         try:
             yield pool
-        except BaseException:
+        except BaseException as error:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - others:
                 child.kill()
                 child.join()
+            if isinstance(error, BrokenProcessPool):
+                raise MemoryError("a process at work on the map was ended by the system") from None
             raise
 
 
