@@ -1,9 +1,11 @@
-"""Ctrl-C and SIGTERM at every stage of a command: nothing is lost, and the exit code says which it was."""
+"""Ctrl-C and SIGTERM at every stage of a command: nothing is lost, and the exit code says which it was.
+
+Signals are raised in the thread itself: one sent to the process may be taken by another thread and come too late.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -35,7 +37,7 @@ def ended(monkeypatch):
             def report(*_):
                 if not sent:
                     sent.append(number)
-                    os.kill(os.getpid(), number)
+                    signal.raise_signal(number)
 
             yield report
 
@@ -110,7 +112,7 @@ def test_a_reproduction_keeps_what_is_finished_and_says_how_to_go_on(scansnap, m
 
     def second_is_ended(name, *rest):
         if name == "table1":
-            os.kill(os.getpid(), number)
+            signal.raise_signal(number)
         return original(name, *rest)
 
     monkeypatch.setattr(make, "make", second_is_ended)
@@ -134,7 +136,7 @@ def test_no_verdict_on_half_a_run(scansnap, monkeypatch):
 
     def pressed(loop, always=False):
         if loop.state.step == 0:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
         record(loop, always)
 
     monkeypatch.setattr(simulate._Loop, "_record", pressed)
@@ -144,12 +146,12 @@ def test_no_verdict_on_half_a_run(scansnap, monkeypatch):
 
 
 LOADING = """
-import os, sys
+import signal, sys
 module, number = sys.argv[1:3]
 class AtLoading:
     def find_spec(self, name, path=None, target=None):
         if name == module:
-            os.kill(os.getpid(), int(number))
+            signal.raise_signal(int(number))
 sys.meta_path.insert(0, AtLoading())
 sys.argv[1:] = ["run", "--steps", "1"]
 from scansnap.__main__ import main
@@ -173,7 +175,7 @@ def test_a_signal_somebody_else_handles_or_ignores_is_left_alone():
         for handler in (signal.SIG_IGN, lambda *_: None):
             signal.signal(signal.SIGINT, handler)
             with ending_quietly(), Interrupt() as interrupt:
-                os.kill(os.getpid(), signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
                 assert not interrupt.asked
             assert signal.getsignal(signal.SIGINT) is handler
     finally:
@@ -183,17 +185,17 @@ def test_a_signal_somebody_else_handles_or_ignores_is_left_alone():
 def test_a_second_signal_raises_and_all_is_as_before_afterwards():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with ending_quietly(), Interrupt() as interrupt:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         assert interrupt.asked
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
     assert exit_code() == 143
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_python_users_still_get_what_was_done():
     def press(done, total):
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
     classes = ss.SequenceClasses.syn_small()
     with pytest.warns(Stopped, match="stopped after"):
@@ -203,9 +205,7 @@ def test_python_users_still_get_what_was_done():
 
 
 def test_children_do_not_hear_what_is_for_their_parent():
-    code = (
-        "import os, signal; os.kill(os.getpid(), signal.SIGINT); os.kill(os.getpid(), signal.SIGTERM); print('alive')"
-    )
+    code = "from signal import *; raise_signal(SIGINT); raise_signal(SIGTERM); print('alive')"
     with deaf_children():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "alive\n"
@@ -217,7 +217,7 @@ def test_a_map_ends_at_once_and_leaves_no_process(scansnap, monkeypatch, tmp_pat
     from scansnap.claims import maps
 
     def press(jobs):
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         return iter(jobs)
 
     monkeypatch.setattr(maps, "as_completed", press)

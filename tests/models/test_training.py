@@ -1,7 +1,6 @@
 """The loop: what it records, and that an interrupted run goes on as if it had not been."""
 
 import json
-import os
 import resource
 import signal
 import sys
@@ -174,7 +173,7 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path):
     whole = train(transformer(), stream(), steps=20, batch=4, length=10)
 
     def press(model, step):
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return {}
 
     before = signal.getsignal(signal.SIGINT)
@@ -214,8 +213,8 @@ def test_an_interrupt_in_the_last_step_is_not_swallowed():
 
 def test_a_second_ctrl_c_ends_the_program(tmp_path):
     def press(model, step):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         return {}
 
     file = tmp_path / "run.safetensors"

@@ -211,7 +211,7 @@ compute = claims.compute
 
 def pressed(effort, progress):
     def press(done, total):
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
     return compute(effort, press)
 
 claims.compute = pressed
