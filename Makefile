@@ -16,7 +16,7 @@ help: ## what there is to make
 
 install: $(VENV)/installed ## the package with everything to develop it, in .venv
 
-$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/*.c)
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "scansnap needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -58,4 +58,4 @@ bench: install ## the speed claims, measured here
 	$(BIN)/scansnap bench
 
 clean:
-	rm -rf $(VENV) $(OUT) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/*.so
+	rm -rf $(VENV) $(OUT) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so

@@ -9,7 +9,7 @@ import platform
 
 from setuptools import Extension, setup
 
-KERNELS = "src/scansnap/kernels"
+KERNELS = "src/scansnap/kernels/cpu"
 AVX2 = ["-mavx2", "-mfma"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl"]
 
@@ -25,7 +25,7 @@ KERNEL_FLAGS = {
 setup(
     ext_modules=[
         Extension(
-            f"scansnap.kernels._{kernel}_{name}",
+            f"scansnap.kernels.cpu._{kernel}_{name}",
             [f"{KERNELS}/{kernel}.c"],
             extra_compile_args=[*flags, *extra],
             libraries=["m"],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from scansnap.commands.bench import bench
+from scansnap.cli.bench import bench
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow import flow
+from scansnap.dynamics.flow.integrate import flow
 
 CASES = {  # name: classes, eta_z, end in units of t₀ = 2K ln M/η_Y, whether to measure the error
     "K=20, 10 queries": (SequenceClasses.syn_medium(10), 0.02, 1000, True),

@@ -9,7 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from scansnap.bench.fig6 import sweep
-from scansnap.figures.medium_runs import ETA_Z, RATIO
+from scansnap.paper.figures.medium_runs import ETA_Z, RATIO
 from scansnap.runs import grid
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scansnap.models.transformer import Transformer
-from scansnap.models.transformer_settings import TransformerSettings
+from scansnap.text.transformer.model import Transformer
+from scansnap.text.transformer.settings import TransformerSettings
 
 M, BATCH, LENGTH, WIDTH, ETA, CLIP = 33278, 20, 35, 200, 5.0, 0.5
 Step = Callable[[Tensor, Tensor], Tensor]

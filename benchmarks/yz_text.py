@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scansnap.models.yz_settings import YZSettings
-from scansnap.models.yz_transformer import YZTransformer
+from scansnap.text.yz.model import YZTransformer
+from scansnap.text.yz.settings import YZSettings
 
 Batch = tuple[Tensor, Tensor]
 

@@ -30,7 +30,7 @@ def main() -> int:
         print("Screenshots need chromium: apt install chromium", file=sys.stderr)
         return 2
     OUT.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", "from scansnap.cli import main; main()", "serve", "--no-open", "--port", "0"]
+    command = [sys.executable, "-c", "from scansnap.cli.app import main; main()", "serve", "--no-open", "--port", "0"]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     try:

@@ -27,8 +27,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from scansnap import cli
-from scansnap.commands import console
+from scansnap.cli import app as cli
+from scansnap.cli import console
 
 if find_spec("hypothesis") is not None:  # the tests on a GPU do without it
     from hypothesis import HealthCheck, settings

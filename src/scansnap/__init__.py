@@ -18,27 +18,27 @@ if TYPE_CHECKING:
     from scansnap.checks import InputError as InputError
     from scansnap.claims.verify import verify as verify
     from scansnap.classes import SequenceClasses as SequenceClasses
-    from scansnap.dynamics.flow import flow as flow
+    from scansnap.dynamics.flow.integrate import flow as flow
     from scansnap.dynamics.optimizers import Optimizer as Optimizer
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import Model as Model
+    from scansnap.results.trajectory import load as load
+    from scansnap.results.trajectory import save as save
     from scansnap.runs import Runs as Runs
     from scansnap.runs import grid as grid
-    from scansnap.trajectory import load as load
-    from scansnap.trajectory import save as save
 
 _HOME = {
     "InputError": "scansnap.checks",
     "SequenceClasses": "scansnap.classes",
     "verify": "scansnap.claims.verify",
-    "flow": "scansnap.dynamics.flow",
+    "flow": "scansnap.dynamics.flow.integrate",
     "Optimizer": "scansnap.dynamics.optimizers",
     "simulate": "scansnap.dynamics.simulate",
     "Model": "scansnap.dynamics.yz",
     "Runs": "scansnap.runs",
     "grid": "scansnap.runs",
-    "load": "scansnap.trajectory",
-    "save": "scansnap.trajectory",
+    "load": "scansnap.results.trajectory",
+    "save": "scansnap.results.trajectory",
 }
 _MODULES = ("measure", "theory")
 

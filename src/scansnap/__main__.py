@@ -8,7 +8,7 @@ from scansnap.interrupt import ending_quietly
 def main() -> None:
     """The command line; it takes a moment to load."""
     with ending_quietly():
-        from scansnap.cli import main as command_line
+        from scansnap.cli.app import main as command_line
 
         command_line()
 

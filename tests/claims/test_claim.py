@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Claim, Statement
-from scansnap.theory.assumptions import Assumption
 
 SAYS = Statement("x", "Theorem 0", "x is y", kind="identity")
 

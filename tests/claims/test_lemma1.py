@@ -16,10 +16,11 @@ import scansnap as ss
 from scansnap.claims import lemma1
 from scansnap.claims.evidence import Array, Evidence, from_flow, from_trajectory
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import batches, population, votes, yz
+from scansnap.dynamics import batches, yz
 from scansnap.dynamics.batches import Batches, Stretch
-from scansnap.dynamics.population import residual
-from scansnap.sampling import weighted_counts
+from scansnap.dynamics.flow import population, votes
+from scansnap.dynamics.flow.population import residual
+from scansnap.sampling.counts import weighted_counts
 
 CLASSES = {
     "syn-small": SequenceClasses.syn_small(),

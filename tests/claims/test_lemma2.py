@@ -19,7 +19,7 @@ from scansnap.dynamics import yz
 from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Model
 from scansnap.dynamics.yz import Batch, forward
-from scansnap.sampling import SamplingTable
+from scansnap.sampling.counts import SamplingTable
 
 CLASSES = {
     "syn-small": SequenceClasses.syn_small(),

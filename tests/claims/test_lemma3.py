@@ -14,7 +14,7 @@ from scansnap.claims import lemma3
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.decoder_flow import decoder_flow
+from scansnap.dynamics.flow.decoder import decoder_flow
 
 
 def evidence_of(classes: SequenceClasses) -> Evidence:

@@ -9,10 +9,10 @@ import pytest
 
 from scansnap.checks import InputError
 from scansnap.claims import maps
+from scansnap.claims.assumptions import check_assumptions, overlap_matrix
 from scansnap.claims.maps import Axis, Setting, regime_map
-from scansnap.figures import regime_map as figure
-from scansnap.figures.style import save_figure
-from scansnap.theory.assumptions import check_assumptions, overlap_matrix
+from scansnap.paper.plots import regime_map as figure
+from scansnap.paper.style import save_figure
 
 
 def test_axes_as_people_write_them():

@@ -7,10 +7,10 @@ import pytest
 
 import scansnap as ss
 from scansnap.checks import InputError
+from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Report, Statement
 from scansnap.claims.verify import CHECKS, verify
-from scansnap.commands import verify as command
-from scansnap.theory.assumptions import Assumption
+from scansnap.cli import verify as command
 
 STATEMENT = Statement("a", "Lemma 0", "nothing in particular")
 MET = Assumption("met", "", 1.0, 2.0, True, "")

@@ -18,7 +18,7 @@ from scansnap.checks import InputError
 from scansnap.corpus import Corpus, load_corpus
 from scansnap.corpus.cooccurrence import context_counts, cooccurrence, pair_counts, pieces
 from scansnap.corpus.vocabulary import EOS, UNK, Vocabulary, build
-from scansnap.trajectory import classes_of
+from scansnap.results.trajectory import classes_of
 
 
 def slow_contexts(
@@ -109,7 +109,7 @@ def test_next_words_may_be_shared_for_counting_only() -> None:
     found = cooccurrence(ANIMALS, queries=["the", "a"], next_per_query=1, top=None, disjoint=False)
     assert named(found) == [("the", "dog", 3), ("a", "dog", 4)]
     with pytest.raises(InputError, match="next_token"):
-        found.classes()
+        ss.SequenceClasses(**found.table())
 
 
 def test_queries_are_the_most_frequent_words_without_the_marks() -> None:
@@ -128,7 +128,7 @@ def test_classes_against_the_loop(cross_eos: bool, data: st.DataObject) -> None:
     top = data.draw(st.integers(3, corpus.vocab_size))
     try:
         found = cooccurrence(corpus, queries=1, next_per_query=3, top=top, window=4, cross_eos=cross_eos)
-        classes = found.classes()
+        classes = ss.SequenceClasses(**found.table())
     except InputError:  # too few words for a query, or no context in the line: said in one sentence, tested below
         return
     stream = corpus.train.tolist()
@@ -202,7 +202,7 @@ def test_bad_settings(wrong: dict[str, Any], said: str) -> None:
 def test_empty_context_is_refused() -> None:
     corpus = corpus_of("a b c\n", min_count=1)
     with pytest.raises(InputError, match="context of the pair is 'a b'"):
-        cooccurrence(corpus, queries=["a"], next_per_query=1).classes()
+        cooccurrence(corpus, queries=["a"], next_per_query=1).table()
 
 
 def test_progress_counts_both_passes() -> None:

@@ -10,9 +10,9 @@ from plain_flow import exact_gap
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import decoder_flow as decoder_module
-from scansnap.dynamics.decoder_flow import decoder_flow
-from scansnap.dynamics.flow import flow
+from scansnap.dynamics.flow import decoder as decoder_module
+from scansnap.dynamics.flow.decoder import decoder_flow
+from scansnap.dynamics.flow.integrate import flow
 
 
 @pytest.mark.parametrize(("k", "m", "eta_y"), [(2, 50, 0.1), (10, 1000, 1.0), (5, 5, 2.0)])

@@ -11,9 +11,9 @@ import xarray as xr
 from plain_flow import Plain, ragged
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import votes
-from scansnap.dynamics.flow import VARIABLES, flow
-from scansnap.dynamics.flow_events import EntropyBelow
+from scansnap.dynamics.flow import votes
+from scansnap.dynamics.flow.events import EntropyBelow
+from scansnap.dynamics.flow.integrate import VARIABLES, flow
 
 EVERYTHING = tuple(VARIABLES)
 

@@ -11,8 +11,8 @@ import torch
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import flow as flow_module
-from scansnap.dynamics.flow import flow
+from scansnap.dynamics.flow import integrate as flow_module
+from scansnap.dynamics.flow.integrate import flow
 
 
 def test_dataset_layout() -> None:

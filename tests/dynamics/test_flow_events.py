@@ -11,8 +11,8 @@ from plain_flow import ragged
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow import flow
-from scansnap.dynamics.flow_events import EntropyBelow, Event, FateFlip
+from scansnap.dynamics.flow.events import EntropyBelow, Event, FateFlip
+from scansnap.dynamics.flow.integrate import flow
 
 
 def test_entropy_event_is_where_the_entropy_is() -> None:

@@ -9,8 +9,8 @@ from plain_flow import exact_gap
 from scipy.integrate import DOP853
 
 from scansnap.checks import InputError
-from scansnap.dynamics.decoder_flow import DecoderFlow, decoder_flow
-from scansnap.dynamics.integrators import END, INSIDE, Stacked, Step, dop853
+from scansnap.dynamics.flow.decoder import DecoderFlow, decoder_flow
+from scansnap.dynamics.flow.integrators import END, INSIDE, Stacked, Step, dop853
 
 
 def errors_at_fixed_steps(n_steps: int) -> tuple[float, float]:

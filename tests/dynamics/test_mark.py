@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap import kernels
 from scansnap.dynamics import simulate as loop
 from scansnap.dynamics.mark import difference, mark_of
 from scansnap.dynamics.settings import settings
+from scansnap.kernels.cpu import library
 
 CLASSES = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=2, distinct=3)
 NAMED = ss.SequenceClasses(
@@ -21,7 +21,7 @@ NAMED = ss.SequenceClasses(
 RUNS = ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 1])
 OPTIONS: dict[str, Any] = {"steps": 8, "batch_size": 16, "device": "cpu"}
 
-needs_kernels = pytest.mark.skipif(not kernels.available(), reason="the fused engine is not compiled here")
+needs_kernels = pytest.mark.skipif(not library.available(), reason="the fused engine is not compiled here")
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ def test_a_run_does_not_change_its_engine(tmp_path: Path) -> None:
 def test_an_engine_that_is_not_there_any_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same command on a machine without the compiled kernels is another engine."""
     interrupted(tmp_path / "a.zarr")
-    monkeypatch.setattr(kernels, "available", lambda: False)
+    monkeypatch.setattr(library, "available", lambda: False)
     assert "engine is fused there and general here" in refusal(tmp_path / "a.zarr")
 
 

@@ -15,13 +15,13 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap import kernels
 from scansnap.dynamics import simulate as loop
 from scansnap.dynamics.engine import Engine
+from scansnap.kernels.cpu import library
 
 EVERYTHING = ("attention", "loss", "entropy", "z", "y", "batch_loss")
 ENGINES = [
-    pytest.param("fused", marks=pytest.mark.skipif(not kernels.available(), reason="the kernels were not compiled")),
+    pytest.param("fused", marks=pytest.mark.skipif(not library.available(), reason="the kernels were not compiled")),
     "general",
 ]
 SYN_SMALL = ss.SequenceClasses.syn_small()
@@ -288,7 +288,7 @@ def test_long_contexts_tend_to_the_infinite_one() -> None:
 
 @pytest.mark.parametrize(("engine", "dtype"), [("fused", "float32"), ("general", "float32"), ("general", "float64")])
 def test_a_run_among_640_is_the_run_alone(engine: str, dtype: str) -> None:
-    if engine == "fused" and not kernels.available():
+    if engine == "fused" and not library.available():
         pytest.skip("the kernels were not compiled")
     runs = ss.grid(eta_z=[0.5, 1, 2, 3], ratio=[1, 2, 5, 10], seed=range(40))
     options = {"steps": 6, "batch_size": 32, "init": "uniform", "momentum": 0.9, "engine": engine, "dtype": dtype,
@@ -339,7 +339,7 @@ def test_the_same_seed_sees_the_same_data_whatever_the_rates(engine: str) -> Non
     assert len(np.unique(later)) == 2 * 11
 
 
-@pytest.mark.skipif(not kernels.available(), reason="the kernels were not compiled")
+@pytest.mark.skipif(not library.available(), reason="the kernels were not compiled")
 def test_auto_is_the_fused_engine_and_both_agree() -> None:
     options = {"steps": 15, "batch_size": 32, "init": "uniform", "momentum": 0.9, "variables": EVERYTHING}
     runs = ss.grid(eta_z=[0.5, 2.0], ratio=[1, 5], seed=[0, 1])
@@ -363,7 +363,7 @@ def test_auto_is_the_fused_engine_and_both_agree() -> None:
 def test_how_steps_are_cut_into_stretches_does_not_matter(
     monkeypatch: pytest.MonkeyPatch, engine: str, options: dict[str, Any]
 ) -> None:
-    if engine == "fused" and not kernels.available():
+    if engine == "fused" and not library.available():
         pytest.skip("the kernels were not compiled")
     runs = ss.grid(eta_z=[0.5, 2.0, 1e36], ratio=[1, 5], seed=[0, 1])  # some of them fail on the way
     stretches: list[int] = []

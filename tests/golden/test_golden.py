@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap import kernels
+from scansnap.kernels.cpu import library
 
 FOLDER = Path(__file__).parent
 FILES = sorted(path.stem for path in FOLDER.glob("*.json"))
@@ -43,7 +43,7 @@ def test_the_numbers_are_reproduced(made, name):
         np.testing.assert_allclose(again[key], numbers, err_msg=f"{name}.json: {key}", **CLOSE)
 
 
-@pytest.mark.skipif(not kernels.available(), reason="the compiled engine is not built here")
+@pytest.mark.skipif(not library.available(), reason="the compiled engine is not built here")
 def test_the_compiled_engine_reproduces_them_in_single_precision(made):
     golden = stored("sgd")
     options = {"steps": 12, "batch_size": 16, "context": 16, "record": [0, 3, 12], "device": "cpu", "engine": "fused"}

@@ -178,4 +178,4 @@ def test_it_knows_only_numpy_and_scipy():
     names |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     others = {name.partition(".")[0] for name in names} - set(sys.stdlib_module_names)
     assert others == {"numpy", "scipy", "scansnap"}
-    assert {name for name in names if name.startswith("scansnap")} == {"scansnap.checks", "scansnap.class_inputs"}
+    assert {name for name in names if name.startswith("scansnap")} == {"scansnap.checks", "scansnap.checks.arrays"}

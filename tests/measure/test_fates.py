@@ -11,7 +11,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow import flow
+from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.fates import fates, scan_order, scan_rank_correlation
 
 # token 0 common, 1–3 distinct to class 0, 4–5 to class 1; queries 7 and 6, so that ids and order differ

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow import flow
+from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.snap import log_odds, snap_time
 
 CLASSES = SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=2, distinct=3)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sweeps import contents, marks, write
 
-from scansnap.cli import main
+from scansnap.cli.app import main
 from scansnap.sweep.config import read
 from scansnap.sweep.run import prepare, run
 
@@ -41,7 +41,7 @@ runs = 4
 COMMAND = """
 import os, time
 import scansnap.sweep.store as store
-from scansnap.cli import main
+from scansnap.cli.app import main
 
 store._SYNC_SECONDS = 0
 write, written = store.Store.write, []

@@ -10,7 +10,7 @@ from sweeps import SMALL, contents, marks, write
 
 import scansnap as ss
 from scansnap.checks import InputError
-from scansnap.commands.sweep import sweep as command
+from scansnap.cli.sweep import sweep as command
 from scansnap.sweep import local, store
 from scansnap.sweep.config import read
 from scansnap.sweep.run import prepare, run

@@ -14,8 +14,8 @@ from scansnap.bench import plain
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.simulate import simulate
-from scansnap.figures.medium_runs import ETA_Z, QUERIES, RATIO, SEEDS, STEPS
 from scansnap.measure import distinct_entropy
+from scansnap.paper.figures.medium_runs import ETA_Z, QUERIES, RATIO, SEEDS, STEPS
 from scansnap.runs import Runs, grid
 
 Report = Callable[[str], None]

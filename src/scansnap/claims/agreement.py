@@ -157,7 +157,7 @@ def _difference(data: xr.Dataset, name: str, a: str, b: str) -> Array | None:
 
 
 def _flow(classes: SequenceClasses, eta_y: float, eta_z: float, t: Array) -> Evidence:
-    from scansnap.dynamics.flow import flow
+    from scansnap.dynamics.flow.integrate import flow
 
     data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, variables=("z", "attention", "g", "gap"))
     gap = data["gap"].values

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from scansnap.theory.assumptions import Assumption
+from scansnap.claims.assumptions import Assumption
 
 Status = Literal["holds", "fails", "undecided", "not applicable"]
 

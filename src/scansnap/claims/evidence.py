@@ -18,10 +18,10 @@ import xarray as xr
 from scipy.special import log_softmax
 
 from scansnap.checks import InputError
+from scansnap.claims.assumptions import Assumption, check_assumptions
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.theory import t_scan, t_snap
-from scansnap.theory.assumptions import Assumption, check_assumptions
 from scansnap.theory.outside import another_model, flow_outside_theory, outside_theory
 
 Array = np.ndarray
@@ -121,7 +121,7 @@ def from_flow(
 
     ``with_y`` keeps the M×M table at three of the times, for the claims about it (Lemma 1 and Σ Y).
     """
-    from scansnap.dynamics.flow import flow
+    from scansnap.dynamics.flow.integrate import flow
 
     k, m = classes.n_classes, classes.vocab_size
     first = 1e-3 * float(t_scan(eta_y=eta_y, n_classes=k, vocab_size=m))

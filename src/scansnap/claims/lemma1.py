@@ -33,8 +33,8 @@ from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.engine import Engine
+from scansnap.dynamics.flow.population import Layout, PopulationFlow
 from scansnap.dynamics.layout import make_layout
-from scansnap.dynamics.population import Layout, PopulationFlow
 from scansnap.dynamics.settings import Model, Settings
 from scansnap.dynamics.state import start
 from scansnap.runs import grid

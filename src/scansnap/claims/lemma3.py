@@ -26,7 +26,7 @@ import xarray as xr
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.windows import LAST
-from scansnap.dynamics.decoder_flow import decoder_flow
+from scansnap.dynamics.flow.decoder import decoder_flow
 from scansnap.theory import u
 
 STATEMENT = Statement(

@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from scansnap.claims import premises
+from scansnap.claims.assumptions import MUCH
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.theorem1 import Decomposition, decompose, overlapping, thin, window
 from scansnap.claims.windows import LAST, TRAINING
-from scansnap.theory.assumptions import MUCH
 
 RATE = Statement(
     "lemma-4", "Lemma 4, Eq. 10", "ż_m = η_Z γ Σ_n p_n diag(f_n) Σ β_nn' (f_n f_nᵀ − I) f_n' at every time"

@@ -22,12 +22,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from scansnap.claims import premises
+from scansnap.claims.assumptions import MUCH, Assumption
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.windows import TRAINING, TRANSITION
 from scansnap.classes import SequenceClasses
 from scansnap.theory import gamma
-from scansnap.theory.assumptions import MUCH, Assumption
 
 SPAN = Statement(
     "theorem-1-span",

@@ -15,12 +15,12 @@ import numpy as np
 from scipy import stats
 
 from scansnap.claims import premises
+from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.theorem1 import ROUNDING, overlapping, share, window
 from scansnap.claims.windows import TRAINING
 from scansnap.classes import SequenceClasses
-from scansnap.theory.assumptions import Assumption
 
 RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0", kind="measured")
 RISE_RATE = Statement(

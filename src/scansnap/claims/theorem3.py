@@ -21,10 +21,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scansnap.claims import premises
+from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.windows import TRAINING
-from scansnap.theory.assumptions import Assumption
 
 IDENTITY = Statement(
     "theorem-3-identity",

@@ -32,6 +32,7 @@ from scipy.optimize import minimize_scalar
 
 from scansnap.claims import premises
 from scansnap.claims import theorem3 as growing
+from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.windows import LAST, TRANSITION
@@ -39,7 +40,6 @@ from scansnap.classes import SequenceClasses
 from scansnap.measure.snap import snap_time
 from scansnap.theory import gamma, gamma_integral
 from scansnap.theory import growth as closed_form
-from scansnap.theory.assumptions import Assumption
 
 PREMISE = Statement(
     "theorem-4-premise",

@@ -44,7 +44,7 @@ def growth_at_snap(classes: SequenceClasses, *, eta_y: float, eta_z: float, sour
     """
     snap = float(t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
     if source == "flow" or snap > _MOST_STEPS:
-        from scansnap.dynamics.flow import flow
+        from scansnap.dynamics.flow.integrate import flow
 
         t = np.concatenate([[0.0], np.geomspace(1e-3 * snap, snap, 60)])
         data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=1e-7, variables=("z", "attention"))

@@ -76,7 +76,7 @@ def verify(
     applicable, for that reason, the identities among them too, since their code is that of the paper's model.
     """
     if data is not None:
-        from scansnap.trajectory import classes_of
+        from scansnap.results.trajectory import classes_of
 
         own = classes_of(data)
         if classes is not None and classes != own:

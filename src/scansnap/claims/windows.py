@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from scansnap.theory.assumptions import MUCH
+from scansnap.claims.assumptions import MUCH
 
 if TYPE_CHECKING:
     from scansnap.claims.evidence import Array, Evidence

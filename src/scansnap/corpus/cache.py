@@ -17,10 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
-from scansnap import checksums
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Tokens, Vocabulary
-from scansnap.storage import discard, replacing, sweep_up
+from scansnap.storage import checksums, discard, replacing, sweep_up
 
 FORMAT = 2  # goes up when words are cut, counted or stored differently
 VARIABLE = "SCANSNAP_CACHE"

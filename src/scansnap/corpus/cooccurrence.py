@@ -29,8 +29,7 @@ import numpy as np
 from scipy import sparse
 
 from scansnap.checks import InputError, choice, known_keys, whole
-from scansnap.class_inputs import IntArray
-from scansnap.classes import SequenceClasses
+from scansnap.checks.arrays import IntArray
 from scansnap.corpus.corpus import Corpus, Progress, load_corpus
 from scansnap.corpus.sources import SPLITS, Source
 from scansnap.corpus.vocabulary import Vocabulary
@@ -60,8 +59,8 @@ class Cooccurrence:
         """The part of the queries' occurrences that the pairs cover."""
         return float(self.pair_counts.sum() / self.query_total)
 
-    def classes(self) -> SequenceClasses:
-        """P(l|n) from the contexts and p_n from the pair counts; the words go with them."""
+    def table(self) -> dict[str, Any]:
+        """What ``SequenceClasses`` takes: P(l|n) from the contexts, p_n from the pair counts, and the words."""
         totals = self.contexts.sum(axis=1)
         if not totals.all():
             n = int(np.flatnonzero(totals == 0)[0])
@@ -69,7 +68,8 @@ class Cooccurrence:
             raise InputError("the context of the pair", pair, f"not empty: raise top (now {len(self.words)})")
         table = sparse.csr_array(self.contexts / totals[:, None])
         p_class = self.pair_counts / self.pair_counts.sum()
-        return SequenceClasses(table, self.query, self.next_token, p_class, self.words)
+        return {"p_context": table, "query": self.query, "next_token": self.next_token, "p_class": p_class,
+                "words": self.words}  # fmt: skip
 
 
 def cooccurrence(
@@ -105,11 +105,11 @@ def cooccurrence(
     )
 
 
-def classes_of(corpus: Corpus | Source | Path | str | None = None, **settings: Any) -> SequenceClasses:
-    """The sequence classes of a corpus, or of what :func:`~scansnap.corpus.corpus.load_corpus` makes of ``corpus``."""
+def of_text(corpus: Corpus | Source | Path | str | None = None, **settings: Any) -> Cooccurrence:
+    """The counts of a corpus, or of what :func:`~scansnap.corpus.corpus.load_corpus` makes of ``corpus``."""
     known = inspect.signature(cooccurrence).parameters
     known_keys("the settings of from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
-    return cooccurrence(corpus if isinstance(corpus, Corpus) else load_corpus(corpus), **settings).classes()
+    return cooccurrence(corpus if isinstance(corpus, Corpus) else load_corpus(corpus), **settings)
 
 
 def count(

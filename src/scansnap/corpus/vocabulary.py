@@ -15,10 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap import checksums
 from scansnap.checks import InputError, whole
-from scansnap.class_inputs import IntArray, token_ids
-from scansnap.storage import put
+from scansnap.checks.arrays import IntArray, token_ids
+from scansnap.storage import checksums, put
 
 UNK, EOS = "<unk>", "<eos>"
 FORMAT = 2

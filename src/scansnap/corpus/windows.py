@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from scansnap.checks import InputError, whole
-from scansnap.philox import WORD, philox
+from scansnap.sampling.philox import WORD, philox
 
 ORDER, START = 101, 102  # what is drawn: counters of their own, apart from philox.Purpose
 

@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap import kernels
 from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.yz import Batch
-from scansnap.sampling import sample_classes, sample_counts, sample_tokens, weighted_counts
+from scansnap.kernels.cpu import library
+from scansnap.kernels.cpu import sampling as compiled
+from scansnap.kernels.cuda import triton_available
+from scansnap.sampling.counts import sample_classes, sample_counts, sample_tokens, weighted_counts
 
 
 @dataclass(frozen=True)
@@ -94,12 +96,12 @@ class Batches:
 
     def _counts(self, steps: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
         exact = self.length < 2**24 or self.dtype == torch.float32  # the compiled samplers return float32
-        if self.device.type == "cpu" and exact and kernels.available():
-            cls, counts = kernels.sample(self.layout.table, self.seeds.numpy(), steps.numpy(), batch_size, self.length)
+        if self.device.type == "cpu" and exact and library.available():
+            cls, counts = compiled.sample(self.layout.table, self.seeds.numpy(), steps.numpy(), batch_size, self.length)
             return torch.from_numpy(cls), torch.from_numpy(counts)
         drawn = sample_classes(self.layout.table, self.seeds, steps, batch_size)
-        if self.device.type == "cuda" and exact and kernels.triton_available():
-            from scansnap.kernels import sampling_triton
+        if self.device.type == "cuda" and exact and triton_available():
+            from scansnap.kernels.cuda import sampling as sampling_triton
 
             return drawn, sampling_triton.sample_counts(self.layout.table, drawn, self.seeds, steps, self.length)
         return drawn, sample_counts(self.layout.table, drawn, self.seeds, steps, self.length)

@@ -1,7 +1,7 @@
 """Carries a group of runs through a stretch of mini-batches, on the fastest path that applies.
 
 The general path is torch, works for every option, on CPU and CUDA; on CUDA it is recorded as a graph. The fused
-one (kernels/fused.c) covers what the paper's experiments use, on CPUs, and is far faster; tests hold both equal.
+one (kernels/cpu/fused.c) covers what the paper's experiments use, on CPUs, and is far faster; tests hold both equal.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap import kernels
 from scansnap.dynamics import yz
 from scansnap.dynamics.batches import Stretch
 from scansnap.dynamics.device import one_thread
@@ -21,6 +20,7 @@ from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
 from scansnap.dynamics.step import Rates, largest_y, one_step
+from scansnap.kernels.cpu import fused, library
 from scansnap.runs import Runs
 
 ENGINES = ("auto", "general", "fused")
@@ -52,7 +52,7 @@ class Engine:
         model, optimizers = self.settings.model, (self.settings.optimizer_y, self.settings.optimizer_z)
         reasons = {
             "the device is not a CPU": self.device.type != "cpu",
-            "the kernels were not compiled": not kernels.available(),
+            "the kernels were not compiled": not library.available(),
             "dtype is not float32": self.dtype != torch.float32,
             "norm is not l2": model.norm != "l2",
             "there is a residual connection": model.residual != "none",
@@ -134,7 +134,7 @@ class Engine:
     def _advance_fused(self, state: State, stretch: Stretch, which: Tensor) -> State:
         runs = which.numpy()
         factors = np.array([self._factors(stretch.start + i) for i in range(len(stretch))])  # (N, 2)
-        (y, v, z, vz), finite = kernels.advance(
+        (y, v, z, vz), finite = fused.advance(
             self.layout,
             (
                 state.y.numpy(), state.moments_y["velocity"].numpy(),

@@ -18,7 +18,7 @@ import numpy as np
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.settings import Model
-from scansnap.sampling import SamplingTable
+from scansnap.sampling.counts import SamplingTable
 
 
 @dataclass(frozen=True)

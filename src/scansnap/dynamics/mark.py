@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.checkpoint import fingerprint
 from scansnap.classes import SequenceClasses
-from scansnap.classes_toml import dumps
+from scansnap.dynamics.checkpoint import fingerprint
 from scansnap.dynamics.settings import Settings
 from scansnap.runs import Runs
 
@@ -24,7 +23,7 @@ _NAMED = 3  # differences that are told
 
 def mark_of(classes: SequenceClasses, runs: Runs, plan: Settings, *, engine: str, device: str) -> str:
     """``engine`` is what was resolved to (fused, general), ``device`` the kind (cpu, cuda)."""
-    parts = {"classes": dumps(classes, words=False), "engine": engine, "device": device}
+    parts = {"classes": classes.as_toml(words=False), "engine": engine, "device": device}
     parts |= {name: getattr(runs, name).tolist() for name in ("eta_y", "eta_z", "seed", "momentum", "weight_decay")}
     parts |= _flat(plan.to_dict())
     return json.dumps({name: _short(value) for name, value in parts.items()}, sort_keys=True)

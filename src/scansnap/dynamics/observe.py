@@ -12,7 +12,7 @@ from scansnap.dynamics import yz
 from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.engine import Engine
 from scansnap.dynamics.state import State, start
-from scansnap.entropy import masked_entropy
+from scansnap.measure.entropy import masked_entropy
 
 
 class Observer:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scansnap.checkpoint import Checkpoint, Records
 from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.batches import Batches
+from scansnap.dynamics.checkpoint import Checkpoint, Records
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.engine import ENGINES, Engine
 from scansnap.dynamics.layout import make_layout
@@ -29,9 +29,9 @@ from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Settings, settings
 from scansnap.dynamics.state import State, start
 from scansnap.interrupt import Interrupt, Stopped
+from scansnap.results.trajectory import assemble, load, write
 from scansnap.runs import Runs, grid
 from scansnap.storage import claimed, writable
-from scansnap.trajectory import assemble, load, write
 
 Progress = Callable[[int, int], None]
 Piece = tuple[list[int], Records]  # steps, and what was recorded at them

@@ -12,7 +12,7 @@ from torch import Tensor
 from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.optimizers import State as OptimizerState
 from scansnap.dynamics.settings import Settings
-from scansnap.philox import Purpose, uniforms
+from scansnap.sampling.philox import Purpose, uniforms
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import xarray as xr
 
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
-from scansnap.entropy import entropy_of, masked_entropy
+from scansnap.measure.entropy import entropy_of, masked_entropy
 
 
 def entropy(attention: Any) -> Any:

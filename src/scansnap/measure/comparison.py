@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import nct, t
 
 from scansnap.checks import InputError, real
-from scansnap.class_inputs import FloatArray
+from scansnap.checks.arrays import FloatArray
 
 LEVEL = 0.05
 POWER = 0.8  # with which ``seeds_needed`` would decide

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from scansnap.checks import InputError
-from scansnap.class_inputs import FloatArray, IntArray, distribution, numbers
+from scansnap.checks.arrays import FloatArray, IntArray, distribution, numbers
 from scansnap.classes import SequenceClasses
 
 

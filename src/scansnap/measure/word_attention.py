@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.stats import rankdata
 
-from scansnap.class_inputs import FloatArray, IntArray
+from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.measure.distinctness import distinctness
 
 MEASURES = ("distinctness", "idf", "pmi", "cooccurrence")

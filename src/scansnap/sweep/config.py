@@ -34,9 +34,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from scansnap import classes_toml
 from scansnap.checks import InputError, known_keys, whole
 from scansnap.classes import SequenceClasses
+from scansnap.classes.toml import load_table
 from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS, Settings, settings
 from scansnap.sweep.axes import Axes
 from scansnap.sweep.measures import Measure, measures
@@ -74,7 +74,7 @@ class Sweep:
 
 def read(path: str | Path) -> Sweep:
     """A sweep from its TOML file."""
-    return from_table(classes_toml.load_table(path), where=str(path))
+    return from_table(load_table(path), where=str(path))
 
 
 def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
@@ -131,7 +131,7 @@ def _class_sets(given: Any) -> tuple[ClassSet, ...]:
         for point in product(*lists.values()):
             one = table | dict(zip(lists, point, strict=True))
             knobs = {name: v for name, v in one.items() if isinstance(v, int | float) and "preset" in table}
-            found.append(ClassSet(classes_toml.from_table(one, "[classes]"), knobs))
+            found.append(ClassSet(SequenceClasses.from_table(one, "[classes]"), knobs))
     return tuple(found)
 
 

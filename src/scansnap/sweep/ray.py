@@ -18,11 +18,11 @@ from typing import Any
 
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
+from scansnap.results.trajectory import versions
 from scansnap.sweep import ray_watch
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Group, in_words
 from scansnap.sweep.work import Arrays, Failure, Job, run_group
-from scansnap.trajectory import versions
 
 TASK = "scansnap-group"  # how a task is called in Ray's own views
 _RETRIES = 5  # of a task whose worker died

@@ -13,8 +13,9 @@ and then the group's chunk of ``done`` are put in place. What has no such mark i
 root's summary is computed from the class sets when all groups are through. Nothing in the store depends on when, where
 or in which order it was made.
 
-Each folder has its table ``checksums.json`` (see :mod:`scansnap.checksums`), which grows with the store and is final at
-its end. A store that is resumed is read as a whole: groups that are damaged are made again, anything else is refused.
+Each folder has its table ``checksums.json`` (see :mod:`scansnap.storage.checksums`), which grows with the store and
+is final at its end. A store that is resumed is read as a whole: groups that are damaged are made again, anything
+else is refused.
 """
 
 from __future__ import annotations
@@ -31,16 +32,15 @@ from typing import Any
 
 import numpy as np
 
-from scansnap import checksums
 from scansnap.checks import InputError
-from scansnap.checksums import NAME, PARTS, Damaged, Entry, Table
-from scansnap.storage import put, remove, replacing, sweep_up
+from scansnap.results.trajectory import identity, versions
+from scansnap.storage import checksums, put, remove, replacing, sweep_up
+from scansnap.storage.checksums import NAME, PARTS, Damaged, Entry, Table
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.metadata import create_array, sealed
 from scansnap.sweep.plan import Group, Plan
 from scansnap.sweep.schema import PER_RUN, Schema, Variable, class_mean, summary
 from scansnap.sweep.work import Arrays
-from scansnap.trajectory import identity, versions
 
 FORMAT, FORMER = "scansnap sweep 2", "scansnap sweep 1"
 _SYNC_SECONDS = 1.0  # what a killed process can lose of finished groups

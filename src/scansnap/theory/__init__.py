@@ -4,22 +4,11 @@ Every function broadcasts over its arguments and returns a float when all of the
 batch-size-1 steps; s = t/K is the number of visits of one class.
 """
 
-from scansnap.theory.assumptions import Assumption, check_assumptions, overlap_matrix
 from scansnap.theory.closed_form import gamma, gamma_integral, h, h_recursion, u
-from scansnap.theory.expansions import (
-    gamma_early,
-    gamma_late,
-    growth_early,
-    growth_late,
-    snap_delta,
-    t_scan,
-    t_snap,
-)
+from scansnap.theory.expansions import gamma_early, gamma_late, growth_early, growth_late, snap_delta, t_scan, t_snap
 from scansnap.theory.token_growth import chi, growth, relative_gain
 
 __all__ = [
-    "Assumption",
-    "check_assumptions",
     "chi",
     "gamma",
     "gamma_early",
@@ -30,7 +19,6 @@ __all__ = [
     "growth_late",
     "h",
     "h_recursion",
-    "overlap_matrix",
     "relative_gain",
     "snap_delta",
     "t_scan",

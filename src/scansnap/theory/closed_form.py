@@ -3,7 +3,7 @@
 Lemmas 5–7, Lemma 9 and Theorem 1 in the limit of orthonormal f_n: K sequence classes drawn uniformly, Y(0) = 0,
 attention frozen while the decoder learns (η_Y ≫ η_Z). t counts batch-size-1 steps, so one class has been seen
 s = t/K times. With overlapping classes the formulas are approximations;
-:mod:`scansnap.theory.assumptions` says how far a setting is from the limit.
+:mod:`scansnap.claims.assumptions` says how far a setting is from the limit.
 """
 
 from __future__ import annotations

@@ -1,0 +1,367 @@
+"""Sequence classes: the data distribution of the paper (Section 3.2).
+
+Class n is a context distribution P(·|n), a query token m = ψ(n) and a next token; it is drawn with
+probability p_n. Ω(l) = {n : P(l|n) > 0}. A token is *distinct* if |Ω(l)| = 1 and *common* if |Ω(l)| > 1;
+the *local* versions count only the classes that share the query (what matters with a residual connection).
+
+The support is kept sparse (one row of tokens and probabilities per class), so that vocabularies far larger
+than any class's context cost nothing; ``p_context`` is the dense (K, M) view on request.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from scansnap.checks import InputError, choice, real, whole
+from scansnap.checks.arrays import (
+    FloatArray,
+    IntArray,
+    class_row,
+    distribution,
+    numbers,
+    per_class,
+    table_rows,
+    token_ids,
+    token_words,
+)
+from scansnap.classes import toml
+from scansnap.storage import put, writable
+
+
+class SequenceClasses:
+    """K sequence classes over a vocabulary of M tokens.
+
+    >>> classes = SequenceClasses(p_context=[[0.5, 0.5, 0, 0], [0.5, 0, 0.5, 0]], query=[3, 3], next_token=[1, 2])
+    >>> classes.common, classes.distinct(0)
+    (array([0]), array([1]))
+    """
+
+    words: tuple[str, ...] | None  # words[l] is how token l reads, where that is known; it decides no number
+
+    def __init__(
+        self,
+        p_context: Any,
+        query: ArrayLike,
+        next_token: ArrayLike,
+        p_class: ArrayLike | None = None,
+        words: Sequence[str] | None = None,
+    ) -> None:
+        self._set(*table_rows(p_context), query, next_token, p_class, words)
+
+    @classmethod
+    def from_support(
+        cls,
+        tokens: Sequence[ArrayLike],
+        probs: Sequence[ArrayLike],
+        *,
+        vocab_size: int,
+        query: ArrayLike,
+        next_token: ArrayLike,
+        p_class: ArrayLike | None = None,
+        words: Sequence[str] | None = None,
+    ) -> SequenceClasses:
+        """Build from the context tokens of each class and their probabilities, without a dense table."""
+        if len(tokens) != len(probs):
+            raise InputError("probs", f"{len(probs)} rows", f"one row for each of the {len(tokens)} rows of tokens")
+        self = cls.__new__(cls)
+        vocab_size = whole("vocab_size", vocab_size, least=1, most=2**31)
+        self._set(
+            [token_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
+            [numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
+            vocab_size, query, next_token, p_class, words,
+        )  # fmt: skip
+        return self
+
+    def _set(
+        self,
+        tokens: list[IntArray],
+        probs: list[FloatArray],
+        vocab_size: int,
+        query: ArrayLike,
+        next_token: ArrayLike,
+        p_class: ArrayLike | None,
+        words: Sequence[str] | None,
+    ) -> None:
+        n_classes = len(tokens)
+        if n_classes == 0:
+            raise InputError("p_context", "0 classes", "a table with at least one class")
+        if n_classes > vocab_size:
+            raise InputError("the number of classes", n_classes, f"at most the vocabulary size {vocab_size}")
+        rows = [class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
+        self.vocab_size = vocab_size
+        self.words = None if words is None else token_words(words, vocab_size)
+        self.n_classes = n_classes
+        self.query = _frozen(per_class("query", query, n_classes, vocab_size))
+        self.next_token = _frozen(per_class("next_token", next_token, n_classes, vocab_size))
+        unique, times = np.unique(self.next_token, return_counts=True)
+        if (times > 1).any():
+            twice = int(unique[times > 1][0])
+            raise InputError("next_token", f"{twice} for {times[times > 1][0]} classes", "different for each class")
+        if p_class is None:
+            self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
+        else:
+            p = numbers("p_class", p_class)
+            if p.shape != (n_classes,):
+                raise InputError("p_class", f"of shape {p.shape}", f"one number for each of the {n_classes} classes")
+            self.p_class = _frozen(distribution("p_class", p))
+        self._indptr = _frozen(np.concatenate([[0], np.cumsum([len(ids) for ids, _ in rows])]).astype(np.int64))
+        self._tokens = _frozen(np.concatenate([ids for ids, _ in rows]))
+        self._probs = _frozen(np.concatenate([p for _, p in rows]))
+        self._set_sharing()
+
+    def _set_sharing(self) -> None:
+        """|Ω(l)| of every support entry, over all classes and over the classes with the same query."""
+        _, where, times = np.unique(self._tokens, return_inverse=True, return_counts=True)
+        self._sharing = times[where]
+        query = np.repeat(self.query, np.diff(self._indptr))
+        _, where, times = np.unique(query * self.vocab_size + self._tokens, return_inverse=True, return_counts=True)
+        self._local_sharing = times[where]
+
+    # --- what is in it -----------------------------------------------------------------------------------
+
+    def support(self, n: int) -> tuple[IntArray, FloatArray]:
+        """Context tokens of class n (ascending) and their probabilities, all above 0."""
+        row = self._row(n)
+        return self._tokens[row], self._probs[row]
+
+    @property
+    def p_context(self) -> FloatArray:
+        """P(l|n) as a dense (K, M) array."""
+        dense = np.zeros((self.n_classes, self.vocab_size))
+        dense[np.repeat(np.arange(self.n_classes), np.diff(self._indptr)), self._tokens] = self._probs
+        return dense
+
+    @property
+    def support_sizes(self) -> IntArray:
+        """Number of context tokens of each class."""
+        return cast(IntArray, np.diff(self._indptr))
+
+    @property
+    def queries(self) -> IntArray:
+        """The different query tokens, ascending."""
+        return np.unique(self.query)
+
+    @property
+    def common(self) -> IntArray:
+        """Common tokens: context tokens of more than one class."""
+        return np.unique(self._tokens[self._sharing > 1])
+
+    def distinct(self, n: int, local: bool = False) -> IntArray:
+        """Distinct tokens of class n; ``local``: distinct among the classes with the same query."""
+        row = self._row(n)
+        sharing = self._local_sharing if local else self._sharing
+        return self._tokens[row][sharing[row] == 1]
+
+    def common_of(self, n: int, local: bool = False) -> IntArray:
+        """Common tokens in the context of class n; ``local``: common among the classes with the same query."""
+        row = self._row(n)
+        sharing = self._local_sharing if local else self._sharing
+        return self._tokens[row][sharing[row] > 1]
+
+    def _row(self, n: int) -> slice:
+        n = whole("the class number", n, least=0, most=self.n_classes - 1)
+        return slice(int(self._indptr[n]), int(self._indptr[n + 1]))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the numbers are the same; how tokens read does not matter."""
+        if not isinstance(other, SequenceClasses):
+            return NotImplemented
+        return self.vocab_size == other.vocab_size and all(
+            np.array_equal(getattr(self, name), getattr(other, name))
+            for name in ("_indptr", "_tokens", "_probs", "query", "next_token", "p_class")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        sizes = self.support_sizes
+        tokens = f"{sizes[0]}" if sizes.min() == sizes.max() else f"{sizes.min()}-{sizes.max()}"
+        distinct = np.array([np.count_nonzero(self._sharing[self._row(n)] == 1) for n in range(self.n_classes)])
+        per_class = f"{distinct[0]}" if distinct.min() == distinct.max() else f"{distinct.min()}-{distinct.max()}"
+        return (
+            f"SequenceClasses(n_classes={self.n_classes}, vocab_size={self.vocab_size}, "
+            f"n_queries={len(self.queries)}, tokens_per_class={tokens}, "
+            f"common={len(self.common)}, distinct_per_class={per_class})"
+        )
+
+    # --- presets -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def syn_small(cls) -> SequenceClasses:
+        """Syn-Small (Section 8): 2 classes with a query each, 10 common and 10 distinct tokens per class."""
+        return cls.synthetic(n_queries=2, next_per_query=1)
+
+    @classmethod
+    def syn_medium(cls, n_queries: int = 1) -> SequenceClasses:
+        """Syn-Medium (Section 8): ``n_queries`` queries with 2 next tokens each, 10 common tokens for all."""
+        return cls.synthetic(n_queries=n_queries, next_per_query=2)
+
+    @classmethod
+    def textbook(cls) -> SequenceClasses:
+        """Two classes, one query, one common token, a large vocabulary: meets every assumption of the theorems."""
+        return cls.synthetic(n_queries=1, next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=2000)
+
+    @classmethod
+    def synthetic(
+        cls,
+        n_queries: int = 1,
+        next_per_query: int = 2,
+        common: int = 10,
+        common_per_query: int = 0,
+        distinct: int = 10,
+        common_weight: float = 1.0,
+        distinct_weights: ArrayLike | None = None,
+        unused: int = 0,
+    ) -> SequenceClasses:
+        """The generator behind the paper's synthetic data, with every knob.
+
+        Token ids in order: common to all, common to one query's classes, distinct, queries, next tokens, unused
+        (tokens in no context, which make the vocabulary as large as the theory likes it).
+        Weights are unnormalised: ``common_weight`` for each common token, ``distinct_weights`` for the distinct
+        ones of a class (default: evenly from 0.1 to 1).
+        """
+        n_queries = whole("n_queries", n_queries, least=1)
+        next_per_query = whole("next_per_query", next_per_query, least=1)
+        common = whole("common", common)
+        common_per_query = whole("common_per_query", common_per_query)
+        distinct = whole("distinct", distinct)
+        unused = whole("unused", unused)
+        if common + common_per_query + distinct == 0:
+            raise InputError("common + common_per_query + distinct", 0, "at least 1, so that contexts are not empty")
+        common_weight = real("common_weight", common_weight, above=0)
+        if distinct_weights is None:
+            weights = np.linspace(0.1, 1.0, distinct)
+        else:
+            weights = numbers("distinct_weights", distinct_weights)
+            if weights.shape != (distinct,):
+                raise InputError("distinct_weights", f"of shape {weights.shape}", f"{distinct} numbers")
+            if not (np.isfinite(weights) & (weights > 0)).all():
+                raise InputError("distinct_weights", weights, "finite numbers above 0")
+        k = n_queries * next_per_query
+        first_distinct = common + common_per_query * n_queries
+        first_query = first_distinct + distinct * k
+        shared = np.full(common + common_per_query, common_weight)
+        probs = np.concatenate([shared, weights])
+        probs = probs / probs.sum()
+        tokens = []
+        for n in range(k):
+            m = n // next_per_query
+            own_common = common + m * common_per_query + np.arange(common_per_query)
+            own = first_distinct + n * distinct + np.arange(distinct)
+            tokens.append(np.concatenate([np.arange(common), own_common, own]))
+        return cls.from_support(
+            tokens,
+            [probs] * k,
+            vocab_size=first_query + n_queries + k + unused,
+            query=first_query + np.arange(k) // next_per_query,
+            next_token=first_query + n_queries + np.arange(k),
+        )
+
+    @classmethod
+    def zipf(
+        cls, vocab: int = 1000, classes: int = 10, exponent: float = 1.0, overlap: float = 0.5, seed: int = 0
+    ) -> SequenceClasses:
+        """Word-like classes: Zipf weights rank^(−exponent), a share ``overlap`` of the mass on common tokens.
+
+        All classes share one query. Half of each class's context tokens are common to all, half its own (only
+        the own ones at overlap 0, only the common ones at overlap 1). ``seed`` shuffles which token has which
+        rank, for the common ones separately in each class, so that classes disagree about what is frequent.
+        """
+        vocab = whole("vocab", vocab, least=3)
+        classes = whole("classes", classes, least=1)
+        exponent = real("exponent", exponent, least=0)
+        overlap = real("overlap", overlap, least=0, most=1)
+        seed = whole("seed", seed)
+        n_shared = (
+            0 if overlap == 0 else vocab - classes - 1 if overlap == 1 else (vocab - classes - 1) // (classes + 1)
+        )
+        n_own = 0 if overlap == 1 else (vocab - classes - 1 - n_shared) // classes
+        if n_shared + n_own <= 0 or (0 < overlap < 1 and n_shared <= 0):
+            need = 2 * classes + 2 if 0 < overlap < 1 else classes + 2 if overlap == 1 else 2 * classes + 1
+            raise InputError("vocab", vocab, f"at least {need} for {classes} classes at overlap {overlap:g}")
+        rng = np.random.default_rng(seed)
+        ids = rng.permutation(vocab)
+        shared, own, last = np.split(ids, [n_shared, n_shared + classes * n_own])
+        p_shared = overlap * _zipf_weights(n_shared, exponent)
+        p_own = (1 - overlap) * _zipf_weights(n_own, exponent)
+        tokens = [np.concatenate([rng.permutation(shared), row]) for row in own.reshape(classes, n_own)]
+        return cls.from_support(
+            tokens,
+            [np.concatenate([p_shared, p_own])] * classes,
+            vocab_size=vocab,
+            query=np.full(classes, last[0]),
+            next_token=last[1 : 1 + classes],
+        )
+
+    @classmethod
+    def preset(cls, name: str, /, **knobs: Any) -> SequenceClasses:
+        """A preset by its name on the command line and in TOML files: ``syn-medium``, ``n_queries=3``."""
+        make = PRESETS[choice("preset", name, PRESETS)]
+        allowed = tuple(inspect.signature(make).parameters)
+        for knob, value in knobs.items():
+            if knob not in allowed:
+                options = "one of " + ", ".join(allowed) if allowed else "left out: it has no settings"
+                raise InputError(f"the setting {knob!r} of preset {name}", value, options)
+        return make(**knobs)
+
+    @classmethod
+    def from_corpus(cls, corpus: Any = None, **settings: Any) -> SequenceClasses:
+        """Classes (query, next word) of a text, given as a corpus, a source, a path or a name (``stdlib``, …).
+
+        The settings are those of :func:`scansnap.corpus.cooccurrence.cooccurrence`: ``queries``, ``next_per_query``,
+        ``top``, ``window``, ``cross_eos``, ``split``. Token ids are ranks by frequency; ``words`` says what they mean.
+        """
+        from scansnap.corpus.cooccurrence import of_text
+
+        return cls(**of_text(corpus, **settings).table())
+
+    # --- files -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_toml(cls, path: str | PathLike[str]) -> SequenceClasses:
+        """Read classes from a TOML file: explicit ``[[class]]`` tables, or a preset and its settings."""
+        return cls.from_table(toml.classes_table(path), where=fspath(path))
+
+    @classmethod
+    def from_table(cls, table: dict[str, Any], where: str) -> SequenceClasses:
+        """Classes from a parsed TOML table; ``where`` names it in messages."""
+        if "preset" in table:
+            return cls.preset(table["preset"], **{k: v for k, v in table.items() if k != "preset"})
+        return cls.from_support(**toml.explicit(table, where))
+
+    def to_toml(self, path: str | PathLike[str]) -> None:
+        """Write the classes so that :meth:`from_toml` gives back exactly these numbers and words."""
+        put(writable("the TOML file", Path(path)), self.as_toml())
+
+    def as_toml(self, *, words: bool = True) -> str:
+        """The explicit form as text; without ``words`` only what decides numbers."""
+        rows = ({"query": int(self.query[n]), "next_token": int(self.next_token[n]), "p_class": self.p_class[n].item(),
+                 "tokens": tokens.tolist(), "p_context": probs.tolist()}
+                for n in range(self.n_classes) for tokens, probs in [self.support(n)])  # fmt: skip
+        return toml.dumps(self.vocab_size, rows, self.words if words else None)
+
+
+PRESETS: dict[str, Callable[..., SequenceClasses]] = {
+    "syn-small": SequenceClasses.syn_small,
+    "syn-medium": SequenceClasses.syn_medium,
+    "textbook": SequenceClasses.textbook,
+    "synthetic": SequenceClasses.synthetic,
+    "zipf": SequenceClasses.zipf,
+}
+
+
+def _zipf_weights(n: int, exponent: float) -> FloatArray:
+    weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
+    return cast(FloatArray, weights / weights.sum()) if n else weights
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,1 @@
+"""The command line: ``app`` parses and dispatches, one file for what each command does."""

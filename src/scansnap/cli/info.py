@@ -1,0 +1,229 @@
+"""``scansnap info``: what is in a set of classes, in a file that scansnap wrote, or in this installation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from scansnap.checks import InputError
+from scansnap.classes import SequenceClasses
+from scansnap.cli.console import err, out, say_json
+from scansnap.cli.setup import find_classes
+from scansnap.storage.checksums import Checked, Damaged
+
+ROWS = 20  # classes shown unless all are asked for
+
+
+def info(
+    file: Path | None, preset: str | None, settings: dict[str, Any], every: bool, check: bool, as_json: bool
+) -> int:
+    """Classes of a preset or TOML file, a file that was saved, or (with nothing given) the installation."""
+    kind = _kind(file) if file is not None else "classes"
+    if check:
+        return _check(file, kind, as_json)
+    if file is not None and kind != "classes":
+        show = {"trajectory": _trajectory, "sweep": _sweep, "unfinished run": _unfinished, "text model": _model}
+        return show[kind](file, as_json)
+    if file is None and preset is None and not settings:
+        return _installation(as_json)
+    classes = find_classes(file, preset, settings)
+    rows = [_row(classes, n) for n in range(classes.n_classes)]
+    if as_json:
+        say_json({**_totals(classes), "classes": rows})
+        return 0
+    totals = _totals(classes)
+    sizes = f"vocabulary {totals['vocab_size']}, {totals['n_queries']} queries"
+    out.print(f"[bold]{totals['n_classes']} classes[/], {sizes}, common tokens {_ids(classes.common)}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("class", "query", "next", "p_class", "tokens", "common", "distinct", "most likely"):
+        table.add_column(name, justify="left" if name in ("distinct", "most likely") else "right")
+    for row in rows if every else rows[:ROWS]:
+        likely = "  ".join(f"{_named(classes, token)}: {p:.3g}" for token, p in row["most_likely"])
+        cells = [row["class"], _named(classes, row["query"]), _named(classes, row["next_token"]),
+                 f"{row['p_class']:.4g}", row["n_tokens"], row["n_common"], _ids(np.array(row["distinct"])),
+                 likely]  # fmt: skip
+        table.add_row(*[escape(str(cell)) for cell in cells])
+    out.print(table)
+    if len(rows) > ROWS and not every:
+        out.print(f"… and {len(rows) - ROWS} more classes (--all shows them)")
+    return 0
+
+
+def _totals(classes: SequenceClasses) -> dict[str, Any]:
+    return {
+        "n_classes": classes.n_classes,
+        "vocab_size": classes.vocab_size,
+        "n_queries": len(classes.queries),
+        "common": classes.common.tolist(),
+    } | ({} if classes.words is None else {"words": list(classes.words)})
+
+
+def _row(classes: SequenceClasses, n: int) -> dict[str, Any]:
+    tokens, probs = classes.support(n)
+    top = np.argsort(-probs, kind="stable")[:3]
+    return {
+        "class": n,
+        "query": int(classes.query[n]),
+        "next_token": int(classes.next_token[n]),
+        "p_class": float(classes.p_class[n]),
+        "n_tokens": len(tokens),
+        "n_common": len(classes.common_of(n)),
+        "distinct": classes.distinct(n).tolist(),
+        "distinct_local": classes.distinct(n, local=True).tolist(),
+        "most_likely": [(int(tokens[i]), float(probs[i])) for i in top],
+    }
+
+
+def _named(classes: SequenceClasses, token: int) -> str:
+    """A token's id, and how it reads where that is known."""
+    return str(token) if classes.words is None else f"{token} {classes.words[token]!r}"
+
+
+def _ids(ids: np.ndarray) -> str:
+    """Runs of consecutive ids as ranges."""
+    if len(ids) == 0:
+        return "none"
+    parts = np.split(ids, np.flatnonzero(np.diff(ids) > 1) + 1)
+    text = [f"{p[0]}–{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts]
+    return ", ".join(text if len(text) <= 6 else [*text[:5], f"… ({len(ids)} in all)"])
+
+
+def _kind(file: Path) -> str:
+    """What a file or folder is, from its name and, for a sweep, from what lies in it."""
+    if file.suffix == ".zarr":
+        return "sweep" if (file / "classes-0.zarr").is_dir() else "trajectory"
+    return {".nc": "trajectory", ".partial": "unfinished run", ".safetensors": "text model"}.get(file.suffix, "classes")
+
+
+def _check(file: Path | None, kind: str, as_json: bool) -> int:
+    """Exit code 0 if every byte is as it was written, 1 if not, 2 (by the error) if it is not a file of ours."""
+    from scansnap.dynamics import checkpoint
+    from scansnap.results import trajectory
+    from scansnap.storage import checksums
+    from scansnap.sweep.store import read_attributes
+    from scansnap.text import checkpoints
+
+    def store(path: Path) -> Checked:
+        found = checksums.check("the store", path)
+        read_attributes(path, "the store")
+        return found
+
+    checks = {"trajectory": trajectory.check, "sweep": store, "unfinished run": checkpoint.check,
+              "text model": checkpoints.check}  # fmt: skip
+    if file is None or kind not in checks:
+        raise InputError("--check", str(file) if file else None, "of a saved .zarr, .nc, .partial or .safetensors")
+    try:
+        found = checks[kind](file)
+    except Damaged as damage:
+        if as_json:
+            say_json({"file": str(file), "kind": kind, "whole": False, "part": damage.part, "problem": damage.problem})
+        else:
+            err.print(f"{file} is damaged: {damage.part} {damage.problem}.", markup=False, soft_wrap=True)
+        return 1
+    if as_json:
+        say_json({"file": str(file), "kind": kind, "whole": True, "files": found.files, "bytes": found.bytes})
+    else:
+        files = "1 file" if found.files == 1 else f"{found.files:,} files"
+        out.print(f"{file} ({kind}) is whole: {files}, {found.bytes:,} bytes, each as its SHA-256 says", markup=False)
+    return 0
+
+
+def _say(title: str, facts: dict[str, Any], as_json: bool) -> int:
+    if as_json:
+        say_json(facts)
+        return 0
+    out.print(title, style="bold", markup=False)
+    for name, value in facts.items():
+        text = value if isinstance(value, str | int) else json.dumps(value, ensure_ascii=False)
+        out.print(f"{name:<11} {text}", markup=False)
+    return 0
+
+
+def _sweep(path: Path, as_json: bool) -> int:
+    """From the root's metadata and the groups' marks: quick, however large the store is."""
+    from scansnap.sweep.plan import Plan
+    from scansnap.sweep.store import read_attributes
+
+    attrs = read_attributes(path, "the store")
+    plan = Plan.from_json(attrs["plan"])
+    done = sum(place.name.isdecimal() for place in path.glob("classes-*.zarr/done/c/*"))
+    facts = {
+        "runs": plan.n_runs * len(plan.sizes), "class_sets": len(plan.sizes), "groups": len(plan), "groups_done": done,
+        "complete": bool(attrs["complete"]), "settings": json.loads(attrs["settings"]),
+        "sweep": json.loads(attrs["sweep"]), "versions": json.loads(attrs["versions"]),
+    }  # fmt: skip
+    state = "complete" if attrs["complete"] else "not complete: the same command with --resume does the rest"
+    return _say(f"{path}: a sweep, {state}", facts, as_json)
+
+
+def _unfinished(path: Path, as_json: bool) -> int:
+    from scansnap.dynamics.checkpoint import read_progress
+
+    progress = read_progress(path)
+    facts = {"step": progress["step"], "recorded": progress["steps"], "checkpoints": progress["number"],
+             "fingerprint": progress["fingerprint"]}  # fmt: skip
+    return _say(f"{path}: an unfinished run; the same command with --resume goes on", facts, as_json)
+
+
+def _model(path: Path, as_json: bool) -> int:
+    """From the header alone: quick, however large the model is."""
+    from scansnap.text.checkpoints import read_header
+
+    header = read_header(path)
+    facts = {"steps": header.step, "model": header.model, "data": header.data, "vocabulary": header.vocabulary}
+    return _say(f"{path}: a text model", facts, as_json)
+
+
+def _trajectory(path: Path, as_json: bool) -> int:
+    from scansnap.results.trajectory import classes_of, load
+
+    data = load(path)
+    about = {k: v for k, v in data.attrs.items() if k not in ("classes", "versions", "settings", "format")}
+    settings = json.loads(data.attrs["settings"]) if "settings" in data.attrs else about  # a flow has plain ones
+    if as_json:
+        say_json({"sizes": dict(data.sizes), "variables": list(map(str, data.data_vars)), "settings": settings,
+                  "versions": json.loads(data.attrs["versions"])})  # fmt: skip
+        return 0
+    out.print(f"[bold]{path}[/]: " + ", ".join(f"{n} {dim}" for dim, n in data.sizes.items()))
+    classes = classes_of(data)
+    out.print(f"made from {classes}", markup=False)
+    if classes.words is not None:
+        shown = ", ".join(map(repr, classes.words[:8])) + (" …" if len(classes.words) > 8 else "")
+        out.print(f"words      {shown}", markup=False)
+    out.print(f"variables  {', '.join(map(str, data.data_vars))}")
+    for name in (name for name in ("eta_y", "eta_z", "seed") if name in data.coords):
+        values = np.unique(data[name].values)
+        shown = ", ".join(f"{v:g}" for v in values[:8]) + (" …" if len(values) > 8 else "")
+        out.print(f"{name:<10} {shown}")
+    out.print(f"settings   {json.dumps(settings, default=str)}")
+    out.print(f"versions   {data.attrs['versions']}")
+    return 0
+
+
+def _installation(as_json: bool) -> int:
+    import torch
+
+    from scansnap.classes import PRESETS
+    from scansnap.kernels.cpu import library
+    from scansnap.results.trajectory import versions
+
+    found = {
+        "versions": versions(),
+        "presets": list(PRESETS),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        "threads": torch.get_num_threads(),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "compiled_kernels": library.available(),
+    }
+    if as_json:
+        say_json(found)
+        return 0
+    for name, value in found.items():
+        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+        out.print(f"{name:<17} {', '.join(text) if isinstance(text, list) else text}")
+    return 0

@@ -1,0 +1,130 @@
+"""``scansnap reproduce``: the paper's figures, table and claims made anew, with verdicts and a report."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.interrupt import working
+from scansnap.storage import claimed
+
+if TYPE_CHECKING:
+    from scansnap.claims.claim import Kind
+    from scansnap.paper.figure import Effort, Verdict
+    from scansnap.paper.report.make import Made
+
+STYLE = {
+    "agrees": "green", "mostly agrees": "green", "mixed": "yellow", "mostly disagrees": "red", "disagrees": "bold red",
+    "undecided": "magenta", "not applicable": "dim",
+}  # fmt: skip
+
+
+def reproduce(
+    names: list[str], target: Path, quick: bool, data: str | None, device: str, overwrite: bool, as_json: bool
+) -> int:
+    """Exit code 0 when everything was made, whatever the verdicts; 130 when stopped."""
+    from scansnap.dynamics.device import pick_device
+    from scansnap.paper.figure import Effort
+    from scansnap.paper.report.make import command, make, prepare
+    from scansnap.paper.report.targets import TEXT, chosen, label
+
+    todo = chosen(names)
+    prepare(target, todo, overwrite)
+    pick_device(device)  # refuse a device that is not there before any work
+    if any(name in TEXT for name in todo):
+        from scansnap.corpus.sources import find_corpus
+
+        find_corpus(data)  # likewise text that is not there
+    effort = Effort(quick=quick, device=device, data=data)
+    began = time.monotonic()
+    made: list[Made] = []
+    stopped = False
+    with claimed("--out", target), working():
+        prepare(target, todo, overwrite)  # again, now that nobody else writes there
+        try:
+            for i, name in enumerate(todo):
+                with progress_bar(f"{name} ({i + 1} of {len(todo)})") as progress:
+                    made.append(make(name, effort, target, progress))
+                err.print(f"[dim]{label(name):<10} {made[-1].seconds:6.1f} s[/]")
+        except KeyboardInterrupt:
+            stopped = True
+        report = _write_report(made, effort, target) if len(made) > 1 else None
+    if as_json:
+        say_json(_summary(made, report, stopped))
+    elif made:
+        _tell(made)
+        out.print(f"{len(made)} of {len(todo)} made in {time.monotonic() - began:.0f} s, in {target}/", markup=False)
+        if report:
+            out.print(f"report {report}", style="bold", markup=False)
+    if stopped:
+        rest = f"{command(' '.join(todo[len(made) :]), effort)} --out {shlex.quote(str(target))}"
+        err.print(f"Stopped; what was finished is in {target}/. The rest: {rest}", markup=False)
+        return 130
+    return 0
+
+
+def _write_report(made: list[Made], effort: Effort, target: Path) -> Path:
+    from scansnap.paper.report.make import write_report
+    from scansnap.paper.report.page import page
+
+    return write_report(page(made, effort), target)
+
+
+def _tell(made: list[Made]) -> None:
+    from scansnap.paper.figure import told
+    from scansnap.paper.report.targets import label
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("", no_wrap=True)
+    table.add_column("statement")
+    table.add_column("kind", no_wrap=True)
+    table.add_column("counted")
+    table.add_column("verdict", no_wrap=True)
+    for one in made:
+        for i, finding in enumerate(one.computed.findings):
+            verdict = f"[{STYLE[finding.verdict]}]{finding.verdict}[/]"
+            says = f"{escape(finding.says)} [dim]({escape(finding.reference)})[/]"
+            kind = finding.kind if finding.kind == "measured" else f"[dim]{finding.kind}[/]"
+            table.add_row(label(one.name) if i == 0 else "", says, kind, finding.counted, verdict)
+    out.print(table)
+    for line in told(_totals(made)):
+        out.print(line)
+
+
+def _totals(made: list[Made]) -> dict[Kind, dict[Verdict, int]]:
+    from scansnap.paper.figure import totals
+
+    return totals(finding for one in made for finding in one.computed.findings)
+
+
+def _summary(made: list[Made], report: Path | None, stopped: bool) -> dict[str, object]:
+    return {
+        "targets": {
+            one.name: {
+                "seconds": round(one.seconds, 3),
+                "files": list(one.files),
+                "findings": [
+                    {
+                        "says": f.says,
+                        "reference": f.reference,
+                        "kind": f.kind,
+                        "agree": f.agree,
+                        "of": f.of,
+                        "undecided": f.undecided,
+                        "verdict": f.verdict,
+                    }
+                    for f in one.computed.findings
+                ],
+            }
+            for one in made
+        },
+        "totals": _totals(made),
+        "report": str(report) if report else None,
+        "complete": not stopped,
+    }

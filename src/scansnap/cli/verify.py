@@ -1,0 +1,191 @@
+"""``scansnap verify``: the verdict on every lemma and theorem, and regime maps."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from scansnap.checks import InputError
+from scansnap.cli.console import out, progress_bar
+from scansnap.cli.places import PICTURES, place
+from scansnap.cli.setup import find_classes
+from scansnap.storage import put
+
+if TYPE_CHECKING:
+    from scansnap.claims.claim import Claim, Report
+
+STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not applicable": "dim"}
+
+
+def verify(
+    file: Path | None,
+    *,
+    preset: str | None,
+    preset_settings: dict[str, Any],
+    eta_y: float,
+    eta_z: float,
+    finite_t: int | None,
+    t_end: float | None,
+    run: int,
+    json_file: Path | None,
+    figure: Path | None,
+    three_way: bool,
+    overwrite: bool,
+) -> int:
+    """Exit code 0 when nothing fails, 1 when something does."""
+    if figure is not None:
+        place("--figure", figure, *PICTURES, overwrite=overwrite)
+    if json_file is not None and str(json_file) != "-":
+        place("--json", json_file, overwrite=overwrite, stream=True)
+        if figure is not None and json_file.absolute() == figure.absolute():
+            raise InputError("--json", str(json_file), "another file than --figure")
+    saved = file is not None and file.suffix in (".zarr", ".nc")
+    if saved and three_way:
+        raise InputError("--three-way", True, "left out for a saved trajectory (give a preset or classes)")
+    from scansnap.claims.verify import verify as judge_all
+
+    with progress_bar("claims") as progress:
+        if file is not None and saved:
+            from scansnap.results.trajectory import load
+
+            data = load(file)
+            n_runs = data.sizes.get("run", 1)  # a flow is one
+            if not 0 <= run < n_runs:
+                raise InputError("--run", run, f"from 0 to {n_runs - 1}")
+            classes = None
+            report = judge_all(data=data, run=run, progress=progress)
+        else:
+            classes = find_classes(file, preset, preset_settings)
+            context = math.inf if finite_t is None else finite_t
+            report = judge_all(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, progress=progress)
+    _tell(report)
+    if three_way:
+        _tell_agreement(classes, eta_y, eta_z, finite_t or 128)
+    if figure is not None:
+        from scansnap.paper.plots import claim_curves
+        from scansnap.paper.style import save_figure
+
+        save_figure(claim_curves.draw(claim_curves.compute(report)), figure)
+        out.print(f"figure {figure}", markup=False)
+    if json_file is not None:
+        text = json.dumps(_as_json(report), indent=2)
+        if str(json_file) == "-":
+            print(text)
+        else:
+            put(json_file, text + "\n")
+    return 1 if report.failures else 0
+
+
+def regime_map(theorem: str, x: str, y: str, points: int, target: Path, overwrite: bool) -> int:
+    """Compute and draw a map; the data goes beside the picture as CSV."""
+    place("--out", target, *PICTURES, overwrite=overwrite)
+    place("the data beside --out", target.with_suffix(".csv"), overwrite=overwrite)
+    from scansnap.claims.maps import Axis
+    from scansnap.claims.maps import regime_map as compute
+    from scansnap.paper.plots import regime_map as figure
+    from scansnap.paper.style import save_figure
+
+    axes = Axis.parse(x, points), Axis.parse(y, points)
+    with progress_bar("flows") as progress:
+        data = compute(theorem, *axes, progress=progress)
+    save_figure(figure.draw(data), target)
+    put(target.with_suffix(".csv"), data.to_dataframe().reset_index().to_csv(index=False))
+    # where a claim has nothing to measure it neither holds nor fails
+    shares = (data.margin >= 0).where(data.margin.notnull()).mean(("y", "x"))
+    for name in data.claim.values:
+        out.print(f"{name}: holds on {100 * float(shares.sel(claim=name)):.0f}% of the map")
+    if data.attrs["left_out"]:
+        out.print(data.attrs["left_out"])
+    met = float(data.assumptions_met.where(data.possible).mean())
+    out.print(f"all assumptions of the paper are met on {100 * met:.0f}% of it\nmap {target}", markup=False)
+    return 0
+
+
+def _tell(report: Report) -> None:
+    out.print(report.setting)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("claim", "reference", "kind", "verdict"):
+        table.add_column(name, no_wrap=name != "verdict")
+    for name in ("measured", "predicted", "margin"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for claim in report:
+        numbers = [_number(x) for x in (claim.measured, claim.predicted, claim.margin)]
+        kind = claim.kind if claim.kind == "measured" else f"[dim]{claim.kind}[/]"
+        table.add_row(claim.name, claim.reference, kind, _verdict(claim), *numbers)
+    out.print(table)
+    for claim in report.failures:
+        out.print(f"[{STYLE['fails']}]{claim.name}[/] fails: {escape(claim.why)} ({escape(claim.quantity)})")
+    for claim in report:
+        if claim.status == "undecided":
+            out.print(f"[{STYLE['undecided']}]{claim.name}[/] undecided: {escape(claim.why)}")
+    for claim in report:
+        if claim.margin is None:
+            out.print(f"[dim]{claim.name}: {escape(claim.why)}[/]")
+    unmet = {a.name: a for claim in report for a in claim.assumptions if not a.met}
+    for a in unmet.values():
+        out.print(f"not met: {a.name}, {a.value:.4g} against {a.threshold:.4g} ({a.statement})", markup=False)
+    for kind, counts in totals(report).items():
+        told = ", ".join(f"{n} {status}" for status, n in counts.items() if n or kind == "measured")
+        out.print(f"{kind}: {told}")
+
+
+def totals(report: Report) -> dict[str, dict[str, int]]:
+    """How many claims have each status, the measured ones first and the other kinds, which are no evidence, apart."""
+    kinds = sorted({claim.kind for claim in report}, key=lambda kind: (kind != "measured", kind))
+    return {
+        kind: {status: sum(claim.kind == kind and claim.status == status for claim in report) for status in STYLE}
+        for kind in kinds
+    }
+
+
+def _verdict(claim: Claim) -> str:
+    """With what was measured in brackets where an assumption is not met."""
+    observed = f" (measured: {claim.observed})" if claim.status != claim.observed else ""
+    return f"[{STYLE[claim.status]}]{claim.status}{observed}[/]"
+
+
+def _tell_agreement(classes: Any, eta_y: float, eta_z: float, context: int) -> None:
+    from scansnap.claims.agreement import parting_times, three_way
+
+    with progress_bar("three ways") as progress:
+        data = three_way(classes, eta_y=eta_y, eta_z=eta_z, context=context, progress=progress)
+    parted = parting_times(data)
+    out.print("\nClosed form, flow and SGD on the same setting: when they part by 10%")
+    for quantity in parted["quantity"].values:
+        for pair in parted["pair"].values:
+            one = parted.sel(quantity=quantity, pair=pair)
+            if not bool(one.compared):
+                continue
+            t = float(one.parting_t)
+            when = "never" if math.isnan(t) else f"at t = {t:.4g}"
+            sizes = f"largest difference {100 * float(one.largest):.1f}%, at the end {100 * float(one.final):.1f}%"
+            out.print(f"  {quantity:<7} {pair:<20} {when:<14} {sizes}", markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _as_json(report: Report) -> dict[str, Any]:
+    claims = [_plain(claim) for claim in report]
+    return {"setting": report.setting, "failures": len(report.failures), "totals": totals(report), "claims": claims}
+
+
+def _plain(claim: Claim) -> dict[str, Any]:
+    """A claim without its curve; JSON has no infinity."""
+    flat = {k: v for k, v in asdict(claim).items() if k != "curve"} | {"observed": claim.observed}
+    numbers = ("measured", "predicted", "margin", "tolerance")
+    flat |= {k: None if flat[k] is None or not math.isfinite(flat[k]) else flat[k] for k in numbers}
+    if flat["interval"] is not None:
+        flat["interval"] = [bound if math.isfinite(bound) else None for bound in flat["interval"]]
+    for assumption in flat["assumptions"]:
+        for key in ("value", "threshold"):
+            if not math.isfinite(assumption[key]):
+                assumption[key] = None
+    return flat

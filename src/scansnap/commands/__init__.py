@@ -1,1 +1,0 @@
-"""What the command line does; ``cli.py`` only parses and dispatches here."""

@@ -1,0 +1,112 @@
+"""The decoder flow: Y alone, with the attention frozen (the setting of Lemma 3 and Theorem 1).
+
+With F = [f_1 … f_K] constant, Y stays in the span of the f_n: Y = F A with A (K × outputs), and
+
+    Ȧ = η_Y diag(p) (I − α),    logits = FᵀF A,    A(0) = 0
+
+so only the overlaps FᵀF matter, whatever the number of tokens. The back-propagated gradient is, exactly,
+g_n = Y(e_n − α_n) = Σ_n' g[n, n'] f_n': γ ι_n = g[n, n] and γ β_nn' = −g[n, n'] in the notation of Theorem 1,
+with none of its assumptions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from scansnap.checks import InputError, real, whole
+from scansnap.dynamics.flow.integrate import checked_times
+from scansnap.dynamics.flow.integrators import FloatArray, Stacked, dop853, threads_for
+from scansnap.dynamics.flow.population import residual
+from scansnap.results.trajectory import versions
+
+
+class DecoderFlow(Stacked):
+    """A (K, J) and its vector field; J = K + 1, the last output standing for the M − K that are never right."""
+
+    def __init__(self, overlap: Tensor, rate: Tensor, n_rest: int) -> None:
+        """``overlap`` = FᵀF (K, K), ``rate`` = η_Y p_n (K,)."""
+        k = len(rate)
+        super().__init__(torch.zeros(k, k + 1, dtype=torch.float64))
+        count = torch.ones(k + 1, dtype=torch.float64)
+        count[-1] = max(n_rest, 1)
+        self.overlap, self.n_rest = overlap, n_rest
+        self.rate_of_a = rate[:, None] / count  # (K, J)
+
+    def point(self, weights: FloatArray) -> tuple[Tensor, Tensor, Tensor]:
+        """A, logits and e_n − α_n, each (K, J)."""
+        a = self.at(weights)
+        logits = self.overlap @ a
+        return a, logits, residual(logits, self.n_rest)
+
+    def rates(self, stage: int, weights: FloatArray) -> None:
+        self.rate[stage] = self.rate_of_a * self.point(weights)[2]
+
+
+def decoder_flow(
+    f: ArrayLike,
+    p_class: ArrayLike | None,
+    eta_y: float,
+    t: ArrayLike,
+    vocab_size: int,
+    rtol: float = 1e-8,
+    atol: float = 1e-12,
+) -> xr.Dataset:
+    """Integrate the decoder flow from Y(0) = 0 and read it at the times ``t``.
+
+    f            (S, K): column n is f_n. Only FᵀF enters; for given overlaps G pass ``np.linalg.cholesky(G).T``
+    p_class      class probabilities, uniform if None
+    vocab_size   M, the number of outputs in the softmax
+
+    Variables: ``a`` and ``logits`` (t, class, output), one output per class and a last one, labelled −1, for
+    each of the M − K that are never right; ``gap`` (t, class), the right logit less that one (NaN if M = K);
+    ``loss`` (t); ``g`` (t, class, along), the coefficients of g_n along f_n'.
+
+    In the orthonormal limit the gap solves e^u + (M − 1)u = Mη_Y s + 1, s = t/K (Lemma 3):
+
+    >>> decoder_flow(np.eye(4), None, eta_y=1.0, t=[4 * (np.e + 97) / 99], vocab_size=99).gap.values.round(6)
+    array([[1., 1., 1., 1.]])
+    """
+    try:
+        columns = torch.tensor(np.asarray(f, dtype=np.float64))  # (S, K)
+        p = None if p_class is None else np.array(p_class, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("f or p_class", f, "numbers") from None
+    if columns.ndim != 2 or columns.shape[1] == 0 or not columns.isfinite().all():
+        shape = tuple(columns.shape)
+        raise InputError("f", f"of shape {shape}", "a table of finite numbers, one column per class")
+    k = columns.shape[1]
+    p = np.full(k, 1 / k) if p is None else p
+    if p.shape != (k,) or not (p >= 0).all() or abs(p.sum() - 1) > 1e-6:
+        raise InputError("p_class", p, f"{k} probabilities with sum 1")
+    eta_y = real("eta_y", eta_y, above=0)
+    times = checked_times(t)
+    n_rest = whole("vocab_size", vocab_size, least=k) - k
+    rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
+    field = DecoderFlow(columns.mT @ columns, eta_y * torch.tensor(p), n_rest)
+    data: dict[str, list[FloatArray]] = {name: [] for name in ("a", "logits", "gap", "loss", "g")}
+
+    def read(weights: FloatArray) -> None:
+        a, logits, r = field.point(weights)
+        data["a"].append(a.numpy())
+        data["logits"].append(logits.numpy())
+        data["gap"].append((logits.diagonal() - (logits[:, -1] if n_rest else torch.nan)).numpy())
+        data["loss"].append(-p @ np.log1p(-r.diagonal().numpy()))
+        data["g"].append((r @ a.mT).numpy())
+
+    if times[0] == 0:
+        read(np.zeros(0))
+    first_step = 0.01 / (eta_y * p.max() * max(1.0, field.overlap.diagonal().max().item()))
+    with threads_for(field.value.numel()):
+        for step in dop853(field, times[-1], first_step, rtol, atol):
+            for time in times[(times > step.t) & (times <= step.end)]:
+                read(step.weights(time))
+    dims = {"a": ("class", "output"), "logits": ("class", "output"), "gap": ("class",), "loss": (),
+            "g": ("class", "along")}  # fmt: skip
+    coords = {"t": times, "class": np.arange(k), "output": np.append(np.arange(k), -1), "along": np.arange(k)}
+    attrs = {"eta_y": eta_y, "vocab_size": k + n_rest, "rtol": rtol, "atol": atol,
+             "stopped": f"reached t = {times[-1]:g}", **versions()}  # fmt: skip
+    return xr.Dataset({name: (("t", *dims[name]), np.array(rows)) for name, rows in data.items()}, coords, attrs)

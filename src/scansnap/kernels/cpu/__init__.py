@@ -1,0 +1,5 @@
+"""Compiled CPU kernels, called through ctypes (which lets go of the interpreter lock, so threads run at once).
+
+``library`` finds and calls them; ``sampling`` draws data, ``fused`` makes updates. Where the package was installed
+without a compiler everything runs through torch, more slowly and to the same numbers.
+"""

@@ -1,0 +1,60 @@
+"""The shared libraries: which one fits this CPU, and calling it on several threads."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+
+def available() -> bool:
+    """Whether both kernels were built when the package was installed."""
+    return find("sampling") is not None and find("fused") is not None
+
+
+@cache
+def find(name: str, variant: str | None = None) -> Path | None:
+    """The kernel's library: of one variant, or the best one for this CPU's instruction set."""
+    folder = Path(__file__).parent
+    for one in (variant,) if variant else (torch.backends.cpu.get_cpu_capability().lower(), "default"):
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            path = folder / f"_{name}_{one}{suffix}"
+            if path.exists():
+                return path
+    return None
+
+
+@cache
+def load(name: str) -> ctypes.CDLL:
+    path = find(name)
+    if path is None:
+        raise RuntimeError(f"the compiled kernel {name} is not installed")
+    return ctypes.CDLL(str(path))  # functions return int, which is what ctypes assumes
+
+
+def in_threads(function: Any, total: int, constants: tuple[Any, ...], chunk: int) -> None:
+    """function(first, last, *constants) over [0, total) in chunks, on as many threads as torch would use."""
+    constants = tuple(ctypes.c_void_p(a.ctypes.data) if isinstance(a, np.ndarray) else
+                      ctypes.c_int64(a) if isinstance(a, int) else a for a in constants)  # fmt: skip
+    threads = torch.get_num_threads()
+    failed: list[Any]
+    if threads == 1:  # no pool to start and to wait for: a live run makes many short calls
+        failed = [function(ctypes.c_int64(0), ctypes.c_int64(total), *constants)]
+    else:
+        failed = _spread(function, total, constants, max(1, min(chunk, -(-total // threads))), threads)
+    if any(failed):
+        raise MemoryError("not enough memory for the scratch tables of a run")
+
+
+def _spread(function: Any, total: int, constants: tuple[Any, ...], chunk: int, threads: int) -> list[Any]:
+    with ThreadPoolExecutor(threads) as pool:
+        jobs = [pool.submit(function, ctypes.c_int64(a), ctypes.c_int64(min(a + chunk, total)), *constants)
+                for a in range(0, total, chunk)]  # fmt: skip
+        wait(jobs)
+    return [job.result() for job in jobs]

@@ -1,0 +1,1 @@
+"""The paper from new runs: figures, studies beyond it, and the report."""

@@ -1,0 +1,75 @@
+"""The lemmas and theorems, held against exact dynamics: the verdicts behind the figures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from scansnap.claims.claim import Report
+from scansnap.claims.verify import verify
+from scansnap.classes import SequenceClasses
+from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.plots import claim_curves
+
+TITLE = "Lemmas and theorems"
+CAPTION = (
+    "Measured (solid) against predicted (dashed) on the exact T → ∞ flow, where every assumption of the paper is met "
+    "(preset textbook). The colour of a title is the verdict; what is an identity or a formula says so."
+)
+
+# preset, its knobs, η_Y, η_Z: first the setting that meets every assumption, then the paper's own experiments
+SETTINGS: tuple[tuple[str, dict[str, Any], float, float], ...] = (
+    ("textbook", {}, 0.9, 0.02),
+    ("syn-small", {}, 1.0, 1.0),
+    ("syn-medium", {"n_queries": 3}, 1.0, 0.5),
+)
+
+
+def compute(effort: Effort, progress: Progress | None = None) -> Computed:
+    """Every claim in every setting; quick: only where the assumptions are met."""
+    chosen = SETTINGS[:1] if effort.quick else SETTINGS
+    reports: dict[str, Report] = {}
+    for i, (preset, knobs, eta_y, eta_z) in enumerate(chosen):
+        if progress:
+            progress(i, len(chosen))
+        label = ", ".join([preset, *(f"{k} = {v}" for k, v in knobs.items())])
+        reports[label] = verify(SequenceClasses.preset(preset, **knobs), eta_y=eta_y, eta_z=eta_z)
+    table = pd.DataFrame(
+        {"setting": label, "eta_y": eta_y, "eta_z": eta_z, "claim": claim.name, "reference": claim.reference,
+         "kind": claim.kind, "statement": claim.statement, "status": claim.status, "observed": claim.observed,
+         "measured": claim.measured, "predicted": claim.predicted, "margin": claim.margin, "why": claim.why}
+        for (label, report), (_, _, eta_y, eta_z) in zip(reports.items(), chosen, strict=True) for claim in report
+    )  # fmt: skip
+    settings = {"settings": [{"preset": p, **k, "eta_y": y, "eta_z": z, "context": "inf"} for p, k, y, z in chosen]}
+    note = f"quick: {len(chosen)} of {len(SETTINGS)} settings" if effort.quick else ""
+    return Computed(table, settings, findings(table), note, {"reports": list(reports.values())})
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """One for each claim: in how many of the settings it speaks about does it hold.
+
+    A claim may be algebra in one setting and a measurement in another; those are counted apart.
+    """
+    found = []
+    for (_, kind), rows in table.groupby(["claim", "kind"], sort=False):
+        applies = rows[rows.status != "not applicable"]
+        beyond = rows[(rows.status == "not applicable") & (rows.observed != "not applicable")]
+        detail = []
+        if len(failed := applies[applies.status == "fails"]):
+            detail += [f"Fails for {row.setting}: {row.why}." for row in failed.itertuples()]
+        if len(still := applies[applies.status == "undecided"]):
+            detail += [f"Undecided for {row.setting}: {row.why}." for row in still.itertuples()]
+        if len(beyond):
+            held = int((beyond.observed == "holds").sum())
+            detail.append(f"Where an assumption is not met, the measurement agrees in {held} of {len(beyond)}.")
+        says, reference = rows.statement.iloc[0].rstrip("."), rows.reference.iloc[0]
+        holds = int((applies.status == "holds").sum())
+        found.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), kind))
+    return tuple(found)
+
+
+def draw(computed: Computed) -> Figure:
+    """The curves of the first setting."""
+    return claim_curves.draw(claim_curves.compute(computed.extra["reports"][0]))

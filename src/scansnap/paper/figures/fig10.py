@@ -1,0 +1,101 @@
+"""Figure 10: mean entropy of attention on the validation text after training a 1-layer transformer at several rates."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from scansnap.measure.comparison import compare
+from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figures import paired
+from scansnap.paper.studies.kept_runs import kept
+from scansnap.paper.studies.over_seeds import how, marks, number
+from scansnap.paper.studies.text_runs import (
+    BATCH,
+    LENGTH,
+    TextSetting,
+    seeds_said,
+    share,
+    text_setting,
+    trained,
+    transformer,
+)
+from scansnap.paper.style import SERIES, styled
+from scansnap.text.evaluate import attention_statistics, perplexity
+
+TITLE = "Attention entropy against the learning rate on text"
+CAPTION = (
+    "Entropy of attention over the validation text after training, and the perplexity reached (dots: seeds; bars: 95% "
+    "intervals of their mean): a larger learning rate is to give sparser attention."
+)
+
+STEPS = {"cuda": 9_000, "cpu": 150}  # of the full figure
+ETA, QUICK_ETA = (1.0, 2.0, 3.0, 4.0, 5.0), (1.0, 3.0, 5.0)
+NO_CHANGE = math.log(1.05)  # nats; e to the entropy is a number of keys, and 5% more or fewer of them count as none
+
+
+def compute(effort: Effort, progress: Progress | None = None) -> Computed:
+    """One run for each rate and seed; on CUDA until about convergence, three passes over WikiText-2."""
+    setting = text_setting(effort)
+    if not effort.quick:
+        setting = text_setting(effort, steps=STEPS[setting.device])
+    rates = QUICK_ETA if effort.quick else ETA
+    todo = [(eta, seed) for seed in setting.seeds for eta in rates]
+    rows = []
+    for i, (eta, seed) in enumerate(todo):
+        told = {"figure": "fig10", "eta": eta, "seed": seed, **setting.key()}
+        found = kept(effort.kept, told, partial(run, setting, eta, seed, share(progress, i, len(todo))))
+        rows.append({"corpus": setting.corpus.title, "eta": eta, "seed": seed,
+                     **{name: value.item() for name, value in found.items()}})  # fmt: skip
+    table = pd.DataFrame(rows)
+    note = f"{setting.note}; {seeds_said(setting.size.seeds)}"
+    return Computed(table, {**setting.describe(), "eta": list(rates)}, findings(table), note)
+
+
+def run(setting: TextSetting, eta: float, seed: int, progress: Progress | None) -> dict[str, Any]:
+    model = transformer(setting, eta=eta, seed=seed)
+    done = trained(model, setting, seed=seed, progress=progress)
+    seen = attention_statistics(model, setting.valid, length=LENGTH)[0]
+    return {"entropy": seen["entropy"], "perplexity": perplexity(model, setting.valid, length=LENGTH, batch=BATCH),
+            "failed": done.failed_step is not None}  # fmt: skip
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """From the smallest rate to the largest, and from each to the next, paired by seed; a failed run never agrees."""
+    table = table.assign(entropy=table.entropy.where(~table.failed), all=0)
+    rates = sorted(table.eta.unique())
+
+    def change(low: float, high: float) -> pd.DataFrame:
+        return paired.differences(table, "entropy", by=["all"], along="eta", low=low, high=high)
+
+    steps = {f"{low:g} to {high:g}": change(low, high) for low, high in pairwise(rates)}
+    ends = change(rates[0], rates[-1])
+    told = f"nats, {how(table.seed.nunique())}; less than {NO_CHANGE:.3f}, 5% of the keys attended to, is none"
+    each = "; ".join(f"{name}: {number(one)}" for name, one in steps.items())
+    return (
+        Finding.compared(f"Entropy is lower at learning rate {rates[-1]:g} than at {rates[0]:g}", "Figure 10",
+                         compare(ends, margin=NO_CHANGE), "falls", "texts", f"{number(ends)} ({told})."),
+        Finding.compared("Entropy falls at each step to a larger learning rate", "Figure 10",
+                         compare(pd.concat(steps), margin=NO_CHANGE), "falls", "steps", f"{each} ({told})."),
+    )  # fmt: skip
+
+
+def draw(computed: Computed) -> Figure:
+    """Entropy in the left panel, perplexity beside it; a failed run is not drawn."""
+    table = computed.table[~computed.table.failed]
+    with styled(6.6, 2.7) as figure:
+        panels = figure.subplots(1, 2)
+        for ax, (name, label, colour) in zip(panels, (("entropy", "attention entropy (nats)", SERIES[0]),
+                                                      ("perplexity", "validation perplexity", SERIES[1])),
+                                             strict=True):  # fmt: skip
+            wide = table.pivot(index="eta", columns="seed", values=name)
+            marks(ax, wide.index, wide, colour=colour, beside=0.12, markersize=4)
+            ax.set(xlabel=r"learning rate $\eta$", ylabel=label, xticks=sorted(table.eta.unique()))
+        panels[0].set_title(table.corpus.iloc[0])
+        panels[0].set_ylim(bottom=0)
+    return figure

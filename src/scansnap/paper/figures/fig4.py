@@ -1,0 +1,119 @@
+"""Figure 4: attention of both Syn-Small classes over training with SGD, at two rates of the decoder."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from scansnap.measure.comparison import Statement, compare
+from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figures import paired, small_runs
+from scansnap.paper.figures.small_runs import LATE, STEPS, at
+from scansnap.paper.style import styled
+
+TITLE = "Attention over training with SGD, Syn-Small"
+CAPTION = (
+    "Attention leaves the common tokens (orange) for the most frequent distinct ones (blue, rightmost of their class). "
+    "With the larger η_Y (right) it settles sooner and stays denser."
+)
+ETA_Z, RATIO = 1.0, (1.0, 10.0)
+RATES = [(ratio * ETA_Z, ETA_Z) for ratio in RATIO]  # (η_Y, η_Z)
+EARLY = 10
+FROZEN = 0.05  # of the whole movement: what may still move after LATE steps
+PATTERNS = "patterns"  # one for each class and pair of rates, tested over seeds
+
+
+def compute(effort: Effort, progress: Progress | None = None) -> Computed:
+    table, settings, note = small_runs.trained(
+        effort, progress, eta_z=[ETA_Z], ratio=RATIO, optimizer="sgd", momentum=0.9
+    )
+    return Computed(table, settings, findings(table), note)
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """What the paper reads off the figure, counted."""
+    return suppressed(table), most_frequent_wins(table), sparser(table), denser(table), faster(table), frozen(table)
+
+
+def suppressed(table: pd.DataFrame) -> Finding:
+    common = small_runs.common_attention(table)
+    start, end = at(common, 0), at(common, STEPS)
+    share = f"Their share of attention goes from {start.mean():.2f} to {by_rate(end)}."
+    return _tested("Common tokens lose attention", "Theorem 2, Section 8", end - start, "falls", share)
+
+
+def most_frequent_wins(table: pd.DataFrame) -> Finding:
+    final = table[table["step"] == STEPS]
+    own = final[final["kind"] == "distinct"]
+    wanted = own.loc[own.groupby(small_runs.CASE)["frequency"].idxmax()]
+    share = wanted.set_index(small_runs.CASE)["attention"]
+    rivals = final.drop(index=wanted.index).groupby(small_runs.CASE)["attention"].max()
+    start = float(wanted["frequency"].iloc[0])
+    says = "The most attended token in the end is the most frequent distinct one"
+    detail = f"Its attention goes from {start:.3f} to {by_rate(share)}; tested is its lead over the next."
+    return _tested(says, "Figure 4, Theorem 3", share - rivals, "rises", detail)
+
+
+def sparser(table: pd.DataFrame) -> Finding:
+    entropy = small_runs.entropies(table)
+    start, end = at(entropy, 0), at(entropy, STEPS)
+    detail = f"Entropy over all tokens goes from {start.mean():.3f} to {by_rate(end)} nats."
+    return _tested("Attention becomes sparser", "Figure 4", end - start, "falls", detail)
+
+
+def denser(table: pd.DataFrame) -> Finding:
+    detail = "Final entropy, η_Y = {high:g} against {low:g}: {change} nats."
+    entropy = at(small_runs.entropies(table), STEPS)
+    return _larger(entropy, "A larger η_Y leaves attention less sparse", "Figure 4, Section 6", detail)
+
+
+def faster(table: pd.DataFrame) -> Finding:
+    whole = small_runs.moved(table, 0, STEPS)
+    covered = 1 - small_runs.moved(table, EARLY, STEPS) / whole
+    detail = (
+        f"Share of the way from the first to the final attention covered by step {EARLY} (total variation): "
+        f"{by_rate(covered)}; the difference is {{change}}."
+    )
+    return _larger(covered, "A larger η_Y converges faster", "Figure 4, Section 6", detail)
+
+
+def frozen(table: pd.DataFrame) -> Finding:
+    late = small_runs.moved(table, LATE, STEPS) / small_runs.moved(table, 0, STEPS)
+    detail = (
+        f"Steps {LATE} to {STEPS} are to move less than {FROZEN:.0%} of what all steps move (total variation): "
+        f"{by_rate(late)}."
+    )
+    return _tested("In the end attention is almost frozen", "Sections 1 and 6", late - FROZEN, "falls", detail)
+
+
+def by_rate(values: pd.Series) -> str:
+    """Mean ± half of its 95% interval over seeds (classes averaged first) for each pair of rates."""
+    seeds = values.groupby(level=["eta_y", "eta_z", "seed"]).agg(lambda column: column.mean(skipna=False))
+    parts = [
+        f"{paired.interval(group.to_numpy(), signed=False)} (η_Y = {eta_y:g})"
+        for (eta_y, _), group in seeds.groupby(level=["eta_y", "eta_z"])
+    ]
+    return ", ".join(parts)
+
+
+def _tested(says: str, reference: str, values: pd.Series, statement: Statement, detail: str) -> Finding:
+    """Are the values, one for each pattern and seed, above or below 0?"""
+    return Finding.compared(says, reference, compare(values.unstack("seed")), statement, PATTERNS, detail)
+
+
+def _larger(values: pd.Series, says: str, reference: str, detail: str) -> Finding:
+    """Is the value larger at the larger η_Y? A case is a class."""
+    rows = values.rename("value").reset_index()
+    low, high = rows["eta_y"].min(), rows["eta_y"].max()
+    change = paired.overall(rows, "value", along="eta_y", low=low, high=high)
+    found = compare(paired.differences(rows, "value", by=["class"], along="eta_y", low=low, high=high))
+    return Finding.compared(
+        says, reference, found, "rises", "classes", detail.format(low=low, high=high, change=change)
+    )
+
+
+def draw(computed: Computed) -> Figure:
+    with styled(7.0, 5.0) as figure:
+        titles = [rf"$\eta_Y$ = {eta_y:g},  $\eta_Z$ = {eta_z:g}" for eta_y, eta_z in RATES]
+        small_runs.heat_maps(figure, computed.table, [[(rate, n) for rate in RATES] for n in (0, 1)], titles)
+    return figure

@@ -1,0 +1,1 @@
+"""Drawings of single results, for the command line."""

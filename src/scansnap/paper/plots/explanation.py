@@ -1,0 +1,46 @@
+"""What a query word attends to, and what each of those words votes for."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from scansnap.paper.style import DISTINCT, styled
+from scansnap.text.explain import Explanation
+
+MOST_COLUMNS = 14
+
+
+def compute(found: Explanation) -> tuple[list[str], np.ndarray]:
+    """The next words that get votes, and the votes (word, next); 0 where a word is not among another's votes."""
+    totals: dict[str, float] = {}
+    for one in found.attended:
+        for word, vote in one.votes:
+            totals[word] = totals.get(word, 0.0) + max(vote, 0.0)
+    columns = sorted(totals, key=lambda word: -totals[word])[:MOST_COLUMNS]
+    table = np.zeros((len(found.attended), len(columns)))
+    for i, one in enumerate(found.attended):
+        for word, vote in one.votes:
+            if word in columns:
+                table[i, columns.index(word)] = vote
+    return columns, table
+
+
+def draw(found: Explanation) -> Figure:
+    """Bars of z (without a context) or attention (with one), and the votes beside them."""
+    columns, table = compute(found)
+    words = [one.word for one in found.attended]
+    values = [one.z if found.context is None else one.attention for one in found.attended]
+    with styled(9.0, 1.2 + 0.28 * len(words)) as figure:
+        bars, votes = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.6))
+        bars.barh(range(len(words)), values, color=DISTINCT)
+        bars.set_yticks(range(len(words)), words, parse_math=False)  # "$" is a word
+        bars.invert_yaxis()
+        bars.set_xlabel("attention logit  z" if found.context is None else "attention  c")
+        bars.set_title(f"“{found.query}” attends to", parse_math=False)
+        image = votes.imshow(table, aspect="auto", cmap="Blues", vmin=0, interpolation="none")
+        votes.set_xticks(range(len(columns)), columns, rotation=45, ha="right", parse_math=False)
+        votes.set_title("and they vote for")
+        votes.spines[:].set_visible(False)
+        figure.colorbar(image, ax=votes, label="vote  Y", pad=0.01)
+    return figure

@@ -1,0 +1,56 @@
+"""Where a theorem holds: its margin over two parameters, one panel for each of its claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure
+
+from scansnap.paper.style import styled
+
+LABELS = {
+    "ratio": r"$\eta_Y/\eta_Z$",
+    "overlap": r"overlap $f_n^\top f_{n'}$ at the start",
+    "n_classes": "classes K",
+    "vocab_size": "vocabulary M",
+    "eta_y": r"$\eta_Y$",
+    "distinct": "distinct tokens per class",
+}
+
+
+def draw(data: xr.Dataset) -> Figure:
+    """Blue holds, red fails, white is the edge (the black line); dots: all assumptions of the paper are met.
+
+    Grey: the claim has nothing to measure there; crossed out: there are no such classes.
+    """
+    claims = data.claim.values
+    with styled(3.3 * len(claims) + 0.9, 3.3) as figure:
+        panels = figure.subplots(1, len(claims), sharey=True, squeeze=False)[0]
+        norm = TwoSlopeNorm(vcenter=0, vmin=-1, vmax=1)
+        image: Any = None
+        for ax, name in zip(panels, claims, strict=True):
+            margin = data.margin.sel(claim=name).values
+            image = ax.pcolormesh(data.x, data.y, np.clip(margin, -1, 1), cmap="RdBu", norm=norm, shading="nearest")
+            seen = margin[np.isfinite(margin)]
+            if seen.size and seen.min() < 0 < seen.max():
+                ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
+            for which, mark in (
+                (data.assumptions_met, {"marker": ".", "color": "black", "markersize": 1.6, "alpha": 0.6}),
+                (~data.possible, {"marker": "x", "color": "0.5", "markersize": 4}),
+            ):
+                yy, xx = np.nonzero(which.values)
+                ax.plot(data.x.values[xx], data.y.values[yy], linestyle="none", **mark)
+            ax.set(title=str(name), xlabel=LABELS[data.attrs["x"]])
+            ax.set_facecolor("0.85")
+            if data.attrs["x_log"]:
+                ax.set_xscale("log")
+            if data.attrs["y_log"]:
+                ax.set_yscale("log")
+        panels[0].set_ylabel(LABELS[data.attrs["y"]])
+        if data.attrs["left_out"]:
+            figure.suptitle(f"crossed out: {data.attrs['left_out']}", fontsize="small")
+        figure.colorbar(image, ax=panels, label="margin  (1 exact, 0 edge)", pad=0.01)
+    return figure

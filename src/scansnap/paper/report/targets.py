@@ -1,0 +1,36 @@
+"""What can be reproduced: the paper's figures and table, and the claims, by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import cast
+
+from scansnap.checks import choice
+from scansnap.paper.figure import PaperFigure
+
+SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims")
+TEXT = ("fig7", "fig10", "layers", "words", "sparsity")  # on real text: minutes instead of seconds
+TARGETS = (*SYNTHETIC, *TEXT)
+GROUPS = {"all": TARGETS, "synthetic": SYNTHETIC, "text": TEXT}
+
+
+def find(name: str) -> PaperFigure:
+    """The module of a target; loads torch and matplotlib."""
+    return cast(PaperFigure, importlib.import_module(f"scansnap.paper.figures.{name}"))
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Nothing means ``all``; the order is that of TARGETS, and none comes twice."""
+    for name in names:
+        choice("TARGET", name, (*TARGETS, *GROUPS))
+    wanted = {one for name in names or ["all"] for one in GROUPS.get(name, (name,))}
+    return [name for name in TARGETS if name in wanted]
+
+
+def label(name: str) -> str:
+    """``fig6`` as "Figure 6"."""
+    for short, long in (("fig", "Figure "), ("table", "Table ")):
+        if name.startswith(short):
+            return long + name.removeprefix(short)
+    return name.capitalize()

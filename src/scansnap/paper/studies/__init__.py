@@ -1,0 +1,1 @@
+"""Questions on real text that go beyond the paper's figures."""

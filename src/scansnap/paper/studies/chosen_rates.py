@@ -1,0 +1,122 @@
+"""Learning rates of the figures on text, chosen by one rule before any run that a figure shows.
+
+**The rule.** Of a fixed grid take the rates with the lowest perplexity after runs of a quarter of the figure's steps.
+The runs have a seed that no figure uses, and perplexity is that of the corpus's third split, at which no figure looks.
+What the figure is about (attention, its entropy, which model is ahead) is not computed for them, so it can have no say.
+A run that diverges is not chosen. The same rule, with five rates half a decade apart, holds for every model; where the
+best is the first or last of its grid a better one may lie beyond, and the figure says so.
+
+The rates of Figures 7 and 10 are the paper's and are not chosen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scansnap.checks import InputError
+from scansnap.paper.figure import Progress
+from scansnap.paper.studies.kept_runs import kept
+from scansnap.paper.studies.text_runs import BATCH, LENGTH, TextSetting, share, trained
+from scansnap.text.evaluate import perplexity
+from scansnap.text.model import LanguageModel
+
+Rates = dict[str, float]
+
+SEEDS = (1_001,)
+MOST_NAMED = 3
+SHARE = 4  # the runs have one in so many of the figure's steps: all of a grid cost a little more than one seed
+
+SGD_TRANSFORMER: tuple[Rates, ...] = tuple({"eta": eta} for eta in (0.1, 0.3, 1.0, 3.0, 10.0))
+ADAM_TRANSFORMER: tuple[Rates, ...] = tuple({"eta": eta} for eta in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2))
+# One dimension, as for the transformer: η_Y ≫ η_Z is the theory's premise, so the ratio stays at 10 with SGD. Adam
+# divides by the size of the gradients, and ratios of rates mean little there: 10/3.
+SGD_YZ: tuple[Rates, ...] = tuple({"eta_y": eta, "eta_z": eta / 10} for eta in (10.0, 30.0, 100.0, 300.0, 1000.0))
+ADAM_YZ: tuple[Rates, ...] = tuple({"eta_y": eta, "eta_z": round(0.3 * eta, 6)} for eta in (0.01, 0.03, 0.1, 0.3, 1.0))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rates, and all that was tried."""
+
+    rates: Rates
+    tried: tuple[tuple[Rates, float], ...]  # with the mean loss in nats, infinite where a run diverged
+    seeds: tuple[int, ...]
+
+    @property
+    def at_the_edge(self) -> bool:
+        """The best is the first or the last of the grid."""
+        return len(self.tried) > 1 and self.rates in (self.tried[0][0], self.tried[-1][0])
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest: the whole grid, not only what was taken."""
+        grid = [{**rates, "perplexity": math.exp(loss) if loss < 700 else math.inf} for rates, loss in self.tried]
+        return {"chosen": self.rates, "at_the_edge": self.at_the_edge, "grid": grid, "seeds": list(self.seeds)}
+
+
+def choose(
+    grid: Sequence[Rates], loss: Callable[[Rates, int], float], *, seeds: Iterable[int], figure: Iterable[int]
+) -> Chosen:
+    """The rates with the lowest mean of loss(rates, seed), the first of equals; all that the rule is.
+
+    ``figure`` are the seeds of the figure, which must be others.
+    """
+    own = tuple(seeds)
+    both = sorted(set(own) & set(figure))
+    if both or not own:
+        raise InputError("seeds", list(own), f"some, and others than the figure's (not {both})")
+    tried = []
+    for rates in grid:
+        losses = [loss(rates, seed) for seed in own]
+        mean = sum(losses) / len(losses)
+        tried.append((rates, mean if math.isfinite(mean) else math.inf))
+    best = min(tried, key=lambda one: one[1])
+    if not math.isfinite(best[1]):
+        raise InputError("the grid of learning rates", [rates for rates, _ in tried], "one with a run that converges")
+    return Chosen(best[0], tuple(tried), own)
+
+
+def choose_on_text(
+    setting: TextSetting,
+    build: Callable[[Rates, int], LanguageModel],
+    grid: Sequence[Rates],
+    *,
+    folder: Path | None = None,
+    progress: Progress | None = None,
+    **told: Any,
+) -> Chosen:
+    """:func:`choose` for models of a setting: runs of a quarter of its steps, judged on the third split.
+
+    build  build(rates, seed) → a new model; ``told`` says which, in plain values, for the record of finished runs
+    """
+    short = replace(setting, size=replace(setting.size, steps=max(1, setting.size.steps // SHARE)))
+    unseen = setting.corpus.test[: setting.size.valid_tokens]
+    runs = len(grid) * len(SEEDS)
+    done = 0
+
+    def loss(rates: Rates, seed: int) -> float:
+        nonlocal done
+        part = share(progress, done, runs)
+
+        def run() -> dict[str, float]:
+            model = build(rates, seed)
+            if trained(model, short, seed=seed, progress=part).failed_step is not None:
+                return {"loss": math.inf}
+            return {"loss": math.log(perplexity(model, unseen, length=LENGTH, batch=BATCH))}
+
+        found = kept(folder, {"choosing": rates, "seed": seed, **told, **short.key()}, run)
+        done += 1
+        return float(found["loss"])
+
+    return choose(grid, loss, seeds=SEEDS, figure=range(setting.size.seeds))
+
+
+def edges(chosen: dict[str, Chosen]) -> str:
+    """Which models have the first or last rate of their grid, for a figure's note; empty if none."""
+    names = [name for name, one in chosen.items() if one.at_the_edge]
+    if len(chosen) > MOST_NAMED:  # the manifest names them
+        return f"{len(names)} of {len(chosen)} rates at the edge of their grids" if names else ""
+    return f"rate at the edge of its grid: {', '.join(names)}" if names else ""

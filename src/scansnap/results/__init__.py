@@ -1,0 +1,1 @@
+"""Labelled results: what every trajectory looks like, in memory and on disk."""

@@ -1,0 +1,255 @@
+"""Labelled results: an xarray Dataset whose dimensions, coordinates and attributes say what it is.
+
+Dimensions run, step, class, token and query; rates and seed are coordinates along run. The attributes hold
+everything needed to make the numbers again: settings, classes (as TOML) and versions.
+
+On disk each byte is under a checksum: in a Zarr folder by its ``checksums.json`` (and a CRC in every chunk, for readers
+that do not know the former), in NetCDF by the attribute ``checksum``, the SHA-256 of the file with that number blank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import mmap
+import platform
+import re
+import warnings
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+import xarray as xr
+
+import scansnap
+from scansnap.checks import InputError
+from scansnap.classes import SequenceClasses
+from scansnap.runs import Runs
+from scansnap.storage import checksums, put, replacing
+from scansnap.storage.checksums import Checked, Damaged
+
+FORMAT, FORMER = "scansnap trajectory 2", "scansnap trajectory 1"
+_FIELD = "the result path"
+_BLANK = b"scansnap sha256 " + b"0" * 64
+_CHECKSUM = re.compile(rb"scansnap sha256 ([0-9a-f]{64})")
+
+DIMS = {
+    "attention": ("run", "step", "class", "token"),
+    "loss": ("run", "step"),
+    "entropy": ("run", "step", "class"),
+    "z": ("run", "step", "query", "token"),
+    "y": ("run", "step", "token", "output"),
+    "batch_loss": ("run", "step"),
+}
+MEANING = {
+    "attention": "token-level attention of the class, c_n ∝ P(l|n) e^z (mean over heads)",
+    "loss": "−log α_n of the classes themselves (T → ∞), weighted by p_n",
+    "entropy": "entropy of attention over the class's distinct tokens, renormalised (nats)",
+    "z": "attention logit of the query for the token",
+    "y": "vote of the context token for the output token",
+    "batch_loss": "mean loss of the mini-batch the next update uses",
+}
+
+
+def assemble(
+    classes: SequenceClasses,
+    runs: Runs,
+    settings: dict[str, Any],
+    steps: list[int],
+    records: dict[str, np.ndarray],  # each (run, step, …)
+    failed_step: np.ndarray,
+    complete: bool,
+) -> xr.Dataset:
+    """A Dataset from what was recorded."""
+    variables = {}
+    for name, values in records.items():
+        dims = DIMS[name]
+        if name == "z" and values.ndim == 5:
+            dims = ("run", "step", "head", "query", "token")
+        variables[name] = (dims, values, {"long_name": MEANING[name]})
+    per_run = {name: ("run", getattr(runs, name)) for name in ("eta_y", "eta_z", "ratio", "seed", "momentum",
+                                                               "weight_decay")}  # fmt: skip
+    status = np.where(failed_step < 0, "ok", "non-finite").astype(object)
+    coords: dict[str, Any] = {
+        "run": np.arange(len(runs)),
+        "step": np.array(steps, dtype=np.int64),
+        **per_run,
+        "status": ("run", status, {"long_name": "non-finite: frozen before update number failed_step"}),
+        "failed_step": ("run", failed_step),
+    }
+    dims_used = {dim for dims, *_ in variables.values() for dim in dims}
+    labels = {"class": np.arange(classes.n_classes), "token": np.arange(classes.vocab_size),
+              "output": np.arange(classes.vocab_size), "query": classes.queries}  # fmt: skip
+    coords |= {dim: label for dim, label in labels.items() if dim in dims_used}
+    if "class" in dims_used:
+        coords |= {"class_query": ("class", classes.query), "next_token": ("class", classes.next_token),
+                   "p_class": ("class", classes.p_class)}  # fmt: skip
+    attrs = {"complete": int(complete), "settings": json.dumps(_plain(settings)), **identity(classes)}
+    return xr.Dataset(variables, coords=coords, attrs=attrs)
+
+
+def identity(classes: SequenceClasses) -> dict[str, str]:
+    """The attributes every trajectory carries, whatever made it."""
+    return {"format": FORMAT, "classes": classes.as_toml(), "versions": json.dumps(versions())}
+
+
+def versions() -> dict[str, str]:
+    """What made a result."""
+    import torch
+
+    modules = {"numpy": np, "scipy": scipy, "torch": torch, "xarray": xr}
+    found = {name: str(module.__version__) for name, module in modules.items()}
+    return {"scansnap": scansnap.__version__, "python": platform.python_version(), **found}
+
+
+def save(data: xr.Dataset, path: str | PathLike[str], *, overwrite: bool = False) -> None:
+    """Write a Dataset to ``….zarr`` (a folder) or ``….nc`` (NetCDF), whole or not at all.
+
+    A NetCDF file is made in memory first, and takes as much of it as on the disk: HDF5 does not survive a full disk.
+    """
+    try:
+        write(data, Path(path), overwrite)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(_FIELD, fspath(path), f"a place that can be written ({reason})") from error
+
+
+def write(data: xr.Dataset, target: Path, overwrite: bool) -> None:
+    """As :func:`save`; but a disk that fails is no mistake in the input, and stays a :class:`WriteError`."""
+    kind = _kind(target)
+    if target.exists() and not overwrite:
+        raise InputError(_FIELD, str(target), "a path that does not exist yet (or say overwrite)")
+    if kind == "zarr":
+        with replacing(target) as scratch:
+            _write_zarr(data, scratch)
+            checksums.put_table(scratch)
+    else:
+        put(target, _netcdf(data))
+
+
+def load(path: str | PathLike[str]) -> xr.Dataset:
+    """Open a saved trajectory; arrays are read when they are used.
+
+    All of it is compared with its checksums first (about 1 GB/s): what is damaged is refused, and the part named.
+    """
+    target = Path(path)
+    check(target)
+    try:
+        if _kind(target) == "zarr":
+            data = xr.open_dataset(target, engine="zarr", consolidated=True, zarr_format=3)
+        else:
+            data = xr.open_dataset(target, engine="h5netcdf")
+            data.attrs.pop("checksum", None)
+    except (OSError, ValueError, KeyError, TypeError) as error:  # whole, so it is something else
+        raise InputError(_FIELD, fspath(path), f"a readable trajectory ({error})") from None
+    if data.attrs.get("format") != FORMAT:
+        data.close()
+        raise InputError(_FIELD, fspath(path), f"a file of the format '{FORMAT}'")
+    return data
+
+
+def check(path: Path) -> Checked:
+    """Compare every byte of a saved trajectory with its checksums; refuses what is damaged or something else."""
+    kind = _kind(path)
+    if not path.exists():
+        partial = path.with_name(path.name + ".partial")
+        hint = "; an unfinished run is there: continue it with resume" if partial.exists() else ""
+        raise InputError(_FIELD, str(path), f"a saved trajectory{hint}")
+    if path.is_dir() != (kind == "zarr"):
+        raise InputError(_FIELD, str(path), f"a readable trajectory (a {'folder' if kind == 'zarr' else 'file'})")
+    if kind == "nc":
+        return _check_netcdf(path)
+    if not (path / checksums.NAME).exists():
+        _refuse_without_table(path)
+    return checksums.check(_FIELD, path)
+
+
+def _write_zarr(data: xr.Dataset, folder: Path) -> None:
+    from zarr.codecs import Crc32cCodec, ZstdCodec
+
+    encoding = {str(name): {"compressors": (ZstdCodec(level=0), Crc32cCodec())} for name in data.variables}
+    with warnings.catch_warnings():
+        # strings in Zarr 3 are not yet in its written standard; both libraries read them
+        warnings.filterwarnings("ignore", message=".*Zarr format 3 specification.*")
+        warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")
+        data.drop_encoding().to_zarr(folder, mode="w", zarr_format=3, consolidated=True, encoding=encoding)
+
+
+def _refuse_without_table(path: Path) -> None:
+    """A folder without checksums: from before there were any, or one that lost them, or another's."""
+    try:
+        attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
+        found = attributes.get("format") if isinstance(attributes, dict) else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise InputError(_FIELD, str(path), f"a readable trajectory (with zarr.json and {checksums.NAME})") from None
+    if found == FORMER:
+        raise InputError(_FIELD, str(path), checksums.EARLIER)
+    if found == FORMAT:
+        raise Damaged(_FIELD, path, checksums.NAME, "is missing")
+    raise InputError(_FIELD, str(path), f"a file of the format '{FORMAT}'")
+
+
+def _netcdf(data: xr.Dataset) -> memoryview:
+    """The bytes of a NetCDF file with the checksum in it."""
+    image = data.drop_encoding().assign_attrs(checksum=_BLANK.decode()).to_netcdf(engine="h5netcdf")
+    (place,) = [found.start(1) for found in _CHECKSUM.finditer(image)]
+    image[place : place + 64] = hashlib.sha256(image).hexdigest().encode()
+    return image
+
+
+def _check_netcdf(path: Path) -> Checked:
+    """The whole file, before HDF5 sees any of it: that library may crash on what is damaged."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            found = [(one.span(1), one[1].decode()) for one in _CHECKSUM.finditer(content)]
+            former, ours = content.find(FORMER.encode()) >= 0, content.find(FORMAT.encode()) >= 0
+            foreign = not found and not ours
+            if foreign and former:
+                raise InputError(_FIELD, str(path), checksums.EARLIER)
+            if foreign and content[:8] == b"\x89HDF\r\n\x1a\n":
+                raise InputError(_FIELD, str(path), f"a file of the format '{FORMAT}', whole (it has no checksum)")
+            if foreign:
+                raise InputError(_FIELD, str(path), "a readable trajectory (this is no NetCDF file)")
+            if len(found) != 1:
+                raise Damaged(_FIELD, path, "its checksum", "is damaged")
+            (start, stop), said = found[0]
+            with memoryview(content) as view, view[:start] as head, view[stop:] as tail:
+                digest = hashlib.sha256(head)
+                digest.update(b"0" * 64)
+                digest.update(tail)
+            if digest.hexdigest() != said:
+                raise Damaged(_FIELD, path, "its content", "does not match its checksum")
+            return Checked(1, len(content))
+    except OSError as error:
+        raise InputError(_FIELD, str(path), f"a readable trajectory ({error.strerror})") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(_FIELD, str(path), "a readable trajectory (this file is empty)") from None
+
+
+def classes_of(data: xr.Dataset) -> SequenceClasses:
+    """The classes a trajectory was made with."""
+    import tomllib
+
+    return SequenceClasses.from_table(tomllib.loads(data.attrs["classes"]), where="the trajectory")
+
+
+def _kind(path: Path) -> str:
+    if path.suffix not in (".zarr", ".nc"):
+        raise InputError(_FIELD, fspath(path), "a name ending in .zarr or .nc")
+    return path.suffix[1:]
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no infinity: T = ∞ is written as the word."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    return "inf" if isinstance(value, float) and math.isinf(value) else value

@@ -1,0 +1,1 @@
+"""Random numbers and sequences drawn with them, the same whatever the device or grouping."""

@@ -1,0 +1,55 @@
+"""A trained model together with its words: what ``scansnap text train`` leaves behind and everything else opens.
+
+Both are in one file, ``NAME.safetensors``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from scansnap.checks import InputError
+from scansnap.corpus.vocabulary import Vocabulary
+from scansnap.text.checkpoints import Header, build_model, load_checkpoint, read_header, read_vocabulary
+from scansnap.text.model import LanguageModel
+
+SUFFIX = ".safetensors"
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model one can ask about words."""
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+    header: Header
+    measured: dict[str, dict[int, float]]  # numbers measured in training, by name and step
+
+    @property
+    def title(self) -> str:
+        """In words: what it is and how far it was trained."""
+        told = self.model.describe()
+        kind = "YZ model" if told["kind"] == "yz" else "Transformer"
+        layers = f"{self.model.layers} layer{'s' if self.model.layers > 1 else ''}"
+        return f"{kind}, {layers}, {len(self.vocabulary):,} words, {self.header.step:,} steps"
+
+
+def open_trained(path: Path, device: str | torch.device = "cpu") -> Trained:
+    """The model of a checkpoint with its words."""
+    header = read_header(path)
+    vocabulary = read_vocabulary(path)
+    model = build_model(header.model, device)
+    if model.vocab_size != len(vocabulary):
+        raise InputError("the vocabulary", f"{len(vocabulary)} words", f"the model's {model.vocab_size} words")
+    _, record = load_checkpoint(path, model)
+    measured: dict[str, dict[int, float]] = {}
+    for name, value in record.items():
+        kind, _, rest = name.partition(".")
+        step, _, quantity = rest.partition(".")
+        if kind == "valid":
+            measured.setdefault("perplexity", {})[int(step)] = float(value)
+        elif kind == "measured" and value.ndim == 0:
+            measured.setdefault(quantity, {})[int(step)] = float(value)
+    return Trained(model, vocabulary, header, {name: dict(sorted(by.items())) for name, by in measured.items()})

@@ -1,0 +1,1 @@
+"""Transformers in their usual parametrisation, to compare with."""

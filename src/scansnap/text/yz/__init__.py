@@ -1,0 +1,1 @@
+"""The YZ model over a whole vocabulary."""

@@ -1,0 +1,158 @@
+"""The command line as a person meets it: output, files, exit codes and messages."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+
+
+def test_run_writes_a_trajectory_and_a_figure(scansnap, tmp_path):
+    code, out, _ = scansnap("run", "--steps", 5, "--momentum", 0.9, "--out", "a/b.zarr")
+    assert code == 0
+    assert "1 run of 5 steps" in out
+    data = ss.load(tmp_path / "a/b.zarr")
+    assert data.sizes["step"] == 6
+    assert float(data.momentum[0]) == 0.9
+    assert (tmp_path / "a/b.png").read_bytes().startswith(b"\x89PNG")
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == ["b.png", "b.zarr"]
+
+
+def test_run_equals_simulate(scansnap, tmp_path):
+    scansnap("run", "--preset", "syn-medium", "--set", "n_queries=2", "--eta-z", "0.5,1", "--ratio", 2,
+             "--seed", "0:3", "--steps", 7, "--record", "0,7", "--init", "uniform",
+             "--out", "x.nc", "--no-figure")  # fmt: skip
+    ours = ss.simulate(
+        ss.SequenceClasses.syn_medium(2), ss.grid(eta_z=[0.5, 1], ratio=2, seed=range(3)), steps=7, record=[0, 7],
+        init="uniform",
+    )  # fmt: skip
+    data = ss.load(tmp_path / "x.nc")
+    np.testing.assert_array_equal(data.attention, ours.attention)
+    np.testing.assert_array_equal(data.eta_y, ours.eta_y)
+    assert not (tmp_path / "x.png").exists()
+
+
+def test_run_file_and_options_on_top(scansnap, tmp_path):
+    (tmp_path / "r.toml").write_text(
+        '[classes]\npreset = "zipf"\nvocab = 50\nclasses = 3\n[run]\neta_z = [0.1, 0.2]\neta_y = 1.0\nsteps = 4\n'
+        'optimizer = { name = "adam", beta2 = 0.99 }\ncontext = "inf"\nrecord = "all"\n'
+    )
+    assert scansnap("run", "r.toml", "--ratio", 3, "--steps", 2, "--json")[0] == 0
+    data = ss.load(tmp_path / "out/run.zarr")
+    assert data.sizes["run"] == 2
+    assert data.step.values.tolist() == [0, 1, 2]
+    np.testing.assert_allclose(data.eta_y, [0.3, 0.6])
+    settings = json.loads(data.attrs["settings"])
+    assert settings["context"] == "inf"
+    assert settings["optimizer_y"]["beta2"] == 0.99
+
+
+def test_json_is_one_document(scansnap):
+    code, out, _ = scansnap("run", "--steps", 1, "--json")
+    assert code == 0
+    assert json.loads(out)["steps"] == 1
+    assert json.loads(scansnap("info", "--preset", "syn-small", "--json")[1])["n_classes"] == 2
+    assert json.loads(scansnap("info", "--json")[1])["versions"]["scansnap"] == ss.__version__
+    assert json.loads(scansnap("info", "out/run.zarr", "--json")[1])["settings"]["steps"] == 1
+
+
+def test_info_shows_the_classes(scansnap, tmp_path):
+    code, out, _ = scansnap("info", "--preset", "syn-medium", "--set", "n_queries=12")
+    assert code == 0
+    assert "24 classes" in out
+    assert "common tokens 0–9" in out
+    assert "4 more classes" in out
+    assert "more classes" not in scansnap("info", "--preset", "syn-medium", "--set", "n_queries=12", "--all")[1]
+    ss.SequenceClasses.syn_small().to_toml(tmp_path / "c.toml")
+    assert "20–29" in scansnap("info", "c.toml")[1]
+    assert "compiled_kernels" in scansnap("info")[1]
+
+
+BAD = {
+    "context": (["run", "--context", "1"], "context is 1"),
+    "context word": (["run", "--context", "long"], "context is 'long'"),
+    "rate": (["run", "--eta-y", "nan"], "eta_y is nan"),
+    "rate word": (["run", "--eta-z", "fast"], "eta_z is 'fast'"),
+    "both rates": (["run", "--eta-y", "1", "--ratio", "2"], "eta_y and ratio"),
+    "preset": (["run", "--preset", "syn-tiny"], "preset is 'syn-tiny'"),
+    "knob": (["run", "--preset", "syn-small", "--set", "n_queries=3"], "'n_queries' of preset syn-small"),
+    "knob form": (["info", "--preset", "zipf", "--set", "vocab"], "--set is 'vocab'"),
+    "optimizer": (["run", "--optimizer", "sdg"], "optimizer is 'sdg'"),
+    "record": (["run", "--record", "sometimes"], "record is 'sometimes'"),
+    "record late": (["run", "--steps", "5", "--record", "9"], "record is 9"),
+    "batch": (["run", "--batch-size", "none"], "batch_size is None"),
+    "seed": (["run", "--seed", "5:1"], "seed is '5:1'"),
+    "device": (["run", "--device", "tpu"], "device is 'tpu'"),
+    "suffix": (["run", "--out", "x.csv"], "--out is 'x.csv'"),
+    "no file": (["run", "nowhere.toml"], "nowhere.toml"),
+    "no trajectory": (["info", "nowhere.zarr"], "nowhere.zarr"),
+}
+
+
+@pytest.mark.parametrize(("words", "message"), BAD.values(), ids=BAD.keys())
+def test_bad_input_is_one_sentence_and_code_2(scansnap, tmp_path, words, message):
+    code, out, err = scansnap(*words)
+    assert code == 2
+    assert message in err
+    assert "must be" in err
+    assert err.count("\n") == 1
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []  # no partial files
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[run]\nsteps = 'ten'\n", "steps is 'ten'"),
+        ("[run]\nstep = 10\n", "'step' in [run]"),
+        ("[classes]\npreset = 'syn-small'\n[runs]\nsteps = 1\n", "'runs' in"),
+        ("run = 3\n", "run is 3"),
+        ("[run]\neta_z = [1, 'x']\n", "eta_z is 'x'"),
+        ("[run]\noptimizer = {name = 'adam', beta = 0.9}\n", "'beta' in optimizer"),
+        ("not toml", "valid TOML"),
+    ],
+)
+def test_bad_run_files(scansnap, tmp_path, text, message):
+    (tmp_path / "bad.toml").write_text(text)
+    code, _, err = scansnap("run", "bad.toml")
+    assert code == 2
+    assert message in err
+
+
+def test_a_result_is_not_overwritten_by_accident(scansnap, tmp_path):
+    assert scansnap("run", "--steps", 1)[0] == 0
+    before = (tmp_path / "out/run.png").stat().st_mtime_ns
+    code, _, err = scansnap("run", "--steps", 2)
+    assert code == 2
+    assert "--overwrite" in err
+    assert (tmp_path / "out/run.png").stat().st_mtime_ns == before
+    assert scansnap("run", "--steps", 2, "--overwrite")[0] == 0
+    assert ss.load(tmp_path / "out/run.zarr").step[-1] == 2
+
+
+def test_starting_is_quick_because_torch_is_loaded_late():
+    for code in (
+        "import scansnap",
+        "import scansnap.cli.app",
+        "import scansnap; scansnap.SequenceClasses.syn_small()",
+    ):
+        seen = subprocess.run([sys.executable, "-c", f"{code}\nimport sys; print('torch' in sys.modules)"],
+                              capture_output=True, text=True, check=True)  # fmt: skip
+        assert seen.stdout.strip() == "False", code
+
+
+def test_the_core_imports_only_torch_numpy_scipy_and_xarray():
+    absent = ["zarr", "h5netcdf", "matplotlib", "typer", "rich", "triton"]
+    code = (
+        "import sys\n"
+        f"for name in {absent}: sys.modules[name] = None\n"
+        "import scansnap as ss, scansnap.theory, scansnap.measure\n"
+        "data = ss.simulate(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, steps=2)\n"
+        "print(float(data.loss[0, 0]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) == pytest.approx(np.log(34), rel=1e-6)

@@ -1,0 +1,185 @@
+"""``scansnap text`` as a person meets it, on a text of a few hundred lines."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("text")
+    for i, split in enumerate(("train", "valid", "test")):
+        lines = [LINES[(n * (i + 1)) % 4] for n in range(200 if split == "train" else 30)]
+        (folder / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def text_command(scansnap, monkeypatch, tmp_path):
+    """``scansnap text …`` with a cache of its own and no text but what it is given."""
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SCANSNAP_DATA", raising=False)
+    return lambda *words: scansnap("text", *words)
+
+
+@pytest.fixture
+def model(text_command, text, tmp_path):
+    code, _, err = text_command("train", "--data", text, "--steps", 30, "--batch", 4, "--length", 8, "--eta-y", 20,
+                            "--eta-z", 2, "--out", "m.safetensors", "--device", "cpu")  # fmt: skip
+    assert code == 0, err
+    return tmp_path / "m.safetensors"
+
+
+@pytest.mark.parametrize("kind", ["yz", "transformer"])
+def test_train_writes_a_model_with_its_words(text_command, text, tmp_path, kind):
+    code, out, _ = text_command("train", "--model", kind, "--data", text, "--steps", 5, "--batch", 4, "--length", 8,
+                            "--out", "a/m.safetensors", "--json", "--device", "cpu")  # fmt: skip
+    assert code == 0
+    told = json.loads(out)
+    assert told["steps"] == 5
+    assert told["perplexity"] > 1
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {"m.safetensors"}
+
+
+def test_explain_shows_attention_and_votes(text_command, model):
+    code, out, _ = text_command("explain", model, "--query", "the", "--context", "cat sat on", "--figure", "e.png")
+    assert code == 0
+    assert "“the” attends to" in out
+    assert "next:" in out
+    assert (model.parent / "e.png").read_bytes().startswith(b"\x89PNG")
+    code, out, _ = text_command("explain", model, "--query", "the", "--top", 3, "--json")
+    assert len(json.loads(out)["attended"]) == 3
+
+
+def test_sample_is_the_same_for_a_seed(text_command, model):
+    first, second, other = (text_command("sample", model, "--prompt", "the cat", "--words", 12, "--seed", s)[1]
+                            for s in (1, 1, 2))  # fmt: skip
+    assert first == second != other
+    assert first.startswith("the cat")
+
+
+def test_evaluate_tells_what_sparsity_costs(text_command, model, text):
+    code, out, _ = text_command("evaluate", model, "--data", text, "--mass", 0.9, "--json", "--device", "cpu")
+    assert code == 0
+    told = json.loads(out)
+    assert 0 < told["share_needed"][0] <= 1
+    assert told["perplexity"] > 1
+    code, out, _ = text_command("evaluate", model, "--data", text, "--device", "cpu")
+    assert "perplexity with those keys only" in out
+
+
+def test_a_longer_training_goes_on_where_the_shorter_ended(text_command, model, text):
+    options = ("--data", text, "--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "cpu", "--json")
+    code, out, err = text_command("train", *options, "--steps", 40, "--resume", "--out", model)
+    assert code == 0, err
+    code, whole, _ = text_command("train", *options, "--steps", 40, "--out", "whole.safetensors")
+    assert json.loads(out)["perplexity"] == json.loads(whole)["perplexity"]
+
+
+@pytest.mark.parametrize(
+    ("code", "change"),
+    [
+        (2, ["--resume", "--max-words", 6]),
+        (2, ["--overwrite", "--optimizer", "none"]),
+        (1, ["--overwrite", "--eta-y", "1e30", "--eta-z", "1e30"]),  # no good state to save
+    ],
+    ids=["resume with other words", "overwrite with a bad option", "overwrite and diverge at once"],
+)
+def test_a_training_that_comes_to_nothing_leaves_the_model_and_its_words(text_command, model, text, code, change):
+    before, said = model.read_bytes(), text_command("explain", model, "--query", "mat", "--json")
+    found, _, err = text_command("train", "--data", text, "--steps", 40, "--batch", 4, "--length", 8, "--eta-y", 20,
+                                 "--eta-z", 2, "--out", model, "--device", "cpu", *change)  # fmt: skip
+    assert found == code, err
+    assert model.read_bytes() == before
+    assert text_command("explain", model, "--query", "mat", "--json") == said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["train", "--model", "lstm"], "--model is 'lstm'"),
+        (["train", "--out", "m.bin"], "ending in .safetensors"),
+        (["train", "--data", "nowhere"], "data is"),
+        (["train", "--resume", "--out", "none.safetensors"], "leave --resume out"),
+        (["explain", "none.safetensors", "--query", "the"], "none.safetensors"),
+    ],
+)
+def test_bad_input_is_one_sentence(text_command, text, tmp_path, words, sentence):
+    data = [] if "--data" in words or words[0] == "explain" else ["--data", text]
+    code, _, err = text_command(*words, *data)
+    assert code == 2
+    assert sentence in " ".join(err.split())
+    assert "Traceback" not in err
+    assert not list(tmp_path.glob("*.safetensors"))
+    assert not list(tmp_path.glob("*.json"))
+
+
+def test_an_unknown_query_and_an_existing_model_are_refused(text_command, model, text):
+    code, _, err = text_command("explain", model, "--query", "zebra")
+    assert code == 2
+    assert "'zebra'" in err
+    code, _, err = text_command("train", "--data", text, "--out", model)
+    assert code == 2
+    assert "--overwrite" in err
+
+
+SMALL = ("--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "cpu")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--resume", "--max-words", 6),  # another vocabulary
+        ("--resume", "--max-words", 6, "--tensorboard", "events"),
+        ("--overwrite", "--layers", 0),
+        ("--overwrite", "--steps", 3, "--epochs", 3),
+        ("--overwrite", "--batch", 10_000),  # seen only when the text is there
+        ("--overwrite", "--seed", "9" * 60),
+        ("--resume", "--steps", 1),  # more are done
+    ],
+)
+def test_a_refused_training_leaves_everything_as_it_was(text_command, model, text, tmp_path, monkeypatch, words):
+    from scansnap.text import events
+
+    monkeypatch.setattr(events, "_summary_writer", lambda folder: lambda name: Path(name).mkdir())
+    (tmp_path / "new").mkdir()
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and "cache" not in p.parts}
+    steps = () if "--steps" in words else ("--steps", 40)
+    code, _, err = text_command("train", "--data", text, *SMALL, *steps, *words, "--out", model)
+    assert code == 2, err
+    code, _, err = text_command("train", "--data", text, *SMALL, *steps, *words, "--out", "new/er/n.safetensors")
+    assert code == 2, err
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and "cache" not in p.parts} == before
+    assert list((tmp_path / "new").iterdir()) == []
+    assert text_command("explain", model, "--query", "cat")[0] == 0
+
+
+def test_an_infinite_loss_leaves_the_old_model_and_says_so(text_command, model, text, tmp_path):
+    before = model.read_bytes()
+    words = ("train", "--data", text, "--batch", 4, "--length", 8, "--eta-y", "1e38", "--eta-z", "1e38",
+             "--device", "cpu", "--steps", 40)  # fmt: skip
+    code, _, err = text_command(*words, "--overwrite", "--out", model)
+    assert code == 1
+    assert "m.safetensors before is still there" in err
+    assert model.read_bytes() == before
+    assert text_command("explain", model, "--query", "cat")[0] == 0
+    code, _, err = text_command(*words, "--out", "n.safetensors")
+    assert code == 1
+    assert "Nothing was written" in err
+    assert not (tmp_path / "n.safetensors").exists()
+
+
+def test_a_training_killed_before_its_first_checkpoint_leaves_the_old_model(text_command, model, text, tmp_path):
+    code = "from scansnap.text.train import _Loop\nimport os\n_Loop._batch = lambda *_: os.kill(os.getpid(), 9)\n"
+    code += "from scansnap.cli.app import main\nmain()"
+    before = model.read_bytes()
+    words = [*map(str, ("text", "train", "--data", text, *SMALL, "--steps", 40, "--max-words", 6, "--overwrite"))]
+    done = subprocess.run([sys.executable, "-c", code, *words, "--out", model], cwd=tmp_path, check=False)
+    assert done.returncode == -9
+    assert model.read_bytes() == before
+    assert text_command("explain", model, "--query", "cat")[0] == 0

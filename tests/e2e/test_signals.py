@@ -1,0 +1,229 @@
+"""Ctrl-C and SIGTERM at every stage of a command: nothing is lost, and the exit code says which it was.
+
+Signals are raised in the thread itself: one sent to the process may be taken by another thread and come too late.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.cli import run as run_command
+from scansnap.cli import sweep as sweep_command
+from scansnap.cli import text as text_command
+from scansnap.interrupt import Interrupt, Stopped, deaf_children, ending_quietly, exit_code
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
+RUN = ("run", "--optimizer", "adam", "--eta-y", 0.1, "--eta-z", 0.01, "--steps", 40, "--record", "all", "--no-figure")
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """A signal at the first word of progress of a command."""
+
+    def when(module, name, number):
+        @contextmanager
+        def bar(*_):
+            sent = []
+
+            def report(*_):
+                if not sent:
+                    sent.append(number)
+                    signal.raise_signal(number)
+
+            yield report
+
+        monkeypatch.setattr(module, name, bar)
+
+    return when
+
+
+@BOTH
+def test_a_run_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
+    assert scansnap(*RUN, "--out", "whole.zarr")[0] == 0
+    with monkeypatch.context():
+        ended(run_command, "progress_bar", number)
+        code, out, err = scansnap(*RUN, "--out", "a.zarr")
+    assert code == 128 + number
+    assert out == ""
+    assert "Nothing is lost" in err
+    assert "--resume" in err
+    kept = json.loads((tmp_path / "a.zarr.partial" / "progress.json").read_text())
+    assert kept["step"] > 0
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    assert scansnap(*RUN, "--out", "a.zarr", "--resume")[0] == 0
+    np.testing.assert_array_equal(ss.load(tmp_path / "a.zarr").z, ss.load(tmp_path / "whole.zarr").z)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.zarr", "whole.zarr"]
+
+
+@BOTH
+def test_a_training_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
+    (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    words = ("text", "train", "--data", "t.txt", "--steps", 6, "--batch", 2, "--length", 5, "--eta-y", 5, "--eta-z", 1)
+    words += ("--device", "cpu", "--json")
+    code, whole, err = scansnap(*words, "--out", "whole.safetensors")
+    assert code == 0, err
+    with monkeypatch.context() as patch:
+        patch.setattr(text_command, "_corpus", text_command._corpus)
+        bar = text_command.progress_bar
+        ended(text_command, "progress_bar", number)
+        pressed = text_command.progress_bar
+        patch.setattr(text_command, "progress_bar", lambda label: (pressed if label == "training" else bar)(label))
+        code, out, err = scansnap(*words, "--out", "a.safetensors")
+    assert code == 128 + number, err
+    assert out == ""
+    assert "Nothing is lost: add --resume" in err
+    monkeypatch.setattr(text_command, "progress_bar", bar)
+    code, out, _ = scansnap(*words, "--out", "a.safetensors", "--resume")
+    assert code == 0
+    assert json.loads(out)["perplexity"] == json.loads(whole)["perplexity"]
+
+
+@BOTH
+def test_a_sweep_keeps_its_groups(scansnap, ended, monkeypatch, tmp_path, number):
+    (tmp_path / "s.toml").write_text('[classes]\npreset = "syn-small"\n[grid]\neta_z = [1, 2, 3]\nratio = 1\n'
+                                     "[run]\nsteps = 2\n[groups]\nruns = 1\n")  # fmt: skip
+    ended(sweep_command, "runs_bar", number)
+    code, out, err = scansnap("sweep", "s.toml", "--out", "s.zarr", "--device", "cpu")
+    assert code == 128 + number
+    assert out == ""
+    assert "--resume" in err
+    monkeypatch.setattr(sweep_command, "runs_bar", contextmanager(lambda: iter([lambda *_: None])))
+    assert scansnap("sweep", "s.toml", "--out", "s.zarr", "--resume")[0] == 0
+    assert ss.load(tmp_path / "s.zarr" / "classes-0.zarr").attrs["complete"] == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["s.toml", "s.zarr"]
+
+
+@BOTH
+def test_a_reproduction_keeps_what_is_finished_and_says_how_to_go_on(scansnap, monkeypatch, tmp_path, number):
+    from scansnap.paper.report import make
+
+    original = make.make
+
+    def second_is_ended(name, *rest):
+        if name == "table1":
+            signal.raise_signal(number)
+        return original(name, *rest)
+
+    monkeypatch.setattr(make, "make", second_is_ended)
+    code, _, err = scansnap("reproduce", "fig3", "table1", "--quick", "--device", "cpu", "--out", "o ut")
+    assert code == 128 + number
+    assert "scansnap reproduce table1 --quick --device cpu --out 'o ut'" in err
+    assert sorted(p.name for p in (tmp_path / "o ut").iterdir()) == [
+        "fig3.csv",
+        "fig3.pdf",
+        "fig3.png",
+        "manifest.json",
+    ]
+    assert [p.name for p in tmp_path.iterdir()] == ["o ut"]
+
+
+def test_no_verdict_on_half_a_run(scansnap, monkeypatch):
+    """The claims look at whatever simulate returns, and Ctrl-C makes that a part."""
+    from scansnap.dynamics import simulate
+
+    record = simulate._Loop._record
+
+    def pressed(loop, always=False):
+        if loop.state.step == 0:
+            signal.raise_signal(signal.SIGINT)
+        record(loop, always)
+
+    monkeypatch.setattr(simulate._Loop, "_record", pressed)
+    code, out, _ = scansnap("verify", "--preset", "syn-small", "--finite-T", 16, "--t-end", 50)
+    assert code == 130
+    assert out == ""
+
+
+LOADING = """
+import signal, sys
+module, number = sys.argv[1:3]
+class AtLoading:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            signal.raise_signal(int(number))
+sys.meta_path.insert(0, AtLoading())
+sys.argv[1:] = ["run", "--steps", "1"]
+from scansnap.__main__ import main
+main()
+"""
+
+
+@BOTH
+@pytest.mark.parametrize("module", ["typer", "rich.console", "torch"])
+def test_while_modules_load_it_ends_at_once_and_without_a_word(tmp_path, module, number):
+    done = subprocess.run([sys.executable, "-c", LOADING, module, str(int(number))], cwd=tmp_path, check=False,
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_somebody_else_handles_or_ignores_is_left_alone():
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        for handler in (signal.SIG_IGN, lambda *_: None):
+            signal.signal(signal.SIGINT, handler)
+            with ending_quietly(), Interrupt() as interrupt:
+                signal.raise_signal(signal.SIGINT)
+                assert not interrupt.asked
+            assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_second_signal_raises_and_all_is_as_before_afterwards():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with ending_quietly(), Interrupt() as interrupt:
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+    assert exit_code() == 143
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_python_users_still_get_what_was_done():
+    def press(done, total):
+        signal.raise_signal(signal.SIGINT)
+
+    classes = ss.SequenceClasses.syn_small()
+    with pytest.warns(Stopped, match="stopped after"):
+        data = ss.simulate(classes, eta_y=0.1, eta_z=0.1, steps=100_000, optimizer="adam", progress=press)
+    assert data.attrs["complete"] == 0
+    assert 0 < int(data.step[-1]) < 100_000
+
+
+def test_children_do_not_hear_what_is_for_their_parent():
+    code = "from signal import *; raise_signal(SIGINT); raise_signal(SIGTERM); print('alive')"
+    with deaf_children():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "alive\n"
+
+
+def test_a_map_ends_at_once_and_leaves_no_process(scansnap, monkeypatch, tmp_path):
+    from multiprocessing import active_children
+
+    from scansnap.claims import maps
+
+    def press(jobs):
+        signal.raise_signal(signal.SIGTERM)
+        return iter(jobs)
+
+    monkeypatch.setattr(maps, "as_completed", press)
+    others = set(active_children())
+    code, out, err = scansnap("verify", "--map", "theorem-1", "--points", 3, "--out", "m.png")
+    assert code == 143
+    assert (out, err) == ("", "")
+    assert set(active_children()) == others
+    assert list(Path(tmp_path).iterdir()) == []

@@ -1,0 +1,200 @@
+"""Set-ups: what is accepted means what it means on the command line, and every mistake names its control."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap.checks import InputError
+from scansnap.cli.setup import find_run
+from scansnap.explorer.controls import BY_NAME, CLASS_PRESETS, CONTROLS, KNOBS
+from scansnap.explorer.presets import PRESETS
+from scansnap.explorer.protocol import LIMITS, dumps
+from scansnap.explorer.setup import field_of, read_setup, summary, to_toml
+
+SMALL: dict[str, Any] = {"classes": {"preset": "syn-small"}}
+BARS: dict[str, Any] = {
+    "vocab_size": 6,
+    "classes": [
+        {"query": 4, "next_token": 5, "tokens": [0, 1], "weights": [1, 3]},
+        {"query": 4, "next_token": 3, "tokens": [0, 2], "weights": [2, 2]},
+    ],
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda p: p["name"])
+def test_presets_are_complete_set_ups(preset: dict[str, Any]) -> None:
+    plan = read_setup(preset["setup"])
+    assert set(plan.setup) == {"classes", *BY_NAME}
+    assert read_setup(plan.setup).setup == plan.setup, "a filled-in set-up must mean itself"
+    assert plan.memory <= LIMITS["run_bytes"]
+    assert preset["commentary"]
+    dumps(plan.setup)
+
+
+def test_controls_match_what_the_code_takes() -> None:
+    from scansnap.classes import PRESETS as CLASSES
+    from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS
+    from scansnap.runs import FIELDS
+
+    assert set(CLASS_PRESETS) == set(CLASSES)
+    known = {*MODEL_FIELDS, *RUN_KEYS, *FIELDS}
+    assert {c.name for c in CONTROLS} == known - {"record", "variables", "ratio"}
+    for control in (*CONTROLS, *KNOBS.values()):
+        assert control.explain.endswith(".")
+        assert len(control.explain) <= 110
+        assert control.check(control.default) == control.default
+        if control.options:
+            assert control.default in control.options
+
+
+def test_bars_are_normalised_weights() -> None:
+    classes = read_setup({"classes": {"bars": BARS}}).classes
+    np.testing.assert_array_equal(classes.p_context[:, :3], [[0.25, 0.75, 0], [0.5, 0, 0.5]])
+    np.testing.assert_array_equal(classes.p_class, [0.5, 0.5])
+    weighted = {**BARS, "classes": [{**row, "p_class": w} for row, w in zip(BARS["classes"], (1, 3), strict=True)]}
+    np.testing.assert_array_equal(read_setup({"classes": {"bars": weighted}}).classes.p_class, [0.25, 0.75])
+
+
+@pytest.mark.parametrize("name", ["syn-small", "syn-medium", "textbook", "zipf"])
+def test_the_summary_gives_the_bars_of_any_classes(name: str) -> None:
+    classes = read_setup({"classes": {"preset": name}}).classes
+    said = summary(classes)
+    bars = {"vocab_size": said["vocab_size"], "classes": [
+        {**{k: row[k] for k in ("query", "next_token", "p_class", "tokens")}, "weights": row["p"]}
+        for row in said["classes"]]}  # fmt: skip
+    assert read_setup({"classes": {"bars": bars}}).classes == classes
+    for n, row in enumerate(said["classes"]):
+        distinct = [t for t, kind in zip(row["tokens"], row["kinds"], strict=True) if kind == "distinct"]
+        assert distinct == classes.distinct(n).tolist()
+        assert row["dominant"] in distinct
+
+
+def test_a_run_file_fills_what_is_not_given() -> None:
+    text = '[classes]\npreset = "syn-small"\n[run]\nratio = 5\neta_z = 0.5\noptimizer = "adam"\nrecord = "all"\n'
+    plan = read_setup({"classes": {"toml": text}, "eta_z": 2.0})
+    assert (plan.setup["eta_y"], plan.setup["eta_z"], plan.setup["optimizer"]) == (2.5, 2.0, "adam")
+
+
+WORDS = """\
+vocab_size = 3
+words = ["the", "[[class]]", "cat"]
+[[class]]
+query = 0
+next_token = 2
+tokens = [0, 1]
+p_context = [0.5, 0.5]
+"""
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        {**SMALL, "eta_y": 0.3, "momentum": 0.5, "init": "normal(0.1)", "seed": 7},
+        {
+            "classes": {"preset": "synthetic", "common": 2, "distinct": 3, "distinct_weights": [1, 2, 3]},
+            "context": "inf",
+        },
+        {"classes": {"bars": BARS}, "optimizer": {"y": "sgd", "z": {"name": "adam", "beta1": 0.8}}, "heads": 2},
+        {"classes": {"toml": 'preset = "syn-medium"\nn_queries = 2'}, "position_bias": 0.1},
+        {"classes": {"toml": WORDS}},
+    ],
+)
+def test_exported_toml_is_the_same_run(setup: dict[str, Any], tmp_path: Path) -> None:
+    plan = read_setup(setup)
+    file = tmp_path / "run.toml"
+    file.write_text(to_toml(plan, ["a note"]), encoding="utf-8")
+    classes, rates, options = find_run(file, {})
+    assert classes == plan.classes
+    assert classes.words == plan.classes.words
+    assert rates == {name: plan.setup[name] for name in rates}
+    from scansnap.dynamics.settings import settings
+
+    assert settings({**options, "record": [0]}) == plan.settings
+    again = read_setup({"classes": {"toml": file.read_text(encoding="utf-8")}})
+    assert {k: v for k, v in again.setup.items() if k != "classes"} == {
+        k: v for k, v in plan.setup.items() if k != "classes"
+    }
+
+
+REFUSALS: list[tuple[Any, str, str]] = [
+    ([], "setup", "object"),
+    ({}, "classes", "preset, toml or bars"),
+    ({**SMALL, "eta": 1}, "request", "left out"),
+    ({**SMALL, "eta_y": -1}, "eta_y", "at least 0"),
+    ({**SMALL, "eta_y": "1"}, "eta_y", "number"),
+    ({**SMALL, "eta_y": True}, "eta_y", "number"),
+    ({**SMALL, "eta_z": 1e9}, "eta_z", "at most 10000"),
+    ({**SMALL, "momentum": 1}, "momentum", "at most 0.999"),
+    ({**SMALL, "steps": 0}, "steps", "at least 1"),
+    ({**SMALL, "steps": 10**9}, "steps", "at most"),
+    ({**SMALL, "context": 1}, "context", "at least 2"),
+    ({**SMALL, "context": "infinite"}, "context", "whole number"),
+    ({**SMALL, "batch_size": None}, "batch_size", "context"),
+    ({**SMALL, "batch_size": 10**6}, "batch_size", "at most"),
+    ({**SMALL, "init": "normal(-1)"}, "init", "std above 0"),
+    ({**SMALL, "norm": "l3"}, "norm", "one of l2"),
+    ({**SMALL, "optimizer": "lion"}, "optimizer", "one of sgd"),
+    ({**SMALL, "optimizer": {"name": "sgd", "clip": 0}}, "clip", "above 0"),
+    ({**SMALL, "heads": 99}, "heads", "at most 16"),
+    ({**SMALL, "position_bias": 1, "context": "inf"}, "context", "finite"),
+    ({**SMALL, "position_bias": 0.0, "context": 10**6, "batch_size": 4096}, "batch_size", "smaller"),
+    ({"classes": {"preset": "huge"}}, "classes", "one of syn-small"),
+    ({"classes": {"preset": "syn-small", "toml": ""}}, "classes", "preset, toml or bars"),
+    ({"classes": {"preset": "syn-small", "n_queries": 2}}, "classes", "no settings"),
+    ({"classes": {"preset": "syn-medium", "n_queries": 10**12}}, "n_queries", "at most"),
+    ({"classes": {"preset": "synthetic", "n_queries": 64, "next_per_query": 64}}, "classes", "at most 64"),
+    ({"classes": {"preset": "synthetic", "distinct": 20000}}, "classes", "at most 20000"),
+    ({"classes": {"preset": "zipf", "vocab": 10**15}}, "vocab", "at most"),
+    ({"classes": {"preset": "zipf", "vocab": 20000, "classes": 60, "overlap": 1}}, "classes", "numbers per frame"),
+    ({"classes": {"preset": "textbook"}, "norm": "layernorm", "init": "uniform", "batch_size": 4096},
+     "batch_size", "smaller"),
+    ({"classes": {"preset": "zipf", "vocab": 1500}, "init": "uniform", "optimizer": "muon"}, "optimizer", "another"),
+    ({"classes": {"toml": "="}}, "classes", "valid TOML"),
+    ({"classes": {"toml": "x = 1"}}, "classes", "left out"),
+    ({"classes": {"toml": "a = " + "[" * 3000}}, "classes", "TOML"),
+    ({"classes": {"toml": '[classes]\npreset = "syn-small"\n[run]\nseed = [0, 1]'}}, "classes", "single value"),
+    ({"classes": {"toml": "[run]\nseed = 1"}}, "classes", "a table"),
+    ({"classes": {"bars": 3}}, "classes", "object"),
+    ({"classes": {"bars": {**BARS, "vocab_size": 10**9}}}, "classes", "at most"),
+    ({"classes": {"bars": {**BARS, "classes": []}}}, "classes", "at least one class"),
+    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "weights": [0, 0]}]}}}, "classes", "above 0"),
+    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "weights": [1, -1]}]}}}, "classes", "at least 0"),
+    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "tokens": [0, 10**30]}]}}}, "classes", "ids"),
+    ({"classes": {"bars": {**BARS, "classes": [{"query": 4}]}}}, "classes", "list of numbers"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("setup", "field", "words"), REFUSALS, ids=range(len(REFUSALS)))
+def test_refusals_name_the_control_and_what_is_allowed(setup: Any, field: str, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_setup(setup)
+    assert field_of(caught.value) == field, str(caught.value)
+    assert words in str(caught.value)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.fixed_dictionaries(
+        {"classes": st.sampled_from([SMALL["classes"], {"bars": BARS}]) | _VALUES},
+        optional={name: _VALUES | st.sampled_from([c.default, *(c.options or ())]) for name, c in BY_NAME.items()},
+    )
+)
+def test_anything_is_a_plan_or_a_refusal(setup: dict[str, Any]) -> None:
+    try:
+        plan = read_setup(setup)
+    except InputError as error:
+        dumps({"field": field_of(error), "message": str(error)})
+    else:
+        assert isinstance(plan.classes, ss.SequenceClasses)
+        to_toml(plan)

@@ -1,0 +1,75 @@
+"""The same numbers on a CUDA device as on the CPU; skips itself where there is none."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import scansnap as ss
+from scansnap.dynamics.layout import make_layout
+from scansnap.sampling.counts import sample_classes, sample_counts, sample_tokens
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+
+
+@pytest.mark.parametrize("length", [1, 127, 999_999])
+def test_the_same_data_is_drawn_on_both_devices(length):
+    table = make_layout(ss.SequenceClasses.syn_medium(3), ss.Model(), decays=False).table
+    drawn = {}
+    for device in ("cpu", "cuda"):
+        seeds, steps = torch.arange(3, device=device), torch.arange(5, device=device)
+        cls = sample_classes(table, seeds, steps, 64)
+        counts = sample_counts(table, cls, seeds, steps, length)
+        if device == "cuda":
+            sampling_triton = pytest.importorskip("scansnap.kernels.cuda.sampling")
+            one_launch = sampling_triton.sample_counts(table, cls, seeds, steps, length)
+            assert torch.equal(one_launch.double(), counts)
+        tokens = sample_tokens(table, cls, seeds, steps, min(length, 200))
+        drawn[device] = [t.cpu().numpy() for t in (cls, counts, tokens)]
+    for on_cpu, on_gpu in zip(drawn["cpu"], drawn["cuda"], strict=True):
+        np.testing.assert_array_equal(on_cpu, on_gpu)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"init": "uniform", "optimizer": "adam"},
+        {"init": "normal(0.3)", "optimizer": "muon", "heads": 2},
+        {"residual": "normed", "query_in_keys": True, "outputs": "next"},
+        {"norm": "layernorm", "residual": "plain", "optimizer": "adamw"},
+        {"norm": "none", "position_bias": 0.05, "optimizer": "nesterov"},
+        {"context": math.inf, "batch_size": None, "optimizer": "sign"},
+        {"context": math.inf},
+    ],
+    ids=lambda options: " ".join(map(str, options.values())) or "plain",
+)
+def test_a_run_gives_the_same_numbers_on_both_devices(options):
+    classes = ss.SequenceClasses.syn_medium(2)
+    runs = ss.grid(eta_z=[0.05, 0.1], ratio=[1, 5], seed=[0, 1], momentum=[0.5])
+    both = [
+        ss.simulate(classes, runs, steps=20, record=[0, 5, 20], dtype="float64", device=device, **options)
+        for device in ("cpu", "cuda")
+    ]
+    for name in both[0].data_vars:
+        np.testing.assert_allclose(both[1][name], both[0][name], rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+def test_a_run_that_fails_leaves_the_others_alone():
+    classes = ss.SequenceClasses.syn_small()
+    runs = ss.grid(eta_z=[0.5, 1e39], eta_y=1.0)  # the second rate is infinite in float32
+    data = ss.simulate(classes, runs, steps=10, device="cuda")
+    alone = ss.simulate(classes, ss.grid(eta_z=0.5, eta_y=1.0), steps=10, device="cuda")
+    assert data.status.values.tolist() == ["ok", "non-finite"]
+    assert data.failed_step.values.tolist() == [-1, 0]
+    assert np.isfinite(data.z.values).all()
+    np.testing.assert_allclose(data.z[0], alone.z[0], rtol=1e-4, atol=1e-6)
+
+
+def test_the_flow_is_the_same_on_both_devices():
+    classes = ss.SequenceClasses.syn_medium(3)
+    t = np.geomspace(0.1, 3000, 30)
+    both = [ss.flow(classes, eta_y=1.0, eta_z=0.1, t=t, device=device) for device in ("cpu", "cuda")]
+    for name in both[0].data_vars:
+        np.testing.assert_allclose(both[1][name], both[0][name], rtol=1e-6, atol=1e-9, err_msg=name)

@@ -1,0 +1,27 @@
+"""The figure of an explanation: the votes in it, and words that are no mathematics."""
+
+import io
+
+from scansnap.paper.plots import explanation
+from scansnap.paper.style import render
+from scansnap.text.explain import Attended, Explanation
+
+FOUND = Explanation(
+    query="$_$", context=None,
+    attended=(Attended("$^$", 1.0, 2.0, 0.6, (("a", 3.0), ("b", 1.0))), Attended("it", 1.0, 1.0, 0.4, (("b", 2.5),))),
+    own=(), predicted=(("a", 0.9),), entropy=0.6, uniform_entropy=0.7, exact=True,
+)  # fmt: skip
+
+
+def test_columns_are_ordered_by_their_votes():
+    columns, table = explanation.compute(FOUND)
+    assert columns == ["b", "a"]
+    assert table.tolist() == [[1.0, 3.0], [2.5, 0.0]]
+
+
+def test_dollar_signs_are_words():
+    figure = explanation.draw(FOUND)
+    render(figure, io.BytesIO(), "svg")
+    bars = figure.axes[0]
+    assert [label.get_text() for label in bars.get_yticklabels()] == ["$^$", "it"]
+    assert bars.get_title() == "“$_$” attends to"

@@ -1,0 +1,146 @@
+"""Reading a model: what is told of a query equals what the model computes with."""
+
+import numpy as np
+import pytest
+import torch
+
+from scansnap.checks import InputError
+from scansnap.corpus.vocabulary import Vocabulary
+from scansnap.text.explain import explain
+from scansnap.text.library import open_trained
+from scansnap.text.train import train
+from scansnap.text.transformer.model import Transformer
+from scansnap.text.transformer.settings import TransformerSettings
+from scansnap.text.yz.model import YZTransformer
+from scansnap.text.yz.settings import YZSettings
+
+WORDS = ("the", "of", "river", "bank", "money", "water", "<unk>", "<eos>")
+VOCABULARY = Vocabulary(WORDS, [50, 30, 10, 8, 6, 5, 4, 3])
+PLAIN = {"norm": "none", "residual": False, "feed_forward": 0, "positions": "none", "dropout": 0.0, "width": 8}
+
+
+def yz(**changes):
+    options = {"init": "normal(0.5)", "dtype": "float64", **changes}
+    return YZTransformer(YZSettings(vocab_size=len(WORDS), **options))
+
+
+@pytest.mark.parametrize("residual", ["none", "normed", "plain"])
+@pytest.mark.parametrize("rank", [None, 3])
+def test_with_a_context_it_is_what_the_model_does(residual, rank):
+    model = yz(residual=residual, rank=rank)
+    found = explain(model, VOCABULARY, "bank", "the river of the", top=8)
+    inputs = torch.tensor([[0, 2, 1, 0, 3]])
+    b = model.attention(inputs)[0][0, 0, -1]
+    by_word = {"the": b[0] + b[3], "river": b[1], "of": b[2]}
+    assert {one.word: one.attention for one in found.attended} == pytest.approx(
+        {word: float(weight) for word, weight in by_word.items()}, abs=1e-12
+    )
+    p = torch.softmax(model.logits(inputs)[0, -1], 0)
+    assert dict(found.predicted) == pytest.approx({w: float(p[i]) for i, w in enumerate(WORDS)}, abs=1e-12)
+    assert [one.attention for one in found.attended] == sorted((one.attention for one in found.attended), reverse=True)
+    assert found.exact
+
+
+@pytest.mark.parametrize("residual", ["none", "normed", "plain"])
+def test_without_a_context_it_is_the_limit_of_a_long_one(residual):
+    """A context with the vocabulary's own frequencies predicts the same."""
+    model = yz(residual=residual)
+    alone = explain(model, VOCABULARY, "bank", top=8)
+    text = " ".join(" ".join([w] * n) for w, n in zip(WORDS, VOCABULARY.counts, strict=True))
+    long = explain(model, VOCABULARY, "bank", text, top=8)
+    assert dict(alone.predicted) == pytest.approx(dict(long.predicted), abs=1e-9)
+    assert {a.word: a.attention for a in alone.attended} == pytest.approx({a.word: a.attention for a in long.attended})
+    assert alone.entropy == pytest.approx(long.entropy)
+
+
+def test_words_are_ranked_by_z_and_votes_are_rows_of_y():
+    model = yz()
+    found = explain(model, VOCABULARY, "river", top=4, votes=3)
+    z, y = model.z[0].matrix(), model.y[0].matrix()
+    order = torch.argsort(-z[2])[:4].tolist()
+    assert [one.word for one in found.attended] == [WORDS[i] for i in order]
+    for one, i in zip(found.attended, order, strict=True):
+        assert one.z == pytest.approx(float(z[2, i]))
+        best = torch.argsort(-y[i])[:3].tolist()
+        assert one.votes == tuple((WORDS[j], pytest.approx(float(y[i, j]))) for j in best)
+
+
+def test_with_a_residual_connection_the_query_votes_too():
+    model = yz(residual="normed")
+    found = explain(model, VOCABULARY, "bank", votes=2)
+    row = model.y[0].matrix()[3]
+    best = torch.argsort(-row)[:2].tolist()
+    assert found.own == tuple((WORDS[j], pytest.approx(float(row[j]))) for j in best)
+    assert explain(yz(), VOCABULARY, "bank").own == ()
+
+
+def test_an_untrained_model_attends_as_often_as_words_occur():
+    found = explain(yz(init="zero"), VOCABULARY, "river", top=8)
+    assert found.entropy == pytest.approx(found.uniform_entropy)
+    assert [p for _, p in found.predicted] == pytest.approx([1 / 8] * 8)
+
+
+def test_a_plain_transformer_is_read_exactly():
+    model = Transformer(TransformerSettings(vocab_size=len(WORDS), dtype="float64", **PLAIN))
+    found = explain(model, VOCABULARY, "bank", "the river of bank", top=8)
+    assert found.exact
+    b = model.attention(torch.tensor([[0, 2, 1, 3, 3]]))[0][0, 0, -1]
+    # the transformer's query is among its keys: the context ends with a copy of it, which makes counts comparable
+    seen = {one.word: one.attention for one in found.attended}
+    own = b[:3] / b[:4].sum()
+    assert [seen["the"], seen["river"], seen["of"]] == pytest.approx(own.tolist(), abs=1e-9)
+
+
+def test_other_transformers_say_that_something_is_left_out():
+    model = Transformer(TransformerSettings(vocab_size=len(WORDS), width=8, feed_forward=8))
+    assert not explain(model, VOCABULARY, "bank").exact
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"query": "ocean"}, "the word is 'ocean'"),
+        ({"context": "  "}, "context is"),
+        ({"top": 0}, "top is 0"),
+        ({"model": yz(layers=2)}, "of one layer"),
+        ({"model": Transformer(TransformerSettings(vocab_size=8, width=8, heads=2))}, "with one head"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(change, sentence):
+    given = {"model": yz(), "query": "bank", "context": None, "top": 5, **change}
+    with pytest.raises(InputError, match=sentence):
+        explain(given["model"], VOCABULARY, given["query"], given["context"], top=given["top"])
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "small.safetensors"
+    tokens = np.tile([0, 2, 1, 3, 4, 5], 60)
+    model = yz(init="zero", dtype="float32", eta_y=5.0, eta_z=1.0)
+    train(model, tokens, steps=6, batch=2, length=5, measure=lambda m, step: {"entropy": 1.0 * step}, checkpoint=path,
+          valid=tokens[:50], vocabulary=VOCABULARY)  # fmt: skip
+    return path, model
+
+
+def test_a_saved_model_comes_back_with_its_words_and_history(saved):
+    path, model = saved
+    found = open_trained(path)
+    assert found.vocabulary == VOCABULARY
+    assert found.title == "YZ model, 1 layer, 8 words, 6 steps"
+    assert found.measured["entropy"][6] == 6.0
+    assert list(found.measured["perplexity"]) == [6]
+    assert torch.equal(found.model.tensors()["layer0.y"], model.tensors()["layer0.y"])
+
+
+def test_a_model_and_its_words_are_one_file(saved):
+    path, _ = saved
+    assert [place.name for place in path.parent.iterdir()] == [path.name]
+    path.rename(path.with_name("moved.safetensors"))
+    assert open_trained(path.with_name("moved.safetensors")).vocabulary == VOCABULARY
+
+
+def test_a_model_without_words_is_refused(tmp_path):
+    path = tmp_path / "numbers.safetensors"
+    train(yz(init="zero"), np.tile([0, 2, 1, 3], 60), steps=1, batch=2, length=5, checkpoint=path)
+    with pytest.raises(InputError, match=r"numbers\.safetensors'; it must be one that was saved with its vocabulary"):
+        open_trained(path)

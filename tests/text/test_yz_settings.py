@@ -1,0 +1,76 @@
+"""Settings of the YZ model: refused in one sentence, and the same after a file."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from scansnap.checks import InputError
+from scansnap.text.yz.model import YZTransformer
+from scansnap.text.yz.settings import YZSettings
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"vocab_size": 1}, "vocab_size"),
+        ({"layers": 0}, "layers"),
+        ({"rank": 0}, "rank"),
+        ({"rank": 11, "init": "uniform"}, "rank"),
+        ({"norm": "layernorm"}, "norm"),
+        ({"residual": "yes"}, "residual"),
+        ({"activation": "gelu"}, "activation"),
+        ({"optimizer": "muon"}, "optimizer"),
+        ({"query_in_keys": 1}, "query_in_keys"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"eta_y": -1}, "eta_y"),
+        ({"eta_z": (1.0, 2.0)}, "eta_z"),
+        ({"eta_z": "fast"}, "eta_z"),
+        ({"init": "ones"}, "init"),
+        ({"rank": 3}, "init"),
+        ({"layers": 2}, "init"),
+        ({"precision": "fp8"}, "precision"),
+        ({"dtype": "float16"}, "dtype"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, field):
+    with pytest.raises(InputError) as caught:
+        YZSettings(**{"vocab_size": 10, **options})
+    assert caught.value.field == field
+    assert str(caught.value).count(".") >= 1
+
+
+def test_a_description_is_plain_values_and_builds_the_same_model():
+    settings = YZSettings(12, layers=2, rank=3, init="normal(0.5)", eta_y=(1.0, 2.0), seed=4, dtype="float64")
+    model = YZTransformer(settings)
+    told = json.loads(json.dumps(model.describe()))
+    assert told["kind"] == "yz"
+    again = YZTransformer.from_description(told)
+    assert again.settings == settings
+    for name, tensor in again.tensors().items():
+        assert torch.equal(tensor, model.tensors()[name]), name
+    with pytest.raises(InputError, match="colour"):
+        YZTransformer.from_description({**told, "colour": "red"})
+
+
+@pytest.mark.parametrize("rank", [None, 40])
+@pytest.mark.parametrize(("init", "std"), [("uniform", 1 / math.sqrt(3 * 400)), ("normal(0.2)", 0.2)])
+def test_initial_tables_have_the_named_spread(rank, init, std):
+    model = YZTransformer(YZSettings(400, rank=rank, init=init))
+    for table in (*model.y, *model.z):
+        assert float(table.matrix().std()) == pytest.approx(std, rel=0.05)
+        assert abs(float(table.matrix().mean())) < 0.05 * std
+
+
+def test_kernels_that_cannot_run_are_refused():
+    with pytest.raises(InputError, match="fused"):
+        YZTransformer(YZSettings(10), fused=True)
+
+
+def test_targets_must_match():
+    model = YZTransformer(YZSettings(10))
+    with pytest.raises(InputError, match="targets"):
+        model.train_step(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 4, dtype=torch.long))
