@@ -13,8 +13,8 @@ SOURCE = Path(scansnap.__file__).parent
 
 # From what everything rests on to what rests on everything. A room is a folder or a file of src/scansnap.
 ORDER = (
-    "interrupt", "checks", "storage", "sampling", "corpus", "classes", "runs", "results", "theory", "measure",
-    "kernels", "dynamics", "claims", "text", "sweep", "paper", "bench", "explorer", "cli",
+    "interrupt", "progress", "checks", "storage", "sampling", "corpus", "classes", "runs", "results", "theory",
+    "measure", "kernels", "dynamics", "claims", "text", "sweep", "paper", "bench", "explorer", "cli",
 )  # fmt: skip
 
 

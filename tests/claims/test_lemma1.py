@@ -16,7 +16,7 @@ import scansnap as ss
 from scansnap.claims import lemma1
 from scansnap.claims.evidence import Array, Evidence, from_flow, from_trajectory
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import batches, yz
+from scansnap.dynamics import batches, norms, yz
 from scansnap.dynamics.batches import Batches, Stretch
 from scansnap.dynamics.flow import population, votes
 from scansnap.dynamics.flow.population import residual
@@ -75,11 +75,11 @@ whole_batch = Batches._infinite
 # --- it can fail: an engine or a flow with one thing wrong ---------------------------------------------------------
 
 
-def without_projection(g: Tensor, v: Tensor, f: Tensor, kind: str) -> Tensor:
+def without_projection(kind: str, g: Tensor, v: Tensor, f: Tensor) -> Tensor:
     return g / torch.linalg.vector_norm(v, dim=-1, keepdim=True)
 
 
-def not_normalised(v: Tensor, kind: str) -> Tensor:
+def not_normalised(kind: str, v: Tensor) -> Tensor:
     return v
 
 
@@ -104,8 +104,8 @@ def half(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "who"),
     [
-        (yz, "_norm_backward", without_projection, "the engine in expectation: dz"),
-        (yz, "_norm", not_normalised, "the engine in expectation: d"),
+        (norms, "pull_back", without_projection, "the engine in expectation: dz"),
+        (norms, "apply", not_normalised, "the engine in expectation: d"),
         (yz, "_to_z", half(yz._to_z), "the engine in expectation: dz off by 0.5 "),
         (yz, "_to_rows", half(yz._to_rows), "the engine in expectation: d"),
         (Batches, "_infinite", every_class_alike, "the engine in expectation: d"),
@@ -130,7 +130,7 @@ def test_the_flow_is_judged_apart_from_the_engine(monkeypatch: pytest.MonkeyPatc
     """An engine that is wrong does not excuse a flow, nor the other way round."""
     statuses = {way.name: lemma1.check(small, ways=[way]).status for way in lemma1.WAYS}
     assert set(statuses.values()) == {"holds"}
-    monkeypatch.setattr(yz, "_norm_backward", without_projection)
+    monkeypatch.setattr(norms, "pull_back", without_projection)
     statuses = {way.name: lemma1.check(small, ways=[way]).status for way in lemma1.WAYS}
     assert statuses == {
         "the engine in expectation": "fails", "the engine on sampled sequences": "fails", "the flow": "holds",

@@ -161,7 +161,7 @@ class Rows:
 
 
 def test_hub_rows_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    import scansnap.corpus.hub as hub
+    import scansnap.corpus.huggingface as hub
 
     asked = []
 

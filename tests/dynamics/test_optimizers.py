@@ -16,7 +16,7 @@ from torch import Tensor
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.optimizers import NAMES, Optimizer, orthogonalize
+from scansnap.dynamics.optimizers import RULES, Optimizer, orthogonalize
 
 STEPS = 15
 ETA = torch.tensor([0.3, 0.01, 1.7], dtype=torch.float64)
@@ -168,7 +168,7 @@ def test_sign_moves_by_the_rate_along_the_sign_of_the_momentum() -> None:
         table = new
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RULES)
 def test_runs_do_not_see_each_other(name: str) -> None:
     """A run alone gives what it gives among others, also next to one that explodes."""
     table, d = normal(3, 4, 5), normal(3, 4, 5, seed=1)
@@ -240,7 +240,7 @@ def test_orthogonalize_of_a_lumped_column_is_that_of_its_copies(rows: int) -> No
     assert (orthogonalize(x, MULTIPLICITY) - orthogonalize(x)).abs().max() > 0.1, "multiplicity made no difference"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("clip", [None, 2.0])
 def test_paths_of_lumped_columns_are_those_of_their_copies(name: str, clip: float | None) -> None:
     optimizer = Optimizer(name, clip=clip)

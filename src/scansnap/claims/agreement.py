@@ -8,7 +8,7 @@ part, it is noise, sequence length or step size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import xarray as xr
@@ -18,6 +18,7 @@ from scansnap.claims import theorem3, theorem4
 from scansnap.claims.evidence import Array, Evidence, from_trajectory
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
+from scansnap.progress import Progress
 from scansnap.theory import t_snap, u
 
 SOURCES = ("closed form", "flow", "sgd")
@@ -28,7 +29,6 @@ MEANING = {
     "logit": "z(t) − z(0) of the class's strongest distinct token, mean over classes; no closed form",
 }
 
-Progress = Callable[[int, int], None]
 
 _MOST_BYTES = 2**28  # of y held at once; a trajectory that needs more is run again for each part of it
 _N_TIMES = 40

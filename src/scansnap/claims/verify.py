@@ -28,6 +28,7 @@ from scansnap.claims.claim import Claim, Report, Statement
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory, why_outside
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
+from scansnap.progress import Progress
 from scansnap.theory import t_snap
 
 SEEDS = 8  # runs behind a verdict on SGD: a t interval is then 2.4 standard errors wide on either side
@@ -35,7 +36,6 @@ SEEDS = 8  # runs behind a verdict on SGD: a t interval is then 2.4 standard err
 _Y_BYTES = 5e8  # memory for the recorded tables Y of an SGD run
 
 Check = Callable[[Evidence], Claim | list[Claim]]
-Progress = Callable[[int, int], None]
 
 CHECKS: dict[str, Check] = {
     "lemma-1": lemma1.check,

@@ -30,9 +30,10 @@ from scipy import sparse
 
 from scansnap.checks import InputError, choice, known_keys, whole
 from scansnap.checks.arrays import IntArray
-from scansnap.corpus.corpus import Corpus, Progress, load_corpus
+from scansnap.corpus.corpus import Corpus, load_corpus
 from scansnap.corpus.sources import SPLITS, Source
 from scansnap.corpus.vocabulary import Vocabulary
+from scansnap.progress import Progress
 
 BLOCK = 2**20  # tokens
 CONTEXT_BLOCK = 2**22  # context tokens gathered at a time

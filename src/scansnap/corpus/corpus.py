@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,7 @@ from scansnap.checks import InputError, choice, whole
 from scansnap.corpus import cache
 from scansnap.corpus.sources import SPLITS, Source, find_corpus
 from scansnap.corpus.vocabulary import Tokens, Vocabulary, build
-
-Progress = Callable[[int, int], None]
+from scansnap.progress import Progress
 
 
 @dataclass(frozen=True, eq=False)

@@ -60,7 +60,7 @@ def find_corpus(data: Path | str | None = None) -> Source:
 
         return standard_library()
     if str(data) in NAMES:
-        from scansnap.corpus.hub import from_hub
+        from scansnap.corpus.huggingface import from_hub
 
         return from_hub(str(data), TITLES[str(data)])
     path = Path(data).expanduser()

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from scansnap.classes import SequenceClasses
+from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.settings import Model
 from scansnap.sampling.counts import SamplingTable
 
@@ -59,7 +60,7 @@ def make_layout(classes: SequenceClasses, model: Model, *, decays: bool) -> Layo
     """The smallest exact layout; ``decays``: weight decay moves even what the data does not touch."""
     k, m = classes.n_classes, classes.vocab_size
     with_query = model.query_in_keys or model.residual != "none"
-    dense = model.norm == "layernorm"  # its mean subtraction makes every entry of f non-zero
+    dense = NORMS[model.norm].dense
     members = []
     for n in range(k):
         tokens = np.arange(m) if dense else classes.support(n)[0]

@@ -1,7 +1,8 @@
-"""Optimisers over a leading run dimension, as functions: (table, direction, state) → (table, state).
+"""Optimisers over a leading run dimension, as functions: (table, direction, moments) → (table, moments).
 
-``d`` is the ascent direction of the log-likelihood (minus the gradient of the loss), so updates are added.
-The first dimension of every tensor is the run; rates, momentum and weight decay are one number per run.
+A rule is added by :func:`register`; everything that trains finds it by its name. ``d`` is the ascent direction of the
+log-likelihood (minus the gradient of the loss), so updates are added. The first dimension of every tensor is the run;
+rates, momentum and weight decay are one number per run.
 
 Columns of Y may stand for several identical ones (``multiplicity``); what depends on the whole matrix, the norm
 in clipping and the orthogonalisation in Muon, weighs them so that the result is that of the full matrix.
@@ -11,19 +12,41 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from scansnap.checks import InputError, choice, known_keys, real
 
-State = dict[str, Tensor]
+Moments = dict[str, Tensor]
 
-NAMES = ("sgd", "nesterov", "adam", "adamw", "sign", "muon")
-_BUFFERS = {"sgd": ("velocity",), "nesterov": ("velocity",), "sign": ("velocity",), "muon": ("velocity",),
-            "adam": ("mean", "square"), "adamw": ("mean", "square")}  # fmt: skip
+
+class Step(NamedTuple):
+    """What a rule may look at beside table, direction and moments; numbers of a run broadcast along its table."""
+
+    step: int | Tensor  # from 0
+    eta: Tensor
+    momentum: Tensor
+    optimizer: Optimizer  # its constants
+    multiplicity: Tensor | None  # (columns,) how many equal columns each stands for
+
+
+@dataclass(frozen=True)
+class Rule:
+    """An update rule: ``move(table, d, moments, step)`` gives the new table and moments.
+
+    moments    names of the buffers shaped like the table, which begin at zero
+    momentum   whether it has a momentum; a run's momentum is refused where it has none
+    decoupled  weight decay shrinks the table beside the update instead of entering the direction
+    """
+
+    move: Callable[[Tensor, Tensor, Moments, Step], tuple[Tensor, Moments]]
+    moments: tuple[str, ...] = ()
+    momentum: bool = False
+    decoupled: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,7 +58,8 @@ class Optimizer:
     clip      largest L2 norm of the direction of one table of one run, or None
     schedule  constant, cosine, cosine(final fraction), step(every, factor)
 
-    Weight decay (a run field) is added to the direction, except in adamw and muon, where it is decoupled.
+    Momentum and weight decay are fields of a run. Weight decay is added to the direction, except in adamw and muon,
+    where it is decoupled.
     """
 
     name: str = "sgd"
@@ -46,7 +70,7 @@ class Optimizer:
     schedule: str = "constant"
 
     def __post_init__(self) -> None:
-        choice("optimizer", self.name, NAMES)
+        choice("optimizer", self.name, RULES)
         real("beta1", self.beta1, least=0, below=1)
         real("beta2", self.beta2, least=0, below=1)
         real("eps", self.eps, above=0)
@@ -99,46 +123,84 @@ class Optimizer:
                 return math.inf
         return 1.0
 
-    def start(self, table: Tensor) -> State:
-        """Empty moment buffers."""
-        return {name: torch.zeros_like(table) for name in _BUFFERS[self.name]}
+    @property
+    def rule(self) -> Rule:
+        """The update rule of that name."""
+        return RULES[self.name]
+
+    def start(self, table: Tensor) -> Moments:
+        """Empty moments."""
+        return {name: torch.zeros_like(table) for name in self.rule.moments}
 
     def update(
         self,
         table: Tensor,  # (R, …, rows, columns)
         d: Tensor,  # same shape, ascent direction
-        state: State,
+        moments: Moments,
         *,
         step: int | Tensor,
         eta: Tensor,  # (R,)
         momentum: Tensor,  # (R,)
         weight_decay: Tensor,  # (R,)
         multiplicity: Tensor | None = None,  # (columns,)
-    ) -> tuple[Tensor, State]:
+    ) -> tuple[Tensor, Moments]:
         """One update; ``step`` counts from 0 (Adam's bias correction needs it)."""
         eta, momentum, weight_decay = (_along(x, table) for x in (eta, momentum, weight_decay))
         if self.clip is not None:
             d = d * _clip_factor(d, self.clip, multiplicity)
-        if self.name in ("adamw", "muon"):
+        if self.rule.decoupled:
             table = table * (1 - eta * weight_decay)
         else:
             d = d - weight_decay * table
-        if self.name in ("adam", "adamw"):
-            mean = self.beta1 * state["mean"] + (1 - self.beta1) * d
-            square = self.beta2 * state["square"] + (1 - self.beta2) * d * d
-            debiased = mean / (1 - self.beta1 ** (step + 1))
-            spread = (square / (1 - self.beta2 ** (step + 1))).sqrt() + self.eps
-            return table + eta * debiased / spread, {"mean": mean, "square": square}
-        velocity = momentum * state["velocity"] + d
-        if self.name == "nesterov":
-            move = d + momentum * velocity
-        elif self.name == "sign":
-            move = velocity.sign()
-        elif self.name == "muon":
-            move = orthogonalize(velocity, multiplicity)
-        else:
-            move = velocity
-        return table + eta * move, {"velocity": velocity}
+        return self.rule.move(table, d, moments, Step(step, eta, momentum, self, multiplicity))
+
+
+def register(name: str, rule: Rule) -> None:
+    """Make an update rule known by its name to everything that trains."""
+    if not isinstance(rule, Rule):
+        raise InputError("rule", rule, "a scansnap.Rule: move, and the names of its moments")
+    if name in RULES:
+        raise InputError("the name of the optimiser", name, "new: not one of " + ", ".join(RULES))
+    RULES[name] = rule
+
+
+def _sgd(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+    velocity = at.momentum * moments["velocity"] + d
+    return table + at.eta * velocity, {"velocity": velocity}
+
+
+def _nesterov(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+    velocity = at.momentum * moments["velocity"] + d
+    return table + at.eta * (d + at.momentum * velocity), {"velocity": velocity}
+
+
+def _sign(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+    velocity = at.momentum * moments["velocity"] + d
+    return table + at.eta * velocity.sign(), {"velocity": velocity}
+
+
+def _muon(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+    velocity = at.momentum * moments["velocity"] + d
+    return table + at.eta * orthogonalize(velocity, at.multiplicity), {"velocity": velocity}
+
+
+def _adam(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+    beta1, beta2 = at.optimizer.beta1, at.optimizer.beta2
+    mean = beta1 * moments["mean"] + (1 - beta1) * d
+    square = beta2 * moments["square"] + (1 - beta2) * d * d
+    debiased = mean / (1 - beta1 ** (at.step + 1))
+    spread = (square / (1 - beta2 ** (at.step + 1))).sqrt() + at.optimizer.eps
+    return table + at.eta * debiased / spread, {"mean": mean, "square": square}
+
+
+RULES: dict[str, Rule] = {
+    "sgd": Rule(_sgd, ("velocity",), momentum=True),
+    "nesterov": Rule(_nesterov, ("velocity",), momentum=True),
+    "adam": Rule(_adam, ("mean", "square")),
+    "adamw": Rule(_adam, ("mean", "square"), decoupled=True),
+    "sign": Rule(_sign, ("velocity",), momentum=True),
+    "muon": Rule(_muon, ("velocity",), momentum=True, decoupled=True),
+}
 
 
 def orthogonalize(matrix: Tensor, multiplicity: Tensor | None = None) -> Tensor:

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from scansnap.checks import InputError, choice, known_keys, real, whole
+from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.optimizers import Optimizer
 
-NORMS = ("l2", "none", "layernorm")
 RESIDUALS = ("none", "normed", "plain")
 OUTPUTS = ("all", "next")
 VARIABLES = ("attention", "loss", "entropy", "z", "y", "batch_loss")

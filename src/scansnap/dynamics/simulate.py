@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from os import PathLike
@@ -29,11 +29,11 @@ from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Settings, settings
 from scansnap.dynamics.state import State, start
 from scansnap.interrupt import Interrupt, Stopped
+from scansnap.progress import Progress
 from scansnap.results.trajectory import assemble, load, write
 from scansnap.runs import Runs, grid
 from scansnap.storage import claimed, writable
 
-Progress = Callable[[int, int], None]
 Piece = tuple[list[int], Records]  # steps, and what was recorded at them
 
 _STRETCH_SECONDS = 0.3  # how long the loop is away between two looks at progress, Ctrl-C and checkpoints

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics.layout import Layout
-from scansnap.dynamics.optimizers import State as OptimizerState
+from scansnap.dynamics.optimizers import Moments
 from scansnap.dynamics.settings import Settings
 from scansnap.sampling.philox import Purpose, uniforms
 
@@ -22,8 +22,8 @@ class State:
     step: int
     y: Tensor  # (R, L, J)
     z: Tensor  # (R, H, Q, M)
-    moments_y: OptimizerState  # buffers shaped like y
-    moments_z: OptimizerState  # buffers shaped like z
+    moments_y: Moments  # buffers shaped like y
+    moments_z: Moments  # buffers shaped like z
     failed_step: Tensor  # (R,) the update that would have made the run, or its loss, non-finite; or -1
 
     @property
@@ -55,7 +55,7 @@ class State:
     @classmethod
     def from_arrays(cls, step: int, arrays: dict[str, Tensor]) -> State:
         """The inverse of :meth:`arrays`."""
-        moments: dict[str, OptimizerState] = {"moments_y": {}, "moments_z": {}}
+        moments: dict[str, Moments] = {"moments_y": {}, "moments_z": {}}
         for name, tensor in arrays.items():
             table, _, buffer = name.partition(".")
             if buffer:

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from scansnap.dynamics import norms
 from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Model
 
@@ -77,11 +78,11 @@ def forward(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) ->
     c = heads.mean(1)  # (R, B, S)
     if model.residual == "none":
         inner = c
-        f = _norm(c, model.norm)
+        f = norms.apply(model.norm, c)
     else:
         e_m = tables.slot_query[batch.cls]  # (R, B, S)
-        inner = _norm(c, model.norm) if model.residual == "normed" else c
-        f = _norm(inner + e_m, model.norm)
+        inner = norms.apply(model.norm, c) if model.residual == "normed" else c
+        f = norms.apply(model.norm, inner + e_m)
     logits = _to_rows(f, batch, tables, y.shape[1]) @ y  # (R, B, J)
     return Forward(heads, c, inner, f, torch.log_softmax(logits + tables.multiplicity.log(), dim=-1))
 
@@ -100,11 +101,11 @@ def gradients(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) 
 
     g = (e @ y.mT).gather(-1, tables.slot_row[batch.cls])  # (R, B, S)   Y (e_n − α)
     if model.residual == "none":
-        dc = _norm_backward(g, c, f, model.norm)
+        dc = norms.pull_back(model.norm, g, c, f)
     else:
-        dc = _norm_backward(g, inner + tables.slot_query[batch.cls], f, model.norm)
+        dc = norms.pull_back(model.norm, g, inner + tables.slot_query[batch.cls], f)
         if model.residual == "normed":
-            dc = _norm_backward(dc, c, inner, model.norm)
+            dc = norms.pull_back(model.norm, dc, c, inner)
     dc = dc[:, None] / z.shape[1]  # every head contributes 1/H of c
     dlogit = heads * (dc - (heads * dc).sum(-1, keepdim=True))  # (R, H, B, S)   (diag(c) − c cᵀ) dc
     return Gradients(loss, dy, _to_z(dlogit, z, batch, tables))
@@ -124,22 +125,3 @@ def _to_z(dlogit: Tensor, z: Tensor, batch: Batch, tables: Tables) -> Tensor:
     by_class.scatter_add_(2, batch.cls[:, None, :, None].expand_as(dlogit), dlogit)
     place = (tables.class_query[:, None] * m + tables.slots).flatten()  # (K S,)
     return torch.zeros_like(z).flatten(2).index_add_(2, place, by_class.flatten(2)).view_as(z)
-
-
-def _norm(v: Tensor, kind: str) -> Tensor:
-    if kind == "l2":
-        return v / torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    if kind == "layernorm":  # slots are all M tokens then
-        v = v - v.mean(-1, keepdim=True)
-        return v / v.square().mean(-1, keepdim=True).sqrt()
-    return v
-
-
-def _norm_backward(g: Tensor, v: Tensor, f: Tensor, kind: str) -> Tensor:
-    """Jacobian of f = norm(v), transposed, times g."""
-    if kind == "l2":
-        return (g - f * (f * g).sum(-1, keepdim=True)) / torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    if kind == "layernorm":
-        centred = g - g.mean(-1, keepdim=True) - f * (f * g).mean(-1, keepdim=True)
-        return centred / v.std(-1, correction=0, keepdim=True)
-    return g

@@ -20,7 +20,6 @@ from scansnap.runs import FIELDS as RATE_FIELDS
 from scansnap.runs import Runs, grid
 
 _RATES = ("eta_y", "eta_z", "momentum", "weight_decay", "seed")
-_BUFFERS = {"adam": 2, "adamw": 2}  # tables an optimiser keeps beside each one
 
 
 class ClassesError(InputError):
@@ -53,7 +52,7 @@ class Plan:
         """Bytes a run needs, films included; an estimate from above."""
         s, lay = self.settings, self.layout
         size = 8 if s.dtype == "float64" else 4
-        copies = 2 + _BUFFERS.get(s.optimizer_y.name, 1) + _BUFFERS.get(s.optimizer_z.name, 1)
+        copies = 2 + len(s.optimizer_y.rule.moments) + len(s.optimizer_z.rule.moments)
         tables = len(lay.rows) * len(lay.columns) + s.model.heads * len(lay.queries) * lay.vocab_size
         samples = s.batch_size or len(lay.slots)
         per_sample = len(lay.rows) * 2 + len(lay.columns) * 4 + lay.slots.shape[1] * (8 + 4 * s.model.heads)

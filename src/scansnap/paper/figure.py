@@ -7,7 +7,7 @@ Each figure is a module with ``TITLE``, ``CAPTION`` (what to see), ``compute`` a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from scansnap.claims.claim import KINDS, Kind
 from scansnap.measure.comparison import Comparison, Statement
+from scansnap.progress import Progress
 
-Progress = Callable[[int, int], None]
 Verdict = Literal[
     "agrees", "mostly agrees", "mixed", "mostly disagrees", "disagrees", "undecided", "not applicable"
 ]  # fmt: skip

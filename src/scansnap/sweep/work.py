@@ -11,7 +11,8 @@ import xarray as xr
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.simulate import Progress, simulate
+from scansnap.dynamics.simulate import simulate
+from scansnap.progress import Progress
 from scansnap.runs import Runs
 from scansnap.sweep.axes import Axes
 from scansnap.sweep.measures import Measure

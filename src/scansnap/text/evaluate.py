@@ -17,11 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scansnap.checks import InputError, real, whole
+from scansnap.progress import Progress
 from scansnap.text.attention_statistics import AttentionStatistics
 from scansnap.text.masking import rounds
 from scansnap.text.model import LanguageModel
-
-Progress = Callable[[int, int], None]
 
 
 class Batch(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -10,9 +10,8 @@ import torch
 from scansnap.checks import InputError, real, whole
 from scansnap.checks.arrays import token_ids
 from scansnap.corpus.vocabulary import Vocabulary
+from scansnap.progress import Progress
 from scansnap.text.model import LanguageModel
-
-Progress = Callable[[int, int], None]
 
 
 def sample_tokens(

@@ -24,6 +24,7 @@ from scansnap.checks import InputError, real, whole
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Interrupt, Stopped
+from scansnap.progress import Progress
 from scansnap.storage import claimed, writable
 from scansnap.text.checkpoints import (
     Header,
@@ -38,7 +39,6 @@ from scansnap.text.events import EventWriter, place_for_events
 from scansnap.text.model import LanguageModel
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
-Progress = Callable[[int, int], None]
 READ_EVERY = 200  # steps between looks at the losses: each look waits for the device
 
 

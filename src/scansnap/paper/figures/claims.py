@@ -10,8 +10,9 @@ from matplotlib.figure import Figure
 from scansnap.claims.claim import Report
 from scansnap.claims.verify import verify
 from scansnap.classes import SequenceClasses
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.plots import claim_curves
+from scansnap.progress import Progress
 
 TITLE = "Lemmas and theorems"
 CAPTION = (

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from scansnap.classes import SequenceClasses
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.style import COMMON, DISTINCT, styled
+from scansnap.progress import Progress
 from scansnap.sampling.counts import SamplingTable, sample_classes, sample_tokens
 
 TITLE = "The setting"

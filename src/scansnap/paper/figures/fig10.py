@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import compare
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures import paired
 from scansnap.paper.studies.kept_runs import kept
 from scansnap.paper.studies.over_seeds import how, marks, number
@@ -26,6 +26,7 @@ from scansnap.paper.studies.text_runs import (
     transformer,
 )
 from scansnap.paper.style import SERIES, styled
+from scansnap.progress import Progress
 from scansnap.text.evaluate import attention_statistics, perplexity
 
 TITLE = "Attention entropy against the learning rate on text"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures import recall_curves
 from scansnap.paper.figures.medium_runs import THRESHOLDS, sweep
+from scansnap.progress import Progress
 
 TITLE = "Recall of distinct tokens against the threshold, by η_Y/η_Z"
 CAPTION = (

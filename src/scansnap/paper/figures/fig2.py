@@ -11,9 +11,10 @@ from matplotlib.figure import Figure
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
 from scansnap.measure.comparison import Comparison, compare
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures import paired
 from scansnap.paper.style import COMMON, DISTINCT, styled
+from scansnap.progress import Progress
 from scansnap.runs import grid
 
 TITLE = "Four moments of attention"

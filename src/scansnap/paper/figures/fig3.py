@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures.growth_curves import POINTS, curves, integration_agrees
 from scansnap.paper.style import SERIES, styled
+from scansnap.progress import Progress
 
 TITLE = "Growth factor over time, η_Z fixed"
 CAPTION = (

@@ -6,10 +6,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import Statement, compare
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures import paired, small_runs
 from scansnap.paper.figures.small_runs import LATE, STEPS, at
 from scansnap.paper.style import styled
+from scansnap.progress import Progress
 
 TITLE = "Attention over training with SGD, Syn-Small"
 CAPTION = (

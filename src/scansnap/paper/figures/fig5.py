@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from scansnap.measure.comparison import compare
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures import paired, small_runs
 from scansnap.paper.figures.small_runs import STEPS, at
 from scansnap.paper.style import styled
+from scansnap.progress import Progress
 
 TITLE = "Attention over training with Adam, Syn-Small"
 CAPTION = (

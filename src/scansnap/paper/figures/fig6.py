@@ -9,10 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import Comparison, compare, said
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures import paired
 from scansnap.paper.figures.medium_runs import ETA_Z, size_name, sweep
 from scansnap.paper.style import SERIES, styled
+from scansnap.progress import Progress
 
 TITLE = "Entropy of attention on distinct tokens against η_Y/η_Z"
 CAPTION = (

@@ -6,8 +6,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.style import SERIES, styled
+from scansnap.progress import Progress
 from scansnap.theory import h, h_recursion
 
 TITLE = "h step by step and in closed form"

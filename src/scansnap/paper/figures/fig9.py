@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures.growth_curves import POINTS, curves, integration_agrees
 from scansnap.paper.style import SERIES, styled
+from scansnap.progress import Progress
 from scansnap.theory import growth
 
 TITLE = "Growth exponent, ratio of the rates fixed"

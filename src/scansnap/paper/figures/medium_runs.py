@@ -14,7 +14,8 @@ from scipy.special import softmax
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
 from scansnap.measure import recall
-from scansnap.paper.figure import Effort, Progress
+from scansnap.paper.figure import Effort
+from scansnap.progress import Progress
 from scansnap.runs import Runs, grid
 
 QUERIES = (1, 3, 5, 10)

@@ -14,8 +14,9 @@ from matplotlib.patches import Patch
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
 from scansnap.measure.entropy import entropy_of
-from scansnap.paper.figure import Effort, Progress
+from scansnap.paper.figure import Effort
 from scansnap.paper.style import ATTENTION_MAP, COMMON, DISTINCT
+from scansnap.progress import Progress
 from scansnap.runs import grid
 
 STEPS = 100

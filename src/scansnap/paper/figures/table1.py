@@ -8,9 +8,10 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.style import styled
 from scansnap.paper.symbols import SYMBOLS
+from scansnap.progress import Progress
 
 TITLE = "Notation"
 CAPTION = (

@@ -17,10 +17,11 @@ import matplotlib
 import pandas
 
 from scansnap.checks import InputError
-from scansnap.paper.figure import Computed, Effort, Progress
+from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.report.targets import find
 from scansnap.paper.studies.kept_runs import forget
 from scansnap.paper.style import add_note, render, save_figure, settle
+from scansnap.progress import Progress
 from scansnap.results.trajectory import versions
 from scansnap.storage import put, writable
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.checks import InputError
-from scansnap.paper.figure import Progress
 from scansnap.paper.studies.kept_runs import kept
 from scansnap.paper.studies.text_runs import BATCH, LENGTH, TextSetting, share, trained
+from scansnap.progress import Progress
 from scansnap.text.evaluate import perplexity
 from scansnap.text.model import LanguageModel
 

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.comparison import Statement, compare
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.figures import paired
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
 from scansnap.paper.studies.kept_runs import kept
@@ -30,6 +30,7 @@ from scansnap.paper.studies.text_runs import (
     yz,
 )
 from scansnap.paper.style import SERIES, styled
+from scansnap.progress import Progress
 from scansnap.text.evaluate import attention_statistics, perplexity
 from scansnap.text.model import LanguageModel
 

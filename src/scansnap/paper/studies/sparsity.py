@@ -12,13 +12,14 @@ from matplotlib.figure import Figure
 
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.comparison import compare
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, Rates, choose_on_text, edges
 from scansnap.paper.studies.kept_runs import kept
 from scansnap.paper.studies.over_seeds import how, mean_and_half, percent
 from scansnap.paper.studies.text_runs import TextSetting, seeds_said, share, trained, transformer
 from scansnap.paper.studies.word_runs import MASSES, sparsity, sparsity_rows, word_run
 from scansnap.paper.style import SERIES, styled
+from scansnap.progress import Progress
 
 TITLE = "Contextual sparsity on text"
 CAPTION = (

@@ -18,7 +18,8 @@ import numpy as np
 from scansnap.corpus.corpus import Corpus, load_corpus
 from scansnap.corpus.sources import find_corpus
 from scansnap.dynamics.device import pick_device
-from scansnap.paper.figure import Effort, Progress
+from scansnap.paper.figure import Effort
+from scansnap.progress import Progress
 from scansnap.text.model import LanguageModel
 from scansnap.text.train import Measure, Training, train
 from scansnap.text.transformer.model import Transformer

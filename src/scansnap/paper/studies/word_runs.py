@@ -16,10 +16,11 @@ from scansnap.corpus.cooccurrence import Cooccurrence, cooccurrence
 from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.word_attention import MEASURES, QueryWords, deciles, distance, query_words, rank_correlation
-from scansnap.paper.figure import Effort, Progress
+from scansnap.paper.figure import Effort
 from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, SGD_YZ, Chosen, Rates, choose_on_text
 from scansnap.paper.studies.kept_runs import Record, kept
 from scansnap.paper.studies.text_runs import BATCH, LENGTH, TextSetting, share, text_setting, trained, transformer, yz
+from scansnap.progress import Progress
 from scansnap.text.evaluate import attention_statistics, perplexity
 from scansnap.text.model import LanguageModel
 from scansnap.text.train import log_spaced

@@ -13,7 +13,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.comparison import compare
 from scansnap.measure.word_attention import MEASURES, overlap, rank_correlation, snap_step
-from scansnap.paper.figure import Computed, Effort, Finding, Progress
+from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.studies import word_panels
 from scansnap.paper.studies.chosen_rates import edges
 from scansnap.paper.studies.over_seeds import how, number
@@ -21,6 +21,7 @@ from scansnap.paper.studies.text_runs import LENGTH, seeds_said
 from scansnap.paper.studies.word_panels import NAMES, TOP_K
 from scansnap.paper.studies.word_runs import LEAST, MARKS, NEXT, WordRun, counted, word_run
 from scansnap.paper.style import styled
+from scansnap.progress import Progress
 
 TITLE = "Scan and snap on words"
 CAPTION = (

@@ -1,0 +1,85 @@
+"""What may stand for the paper's LN: f = norm(v) over the last dimension, forward and backward.
+
+A norm is added by :func:`register`. Entries of v are tokens, or positions of a window of which several may hold the
+same token; then ``lift`` takes weights of positions to what stands at their tokens (v E, E_ss' = [x_s = x_s']), so that
+‖v‖² = v · lift(v), and g is given at tokens. For tokens it is the identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from scansnap.checks import InputError
+
+Lift = Callable[[Tensor], Tensor]
+
+
+def _itself(v: Tensor) -> Tensor:
+    return v
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm: ``forward(v, lift)`` is f, ``backward(g, v, f, lift)`` the transposed Jacobian of f times g.
+
+    ``dense``: f has entries where v has none (as when a mean is subtracted), so that v must hold all M tokens.
+    """
+
+    forward: Callable[[Tensor, Lift], Tensor]
+    backward: Callable[[Tensor, Tensor, Tensor, Lift], Tensor]
+    dense: bool = False
+
+
+def apply(name: str, v: Tensor, lift: Lift = _itself) -> Tensor:
+    """f = norm(v)."""
+    return NORMS[name].forward(v, lift)
+
+
+def pull_back(name: str, g: Tensor, v: Tensor, f: Tensor, lift: Lift = _itself) -> Tensor:
+    """(∂f/∂v)ᵀ g, where f = norm(v)."""
+    return NORMS[name].backward(g, v, f, lift)
+
+
+def register(name: str, norm: Norm) -> None:
+    """Make a norm known by its name to everything that takes one."""
+    if not isinstance(norm, Norm):
+        raise InputError("norm", norm, "a scansnap.Norm: forward, backward, and whether it is dense")
+    if name in NORMS:
+        raise InputError("the name of the norm", name, "new: not one of " + ", ".join(NORMS))
+    NORMS[name] = norm
+
+
+def _size(v: Tensor, lift: Lift) -> Tensor:
+    """‖v‖ of the vector over tokens, with a last dimension of 1."""
+    if lift is _itself:
+        return torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+    return (v * lift(v)).sum(-1, keepdim=True).sqrt()
+
+
+def _l2(v: Tensor, lift: Lift) -> Tensor:
+    return v / _size(v, lift)
+
+
+def _l2_backward(g: Tensor, v: Tensor, f: Tensor, lift: Lift) -> Tensor:
+    return (g - lift(f) * (f * g).sum(-1, keepdim=True)) / _size(v, lift)
+
+
+def _layernorm(v: Tensor, lift: Lift) -> Tensor:
+    v = v - v.mean(-1, keepdim=True)
+    return v / v.square().mean(-1, keepdim=True).sqrt()
+
+
+def _layernorm_backward(g: Tensor, v: Tensor, f: Tensor, lift: Lift) -> Tensor:
+    centred = g - g.mean(-1, keepdim=True) - f * (f * g).mean(-1, keepdim=True)
+    return centred / v.std(-1, correction=0, keepdim=True)
+
+
+NORMS: dict[str, Norm] = {
+    "l2": Norm(_l2, _l2_backward),
+    "none": Norm(lambda v, lift: v, lambda g, v, f, lift: g),
+    "layernorm": Norm(_layernorm, _layernorm_backward, dense=True),
+}
