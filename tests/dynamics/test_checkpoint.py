@@ -308,7 +308,12 @@ def test_a_finished_result_does_not_cost_another_unfinished_run(tmp_path: Path) 
 def a_state(step: int) -> State:
     values = torch.arange(6, dtype=torch.float32).reshape(1, 2, 3) / 7 + step
     moments = {"mean": values - 1, "square": values * 2}
-    return State(step, values, values[:, None], moments, {"velocity": -values[:, None]}, torch.tensor([-1]))
+    return State(
+        step,
+        {"y": values, "z": values[:, None]},
+        {"y": moments, "z": {"velocity": -values[:, None]}},
+        torch.tensor([-1]),
+    )
 
 
 def test_a_checkpoint_gives_back_state_and_records(tmp_path: Path) -> None:

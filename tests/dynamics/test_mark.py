@@ -122,14 +122,14 @@ def test_files_of_older_versions_are_refused(tmp_path: Path, monkeypatch: pytest
 
 
 def test_a_mark_tells_every_setting_apart() -> None:
-    plan, runs = settings({"steps": 8, "record": [0, 8]}), RUNS.filled(None, None)
+    plan, runs = settings({"steps": 8, "record": [0, 8]}), RUNS.filled()
     mark = mark_of(CLASSES, runs, plan, engine="fused", device="cpu")
     assert mark == mark_of(NAMED, runs, plan, engine="fused", device="cpu")
     others = [
         mark_of(CLASSES, runs, plan, engine="general", device="cpu"),
         mark_of(CLASSES, runs, plan, engine="fused", device="cuda"),
-        mark_of(CLASSES, RUNS.filled(0.5, None), plan, engine="fused", device="cpu"),
-        mark_of(CLASSES, RUNS.filled(None, 0.5), plan, engine="fused", device="cpu"),
+        mark_of(CLASSES, RUNS.filled(momentum=0.5), plan, engine="fused", device="cpu"),
+        mark_of(CLASSES, RUNS.filled(weight_decay=0.5), plan, engine="fused", device="cpu"),
     ]
     changes = {"steps": 9, "batch_size": 7, "context": 7, "sampling": "tokens", "norm": "none", "residual": "plain",
                "query_in_keys": True, "outputs": "next", "heads": 2, "position_bias": 0.1, "init": "uniform",

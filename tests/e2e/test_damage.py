@@ -150,7 +150,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ss.save(data, folder / "a.nc")
     ss.save(ss.flow(CLASSES, eta_y=1.0, eta_z=0.02, t=np.geomspace(0.1, 10, 4)), folder / "flow.zarr")
     values = torch.arange(6, dtype=torch.float32).reshape(1, 2, 3) / 7
-    state = loop.State(2, values, values[:, None], {"mean": values - 1}, {}, torch.tensor([-1]))
+    state = loop.State(2, {"y": values, "z": values[:, None]}, {"y": {"mean": values - 1}, "z": {}}, torch.tensor([-1]))
     partial = checkpoint.Checkpoint(folder / "b.zarr", "mark")
     partial.write(state, [0, 1], {"loss": np.ones((1, 2)), "entropy": np.zeros((1, 2, 2))})
     partial.write(state, [2], {"loss": np.full((1, 1), np.nan), "entropy": np.ones((1, 1, 2))})

@@ -24,7 +24,7 @@ _NAMED = 3  # differences that are told
 def mark_of(classes: SequenceClasses, runs: Runs, plan: Settings, *, engine: str, device: str) -> str:
     """``engine`` is what was resolved to (fused, general), ``device`` the kind (cpu, cuda)."""
     parts = {"classes": classes.as_toml(words=False), "engine": engine, "device": device}
-    parts |= {name: getattr(runs, name).tolist() for name in ("eta_y", "eta_z", "seed", "momentum", "weight_decay")}
+    parts |= {name: values.tolist() for name, values in runs.columns().items() if name != "ratio"}
     parts |= _flat(plan.to_dict())
     return json.dumps({name: _short(value) for name, value in parts.items()}, sort_keys=True)
 

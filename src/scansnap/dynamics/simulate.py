@@ -51,6 +51,8 @@ def simulate(
     seed: int | None = None,
     momentum: float | None = None,
     weight_decay: float | None = None,
+    weight_decay_y: float | None = None,
+    weight_decay_z: float | None = None,
     steps: int = 100,
     batch_size: int | None = 128,
     context: float = 128,
@@ -90,7 +92,9 @@ def simulate(
     """
     if not isinstance(classes, SequenceClasses):
         raise InputError("classes", classes, "a SequenceClasses object")
-    runs = _runs(runs, eta_y=eta_y, eta_z=eta_z, ratio=ratio, seed=seed).filled(momentum, weight_decay)
+    runs = _runs(runs, eta_y=eta_y, eta_z=eta_z, ratio=ratio, seed=seed).filled(
+        momentum=momentum, weight_decay=weight_decay, weight_decay_y=weight_decay_y, weight_decay_z=weight_decay_z
+    )
     plan = settings(
         {"steps": steps, "batch_size": batch_size, "context": context, "optimizer": optimizer, "init": init,
          "norm": norm, "residual": residual, "query_in_keys": query_in_keys, "outputs": outputs, "heads": heads,
@@ -143,8 +147,7 @@ class _Loop:
     records: list[Piece] = field(default_factory=list)  # in order; each added at once, as Ctrl-C may come between
 
     def __post_init__(self) -> None:
-        decays = bool(np.any(self.runs.weight_decay))
-        layout = make_layout(self.classes, self.settings.model, decays=decays)
+        layout = make_layout(self.classes, self.settings.model, decays=self.runs.decays)
         self.engine = Engine(layout, self.settings, self.runs, self.device, self.engine_name)
         self.batches = Batches(layout, self.settings, np.unique(self.runs.seed), self.device)
         self.observer = Observer(self.classes, self.engine, self.batches)

@@ -70,8 +70,7 @@ def assemble(
         if name == "z" and values.ndim == 5:
             dims = ("run", "step", "head", "query", "token")
         variables[name] = (dims, values, {"long_name": MEANING[name]})
-    per_run = {name: ("run", getattr(runs, name)) for name in ("eta_y", "eta_z", "ratio", "seed", "momentum",
-                                                               "weight_decay")}  # fmt: skip
+    per_run = {name: ("run", values) for name, values in runs.columns().items()}
     status = np.where(failed_step < 0, "ok", "non-finite").astype(object)
     coords: dict[str, Any] = {
         "run": np.arange(len(runs)),
