@@ -354,7 +354,7 @@ def test_what_a_killed_checkpoint_left_goes_with_the_next(tmp_path: Path) -> Non
     folder = written.folder
     for name in ("records-00002.zarr", "state-00002.zarr", ".scansnap-left.tmp"):
         (folder / name / "inner").mkdir(parents=True)
-    storage._swept.clear()  # as in a new process
+    storage.scratch._swept.clear()  # as in a new process
     checkpoint.Checkpoint(tmp_path / "a.zarr", "mark").resume(torch.device("cpu"))
     assert names(folder) == ["progress.json", "records-00001.zarr", "state-00001.zarr"]
 
@@ -428,13 +428,13 @@ def run(job):
         return lingering
 
     if job["linger"] == "saving":  # all is written, under another name
-        exchange = storage._exchange
+        exchange = storage.writing._exchange
         def slowly(scratch, target):
             if str(target) == job["options"]["save_to"]:
                 say("saving")
                 time.sleep(600)
             exchange(scratch, target)
-        storage._exchange = slowly
+        storage.writing._exchange = slowly
     if job["linger"] == "saved":  # all is in place, the checkpoint not yet tidied away
         loop.write = linger(loop.write, "saved")
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 1])
@@ -557,7 +557,7 @@ def test_killed_while_the_result_is_saved(server: Server, tmp_path: Path, plan: 
         with pytest.raises(ss.InputError):
             ss.load(path)
     whole = simulate(**plan)
-    storage._swept.clear()  # as in a new process
+    storage.scratch._swept.clear()  # as in a new process
     assert simulate(**plan, save_to=target, resume=True).identical(whole)
     assert ss.load(target).identical(whole)
     assert names(tmp_path) == [name]
