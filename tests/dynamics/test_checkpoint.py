@@ -25,8 +25,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap import storage
-from scansnap.dynamics import checkpoint
-from scansnap.dynamics import simulate as loop
+from scansnap.dynamics import checkpoint, loop
 from scansnap.dynamics.engine import Engine
 from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.state import State
@@ -122,7 +121,7 @@ def test_ctrl_c_returns_what_was_done_until_then(plan: dict[str, Any]) -> None:
         (Engine, "advance", 5, True, 4),  # the work of the stretch is dropped
         (Observer, "__call__", 2, False, 3),  # the state moved, its record is missing
         (Observer, "__call__", 2, True, 3),
-        (loop._Loop, "_record", 5, True, 4),
+        (loop.Loop, "_record", 5, True, 4),
     ],
 )
 def test_ctrl_c_anywhere_and_on_to_the_same_numbers(
@@ -401,7 +400,7 @@ import torch, xarray, zarr
 import scansnap as ss
 from scansnap.dynamics import checkpoint
 from scansnap import storage
-from scansnap.dynamics import simulate as loop
+from scansnap.dynamics import loop
 
 torch.set_num_threads(1)
 loop._STRETCH_FLOATS = 1

@@ -89,12 +89,12 @@ def start(layout: Layout, settings: Settings, seeds: np.ndarray, device: torch.d
     columns = np.maximum(layout.columns, 0)  # the lumped column exists only with zero init
     heads = np.arange(model.heads)
     every = np.arange(layout.vocab_size)
-    y = _initial(scale, unique, Purpose.INIT_Y, np.zeros(1, dtype=int), layout.rows, columns, device)[:, 0]
-    z = _initial(scale, unique, Purpose.INIT_Z, heads, layout.queries, every, device)
+    y = initial(scale, unique, Purpose.INIT_Y, np.zeros(1, dtype=int), layout.rows, columns, device)[:, 0]
+    z = initial(scale, unique, Purpose.INIT_Z, heads, layout.queries, every, device)
     return begin({"y": y.to(dtype)[stream], "z": z.to(dtype)[stream]}, settings.optimizers)
 
 
-def _initial(
+def initial(
     scale: tuple[str, float],
     seeds: np.ndarray,
     purpose: Purpose,

@@ -187,7 +187,7 @@ class LiveRun:
     def _look(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
         """z (Q, M), mean over heads; attention (K, S); loss; entropy (K,)."""
         with torch.inference_mode():
-            seen = self.observer(self.state)
+            seen = self.observer(self.state, self.settings.variables)
         z = seen["z"][0]
         return z.mean(0) if z.ndim == 3 else z, seen["attention"][0], float(seen["loss"][0]), seen["entropy"][0]
 
