@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import scansnap as ss
 from scansnap.sampling.philox import Purpose, uniforms
 from scansnap.sampling.sampler import Sequences, digest, draw, even
 
@@ -42,3 +43,10 @@ if __name__ == "__main__":
             print(f"seed {seed}: {tokens}")
     again = draw(data, seeds[1:], steps, batch_size=2)
     print("seed 1 alone gives the same data:", torch.equal(again.tokens, sequences.tokens[1:]))
+
+    # A table of logits learns the chain: its loss falls to the entropy of what follows a token, and not below.
+    bigrams = torch.nn.Embedding(3, 3)
+    run = ss.simulate(data, eta_y=2.0, eta_z=2.0, module=bigrams, steps=300, batch_size=64, record="all", device="cpu")
+    loss = run.batch_loss.values[0]
+    entropy = -np.sum(data.p[data.p > 0] * np.log(data.p[data.p > 0])) / 3
+    print(f"loss {loss[0]:.3f} → {loss[-100:].mean():.3f}; entropy of the chain {entropy:.3f}")
