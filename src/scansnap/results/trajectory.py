@@ -234,6 +234,8 @@ def classes_of(data: xr.Dataset) -> SequenceClasses:
     """The classes a trajectory was made with."""
     import tomllib
 
+    if "classes" not in data.attrs:
+        raise InputError("the trajectory", data.attrs.get("module"), "one of the YZ model on sequence classes")
     return SequenceClasses.from_table(tomllib.loads(data.attrs["classes"]), where="the trajectory")
 
 
