@@ -88,7 +88,8 @@ def changed(old: str, new: str) -> str:
         # keys nobody reads
         (
             "vocabsize = 4\n" + EXPLICIT,
-            "the key 'vocabsize' in {path} is 4; it must be left out or one of preset, vocab_size, words, shared_next, class.",
+            "the key 'vocabsize' in {path} is 4; it must be left out or one of preset, vocab_size, words, shared_next, "
+            "class.",
         ),
         (
             changed("tokens = [2]", "tokens = [2]\nnext = 2"),

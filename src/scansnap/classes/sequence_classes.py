@@ -139,14 +139,9 @@ class SequenceClasses:
         """Refuse classes that share a next token, where ``who`` needs the query to be a function ψ of it."""
         unique, times = np.unique(self.next_token, return_counts=True)
         if (times > 1).any():
-            allowed = (
-                f"different for each class ({who} needs one class per next token; shared_next and a sampler do not)"
-            )
-            raise InputError(
-                "next_token",
-                f"{unique[times > 1][0]} for {times[times > 1][0]} classes",
-                f"different for each class {needs}",
-            )
+            twice, n = unique[times > 1][0], times[times > 1][0]
+            needs = f"({who} needs one class per next token; shared_next and a sampler do not)"
+            raise InputError("next_token", f"{twice} for {n} classes", f"different for each class {needs}")
 
     def support(self, n: int) -> tuple[IntArray, FloatArray]:
         """Context tokens of class n (ascending) and their probabilities, all above 0."""
