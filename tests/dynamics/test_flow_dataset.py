@@ -25,7 +25,7 @@ def test_dataset_layout() -> None:
     assert data.z.dims == ("t", "query", "token")
     assert dict(data.sizes) == {"t": 2, "class": 6, "token": 79, "query": 3}
     np.testing.assert_array_equal(data["query"], classes.queries)
-    assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "reached t = 2")
+    assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "complete")
     assert {"format", "classes", "versions", "rtol", "device"} <= set(data.attrs)
     full = flow(classes, t=[1.0], variables="y")
     assert full.y.dims == ("t", "token", "output")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +33,18 @@ INSIDE = 16  # after 3 more stages for the interpolant: the rates at a point of 
 N_STAGES = 17
 _PROBE = 0.7  # where in the step: about where the defect of this interpolant is largest
 _ERROR_PER_DEFECT = 0.15  # measured on flows of all kinds, quickly damped or not: 0.09 to 0.17
+
+
+class NonFinite(InputError):
+    """The state, or its rates, cannot be followed further than ``t``."""
+
+    def __init__(self, t: float) -> None:
+        self.t = t
+        state = f"not finite, or too steep for its rtol, at t = {t:g}"
+        super().__init__("the flow", state, "one that smaller rates or a larger rtol can follow")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NonFinite, (self.t,)
 
 
 class System(Protocol):
@@ -124,8 +136,7 @@ def dop853(system: System, t_end: float, first_step: float, rtol: float, atol: f
             end = t_end if t + 1.01 * h >= t_end else t + h  # no sliver of a step at the end
             h = end - t
             if h <= 1e-14 * t or h < 1e-300:
-                state = f"not finite, or too steep for its rtol, at t = {t:g}"
-                raise InputError("the flow", state, "one that smaller rates or a larger rtol can follow")
+                raise NonFinite(t)
             step = Step(system, t, h, end)
             error = step.error(rtol, atol)
             if error <= 1:
