@@ -157,7 +157,7 @@ def _follow(
     try:
         for step in steps:
             n_steps += 1
-            states = looks(step, field)
+            states = looks(step, field) if watches else []
             ends = [watch.look(step, field, states) for watch in watches]
             end = min([step.end, *ends])
             for time in readings.due(end):

@@ -94,8 +94,9 @@ class PlainFlow:
     def check_start(self) -> None:
         """Refuse a start at which the norm is 0/0, or would be but for rounding: f must not hang on last digits."""
         c = self.point(np.zeros(0)).attention
-        signs = 1 - 2 * (torch.arange(c.shape[1], device=c.device) % 2)
-        f, rounded = self.f_of(c)[-1], self.f_of(c * (1 + 4 * torch.finfo(c.dtype).eps * signs))[-1]
+        last_digits = 4 * torch.finfo(c.dtype).eps * torch.ones_like(c)
+        last_digits[:, 1::2] *= -1
+        f, rounded = self.f_of(c)[-1], self.f_of(c * (1 + last_digits))[-1]
         defined = ((f - rounded).abs() <= 1e-3 * f.abs().amax(1, keepdim=True)).all(1)  # (K,); false for NaN
         if not defined.all():
             n = int((~defined).nonzero()[0])

@@ -46,6 +46,7 @@ class Places:
                 self.token[row, first : first + len(ids)] = ids
                 self.p[row, first : first + len(ids)] = probs[np.searchsorted(tokens, ids)]
         self.used = self.token >= 0
+        self.pairs = np.nonzero(self.used)  # row and place of each (class, token) pair
         common_row = np.unique(self.token[:, d:][self.used[:, d:]], return_inverse=True)[1]
         self.common_row = np.full((k, c), -1)
         self.common_row[self.used[:, d:]] = common_row
@@ -103,7 +104,7 @@ class PopulationFlow:
 
     def _by_cell(self, dz: Tensor) -> Tensor:
         """Sums over the classes of a query, (K, L) → (cells,)."""
-        return dz.new_zeros(len(self.cell_query)).index_add_(0, self.cell.flatten(), dz.flatten())
+        return dz.new_zeros(self.cell_query.shape).index_add_(0, self.cell.flatten(), dz.flatten())
 
     # --- what the integrator asks for ------------------------------------------------------------------------
 
@@ -163,8 +164,7 @@ class PopulationFlow:
         """(K, L) by class and token, (K, M)."""
         at = self.places
         full = np.full((len(at.order), at.classes.vocab_size), outside)
-        row, place = np.nonzero(at.used)
-        full[at.order[row], at.token[row, place]] = values.cpu().numpy()[row, place]
+        full[at.order[at.pairs[0]], at.token[at.pairs]] = values.cpu().numpy()[at.pairs]
         return full
 
     def _by_query(self, values: Tensor, outside: FloatArray | float) -> FloatArray:

@@ -48,24 +48,26 @@ class _Block:
 
     def add_votes(self, out: Tensor, f: Tensor, w: Tensor) -> None:
         """out_n += Yᵀ f_n; out (B, J), f (B, d), w (s,)."""
-        s = len(w)
+        s = w.shape[0]
         f = f[:, None]  # (B, 1, d)
         along = (f @ self.phi[:, :s].mT) * w  # (B, 1, s)  w_j φ_j·f
         out[:, None].baddbmm_(torch.cat([f, along], 2), self.stack[:, : self.d + s])
 
     def pull(self, e: Tensor, w: Tensor) -> Tensor:
         """Y e_n, (B, J) → (B, d)."""
-        s = len(w)
+        s = w.shape[0]
         products = (e[:, None] @ self.stack[:, : self.d + s].mT)[:, 0]  # (B, d + s)  Y_0 e, then e_j·e
         stages = ((products[:, self.d :] * w)[:, None] @ self.phi[:, :s])[:, 0]  # (B, d)
         return products[:, : self.d] + stages
 
     def at(self, w: Tensor) -> Tensor:
         """Y, (B, d, J)."""
-        return torch.baddbmm(self.y, self.phi[:, : len(w)].mT * w, self.e[:, : len(w)])
+        s = w.shape[0]
+        return torch.baddbmm(self.y, self.phi[:, :s].mT * w, self.e[:, :s])
 
     def advance(self, w: Tensor) -> None:
-        self.y.baddbmm_(self.phi[:, : len(w)].mT * w, self.e[:, : len(w)])
+        s = w.shape[0]
+        self.y.baddbmm_(self.phi[:, :s].mT * w, self.e[:, :s])
         self.e[:, 0] = self.e[:, END]
         self.phi[:, 0] = self.phi[:, END]
 
