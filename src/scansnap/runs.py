@@ -27,8 +27,9 @@ class Runs:
     eta_z: np.ndarray
     seed: np.ndarray
     momentum: np.ndarray
-    weight_decay: np.ndarray
-    given: tuple[str, ...] = ()  # which of the last two the grid names; ``simulate`` may set the others
+    weight_decay_y: np.ndarray
+    weight_decay_z: np.ndarray
+    given: tuple[str, ...] = ()  # which of the last three the grid names; ``simulate`` may set the others
 
     def __len__(self) -> int:
         return len(self.seed)
@@ -39,19 +40,42 @@ class Runs:
         with np.errstate(over="ignore"):
             return np.divide(self.eta_y, self.eta_z, out=np.full(len(self), np.inf), where=self.eta_z > 0)
 
-    def filled(self, momentum: float | None, weight_decay: float | None) -> Runs:
+    @property
+    def weight_decay(self) -> np.ndarray:
+        """Of both tables, where it is the same."""
+        return self.weight_decay_y
+
+    @property
+    def decays(self) -> bool:
+        """Whether there is any weight decay."""
+        return bool(self.weight_decay_y.any() or self.weight_decay_z.any())
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """What a result says of its runs; the two weight decays as one where they are the same."""
+        same = np.array_equal(self.weight_decay_y, self.weight_decay_z)
+        decays = {"weight_decay": self.weight_decay_y} if same else {name: getattr(self, name) for name in _DECAYS}
+        return {name: getattr(self, name) for name in ("eta_y", "eta_z", "ratio", "seed", "momentum")} | decays
+
+    def filled(self, **open_: float | None) -> Runs:
         """These runs with momentum and weight decay set where the grid leaves them open."""
-        runs = self
-        for name, value in (("momentum", momentum), ("weight_decay", weight_decay)):
+        changed: dict[str, Any] = {}
+        for name, value in open_.items():
             if value is not None:
-                if name in self.given:
-                    raise InputError(name, value, "left out here, since the runs give their own")
-                changed: dict[str, Any] = {name: np.full(len(self), _value(name, value))}
-                runs = replace(runs, **changed)
-        return replace(runs, given=("momentum", "weight_decay"))
+                for field in _stands_for(name):
+                    if field in self.given:
+                        raise InputError(name, value, "left out here, since the runs give their own")
+                    if field in changed:
+                        raise InputError(name, value, "left out where weight_decay is given")
+                    changed[field] = np.full(len(self), _value(name, value))
+        return replace(self, **changed, given=("momentum", *_DECAYS))
 
 
-FIELDS = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")
+_DECAYS = ("weight_decay_y", "weight_decay_z")
+FIELDS = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay", *_DECAYS)
+
+
+def _stands_for(name: str) -> tuple[str, ...]:
+    return _DECAYS if name == "weight_decay" else (name,)
 
 
 def grid(**axes: Any) -> Runs:
@@ -67,6 +91,9 @@ def grid(**axes: Any) -> Runs:
     if ("eta_y" in axes) == ("ratio" in axes):
         both = "both" if "eta_y" in axes else "neither"
         raise InputError("eta_y and ratio", f"{both} given", "exactly one of the two (eta_y = ratio · eta_z)")
+    for name in _DECAYS:
+        if name in axes and "weight_decay" in axes:
+            raise InputError(name, axes[name], "left out where weight_decay is given")
     values = {name: _values(name, value) for name, value in axes.items()}
     points = list(product(*values.values()))
     column = {name: np.array([point[i] for point in points]) for i, name in enumerate(values)}
@@ -76,13 +103,15 @@ def grid(**axes: Any) -> Runs:
         eta_y = column["eta_y"] if "eta_y" in column else column["ratio"] * eta_z
     if not np.isfinite(eta_y).all():
         raise InputError("ratio · eta_z", np.inf, "a finite number")
+    decay = column.get("weight_decay", np.zeros(n))
     return Runs(
         eta_y=eta_y,
         eta_z=eta_z,
         seed=column.get("seed", np.zeros(n, dtype=np.int64)),
         momentum=column.get("momentum", np.zeros(n)),
-        weight_decay=column.get("weight_decay", np.zeros(n)),
-        given=tuple(name for name in ("momentum", "weight_decay") if name in column),
+        weight_decay_y=column.get("weight_decay_y", decay),
+        weight_decay_z=column.get("weight_decay_z", decay),
+        given=tuple(field for name in column for field in _stands_for(name) if field in ("momentum", *_DECAYS)),
     )
 
 

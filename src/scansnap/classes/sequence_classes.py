@@ -103,7 +103,8 @@ class SequenceClasses:
         unique, times = np.unique(self.next_token, return_counts=True)
         if (times > 1).any():
             twice = int(unique[times > 1][0])
-            raise InputError("next_token", f"{twice} for {times[times > 1][0]} classes", "different for each class")
+            allowed = "different for each class (the theory needs one class per next token; a sampler does not)"
+            raise InputError("next_token", f"{twice} for {times[times > 1][0]} classes", allowed)
         if p_class is None:
             self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
         else:

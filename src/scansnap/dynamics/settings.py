@@ -129,6 +129,11 @@ class Settings:
             choice("variables", name, VARIABLES)
         choice("dtype", self.dtype, ("float32", "float64"))
 
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """By the name of the table."""
+        return {"y": self.optimizer_y, "z": self.optimizer_z}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
         flat = asdict(self)

@@ -74,7 +74,7 @@ def read_setup(given: Any) -> Plan:
         values[control.name] = control.check(values[control.name])
     runs = grid(**{name: values[name] for name in _RATES})
     plan = settings({k: v for k, v in values.items() if k not in _RATES} | {"record": [0]})
-    layout = make_layout(classes, plan.model, decays=bool(np.any(runs.weight_decay)))
+    layout = make_layout(classes, plan.model, decays=runs.decays)
     made = Plan({"classes": form, **values}, classes, runs, plan, layout)
     _hold_against_caps(made)
     return made

@@ -53,8 +53,9 @@ class Axes:
             eta_z=eta_z,
             seed=column.get("seed", zero.astype(np.int64)),
             momentum=column.get("momentum", zero),
-            weight_decay=column.get("weight_decay", zero),
-            given=("momentum", "weight_decay"),
+            weight_decay_y=column.get("weight_decay", zero),
+            weight_decay_z=column.get("weight_decay", zero),
+            given=("momentum", "weight_decay_y", "weight_decay_z"),
         )
 
 
