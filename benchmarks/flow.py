@@ -1,8 +1,8 @@
 """How fast and how exact the population flow is: ``python benchmarks/flow.py [--device cuda] [--small] [--plain]``.
 
-Each line is one call of ``flow`` at rtol 1e-8, read at 200 times; with ``--plain`` on the plain field, which other norms
-and residual connections (``--norm``, ``--residual``) take anyway. The error is that of the attention, relative and
-at its worst over classes, tokens and times, against the same flow at rtol 1e-12 (small problems only). Memory is
+Each line is one call of ``flow`` at rtol 1e-8, read at 200 times; with ``--plain`` on the plain field, which other
+norms and residual connections (``--norm``, ``--residual``) take anyway. The error is that of the attention, relative
+and at its worst over classes, tokens and times, against the same flow at rtol 1e-12 (small problems only). Memory is
 the peak of the process so far, so the lines are in order of size.
 """
 
@@ -40,10 +40,8 @@ def main() -> None:
     model: dict[str, Any] = {"norm": given.norm, "residual": given.residual, "device": given.device,
                              "field": "plain" if given.plain else "auto"}  # fmt: skip
     first = flow(SequenceClasses.syn_small(), t=[1.0], **model)  # the first call loads the libraries
-    field = first.attrs["field"]
-    print(
-        f"norm {given.norm}, residual {given.residual}, {field} field, {given.device}, {torch.get_num_threads()} threads"
-    )
+    said = ", ".join(f"{name} {first.attrs[name]}" for name in ("norm", "residual", "field", "device"))
+    print(f"{said}, {torch.get_num_threads()} threads")
     print(f"{'case':24s} {'to':>8s} {'steps':>6s} {'seconds':>8s} {'error':>8s} {'memory':>9s}")
     for name, (classes, eta_z, end, check) in CASES.items():
         if given.small and classes.n_classes > 100:
