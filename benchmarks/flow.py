@@ -1,7 +1,8 @@
-"""How fast and how exact the population flow is: ``python benchmarks/flow.py [--device cuda] [--small]``.
+"""How fast and how exact the population flow is: ``python benchmarks/flow.py [--device cuda] [--small] [--plain]``.
 
-Each line is one call of ``flow`` at rtol 1e-8, read at 200 times. The error is that of the attention, relative and
-at its worst over classes, tokens and times, against the same flow at rtol 1e-12 (small problems only). Memory is
+Each line is one call of ``flow`` at rtol 1e-8, read at 200 times; with ``--plain`` on the plain field, which other
+norms and residual connections (``--norm``, ``--residual``) take anyway. The error is that of the attention, relative
+and at its worst over classes, tokens and times, against the same flow at rtol 1e-12 (small problems only). Memory is
 the peak of the process so far, so the lines are in order of size.
 """
 
@@ -11,6 +12,7 @@ import argparse
 import math
 import resource
 import time
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,9 +33,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Time and check the population flow.")
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--small", action="store_true", help="leave out the large problem")
+    parser.add_argument("--plain", action="store_true", help="the plain field, not the fast one")
+    parser.add_argument("--norm", default="l2", help="l2, none or layernorm")
+    parser.add_argument("--residual", default="none", help="none, normed or plain")
     given = parser.parse_args()
-    flow(SequenceClasses.syn_small(), t=[1.0], device=given.device)  # the first call loads the libraries
-    print(f"device {given.device}, {torch.get_num_threads()} threads")
+    model: dict[str, Any] = {"norm": given.norm, "residual": given.residual, "device": given.device,
+                             "field": "plain" if given.plain else "auto"}  # fmt: skip
+    first = flow(SequenceClasses.syn_small(), t=[1.0], **model)  # the first call loads the libraries
+    said = ", ".join(f"{name} {first.attrs[name]}" for name in ("norm", "residual", "field", "device"))
+    print(f"{said}, {torch.get_num_threads()} threads")
     print(f"{'case':24s} {'to':>8s} {'steps':>6s} {'seconds':>8s} {'error':>8s} {'memory':>9s}")
     for name, (classes, eta_z, end, check) in CASES.items():
         if given.small and classes.n_classes > 100:
@@ -41,11 +49,11 @@ def main() -> None:
         t = np.geomspace(0.1, end * 2 * classes.n_classes * math.log(classes.vocab_size), 200)
         variables = ("attention", "entropy", "loss") if check else ("entropy", "loss")
         start = time.perf_counter()
-        data = flow(classes, 1.0, eta_z, t, device=given.device, variables=variables)
+        data = flow(classes, 1.0, eta_z, t, variables=variables, **model)
         seconds = time.perf_counter() - start
         error = math.nan
         if check:
-            exact = flow(classes, 1.0, eta_z, t, rtol=1e-12, atol=1e-15, device=given.device, variables=variables)
+            exact = flow(classes, 1.0, eta_z, t, rtol=1e-12, atol=1e-15, variables=variables, **model)
             used = exact.attention.values > 0
             error = float(np.abs(data.attention.values[used] / exact.attention.values[used] - 1).max())
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

@@ -19,7 +19,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics import batches, norms, yz
 from scansnap.dynamics.batches import Batches, Stretch
 from scansnap.dynamics.flow import population, votes
-from scansnap.dynamics.flow.population import residual
+from scansnap.dynamics.flow.plain import error
 from scansnap.sampling.counts import weighted_counts
 
 CLASSES = {
@@ -83,9 +83,9 @@ def not_normalised(kind: str, v: Tensor) -> Tensor:
     return v
 
 
-def residual_with_one_output_for_all(logits: Tensor, n_rest: int) -> Tensor:
+def error_with_one_output_for_all(logits: Tensor, n_rest: int) -> Tensor:
     """The outputs that are never right count once instead of M − K times."""
-    return residual(logits, 1)
+    return error(logits, 1)
 
 
 def every_class_alike(self: Batches, *args: Any) -> Stretch:
@@ -110,7 +110,7 @@ def half(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
         (yz, "_to_rows", half(yz._to_rows), "the engine in expectation: d"),
         (Batches, "_infinite", every_class_alike, "the engine in expectation: d"),
         (batches, "weighted_counts", without_the_last_token, "the engine on sampled sequences: d"),
-        (population, "residual", residual_with_one_output_for_all, "the flow: d"),
+        (population, "error", error_with_one_output_for_all, "the flow: d"),
         (votes.DistinctVotes, "pull", half(votes.DistinctVotes.pull), "the flow: dz"),
         (votes.CommonVotes, "pull", half(votes.CommonVotes.pull), "the flow: dz"),
         (votes.CommonVotes, "_spread", half(votes.CommonVotes._spread), "the flow: d"),

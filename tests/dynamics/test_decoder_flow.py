@@ -78,7 +78,7 @@ def test_dataset_layout() -> None:
     np.testing.assert_array_equal(data.output, [0, 1, 2, -1])
     assert float(data.loss[0]) == pytest.approx(np.log(7))
     assert not data.a[0].any()
-    assert data.attrs["stopped"] == "reached t = 2"
+    assert data.attrs["stopped"] == "complete"
 
 
 @pytest.mark.parametrize(

@@ -226,13 +226,14 @@ def test_extreme_probabilities_stay_finite() -> None:
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("sparse", [False, True])
-def test_cuda_gives_the_same_flow(sparse: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("norm", ["l2", "layernorm"])
+def test_cuda_gives_the_same_flow(sparse: bool, norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if sparse:
         monkeypatch.setattr(votes, "_DENSE", 2.0)
     classes, t = ragged(3, n_classes=9), np.geomspace(1, 1e3, 6)
     events = [EntropyBelow(0.5, n) for n in range(3, 9)]
-    cpu = flow(classes, 1.0, 0.5, t, variables=EVERYTHING, device="cpu", events=events)
-    cuda = flow(classes, 1.0, 0.5, t, variables=EVERYTHING, device="cuda", events=events)
+    cpu = flow(classes, 1.0, 0.5, t, norm=norm, variables=EVERYTHING, device="cpu", events=events)
+    cuda = flow(classes, 1.0, 0.5, t, norm=norm, variables=EVERYTHING, device="cuda", events=events)
     assert cuda.attrs["device"] == "cuda"
     for name in (*EVERYTHING, "event_t"):
         np.testing.assert_allclose(cuda[name], cpu[name], rtol=1e-7, atol=1e-11, err_msg=name)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import math
+import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,10 @@ import torch
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow import integrate as flow_module
+from scansnap.dynamics.flow.events import EntropyBelow
 from scansnap.dynamics.flow.integrate import flow
+from scansnap.interrupt import Stopped
+from scansnap.results.trajectory import load, save
 
 
 def test_dataset_layout() -> None:
@@ -25,7 +30,7 @@ def test_dataset_layout() -> None:
     assert data.z.dims == ("t", "query", "token")
     assert dict(data.sizes) == {"t": 2, "class": 6, "token": 79, "query": 3}
     np.testing.assert_array_equal(data["query"], classes.queries)
-    assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "reached t = 2")
+    assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "complete")
     assert {"format", "classes", "versions", "rtol", "device"} <= set(data.attrs)
     full = flow(classes, t=[1.0], variables="y")
     assert full.y.dims == ("t", "token", "output")
@@ -98,3 +103,51 @@ def test_examples_in_the_docs() -> None:
     result = doctest.testmod(flow_module, extraglobs={"SequenceClasses": SequenceClasses})
     assert result.attempted > 0
     assert result.failed == 0
+
+
+# --- how it ended ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, None])
+def test_ctrl_c_keeps_what_is_done(number: int | None) -> None:
+    """By a signal, or from a callback: the step under way is finished, and its end is the last reading."""
+    classes, t = SequenceClasses.syn_small(), np.geomspace(0.1, 1e4, 40)
+    whole, steps = flow(classes, t=t), []
+
+    def progress(share: float) -> None:
+        steps.append(share)
+        if len(steps) == 12:
+            if number is None:
+                raise KeyboardInterrupt
+            signal.raise_signal(number)
+
+    with pytest.warns(Stopped, match=r"the flow was stopped at t = \d"):
+        data = flow(classes, t=t, progress=progress)
+    assert len(steps) == data.attrs["n_steps"] == 12
+    assert data.attrs["stopped"] == "interrupted"
+    n = data.sizes["t"] - 1
+    assert 0 < n < 40
+    np.testing.assert_array_equal(data.t[:n], t[:n])
+    assert t[n - 1] < float(data.t[n]) < t[n]
+    np.testing.assert_array_equal(data.attention[:n], whole.attention[:n])
+    again = flow(classes, t=[float(data.t[n])])
+    np.testing.assert_allclose(data.attention[n], again.attention[0], rtol=1e-8)
+
+
+def test_ctrl_c_in_the_last_step_leaves_a_complete_flow() -> None:
+    def progress(share: float) -> None:
+        if share == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.warns(Stopped, match="asked to stop in its last step"):
+        data = flow(SequenceClasses.syn_small(), t=[10.0], progress=progress)
+    assert data.attrs["stopped"] == "complete"
+
+
+def test_what_stopped_it_is_kept_in_files(tmp_path: Path) -> None:
+    data = flow(SequenceClasses.syn_small(), t=[1.0], norm="none", events=[EntropyBelow(5.0, 0, terminal=True)])
+    save(data, tmp_path / "flow.nc")
+    loaded = load(tmp_path / "flow.nc")
+    assert loaded.attrs["stopped"] == "event: entropy of class 0 below 5"
+    assert (loaded.attrs["norm"], loaded.attrs["residual"], loaded.attrs["field"]) == ("none", "none", "plain")
+    loaded.close()

@@ -11,8 +11,9 @@ from plain_flow import ragged
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow.events import EntropyBelow, Event, FateFlip
+from scansnap.dynamics.flow.events import Crossing, EntropyBelow, Event, FateFlip
 from scansnap.dynamics.flow.integrate import flow
+from scansnap.dynamics.flow.readings import State
 
 
 def test_entropy_event_is_where_the_entropy_is() -> None:
@@ -85,3 +86,140 @@ def test_entropy_event_needs_distinct_tokens() -> None:
     with pytest.raises(InputError) as error:
         flow(ragged(0), t=[1.0], events=[EntropyBelow(1.0, 0)])
     assert str(error.value) == "the class of an event is 0; it must be a class with distinct tokens."
+
+
+# --- functions of the state --------------------------------------------------------------------------------------
+
+
+def test_a_function_is_located_as_exactly_as_the_flow_is() -> None:
+    """The gap of Lemma 3 in closed form: orthonormal f and frozen attention, so e^u + (M − 1)u = Mη_Y t/K + 1."""
+    k, m, level = 3, 9, 2.5
+    p = np.zeros((k, m))
+    p[np.arange(k), np.arange(k)] = 1
+    classes = SequenceClasses(p, [8] * k, [3, 4, 5])
+    exact = k / m * (math.expm1(level) + (m - 1) * level)
+    data = flow(classes, 1.0, 0.0, [100.0], rtol=1e-11, events=[lambda state: state["gap"][1] - level])
+    assert float(data.event_t[0, 0]) == pytest.approx(exact, rel=1e-10)
+
+
+def test_named_events_are_functions_of_the_state() -> None:
+    classes, level = ragged(1), 1.15
+    seen = flow(classes, 1.0, 2.0, np.geomspace(0.1, 3e3, 100), variables=("z_rate",))
+    row, token = next((row, token) for row in range(2) for token in range(30) if flips(seen, row, token))
+    named = [EntropyBelow(level, 3), FateFlip(int(classes.queries[row]), token)]
+    own = [Crossing(lambda state: state["entropy"][3] - level, direction=-1), lambda state: state["z_rate"][row, token]]
+    found = flow(classes, 1.0, 2.0, [3e3], events=[*named, *own]).event_t.values
+    assert np.isfinite(found[0, 0])
+    assert np.isfinite(found[1, 0])
+    np.testing.assert_allclose(found[2:], found[:2], rtol=1e-9)
+
+
+@pytest.mark.parametrize("residual", ["none", "plain"])
+def test_named_events_of_other_models(residual: str) -> None:
+    """The plain field: an entropy where it is, a fate where the rate changes its sign."""
+    classes, options = ragged(1), {"norm": "none", "residual": residual}
+    t = np.geomspace(0.1, 300, 200)
+    seen = flow(classes, 1.0, 2.0, t, variables=("z_rate", "entropy"), **options)
+    pairs = [(row, token) for row in range(2) for token in range(30) if flips(seen, row, token)]
+    assert pairs
+    level = float(seen.entropy[150, 2])
+    events = [EntropyBelow(level, 2), *(FateFlip(int(classes.queries[row]), token) for row, token in pairs)]
+    found = flow(classes, 1.0, 2.0, [300.0], events=events, **options).event_t.values
+    assert found[0, 0] == pytest.approx(t[150], rel=1e-5)
+    for (row, token), times in zip(pairs, found[1:], strict=True):
+        signs = np.sign(seen.z_rate.values[:, row, token])
+        at = np.flatnonzero(signs[1:] * signs[:-1] < 0)
+        times = times[~np.isnan(times)]
+        assert len(times) == len(at)
+        assert ((t[at] <= times) & (times <= t[at + 1])).all()
+
+
+def test_rounding_does_not_flip_a_fate_in_the_plain_field() -> None:
+    classes = SequenceClasses.synthetic(2, 2, common=0)
+    events = [FateFlip(int(classes.query[n]), int(classes.distinct(n)[4])) for n in range(4)]
+    assert np.isnan(flow(classes, t=[1e5], events=events, field="plain").event_t).all()
+
+
+def test_direction() -> None:
+    """g of a token rises and falls again; each direction finds its own crossing."""
+
+    def speed(state: State) -> float:
+        return float(state["z_rate"].max()) - 1e-4
+
+    directions = {1: [], -1: [], 0: []}
+    events = [Crossing(speed, direction, name=str(direction)) for direction in directions]
+    data = flow(SequenceClasses.syn_small(), 1.0, 0.02, np.geomspace(0.01, 1e5, 400), events=events,
+                variables=("z_rate",))  # fmt: skip
+    rising, falling, both = (row[~np.isnan(row)] for row in data.event_t.values)
+    assert len(rising) == len(falling) == 1
+    np.testing.assert_array_equal(both, np.sort([*rising, *falling]))
+    rate = data.z_rate.max(("query", "token"))
+    inside = (data.t > rising[0]) & (data.t < falling[0])
+    np.testing.assert_array_equal(rate > 1e-4, inside)
+    assert data.event.values.tolist() == ["1", "-1", "0"]
+
+
+def test_attributes_of_a_function_count_as_with_scipy() -> None:
+    def half(state: State) -> float:
+        return float(state["loss"]) - 0.5 * math.log(34)
+
+    half.terminal, half.direction = True, 1.0
+    assert flow(SequenceClasses.syn_small(), t=[100.0], events=[half]).attrs["stopped"] == "complete"
+    half.direction = -1.0
+    data = flow(SequenceClasses.syn_small(), t=[100.0], events=[half])
+    assert data.attrs["stopped"] == "event: half"
+    assert float(data.loss[-1]) == pytest.approx(0.5 * math.log(34), rel=1e-8)
+
+
+@pytest.mark.parametrize("field", ["auto", "plain"])
+def test_a_terminal_event_ends_the_flow_and_is_its_last_reading(field: str) -> None:
+    classes, t = SequenceClasses.syn_small(), np.geomspace(1, 1e4, 30)
+    end = EntropyBelow(2.1, 1, terminal=True)
+    later = EntropyBelow(2.07, 1)
+    whole = flow(classes, 1.0, 1.0, t, events=[EntropyBelow(2.1, 1), later], field=field)
+    data = flow(classes, 1.0, 1.0, t, events=[end, later], field=field)
+    when = float(whole.event_t[0, 0])
+    n = int((t <= when).sum())
+    assert 5 < n < 25
+    assert np.isfinite(whole.event_t[1, 0])
+    assert data.attrs["stopped"] == "event: entropy of class 1 below 2.1"
+    np.testing.assert_array_equal(data.t, [*t[:n], when])
+    np.testing.assert_array_equal(data.attention[:n], whole.attention[:n])
+    assert float(data.entropy[-1, 1]) == pytest.approx(2.1, abs=1e-9)
+    assert np.isnan(data.event_t[1]).all()
+    assert data.attrs["n_steps"] < whole.attrs["n_steps"]
+
+
+def test_the_first_of_several_terminal_events_ends_it() -> None:
+    """Both fall into one long step; what comes after the end is forgotten."""
+    times = (30.0, 30.01, 30.02)
+    events = [Crossing(lambda state, time=time: state.t - time, terminal=time != 30.0, name=f"{time:g}")
+              for time in reversed(times)]  # fmt: skip
+    data = flow(SequenceClasses.syn_small(), t=[1.0, 100.0], events=events)
+    assert data.attrs["stopped"] == "event: 30.01"
+    np.testing.assert_allclose(data.event_t[:, 0], [np.nan, 30.01, 30.0], rtol=1e-11)
+    np.testing.assert_allclose(data.t, [1.0, 30.01], rtol=1e-11)
+
+
+def test_a_terminal_event_at_the_start() -> None:
+    data = flow(SequenceClasses.syn_small(), t=[1.0], events=[EntropyBelow(5.0, 0, terminal=True)])
+    assert (data.attrs["stopped"], data.attrs["n_steps"]) == ("event: entropy of class 0 below 5", 0)
+    np.testing.assert_array_equal(data.t, [0.0])
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        (lambda state: "soon", "the event '<lambda>' at t = 0 is 'soon'; it must be a finite number."),
+        (lambda state: state["entropy"], "it must be a finite number"),
+        (Crossing(lambda state: math.nan, name="nothing"), "the event 'nothing' at t = 0 is nan"),
+        (lambda state: state["entropie"], "the variable is 'entropie'; it must be one of attention, loss"),
+        (Crossing(len, terminal=2), "terminal of the event 'len' is 2; it must be true or false."),
+        (Crossing(len, direction="up"), "direction of the event 'len' is 'up'"),
+        (Crossing("gap"), "it must be EntropyBelow(level, class_), FateFlip(query, token), Crossing(function)"),
+    ],
+)
+def test_bad_functions_are_named(event: Event, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        flow(SequenceClasses.syn_small(), t=[1.0], events=[event])
+    assert message in str(error.value)

@@ -47,3 +47,12 @@ def test_own_data(said) -> None:
     before, after, entropy = map(float, re.findall(r"\d+\.\d+", loss))
     assert before > 2 * entropy
     assert entropy - 0.02 < after < entropy + 0.05
+
+
+def test_own_norm(said) -> None:
+    """Half the rate, half the distance from the flow; another norm's flow would stay as far as it is."""
+    numbers = [[float(n) for n in re.findall(r"\d+\.\d+(?:e-\d+)?", line)] for line in said("own_norm.py").splitlines()]
+    (rate, off), (smaller, less) = numbers
+    assert (rate, smaller) == (0.1, 0.05)
+    assert 0 < off < 0.01
+    assert off / less == pytest.approx(2, abs=0.1)

@@ -33,7 +33,7 @@ from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.engine import Engine
-from scansnap.dynamics.flow.population import Layout, PopulationFlow
+from scansnap.dynamics.flow.population import Places, PopulationFlow
 from scansnap.dynamics.layout import make_layout
 from scansnap.dynamics.settings import Model, Settings
 from scansnap.dynamics.state import start
@@ -136,14 +136,14 @@ def by_engine_sampled(y: Array, z: Array, classes: SequenceClasses) -> tuple[Arr
 
 def by_flow(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]:
     """The flow's field at η_Y = η_Z = 1, as the integrator gets it."""
-    layout = Layout(classes)
-    field = PopulationFlow(layout, 1.0, 1.0, z, _CPU)
+    places = Places(classes)
+    field = PopulationFlow(places, 1.0, 1.0, z, _CPU)
     dz = np.zeros_like(z)
     with torch.inference_mode():
         field.put_y(y)
         field.rates(0, np.zeros(0))
         field.put_y(np.zeros_like(y))  # then 0 plus once the rates is the rates, nothing rounded away
-        dz[layout.cell_query, layout.cell_token] = field.z.rate[0].numpy()
+        dz[places.cell_query, places.cell_token] = field.z.rate[0].numpy()
         return field.y(np.ones(1)), dz
 
 

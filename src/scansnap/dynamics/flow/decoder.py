@@ -20,7 +20,7 @@ from torch import Tensor
 from scansnap.checks import InputError, real, whole
 from scansnap.dynamics.flow.integrate import checked_times
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked, dop853, threads_for
-from scansnap.dynamics.flow.population import residual
+from scansnap.dynamics.flow.plain import error
 from scansnap.results.trajectory import versions
 
 
@@ -40,7 +40,7 @@ class DecoderFlow(Stacked):
         """A, logits and e_n − α_n, each (K, J)."""
         a = self.at(weights)
         logits = self.overlap @ a
-        return a, logits, residual(logits, self.n_rest)
+        return a, logits, error(logits, self.n_rest)
 
     def rates(self, stage: int, weights: FloatArray) -> None:
         self.rate[stage] = self.rate_of_a * self.point(weights)[2]
@@ -90,12 +90,12 @@ def decoder_flow(
     data: dict[str, list[FloatArray]] = {name: [] for name in ("a", "logits", "gap", "loss", "g")}
 
     def read(weights: FloatArray) -> None:
-        a, logits, r = field.point(weights)
+        a, logits, e = field.point(weights)
         data["a"].append(a.numpy())
         data["logits"].append(logits.numpy())
         data["gap"].append((logits.diagonal() - (logits[:, -1] if n_rest else torch.nan)).numpy())
-        data["loss"].append(-p @ np.log1p(-r.diagonal().numpy()))
-        data["g"].append((r @ a.mT).numpy())
+        data["loss"].append(-p @ np.log1p(-e.diagonal().numpy()))
+        data["g"].append((e @ a.mT).numpy())
 
     if times[0] == 0:
         read(np.zeros(0))
@@ -108,5 +108,5 @@ def decoder_flow(
             "g": ("class", "along")}  # fmt: skip
     coords = {"t": times, "class": np.arange(k), "output": np.append(np.arange(k), -1), "along": np.arange(k)}
     attrs = {"eta_y": eta_y, "vocab_size": k + n_rest, "rtol": rtol, "atol": atol,
-             "stopped": f"reached t = {times[-1]:g}", **versions()}  # fmt: skip
+             "stopped": "complete", **versions()}  # fmt: skip
     return xr.Dataset({name: (("t", *dims[name]), np.array(rows)) for name, rows in data.items()}, coords, attrs)

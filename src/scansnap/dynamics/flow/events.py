@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
 
 from scansnap.checks import InputError, real, whole
+from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrators import FloatArray, Step
-from scansnap.dynamics.flow.population import Point, PopulationFlow
+from scansnap.dynamics.flow.readings import Field, State
 
 _LOOKS = (0.25, 0.5, 0.75, 1.0)  # where in a step to look: two crossings closer than that can be missed
 _NOISE = 1e-11  # a rate this small beside the terms that cancel in it has no sign
@@ -20,11 +23,12 @@ _NOISE = 1e-11  # a rate this small beside the terms that cancel in it has no si
 class EntropyBelow:
     """The entropy (nats) of the class's attention over its distinct tokens falls below ``level``.
 
-    Time 0 counts if it is below from the start.
+    Time 0 counts if it is below from the start. ``terminal``: the flow ends there.
     """
 
     level: float
     class_: int
+    terminal: bool = False
 
     def __str__(self) -> str:
         return f"entropy of class {self.class_} below {self.level:g}"
@@ -36,70 +40,110 @@ class FateFlip:
 
     query: int
     token: int
+    terminal: bool = False
 
     def __str__(self) -> str:
         return f"fate of token {self.token} flips for query {self.query}"
 
 
-Event = EntropyBelow | FateFlip
+@dataclass(frozen=True)
+class Crossing:
+    """A function of the :class:`State` passes through 0, as ``lambda state: state["gap"].min() - 5``.
+
+    direction   1: rising only, −1: falling only, 0: both
+    terminal    the flow ends there
+    name        what it is called in the result; that of the function unless given
+    """
+
+    function: Callable[[State], float]
+    direction: int = 0
+    terminal: bool = False
+    name: str = ""
+
+    def __str__(self) -> str:
+        return self.name or getattr(self.function, "__name__", type(self.function).__name__)
+
+
+Event = EntropyBelow | FateFlip | Crossing | Callable[[State], float]
 
 
 class Watch:
     """One event during one flow; ``times`` collects its occurrences."""
 
-    def __init__(self, event: Event, field: PopulationFlow) -> None:
+    def __init__(self, event: Event, classes: SequenceClasses) -> None:
         self.times: list[float] = []
-        self._value, self._falling = _reading(event, field)
-        self._field = field
+        self.crossing = _crossing(event, classes)
+        self._from_start = isinstance(event, EntropyBelow)
         self._sign = 0.0  # the last sign seen, 0 before there was any
 
-    def start(self) -> None:
-        """Look at t = 0."""
-        self._sign = np.sign(self._value(self._field.point(np.zeros(0))))
-        if self._falling and self._sign <= 0:
+    def _value(self, state: State) -> float:
+        value: Any = self.crossing.function(state)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError(f"the event {str(self.crossing)!r} at t = {state.t:g}", value, "a finite number")
+        return number
+
+    def start(self, state: State) -> float:
+        """Look at t = 0. Returns when the flow must end for this event: then or never (∞)."""
+        self._sign = np.sign(self._value(state))
+        if self._from_start and self._sign <= 0:
             self.times.append(0.0)
             self._sign = -1.0
+        return 0.0 if self.times and self.crossing.terminal else math.inf
 
-    def look(self, step: Step) -> None:
-        """Look for changes of sign within a step."""
+    def look(self, step: Step, field: Field, states: Sequence[State]) -> float:
+        """Look for changes of sign within a step. Returns when in it the flow must end for this event, or ∞."""
 
         def value(time: float) -> float:
-            return self._value(self._field.point(step.weights(time)))
+            return self._value(State(time, field, step.weights(time)))
 
-        left = step.t
-        for right in (step.t + step.h * part for part in _LOOKS):
-            sign = np.sign(value(right))
-            if sign * self._sign < 0 and not (self._falling and sign > 0):
+        left, seen = step.t, len(self.times)
+        for state in states:
+            sign = np.sign(self._value(state))
+            if sign * self._sign < 0 and self.crossing.direction in (0, sign):
                 no_sign = value(left) * sign >= 0  # it was lost in rounding there
-                self.times.append(left if no_sign else brentq(value, left, right, xtol=1e-12 * right))
+                self.times.append(left if no_sign else brentq(value, left, state.t, xtol=1e-12 * state.t))
             self._sign = sign or self._sign
-            left = right
+            left = state.t
+        return self.times[seen] if self.crossing.terminal and len(self.times) > seen else math.inf
 
 
-def _reading(event: Event, field: PopulationFlow) -> tuple[Callable[[Point], float], bool]:
-    """What to watch, and whether only its falling through 0 counts."""
-    at = field.layout
+def looks(step: Step, field: Field) -> list[State]:
+    """Where in a step the events are looked at."""
+    return [State(time, field, step.weights(time)) for time in (step.t + step.h * part for part in _LOOKS)]
+
+
+def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
+    """What to watch."""
     if isinstance(event, EntropyBelow):
-        n = whole("the class of an event", event.class_, most=at.classes.n_classes - 1)
+        n = whole("the class of an event", event.class_, most=classes.n_classes - 1)
         level = real("the level of an event", event.level)
-        if len(at.classes.distinct(n)) == 0:
+        if len(classes.distinct(n)) == 0:
             raise InputError("the class of an event", n, "a class with distinct tokens")
-        row = int(np.flatnonzero(at.order == n)[0])
-        return lambda point: float(field.entropy(point)[row]) - level, True
-    if not isinstance(event, FateFlip):
-        raise InputError("an event", event, "EntropyBelow(level, class_) or FateFlip(query, token)")
-    cell = at.find_cell(event.query, event.token)
-    if cell is None:
-        raise InputError("an event", event, "about a token in the context of one of the query's classes")
+        return Crossing(lambda state: float(state["entropy"][n]) - level, -1, event.terminal, str(event))
+    if isinstance(event, FateFlip):
+        users = np.flatnonzero(classes.query == event.query)
+        if not any(event.token in classes.support(n)[0] for n in map(int, users)):
+            raise InputError("an event", event, "about a token in the context of one of the query's classes")
+        cell = int(np.searchsorted(classes.queries, event.query)), event.token
 
-    pairs = np.nonzero(at.used & (at.cell == cell))  # the classes that move it, and where they have the token
+        def rate(state: State) -> float:
+            value = float(state["z_rate"][cell])
+            return value if abs(value) > _NOISE * float(state.z_terms()[cell]) else 0.0
 
-    def rate(point: Point) -> float:
-        value = float(point.z_rate[cell])
-        terms = (field.eta_z * field.p_class * point.f * point.g)[pairs].abs().sum()
-        return value if abs(value) > _NOISE * float(terms) else 0.0
-
-    return rate, False
+        return Crossing(rate, 0, event.terminal, str(event))
+    if callable(event):  # with the attributes that SciPy's events have
+        event = Crossing(event, getattr(event, "direction", 0), getattr(event, "terminal", False))
+    if not isinstance(event, Crossing) or not callable(event.function):
+        allowed = "EntropyBelow(level, class_), FateFlip(query, token), Crossing(function) or a function of the state"
+        raise InputError("an event", event, allowed)
+    if not isinstance(event.terminal, bool):
+        raise InputError(f"terminal of the event {str(event)!r}", event.terminal, "true or false")
+    direction = np.sign(real(f"direction of the event {str(event)!r}", event.direction))
+    return Crossing(event.function, int(direction), event.terminal, str(event))
 
 
 def event_times(watches: Sequence[Watch]) -> FloatArray:

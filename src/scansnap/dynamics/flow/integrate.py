@@ -1,15 +1,14 @@
 """The T → ∞ population flow, integrated to any time: what SGD does on average, without its noise.
 
 t counts batch-size-1 SGD steps; momentum μ acts as both rates divided by 1 − μ. The flow is the limit of
-small rates: full-expectation SGD with rate η stays within O(η) of it at fixed η t. Model: no residual, l2 norm,
-softmax over all M outputs, Y(0) = 0 (Sections 2 and 3 of the paper).
+small rates: full-expectation SGD with rate η stays within O(η) of it at fixed η t. Model: that of the paper (l2 norm,
+no residual; Sections 2 and 3), or another norm or a residual connection; softmax over all M outputs, Y(0) = 0.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -19,28 +18,16 @@ from numpy.typing import ArrayLike
 from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
-from scansnap.dynamics.flow.events import Event, Watch, event_times
-from scansnap.dynamics.flow.integrators import FloatArray, Step, dop853, threads_for
-from scansnap.dynamics.flow.population import Layout, Point, PopulationFlow
+from scansnap.dynamics.flow.events import Event, Watch, event_times, looks
+from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Step, dop853, threads_for
+from scansnap.dynamics.flow.plain import PlainFlow
+from scansnap.dynamics.flow.population import Places, PopulationFlow
+from scansnap.dynamics.flow.readings import VARIABLES, Field, Readings, State, check_memory
+from scansnap.dynamics.settings import Model
+from scansnap.interrupt import Interrupt, Stopped
 from scansnap.results.trajectory import identity
 
-VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
-    "attention": (("class", "token"), "c_n, token-level attention of class n"),
-    "loss": ((), "expected loss, −Σ p_n log α_n[n]"),
-    "entropy": (
-        ("class",),
-        "entropy in nats of the attention over the class's distinct tokens, renormalised",
-    ),
-    "z": (("query", "token"), "attention logits"),
-    "z_rate": (("query", "token"), "dz/dt"),
-    "y": (("token", "output"), "votes of context tokens for outputs"),
-    "f": (("class", "token"), "c_n/‖c_n‖"),
-    "g": (("class", "token"), "Y(e_n − α_n), the back-propagated gradient; NaN outside the class's context"),
-    "gap": (
-        ("class",),
-        "logit of the right output less that of one that is never right; NaN if there is none",
-    ),
-}
+FIELDS = ("auto", "plain")
 
 
 def flow(
@@ -49,12 +36,15 @@ def flow(
     eta_z: float = 0.02,
     t: ArrayLike | None = None,
     *,
+    norm: str = "l2",
+    residual: str = "none",
     rtol: float = 1e-8,
     atol: float = 1e-12,
     z0: ArrayLike | None = None,
     device: str = "auto",
     events: Sequence[Event] = (),
     variables: Sequence[str] = ("attention", "loss", "entropy", "z"),
+    field: str = "auto",
     progress: Callable[[float], None] | None = None,
 ) -> xr.Dataset:
     """Integrate the population flow from t = 0 and read it at the times ``t``.
@@ -62,14 +52,22 @@ def flow(
     classes      the data distribution
     eta_y, eta_z learning rates of Y and Z; eta_z = 0 freezes the attention
     t            ascending times (default: 200 from 0.1 to 1e5, evenly in log t)
+    norm         l2, none, layernorm or one of your own, and
+    residual     none, normed or plain: see :class:`scansnap.Model`
     rtol, atol   error per step of every entry of Y and Z, relative to the largest entry of its row (a token's row
                  of Y, a query's row of Z), plus atol
     z0           initial z by query (in the order of ``classes.queries``) and token, (Q, M); default 0
     device       cpu, cuda, or auto: cuda where there is one and the problem is large
-    events       moments to locate: ``EntropyBelow(level, class_)``, ``FateFlip(query, token)``; ``event_t`` holds
-                 their times by event and occurrence, NaN for none
+    events       moments to locate: ``EntropyBelow(level, class_)``, ``FateFlip(query, token)``, or where a function of
+                 the :class:`~scansnap.dynamics.flow.readings.State` passes through 0, given as it is or as
+                 ``Crossing(function, direction, terminal, name)``; ``event_t`` holds their times by event and
+                 occurrence, NaN for none
     variables    what to return: any of attention, loss, entropy, z, z_rate, y, f, g, gap
+    field        "plain" keeps away from the fast field of the l2 norm without residual (for comparison)
     progress     called after every step with the share done (of log t, which is what the work follows)
+
+    ``attrs["stopped"]`` says how it ended: "complete", "event: NAME" (a terminal one), "interrupted" (Ctrl-C) or
+    "non-finite" (it could not be followed further). If not complete, the last time is that of the end.
 
     >>> flow(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.02, t=[0, 10, 100]).loss.values.round(4)
     array([3.5264, 0.7304, 0.0437])
@@ -77,106 +75,123 @@ def flow(
     eta_y = real("eta_y", eta_y, above=0)
     eta_z = real("eta_z", eta_z, least=0)
     times = checked_times(np.geomspace(0.1, 1e5, 200) if t is None else t)
+    model = Model(norm=norm, residual=residual)
     rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
     wanted = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
         choice("variables", name, VARIABLES)
+    choice("field", field, FIELDS)
     classes.need_one_class_per_next_token("the flow")
     z_start = _z_start(z0, classes)
-    layout = Layout(classes)
-    n_entries = len(np.unique(layout.token[layout.used])) * (classes.n_classes + 1)
-    # small problems are faster on the CPU, whatever else there is
-    where = pick_device("cpu" if device == "auto" and n_entries < 2**20 else device)
-    readings = _Readings(classes, layout, wanted, times, z_start)
-    field = PopulationFlow(layout, eta_y, eta_z, z_start, where)
-    watches = [Watch(event, field) for event in events]
-    n_steps, n_read = 0, 0
-    with threads_for(n_entries), torch.inference_mode():
-        for watch in watches:
-            watch.start()
-        if times[0] == 0:
-            readings.take(0, field, np.zeros(0))
-            n_read = 1
-        first_step = 0.01 / (eta_y * classes.p_class.max())
-        for step in dop853(field, times[-1], first_step, rtol, atol):
-            for watch in watches:
-                watch.look(step)
-            n_read = _read(readings, field, step, n_read)
-            n_steps += 1
-            if progress is not None:
-                progress(float(np.log1p(step.end / first_step) / np.log1p(times[-1] / first_step)))
-    settings = {"eta_y": eta_y, "eta_z": eta_z, "rtol": rtol, "atol": atol, "method": "dop853",
-                "device": str(where), "z0": "zero" if z0 is None else "given", "n_steps": n_steps,
+    watches = [Watch(event, classes) for event in events]
+    readings = Readings(classes, wanted, times)
+    system, where, n_entries = _field(classes, model, eta_y, eta_z, z_start, device, plain=field == "plain")
+    first_step = 0.01 / (eta_y * classes.p_class.max())
+
+    def done(step: Step) -> None:
+        if progress is not None:
+            progress(float(np.log1p(step.end / first_step) / np.log1p(times[-1] / first_step)))
+
+    with threads_for(n_entries), torch.inference_mode(), Interrupt() as interrupt:
+        steps = dop853(system, times[-1], first_step, rtol, atol)
+        n_steps, stopped = _follow(system, steps, readings, watches, done, interrupt)
+    settings = {"eta_y": eta_y, "eta_z": eta_z, "norm": norm, "residual": residual, "rtol": rtol, "atol": atol,
+                "method": "dop853", "field": system.name, "device": str(where),
+                "z0": "zero" if z0 is None else "given", "n_steps": n_steps,
                 "n_classes": classes.n_classes, "vocab_size": classes.vocab_size}  # fmt: skip
-    dataset = readings.dataset(settings | {"stopped": f"reached t = {times[-1]:g}", **identity(classes)})
+    dataset = readings.dataset(settings | {"stopped": stopped, **identity(classes)})
     if watches:
         dataset["event_t"] = (
             ("event", "occurrence"),
             event_times(watches),
             {"long_name": "times of the events"},
         )
-        dataset = dataset.assign_coords(event=[str(event) for event in events])
+        dataset = dataset.assign_coords(event=[str(watch.crossing) for watch in watches])
+    reached = f"at t = {readings.taken[-1]:g} of {times[-1]:g}"
+    if stopped == "non-finite":
+        warnings.warn(f"the flow became non-finite, or too steep for its rtol, {reached}", stacklevel=2)
+    elif stopped == "interrupted":
+        warnings.warn(f"the flow was stopped {reached}", Stopped, stacklevel=2)
+    elif interrupt.asked:  # whoever has more to do must hear of it
+        warnings.warn("asked to stop in its last step: the flow has ended as it would have", Stopped, stacklevel=2)
     return dataset
 
 
-def _read(readings: _Readings, field: PopulationFlow, step: Step, first: int) -> int:
-    """Take the readings that fall into a step; returns the next one to take."""
-    while first < len(readings.times) and readings.times[first] <= step.end:
-        readings.take(first, field, step.weights(readings.times[first]))
-        first += 1
-    return first
+def _field(
+    classes: SequenceClasses, model: Model, eta_y: float, eta_z: float, z0: FloatArray, device: str, *, plain: bool
+) -> tuple[Field, torch.device, int]:
+    """The fast field where there is one, else the plain one; where it is, and how many entries its Y has."""
+    if model == Model() and not plain:
+        places = Places(classes)
+        n_entries = len(np.unique(places.token[places.used])) * (classes.n_classes + 1)
+        where = _place(device, n_entries)
+        return PopulationFlow(places, eta_y, eta_z, z0, where), where, n_entries
+    n_entries = classes.vocab_size * (classes.n_classes + 1)
+    size = 8 * (N_STAGES + 1) * (n_entries + z0.size)
+    check_memory("the size of the plain field", size, "fewer classes or tokens, or the l2 norm without residual")
+    where = _place(device, n_entries)
+    system = PlainFlow(classes, model, eta_y, eta_z, z0, where)
+    system.check_start()
+    return system, where, n_entries
 
 
-class _Readings:
-    """The requested variables at the requested times, by class and token as the user numbers them."""
+def _place(device: str, n_entries: int) -> torch.device:
+    """Small problems are faster on the CPU, whatever else there is."""
+    return pick_device("cpu" if device == "auto" and n_entries < 2**20 else device)
 
-    def __init__(
-        self,
-        classes: SequenceClasses,
-        layout: Layout,
-        wanted: Sequence[str],
-        times: FloatArray,
-        z0: FloatArray,
-    ) -> None:
-        m = classes.vocab_size
-        self.sizes = {"class": classes.n_classes, "token": m, "query": len(z0), "output": m}
-        self.times, self.layout, self.z0 = times, layout, z0
-        shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name][0])) for name in wanted}
-        _check_memory(shapes)
-        # numbers outside the support: 0 for attention and f, NaN where g has none
-        self.data = {name: np.full(shape, np.nan if name == "g" else 0.0) for name, shape in shapes.items()}
-        row, place = np.nonzero(layout.used)
-        self.pairs = row, place
-        self.cls, self.token = layout.order[row], layout.token[row, place]
 
-    def take(self, i: int, field: PopulationFlow, weights: FloatArray) -> None:
-        point = field.point(weights)
-        for name, data in self.data.items():
-            if name in ("attention", "f", "g"):
-                data[i, self.cls, self.token] = getattr(point, name).cpu().numpy()[self.pairs]
-            elif name in ("z", "z_rate"):
-                data[i] = self.z0 if name == "z" else 0.0
-                data[i, self.layout.cell_query, self.layout.cell_token] = getattr(point, name).cpu().numpy()
-            elif name == "y":
-                data[i] = field.y(weights)
-            elif name == "loss":
-                data[i] = self._loss(field, point)
-            else:
-                values = field.entropy(point) if name == "entropy" else field.gap(point)
-                data[i, self.layout.order] = values.cpu().numpy()
+def _follow(
+    field: Field,
+    steps: Iterator[Step],
+    readings: Readings,
+    watches: Sequence[Watch],
+    done: Callable[[Step], None],
+    interrupt: Interrupt,
+) -> tuple[int, str]:
+    """Read and watch the flow step by step; the number of steps, and why it ended."""
+    n_steps, start = 0, State(0.0, field, np.zeros(0))
+    ends = [watch.start(start) for watch in watches]
+    for _ in readings.due(0.0):
+        readings.take(start)
+    if 0.0 in ends:
+        return n_steps, _end(readings, start, watches, ends)
+    try:
+        for step in steps:
+            n_steps += 1
+            states = looks(step, field) if watches else []
+            ends = [watch.look(step, field, states) for watch in watches]
+            end = min([step.end, *ends])
+            for time in readings.due(end):
+                readings.take(State(time, field, step.weights(time)))
+            if end in ends:
+                return n_steps, _end(readings, State(end, field, step.weights(end)), watches, ends)
+            try:
+                done(step)
+            except KeyboardInterrupt:
+                interrupt.asked = True
+            if interrupt.asked and step.end < readings.times[-1]:
+                _close(readings, State(step.end, field, step.weights(step.end)))
+                return n_steps, "interrupted"
+    except NonFinite as error:
+        if n_steps == 0:
+            raise
+        _close(readings, State(error.t, field, np.zeros(0)))
+        return n_steps, "non-finite"
+    return n_steps, "complete"
 
-    @staticmethod
-    def _loss(field: PopulationFlow, point: Point) -> float:
-        return float(-(field.p_class[:, 0] * torch.log1p(-point.r.diagonal())).sum())
 
-    def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
-        variables = {
-            name: (("t", *VARIABLES[name][0]), data, {"long_name": VARIABLES[name][1]})
-            for name, data in self.data.items()
-        }
-        coords = {dim: np.arange(size) for dim, size in self.sizes.items() if dim != "output" or "y" in self.data}
-        coords["query"] = self.layout.queries
-        return xr.Dataset(variables, {"t": self.times, **coords}, attrs)
+def _end(readings: Readings, state: State, watches: Sequence[Watch], ends: Sequence[float]) -> str:
+    """End the flow at the earliest of the events that end it, and forget what comes after it."""
+    _close(readings, state)
+    for watch in watches:
+        watch.times = [time for time in watch.times if time <= state.t]
+    return f"event: {watches[int(np.argmin(ends))].crossing}"
+
+
+def _close(readings: Readings, state: State) -> None:
+    """Read the state in which the flow ends, unless that was asked for anyway."""
+    if not readings.taken or readings.taken[-1] < state.t:
+        readings.take(state)
 
 
 def checked_times(t: ArrayLike) -> FloatArray:
@@ -210,18 +225,3 @@ def _z_start(z0: ArrayLike | None, classes: SequenceClasses) -> FloatArray:
     if not np.isfinite(z).all():
         raise InputError("z0", float(z[~np.isfinite(z)][0]), "finite")
     return z
-
-
-def _check_memory(shapes: dict[str, tuple[int, ...]]) -> None:
-    """Refuse results that cannot be held, before the work rather than after it."""
-    try:
-        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError):  # a system that does not tell
-        return
-    need = {name: 8 * int(np.prod(shape)) for name, shape in shapes.items()}
-    if sum(need.values()) > limit:
-        name = max(need, key=lambda name: need[name])
-        raise InputError(
-            "the size of the result", f"{sum(need.values()) / 2**30:.1f} GiB",
-            f"at most {limit / 2**30:.1f} GiB, half the memory: ask for fewer times or leave out {name!r}",
-        )  # fmt: skip

@@ -3,8 +3,7 @@
 Everything an explicit Runge–Kutta method looks at within a step, its stages, its end, its error estimates and
 its interpolant, is the state at the start plus a weighted sum of the stage rates. So the method hands out
 weights only, and the system decides how to hold the rates: the population flow keeps most of them as outer
-products and never forms the sum. Method: Hairer, Nørsett & Wanner, Solving Ordinary Differential Equations I,
-Section II.5 (order 8, interpolant of order 7); the coefficients are read from SciPy's implementation of it.
+products and never forms the sum. The method's numbers: :mod:`scansnap.dynamics.flow.coefficients`.
 
 Why explicit: once the classes are told apart, the flow's rates and the eigenvalues of its Jacobian both decay like
 1/t, so the steps grow in proportion to t; at equal accuracy LSODA and 5th-order pairs need as many evaluations or
@@ -16,16 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.integrate import DOP853
 from torch import Tensor
 
 from scansnap.checks import InputError
 from scansnap.dynamics.device import one_thread
+from scansnap.dynamics.flow.coefficients import E3, E5, A, B, D
 
 FloatArray = NDArray[np.float64]
 
@@ -34,6 +33,18 @@ INSIDE = 16  # after 3 more stages for the interpolant: the rates at a point of 
 N_STAGES = 17
 _PROBE = 0.7  # where in the step: about where the defect of this interpolant is largest
 _ERROR_PER_DEFECT = 0.15  # measured on flows of all kinds, quickly damped or not: 0.09 to 0.17
+
+
+class NonFinite(InputError):
+    """The state, or its rates, cannot be followed further than ``t``."""
+
+    def __init__(self, t: float) -> None:
+        self.t = t
+        state = f"not finite, or too steep for its rtol, at t = {t:g}"
+        super().__init__("the flow", state, "one that smaller rates or a larger rtol can follow")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NonFinite, (self.t,)
 
 
 class System(Protocol):
@@ -59,13 +70,13 @@ class Step:
         """Run the stages; the system knows stage 0 already."""
         self.system, self.t, self.h, self.end = system, t, h, end
         for i in range(1, END):
-            system.rates(i, h * DOP853.A[i, :i])
+            system.rates(i, h * A[i, :i])
 
     def add_interpolant(self) -> None:
         """Run the further stages that the states within the step need."""
-        self.system.rates(END, self.h * DOP853.B)
-        for i, row in enumerate(DOP853.A_EXTRA, start=END + 1):
-            self.system.rates(i, self.h * row[:i])
+        self.system.rates(END, self.h * B)
+        for i in range(END + 1, INSIDE):
+            self.system.rates(i, self.h * A[i, :i])
 
     def weights(self, time: float) -> FloatArray:
         """The weights of the interpolated state at ``time`` within the step."""
@@ -73,7 +84,7 @@ class Step:
 
     def error(self, rtol: float, atol: float) -> float:
         """Error of the step's end in units of the tolerance: 5th-order estimate corrected by the 3rd-order one."""
-        e5, e3 = self._scaled(np.array([DOP853.E5[:END], DOP853.E3[:END]]), rtol, atol)
+        e5, e3 = self._scaled(np.array([E5, E3]), rtol, atol)
         return float(e5 * e5 / np.sqrt(e5 * e5 + 0.01 * e3 * e3)) if e5 != 0 else 0.0
 
     def error_inside(self, rtol: float, atol: float) -> float:
@@ -88,7 +99,7 @@ class Step:
 
     def _scaled(self, weights: FloatArray, rtol: float, atol: float) -> list[float]:
         """Maximum norm of h Σ_j weights[i, j] k_j in units of atol + rtol · (largest entry of the row)."""
-        total = np.pad(DOP853.B, (0, weights.shape[1] - END))
+        total = np.pad(B, (0, weights.shape[1] - END))
         size, change, *errors = self.system.magnitudes(self.h * np.concatenate([total[None], weights]))
         scale = atol + rtol * torch.maximum(size, change)
         return [float(largest) for largest in (torch.stack(errors) / scale).amax(1).tolist()]
@@ -100,9 +111,9 @@ def _interpolant(theta: float) -> tuple[FloatArray, FloatArray]:
     θ(q_0 + (1 − θ)(q_1 + θ(q_2 + …))), where q_0, q_1, q_2 match the values and slopes at both ends.
     """
     start, stop, total = np.zeros(INSIDE), np.zeros(INSIDE), np.zeros(INSIDE)
-    start[0], stop[END], total[:END] = 1.0, 1.0, DOP853.B
+    start[0], stop[END], total[:END] = 1.0, 1.0, B
     value, slope = np.zeros(INSIDE), np.zeros(INSIDE)
-    for i, q in enumerate([*DOP853.D[::-1], 2 * total - start - stop, start - total, total]):
+    for i, q in enumerate([*D[::-1], 2 * total - start - stop, start - total, total]):
         factor, sign = (theta, 1.0) if i % 2 == 0 else (1 - theta, -1.0)
         value, slope = value + q, slope * factor + sign * (value + q)
         value = value * factor
@@ -125,8 +136,7 @@ def dop853(system: System, t_end: float, first_step: float, rtol: float, atol: f
             end = t_end if t + 1.01 * h >= t_end else t + h  # no sliver of a step at the end
             h = end - t
             if h <= 1e-14 * t or h < 1e-300:
-                state = f"not finite, or too steep for its rtol, at t = {t:g}"
-                raise InputError("the flow", state, "one that smaller rates or a larger rtol can follow")
+                raise NonFinite(t)
             step = Step(system, t, h, end)
             error = step.error(rtol, atol)
             if error <= 1:
@@ -137,7 +147,7 @@ def dop853(system: System, t_end: float, first_step: float, rtol: float, atol: f
             h *= max(0.2, 0.9 * error**-0.125) if np.isfinite(error) else 0.2
             most = 1.0  # do not grow right after a rejection
         yield step
-        system.advance(h * DOP853.B)
+        system.advance(h * B)
         t = end
         h *= min(most, 0.9 * error**-0.125 if error > 0 else most)
 

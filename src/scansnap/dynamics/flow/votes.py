@@ -1,11 +1,21 @@
 """The rows of Y, held so that a step of the flow costs little memory and few passes over it.
 
-A *distinct* token's row is moved by one class only, Ẏ[l,:] = η_Y p_n f_nl (e_n − α_n)ᵀ: the D rows of a class
-share the right factor. :class:`DistinctVotes` keeps the rates of a step as these factors (K numbers per class
-and stage instead of D·K) and reads rows inside the step through them, exactly. A *common* token's row is moved by
-many classes; :class:`CommonVotes` keeps it and its rates in full.
+What is computed is in plain.py, with Y as one table: the votes Yᵀ f_n, the pull g_n = Y e and the rates
+η_Y Σ_n p_n f_n eᵀ (e short for e_n − α_n). This is its optimisation, and exact.
 
-    K classes · D distinct and C common tokens of a class (padded) · R common rows · J = K + 1 outputs
+A *distinct* token's row is moved by one class only, and all D of them in a class share the right factor. Within a step,
+with w_j the weights of the stages so far (see integrators.System), φ_j = η_Y p_n f_n and e_j at stage j,
+
+    Y = Y_0 + Σ_j w_j φ_j e_jᵀ                    (D × J; Y_0 at the start of the step)
+
+so that a stage is kept as φ_j and e_j, D + J numbers instead of D·J, and Y itself is never formed:
+
+    Yᵀ f = Y_0ᵀ f + Σ_j w_j (φ_j·f) e_j           Y e = Y_0 e + Σ_j w_j (e_j·e) φ_j
+
+Y_0 and the e_j stand in one table, one below the other: then each of the two is one product with it. A *common* token's
+row is moved by many classes: :class:`CommonVotes` keeps it and its rates in full.
+
+    K classes · D distinct and C common tokens of a class (padded) · R common rows · J = K + 1 outputs · s stages so far
 """
 
 from __future__ import annotations
@@ -25,18 +35,56 @@ _CHUNK = {"cpu": 2**17, "cuda": 2**24}  # numbers in a temporary: what a cache h
 _SMALL = 2**14  # numbers in a block that are not worth splitting further
 
 
-@dataclass
 class _Block:
-    """Some classes with about as many distinct tokens: their rows and, below them, the stage factors e_n − α_n."""
+    """The distinct rows of B classes that have about as many of them; d rows each, some of them padding."""
 
-    classes: slice
-    d: int
-    rows: Tensor  # (B, d + 17, J)
-    f: Tensor  # (B, 17, d)  η_Y p_n f of each stage
+    def __init__(self, classes: slice, d: int, n_outputs: int, device: torch.device) -> None:
+        n = classes.stop - classes.start
+        self.classes, self.d = classes, d
+        self.stack = torch.zeros(n, d + N_STAGES, n_outputs, dtype=torch.float64, device=device)  # (B, d + 17, J)
+        self.y = self.stack[:, :d]  # (B, d, J)   Y_0, in the upper part of the stack
+        self.e = self.stack[:, d:]  # (B, 17, J)  e_j, in the lower part
+        self.phi = self.stack.new_zeros(n, N_STAGES, d)  # (B, 17, d)
+
+    def add_votes(self, out: Tensor, f: Tensor, w: Tensor) -> None:
+        """out_n += Yᵀ f_n; out (B, J), f (B, d), w (s,)."""
+        s = w.shape[0]
+        f = f[:, None]  # (B, 1, d)
+        along = (f @ self.phi[:, :s].mT) * w  # (B, 1, s)  w_j φ_j·f
+        out[:, None].baddbmm_(torch.cat([f, along], 2), self.stack[:, : self.d + s])
+
+    def pull(self, e: Tensor, w: Tensor) -> Tensor:
+        """Y e_n, (B, J) → (B, d)."""
+        s = w.shape[0]
+        products = (e[:, None] @ self.stack[:, : self.d + s].mT)[:, 0]  # (B, d + s)  Y_0 e, then e_j·e
+        stages = ((products[:, self.d :] * w)[:, None] @ self.phi[:, :s])[:, 0]  # (B, d)
+        return products[:, : self.d] + stages
+
+    def at(self, w: Tensor) -> Tensor:
+        """Y, (B, d, J)."""
+        s = w.shape[0]
+        return torch.baddbmm(self.y, self.phi[:, :s].mT * w, self.e[:, :s])
+
+    def advance(self, w: Tensor) -> None:
+        s = w.shape[0]
+        self.y.baddbmm_(self.phi[:, :s].mT * w, self.e[:, :s])
+        self.e[:, 0] = self.e[:, END]
+        self.phi[:, 0] = self.phi[:, END]
+
+    def magnitudes(self, out: Tensor, w: Tensor) -> None:
+        """Largest |entry| of each row of Y_0 and of Σ_j w_ij φ_j e_jᵀ; out (1 + i, B, d), w (i, s)."""
+        n_sums, s = w.shape
+        chunk = max(1, _CHUNK[w.device.type] // (n_sums * self.d * self.stack.shape[2]))
+        for first in range(0, len(self.y), chunk):
+            some = slice(first, first + chunk)  # b of the B classes
+            left = (self.phi[some, :s].mT[:, None] * w[:, None]).flatten(1, 2)  # (b, i·d, s)
+            sums = largest(left @ self.e[some, :s])  # (b, i·d)
+            out[1:, some] = sums.unflatten(1, (n_sums, self.d)).transpose(0, 1)
+            out[0, some] = largest(self.y[some])
 
 
 class DistinctVotes:
-    """Y of the distinct tokens: Y[l,:] + Σ_j w_j η_Y p_n f_j[l] r_j, a combination of d + 17 rows per class."""
+    """Y of the distinct tokens, in blocks of classes. Arguments and results are padded to D tokens a class."""
 
     def __init__(self, n_distinct: list[int], n_outputs: int, device: torch.device) -> None:
         """``n_distinct`` of each class, ascending, so that classes of similar size make a block."""
@@ -51,66 +99,63 @@ class DistinctVotes:
                 or (last + 1 - first) * n_distinct[last] * n_outputs <= _SMALL
             ):
                 last += 1
-            d = n_distinct[last - 1]
-            rows = torch.zeros(last - first, d + N_STAGES, n_outputs, dtype=torch.float64, device=device)
-            f = rows.new_zeros(last - first, N_STAGES, d)
-            self.blocks.append(_Block(slice(first, last), d, rows, f))
+            self.blocks.append(_Block(slice(first, last), n_distinct[last - 1], n_outputs, device))
             first = last
 
-    def _weights(self, weights: FloatArray) -> tuple[Tensor, int]:
-        return torch.as_tensor(weights, device=self.device), weights.shape[-1]
+    def _on_device(self, weights: FloatArray) -> Tensor:
+        return torch.as_tensor(weights, device=self.device)
 
     def add_votes(self, out: Tensor, f: Tensor, weights: FloatArray) -> None:
         """out_n += Σ_l f_nl Y[l,:] over the distinct tokens; out (K, J), f (K, D)."""
-        w, s = self._weights(weights)
-        for b in self.blocks:
-            own = f[b.classes, None, : b.d]  # (B, 1, d)
-            along = (own @ b.f[:, :s].mT) * w  # (B, 1, s)  w_j η_Y p_n f_j·f
-            out[b.classes, None].baddbmm_(torch.cat([own, along], 2), b.rows[:, : b.d + s])
+        w = self._on_device(weights)
+        for block in self.blocks:
+            block.add_votes(out[block.classes], f[block.classes, : block.d], w)
 
-    def pull(self, r: Tensor, weights: FloatArray) -> Tensor:
-        """Y r_n on the distinct tokens, (K, J) → (K, D)."""
-        w, s = self._weights(weights)
-        out = r.new_zeros(*self.shape[:2])
-        for b in self.blocks:
-            dots = (r[b.classes, None] @ b.rows[:, : b.d + s].mT)[:, 0]  # (B, d + s)
-            past = ((dots[:, b.d :] * w)[:, None] @ b.f[:, :s])[:, 0]  # (B, d)
-            out[b.classes, : b.d] = dots[:, : b.d] + past
+    def pull(self, e: Tensor, weights: FloatArray) -> Tensor:
+        """Y e_n on the distinct tokens, (K, J) → (K, D)."""
+        w = self._on_device(weights)
+        out = e.new_zeros(*self.shape[:2])
+        for block in self.blocks:
+            out[block.classes, : block.d] = block.pull(e[block.classes], w)
         return out
 
-    def store(self, stage: int, f: Tensor, r: Tensor) -> None:
-        """Rates f_n r_nᵀ of a stage: f (K, D) with the rate η_Y p_n in it, r (K, J)."""
-        for b in self.blocks:
-            b.f[:, stage] = f[b.classes, : b.d]
-            b.rows[:, b.d + stage] = r[b.classes]
+    def store(self, stage: int, phi: Tensor, e: Tensor) -> None:
+        """Rates φ_n e_nᵀ of a stage: φ (K, D), e (K, J)."""
+        for block in self.blocks:
+            block.phi[:, stage] = phi[block.classes, : block.d]
+            block.e[:, stage] = e[block.classes]
 
     def magnitudes(self, weights: FloatArray) -> Tensor:
         """Largest |entry| of each row of Y and of its sums of rates, (1 + len(weights), K·D)."""
-        w, s = self._weights(weights)  # (i, s)
+        w = self._on_device(weights)
         out = w.new_zeros(1 + len(w), *self.shape[:2])
-        for b in self.blocks:
-            step = max(1, _CHUNK[self.device.type] // (len(w) * b.d * self.shape[2]))
-            for i in range(0, len(b.rows), step):
-                rows, f = b.rows[i : i + step], b.f[i : i + step, :s]
-                where = slice(b.classes.start + i, b.classes.start + i + len(rows))
-                left = (f.mT[:, None] * w[:, None]).flatten(1, 2)  # (b, i·d, s)
-                sums = left @ rows[:, b.d : b.d + s]  # (b, i·d, J)
-                out[1:, where, : b.d] = largest(sums).unflatten(1, (len(w), b.d)).transpose(0, 1)
-                out[0, where, : b.d] = largest(rows[:, : b.d])
+        for block in self.blocks:
+            block.magnitudes(out[:, block.classes, : block.d], w)
         return out.flatten(1)
 
     def rows(self, weights: FloatArray) -> list[tuple[slice, Tensor]]:
         """Y itself, block by block: the classes and (B, d, J)."""
-        w, s = self._weights(weights)
-        return [(b.classes, torch.baddbmm(b.rows[:, : b.d], b.f[:, :s].mT * w, b.rows[:, b.d : b.d + s]))
-                for b in self.blocks]  # fmt: skip
+        w = self._on_device(weights)
+        return [(block.classes, block.at(w)) for block in self.blocks]
 
     def advance(self, weights: FloatArray) -> None:
-        w, s = self._weights(weights)
-        for b in self.blocks:
-            b.rows[:, : b.d].baddbmm_(b.f[:, :s].mT * w, b.rows[:, b.d : b.d + s])
-            b.rows[:, b.d] = b.rows[:, b.d + END]
-            b.f[:, 0] = b.f[:, END]
+        w = self._on_device(weights)
+        for block in self.blocks:
+            block.advance(w)
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """The (class, common token) pairs in use, those of one class (or of one token) after each other."""
+
+    start: Tensor  # where each one's pairs begin
+    other: Tensor  # (pairs,) the row of each pair's token (or its class)
+    slot: Tensor  # (pairs,) where the pair stands in a flat (K, C) table
+
+    def sum(self, weight: Tensor, table: Tensor) -> Tensor:
+        """Σ weight · table[other] over each one's pairs; weight (K, C)."""
+        weights = weight.flatten()[self.slot]
+        return F.embedding_bag(self.other, table, self.start, mode="sum", per_sample_weights=weights)
 
 
 class CommonVotes(Stacked):
@@ -123,21 +168,19 @@ class CommonVotes(Stacked):
     def __init__(self, row: IntArray, n_outputs: int, device: torch.device) -> None:
         n_rows = int(row.max(initial=-1)) + 1
         super().__init__(torch.zeros(n_rows, n_outputs, dtype=torch.float64, device=device))
-        cls, place = np.nonzero(row >= 0)  # by class, ascending
-        token = row[cls, place]
-        by_token = np.argsort(token, kind="stable")
+        cls, place = np.nonzero(row >= 0)  # (pairs,) each, by class
+        token, slot = row[cls, place], np.ravel_multi_index((cls, place), row.shape)
         self.dense = len(token) >= _DENSE * n_rows * len(row)
         self.row = torch.as_tensor(np.maximum(row, 0), device=device)  # (K, C)
-        index = {
-            "cls": cls,  # (pairs,) class of each (class, common token) pair
-            "token": token,  # (pairs,)
-            "slot": np.ravel_multi_index((cls, place), row.shape),  # (pairs,) where it stands in (K, C)
-            "cls_start": np.searchsorted(cls, np.arange(len(row))),  # (K,)
-            "cls_by_token": cls[by_token],  # (pairs,)
-            "slot_by_token": np.ravel_multi_index((cls[by_token], place[by_token]), row.shape),
-            "token_start": np.searchsorted(token[by_token], np.arange(n_rows)),  # (R,)
-        }
-        self.index = {} if self.dense else {k: torch.as_tensor(v, device=device) for k, v in index.items()}
+        if not self.dense:
+
+            def put(start: IntArray, other: IntArray, slot: IntArray) -> _Pairs:
+                return _Pairs(*(torch.as_tensor(x, device=device) for x in (start, other, slot)))
+
+            by_token = np.argsort(token, kind="stable")
+            self.of_class = put(np.searchsorted(cls, np.arange(len(row))), token, slot)
+            self.of_token = put(np.searchsorted(token[by_token], np.arange(n_rows)), cls[by_token], slot[by_token])
+            self.cls = torch.as_tensor(cls, device=device)  # (pairs,) in the order of of_class
 
     def _spread(self, f: Tensor) -> Tensor:
         """f by rows of Y, (K, C) → (K, R)."""
@@ -145,28 +188,19 @@ class CommonVotes(Stacked):
 
     def votes(self, f: Tensor, y: Tensor) -> Tensor:
         """Σ_l f_nl Y[l,:] over the common tokens, (K, C) → (K, J)."""
-        if self.dense:
-            return self._spread(f) @ y
-        weight = f.flatten()[self.index["slot"]]
-        tokens, start = self.index["token"], self.index["cls_start"]
-        return F.embedding_bag(tokens, y, start, mode="sum", per_sample_weights=weight)
+        return self._spread(f) @ y if self.dense else self.of_class.sum(f, y)
 
-    def pull(self, r: Tensor, y: Tensor) -> Tensor:
-        """Y r_n on the common tokens, (K, J) → (K, C); anything at padding, where f is 0."""
+    def pull(self, e: Tensor, y: Tensor) -> Tensor:
+        """Y e_n on the common tokens, (K, J) → (K, C); anything at padding, where f is 0."""
         if self.dense:
-            return (r @ y.mT).gather(1, self.row)
-        out = r.new_zeros(self.row.shape)
-        step = max(1, _CHUNK[r.device.type] // r.shape[1])
-        parts = zip(*(self.index[k].split(step) for k in ("token", "cls", "slot")), strict=True)
-        for token, cls, slot in parts:
-            out.view(-1)[slot] = (y[token][:, None] @ r[cls][:, :, None])[:, 0, 0]
+            return (e @ y.mT).gather(1, self.row)
+        out = e.new_zeros(self.row.shape)
+        chunk = max(1, _CHUNK[e.device.type] // e.shape[1])  # pairs at a time
+        pairs = zip(*(x.split(chunk) for x in (self.of_class.other, self.cls, self.of_class.slot)), strict=True)
+        for token, cls, slot in pairs:
+            out.view(-1)[slot] = (y[token][:, None] @ e[cls][:, :, None])[:, 0, 0]
         return out
 
-    def store(self, stage: int, f: Tensor, r: Tensor) -> None:
-        """Rates Σ_n f_n r_nᵀ of a stage: f (K, C) with the rate η_Y p_n in it, r (K, J)."""
-        if self.dense:
-            self.rate[stage] = self._spread(f).mT @ r
-        else:
-            weight = f.flatten()[self.index["slot_by_token"]]
-            classes, start = self.index["cls_by_token"], self.index["token_start"]
-            self.rate[stage] = F.embedding_bag(classes, r, start, mode="sum", per_sample_weights=weight)
+    def store(self, stage: int, phi: Tensor, e: Tensor) -> None:
+        """Rates Σ_n φ_n e_nᵀ of a stage: φ (K, C), e (K, J)."""
+        self.rate[stage] = self._spread(phi).mT @ e if self.dense else self.of_token.sum(phi, e)

@@ -1,0 +1,148 @@
+"""The population flow as it stands on paper, for every norm and residual connection; the reference.
+
+    Ẏ   = η_Y Σ_n p_n f_n (e_n − α_n)ᵀ
+    ż_m = η_Z Σ_{n ∈ ψ⁻¹(m)} p_n (diag(c_n) − c_n c_nᵀ) (∂f_n/∂c_n)ᵀ Y (e_n − α_n)
+
+T → ∞ and in expectation over the classes, with c_n ∝ P(·|n) e^{z_m}, α_n = softmax(Yᵀ f_n) and, for the query m = ψ(n),
+
+    f_n = norm(c_n),   norm(norm(c_n) + e_m) (residual "normed")   or   norm(c_n + e_m) (residual "plain")
+
+For the l2 norm without residual ż is that of Lemma 1, diag(f)(I − f fᵀ) Y (e_n − α_n), and population.py is the same
+field, many times faster. Y(0) = 0, so all outputs that are never a next token share one column of multiplicity M − K.
+
+    K classes · M tokens · J = K + 1 outputs · Q queries
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from scansnap.checks import InputError
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics import norms
+from scansnap.dynamics.flow.integrators import FloatArray, Stacked
+from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, loss
+from scansnap.dynamics.settings import Model
+
+
+def error(logits: Tensor, n_rest: int) -> Tensor:
+    """e_n − α_n, (K, J), where class n's next token is output n and the last output stands for ``n_rest``."""
+    e = torch.softmax(logits, dim=1)  # in place from here on: for many classes this is a large table
+    e[:, -1] *= n_rest
+    e /= -e.sum(1, keepdim=True)  # −α_n
+    e.diagonal().zero_()  # 1 − α_n as the sum of the others: full precision however close α_n is to 1
+    e.diagonal().copy_(-e.sum(1))
+    return e
+
+
+class PlainFlow:
+    """State and vector field as a :class:`~scansnap.dynamics.flow.readings.Field`, on tables of all M tokens."""
+
+    name = "plain"
+
+    def __init__(
+        self,
+        classes: SequenceClasses,
+        model: Model,
+        eta_y: float,
+        eta_z: float,
+        z0: FloatArray,
+        device: torch.device,
+    ) -> None:
+        """``z0`` is the initial z by query and token, (Q, M); Y starts at 0. Of the model, norm and residual count."""
+        k, m = classes.n_classes, classes.vocab_size
+
+        def put(array: ArrayLike) -> Tensor:
+            return torch.tensor(np.asarray(array), device=device)
+
+        self.classes, self.model, self.eta_y, self.eta_z = classes, model, eta_y, eta_z
+        self.n_rest = m - k  # outputs that are never a next token
+        with np.errstate(divide="ignore"):
+            self.log_p = put(np.log(classes.p_context))  # (K, M), −inf outside the context
+        self.p_class = put(classes.p_class[:, None])  # (K, 1)
+        self.query = put(np.searchsorted(classes.queries, classes.query))  # (K,)
+        self.e_m = put(np.eye(m)[classes.query] * (model.residual != "none"))  # (K, M)
+        self.y = Stacked(torch.zeros(m, k + 1, dtype=torch.float64, device=device))  # (M, J)
+        self.z = Stacked(put(z0))  # (Q, M)
+
+    def f_of(self, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """f and what it is the norm of, from the inside out: norm(c) or c; that and e_m; f; (K, M) each."""
+        inner = norms.apply(self.model.norm, c) if self.model.residual == "normed" else c
+        v = inner + self.e_m
+        return inner, v, norms.apply(self.model.norm, v)
+
+    def point(self, weights: FloatArray) -> Point:
+        """The field at a point within a step."""
+        norm, residual = self.model.norm, self.model.residual
+        y, z = self.y.at(weights), self.z.at(weights)  # (M, J), (Q, M)
+
+        c = torch.softmax(self.log_p + z[self.query], dim=1)  # (K, M)
+        inner, v, f = self.f_of(c)
+        logits = f @ y  # (K, J)
+        e = error(logits, self.n_rest)  # (K, J)
+
+        g = e @ y.mT  # (K, M)
+        dc = norms.pull_back(norm, g, v, f)  # (K, M)  (∂f/∂c)ᵀ g
+        if residual == "normed":
+            dc = norms.pull_back(norm, dc, c, inner)
+        dz = self.eta_z * self.p_class * c * (dc - (c * dc).sum(1, keepdim=True))  # (K, M)
+        return Point(weights, z, c, f, logits, e, g, torch.zeros_like(z).index_add_(0, self.query, dz))
+
+    def check_start(self) -> None:
+        """Refuse a start at which the norm is 0/0, or would be but for rounding: f must not hang on last digits."""
+        c = self.point(np.zeros(0)).attention
+        last_digits = 4 * torch.finfo(c.dtype).eps * torch.ones_like(c)
+        last_digits[:, 1::2] *= -1
+        f, rounded = self.f_of(c)[-1], self.f_of(c * (1 + last_digits))[-1]
+        defined = ((f - rounded).abs() <= 1e-3 * f.abs().amax(1, keepdim=True)).all(1)  # (K,); false for NaN
+        if not defined.all():
+            n = int((~defined).nonzero()[0])
+            allowed = f"one that is defined at the start: f of class {n} is 0/0 there"
+            if self.model.norm == "layernorm":
+                allowed += f", as its attention is the same on all {c.shape[1]} tokens"
+            raise InputError("norm", self.model.norm, allowed)
+
+    # --- what the integrator asks for ------------------------------------------------------------------------
+
+    def rates(self, stage: int, weights: FloatArray) -> None:
+        at = self.point(weights)
+        at.e[:, -1] /= max(self.n_rest, 1)  # from the sum over the other outputs to each of them
+        self.y.rate[stage] = (self.eta_y * self.p_class * at.f).mT @ at.e
+        self.z.rate[stage] = at.z_rate
+
+    def magnitudes(self, weights: FloatArray) -> Tensor:
+        """Rows are the rows of Y and, for each query, its row of Z."""
+        return torch.cat([self.z.magnitudes(weights), self.y.magnitudes(weights)], dim=1)
+
+    def advance(self, weights: FloatArray) -> None:
+        self.y.advance(weights)
+        self.z.advance(weights)
+
+    # --- readings --------------------------------------------------------------------------------------------
+
+    def read(self, name: str, at: Point) -> FloatArray:
+        if name == "entropy":
+            distinct = np.zeros(at.f.shape, dtype=bool)
+            for n in range(len(distinct)):
+                distinct[n, self.classes.distinct(n)] = True
+            logit = (self.log_p + at.z[self.query]).cpu().numpy()  # (K, M)
+            found = entropy(torch.as_tensor(np.where(distinct, logit, -np.inf)))
+        elif name == "gap":
+            found = gap(at, self.n_rest)
+        elif name == "loss":
+            found = loss(at, self.p_class)
+        elif name == "y":
+            return all_outputs(self.y.at(at.weights).cpu().numpy(), self.classes.next_token)
+        elif name == "g":
+            enters = torch.isfinite(self.log_p) | (self.e_m > 0) | norms.NORMS[self.model.norm].dense
+            found = at.g.masked_fill(~enters, torch.nan)
+        elif name == "z_terms":
+            jacobian = at.f.norm(dim=1, keepdim=True) / at.attention.norm(dim=1, keepdim=True)  # (K, 1) its size
+            terms = (self.eta_z * self.p_class * jacobian * at.attention * at.g).abs()  # (K, M)
+            found = torch.zeros_like(at.z).index_add_(0, self.query, terms)
+        else:
+            found = getattr(at, name)  # attention, f, z, z_rate
+        return found.cpu().numpy()

@@ -1,0 +1,157 @@
+"""What is read of a flow: the variables of its Dataset, by class and token as the user numbers them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from scansnap.checks import InputError, choice
+from scansnap.checks.arrays import IntArray
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics.flow.integrators import FloatArray, System
+
+VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
+    "attention": (("class", "token"), "c_n, token-level attention of class n"),
+    "loss": ((), "expected loss, −Σ p_n log α_n[n]"),
+    "entropy": (
+        ("class",),
+        "entropy in nats of the attention over the class's distinct tokens, renormalised",
+    ),
+    "z": (("query", "token"), "attention logits"),
+    "z_rate": (("query", "token"), "dz/dt"),
+    "y": (("token", "output"), "votes of context tokens for outputs"),
+    "f": (("class", "token"), "norm(c_n), or its residual form"),
+    "g": (("class", "token"), "Y(e_n − α_n), the back-propagated gradient; NaN at tokens that do not enter f_n"),
+    "gap": (
+        ("class",),
+        "logit of the right output less that of one that is never right; NaN if there is none",
+    ),
+}
+
+
+class Point(NamedTuple):
+    """What a field knows at a point, by the names of the symbol table. In the plain field L = M, cells = (Q, M)."""
+
+    weights: FloatArray  # where the point is within a step, see integrators.System
+    z: Tensor  # (cells)
+    attention: Tensor  # (K, L)  c_n
+    f: Tensor  # (K, L)
+    logits: Tensor  # (K, J)  Yᵀ f_n, the last one standing for each of the M − K other outputs
+    e: Tensor  # (K, J)  e_n − α_n, the last one summed over the M − K other outputs
+    g: Tensor  # (K, L)  Y (e_n − α_n)
+    z_rate: Tensor  # (cells)
+
+
+class Field(System, Protocol):
+    """The vector field of a population flow, with its state."""
+
+    name: str
+
+    def point(self, weights: FloatArray) -> Point:
+        """The field at x + Σ_j w_j k_j."""
+
+    def read(self, name: str, at: Point) -> FloatArray:
+        """One of VARIABLES at a point; or "z_terms", the size of what may cancel in "z_rate", (Q, M)."""
+
+
+class State:
+    """A flow at one moment: its time ``t``, and the variables by name as the Dataset has them (``state["entropy"]``).
+
+    Each is computed when it is asked for.
+    """
+
+    def __init__(self, t: float, field: Field, weights: FloatArray) -> None:
+        self.t, self._field, self._weights = float(t), field, weights
+
+    @cached_property
+    def _point(self) -> Point:
+        return self._field.point(self._weights)
+
+    def __getitem__(self, name: str) -> FloatArray:
+        return self._field.read(choice("the variable", name, VARIABLES), self._point)
+
+    def z_terms(self) -> FloatArray:
+        """The size of what may cancel in ``z_rate``, (Q, M)."""
+        return self._field.read("z_terms", self._point)
+
+
+class Readings:
+    """The requested variables at the requested times, and at the moment the flow ended if it ended earlier."""
+
+    def __init__(self, classes: SequenceClasses, wanted: Sequence[str], times: FloatArray) -> None:
+        self.classes, self.times = classes, times
+        m = classes.vocab_size
+        self.sizes = {"class": classes.n_classes, "token": m, "query": len(classes.queries), "output": m}
+        shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name][0])) for name in wanted}
+        need = {name: 8 * int(np.prod(shape)) for name, shape in shapes.items()}
+        if need:
+            largest = max(need, key=lambda name: need[name])
+            check_memory("the size of the result", sum(need.values()), f"ask for fewer times or leave out {largest!r}")
+        self.data = {name: np.empty((shape[0] + 1, *shape[1:])) for name, shape in shapes.items()}
+        self.taken: list[float] = []
+
+    def due(self, end: float) -> Iterator[float]:
+        """The requested times up to ``end`` that were not taken yet."""
+        while len(self.taken) < len(self.times) and self.times[len(self.taken)] <= end:
+            yield self.times[len(self.taken)]
+
+    def take(self, state: State) -> None:
+        for name, data in self.data.items():
+            data[len(self.taken)] = state[name]
+        self.taken.append(state.t)
+
+    def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
+        variables = {
+            name: (("t", *VARIABLES[name][0]), data[: len(self.taken)], {"long_name": VARIABLES[name][1]})
+            for name, data in self.data.items()
+        }
+        coords = {dim: np.arange(size) for dim, size in self.sizes.items() if dim != "output" or "y" in self.data}
+        coords["query"] = self.classes.queries
+        return xr.Dataset(variables, {"t": np.array(self.taken), **coords}, attrs)
+
+
+def check_memory(what: str, need: int, hint: str) -> None:
+    """Refuse what cannot be held, before the work rather than after it."""
+    try:
+        limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (AttributeError, ValueError):  # a system that does not tell
+        return
+    if need > limit:
+        allowed = f"at most {limit / 2**30:.1f} GiB, half the memory: {hint}"
+        raise InputError(what, f"{need / 2**30:.1f} GiB", allowed)
+
+
+# --- readings that both fields have ------------------------------------------------------------------------------
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """Entropy (nats) of the attention over distinct tokens, renormalised; (K, …) → (K,).
+
+    From their attention logits (−∞ for other tokens), so that their share may be however small; NaN if there are none.
+    """
+    q = torch.softmax(logits, dim=1)
+    return torch.special.entr(q).sum(1)
+
+
+def gap(at: Point, n_rest: int) -> Tensor:
+    """Logit of the right output less that of one that is never right, (K,); NaN where all outputs are."""
+    return at.logits.diagonal() - (at.logits[:, -1] if n_rest else torch.nan)
+
+
+def loss(at: Point, p_class: Tensor) -> Tensor:
+    """−Σ_n p_n log α_n[n], with p_class (K, 1)."""
+    return -(p_class[:, 0] * torch.log1p(-at.e.diagonal())).sum()
+
+
+def all_outputs(y: FloatArray, next_token: IntArray) -> FloatArray:
+    """Y by token and output, (M, J) → (M, M): column n is that of class n's next token, the last that of the others."""
+    full = np.repeat(y[:, -1:], len(y), axis=1)
+    full[:, next_token] = y[:, :-1]
+    return full
