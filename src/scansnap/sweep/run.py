@@ -124,8 +124,7 @@ def _fill(ready: Prepared, cluster: Cluster | None, report: Report) -> Outcome:
     outcome = Outcome(len(sweep), len(plan))
 
     def tell(part: float) -> None:
-        if report is not None:
-            report(outcome.finished + part, outcome.skipped, len(sweep))
+        report(outcome.finished + part, outcome.skipped, len(sweep))
 
     missing = store.missing()
     outcome.skipped = len(sweep) - sum(map(len, missing))

@@ -16,14 +16,6 @@ or in which order it was made.
 Each folder has its table ``checksums.json`` (see :mod:`scansnap.storage.checksums`), which grows with the store and
 is final at its end. A store that is resumed is read as a whole: groups that are damaged are made again, anything
 else is refused. So is a chunk file that was deleted, which Zarr itself would read as fill values.
-
-=============  =====================================================================================
-``frame.py``   what a store has from the beginning: folders, coordinates, empty arrays
-``arrays.py``  Zarr arrays, and which files of theirs are a group's
-``seals.py``   the tables of checksums of a store, and the metadata they vouch for
-``repair.py``  which groups of a resumed store are sound, and removing what is left of the others
-``store.py``   the store as its one writer uses it: create, missing, write, flush, finish
-=============  =====================================================================================
 """
 
 from scansnap.sweep.store.seals import read_attributes, stored_plan

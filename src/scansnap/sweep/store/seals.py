@@ -14,18 +14,12 @@ from scansnap.sweep.plan import Plan
 from scansnap.sweep.store.frame import FORMAT, FORMER, ClassSetNumber, Frame, folder_of, set_name
 
 
-def seal_new(path: Path, frame: Frame) -> None:
-    """The first tables of a store that has nothing but its frame."""
-    for s in frame.places:
-        folder = folder_of(path, s)
-        fixed = [name for name in checksums.files_in(folder) if frame.is_fixed(s, name)]
-        _seal(path, frame, s, checksums.of_files(folder, fixed), complete=False, growing=True)
-
-
 def seal_growing(path: Path, frame: Frame) -> None:
-    """Tables that vouch for the frame alone: groups are on their way, with tables of their own."""
+    """Tables that vouch for the frame alone, new or just checked: groups are on their way, with their own tables."""
     for s in reversed(frame.places):  # the root first: it speaks for the others
-        _seal(path, frame, s, fixed_files(path, frame, s), complete=False, growing=True)
+        folder = folder_of(path, s)
+        fixed = [n for n in checksums.files_in(folder) if frame.is_fixed(s, n) and checksums.would_count(n, {})]
+        _seal(path, frame, s, checksums.of_files(folder, fixed), complete=False, growing=True)
 
 
 def seal_final(path: Path, frame: Frame, *, complete: bool) -> None:
@@ -38,14 +32,9 @@ def seal_final(path: Path, frame: Frame, *, complete: bool) -> None:
             more += [f"{set_name(one)}/{NAME}" for one in range(len(frame.schemas))]
         else:
             more = [f"{PARTS}/{name}" for name in checksums.files_in(folder / PARTS)]
-        files = fixed_files(path, frame, s) | checksums.of_files(folder, more)
-        _seal(path, frame, s, files, complete=complete, growing=False)
-
-
-def fixed_files(path: Path, frame: Frame, s: ClassSetNumber) -> dict[str, Entry]:
-    """From the table of a folder, what it had from the beginning."""
-    files = checksums.read_table("--out", folder_of(path, s)).files
-    return {name: entry for name, entry in files.items() if frame.is_fixed(s, name)}
+        known = checksums.read_table("--out", folder).files  # the frame as it was, whatever happened to it since
+        files = {name: entry for name, entry in known.items() if frame.is_fixed(s, name)}
+        _seal(path, frame, s, files | checksums.of_files(folder, more), complete=complete, growing=False)
 
 
 def check_frame(path: Path, frame: Frame) -> None:

@@ -18,7 +18,7 @@ from scansnap.sweep.schema import Schema, class_mean
 from scansnap.sweep.store.arrays import SetArrays
 from scansnap.sweep.store.frame import DONE, ROOT_CHUNK, Frame, folder_of, set_name
 from scansnap.sweep.store.repair import keep_only, part_of, sound_groups
-from scansnap.sweep.store.seals import check_frame, read_attributes, seal_final, seal_growing, seal_new
+from scansnap.sweep.store.seals import check_frame, read_attributes, seal_final, seal_growing
 from scansnap.sweep.work import Arrays
 
 _SYNC_SECONDS = 1.0  # what a killed process can lose of finished groups
@@ -33,22 +33,18 @@ class Store:
 
     def __init__(self, path: Path, sweep: Sweep, plan: Plan, schemas: tuple[Schema, ...]) -> None:
         self.path, self.frame = path, Frame(sweep, plan, schemas)
+        self.n_bytes = self.frame.n_bytes  # before compression
         self.mended: list[str] = []  # groups of a resumed store that were damaged, and what was wrong
         self._arrays: dict[int, SetArrays] = {}  # by class set
         self._unmarked: list[tuple[Group, dict[str, Entry]]] = []  # written, not yet known to be on the disk
         self._synced = 0.0
         self._whole = False  # complete and as it was written: nothing to do
 
-    @property
-    def n_bytes(self) -> int:
-        """Size before compression."""
-        return self.frame.n_bytes
-
     def create(self) -> None:
         """An empty store in place of whatever was there, at once."""
         with replacing(self.path) as scratch:
             self.frame.create(scratch)
-            seal_new(scratch, self.frame)
+            seal_growing(scratch, self.frame)
             sync(scratch)
 
     def missing(self) -> list[Group]:
