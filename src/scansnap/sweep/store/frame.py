@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Plan
 from scansnap.sweep.schema import PER_RUN, Schema, Variable, summary
 from scansnap.sweep.store.arrays import create_array
+from scansnap.sweep.work import HEALTH
 
 FORMAT, FORMER = "scansnap sweep 2", "scansnap sweep 1"
 ROOT_CHUNK = 1 << 16  # runs in a chunk of the root's arrays
@@ -76,62 +78,43 @@ class Frame:
         """The frame in an empty folder."""
         import zarr
 
-        attrs: Any = {"format": FORMAT, "complete": 0, "sweep": self.sweep.text, "plan": self.plan.to_json(),
-                      "settings": self._settings(), "versions": json.dumps(versions())}  # fmt: skip
-        root = zarr.open_group(folder, mode="w", attributes=attrs)
-        self._create_root(root)
-        for s in range(len(self.schemas)):
-            self._create_set(root, s)
+        settings = self.sweep.settings.to_dict()
+        if math.isinf(settings["context"]):
+            settings["context"] = "inf"  # JSON has no infinity
+        common: Any = {"complete": 0, "settings": json.dumps({**settings, "device": self.plan.device})}
+        own = {"format": FORMAT, "sweep": self.sweep.text, "plan": self.plan.to_json(),
+               "versions": json.dumps(versions())}  # fmt: skip
+        root = zarr.open_group(folder, mode="w", attributes=common | own)
+        steps: Any = {"step": (("step",), np.array(self.sweep.settings.record, dtype=np.int64), {})}
+        self._fill(root, None, range(len(self.schemas)), steps, min(len(self.sweep), ROOT_CHUNK))
+        for s, one in enumerate(self.sweep.class_sets):
+            own = identity(one.classes) | {"knobs": json.dumps(one.knobs)}
+            group = root.create_group(set_name(s), attributes=common | own)
+            self._fill(group, s, [s], self.schemas[s].fixed, self.plan.sizes[s])
 
-    def _create_root(self, root: Any) -> None:
-        total = len(self.sweep)
-        chunk = min(total, ROOT_CHUNK)
-        knobs = dict.fromkeys(name for one in self.sweep.class_sets for name in one.knobs)
-        n = self.plan.n_runs
-        coords: dict[str, np.ndarray] = self._rates(len(self.schemas))
-        coords["class_set"] = np.repeat(np.arange(len(self.schemas)), n)
-        for name in knobs:
-            values = np.array([one.knobs.get(name, np.nan) for one in self.sweep.class_sets])
-            coords[self._knob(name)] = np.repeat(values, n)
-        create_array(root, "run", ("run",), np.arange(total), chunk)
-        create_array(root, "step", ("step",), np.array(self.sweep.settings.record, dtype=np.int64))
+    def _fill(self, group: Any, s: ClassSetNumber, sets: Sequence[int], fixed: dict[str, Any], chunk: int) -> None:
+        """The arrays of a folder with the runs of these class sets: what is known of them, and room for the rest."""
+        coords, n = self._coords(sets), self.plan.n_runs
+        create_array(group, "run", ("run",), np.arange(sets[0] * n, (sets[-1] + 1) * n), min(n * len(sets), ROOT_CHUNK))
         for name, values in coords.items():
-            create_array(root, name, ("run",), values, chunk)
-        health = [v.name for v in self.summary if v.name in ("status", "failed_step")]
-        root.attrs["coordinates"] = " ".join([*coords, *health, "done"])
-        for one in self.grown(None):
-            create_array(root, one.name, one.dims, (total, *one.shape), chunk, dtype=one.dtype, attrs=one.attrs)
-
-    def _create_set(self, root: Any, s: int) -> None:
-        one, found, n = self.sweep.class_sets[s], self.schemas[s], self.plan.n_runs
-        knobs = {self._knob(name): np.full(n, value) for name, value in one.knobs.items()}
-        coords = self._rates(1) | {"class_set": np.full(n, s)} | knobs
-        names = [*coords, *(name for name, (dims, *_) in found.fixed.items() if dims != (name,)), "status",
-                 "failed_step", "done"]  # fmt: skip
-        group = root.create_group(set_name(s), attributes={
-            **identity(one.classes), "complete": 0, "settings": self._settings(),
-            "knobs": json.dumps(one.knobs), "coordinates": " ".join(names),
-        })  # fmt: skip
-        chunk = min(n, ROOT_CHUNK)
-        create_array(group, "run", ("run",), np.arange(s * n, (s + 1) * n), chunk)
-        for name, values in coords.items():
-            create_array(group, name, ("run",), values, chunk)
-        for name, (dims, values, attrs) in found.fixed.items():
+            create_array(group, name, ("run",), values, min(len(values), ROOT_CHUNK))
+        for name, (dims, values, attrs) in fixed.items():
             create_array(group, name, dims, values, attrs=attrs)
         for v in self.grown(s):
-            create_array(group, v.name, v.dims, (n, *v.shape), self.plan.sizes[s], dtype=v.dtype, attrs=v.attrs)
+            shape = (n * len(sets), *v.shape)
+            create_array(group, v.name, v.dims, shape, chunk, dtype=v.dtype, attrs=v.attrs)
+        labels = [name for name, (dims, *_) in fixed.items() if dims != (name,)]
+        health = [v.name for v in self.grown(s) if v.name in HEALTH]
+        group.attrs["coordinates"] = " ".join([*coords, *labels, *health, DONE.name])
 
-    def _knob(self, knob: str) -> str:
-        """A knob's name as a coordinate; ``seed`` and the like are taken by the runs."""
-        found = self.schemas[0]
+    def _coords(self, sets: Sequence[int]) -> dict[str, np.ndarray]:
+        """What is known of each run of these class sets beforehand."""
+        n, found = self.plan.n_runs, self.schemas[0]
         taken = {*PER_RUN, "run", "class_set", "done", *found.fixed, *(v.name for v in found.variables)}
-        return f"classes_{knob}" if knob in taken else knob
-
-    def _rates(self, times: int) -> dict[str, np.ndarray]:
-        runs = self.sweep.axes.take(0, self.plan.n_runs)
-        return {name: np.tile(getattr(runs, name), times) for name in PER_RUN}
-
-    def _settings(self) -> str:
-        found = self.sweep.settings.to_dict()
-        context = "inf" if math.isinf(found["context"]) else found["context"]  # JSON has no infinity
-        return json.dumps({**found, "context": context, "device": self.plan.device})
+        runs, ones = self.sweep.axes.take(0, n), [self.sweep.class_sets[s] for s in sets]
+        coords = {name: np.tile(getattr(runs, name), len(sets)) for name in PER_RUN}
+        coords["class_set"] = np.repeat(np.array(sets), n)
+        for knob in dict.fromkeys(name for one in ones for name in one.knobs):
+            values = np.array([one.knobs.get(knob, np.nan) for one in ones])
+            coords[f"classes_{knob}" if knob in taken else knob] = np.repeat(values, n)  # seed is the runs'
+        return coords
