@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from scansnap.sweep.config import Sweep, from_table
-from scansnap.sweep.ray import Cluster
+from scansnap.sweep.places.ray import Cluster
 from scansnap.sweep.run import prepare, run
 
 CORES = 2

@@ -78,6 +78,16 @@ def test_class_sampler_draws_what_simulate_draws(model: Model) -> None:
     assert torch.equal(drawn.target[:, 0], torch.tensor(classes.next_token)[cls])
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_same_data_on_both_devices(name: str) -> None:
+    seeds, steps = ints(3, 0, 2**40), ints(0, 7, 1)
+    here, there = draw(SAMPLERS[name], seeds, steps, 6), draw(SAMPLERS[name], seeds.cuda(), steps.cuda(), 6)
+    for one, other in zip(here, there, strict=True):
+        assert torch.equal(one, other.cpu())
+
+
 def test_mixture_has_its_frequencies() -> None:
     """Classes, contexts and next tokens against their tables (χ², fixed seeds)."""
     p_class = [0.3, 0.7]

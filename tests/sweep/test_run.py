@@ -11,9 +11,10 @@ from sweeps import SMALL, contents, marks, write
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.cli.sweep import sweep as command
-from scansnap.sweep import local, store
 from scansnap.sweep.config import read
+from scansnap.sweep.places import local
 from scansnap.sweep.run import prepare, run
+from scansnap.sweep.store import store
 
 OPTIONS = {"engine": "local", "address": None, "cpus": 1, "gpus": 0.0, "memory": None, "device": "cpu",
            "resume": False, "overwrite": False, "dry_run": False, "as_json": False}  # fmt: skip
@@ -88,7 +89,7 @@ def test_numbers_do_not_depend_on_the_grouping(tmp_path, optimizer):
 
 @pytest.mark.parametrize(
     ("module", "function", "call"),
-    [(local, "run_group", 4), (store, "_sync", 5), (store, "put", 20)],
+    [(local, "run_group", 4), (store, "sync", 5), (store, "put", 8)],
     ids=["in a run", "before the sync", "before the mark"],
 )
 def test_stopped_anywhere_and_resumed_it_is_the_same_store(tmp_path, whole, monkeypatch, module, function, call):

@@ -146,12 +146,13 @@ def _say(title: str, facts: dict[str, Any], as_json: bool) -> int:
 
 def _sweep(path: Path, as_json: bool) -> int:
     """From the root's metadata and the groups' marks: quick, however large the store is."""
+    from scansnap.storage.checksums import marks
     from scansnap.sweep.plan import Plan
     from scansnap.sweep.store import read_attributes
 
     attrs = read_attributes(path, "the store")
     plan = Plan.from_json(attrs["plan"])
-    done = sum(place.name.isdecimal() for place in path.glob("classes-*.zarr/done/c/*"))
+    done = sum(mark.isdecimal() for folder in path.glob("classes-*.zarr") for mark in marks(folder))
     facts = {
         "runs": plan.n_runs * len(plan.sizes), "class_sets": len(plan.sizes), "groups": len(plan), "groups_done": done,
         "complete": bool(attrs["complete"]), "settings": json.loads(attrs["settings"]),

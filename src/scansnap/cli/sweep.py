@@ -34,7 +34,7 @@ def sweep(
 ) -> int:
     """Exit code 0; 1 when groups failed or the disk is full; 130 after Ctrl-C."""
     from scansnap.sweep.config import read
-    from scansnap.sweep.ray import Cluster
+    from scansnap.sweep.places.ray import Cluster
     from scansnap.sweep.run import prepare, run
     from scansnap.sweep.store import StoreError
 
@@ -112,10 +112,10 @@ def _note(ready: Any) -> None:
 
 def _show_plan(ready: Any, as_json: bool) -> None:
     """The plan, and an estimate of time measured here."""
+    from scansnap.sweep.places.local import probe
     from scansnap.sweep.plan import in_words
-    from scansnap.sweep.run import probe
 
-    plan, seconds = ready.plan, probe(ready)
+    plan, seconds = ready.plan, probe(ready.sweep, ready.plan, ready.layouts)
     sets = [
         {"classes": repr(one.classes), "knobs": one.knobs, "runs": plan.n_runs, "runs_per_group": size,
          "groups": -(-plan.n_runs // size), "group_bytes": n_bytes}

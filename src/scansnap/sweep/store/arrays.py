@@ -1,13 +1,17 @@
-"""Zarr arrays and group metadata with fixed bytes: no times, no order of directory listings."""
+"""The Zarr arrays of a store: how they are cut into chunks, and which chunk files are a group's."""
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from scansnap.sweep.plan import Group
+from scansnap.sweep.work import Arrays
 
 _CHUNK_BYTES = 32 << 20
 
@@ -30,7 +34,7 @@ def create_array(
     text = kind.kind in "OUT"
     chunks = chunk_shape(dims, shape, chunk, 16 if text else kind.itemsize)
     fill: Any = "" if text else {"f": np.nan, "i": -1, "u": 0, "b": False}[kind.kind]
-    # marks are written without Zarr, hence plainly; a CRC is for readers that do not look at our checksums
+    # marks are plain (see SetArrays.mark); a CRC is for readers that do not look at our checksums
     codecs = None if kind.kind == "b" else (ZstdCodec(level=0), Crc32cCodec())
     array = group.create_array(name, shape=shape, chunks=chunks, dtype=str if text else kind, fill_value=fill,
                                dimension_names=dims, attributes=attrs or {}, compressors=codecs)  # fmt: skip
@@ -50,16 +54,34 @@ def chunk_shape(dims: tuple[str, ...], shape: tuple[int, ...], chunk: int | None
     return tuple(chunks)
 
 
-def sealed(folder: Path, *, complete: bool) -> str:
-    """The ``zarr.json`` of a group that says whether it is complete, and repeats its members' metadata: xarray opens it
-    in one read."""
-    own = json.loads((folder / "zarr.json").read_bytes())
-    members = {}
-    for place in sorted([*folder.glob("*/zarr.json"), *folder.glob("*/*/zarr.json")]):  # not among the chunks
-        member = json.loads(place.read_bytes())
-        member.pop("consolidated_metadata", None)
-        members[place.parent.relative_to(folder).as_posix()] = member
-    for group in (own, *(member for member in members.values() if member["node_type"] == "group")):
-        group["attributes"]["complete"] = int(complete)
-    own["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": members}
-    return json.dumps(own, indent=2, sort_keys=True)
+class SetArrays:
+    """The arrays of one class set that its groups fill. A group is one chunk along run of each of them."""
+
+    def __init__(self, folder: Path, names: list[str], done: str) -> None:
+        import zarr
+
+        members: Any = zarr.open_group(folder, mode="r+", use_consolidated=False)
+        self.folder = folder
+        self._arrays = {name: members[name] for name in names}
+        self._done, self._done_name = members[done], done
+
+    def write(self, group: Group, arrays: Arrays) -> None:
+        for name, array in self._arrays.items():
+            array[group.start : group.stop] = arrays[name]
+
+    def files(self, group: Group) -> Iterator[str]:
+        """The group's files, but for its mark. Zarr makes none for a chunk of nothing but fill values."""
+        for name, array in self._arrays.items():
+            for rest in product(*map(range, array.cdata_shape[1:])):
+                file = f"{name}/{array.metadata.encode_chunk_key((group.chunk, *rest))}"
+                if (self.folder / file).exists():
+                    yield file
+
+    def mark(self, group: Group) -> tuple[str, bytes]:
+        """The file that says the group is complete, and its content: its chunk of ``done``, all true.
+
+        It is put there as a file rather than assigned: it must appear at once and after all else, which Zarr does not
+        promise of a chunk, and its checksum is written before it is.
+        """
+        key = self._done.metadata.encode_chunk_key((group.chunk,))
+        return f"{self._done_name}/{key}", bytes([True]) * self._done.chunks[0]

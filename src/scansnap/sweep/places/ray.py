@@ -19,8 +19,8 @@ from typing import Any
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
 from scansnap.results.trajectory import versions
-from scansnap.sweep import ray_watch
 from scansnap.sweep.config import Sweep
+from scansnap.sweep.places import ray_watch
 from scansnap.sweep.plan import Group, in_words
 from scansnap.sweep.work import Arrays, Failure, Job, run_group
 
