@@ -152,9 +152,7 @@ def test_a_rule_of_a_user_trains_both_models(halves):
 def test_what_a_rule_cannot_use_is_refused(settings):
     with pytest.raises(InputError, match=r"momentum is 0\.5; it must be left out with adam, which has none"):
         settings(10, optimizer="adam", momentum=0.5)
-    with pytest.raises(
-        InputError, match=r"optimizer is 'muon'.*tables move in parts here, and it needs whole matrices"
-    ):
+    with pytest.raises(InputError, match=r"optimizer is .muon.*tables move in parts here, and it needs whole"):
         settings(10, optimizer="muon")
     with pytest.raises(InputError, match=r"optimizer is 'lion'.*nesterov"):
         settings(10, optimizer="lion")

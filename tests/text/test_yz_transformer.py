@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 import yz_reference as reference
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import yz
+from scansnap.dynamics import norms, yz
 from scansnap.dynamics.layout import make_layout
 from scansnap.dynamics.settings import Model
 from scansnap.text.yz.model import YZTransformer
@@ -54,6 +55,30 @@ def test_a_step_is_the_gradient_of_the_long_way(options):
         assert largest > 1e-8, f"{name} has no gradient: nothing is tested"
         error = (after[name] - before[name] + gradient).abs().max()
         assert error < 1e-10 * (1 + largest), f"{name}: off by {error:.1e} of {largest:.1e}"
+
+
+@pytest.fixture
+def shares(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A norm of a user, f = v/Σv: positions and tokens have the same sum."""
+
+    def backward(g, v, f, lift):
+        return (g - (f * g).sum(-1, keepdim=True)) / v.sum(-1, keepdim=True)
+
+    norms.register("shares", norms.Norm(lambda v, lift: v / v.sum(-1, keepdim=True), backward))
+    monkeypatch.setattr(reference, "norm", lambda v, kind: v / v.sum())
+    yield "shares"
+    del norms.NORMS["shares"]
+
+
+@pytest.mark.parametrize("options", [{"residual": "plain"}, {"layers": 2, "residual": "normed"}], ids=named)
+def test_a_norm_of_a_user_trains(shares, options):
+    model = reference.model(norm=shares, **options)
+    inputs, targets = reference.batch(9, 2, 4, seed=1)
+    wanted_loss, wanted = reference.gradients(model, inputs, targets)
+    loss, before, after = before_and_after(model, inputs, targets)
+    assert float(loss) == pytest.approx(wanted_loss, rel=1e-12)
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(before[name] - after[name], gradient, rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
