@@ -14,8 +14,8 @@ from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Stopped
 from scansnap.storage import WriteError
-from scansnap.text.checkpoints import Header, build_model, load_checkpoint, open_model, read_header, save_checkpoint
 from scansnap.text.evaluate import attention_measure, perplexity
+from scansnap.text.model_files import Header, build_model, load_checkpoint, open_model, read_header, save_checkpoint
 from scansnap.text.train import log_spaced, train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
@@ -158,7 +158,7 @@ def test_dropout_depends_on_seed_and_step_alone():
 
 
 def test_dropout_keeps_the_mean():
-    from scansnap.text.transformer.dropout import Dropout
+    from scansnap.text.transformer.draws import Dropout
 
     settings = TransformerSettings(M, width=16, feed_forward=0, dropout=0.2)
     drop = Dropout(settings, torch.Size([50, 20]), torch.Generator().manual_seed(0), torch.device("cpu"))

@@ -12,8 +12,8 @@ import torch
 
 from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
-from scansnap.text.checkpoints import Header, build_model, load_checkpoint, read_header, read_vocabulary
 from scansnap.text.model import LanguageModel
+from scansnap.text.model_files import Header, build_model, load_checkpoint, read_header, read_vocabulary
 
 SUFFIX = ".safetensors"
 

@@ -26,7 +26,10 @@ from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.progress import Progress
 from scansnap.storage import claimed, writable
-from scansnap.text.checkpoints import (
+from scansnap.text.evaluate import perplexity
+from scansnap.text.events import EventWriter, place_for_events
+from scansnap.text.model import LanguageModel
+from scansnap.text.model_files import (
     Header,
     fingerprint,
     load_checkpoint,
@@ -34,9 +37,6 @@ from scansnap.text.checkpoints import (
     safetensors_package,
     save_checkpoint,
 )
-from scansnap.text.evaluate import perplexity
-from scansnap.text.events import EventWriter, place_for_events
-from scansnap.text.model import LanguageModel
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
 READ_EVERY = 200  # steps between looks at the losses: each look waits for the device
