@@ -46,7 +46,7 @@ class ClippedUpdate:
     """Moves named weights; ``moments`` are by name of the weights, then by their own."""
 
     def __init__(self, settings: TransformerSettings, weights: dict[str, Tensor]) -> None:
-        self.rule, self.clip = Update.of(settings), settings.clip
+        self.rule, self.settings = Update.of(settings), settings
         self.moments = {name: self.rule.moments(w) for name, w in weights.items()}
         first = next(iter(weights.values()))
         self.eta = torch.full((), settings.eta, dtype=first.dtype, device=first.device)
@@ -62,16 +62,16 @@ class ClippedUpdate:
         for name, g in gradients.items():
             w = weights[name]
             if isinstance(g, Rows):
-                w.index_copy_(0, g.tokens, w[g.tokens].addcmul_(g.sums, self.eta * -scale))
+                w.index_copy_(0, g.tokens, w[g.tokens].addcmul_(g.sums, scale, value=-self.settings.eta))
             elif self.rule.linear:
-                w.addcmul_(g, self.eta * -scale)
+                w.addcmul_(g, scale, value=-self.settings.eta)
             else:
                 self.rule.move(w, g.to(w.dtype).mul_(-scale), self.moments[name], self.eta, self.step)
 
     def _scale(self, gradients: dict[str, Tensor | Rows]) -> Tensor:
         """What the gradient is multiplied with to have a norm of ``clip`` at most."""
-        if self.clip is None:
+        if self.settings.clip is None:
             return self.eta.new_ones(())
         squares = [g.squared() if isinstance(g, Rows) else torch.linalg.vector_norm(g, dtype=self.eta.dtype).square()
                    for g in gradients.values()]  # fmt: skip
-        return (self.clip / (torch.stack(squares).sum().sqrt() + TINY)).clamp_(max=1.0)
+        return (self.settings.clip / (torch.stack(squares).sum().sqrt() + TINY)).clamp_(max=1.0)

@@ -57,6 +57,30 @@ def test_a_step_is_the_gradient_of_the_long_way(options):
         assert error < 1e-10 * (1 + largest), f"{name}: off by {error:.1e} of {largest:.1e}"
 
 
+def test_a_rule_of_a_user_moves_tables(halves):
+    """By half of the first direction, which it then remembers; by half of it and half of the second."""
+    model = reference.model(optimizer=halves, eta_y=0.5, eta_z=0.5)
+    inputs, targets = reference.batch(9, 2, 4, seed=1)
+    _, first = reference.gradients(model, inputs, targets)
+    _, before, after = before_and_after(model, inputs, targets)
+    after = {name: tensor.clone() for name, tensor in after.items()}
+    _, second = reference.gradients(model, inputs, targets)
+    model.train_step(inputs, targets)
+    for name, gradient in first.items():
+        torch.testing.assert_close(after[name] - before[name], -0.25 * gradient)
+        torch.testing.assert_close(after[f"{name}.last"], -gradient)
+        torch.testing.assert_close(model.tensors()[name] - after[name], -0.25 * (gradient + second[name]))
+
+
+def test_momentum_and_sgd_with_one_train_alike():
+    named_so, given = (reference.model(optimizer=name, momentum=0.8) for name in ("momentum", "sgd"))
+    for seed in range(3):
+        batch = reference.batch(9, 2, 4, seed=seed)
+        assert torch.equal(named_so.train_step(*batch), given.train_step(*batch))
+    for name, tensor in named_so.tensors().items():
+        assert torch.equal(tensor, given.tensors()[name]), name
+
+
 @pytest.fixture
 def shares(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A norm of a user, f = v/Σv: positions and tokens have the same sum."""
