@@ -54,10 +54,12 @@ def register_norm(name: str, norm: Norm) -> None:
 
 
 def _size(v: Tensor, lift: Lift) -> Tensor:
-    """‖v‖ of the vector over tokens, with a last dimension of 1."""
+    """‖v‖ of the vector over tokens, with a last dimension of 1; ∞ of zero, which stays zero and passes no gradient."""
     if lift is _itself:
-        return torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    return (v * lift(v)).sum(-1, keepdim=True).sqrt()
+        size = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+    else:
+        size = (v * lift(v)).sum(-1, keepdim=True).sqrt()
+    return torch.where(size == 0, torch.inf, size)
 
 
 def _l2(v: Tensor, lift: Lift) -> Tensor:

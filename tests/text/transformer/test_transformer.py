@@ -33,6 +33,8 @@ def batch(b=3, t=9, seed=0, m=M):
         {"tied": True},
         {"optimizer": "momentum"},
         {"optimizer": "adam", "eta": 0.01},
+        {"optimizer": "adamw", "eta": 0.01, "weight_decay": 0.1},
+        {"optimizer": "nesterov", "weight_decay": 0.1},
         {"clip": None, "eta": 0.1, "positions": "none"},
         {"tied": True, "optimizer": "adam", "eta": 0.01, "clip": 0.1},
     ],
@@ -55,6 +57,30 @@ def test_trains_as_the_same_model_of_torchs_own_layers(options):
     state = theirs.state_dict()
     torch.testing.assert_close(ours.weights["embedding"], state["embedding.weight"], rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(ours.tensors()["decoder_bias"], state["decoder.bias"], rtol=1e-8, atol=1e-10)
+
+
+def test_a_rule_of_a_user_moves_weights(halves):
+    """Half of the first direction is a step of SGD at half the rate; then comes half of it and half of the second."""
+    start = Transformer(small(clip=None)).tensors()["decoder"]
+    model, plain = Transformer(small(optimizer=halves, clip=None)), Transformer(small(eta=0.25, clip=None))
+    for one in (model, plain):
+        one.train_step(*batch())
+    for name, tensor in plain.tensors().items():
+        torch.testing.assert_close(model.tensors()[name], tensor)
+    first = (plain.tensors()["decoder"] - start) / 0.25
+    model.train_step(*batch())
+    last, moved = (model.tensors()[name] for name in ("decoder.last", "decoder"))
+    torch.testing.assert_close(moved - plain.tensors()["decoder"], 0.25 * (first + last), rtol=1e-9, atol=1e-11)
+
+
+def test_words_beyond_the_vocabulary_do_not_decay():
+    """The decoder is padded by words that never come; decay would bring them in."""
+    model = Transformer(small(eta=0.1, weight_decay=0.5))
+    before = model.weights["decoder"].clone()
+    model.train_step(*batch())
+    assert len(before) == 64
+    assert torch.equal(model.weights["decoder"][M:], before[M:])
+    assert not torch.equal(model.weights["decoder"][:M], before[:M])
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])

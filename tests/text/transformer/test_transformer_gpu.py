@@ -32,6 +32,8 @@ def losses(model, data):
         {},
         {"precision": "bf16"},
         {"optimizer": "adam", "eta": 0.01},
+        {"optimizer": "adamw", "eta": 0.01, "weight_decay": 0.1, "precision": "bf16"},
+        {"optimizer": "nesterov", "eta": 0.1},
         {"objective": "masked"},
         {"dropout": 0.0, "layers": 2},
         {"dropout": 0.0, "precision": "bf16", "positions": "alibi"},

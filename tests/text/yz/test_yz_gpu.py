@@ -35,7 +35,11 @@ def batches(m: int, windows: int, length: int, n: int) -> list[tuple[torch.Tenso
 
 
 def settings(**options) -> YZSettings:
-    rates = {"eta_y": 0.02, "eta_z": 0.02} if options.get("optimizer") == "adam" else {"eta_y": 20.0, "eta_z": 5.0}
+    rates = (
+        {"eta_y": 0.02, "eta_z": 0.02}
+        if options.get("optimizer") in ("adam", "adamw")
+        else {"eta_y": 20.0, "eta_z": 5.0}
+    )
     return YZSettings(**{"vocab_size": 1003, "init": "normal(0.3)", **rates, **options})
 
 
@@ -88,6 +92,9 @@ def test_a_run_repeats_bit_by_bit(optimizer):
         {},
         {"optimizer": "momentum"},
         {"optimizer": "adam", "rank": 20},
+        {"optimizer": "nesterov"},
+        {"optimizer": "adamw", "weight_decay": 0.1},
+        {"weight_decay": 0.001},
         {"layers": 2, "residual": "normed"},
         {"layers": 3, "rank": 20, "residual": "plain", "activation": "relu"},
         {"layers": 2, "optimizer": "adam", "activation": "none", "query_in_keys": True},

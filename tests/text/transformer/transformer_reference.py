@@ -59,7 +59,9 @@ class Reference(nn.Module):
 
 
 def optimizer(model: nn.Module, ours: Transformer) -> torch.optim.Optimizer:
-    s = ours.settings
-    if s.optimizer == "adam":
-        return torch.optim.Adam(model.parameters(), lr=s.eta, betas=(s.beta1, s.beta2), eps=s.eps)
-    return torch.optim.SGD(model.parameters(), lr=s.eta, momentum=s.momentum if s.optimizer == "momentum" else 0.0)
+    s, decay = ours.settings, ours.settings.weight_decay
+    if s.optimizer in ("adam", "adamw"):
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[s.optimizer]
+        return kind(model.parameters(), lr=s.eta, betas=(s.beta1, s.beta2), eps=s.eps, weight_decay=decay)
+    momentum, nesterov = s.momentum or 0.0, s.optimizer == "nesterov"
+    return torch.optim.SGD(model.parameters(), lr=s.eta, momentum=momentum, nesterov=nesterov, weight_decay=decay)
