@@ -13,7 +13,7 @@ from rich.table import Table
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.cli.console import err, out, say_json
-from scansnap.cli.setup import find_classes
+from scansnap.cli.run_file import find_classes
 from scansnap.storage.checksums import Checked, Damaged
 
 ROWS = 20  # classes shown unless all are asked for

@@ -11,7 +11,7 @@ from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.places import place
-from scansnap.cli.setup import find_classes, find_run
+from scansnap.cli.run_file import find_classes, find_run
 from scansnap.interrupt import Stopped
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 from scansnap.checks import InputError
 from scansnap.cli.console import out, progress_bar
 from scansnap.cli.places import PICTURES, place
-from scansnap.cli.setup import find_classes
+from scansnap.cli.run_file import find_classes
 from scansnap.storage import put
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ import xarray as xr
 import scansnap
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.runs import Runs
+from scansnap.results.variables import VARIABLES
+from scansnap.runs import Runs, run_fields
 from scansnap.storage import checksums, put, replacing
 from scansnap.storage.checksums import Checked, Damaged
 
@@ -35,23 +36,6 @@ FORMAT, FORMER = "scansnap trajectory 2", "scansnap trajectory 1"
 _FIELD = "the result path"
 _BLANK = b"scansnap sha256 " + b"0" * 64
 _CHECKSUM = re.compile(rb"scansnap sha256 ([0-9a-f]{64})")
-
-DIMS = {
-    "attention": ("run", "step", "class", "token"),
-    "loss": ("run", "step"),
-    "entropy": ("run", "step", "class"),
-    "z": ("run", "step", "query", "token"),
-    "y": ("run", "step", "token", "output"),
-    "batch_loss": ("run", "step"),
-}
-MEANING = {
-    "attention": "token-level attention of the class, c_n ∝ P(l|n) e^z (mean over heads)",
-    "loss": "−log α_n of the classes themselves (T → ∞), weighted by p_n",
-    "entropy": "entropy of attention over the class's distinct tokens, renormalised (nats)",
-    "z": "attention logit of the query for the token",
-    "y": "vote of the context token for the output token",
-    "batch_loss": "mean loss of the mini-batch the next update uses",
-}
 
 
 def assemble(
@@ -66,12 +50,10 @@ def assemble(
     """A Dataset from what was recorded."""
     variables = {}
     for name, values in records.items():
-        dims = DIMS[name]
-        if name == "z" and values.ndim == 5:
-            dims = ("run", "step", "head", "query", "token")
-        variables[name] = (dims, values, {"long_name": MEANING[name]})
-    per_run = {name: ("run", getattr(runs, name)) for name in ("eta_y", "eta_z", "ratio", "seed", "momentum",
-                                                               "weight_decay")}  # fmt: skip
+        head = ("head",) if name == "z" and values.ndim == 5 else ()
+        dims = ("run", "step", *head, *VARIABLES[name].dims)
+        variables[name] = (dims, values, {"long_name": VARIABLES[name].meaning})
+    per_run = {name: ("run", getattr(runs, name)) for name in run_fields()}
     status = np.where(failed_step < 0, "ok", "non-finite").astype(object)
     coords: dict[str, Any] = {
         "run": np.arange(len(runs)),

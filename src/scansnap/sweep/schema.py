@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from scansnap.dynamics.simulate import simulate
+from scansnap.runs import run_fields
 from scansnap.sweep.config import ClassSet, Sweep
 from scansnap.sweep.work import results
 
-PER_RUN = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")  # coordinates known beforehand
-
+PER_RUN = tuple(run_fields())  # coordinates known beforehand
 
 @dataclass(frozen=True)
 class Variable:

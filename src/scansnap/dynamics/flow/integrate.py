@@ -23,24 +23,7 @@ from scansnap.dynamics.flow.events import Event, Watch, event_times
 from scansnap.dynamics.flow.integrators import FloatArray, Step, dop853, threads_for
 from scansnap.dynamics.flow.population import Layout, Point, PopulationFlow
 from scansnap.results.trajectory import identity
-
-VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
-    "attention": (("class", "token"), "c_n, token-level attention of class n"),
-    "loss": ((), "expected loss, −Σ p_n log α_n[n]"),
-    "entropy": (
-        ("class",),
-        "entropy in nats of the attention over the class's distinct tokens, renormalised",
-    ),
-    "z": (("query", "token"), "attention logits"),
-    "z_rate": (("query", "token"), "dz/dt"),
-    "y": (("token", "output"), "votes of context tokens for outputs"),
-    "f": (("class", "token"), "c_n/‖c_n‖"),
-    "g": (("class", "token"), "Y(e_n − α_n), the back-propagated gradient; NaN outside the class's context"),
-    "gap": (
-        ("class",),
-        "logit of the right output less that of one that is never right; NaN if there is none",
-    ),
-}
+from scansnap.results.variables import FLOWING, USUAL, VARIABLES
 
 
 def flow(
@@ -54,7 +37,7 @@ def flow(
     z0: ArrayLike | None = None,
     device: str = "auto",
     events: Sequence[Event] = (),
-    variables: Sequence[str] = ("attention", "loss", "entropy", "z"),
+    variables: Sequence[str] = USUAL,
     progress: Callable[[float], None] | None = None,
 ) -> xr.Dataset:
     """Integrate the population flow from t = 0 and read it at the times ``t``.
@@ -80,7 +63,7 @@ def flow(
     rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
     wanted = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
-        choice("variables", name, VARIABLES)
+        choice("variables", name, FLOWING)
     z_start = _z_start(z0, classes)
     layout = Layout(classes)
     n_entries = len(np.unique(layout.token[layout.used])) * (classes.n_classes + 1)
@@ -140,7 +123,7 @@ class _Readings:
         m = classes.vocab_size
         self.sizes = {"class": classes.n_classes, "token": m, "query": len(z0), "output": m}
         self.times, self.layout, self.z0 = times, layout, z0
-        shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name][0])) for name in wanted}
+        shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name].dims)) for name in wanted}
         _check_memory(shapes)
         # numbers outside the support: 0 for attention and f, NaN where g has none
         self.data = {name: np.full(shape, np.nan if name == "g" else 0.0) for name, shape in shapes.items()}
@@ -170,7 +153,7 @@ class _Readings:
 
     def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
         variables = {
-            name: (("t", *VARIABLES[name][0]), data, {"long_name": VARIABLES[name][1]})
+            name: (("t", *VARIABLES[name].dims), data, {"long_name": VARIABLES[name].meaning})
             for name, data in self.data.items()
         }
         coords = {dim: np.arange(size) for dim, size in self.sizes.items() if dim != "output" or "y" in self.data}
