@@ -93,8 +93,11 @@ class Knob:
             return self.parse(text)
         if self.kind in ("choice", "text"):
             return text.split(",") if self.many else text
-        if (self.optional and text == "none") or (self.inf and text == "inf"):
-            return None if text == "none" else math.inf
+        words = {"none": None} if self.optional else {"inf": math.inf} if self.inf else {}
+        if self.kind == "flag":
+            words = {"true": True, "false": False}
+        if text in words:
+            return words[text]
         if self.each:
             return numbers(self.name, text)
         found = numbers(self.name, text, self.allowed) if self.many else [number(self.name, text, self.allowed)]

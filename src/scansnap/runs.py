@@ -8,7 +8,7 @@ rates see the same sequences.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -46,7 +46,7 @@ class Runs:
         0.0, "Pulls both tables back towards 0 in every step.", each=float, least=0,
         page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0),
     )  # fmt: skip
-    given: tuple[str, ...] = ()  # which of the shared ones the grid names; ``simulate`` may set the others
+    given: tuple[str, ...] = field(default=(), kw_only=True)  # which of the shared ones the grid names; ``simulate`` may set the others
 
     def __len__(self) -> int:
         return len(self.seed)
@@ -111,13 +111,13 @@ def grid(**axes: Any) -> Runs:
     return runs
 
 
-def values_of(field: Knob, value: Any) -> list[Any]:
+def values_of(declared: Knob, value: Any) -> list[Any]:
     """The values of one axis, given as a number or several, checked."""
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy or xarray
         value = value.item()
     if isinstance(value, str) or not isinstance(value, Iterable):
         value = [value]
-    values = [field.check(one) for one in value]
+    values = [declared.check(one) for one in value]
     if not values:
-        raise InputError(field.name, "empty", "at least one number")
+        raise InputError(declared.name, "empty", "at least one number")
     return values

@@ -268,7 +268,7 @@ class SequenceClasses:
         overlap: presets.Overlap = 0.5,
         seed: presets.Shuffle = 0,
     ) -> SequenceClasses:
-        """Word-like classes: Zipf weights rank^(−exponent), a share ``overlap`` of the mass on common tokens.
+        """Word-like classes: Zipf weights rank^(−exponent), a share of the mass on common tokens.
 
         All classes share one query. Half of each class's context tokens are common to all, half its own (only
         the own ones at overlap 0, only the common ones at overlap 1). ``seed`` shuffles which token has which
