@@ -151,7 +151,9 @@ def test_a_declared_run_field_is_everywhere(
     left_out: Any = Axes.of({"eta_y": 1, "eta_z": 1}).take(0, 1)
     assert left_out.tilt.tolist() == [0.5]
     assert "tilt" in {one.name for one in controls()}
-    assert "| `tilt` | How much a dummy run is tilted. | a finite number at least 0 and below 2 | `0.5` |" in reference()
+    assert (
+        "| `tilt` | How much a dummy run is tilted. | a finite number at least 0 and below 2 | `0.5` |" in reference()
+    )
 
 
 def test_without_its_declaration_it_is_nowhere(scansnap: Command) -> None:
@@ -261,7 +263,9 @@ def test_a_reader_is_told_range_unit_and_default() -> None:
 
 def test_parameters_of_functions_are_checked_when_it_is_called() -> None:
     @checked
-    def paint(area: Annotated[float, Knob("How much.", above=0)], coats: Annotated[int, Knob("Times.", least=1)] = 2) -> float:
+    def paint(
+        area: Annotated[float, Knob("How much.", above=0)], coats: Annotated[int, Knob("Times.", least=1)] = 2
+    ) -> float:
         return area * coats
 
     assert paint(3) == 6.0

@@ -17,7 +17,8 @@ from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get
 from scansnap.checks import InputError, choice, real, real_words, whole, whole_words
 
 MOST = 1_000_000  # numbers in a range
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 EMPTY: Any = inspect.Parameter.empty  # no default
 
 
@@ -93,7 +94,7 @@ class Knob:
             return self.parse(text)
         if self.kind in ("choice", "text"):
             return text.split(",") if self.many else text
-        words = {"none": None} if self.optional else {"inf": math.inf} if self.inf else {}
+        words: dict[str, Any] = {"none": None} if self.optional else {"inf": math.inf} if self.inf else {}
         if self.kind == "flag":
             words = {"true": True, "false": False}
         if text in words:
@@ -113,7 +114,9 @@ class Knob:
         if self.kind == "flag" and not isinstance(value, bool):
             raise InputError(self.name, value, "true or false")
         if self.kind == "whole":
-            return whole(self.name, value, least=int(self.least or 0), most=None if self.most is None else int(self.most))
+            return whole(
+                self.name, value, least=int(self.least or 0), most=None if self.most is None else int(self.most)
+            )
         if self.kind == "real":
             return real(self.name, value, above=self.above, least=self.least, below=self.below, most=self.most)
         return value
@@ -131,8 +134,10 @@ class Knob:
 
 def knob(default: Any = EMPTY, help: str = "", **rest: Any) -> Any:
     """A field of a dataclass with its declaration; without a default it must be given, and so must an array."""
-    declared = {"metadata": {"knob": Knob(help, default=default, **rest)}}
-    return field(**declared) if default is EMPTY or "each" in rest else field(default=default, **declared)
+    declared = {"knob": Knob(help, default=default, **rest)}
+    if default is EMPTY or "each" in rest:
+        return field(metadata=declared)
+    return field(default=default, metadata=declared)
 
 
 def knobs_of(place: Any) -> dict[str, Knob]:
@@ -142,7 +147,8 @@ def knobs_of(place: Any) -> dict[str, Knob]:
 
 def check(made: Any) -> None:
     """For ``__post_init__``: every declared field of a frozen dataclass is checked, and kept in its plain form."""
-    for name, one in _by_field(type(made)).items():
+    place: Any = type(made)
+    for name, one in _by_field(place).items():
         object.__setattr__(made, name, one.check(getattr(made, name)))
 
 

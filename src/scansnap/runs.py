@@ -46,7 +46,8 @@ class Runs:
         0.0, "Pulls both tables back towards 0 in every step.", each=float, least=0,
         page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0),
     )  # fmt: skip
-    given: tuple[str, ...] = field(default=(), kw_only=True)  # which of the shared ones the grid names; ``simulate`` may set the others
+    # which of the shared ones the grid names; ``simulate`` may set the others
+    given: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
         return len(self.seed)
@@ -67,7 +68,6 @@ class Runs:
                 changed: dict[str, Any] = {name: np.full(len(self), run_fields()[name].check(value))}
                 runs = replace(runs, **changed)
         return replace(runs, given=SHARED)
-
 
     @classmethod
     def of(cls, column: dict[str, np.ndarray], given: tuple[str, ...]) -> Runs:

@@ -34,7 +34,8 @@ DistinctWeights = Annotated[ArrayLike | None, Knob(
     page=Page("Weights of distinct tokens", words={"none": "even"}),
 )]  # fmt: skip
 Unused = Annotated[int, Knob(
-    "Tokens in no context, which make the vocabulary larger.", page=Page("Unused tokens", low=0, high=2000, cap="tokens"),
+    "Tokens in no context, which make the vocabulary larger.",
+    page=Page("Unused tokens", low=0, high=2000, cap="tokens"),
 )]  # fmt: skip
 Vocab = Annotated[int, Knob(
     "Number of tokens.", least=3, page=Page("Vocabulary", "M", 50, 2000, log=True, cap="tokens"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
 from typing import Any
@@ -31,7 +32,7 @@ def commands() -> typer.Typer:
         help="A laboratory for attention training dynamics: simulate and verify how transformers scan and snap.",
         epilog="Example: scansnap run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 --out out/first.zarr",
     )
-    examples = {
+    examples: dict[Callable[..., int], tuple[str, ...]] = {
         with_knobs(run.run, run_fields() | run_settings()): (
             "run --preset syn-medium --set n_queries=3 --eta-z 0.5,1 --ratio 1,2 --seed 0:10",
         ),

@@ -38,8 +38,8 @@ As those of a simulation; together they are an `ss.Model`.
 _OPTIMIZER = """
 ## The optimiser
 
-By its name alone (`--optimizer adam`), or in files with constants, `optimizer = { name = "adam", beta2 = 0.99 }`, also one
-for each table, `optimizer = { y = "adam", z = { name = "sgd", clip = 1.0 } }`. In Python likewise, or as an
+By its name alone (`--optimizer adam`), or in files with constants, `optimizer = { name = "adam", beta2 = 0.99 }`, also
+one for each table, `optimizer = { y = "adam", z = { name = "sgd", clip = 1.0 } }`. In Python likewise, or as an
 `ss.Optimizer`, where the field `optimizer` is called `name`, as in files.
 
 """

@@ -44,9 +44,9 @@ def verify(
     x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
     y: Annotated[str, typer.Option(help="Vertical axis of the map.")] = "overlap=0.01:0.9",
     points: Annotated[int, typer.Option(help="Points along each axis of the map.")] = 30,
-    target: Annotated[
-        Path, typer.Option("--out", help="Where the map goes; its data goes beside it as CSV.")
-    ] = Path("out/map.png"),
+    target: Annotated[Path, typer.Option("--out", help="Where the map goes; its data goes beside it as CSV.")] = Path(
+        "out/map.png"
+    ),
     overwrite: Overwrite = False,
 ) -> int:
     """Hold every lemma and theorem against a setting: holds, fails, or not applicable, with numbers.

@@ -100,8 +100,8 @@ class Settings:
         page=Page("Last step", low=100, high=100_000, log=True, default=2000, least=1),
     )  # fmt: skip
     batch_size: int | None = knob(
-        128, "Sequences per update; without a number the expectation over classes, which needs T = ∞.", least=1, most=2**31,
-        page=Page("Batch", low=1, high=1024, log=True, words={"none": "all"}),
+        128, "Sequences per update; without a number the expectation over classes, which needs T = ∞.",
+        least=1, most=2**31, page=Page("Batch", low=1, high=1024, log=True, words={"none": "all"}),
     )  # fmt: skip
     context: float = knob(
         128, "Sequence length T, the query included; ∞ replaces counts by probabilities.", unit="tokens", least=2,

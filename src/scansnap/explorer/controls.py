@@ -38,7 +38,9 @@ class Control:
         if most is not None:
             knob = replace(knob, most=most, below=None)
         default = knob.default if page.default is EMPTY else page.default
-        return cls(replace(knob, least=least or 0 if knob.kind == "whole" else least, default=default, many=False), page)
+        return cls(
+            replace(knob, least=least or 0 if knob.kind == "whole" else least, default=default, many=False), page
+        )
 
     @property
     def name(self) -> str:

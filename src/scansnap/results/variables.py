@@ -21,12 +21,8 @@ VARIABLES = {
     "batch_loss": Variable((), "mean loss of the mini-batch the next update uses"),
     "z_rate": Variable(("query", "token"), "dz/dt"),
     "f": Variable(("class", "token"), "c_n/‖c_n‖"),
-    "g": Variable(
-        ("class", "token"), "Y(e_n − α_n), the back-propagated gradient; NaN outside the class's context"
-    ),
-    "gap": Variable(
-        ("class",), "logit of the right output less that of one that is never right; NaN if there is none"
-    ),
+    "g": Variable(("class", "token"), "Y(e_n − α_n), the back-propagated gradient; NaN outside the class's context"),
+    "gap": Variable(("class",), "logit of the right output less that of one that is never right; NaN if there is none"),
 }
 SIMULATED = ("attention", "loss", "entropy", "z", "y", "batch_loss")
 FLOWING = ("attention", "loss", "entropy", "z", "z_rate", "y", "f", "g", "gap")

@@ -22,6 +22,7 @@ from scansnap.sweep.work import results
 
 PER_RUN = tuple(run_fields())  # coordinates known beforehand
 
+
 @dataclass(frozen=True)
 class Variable:
     """An array of the store along run and perhaps more."""
