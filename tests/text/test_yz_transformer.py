@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 import yz_reference as reference
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import yz
+from scansnap.dynamics import norms, yz
 from scansnap.dynamics.layout import make_layout
 from scansnap.dynamics.settings import Model
 from scansnap.text.yz.model import YZTransformer
@@ -56,6 +57,30 @@ def test_a_step_is_the_gradient_of_the_long_way(options):
         assert error < 1e-10 * (1 + largest), f"{name}: off by {error:.1e} of {largest:.1e}"
 
 
+@pytest.fixture
+def shares(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A norm of a user, f = v/Σv: positions and tokens have the same sum."""
+
+    def backward(g, v, f, lift):
+        return (g - (f * g).sum(-1, keepdim=True)) / v.sum(-1, keepdim=True)
+
+    norms.register("shares", norms.Norm(lambda v, lift: v / v.sum(-1, keepdim=True), backward))
+    monkeypatch.setattr(reference, "norm", lambda v, kind: v / v.sum())
+    yield "shares"
+    del norms.NORMS["shares"]
+
+
+@pytest.mark.parametrize("options", [{"residual": "plain"}, {"layers": 2, "residual": "normed"}], ids=named)
+def test_a_norm_of_a_user_trains(shares, options):
+    model = reference.model(norm=shares, **options)
+    inputs, targets = reference.batch(9, 2, 4, seed=1)
+    wanted_loss, wanted = reference.gradients(model, inputs, targets)
+    loss, before, after = before_and_after(model, inputs, targets)
+    assert float(loss) == pytest.approx(wanted_loss, rel=1e-12)
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(before[name] - after[name], gradient, rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize(
     "options", [{}, {"rank": 3, "query_in_keys": True}, {"layers": 2, "residual": "normed"}], ids=named
@@ -63,7 +88,8 @@ def test_a_step_is_the_gradient_of_the_long_way(options):
 def test_optimisers_move_what_a_batch_touches_and_nothing_else(optimizer, options):
     """Lazy momentum and Adam, written for whole tables with a mask of what is touched."""
     rates = {"eta_y": (0.3, 0.2)[: options.get("layers", 1)], "eta_z": (0.1, 0.4)[: options.get("layers", 1)]}
-    model = reference.model(optimizer=optimizer, momentum=0.8, beta2=0.95, **options, **rates)
+    momentum = 0.8 if optimizer == "momentum" else None
+    model = reference.model(optimizer=optimizer, momentum=momentum, beta2=0.95, **options, **rates)
     own = {name: tensor.clone() for name, tensor in model.tensors().items()}
     for step in range(1, 5):
         inputs, targets = reference.batch(9, 2, 3, seed=step)

@@ -55,12 +55,14 @@ def register(name: str, norm: Norm) -> None:
 
 
 def _size(v: Tensor, lift: Lift) -> Tensor:
-    """‖v‖ of the vector over tokens, with a last dimension of 1."""
-    if lift is _itself:
-        import torch
+    """‖v‖ of the vector over tokens, with a last dimension of 1; ∞ of zero, which stays zero and passes no gradient."""
+    import torch
 
-        return torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    return (v * lift(v)).sum(-1, keepdim=True).sqrt()
+    if lift is _itself:
+        size = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+    else:
+        size = (v * lift(v)).sum(-1, keepdim=True).sqrt()
+    return torch.where(size == 0, torch.inf, size)
 
 
 def _l2(v: Tensor, lift: Lift) -> Tensor:

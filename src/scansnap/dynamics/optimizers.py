@@ -44,12 +44,14 @@ class Rule:
     moments    names of the buffers shaped like the table, which begin at zero
     momentum   whether it has a momentum; a run's momentum is refused where it has none
     decoupled  weight decay shrinks the table beside the update instead of entering the direction
+    entrywise  each entry moves by its own direction and moments alone, so a part of a table can move without the rest
     """
 
     move: Callable[[Tensor, Tensor, Moments, Step], tuple[Tensor, Moments]]
     moments: tuple[str, ...] = ()
     momentum: bool = False
     decoupled: bool = False
+    entrywise: bool = True
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ RULES |= {
     "adam": Rule(_adam, ("mean", "square")),
     "adamw": Rule(_adam, ("mean", "square"), decoupled=True),
     "sign": Rule(_sign, ("velocity",), momentum=True),
-    "muon": Rule(_muon, ("velocity",), momentum=True, decoupled=True),
+    "muon": Rule(_muon, ("velocity",), momentum=True, decoupled=True, entrywise=False),
 }
 
 

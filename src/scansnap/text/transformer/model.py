@@ -34,7 +34,7 @@ from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.text.transformer.dropout import Dropout, step_seed
 from scansnap.text.transformer.implied_yz import ImpliedYZ, implied_yz
 from scansnap.text.transformer.settings import TransformerSettings
-from scansnap.text.transformer.update import MOST_ROWS, Rows, Update, dense_rows
+from scansnap.text.transformer.update import MOST_ROWS, ClippedUpdate, Rows, dense_rows
 from scansnap.text.transformer.weights import Layers, initial_weights
 
 
@@ -60,7 +60,10 @@ class Transformer:
         self.vocab_size, self.layers = settings.vocab_size, settings.layers
         self.parts = Layers(settings)
         self.weights = {name: w.to(self.device) for name, w in initial_weights(settings, self.parts).items()}
-        self.update = Update(settings, self.weights)
+        # the decoder's rows beyond the vocabulary stay as they are, whatever the rule
+        self.moving = {name: w[: self.vocab_size] if name == "decoder" else w for name, w in self.weights.items()}
+        self.update = ClippedUpdate(settings, self.moving)
+        self.by_rows = self.update.rule.linear and not settings.tied  # of the embedding's gradient, rows suffice
         self.step = torch.zeros((), dtype=torch.int64)  # updates done; on the CPU, where dropout's seed is made of it
         self.generator = torch.Generator(self.device)
         self.decoder_loss = DecoderLoss()
@@ -82,9 +85,8 @@ class Transformer:
         Then their moments, and the number of updates.
         """
         found = self._named(self.weights)
-        kinds = {name.rsplit(".", 1)[1] for name in self.update.moments}
-        for kind in sorted(kinds):
-            moments = {name: self.update.moments[f"{name}.{kind}"] for name in self.weights}
+        for kind in sorted(self.update.moments["layers"]):
+            moments = {name: moment[kind] for name, moment in self.update.moments.items()}
             found |= {f"{name}.{kind}": view for name, view in self._named(moments).items()}
         return {**found, "step": self.step}
 
@@ -248,7 +250,7 @@ class Transformer:
             with torch.no_grad():
                 loss, dx, dw = self.decoder_loss(x.detach().flatten(0, 1), self._decoder(), targets.flatten())
                 de, dflat = torch.autograd.grad(x, (e, flat), dx.view_as(x))
-                self.update(weights, self._gradients(inputs.flatten(), de.flatten(0, 1), dflat, dw))
+                self.update(self.moving, self._gradients(inputs.flatten(), de.flatten(0, 1), dflat, dw))
         return loss
 
     def _gradients(self, tokens: Tensor, de: Tensor, dflat: Tensor, dw: Tensor) -> dict[str, Tensor | Rows]:
@@ -257,7 +259,7 @@ class Transformer:
         d, u = s.width, weights["embedding"]
         found: dict[str, Tensor | Rows] = {"layers": dflat}
         rows = de.to(u.dtype)
-        if s.optimizer == "sgd" and not s.tied and tokens.numel() <= MOST_ROWS:
+        if self.by_rows and tokens.numel() <= MOST_ROWS:
             found["embedding"] = Rows(tokens, rows)
         else:
             found["embedding"] = dense_rows(tokens, rows, len(u))
@@ -268,7 +270,7 @@ class Transformer:
         else:
             if not s.bias:
                 dw[:, d] = 0
-            found["decoder"] = dw
+            found["decoder"] = dw[: s.vocab_size]
         return found
 
     def _decoder(self) -> Tensor:

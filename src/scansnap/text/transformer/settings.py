@@ -10,10 +10,10 @@ import torch
 
 from scansnap.checks import InputError, choice, known_keys, real, whole
 from scansnap.text.transformer.positions import KINDS as POSITIONS
+from scansnap.text.updates import Update
 
 NORMS = ("post", "pre", "none")
 OBJECTIVES = ("next", "masked")
-OPTIMIZERS = ("sgd", "momentum", "adam")
 PRECISIONS = ("float32", "tf32", "bf16")
 
 
@@ -30,7 +30,9 @@ class TransformerSettings:
     scaled         embeddings are multiplied by √d
     objective      next token, or masked tokens: mask_share of each window hidden and told from both sides
     init           embeddings and decoder are U(−init, init)
+    optimizer      a registered rule that moves entries on their own, or momentum: sgd with one
     eta            the one learning rate, on the mean loss
+    momentum       None: 0.9, but none for sgd; refused where the rule has none
     clip           the gradient is shortened to this norm; None: never
     precision      float32; on CUDA also tf32 products; bf16: products and activations in bfloat16, weights in float32
     """
@@ -55,7 +57,8 @@ class TransformerSettings:
     optimizer: str = "sgd"
     eta: float = 5.0
     clip: float | None = 0.5
-    momentum: float = 0.9
+    momentum: float | None = None
+    weight_decay: float = 0.0
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -70,16 +73,17 @@ class TransformerSettings:
         whole("feed_forward", self.feed_forward)
         whole("seed", self.seed)
         for name, options in (("norm", NORMS), ("positions", POSITIONS), ("objective", OBJECTIVES),
-                              ("optimizer", OPTIMIZERS), ("dtype", ("float32", "float64")),
+                              ("dtype", ("float32", "float64")),
                               ("precision", PRECISIONS)):  # fmt: skip
             choice(name, getattr(self, name), options)
         for name in ("residual", "bias", "mixing", "tied", "scaled"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(name, getattr(self, name), "true or false")
-        for name in ("dropout", "momentum", "beta1", "beta2"):
-            real(name, getattr(self, name), least=0, below=1)
-        for name in ("init", "eps"):
-            real(name, getattr(self, name), above=0)
+        update = Update.of(self)
+        if update.momentum:
+            object.__setattr__(self, "momentum", update.momentum)
+        real("dropout", self.dropout, least=0, below=1)
+        real("init", self.init, above=0)
         real("eta", self.eta, least=0)
         real("mask_share", self.mask_share, above=0, below=1)
         if self.clip is not None:

@@ -25,8 +25,8 @@ import torch
 import triton
 from torch import Tensor
 
+from scansnap.text.updates import groups
 from scansnap.text.yz import triton_kernels as kernels
-from scansnap.text.yz.rows import groups
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable
 
@@ -67,7 +67,8 @@ class FusedStep:
         # small launches run beside the large one, and first: it would leave them no room until its end
         self.aside = torch.cuda.Stream(priority=-1) if device.type == "cuda" else None
         self.g = buffer(self.splits, *square)
-        if settings.optimizer != "sgd":
+        self.rule = y.update
+        if not self.rule.linear:
             self.total = buffer(n, stride)
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -106,7 +107,7 @@ class FusedStep:
         )
         with _beside(self.aside):
             kernels.dlogits_kernel[each](x, z.storage, z_stride, self.g.sum(0), self.dz, self.dz_token, **model)
-            if s.optimizer == "sgd":
+            if self.rule.linear:
                 kernels.entries_kernel[(n,)](
                     at.sorted, at.order, n, x, self.dz_token, z.storage, z_stride, z.eta, **self.shape, num_warps=1
                 )
@@ -118,11 +119,11 @@ class FusedStep:
 
     def _move_rows(self, x: Tensor) -> None:
         """Y by f and e."""
-        y, s, n = self.y, self.settings, x.numel()
+        y, n = self.y, x.numel()
         stride = y.storage.shape[1]
         grid = (triton.cdiv(stride, COLUMNS),)
         one = {**self.shape, **self.product, "num_warps": 4, "num_stages": 1}  # loads must stay behind earlier stores
-        if s.optimizer == "sgd":
+        if self.rule.linear:
             table = (y.storage, y.eta, self.windows)
             kernels.rows_kernel[grid](x, self.e, stride, self.f_token, self.first, *table, **one)
             return
@@ -131,13 +132,13 @@ class FusedStep:
         token[at.group] = x.flatten()  # (N,) token of each group, −1 beyond the last
         total = (self.total.zero_(), torch.ones((), device=x.device), self.windows)
         kernels.rows_kernel[grid](at.group, self.e, stride, self.f_token, self.first, *total, **one)
-        rule, moments = s.rule, y.stored_moments
-        correction = torch.stack([1 - rule.beta1**self.step, 1 - rule.beta2**self.step])
+        s, moments = self.settings, y.stored_moments
+        correction = torch.stack([1 - s.beta1**self.step, 1 - s.beta2**self.step])
         adam = s.optimizer == "adam"
         a, b = (moments["mean"], moments["square"]) if adam else (moments["velocity"], moments["velocity"])
         kernels.move_kernel[(n, triton.cdiv(stride, 1024))](
             token, self.total, y.storage, a, b, stride, y.eta, correction,
-            rule.momentum, rule.beta1, rule.beta2, rule.eps,
+            self.rule.momentum, s.beta1, s.beta2, s.eps,
             ADAM=adam, BN=1024,
         )  # fmt: skip
 

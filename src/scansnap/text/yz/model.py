@@ -57,7 +57,8 @@ class YZTransformer:
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done
         possible = (
             self.device.type == "cuda" and settings.layers == 1 and settings.rank is None
-            and settings.dtype == "float32" and triton_available()
+            and settings.dtype == "float32" and settings.norm in ("l2", "none")
+            and settings.optimizer in ("sgd", "momentum", "adam") and not settings.weight_decay and triton_available()
         )  # fmt: skip
         if fused and not possible:
             raise InputError("fused", fused, "false unless on CUDA, with Triton, one layer, full rank and float32")

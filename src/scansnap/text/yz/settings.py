@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from scansnap.checks import InputError, choice, known_keys, real, whole
+from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.settings import RESIDUALS
 from scansnap.dynamics.settings import Model as OneLayer
-from scansnap.text.yz.rows import NAMES, Rule
+from scansnap.text.updates import Update
 
-NORMS = ("l2", "none")
 ACTIVATIONS = ("softmax", "relu", "none")
 PRECISIONS = ("float32", "bf16x3", "tf32")
 
@@ -25,13 +25,15 @@ class YZSettings:
 
     layers         each with its own tables Y and Z
     rank           None: full tables (M, M); r: Y = A Bᵀ and Z = C Dᵀ with factors (M, r)
-    norm           l2 (f = v/‖v‖) or none
+    norm           l2 (f = v/‖v‖), none, or a registered one that is not dense: states are kept by position
     residual       none (f = norm(c)), normed (f = norm(norm(c) + u)), plain (f = norm(c + u)); u is the query's state
     query_in_keys  a position attends to itself as well
     activation     between layers: softmax, relu or none
     init           zero, uniform (each entry of a table U(−1/√M, 1/√M)) or normal(std). The factors of a low-rank
                    table are drawn so that the entries of the table have that variance.
-    optimizer      sgd, momentum, adam; lazy where a batch touches few rows, see yz_rows
+    optimizer      a registered rule that moves entries on their own, or momentum: sgd with one; lazy where a batch
+                   touches few rows, see :mod:`scansnap.text.updates`
+    momentum       None: 0.9, but none for sgd; refused where the rule has none
     eta_y, eta_z   rates on the mean loss, one number or one for each layer
     precision      of products on CUDA: float32; bf16x3, three products of halved numbers in the fused kernels (faster,
                    five decimal digits; float32 elsewhere); or tf32 (three digits)
@@ -48,7 +50,8 @@ class YZSettings:
     optimizer: str = "sgd"
     eta_y: float | Sequence[float] = 100.0
     eta_z: float | Sequence[float] = 10.0
-    momentum: float = 0.9
+    momentum: float | None = None
+    weight_decay: float = 0.0
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -61,18 +64,17 @@ class YZSettings:
         whole("layers", self.layers, least=1)
         if self.rank is not None:
             whole("rank", self.rank, least=1, most=self.vocab_size)
-        choice("norm", self.norm, NORMS)
+        choice("norm", self.norm, [name for name, norm in NORMS.items() if not norm.dense])
         choice("residual", self.residual, RESIDUALS)
         choice("activation", self.activation, ACTIVATIONS)
-        choice("optimizer", self.optimizer, NAMES)
         choice("dtype", self.dtype, ("float32", "float64"))
         choice("precision", self.precision, PRECISIONS)
         whole("seed", self.seed)
         if not isinstance(self.query_in_keys, bool):
             raise InputError("query_in_keys", self.query_in_keys, "true or false")
-        for name in ("momentum", "beta1", "beta2"):
-            real(name, getattr(self, name), least=0, below=1)
-        real("eps", self.eps, above=0)
+        update = Update.of(self)
+        if update.momentum:
+            object.__setattr__(self, "momentum", update.momentum)
         for name in ("eta_y", "eta_z"):
             object.__setattr__(self, name, self._rates(name))
         OneLayer(init=self.init)
@@ -96,10 +98,6 @@ class YZSettings:
     def rates(self) -> list[tuple[float, float]]:
         """η_Y and η_Z of each layer."""
         return list(zip(self._rates("eta_y"), self._rates("eta_z"), strict=True))
-
-    @property
-    def rule(self) -> Rule:
-        return Rule(self.optimizer, self.momentum, self.beta1, self.beta2, self.eps)
 
     @property
     def torch_dtype(self) -> torch.dtype:
