@@ -49,7 +49,7 @@ class Knob:
     above: float | None = None
     below: float | None = None
     most: float | None = None
-    choices: Collection[str] = ()  # may be a registry: what is registered later is allowed as well
+    choices: Collection[str] | Callable[[], Collection[str]] = ()  # a registry too: what is registered later is allowed
     inf: bool = False  # infinity is allowed, in words inf; numbers are whole
     many: bool = False  # a list is one value
     each: type | None = None  # an array with one such number for each run
@@ -60,6 +60,11 @@ class Knob:
     kind: str = ""  # whole, real, choice, flag or text: from the type, unless given
     optional: bool = False  # None is allowed, in words none: from the type
     default: Any = EMPTY
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What there is to choose from now."""
+        return tuple(self.choices() if callable(self.choices) else self.choices)
 
     @property
     def allowed(self) -> str:
@@ -80,8 +85,8 @@ class Knob:
             return None
         if self.many and self.kind == "choice":
             if not isinstance(value, Iterable):
-                raise InputError(self.name, value, "a list of " + ", ".join(self.choices))
-            return tuple(choice(self.name, one, self.choices) for one in ([value] if isinstance(value, str) else value))
+                raise InputError(self.name, value, "a list of " + ", ".join(self.options))
+            return tuple(choice(self.name, one, self.options) for one in ([value] if isinstance(value, str) else value))
         if self.many and isinstance(value, list | tuple):
             if not value:
                 raise InputError(self.name, "empty", self.allowed)
@@ -110,7 +115,7 @@ class Knob:
         if self.inf and isinstance(value, str):
             raise InputError(self.name, value, self.allowed)
         if self.kind == "choice":
-            return choice(self.name, value, self.choices)
+            return choice(self.name, value, self.options)
         if self.kind == "flag" and not isinstance(value, bool):
             raise InputError(self.name, value, "true or false")
         if self.kind == "whole":
@@ -123,7 +128,7 @@ class Knob:
 
     def _range(self) -> str:
         if self.kind == "choice":
-            return ("any of " if self.many else "one of ") + ", ".join(self.choices)
+            return ("any of " if self.many else "one of ") + ", ".join(self.options)
         if self.kind == "whole":
             most = None if self.most is None else int(self.most)
             return whole_words(int(self.least or 0), most) + (", or inf" if self.inf else "")

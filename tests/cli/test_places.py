@@ -13,7 +13,7 @@ import pytest
 
 from scansnap.claims import verify as claims
 from scansnap.cli import run as run_command
-from scansnap.cli import text as text_command
+from scansnap.cli.text import train as text_command
 from scansnap.paper.report import make
 from scansnap.storage import is_stream, put
 

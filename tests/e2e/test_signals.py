@@ -18,7 +18,7 @@ import pytest
 import scansnap as ss
 from scansnap.cli import run as run_command
 from scansnap.cli import sweep as sweep_command
-from scansnap.cli import text as text_command
+from scansnap.cli.text import train as text_command
 from scansnap.interrupt import Interrupt, Stopped, deaf_children, ending_quietly, exit_code
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])

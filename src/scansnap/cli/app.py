@@ -13,8 +13,9 @@ from typing import Any
 import typer
 
 from scansnap.checks import InputError
-from scansnap.cli import bench, info, reproduce, run, serve, sweep, text_options, verify
+from scansnap.cli import bench, info, reproduce, run, serve, sweep, verify
 from scansnap.cli.options import with_knobs
+from scansnap.cli.text import evaluate, explain, sample, train
 from scansnap.dynamics.settings import run_settings
 from scansnap.interrupt import Stopped, ending_quietly, exit_code
 from scansnap.runs import run_fields
@@ -24,31 +25,52 @@ _Misuse: Any = typer.BadParameter.__base__  # click's UsageError, of which typer
 
 def commands() -> typer.Typer:
     """All commands, with the settings that are declared now."""
+    app = _group(
+        "A laboratory for attention training dynamics: simulate and verify how transformers scan and snap.",
+        "run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 --out out/first.zarr",
+        {
+            with_knobs(run.run, run_fields() | run_settings()): (
+                "run --preset syn-medium --set n_queries=3 --eta-z 0.5,1 --ratio 1,2 --seed 0:10",
+            ),
+            info.info: ("info --preset syn-small", "info --check out/run.zarr"),
+            verify.verify: (
+                "verify --preset textbook --eta-y 0.9 --eta-z 0.02",
+                "verify --map theorem-1 --x ratio=1:1000:log --y overlap=0.01:0.9",
+            ),
+            reproduce.reproduce: ("reproduce all --out out", "reproduce fig6 fig11 --quick"),
+            sweep.sweep: ("sweep examples/sweep.toml --out out/fig6.zarr --dry-run",),
+            bench.bench: ("bench --quick",),
+            serve.serve: ("serve --port 8765 --no-open",),
+        },
+    )
+    text = _group(
+        "Real text: train a YZ model or a transformer, read what it learned, sample from it.",
+        "text train --out out/yz.safetensors --max-words 2000",
+        {
+            with_knobs(train.train, train.model_knobs()): (
+                "text train --model yz --data wikitext-2 --max-words 5000 --epochs 1",
+            ),
+            explain.explain: ('text explain out/yz.safetensors --query river --context "the bank of the"',),
+            sample.sample: ('text sample out/yz.safetensors --prompt "the river" --words 50',),
+            evaluate.evaluate: ("text evaluate out/yz.safetensors --data wikitext-2 --mass 0.95",),
+        },
+    )
+    app.add_typer(text, name="text")
+    return app
+
+
+def _group(says: str, example: str, examples: dict[Callable[..., int], tuple[str, ...]]) -> typer.Typer:
+    """A group of commands, each with its examples."""
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        help="A laboratory for attention training dynamics: simulate and verify how transformers scan and snap.",
-        epilog="Example: scansnap run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 --out out/first.zarr",
+        help=says,
+        epilog=f"Example: scansnap {example}",
     )
-    examples: dict[Callable[..., int], tuple[str, ...]] = {
-        with_knobs(run.run, run_fields() | run_settings()): (
-            "run --preset syn-medium --set n_queries=3 --eta-z 0.5,1 --ratio 1,2 --seed 0:10",
-        ),
-        info.info: ("info --preset syn-small", "info --check out/run.zarr"),
-        verify.verify: (
-            "verify --preset textbook --eta-y 0.9 --eta-z 0.02",
-            "verify --map theorem-1 --x ratio=1:1000:log --y overlap=0.01:0.9",
-        ),
-        reproduce.reproduce: ("reproduce all --out out", "reproduce fig6 fig11 --quick"),
-        sweep.sweep: ("sweep examples/sweep.toml --out out/fig6.zarr --dry-run",),
-        bench.bench: ("bench --quick",),
-        serve.serve: ("serve --port 8765 --no-open",),
-    }
     for command, lines in examples.items():
         app.command(epilog=f"Example: scansnap {'; scansnap '.join(lines)}")(command)
-    app.add_typer(text_options.app, name="text")
     return app
 
 

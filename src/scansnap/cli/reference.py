@@ -9,6 +9,8 @@ from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Model, Settings
 from scansnap.knobs import knobs_of, table
 from scansnap.runs import run_fields
+from scansnap.text.transformer.settings import TransformerSettings
+from scansnap.text.yz.settings import YZSettings
 
 _HEAD = """\
 # Settings
@@ -49,6 +51,12 @@ _PRESETS = """
 `--preset syn-medium --set n_queries=3`, or keys of `[classes]` beside `preset`; in a sweep a list is one set of classes
 for each value. In Python: `ss.SequenceClasses.syn_medium(n_queries=3)`.
 """
+_TEXT = """
+## Models of text
+
+Options of `scansnap text train --model yz` or `--model transformer` (whose help says where its defaults differ), and
+arguments of `YZSettings` and `TransformerSettings`.
+"""
 
 
 def reference() -> str:
@@ -60,4 +68,7 @@ def reference() -> str:
         knobs = knobs_of(make)
         first = (inspect.getdoc(make) or "").split("\n")[0]
         parts.append(f"\n`{name}`: {first}\n" + (f"\n{table(knobs.values())}" if knobs else ""))
+    parts.append(_TEXT)
+    for title, place in (("YZ model", YZSettings), ("Transformer", TransformerSettings)):
+        parts.append(f"\n{title}:\n\n{table(knobs_of(place).values())}")
     return "".join(parts)

@@ -23,7 +23,7 @@ from scansnap.results.variables import SIMULATED, USUAL
 
 RESIDUALS = ("none", "normed", "plain")
 OUTPUTS = ("all", "next")
-_INIT = "zero, uniform or normal(std) with a std above 0"
+INIT = "zero, uniform or normal(std) with a std above 0"
 _RECORD = "a list of steps, all, linear:N or log:N with N of at least 2"
 
 
@@ -53,7 +53,7 @@ class Model:
         page=Page("Position bias", least=-10.0, most=10.0, words={"none": "none"}),
     )  # fmt: skip
     init: str = knob(
-        "zero", "Initial Y and Z: zero, uniform within ±1/√M, or normal(std).", form=_INIT, page=Page("Start")
+        "zero", "Initial Y and Z: zero, uniform within ±1/√M, or normal(std).", form=INIT, page=Page("Start")
     )
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class Model:
         except ValueError:
             std = math.nan
         if not (math.isfinite(std) and std > 0):
-            raise InputError("init", self.init, _INIT)
+            raise InputError("init", self.init, INIT)
         return "normal", std
 
     def position_weights(self, length: int) -> np.ndarray:

@@ -62,7 +62,7 @@ class Control:
     @property
     def options(self) -> tuple[str, ...] | None:
         """What there is to choose from now: registries may grow."""
-        return tuple(self.knob.choices) or None
+        return self.knob.options or None
 
     @property
     def words(self) -> dict[str, str]:
