@@ -92,6 +92,7 @@ def test_what_is_registered_is_everywhere(
 ) -> None:
     assert scansnap("run", f"--{option}", name, "--steps", 1, "--no-figure")[0] == 0
     assert name in scansnap("run", "--help")[1]
+    assert name in scansnap("text", "train", "--help")[1]
     (tmp_path / "r.toml").write_text(f'[run]\n{option} = "{name}"\n')
     assert find_run(tmp_path / "r.toml", {})[2] == {option: name}
     assert scansnap("run", "r.toml", "--steps", 1, "--no-figure", "--out", "two.zarr")[0] == 0
@@ -107,7 +108,7 @@ def test_what_is_taken_away_is_nowhere(scansnap: Command, option: str, name: str
     code, _, err = scansnap("run", f"--{option}", name)
     assert code == 2
     assert f"{option} is '{name}'; it must be one of" in err
-    assert name not in scansnap("run", "--help")[1]
+    assert name not in scansnap("run", "--help")[1] + scansnap("text", "train", "--help")[1]
     assert name not in (BY_NAME[option].options or ())
     assert name not in reference()
 
