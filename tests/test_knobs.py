@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import scansnap as ss
 from scansnap import runs
 from scansnap.checks import InputError
-from scansnap.cli.reference import reference
+from scansnap.cli.reference import reference, table
 from scansnap.cli.run_file import find_run
 from scansnap.dynamics import norms, optimizers
 from scansnap.dynamics import settings as declarations
 from scansnap.explorer.controls import BY_NAME, controls
-from scansnap.knobs import Knob, Page, check, checked, knob, knobs_of, number, numbers, shown, table
+from scansnap.knobs import Knob, Page, check, checked, knob, knobs_of, number, numbers, shown
 from scansnap.runs import run_fields
 from scansnap.sweep.axes import Axes
 from scansnap.sweep.config import from_table
@@ -258,8 +258,8 @@ def test_a_reader_is_told_range_unit_and_default() -> None:
     assert told["parts"] == "any of foot, shade; default: foot"
     assert told["called"] == "a name; default: lamp"
     rows = table(knobs_of(Lamp).values()).splitlines()
-    assert rows[2] == "| `watts` | Power. | a finite number above 0 and at most 100 (W) | `40` |"
-    assert len(rows) == 2 + len(told)
+    assert rows[3] == "| `watts` | Power. | a finite number above 0 and at most 100 (W) | `40` |"
+    assert len(rows) == 3 + len(told)
 
 
 def test_parameters_of_functions_are_checked_when_it_is_called() -> None:

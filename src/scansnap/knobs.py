@@ -99,11 +99,9 @@ class Knob:
             return self.parse(text)
         if self.kind in ("choice", "text"):
             return text.split(",") if self.many else text
-        words: dict[str, Any] = {"none": None} if self.optional else {"inf": math.inf} if self.inf else {}
-        if self.kind == "flag":
-            words = {"true": True, "false": False}
-        if text in words:
-            return words[text]
+        words = {"true": True, "false": False} if self.kind == "flag" else {"none": None} if self.optional else {}
+        if text in words or (self.inf and text == "inf"):
+            return words.get(text, math.inf)
         if self.each:
             return numbers(self.name, text)
         found = numbers(self.name, text, self.allowed) if self.many else [number(self.name, text, self.allowed)]
@@ -118,23 +116,27 @@ class Knob:
             return choice(self.name, value, self.options)
         if self.kind == "flag" and not isinstance(value, bool):
             raise InputError(self.name, value, "true or false")
-        if self.kind == "whole":
-            return whole(
-                self.name, value, least=int(self.least or 0), most=None if self.most is None else int(self.most)
-            )
-        if self.kind == "real":
-            return real(self.name, value, above=self.above, least=self.least, below=self.below, most=self.most)
+        if self.kind in _NUMBERS:
+            return _NUMBERS[self.kind][0](self.name, value, **self._bounds)
         return value
+
+    @property
+    def _bounds(self) -> dict[str, Any]:
+        if self.kind == "whole":
+            return {"least": int(self.least or 0), "most": None if self.most is None else int(self.most)}
+        return {name: getattr(self, name) for name in ("above", "least", "below", "most")}
 
     def _range(self) -> str:
         if self.kind == "choice":
             return ("any of " if self.many else "one of ") + ", ".join(self.options)
-        if self.kind == "whole":
-            most = None if self.most is None else int(self.most)
-            return whole_words(int(self.least or 0), most) + (", or inf" if self.inf else "")
-        if self.kind == "real":
-            return real_words(above=self.above, least=self.least, below=self.below, most=self.most)
+        if self.kind in _NUMBERS:
+            return _NUMBERS[self.kind][1](**self._bounds) + (", or inf" if self.inf else "")
         return "true or false" if self.kind == "flag" else "a text"
+
+
+_NUMBERS: dict[str, tuple[Callable[..., Any], Callable[..., str]]] = {
+    "whole": (whole, whole_words), "real": (real, real_words),
+}  # fmt: skip
 
 
 def knob(default: Any = EMPTY, help: str = "", **rest: Any) -> Any:
@@ -222,14 +224,3 @@ def numbers(name: str, text: str, allowed: str = "a number") -> list[float | int
     if last - first > MOST:
         raise InputError(name, text, f"at most {MOST:,} numbers")
     return list(range(first, last))
-
-
-def table(knobs: Iterable[Knob]) -> str:
-    """The settings as a table in Markdown."""
-    head = "| name | what it does | allowed | default |\n|---|---|---|---|\n"
-    return head + "".join(f"| {' | '.join(_cells(one))} |\n" for one in knobs)
-
-
-def _cells(one: Knob) -> tuple[str, ...]:
-    allowed, _, default = one.told.partition("; default: ")
-    return tuple(cell.replace("|", "\\|") for cell in (f"`{one.name}`", one.help, allowed, default and f"`{default}`"))

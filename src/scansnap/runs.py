@@ -28,24 +28,19 @@ class Runs:
 
     eta_y: np.ndarray = knob(
         1.0, "Decoder rate: how fast Y learns which token votes for which next token.", each=float, least=0,
-        page=Page("Decoder rate", "η_Y", **_RATE),
-    )  # fmt: skip
+        page=Page("Decoder rate", "η_Y", **_RATE))  # fmt: skip
     eta_z: np.ndarray = knob(
         1.0, "Attention rate: how fast attention moves; 0 freezes it.", each=float, least=0,
-        page=Page("Attention rate", "η_Z", **_RATE),
-    )  # fmt: skip
+        page=Page("Attention rate", "η_Z", **_RATE))  # fmt: skip
     seed: np.ndarray = knob(
         0, "Decides the sampled sequences and random initial values, nothing else.", each=int, most=MAX_SEED,
-        page=Page("Seed", most=2**53 - 1),
-    )  # fmt: skip
+        page=Page("Seed", most=2**53 - 1))  # fmt: skip
     momentum: np.ndarray = knob(
         0.0, "Carries each update on into the next ones; both rates act 1/(1 − μ) times as fast.", each=float,
-        least=0, below=1, page=Page("Momentum", "μ", 0.0, 0.99, default=0.9, most=0.999),
-    )  # fmt: skip
+        least=0, below=1, page=Page("Momentum", "μ", 0.0, 0.99, default=0.9, most=0.999))  # fmt: skip
     weight_decay: np.ndarray = knob(
         0.0, "Pulls both tables back towards 0 in every step.", each=float, least=0,
-        page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0),
-    )  # fmt: skip
+        page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0))  # fmt: skip
     # which of the shared ones the grid names; ``simulate`` may set the others
     given: tuple[str, ...] = field(default=(), kw_only=True)
 

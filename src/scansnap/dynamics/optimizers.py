@@ -64,8 +64,7 @@ class Optimizer:
 
     name: str = knob(
         "sgd", "The update rule; sgd has heavy-ball momentum, sign and muon are of the momentum average.",
-        name="optimizer", choices=RULES, page=Page("Optimiser"),
-    )  # fmt: skip
+        name="optimizer", choices=RULES, page=Page("Optimiser"))  # fmt: skip
     beta1: float = knob(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
     beta2: float = knob(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
     eps: float = knob(1e-8, "Adam: added to the root of the mean square.", above=0)

@@ -37,8 +37,7 @@ class Model:
 
     norm: str = knob(
         "l2", "What follows attention: l2 as in the paper, none, or full layernorm.", choices=NORMS,
-        page=Page("Norm", "LN"),
-    )  # fmt: skip
+        page=Page("Norm", "LN"))  # fmt: skip
     residual: str = knob(
         "none", "Adds the query itself to what attention read, after its norm or as it is.", choices=RESIDUALS
     )
@@ -50,8 +49,7 @@ class Model:
     position_bias: float | tuple[float, ...] | None = knob(
         None, "ALiBi slope, or what the logits get by distance 1, 2, …; the last value goes on.", many=True,
         form="a slope or at least one value by distance",
-        page=Page("Position bias", least=-10.0, most=10.0, words={"none": "none"}),
-    )  # fmt: skip
+        page=Page("Position bias", least=-10.0, most=10.0, words={"none": "none"}))  # fmt: skip
     init: str = knob(
         "zero", "Initial Y and Z: zero, uniform within ±1/√M, or normal(std).", form=INIT, page=Page("Start")
     )
@@ -97,27 +95,22 @@ class Settings:
 
     steps: int = knob(
         100, "Number of updates.", most=2**32 - 2,
-        page=Page("Last step", low=100, high=100_000, log=True, default=2000, least=1),
-    )  # fmt: skip
+        page=Page("Last step", low=100, high=100_000, log=True, default=2000, least=1))  # fmt: skip
     batch_size: int | None = knob(
         128, "Sequences per update; without a number the expectation over classes, which needs T = ∞.",
-        least=1, most=2**31, page=Page("Batch", low=1, high=1024, log=True, words={"none": "all"}),
-    )  # fmt: skip
+        least=1, most=2**31, page=Page("Batch", low=1, high=1024, log=True, words={"none": "all"}))  # fmt: skip
     context: float = knob(
         128, "Sequence length T, the query included; ∞ replaces counts by probabilities.", unit="tokens", least=2,
-        inf=True, page=Page("Sequence length", "T", 2, 4096, log=True, words={"inf": "∞"}),
-    )  # fmt: skip
+        inf=True, page=Page("Sequence length", "T", 2, 4096, log=True, words={"inf": "∞"}))  # fmt: skip
     sampling: str = knob(
         "counts", "Draw counts at once, or spell out token sequences: same law, other draws.",
-        choices=("counts", "tokens"),
-    )  # fmt: skip
+        choices=("counts", "tokens"))  # fmt: skip
     model: Model = field(default_factory=Model)
     optimizer_y: Optimizer = field(default_factory=Optimizer)
     optimizer_z: Optimizer = field(default_factory=Optimizer)
     record: tuple[int, ...] = knob(
         "log:50", "Steps whose state is kept; 0 is before the first update.", form=_RECORD, page=None,
-        parse=lambda text: text if text[:1].isalpha() else numbers("record", text),
-    )  # fmt: skip
+        parse=lambda text: text if text[:1].isalpha() else numbers("record", text))  # fmt: skip
     variables: tuple[str, ...] = knob(USUAL, "What is kept of them.", choices=SIMULATED, many=True, page=None)
     dtype: str = knob(
         "float32", "Numbers the run computes with.", choices=("float32", "float64"), page=Page("Precision")

@@ -27,11 +27,10 @@ class TextSettings:
     layers: int = knob(1, "Layers, each with its own tables or matrices.", least=1)
     optimizer: str = knob(
         "sgd", "The update rule; momentum is sgd with one. YZ tables are lazy: only what a batch touches moves.",
-        choices=rules,
-    )  # fmt: skip
+        choices=rules)  # fmt: skip
     momentum: float | None = knob(
-        None, "Momentum of the rule; none is 0.9, but 0 for sgd. Refused where the rule has none.", least=0, below=1,
-    )  # fmt: skip
+        None, "Of the rule; none is 0.9, but 0 for sgd. Refused where the rule has none.", least=0, below=1
+    )
     weight_decay: float = knob(0.0, "Pulls all weights back towards 0 in every step.", least=0)
     beta1: float = knob(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
     beta2: float = knob(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)

@@ -24,8 +24,7 @@ class TransformerSettings(TextSettings):
     feed_forward: int = knob(200, "Hidden width of the ReLU layer behind attention; 0 leaves it out.")
     norm: str = knob(
         "post", "After each residual sum, or before each sub-layer and once at the end.",
-        choices=("post", "pre", "none"),
-    )  # fmt: skip
+        choices=("post", "pre", "none"))  # fmt: skip
     residual: bool = knob(True, "Whether sub-layers add to what they read.")
     positions: str = knob("sinusoidal", "How the model knows where a token stands.", choices=POSITIONS)
     max_length: int = knob(512, "Longest window, with learned positions.", unit="tokens", least=1)
@@ -43,8 +42,7 @@ class TransformerSettings(TextSettings):
     clip: float | None = knob(0.5, "The gradient is shortened to this norm.", above=0)
     precision: str = knob(
         "float32", "On CUDA also tf32 products; bf16: products and activations in bfloat16, weights in float32.",
-        choices=("float32", "tf32", "bf16"),
-    )  # fmt: skip
+        choices=("float32", "tf32", "bf16"))  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -29,8 +29,7 @@ class YZSettings(TextSettings):
     rank: int | None = knob(None, "Tables of this rank, Y = A Bᵀ and Z = C Dᵀ; none: full ones.", least=1)
     norm: str = knob(
         "l2", "What follows attention: a norm that is not dense, as states are kept by position.",
-        choices=lambda: [name for name, norm in NORMS.items() if not norm.dense],
-    )  # fmt: skip
+        choices=lambda: [name for name, norm in NORMS.items() if not norm.dense])  # fmt: skip
     residual: str = knob(
         "none", "Adds the query's state to what attention read, after its norm or as it is.", choices=RESIDUALS
     )
@@ -45,8 +44,7 @@ class YZSettings(TextSettings):
     )
     precision: str = knob(
         "float32", "Of products on CUDA; bf16x3 keeps five decimal digits, tf32 three.",
-        choices=("float32", "bf16x3", "tf32"),
-    )  # fmt: skip
+        choices=("float32", "bf16x3", "tf32"))  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
