@@ -4,6 +4,7 @@ import json
 import resource
 import signal
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Stopped
 from scansnap.storage import WriteError
-from scansnap.text.checkpoints import Header, build_model, load_checkpoint, open_model, read_header, save_checkpoint
+from scansnap.text import model_files
 from scansnap.text.evaluate import attention_measure, perplexity
-from scansnap.text.train import log_spaced, train
+from scansnap.text.model_files import Header, build_model, load_checkpoint, open_model, read_header, save_checkpoint
+from scansnap.text.train import TrainingSettings, log_spaced, train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer
@@ -158,7 +160,7 @@ def test_dropout_depends_on_seed_and_step_alone():
 
 
 def test_dropout_keeps_the_mean():
-    from scansnap.text.transformer.dropout import Dropout
+    from scansnap.text.transformer.draws import Dropout
 
     settings = TransformerSettings(M, width=16, feed_forward=0, dropout=0.2)
     drop = Dropout(settings, torch.Size([50, 20]), torch.Generator().manual_seed(0), torch.device("cpu"))
@@ -280,6 +282,46 @@ def test_a_checkpoint_says_what_it_is(tmp_path):
         assert torch.equal(given["model"].tensors()["embedding"], transformer().tensors()["embedding"])
     with pytest.raises(InputError, match="kind"):
         build_model({"kind": "rnn"})
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_a_file_of_format_2_goes_on(name, tmp_path, monkeypatch):
+    """It says a momentum of 0.9 to every optimiser, no weight decay, and has moments of the gradient."""
+    options = {"batch": 4, "length": 10}
+    rate = {"optimizer": name, "eta": 0.01 if name == "adam" else 0.5}
+    whole, model = transformer(**rate), transformer(**rate)
+    losses = train(whole, stream(), steps=9, **options).losses
+    record = train(model, stream(), steps=5, checkpoint=tmp_path / "new", **options).tensors()
+    header = read_header(tmp_path / "new")
+    told = {key: value for key, value in header.model.items() if key != "weight_decay"} | {"momentum": 0.9}
+    old = {}
+    for key, tensor in model.tensors().items():
+        turned = key.endswith((".velocity", ".mean"))
+        old[key.replace(".velocity", ".momentum")] = -tensor if turned else tensor
+    monkeypatch.setattr(model_files, "FORMAT", 2)
+    earlier = type("Earlier", (), {"tensors": lambda self: old})()
+    save_checkpoint(tmp_path / "old", earlier, replace(header, model=told), record)
+    monkeypatch.undo()
+    assert open_model(tmp_path / "old")[0].describe() == model.describe()
+    again = transformer(**rate)
+    done = train(again, stream(), steps=9, checkpoint=tmp_path / "old", resume=True, **options)
+    assert np.array_equal(done.losses, losses)
+    for key, tensor in whole.tensors().items():
+        assert torch.equal(tensor, again.tensors()[key]), key
+
+
+def test_settings_and_keywords_are_the_same():
+    by_keywords = train(transformer(), stream(), steps=7, batch=4, length=10, shuffle=2)
+    settings = TrainingSettings(steps=7, batch=4, length=5, shuffle=2)
+    by_object = train(transformer(), stream(), replace(settings, length=10))
+    of_both = train(transformer(), stream(), settings, length=10)
+    assert by_keywords.losses.tolist() == by_object.losses.tolist() == of_both.losses.tolist()
+    with pytest.raises(InputError, match="epochs instead"):
+        train(transformer(), stream(), settings, epochs=2)
+    with pytest.raises(TypeError, match="lenght"):
+        train(transformer(), stream(), steps=3, lenght=10)
+    with pytest.raises(InputError, match="checkpoint_seconds"):
+        TrainingSettings(steps=3, checkpoint_seconds=-1)
 
 
 def test_files_that_are_no_checkpoints(tmp_path):

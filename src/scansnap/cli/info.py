@@ -126,7 +126,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
     from scansnap.results import trajectory
     from scansnap.storage import checksums
     from scansnap.sweep.store import read_attributes
-    from scansnap.text import checkpoints
+    from scansnap.text import model_files
 
     def store(path: Path) -> Checked:
         found = checksums.check("the store", path)
@@ -134,7 +134,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
         return found
 
     checks = {"trajectory": trajectory.check, "sweep": store, "unfinished run": checkpoint.check,
-              "text model": checkpoints.check}  # fmt: skip
+              "text model": model_files.check}  # fmt: skip
     if file is None or kind not in checks:
         raise InputError("--check", str(file) if file else None, "of a saved .zarr, .nc, .partial or .safetensors")
     try:
@@ -192,7 +192,7 @@ def _unfinished(path: Path, as_json: bool) -> int:
 
 def _model(path: Path, as_json: bool) -> int:
     """From the header alone: quick, however large the model is."""
-    from scansnap.text.checkpoints import read_header
+    from scansnap.text.model_files import read_header
 
     header = read_header(path)
     facts = {"steps": header.step, "model": header.model, "data": header.data, "vocabulary": header.vocabulary}

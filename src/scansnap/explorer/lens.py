@@ -19,7 +19,7 @@ _MOST = 200  # models listed
 
 def models(folder: Path | None) -> list[dict[str, Any]]:
     """What there is to look at; nothing without a folder."""
-    from scansnap.text.checkpoints import read_header
+    from scansnap.text.model_files import read_header
 
     found = []
     for name, path in _found(folder).items():

@@ -1,4 +1,4 @@
-"""A model in training on disk: one safetensors file with all tensors and a JSON header, replaced as a whole.
+"""The file of a model, in training or trained: safetensors with all tensors and a JSON header, replaced as a whole.
 
 The header says what lies there: the model's own description, the number of updates, where in the data it stands and
 what the data and the vocabulary were. Tensors are the model's (``model.…``), those of the record so far, and the
@@ -28,7 +28,7 @@ from scansnap.text.model import LanguageModel
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.yz.model import YZTransformer
 
-FORMAT = 2
+FORMAT = 3  # 2 is read as well
 KEY = "scansnap"
 WORDS = "vocabulary"  # the tensor with the words
 
@@ -100,6 +100,8 @@ def load_checkpoint(path: Path, model: LanguageModel) -> tuple[Header, dict[str,
             raise InputError("checkpoint", str(path), f"one of the same model ({differs})")
         found.check(found.sums)
         tensors = {name: found.file.get_tensor(name) for name in found.sums if name != WORDS}
+        if found.format == 2:
+            tensors = _moments_of_format_2(tensors, model.describe())
         own = {f"model.{name}": tensor for name, tensor in model.tensors().items()}
         if any(name not in tensors or tensors[name].shape != tensor.shape for name, tensor in own.items()):
             raise InputError("checkpoint", str(path), "one with all tensors of the model")
@@ -125,6 +127,7 @@ class _Opened:
     file: Any
     header: Header
     sums: dict[str, str]  # of the tensors
+    format: int
 
     def check(self, names: Iterable[str]) -> None:
         for name in names:
@@ -162,18 +165,32 @@ def _begins_like_ours(path: Path) -> bool:
         return False
 
 
-def _header(path: Path, text: str) -> tuple[Header, dict[str, str]]:
-    """The header and the tensors' checksums."""
+def _header(path: Path, text: str) -> tuple[Header, dict[str, str], int]:
+    """The header, the tensors' checksums and the format."""
     try:
         values = checksums.signed(text)
     except KeyError:
         raise InputError("checkpoint", str(path), checksums.EARLIER) from None
     except (ValueError, TypeError, RecursionError):
         raise Damaged("checkpoint", path, "its header", "does not match its checksum") from None
-    if values.pop("format", None) != FORMAT:
+    version, sums = values.pop("format", None), values.pop("tensors", {})
+    if version not in (2, FORMAT):
         raise InputError("checkpoint", str(path), f"a checkpoint of the format {FORMAT}")
-    sums = values.pop("tensors")
-    return Header(**values), sums
+    if version == 2:  # it named a momentum whether it was used or not, and knew no weight decay
+        momentum = values["model"].get("momentum") if values["model"].get("optimizer") == "momentum" else None
+        values["model"] |= {"momentum": momentum, "weight_decay": 0.0}
+    return Header(**values), sums, version
+
+
+def _moments_of_format_2(tensors: dict[str, Tensor], told: dict[str, Any]) -> dict[str, Tensor]:
+    """Those of a transformer were of the gradient; now they are of its negative, as everywhere."""
+    if told["kind"] != "transformer":
+        return tensors
+    turned = {name for name in tensors if name.startswith("model.") and name.endswith((".momentum", ".mean"))}
+    return {
+        name.replace(".momentum", ".velocity") if name in turned else name: -tensor if name in turned else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def _digest(tensor: Tensor) -> str:
