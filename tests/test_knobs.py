@@ -41,8 +41,8 @@ def refusal(call: Callable[[], object]) -> str:
 @pytest.fixture
 def dummies() -> Iterator[None]:
     """A norm and an update rule, through the registries, for the time of a test."""
-    norms.register("dummy-norm", norms.NORMS["l2"])
-    optimizers.register("dummy-rule", optimizers.RULES["sgd"])
+    norms.register_norm("dummy-norm", norms.NORMS["l2"])
+    optimizers.register_optimizer("dummy-rule", optimizers.RULES["sgd"])
     yield
     del norms.NORMS["dummy-norm"], optimizers.RULES["dummy-rule"]
 

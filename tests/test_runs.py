@@ -134,7 +134,7 @@ def test_optimiser_constants_come_from_the_grid_or_from_the_call(name: str) -> N
     filled = ss.grid(**RATES, seed=[0, 1]).filled(**{"momentum": None, "weight_decay": None, name: 0.25})
     assert getattr(filled, name).tolist() == [0.25, 0.25]
     named = ss.grid(**RATES, **{name: [0.5, 0.75]})
-    assert getattr(named.filled(None, None), name).tolist() == [0.5, 0.75]
+    assert getattr(named.filled(), name).tolist() == [0.5, 0.75]
     with pytest.raises(ss.InputError) as caught:
         named.filled(**{"momentum": None, "weight_decay": None, name: 0.25})
     assert str(caught.value) == f"{name} is 0.25; it must be left out here, since the runs give their own."
@@ -142,5 +142,35 @@ def test_optimiser_constants_come_from_the_grid_or_from_the_call(name: str) -> N
 
 def test_a_constant_of_the_call_is_checked_too() -> None:
     with pytest.raises(ss.InputError, match=r"momentum is 1\.5; it must be a finite number at least 0 and below 1"):
-        ss.grid(**RATES).filled(1.5, None)
-    assert ss.grid(**RATES, momentum=0.9).filled(None, 0.1).weight_decay.tolist() == [0.1]  # the other one is open
+        ss.grid(**RATES).filled(momentum=1.5)
+    assert ss.grid(**RATES, momentum=0.9).filled(weight_decay=0.1).weight_decay.tolist() == [0.1]
+
+
+def test_each_table_may_have_its_own_weight_decay() -> None:
+    runs = ss.grid(**RATES, weight_decay_y=[0.0, 0.1], weight_decay_z=0.2)
+    assert runs.weight_decay_y.tolist() == [0.0, 0.1]
+    assert runs.weight_decay_z.tolist() == [0.2, 0.2]
+    both = ss.grid(**RATES, weight_decay=[0.0, 0.1])
+    assert both.weight_decay_y.tolist() == both.weight_decay_z.tolist() == [0.0, 0.1]
+    with pytest.raises(ss.InputError, match=r"weight_decay_y is 0\.1; it must be left out where weight_decay is given"):
+        ss.grid(**RATES, weight_decay=0.1, weight_decay_y=0.1)
+    with pytest.raises(ss.InputError, match="left out here, since the runs give their own"):
+        runs.filled(weight_decay=0.1)
+
+
+def test_decay_of_one_table_leaves_the_other_alone() -> None:
+    """Without learning (η = 0 but for decoupled decay's own rate) only the table with decay shrinks."""
+    classes = ss.SequenceClasses.syn_small()
+    common = {"eta_y": 0.1, "eta_z": 0.1, "steps": 3, "init": "uniform", "variables": ["y", "z"], "record": [0, 3]}
+    plain, y_only, both = (ss.simulate(classes, **common, **decay) for decay in
+                           ({}, {"weight_decay_y": 5.0}, {"weight_decay": 5.0}))  # fmt: skip
+
+    def size(data, name):
+        return float((data[name].isel(step=-1) ** 2).sum())
+
+    assert size(y_only, "y") < 0.1 * size(plain, "y")
+    assert size(y_only, "z") == pytest.approx(size(plain, "z"), rel=0.05)
+    assert size(both, "z") < 0.1 * size(plain, "z")
+    assert "weight_decay" not in y_only.coords
+    assert (float(y_only.weight_decay_y[0]), float(y_only.weight_decay_z[0])) == (5.0, 0.0)
+    assert float(both.weight_decay[0]) == 5.0

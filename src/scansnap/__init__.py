@@ -18,25 +18,43 @@ if TYPE_CHECKING:
     from scansnap.checks import InputError as InputError
     from scansnap.claims.verify import verify as verify
     from scansnap.classes import SequenceClasses as SequenceClasses
+    from scansnap.classes.sampler import ClassSampler as ClassSampler
     from scansnap.dynamics.flow.integrate import flow as flow
+    from scansnap.dynamics.norms import Norm as Norm
+    from scansnap.dynamics.norms import register_norm as register_norm
     from scansnap.dynamics.optimizers import Optimizer as Optimizer
+    from scansnap.dynamics.optimizers import Rule as Rule
+    from scansnap.dynamics.optimizers import register_optimizer as register_optimizer
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import Model as Model
     from scansnap.results.trajectory import load as load
     from scansnap.results.trajectory import save as save
     from scansnap.runs import Runs as Runs
     from scansnap.runs import grid as grid
+    from scansnap.sampling.mixture import MixtureSampler as MixtureSampler
+    from scansnap.sampling.ordered import OrderedTokens as OrderedTokens
+    from scansnap.sampling.sampler import Sampler as Sampler
+    from scansnap.sampling.sampler import Sequences as Sequences
 
 _HOME = {
     "InputError": "scansnap.checks",
     "SequenceClasses": "scansnap.classes",
     "verify": "scansnap.claims.verify",
     "flow": "scansnap.dynamics.flow.integrate",
+    "Norm": "scansnap.dynamics.norms",
+    "register_norm": "scansnap.dynamics.norms",
     "Optimizer": "scansnap.dynamics.optimizers",
+    "Rule": "scansnap.dynamics.optimizers",
+    "register_optimizer": "scansnap.dynamics.optimizers",
     "simulate": "scansnap.dynamics.simulate",
     "Model": "scansnap.dynamics.yz",
     "Runs": "scansnap.runs",
     "grid": "scansnap.runs",
+    "ClassSampler": "scansnap.classes.sampler",
+    "MixtureSampler": "scansnap.sampling.mixture",
+    "OrderedTokens": "scansnap.sampling.ordered",
+    "Sampler": "scansnap.sampling.sampler",
+    "Sequences": "scansnap.sampling.sampler",
     "load": "scansnap.results.trajectory",
     "save": "scansnap.results.trajectory",
 }

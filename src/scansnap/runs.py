@@ -18,7 +18,6 @@ from scansnap.checks import InputError
 from scansnap.knobs import Knob, Page, knob, knobs_of
 
 MAX_SEED = 2**63 - 1
-SHARED = ("momentum", "weight_decay")  # one value for all runs may be given beside them
 _RATE: dict[str, Any] = {"low": 0.01, "high": 100.0, "log": True, "live": True, "most": 1e4}
 
 
@@ -38,9 +37,8 @@ class Runs:
     momentum: np.ndarray = knob(
         0.0, "Carries each update on into the next ones; both rates act 1/(1 − μ) times as fast.", each=float,
         least=0, below=1, page=Page("Momentum", "μ", 0.0, 0.99, default=0.9, most=0.999))  # fmt: skip
-    weight_decay: np.ndarray = knob(
-        0.0, "Pulls both tables back towards 0 in every step.", each=float, least=0,
-        page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0))  # fmt: skip
+    weight_decay_y: np.ndarray = knob(0.0, "Weight decay of Y alone.", each=float, least=0, page=None)
+    weight_decay_z: np.ndarray = knob(0.0, "Weight decay of Z alone.", each=float, least=0, page=None)
     # which of the shared ones the grid names; ``simulate`` may set the others
     given: tuple[str, ...] = field(default=(), kw_only=True)
 
@@ -53,33 +51,63 @@ class Runs:
         with np.errstate(over="ignore"):
             return np.divide(self.eta_y, self.eta_z, out=np.full(len(self), np.inf), where=self.eta_z > 0)
 
-    def filled(self, momentum: float | None, weight_decay: float | None) -> Runs:
+    @property
+    def weight_decay(self) -> np.ndarray:
+        """Of both tables, where it is the same."""
+        return self.weight_decay_y
+
+    @property
+    def decays(self) -> bool:
+        """Whether there is any weight decay."""
+        return bool(self.weight_decay_y.any() or self.weight_decay_z.any())
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """What a result says of its runs; the two weight decays as one where they are the same."""
+        same = np.array_equal(self.weight_decay_y, self.weight_decay_z)
+        decays = {"weight_decay": self.weight_decay_y} if same else {name: getattr(self, name) for name in DECAYS}
+        return {name: getattr(self, name) for name in ("eta_y", "eta_z", "ratio", "seed", "momentum")} | decays
+
+    def filled(self, **open_: float | None) -> Runs:
         """These runs with momentum and weight decay set where the grid leaves them open."""
-        runs = self
-        for name, value in (("momentum", momentum), ("weight_decay", weight_decay)):
+        changed: dict[str, Any] = {}
+        for name, value in open_.items():
             if value is not None:
-                if name in self.given:
-                    raise InputError(name, value, "left out here, since the runs give their own")
-                changed: dict[str, Any] = {name: np.full(len(self), run_fields()[name].check(value))}
-                runs = replace(runs, **changed)
-        return replace(runs, given=SHARED)
+                for own in _stands_for(name):
+                    if own in self.given:
+                        raise InputError(name, value, "left out here, since the runs give their own")
+                    if own in changed:
+                        raise InputError(name, value, "left out where weight_decay is given")
+                    changed[own] = np.full(len(self), run_fields()[name].check(value))
+        return replace(self, **changed, given=("momentum", *DECAYS))
 
     @classmethod
-    def of(cls, column: dict[str, np.ndarray], given: tuple[str, ...]) -> Runs:
+    def of(cls, column: dict[str, np.ndarray]) -> Runs:
         """Runs from the columns of some run fields; what is left out has its default."""
-        n = len(column["eta_z"])
-        eta_y = column["eta_y"] if "eta_y" in column else column["ratio"] * column["eta_z"]
-        rest = {name: column.get(name, np.full(n, one.default)) for name, one in knobs_of(cls).items()}
+        column = {own: values for name, values in column.items() for own in _stands_for(name)}
+        eta_y = column["eta_y"] if "eta_y" in column else column.pop("ratio") * column["eta_z"]
+        rest = {name: column.get(name, np.full(len(eta_y), one.default)) for name, one in knobs_of(cls).items()}
+        given = tuple(name for name in column if name in SHARED)
         return cls(**(rest | {"eta_y": eta_y}), given=given)
 
 
-_RATIO = Knob("η_Y / η_Z, instead of eta_y.", each=float, above=0, page=None, name="ratio", kind="real")
+DECAYS = ("weight_decay_y", "weight_decay_z")
+SHARED = ("momentum", "weight_decay", *DECAYS)  # one value for all runs may be given beside them
+_INSTEAD = {
+    "ratio": Knob("η_Y / η_Z, instead of eta_y.", each=float, above=0, page=None, name="ratio", kind="real"),
+    "weight_decay": Knob(
+        "Pulls both tables back towards 0 in every step.", each=float, least=0, name="weight_decay", kind="real",
+        default=0.0, page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0)),
+}  # fmt: skip
 
 
 def run_fields() -> dict[str, Knob]:
-    """All that may differ between the runs of one simulation."""
-    own = knobs_of(Runs)
-    return {"eta_y": own["eta_y"], "eta_z": own["eta_z"], "ratio": _RATIO} | own
+    """All that may differ between the runs of one simulation; some stand for others."""
+    own = knobs_of(Runs) | _INSTEAD
+    return {name: own[name] for name in ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")} | own
+
+
+def _stands_for(name: str) -> tuple[str, ...]:
+    return DECAYS if name == "weight_decay" else (name,)
 
 
 def grid(**axes: Any) -> Runs:
@@ -96,11 +124,14 @@ def grid(**axes: Any) -> Runs:
     if ("eta_y" in axes) == ("ratio" in axes):
         both = "both" if "eta_y" in axes else "neither"
         raise InputError("eta_y and ratio", f"{both} given", "exactly one of the two (eta_y = ratio · eta_z)")
+    for name in DECAYS:
+        if name in axes and "weight_decay" in axes:
+            raise InputError(name, axes[name], "left out where weight_decay is given")
     values = {name: values_of(allowed[name], value) for name, value in axes.items()}
     points = list(product(*values.values()))
     column = {name: np.array([point[i] for point in points]) for i, name in enumerate(values)}
     with np.errstate(over="ignore"):  # refused next, in words
-        runs = Runs.of(column, tuple(name for name in SHARED if name in column))
+        runs = Runs.of(column)
     if not np.isfinite(runs.eta_y).all():
         raise InputError("ratio · eta_z", np.inf, "a finite number")
     return runs

@@ -379,6 +379,11 @@ def test_class_number_out_of_range(method: str, n: Any) -> None:
 # --- bad input -------------------------------------------------------------------------------------------
 
 
+ONE_CLASS_PER_NEXT = (
+    "it must be different for each class (the theory needs one class per next token; shared_next and a sampler do not)."
+)
+
+
 def with_first_row(row: list[Any]) -> np.ndarray:
     return np.array([row, *TABLE[1:]])
 
@@ -431,7 +436,7 @@ def with_first_row(row: list[Any]) -> np.ndarray:
             {"next_token": [[4, 1, 7]]},
             "next_token is 'of shape (1, 3)'; it must be one token id for each of the 3 classes.",
         ),
-        ({"next_token": [4, 7, 4]}, "next_token is '4 for 2 classes'; it must be different for each class."),
+        ({"next_token": [4, 7, 4]}, f"next_token is '4 for 2 classes'; {ONE_CLASS_PER_NEXT}"),
         ({"p_class": [0.5, 0.5]}, "p_class is 'of shape (2,)'; it must be one number for each of the 3 classes."),
         ({"p_class": [1.5, -0.5, 0]}, "p_class is -0.5; it must be probabilities of at least 0."),
         ({"p_class": [1, np.nan, 0]}, "p_class is nan; it must be finite probabilities."),
@@ -449,7 +454,7 @@ def test_bad_tables(changes: dict[str, Any], message: str) -> None:
 
 def test_repeated_next_token_is_counted_right() -> None:
     message = refusal(lambda: SequenceClasses(np.eye(5, 9), query=[8] * 5, next_token=[1, 1, 2, 2, 2]))
-    assert message == "next_token is '1 for 2 classes'; it must be different for each class."
+    assert message == f"next_token is '1 for 2 classes'; {ONE_CLASS_PER_NEXT}"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scansnap.cli.text.train import HERE, KINDS, _settings, model_knobs
-from scansnap.text.checkpoints import read_header
+from scansnap.text.model_files import read_header
 
 LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
 

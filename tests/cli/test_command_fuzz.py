@@ -150,7 +150,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
 
     from scansnap.bench import fig6
     from scansnap.claims import agreement, maps, verify
-    from scansnap.dynamics import simulate
+    from scansnap.dynamics import loop
     from scansnap.paper.report import make
     from scansnap.sweep import run as sweep
     from scansnap.text import sample as sample_text
@@ -159,7 +159,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     def reached(*_: Any, **__: Any) -> Any:
         raise Reached
 
-    run, fit, draw = simulate._Loop.run, training._Loop.run, sample_text._draw
+    run, fit, draw = loop.Loop.run, training._Loop.run, sample_text._draw
 
     def few_steps(loop: Any, *args: Any) -> None:
         small = loop.settings.steps <= 3 and len(loop.runs) <= 10 and (loop.settings.batch_size or 0) <= 300
@@ -193,7 +193,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     report = verify.judge(evidence)
     patch.setattr(verify, "from_flow", lambda *_, **__: evidence)
     patch.setattr(verify, "judge", lambda *_: report)
-    patch.setattr(simulate._Loop, "run", few_steps)
+    patch.setattr(loop.Loop, "run", few_steps)
     patch.setattr(training._Loop, "run", few_updates)
     patch.setattr(sample_text, "_draw", few_words)
     patch.setattr(socket, "getaddrinfo", local_names)

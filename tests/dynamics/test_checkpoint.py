@@ -25,8 +25,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap import storage
-from scansnap.dynamics import checkpoint
-from scansnap.dynamics import simulate as loop
+from scansnap.dynamics import checkpoint, loop
 from scansnap.dynamics.engine import Engine
 from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.state import State
@@ -122,7 +121,7 @@ def test_ctrl_c_returns_what_was_done_until_then(plan: dict[str, Any]) -> None:
         (Engine, "advance", 5, True, 4),  # the work of the stretch is dropped
         (Observer, "__call__", 2, False, 3),  # the state moved, its record is missing
         (Observer, "__call__", 2, True, 3),
-        (loop._Loop, "_record", 5, True, 4),
+        (loop.Loop, "_record", 5, True, 4),
     ],
 )
 def test_ctrl_c_anywhere_and_on_to_the_same_numbers(
@@ -308,7 +307,12 @@ def test_a_finished_result_does_not_cost_another_unfinished_run(tmp_path: Path) 
 def a_state(step: int) -> State:
     values = torch.arange(6, dtype=torch.float32).reshape(1, 2, 3) / 7 + step
     moments = {"mean": values - 1, "square": values * 2}
-    return State(step, values, values[:, None], moments, {"velocity": -values[:, None]}, torch.tensor([-1]))
+    return State(
+        step,
+        {"y": values, "z": values[:, None]},
+        {"y": moments, "z": {"velocity": -values[:, None]}},
+        torch.tensor([-1]),
+    )
 
 
 def test_a_checkpoint_gives_back_state_and_records(tmp_path: Path) -> None:
@@ -349,7 +353,7 @@ def test_what_a_killed_checkpoint_left_goes_with_the_next(tmp_path: Path) -> Non
     folder = written.folder
     for name in ("records-00002.zarr", "state-00002.zarr", ".scansnap-left.tmp"):
         (folder / name / "inner").mkdir(parents=True)
-    storage._swept.clear()  # as in a new process
+    storage.scratch._swept.clear()  # as in a new process
     checkpoint.Checkpoint(tmp_path / "a.zarr", "mark").resume(torch.device("cpu"))
     assert names(folder) == ["progress.json", "records-00001.zarr", "state-00001.zarr"]
 
@@ -396,7 +400,7 @@ import torch, xarray, zarr
 import scansnap as ss
 from scansnap.dynamics import checkpoint
 from scansnap import storage
-from scansnap.dynamics import simulate as loop
+from scansnap.dynamics import loop
 
 torch.set_num_threads(1)
 loop._STRETCH_FLOATS = 1
@@ -423,13 +427,13 @@ def run(job):
         return lingering
 
     if job["linger"] == "saving":  # all is written, under another name
-        exchange = storage._exchange
+        exchange = storage.writing._exchange
         def slowly(scratch, target):
             if str(target) == job["options"]["save_to"]:
                 say("saving")
                 time.sleep(600)
             exchange(scratch, target)
-        storage._exchange = slowly
+        storage.writing._exchange = slowly
     if job["linger"] == "saved":  # all is in place, the checkpoint not yet tidied away
         loop.write = linger(loop.write, "saved")
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 1])
@@ -552,7 +556,7 @@ def test_killed_while_the_result_is_saved(server: Server, tmp_path: Path, plan: 
         with pytest.raises(ss.InputError):
             ss.load(path)
     whole = simulate(**plan)
-    storage._swept.clear()  # as in a new process
+    storage.scratch._swept.clear()  # as in a new process
     assert simulate(**plan, save_to=target, resume=True).identical(whole)
     assert ss.load(target).identical(whole)
     assert names(tmp_path) == [name]

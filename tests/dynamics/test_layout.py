@@ -150,8 +150,8 @@ def advanced(layout: Layout, plan: Settings, runs: Runs) -> tuple[np.ndarray, np
     state = engine.advance(start(layout, plan, runs.seed, CPU), batches.take(0, plan.steps))
     assert state.alive.all(), "a run failed"
     y = np.zeros((len(runs), layout.vocab_size, layout.vocab_size))
-    y[:, layout.rows] = layout.expand_columns(state.y.numpy())
-    return y, state.z.numpy()
+    y[:, layout.rows] = layout.expand_columns(state.tables["y"].numpy())
+    return y, state.tables["z"].numpy()
 
 
 def whole(classes: SequenceClasses, model: Model) -> Layout:
@@ -168,7 +168,7 @@ def same_from_zero(classes: SequenceClasses, model: Model, rule: Optimizer, cont
         steps=12, batch_size=4, context=context, model=model, optimizer_y=rule, optimizer_z=rule, record=(0,),
         dtype="float64",
     )  # fmt: skip
-    compact = make_layout(classes, model, decays=bool(runs.weight_decay.any()))
+    compact = make_layout(classes, model, decays=runs.decays)
     lean, full = advanced(compact, plan, runs), advanced(whole(classes, model), plan, runs)
     for name, found, wanted in zip(("Y", "z"), lean, full, strict=True):
         assert_allclose(found, wanted, rtol=0, atol=1e-9, err_msg=f"{name}, {rule}, {model}")
@@ -225,7 +225,7 @@ def test_rows_without_data_may_be_left_out_from_a_random_start(options: dict[str
         device="cpu", **options,
     ).y.values  # fmt: skip
     assert_allclose(recorded[:, 1], full_y, rtol=0, atol=1e-12, err_msg="the recorded Y has all rows")
-    assert_array_equal(recorded[:, 0], start(full, plan, runs.seed, CPU).y)
+    assert_array_equal(recorded[:, 0], start(full, plan, runs.seed, CPU).tables["y"])
 
 
 def test_padding_may_point_anywhere() -> None:
@@ -247,7 +247,7 @@ def test_padding_may_point_anywhere() -> None:
     tables = yz.Tables.of(layout, CPU, torch.float64)
     batch = Batches(layout, plan, np.array([3]), CPU).take(0, 1).batch(0, torch.tensor([0]))
     state = start(layout, plan, np.array([3]), CPU)
-    seen = yz.forward(state.y, state.z, batch, tables, model)
+    seen = yz.forward(state.tables["y"], state.tables["z"], batch, tables, model)
     empty = torch.from_numpy(padding)[batch.cls]
     assert not seen.f[empty].any(), "padding has weight in f"
     assert not batch.counts[empty].any(), "padding was drawn"

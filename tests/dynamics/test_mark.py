@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.dynamics import simulate as loop
+from scansnap.dynamics import loop
 from scansnap.dynamics.mark import difference, mark_of
 from scansnap.dynamics.settings import settings
 from scansnap.kernels.cpu import library
@@ -121,24 +121,28 @@ def test_files_of_older_versions_are_refused(tmp_path: Path, monkeypatch: pytest
         assert "(it is from a version that did not write down what decides its numbers" in message
 
 
+def what(classes: ss.SequenceClasses) -> dict[str, str]:
+    return {"classes": classes.as_toml(words=False)}
+
+
 def test_a_mark_tells_every_setting_apart() -> None:
-    plan, runs = settings({"steps": 8, "record": [0, 8]}), RUNS.filled(None, None)
-    mark = mark_of(CLASSES, runs, plan, engine="fused", device="cpu")
-    assert mark == mark_of(NAMED, runs, plan, engine="fused", device="cpu")
+    plan, runs = settings({"steps": 8, "record": [0, 8]}), RUNS.filled()
+    mark = mark_of(what(CLASSES), runs, plan, engine="fused", device="cpu")
+    assert mark == mark_of(what(NAMED), runs, plan, engine="fused", device="cpu")
     others = [
-        mark_of(CLASSES, runs, plan, engine="general", device="cpu"),
-        mark_of(CLASSES, runs, plan, engine="fused", device="cuda"),
-        mark_of(CLASSES, RUNS.filled(0.5, None), plan, engine="fused", device="cpu"),
-        mark_of(CLASSES, RUNS.filled(None, 0.5), plan, engine="fused", device="cpu"),
+        mark_of(what(CLASSES), runs, plan, engine="general", device="cpu"),
+        mark_of(what(CLASSES), runs, plan, engine="fused", device="cuda"),
+        mark_of(what(CLASSES), RUNS.filled(momentum=0.5), plan, engine="fused", device="cpu"),
+        mark_of(what(CLASSES), RUNS.filled(weight_decay=0.5), plan, engine="fused", device="cpu"),
     ]
     changes = {"steps": 9, "batch_size": 7, "context": 7, "sampling": "tokens", "norm": "none", "residual": "plain",
                "query_in_keys": True, "outputs": "next", "heads": 2, "position_bias": 0.1, "init": "uniform",
                "optimizer": "adam", "record": [0], "variables": ["loss"], "dtype": "float64"}  # fmt: skip
     for name, value in changes.items():
         other = settings({"steps": 8, "record": [0, 8], name: value})
-        others.append(mark_of(CLASSES, runs, other, engine="fused", device="cpu"))
+        others.append(mark_of(what(CLASSES), runs, other, engine="fused", device="cpu"))
         assert name in difference(mark, others[-1]), name
     p_class = np.nextafter(CLASSES.p_class, [1, 0])
     nearly = ss.SequenceClasses(CLASSES.p_context, CLASSES.query, CLASSES.next_token, p_class)
-    others.append(mark_of(nearly, runs, plan, engine="fused", device="cpu"))
+    others.append(mark_of(what(nearly), runs, plan, engine="fused", device="cpu"))
     assert len({mark, *others}) == 1 + len(others)

@@ -212,7 +212,7 @@ REFUSED = [
     ({"record": "linear:²"}, f"record is 'linear:²'; {RECORD}"),
     ({"variables": ["loss", "losses"]}, f"variables is 'losses'; it must be {VARIABLES}"),
     ({"variables": "losses"}, f"variables is 'losses'; it must be {VARIABLES}"),
-    ({"variables": None}, "variables is None; it must be a list of attention, loss, entropy, z, y, batch_loss."),
+    ({"variables": 3}, "variables is 3; it must be a list of attention, loss, entropy, z, y, batch_loss."),
     ({"variables": [1]}, f"variables is 1; it must be {VARIABLES}"),
     ({"dtype": "float16"}, "dtype is 'float16'; it must be one of float32, float64."),
     ({"dtype": torch.float32}, "dtype is torch.float32; it must be one of float32, float64."),

@@ -15,7 +15,7 @@ import torch
 import xarray as xr
 
 import scansnap as ss
-from scansnap.dynamics import simulate as loop
+from scansnap.dynamics import loop
 from scansnap.dynamics.engine import Engine
 from scansnap.kernels.cpu import library
 

@@ -245,7 +245,7 @@ def test_runs_of_a_batch_do_not_see_each_other(context: float) -> None:
     together = ss.simulate(classes, runs, **options)
     for r in range(len(runs)):
         own = replace(runs, **{name: getattr(runs, name)[[r]] for name in
-                               ("eta_y", "eta_z", "seed", "momentum", "weight_decay")})  # fmt: skip
+                               ("eta_y", "eta_z", "seed", "momentum", "weight_decay_y", "weight_decay_z")})  # fmt: skip
         alone = ss.simulate(classes, own, **options)
         same(alone.z[0], together.z[r], f"z of run {r}", 1e-13)
         same(alone.loss[0], together.loss[r], f"loss of run {r}", 1e-13)

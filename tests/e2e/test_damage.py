@@ -21,7 +21,7 @@ from scansnap.corpus import cache
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.dynamics import checkpoint
-from scansnap.dynamics import simulate as loop
+from scansnap.dynamics.state import State
 from scansnap.storage import checksums
 from scansnap.sweep.config import read as read_sweep
 from scansnap.sweep.run import prepare, run
@@ -150,7 +150,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ss.save(data, folder / "a.nc")
     ss.save(ss.flow(CLASSES, eta_y=1.0, eta_z=0.02, t=np.geomspace(0.1, 10, 4)), folder / "flow.zarr")
     values = torch.arange(6, dtype=torch.float32).reshape(1, 2, 3) / 7
-    state = loop.State(2, values, values[:, None], {"mean": values - 1}, {}, torch.tensor([-1]))
+    state = State(2, {"y": values, "z": values[:, None]}, {"y": {"mean": values - 1}, "z": {}}, torch.tensor([-1]))
     partial = checkpoint.Checkpoint(folder / "b.zarr", "mark")
     partial.write(state, [0, 1], {"loss": np.ones((1, 2)), "entropy": np.zeros((1, 2, 2))})
     partial.write(state, [2], {"loss": np.full((1, 1), np.nan), "entropy": np.ones((1, 1, 2))})

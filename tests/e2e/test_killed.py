@@ -69,7 +69,7 @@ def watch(folder, last):
             if inside or (event != "os.rename" and args[-1] != -1):  # shutil.rmtree says folder and name
                 change(last)
 
-    swap = storage._swap
+    swap = storage.writing._swap
 
     def watched(one, other):  # a call of the system that the interpreter does not report
         change(last)
@@ -77,7 +77,7 @@ def watch(folder, last):
         change(last)
         return done
 
-    storage._swap = watched
+    storage.writing._swap = watched
     sys.addaudithook(hook)
 
 

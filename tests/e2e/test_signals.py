@@ -130,16 +130,16 @@ def test_a_reproduction_keeps_what_is_finished_and_says_how_to_go_on(scansnap, m
 
 def test_no_verdict_on_half_a_run(scansnap, monkeypatch):
     """The claims look at whatever simulate returns, and Ctrl-C makes that a part."""
-    from scansnap.dynamics import simulate
+    from scansnap.dynamics import loop as training
 
-    record = simulate._Loop._record
+    record = training.Loop._record
 
     def pressed(loop, always=False):
         if loop.state.step == 0:
             signal.raise_signal(signal.SIGINT)
         record(loop, always)
 
-    monkeypatch.setattr(simulate._Loop, "_record", pressed)
+    monkeypatch.setattr(training.Loop, "_record", pressed)
     code, out, _ = scansnap("verify", "--preset", "syn-small", "--finite-T", 16, "--t-end", 50)
     assert code == 130
     assert out == ""

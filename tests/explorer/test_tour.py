@@ -90,11 +90,11 @@ def test_the_snap() -> None:
         live = LiveRun(read_setup(BY_NAME["snap"]["setup"]))
         while live.step < 500:
             live.advance(500 - live.step)
-        before = live.state.z.clone()
+        before = live.state.tables["z"].clone()
         live.change(None, eta_z)
         while not live.over:
             live.advance(10**9)
-        moved.append(float((live.state.z - before).abs().max()))
+        moved.append(float((live.state.tables["z"] - before).abs().max()))
     assert moved[1] < 0.1, "hardly"
     assert 2 < moved[1] / moved[0] < 4, "about three times as fast"
 

@@ -233,7 +233,7 @@ class Situation:
             row = []
             for n, k in zip(cls, counts, strict=True):
                 size = layout.n_slots[n]
-                z = self.state.z[r, 0, layout.class_query[n], layout.slots[n, :size]].double().numpy()
+                z = self.state.tables["z"][r, 0, layout.class_query[n], layout.slots[n, :size]].double().numpy()
                 row.append((k[:size] * np.exp(z - z.max())).max())
             largest.append(row)
         return np.array(largest)
@@ -259,15 +259,19 @@ def situation(
     layout = make_layout(classes, model, decays=False)
     rng = np.random.default_rng(6)
     state = start(layout, plan, runs.seed, CPU)
-    y, z = (rng.normal(size=table.shape) * size for table, size in ((state.y, y_size), (state.z, z_size)))
+    y, z = (
+        rng.normal(size=table.shape) * size
+        for table, size in ((state.tables["y"], y_size), (state.tables["z"], z_size))
+    )
     for n in range(classes.n_classes):
         tokens, p = classes.support(n)
         z[:, :, layout.class_query[n], tokens[p.argmin()]] += favourite
     tables = {
-        name: torch.from_numpy(table.astype(np.float32)).to(state.y.dtype) for name, table in (("y", y), ("z", z))
+        name: torch.from_numpy(table.astype(np.float32)).to(state.tables["y"].dtype)
+        for name, table in (("y", y), ("z", z))
     }
     stretch = Batches(layout, plan, runs.seed, CPU).take(0, steps)
-    return Situation(Engine(layout, plan, runs, CPU, engine), stretch, replace(state, **tables))
+    return Situation(Engine(layout, plan, runs, CPU, engine), stretch, replace(state, tables=tables))
 
 
 @pytest.mark.parametrize("y_size", [0.1, 3.0, 30.0])
@@ -294,7 +298,7 @@ def test_a_step_from_any_state(y_size: float, z_size: float, favourite: float, v
         limit = EPS / 2 * size * (1 + min(4 * z_size, 20) + 4 * y_size)
         assert error <= limit, f"{variant}: d{name} is off by {error:.1e} where rounding allows {limit:.1e}"
         assert largest > 50 * limit, f"d{name} is at most {largest:.1e}: too little to compare within {limit:.1e}"
-        moved = after[name].double() - getattr(right.state, name)
+        moved = after[name].double() - right.state.tables[name]
         most = EPS * float(wanted[name].abs().max())  # η = 1: what is left is the rounding of the sum
         assert float((moved - found).abs().max()) <= most, f"{variant}: {name} did not move by its velocity"
 
@@ -356,7 +360,12 @@ def test_a_run_that_fails_stops_where_the_general_path_stops_it() -> None:
     assert list(fused.status.values) == ["non-finite" if one else "ok" for one in bad]
     assert_array_equal(fused.y[bad], general.y[bad])
     assert np.isfinite(fused.y.values).all()
-    good = Runs(*(getattr(runs, name)[~bad] for name in ("eta_y", "eta_z", "seed", "momentum", "weight_decay")))
+    good = Runs(
+        *(
+            getattr(runs, name)[~bad]
+            for name in ("eta_y", "eta_z", "seed", "momentum", "weight_decay_y", "weight_decay_z")
+        )
+    )
     assert_array_equal(ss.simulate(classes, good, engine="fused", **options).y, fused.y[~bad])
 
 

@@ -91,8 +91,9 @@ def made_again(data: xr.Dataset) -> xr.Dataset:
     options = json.loads(data.attrs["settings"])
     options |= options.pop("model")
     options["optimizer"] = {"y": options.pop("optimizer_y"), "z": options.pop("optimizer_z")}
-    fields = ("eta_y", "eta_z", "seed", "momentum", "weight_decay")
-    runs = ss.Runs(**{name: data[name].values for name in fields})
+    fields = ("eta_y", "eta_z", "seed", "momentum")
+    decay = data["weight_decay"].values
+    runs = ss.Runs(**{name: data[name].values for name in fields}, weight_decay_y=decay, weight_decay_z=decay)
     return ss.simulate(trajectory.classes_of(data), runs, **options)
 
 

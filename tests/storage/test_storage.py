@@ -74,7 +74,7 @@ def test_a_swap_that_fails_half_way_is_undone(
             raise error
         return rename(self, to)
 
-    monkeypatch.setattr("scansnap.storage._swap", lambda one, other: False)  # systems without renameat2
+    monkeypatch.setattr("scansnap.storage.writing._swap", lambda one, other: False)  # systems without renameat2
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(type(error)), replacing(target) as scratch:  # the swap is what raises
         fill(scratch, "folder", "new")
@@ -130,7 +130,7 @@ def test_a_folder_is_discarded_in_one_step(tmp_path: Path, monkeypatch: pytest.M
         assert not (tmp_path / "thing").exists()  # gone under its name before the first of its files is
         remove(path)
 
-    monkeypatch.setattr("scansnap.storage.remove", seen)
+    monkeypatch.setattr("scansnap.storage.scratch.remove", seen)
     discard(tmp_path / "thing")
     discard(tmp_path / "thing")  # nothing there: nothing to do
     assert list(tmp_path.iterdir()) == []
@@ -142,7 +142,7 @@ from pathlib import Path
 from scansnap import storage
 target = Path(sys.argv[1])
 if sys.argv[2] == "between renames":
-    storage._swap = lambda one, other: False
+    storage.writing._swap = lambda one, other: False
     rename = Path.rename
     def dying(self, to):
         if self.parent.suffix == ".tmp":
@@ -164,7 +164,7 @@ def test_what_a_killed_writer_left_is_swept_up_and_what_it_moved_away_is_put_bac
     done = subprocess.run([sys.executable, "-c", KILLED, str(target), moment], check=False)
     assert done.returncode == -9
     assert len(list(tmp_path.iterdir())) > 1 or not target.exists()
-    storage._swept.clear()  # as in a new process
+    storage.scratch._swept.clear()  # as in a new process
     sweep_up(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["thing"]
     assert content(target) == "old"
@@ -173,7 +173,7 @@ def test_what_a_killed_writer_left_is_swept_up_and_what_it_moved_away_is_put_bac
 def test_scratch_folders_in_use_are_left_alone(tmp_path: Path) -> None:
     with replacing(tmp_path / "thing") as scratch:
         scratch.write_text("mine")
-        storage._swept.clear()
+        storage.scratch._swept.clear()
         sweep_up(tmp_path)
         assert scratch.read_text() == "mine"
     assert (tmp_path / "thing").read_text() == "mine"

@@ -10,7 +10,7 @@ import torch
 import yz_reference as reference
 
 from scansnap.checks import InputError
-from scansnap.dynamics.optimizers import RULES, Rule, register
+from scansnap.dynamics.optimizers import RULES, Rule, register_optimizer
 from scansnap.text import updates
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
@@ -37,7 +37,7 @@ def halves() -> Iterator[str]:
     def move(table, d, moments, at):
         return table + at.eta * (d + moments["last"]) / 2, {"last": d}
 
-    register("halves", Rule(move, ("last",)))
+    register_optimizer("halves", Rule(move, ("last",)))
     yield "halves"
     del RULES["halves"]
 

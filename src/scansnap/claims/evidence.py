@@ -139,7 +139,8 @@ def why_outside(data: xr.Dataset, run: int = 0) -> str:
     """Why the theory does not speak of a flow, or of one run of a trajectory; empty where it does."""
     if "t" in data.dims:
         return flow_outside_theory(data.attrs)
-    rates = {name: float(_by_run(data, name)[run]) for name in ("eta_y", "eta_z", "weight_decay")}
+    rates = {name: float(_by_run(data, name)[run]) for name in ("eta_y", "eta_z")}
+    rates["weight_decay"] = max(float(_by_run(data, name)[run]) for name in _decays(data))
     failed, complete = int(_by_run(data, "failed_step")[run]), bool(data.attrs["complete"])
     return outside_theory(_settings(data), **rates, failed_step=failed, complete=complete)
 
@@ -184,12 +185,17 @@ def _by_run(data: xr.Dataset, name: str) -> Array:
     return np.broadcast_to(data[name].values, (data.sizes.get("run", 1),))
 
 
+def _decays(data: xr.Dataset) -> list[str]:
+    """The coordinates that hold weight decay: one for both tables, or one for each."""
+    return [name for name in ("weight_decay", "weight_decay_y", "weight_decay_z") if name in data.coords]
+
+
 def _other_seeds(data: xr.Dataset, run: int) -> Array | None:
     """(R, n, Q, M) z of this run and of those at the same rates with other seeds; None where there are none."""
     if "run" not in data.dims:
         return None
     alike = _by_run(data, "failed_step") < 0
-    for name in ("eta_y", "eta_z", "momentum", "weight_decay"):
+    for name in ("eta_y", "eta_z", "momentum", *_decays(data)):
         values = _by_run(data, name)
         alike = alike & (values == values[run])
     seeds = _by_run(data, "seed")

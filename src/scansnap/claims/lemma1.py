@@ -122,11 +122,11 @@ def by_engine(y: Array, z: Array, classes: SequenceClasses, plan: Settings = _EX
     layout, seeds = engine.layout, engine.runs.seed
     columns = np.where(layout.columns < 0, _never(classes).min(initial=classes.vocab_size - 1), layout.columns)
     compact = torch.tensor(y[np.ix_(layout.rows, columns)])[None]  # (1, L, J)
-    state = replace(start(layout, plan, seeds, _CPU), y=compact, z=torch.tensor(z)[None, None])
+    state = replace(start(layout, plan, seeds, _CPU), tables={"y": compact, "z": torch.tensor(z)[None, None]})
     after = engine.advance(state, batches.take(0, 1))
     dy = np.zeros_like(y)
-    dy[layout.rows] = layout.expand_columns(after.moments_y["velocity"][0].numpy())
-    return dy, after.moments_z["velocity"][0, 0].numpy()
+    dy[layout.rows] = layout.expand_columns(after.moments["y"]["velocity"][0].numpy())
+    return dy, after.moments["z"]["velocity"][0, 0].numpy()
 
 
 def by_engine_sampled(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]:
@@ -150,7 +150,7 @@ def by_flow(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]
 def _engine(y: Array, classes: SequenceClasses, plan: Settings) -> tuple[Settings, Batches, Engine]:
     """One run of the general engine, in the coordinates that a run with such a Y is kept in."""
     model = Model(init="zero" if _lumps(y, classes) else "uniform")
-    plan, runs = replace(plan, model=model), grid(eta_y=1.0, eta_z=1.0).filled(None, None)
+    plan, runs = replace(plan, model=model), grid(eta_y=1.0, eta_z=1.0).filled()
     layout = make_layout(classes, model, decays=False)
     return plan, Batches(layout, plan, runs.seed, _CPU), Engine(layout, plan, runs, _CPU, "general")
 

@@ -81,6 +81,7 @@ def verify(
         own = classes_of(data)
         if classes is not None and classes != own:
             raise InputError("classes", classes, "left out or those of the trajectory")
+        own.need_one_class_per_next_token("verify")
         run = whole("run", run, most=data.sizes.get("run", 1) - 1)
         reason = why_outside(data, run)
         if reason:
@@ -89,6 +90,7 @@ def verify(
     else:
         if not isinstance(classes, SequenceClasses):
             raise InputError("classes", classes, "a SequenceClasses object (or give data)")
+        classes.need_one_class_per_next_token("verify")
         evidence = gather(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, seed=seed, seeds=seeds)
     return judge(evidence, progress)
 

@@ -52,8 +52,10 @@ class SequenceClasses:
         next_token: ArrayLike,
         p_class: ArrayLike | None = None,
         words: Sequence[str] | None = None,
+        *,
+        shared_next: bool = False,
     ) -> None:
-        self._set(*table_rows(p_context), query, next_token, p_class, words)
+        self._set(*table_rows(p_context), query, next_token, p_class, words, shared_next)
 
     @classmethod
     def from_support(
@@ -66,6 +68,7 @@ class SequenceClasses:
         next_token: ArrayLike,
         p_class: ArrayLike | None = None,
         words: Sequence[str] | None = None,
+        shared_next: bool = False,
     ) -> SequenceClasses:
         """Build from the context tokens of each class and their probabilities, without a dense table."""
         if len(tokens) != len(probs):
@@ -75,7 +78,7 @@ class SequenceClasses:
         self._set(
             [token_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
             [numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
-            vocab_size, query, next_token, p_class, words,
+            vocab_size, query, next_token, p_class, words, shared_next,
         )  # fmt: skip
         return self
 
@@ -88,11 +91,14 @@ class SequenceClasses:
         next_token: ArrayLike,
         p_class: ArrayLike | None,
         words: Sequence[str] | None,
+        shared_next: bool,
     ) -> None:
         n_classes = len(tokens)
         if n_classes == 0:
             raise InputError("p_context", "0 classes", "a table with at least one class")
-        if n_classes > vocab_size:
+        if not isinstance(shared_next, bool):
+            raise InputError("shared_next", shared_next, "true or false")
+        if n_classes > vocab_size and not shared_next:
             raise InputError("the number of classes", n_classes, f"at most the vocabulary size {vocab_size}")
         rows = [class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
         self.vocab_size = vocab_size
@@ -100,10 +106,8 @@ class SequenceClasses:
         self.n_classes = n_classes
         self.query = _frozen(per_class("query", query, n_classes, vocab_size))
         self.next_token = _frozen(per_class("next_token", next_token, n_classes, vocab_size))
-        unique, times = np.unique(self.next_token, return_counts=True)
-        if (times > 1).any():
-            twice = int(unique[times > 1][0])
-            raise InputError("next_token", f"{twice} for {times[times > 1][0]} classes", "different for each class")
+        if not shared_next:
+            self.need_one_class_per_next_token("the theory")
         if p_class is None:
             self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
         else:
@@ -125,6 +129,24 @@ class SequenceClasses:
         self._local_sharing = times[where]
 
     # --- what is in it -----------------------------------------------------------------------------------
+
+    @property
+    def shares_next(self) -> bool:
+        """Whether a next token belongs to several classes, so that the query is no function ψ of it."""
+        return len(np.unique(self.next_token)) < self.n_classes
+
+    def need_one_class_per_next_token(self, who: str) -> None:
+        """Refuse classes that share a next token, where ``who`` needs the query to be a function ψ of it."""
+        unique, times = np.unique(self.next_token, return_counts=True)
+        if (times > 1).any():
+            allowed = (
+                f"different for each class ({who} needs one class per next token; shared_next and a sampler do not)"
+            )
+            raise InputError(
+                "next_token",
+                f"{unique[times > 1][0]} for {times[times > 1][0]} classes",
+                f"different for each class {needs}",
+            )
 
     def support(self, n: int) -> tuple[IntArray, FloatArray]:
         """Context tokens of class n (ascending) and their probabilities, all above 0."""
@@ -340,7 +362,7 @@ class SequenceClasses:
         rows = ({"query": int(self.query[n]), "next_token": int(self.next_token[n]), "p_class": self.p_class[n].item(),
                  "tokens": tokens.tolist(), "p_context": probs.tolist()}
                 for n in range(self.n_classes) for tokens, probs in [self.support(n)])  # fmt: skip
-        return toml.dumps(self.vocab_size, rows, self.words if words else None)
+        return toml.dumps(self.vocab_size, rows, self.words if words else None, self.shares_next)
 
 
 PRESETS: dict[str, Callable[..., SequenceClasses]] = {

@@ -17,9 +17,7 @@ import torch
 from torch import Tensor
 
 from scansnap.checks import InputError, whole
-from scansnap.sampling.philox import WORD, philox
-
-ORDER, START = 101, 102  # what is drawn: counters of their own, apart from philox.Purpose
+from scansnap.sampling.philox import Purpose, uniforms
 
 
 class Windows:
@@ -60,7 +58,7 @@ class Windows:
         """Window numbers in the order of an epoch: from first to last, or shuffled by a seed."""
         if seed is None:
             return list(range(len(self)))
-        draws = _uniforms(whole("seed", seed), ORDER, whole("epoch", epoch), len(self))
+        draws = _draws(whole("seed", seed), Purpose.WINDOW_ORDER, whole("epoch", epoch), len(self))
         return torch.argsort(draws, stable=True).tolist()
 
     def epoch(self, seed: int | None = None, epoch: int = 0, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -83,7 +81,7 @@ def random_windows(
     stream = _stream(tokens)
     if len(stream) < length:
         raise InputError("the stream", f"{len(stream)} tokens", f"at least {length}, the length of a window")
-    draws = _uniforms(whole("seed", seed), START, whole("step", step), batch)
+    draws = _draws(whole("seed", seed), Purpose.WINDOW_START, whole("step", step), batch)
     start = (draws * (len(stream) - length + 1)).long()  # (B,)
     return stream[start[:, None] + torch.arange(length)].long().to(device)
 
@@ -95,9 +93,8 @@ def _stream(tokens: np.ndarray | Tensor) -> Tensor:
     return stream
 
 
-def _uniforms(seed: int, purpose: int, step: int, n: int) -> Tensor:
-    """n float64 uniforms on [0, 1) with 53 random bits."""
-    place, zero = torch.arange(n), torch.zeros(n, dtype=torch.int64)
-    key = (torch.tensor(seed & WORD), torch.tensor(seed >> 32 & WORD))
-    high, low, _, _ = philox((place, zero, zero + step, zero + purpose), key)
-    return (high << 21 | low >> 11).to(torch.float64) * 2.0**-53
+def _draws(seed: int, purpose: Purpose, step: int, n: int) -> Tensor:
+    """n float64 uniforms on [0, 1)."""
+    place = torch.arange(n)
+    draws, _ = uniforms(torch.tensor(seed), purpose, torch.tensor(step), torch.zeros_like(place), place)
+    return draws

@@ -6,6 +6,7 @@ one (kernels/cpu/fused.c) covers what the paper's experiments use, on CPUs, and 
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -19,7 +20,7 @@ from scansnap.dynamics.graphed import GraphedStep
 from scansnap.dynamics.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
-from scansnap.dynamics.step import Rates, largest_y, one_step
+from scansnap.dynamics.step import Rates, one_step
 from scansnap.kernels.cpu import fused, library
 from scansnap.runs import Runs
 
@@ -37,8 +38,9 @@ class Engine:
         self.dtype = getattr(torch, settings.dtype)
         self.tables = yz.Tables.of(layout, device, self.dtype)
         self.stream = torch.as_tensor(np.unique(runs.seed, return_inverse=True)[1], device=device)
-        self.rates = Rates(*[torch.tensor(values, dtype=self.dtype, device=device) for values in
-                             (runs.eta_y, runs.eta_z, runs.momentum, runs.weight_decay)])  # fmt: skip
+        self.rates = Rates.of(runs, {"y": "y", "z": "z"}, device, self.dtype)
+        self.limits = {"y": largest_y(self.dtype, layout.vocab_size), "z": math.inf}
+        self.multiplicity = {"y": self.tables.multiplicity}
         self._graphed: GraphedStep | None = None
         self.fused = engine != "general" and self.why_not_fused() is None
         self.bounded = self._bounded()
@@ -58,7 +60,7 @@ class Engine:
             "there is a residual connection": model.residual != "none",
             "there are several heads": model.heads != 1,
             "the optimiser is not plain SGD or momentum": any(o.name != "sgd" or o.clip for o in optimizers),
-            "there is weight decay": bool(self.runs.weight_decay.any()),
+            "there is weight decay": self.runs.decays,
         }
         return next((reason for reason, applies in reasons.items() if applies), None)
 
@@ -84,17 +86,23 @@ class Engine:
         that a run failed, and the outcome must not depend on where stretches end.
         """
         settings, (_, scale) = self.settings, self.settings.model.init_scale(self.layout.vocab_size)
-        factor_y, factor_z = np.maximum(self._factors(0), self._factors(max(settings.steps - 1, 0)))
+        first, last = self._factors(0), self._factors(max(settings.steps - 1, 0))
+        factor_y, factor_z = max(first["y"], last["y"]), max(first["z"], last["z"])
         updates = settings.steps / (1 - self.runs.momentum)
         with np.errstate(over="ignore", invalid="ignore"):
             y = 10 * scale + factor_y * self.runs.eta_y * updates
             z = 10 * scale + factor_z * self.runs.eta_z * updates * 2 * self.layout.slots.shape[1] * y
         return np.maximum(y, z) < largest_y(self.dtype, self.layout.vocab_size)
 
-    def _factors(self, step: int) -> tuple[float, float]:
+    def _factors(self, step: int) -> dict[str, float]:
         """What the schedules make of the rates in this update."""
-        y, z = self.settings.optimizer_y, self.settings.optimizer_z
-        return y.rate_factor(step, self.settings.steps), z.rate_factor(step, self.settings.steps)
+        return {name: o.rate_factor(step, self.settings.steps) for name, o in self.settings.optimizers.items()}
+
+    def step(self, state: State, batch: yz.Batch, rates: Rates, step: int | Tensor) -> State:
+        """One update of some of the runs."""
+        grad = yz.gradients(state.tables["y"], state.tables["z"], batch, self.tables, self.settings.model)
+        return one_step(state, {"y": grad.dy, "z": grad.dz}, rates, step, self.settings.optimizers,
+                        limits=self.limits, multiplicity=self.multiplicity)  # fmt: skip
 
     # --- general -----------------------------------------------------------------------------------------
 
@@ -107,8 +115,7 @@ class Engine:
             stream, rates = self.stream[which[group]], self.rates.take(which[group])
             for i in range(len(stretch)):
                 step = stretch.start + i
-                scaled = rates.scaled(*self._factors(step))
-                part = one_step(part, stretch.batch(i, stream), scaled, step, self.tables, self.settings)
+                part = self.step(part, stretch.batch(i, stream), rates.scaled(self._factors(step)), step)
             return part
 
         if self.device.type == "cpu":
@@ -122,10 +129,10 @@ class Engine:
         """The general path, recorded once and replayed."""
         if self._graphed is None:
             first = stretch.batch(0, self.stream)
-            self._graphed = GraphedStep(state, first, self.rates, self.tables, self.settings)
+            self._graphed = GraphedStep(self.step, state, first, self.rates)
         self._graphed.load(state)
         for i in range(len(stretch)):
-            scaled = self.rates.scaled(*self._factors(stretch.start + i))
+            scaled = self.rates.scaled(self._factors(stretch.start + i))
             self._graphed.replay(stretch.batch(i, self.stream), scaled)
         return self._graphed.result(stretch.start + len(stretch))
 
@@ -133,25 +140,27 @@ class Engine:
 
     def _advance_fused(self, state: State, stretch: Stretch, which: Tensor) -> State:
         runs = which.numpy()
-        factors = np.array([self._factors(stretch.start + i) for i in range(len(stretch))])  # (N, 2)
+        factors = [self._factors(stretch.start + i) for i in range(len(stretch))]
+        rate_y, rate_z = (np.array([f[name] for f in factors])[:, None] for name in ("y", "z"))  # (N, 1)
+        velocity = {name: buffers["velocity"] for name, buffers in state.moments.items()}
         (y, v, z, vz), finite = fused.advance(
             self.layout,
             (
-                state.y.numpy(), state.moments_y["velocity"].numpy(),
-                state.z[:, 0].numpy(), state.moments_z["velocity"][:, 0].numpy(),
+                state.tables["y"].numpy(), velocity["y"].numpy(),
+                state.tables["z"][:, 0].numpy(), velocity["z"][:, 0].numpy(),
             ),
             stream=self.stream.numpy()[runs],
             cls=stretch.cls.numpy(),
             counts=stretch.counts.numpy(),
             weight=stretch.weight.numpy(),
-            rate_y=factors[:, :1] * self.runs.eta_y[runs],
-            rate_z=factors[:, 1:] * self.runs.eta_z[runs],
+            rate_y=rate_y * self.runs.eta_y[runs],
+            rate_z=rate_z * self.runs.eta_z[runs],
             momentum=self.runs.momentum[runs],
         )  # fmt: skip
         new = State(
             stretch.start + len(stretch),
-            torch.from_numpy(y), torch.from_numpy(z)[:, None],
-            {"velocity": torch.from_numpy(v)}, {"velocity": torch.from_numpy(vz)[:, None]},
+            {"y": torch.from_numpy(y), "z": torch.from_numpy(z)[:, None]},
+            {"y": {"velocity": torch.from_numpy(v)}, "z": {"velocity": torch.from_numpy(vz)[:, None]}},
             state.failed_step,
         )  # fmt: skip
         redo = np.flatnonzero(~(finite & state.alive.numpy()))
@@ -161,3 +170,8 @@ class Engine:
         # general path finds the step and leaves the run at its last finite state.
         where = torch.from_numpy(redo)
         return new.put(where, self._advance_general(state.take(where), stretch, which[where]))
+
+
+def largest_y(dtype: torch.dtype, vocab_size: int) -> float:
+    """Beyond this size of Y the logits, and so the loss, can overflow although the table itself is finite."""
+    return torch.finfo(dtype).max / (8 * vocab_size)

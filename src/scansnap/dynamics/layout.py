@@ -87,9 +87,12 @@ def make_layout(classes: SequenceClasses, model: Model, *, decays: bool) -> Layo
 
 
 def _columns(classes: SequenceClasses, outputs: str, lump: bool) -> tuple[Any, Any, Any]:
-    k, m = classes.n_classes, classes.vocab_size
+    m = classes.vocab_size
     if outputs == "all" and not lump:
         return np.arange(m), np.ones(m), classes.next_token.copy()
-    if outputs == "next" or k == m:
-        return classes.next_token.copy(), np.ones(k), np.arange(k)
-    return np.append(classes.next_token, -1), np.append(np.ones(k), m - k), np.arange(k)
+    tokens, first, target = np.unique(classes.next_token, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # columns in the order of the classes that name them first
+    columns, target, j = tokens[order], np.argsort(order)[target], len(tokens)
+    if outputs == "next" or j == m:
+        return columns, np.ones(j), target
+    return np.append(columns, -1), np.append(np.ones(j), m - j), target

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.classes import SequenceClasses
 from scansnap.dynamics.checkpoint import fingerprint
 from scansnap.dynamics.settings import Settings
 from scansnap.runs import Runs
@@ -21,10 +20,10 @@ _LONGEST = 40  # characters of a value that is kept as it is
 _NAMED = 3  # differences that are told
 
 
-def mark_of(classes: SequenceClasses, runs: Runs, plan: Settings, *, engine: str, device: str) -> str:
-    """``engine`` is what was resolved to (fused, general), ``device`` the kind (cpu, cuda)."""
-    parts = {"classes": classes.as_toml(words=False), "engine": engine, "device": device}
-    parts |= {name: getattr(runs, name).tolist() for name in ("eta_y", "eta_z", "seed", "momentum", "weight_decay")}
+def mark_of(what: dict[str, Any], runs: Runs, plan: Settings, *, engine: str, device: str) -> str:
+    """``what`` says what is trained on what, ``engine`` what was resolved to (fused, …), ``device`` is the kind."""
+    parts = {**what, "engine": engine, "device": device}
+    parts |= {name: values.tolist() for name, values in runs.columns().items() if name != "ratio"}
     parts |= _flat(plan.to_dict())
     return json.dumps({name: _short(value) for name, value in parts.items()}, sort_keys=True)
 

@@ -1,8 +1,8 @@
 """What may stand for the paper's LN: f = norm(v) over the last dimension, forward and backward.
 
-A norm is added by :func:`register`. Entries of v are tokens, or positions of a window of which several may hold the
-same token; then ``lift`` takes weights of positions to what stands at their tokens (v E, E_ss' = [x_s = x_s']), so that
-‖v‖² = v · lift(v), and g is given at tokens. For tokens it is the identity.
+A norm is added by :func:`register_norm`. Entries of v are tokens, or positions of a window of which several may hold
+the same token; then ``lift`` takes weights of positions to what stands at their tokens (v E, E_ss' = [x_s = x_s']),
+so that ‖v‖² = v · lift(v), and g is given at tokens. For tokens it is the identity.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def pull_back(name: str, g: Tensor, v: Tensor, f: Tensor, lift: Lift = _itself) 
     return NORMS[name].backward(g, v, f, lift)
 
 
-def register(name: str, norm: Norm) -> None:
+def register_norm(name: str, norm: Norm) -> None:
     """Make a norm known by its name to everything that takes one."""
     if not isinstance(norm, Norm):
         raise InputError("norm", norm, "a scansnap.Norm: forward, backward, and whether it is dense")

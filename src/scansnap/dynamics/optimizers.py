@@ -1,8 +1,8 @@
 """Optimisers over a leading run dimension, as functions: (table, direction, moments) → (table, moments).
 
-A rule is added by :func:`register`; everything that trains finds it by its name. ``d`` is the ascent direction of the
-log-likelihood (minus the gradient of the loss), so updates are added. The first dimension of every tensor is the run;
-rates, momentum and weight decay are one number per run.
+A rule is added by :func:`register_optimizer`; everything that trains finds it by its name. ``d`` is the ascent
+direction of the log-likelihood (minus the gradient of the loss), so updates are added. The first dimension of every
+tensor is the run; rates, momentum and weight decay are one number per run.
 
 Columns of Y may stand for several identical ones (``multiplicity``); what depends on the whole matrix, the norm
 in clipping and the orthogonalisation in Muon, weighs them so that the result is that of the full matrix.
@@ -153,7 +153,7 @@ class Optimizer:
         return self.rule.move(table, d, moments, Step(step, eta, momentum, self, multiplicity))
 
 
-def register(name: str, rule: Rule) -> None:
+def register_optimizer(name: str, rule: Rule) -> None:
     """Make an update rule known by its name to everything that trains."""
     if not isinstance(rule, Rule):
         raise InputError("rule", rule, "a scansnap.Rule: move, and the names of its moments")

@@ -131,6 +131,11 @@ class Settings:
                 allowed = f"small enough that e^bias stays an ordinary number at context {self.context:g}"
                 raise InputError("position_bias", self.model.position_bias, allowed)
 
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """By the name of the table."""
+        return {"y": self.optimizer_y, "z": self.optimizer_z}
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
         flat = asdict(self)

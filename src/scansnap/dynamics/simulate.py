@@ -1,48 +1,41 @@
-"""The training loop: many runs at once, recorded at chosen steps, stoppable and resumable."""
+"""``simulate``: what is trained, on what, and where the result goes; :mod:`.loop` does the training."""
 
 from __future__ import annotations
 
-import time
+import math
 import warnings
-from bisect import bisect_right
 from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import xarray as xr
 
 from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.checkpoint import Checkpoint, Records
+from scansnap.classes.sampler import ClassSampler
+from scansnap.dynamics.autograd import LOSS, TrainedModule
+from scansnap.dynamics.checkpoint import Checkpoint
 from scansnap.dynamics.device import pick_device
-from scansnap.dynamics.engine import ENGINES, Engine
-from scansnap.dynamics.layout import make_layout
-from scansnap.dynamics.mark import difference, mark_of
-from scansnap.dynamics.observe import Observer
+from scansnap.dynamics.engine import ENGINES
+from scansnap.dynamics.looking import RecordFn, Until
+from scansnap.dynamics.loop import Loop
+from scansnap.dynamics.mark import difference
 from scansnap.dynamics.optimizers import Optimizer
-from scansnap.dynamics.settings import Settings, settings
-from scansnap.dynamics.state import State, start
+from scansnap.dynamics.settings import Model, Settings, settings
+from scansnap.dynamics.trained import Trained, TrainedYZ
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.progress import Progress
-from scansnap.results.trajectory import assemble, load, write
+from scansnap.results.trajectory import load
 from scansnap.runs import Runs, grid
+from scansnap.sampling.sampler import Sampler
 from scansnap.storage import claimed, writable
-
-Piece = tuple[list[int], Records]  # steps, and what was recorded at them
-
-_STRETCH_SECONDS = 0.3  # how long the loop is away between two looks at progress, Ctrl-C and checkpoints
-_STRETCH_FLOATS = 32 << 20  # and how much data it samples ahead at most
-_FLOATS_PER_SECOND = 2e10  # a first guess of the speed, replaced by what is measured
 
 
 def simulate(
-    classes: SequenceClasses,
+    classes: SequenceClasses | Sampler,
     runs: Runs | None = None,
     *,
     eta_y: float | None = None,
@@ -51,11 +44,14 @@ def simulate(
     seed: int | None = None,
     momentum: float | None = None,
     weight_decay: float | None = None,
+    weight_decay_y: float | None = None,
+    weight_decay_z: float | None = None,
     steps: int = 100,
     batch_size: int | None = 128,
     context: float = 128,
     optimizer: str | Optimizer | dict[str, Any] = "sgd",
-    init: str = "zero",
+    model: Model | None = None,
+    init: str | None = None,
     norm: str = "l2",
     residual: str = "none",
     query_in_keys: bool = False,
@@ -64,7 +60,11 @@ def simulate(
     position_bias: float | Sequence[float] | None = None,
     sampling: str = "counts",
     record: Sequence[int] | str = "log:50",
-    variables: Sequence[str] = ("attention", "loss", "entropy", "z"),
+    variables: Sequence[str] | None = None,
+    record_fn: RecordFn | None = None,
+    until: Until | None = None,
+    module: torch.nn.Module | None = None,
+    attention: Sequence[str] = (),
     device: str = "auto",
     dtype: str = "float32",
     engine: str = "auto",
@@ -77,39 +77,69 @@ def simulate(
     """Train the YZ transformer by SGD (or another optimiser) on sequences drawn from ``classes``.
 
     Give either ``runs`` (see :func:`scansnap.grid`) or the rates of a single run: ``eta_z`` and ``eta_y`` or
-    ``ratio``, with ``seed``. The model options are explained at :class:`scansnap.Model`, the optimisers at
-    :class:`scansnap.Optimizer`; ``optimizer={"y": …, "z": …}`` treats the two tables differently.
+    ``ratio``, with ``seed``. The model options are explained at :class:`scansnap.Model` (which may be given whole, as
+    ``model``), the optimisers at :class:`scansnap.Optimizer`; ``optimizer={"y": …, "z": …}`` treats the two tables
+    differently.
 
     ``context`` is T; ``math.inf`` replaces counts by probabilities, and with ``batch_size=None`` classes by their
     expectation. ``record`` lists steps, or says ``all``, ``linear:N`` or ``log:N``. ``engine`` "general" keeps
     away from the fused CPU kernel.
 
-    Returns a Dataset with dims run, step, class, token, query. Ctrl-C returns what was done until then
+    ``record_fn(seen)`` is called at every recorded step and returns named arrays with the run first; ``until(seen)``
+    ends the simulation at the first recorded step at which it is true. ``seen["z"]`` is any recordable variable,
+    ``seen.step`` and ``seen.runs`` say when and of what.
+
+    ``module`` is trained in place of the YZ model, by autograd: it maps tokens (B, T), the query last, to logits. The
+    parameters that ``attention`` names are trained with η_Z, all others with η_Y. They begin at the module's own
+    values, or as ``init`` says. The data may then be any :class:`scansnap.Sampler`; recordable are ``batch_loss`` and
+    the parameters by name.
+
+    Returns a Dataset with dims run, step, class, token, query; ``attrs["stopped"]`` says why it ended: complete,
+    non-finite (every run), event: … (``until``) or interrupted. Ctrl-C returns what was done until then
     (``attrs["complete"]`` is 0). With ``save_to`` the result is written there when it is complete; until then
     checkpoints lie beside it, and ``resume=True`` continues from them to the same numbers.
     """
-    if not isinstance(classes, SequenceClasses):
-        raise InputError("classes", classes, "a SequenceClasses object")
-    runs = _runs(runs, eta_y=eta_y, eta_z=eta_z, ratio=ratio, seed=seed).filled(momentum, weight_decay)
-    plan = settings(
-        {"steps": steps, "batch_size": batch_size, "context": context, "optimizer": optimizer, "init": init,
-         "norm": norm, "residual": residual, "query_in_keys": query_in_keys, "outputs": outputs, "heads": heads,
-         "position_bias": position_bias, "sampling": sampling, "record": record, "variables": variables,
-         "dtype": dtype}
-    )  # fmt: skip
+    if not isinstance(classes, SequenceClasses) and (module is None or not isinstance(classes, Sampler)):
+        unless = " (a sampler needs a module to train)" if isinstance(classes, Sampler) else ""
+        raise InputError("classes", classes, f"a SequenceClasses object{unless}")
+    runs = _runs(runs, eta_y=eta_y, eta_z=eta_z, ratio=ratio, seed=seed).filled(
+        momentum=momentum, weight_decay=weight_decay, weight_decay_y=weight_decay_y, weight_decay_z=weight_decay_z
+    )
+    flat = {"norm": norm, "residual": residual, "query_in_keys": query_in_keys, "outputs": outputs, "heads": heads,
+            "position_bias": position_bias}  # fmt: skip
+    options: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "context": context, "optimizer": optimizer,
+               "sampling": sampling, "record": record, "dtype": dtype}  # fmt: skip
     place = pick_device(device)
     real("checkpoint_seconds", checkpoint_seconds, least=0)
-    loop = _Loop(classes, runs, plan, place, choice("engine", engine, ENGINES))
-    mark = mark_of(classes, runs, plan, engine=loop.engine_used, device=place.type)
-    if engine == "fused" and loop.engine.why_not_fused():
-        raise InputError("engine", engine, f"auto or general here, since {loop.engine.why_not_fused()}")
+    choice("engine", engine, ENGINES)
+    trained: Trained
+    if module is None:
+        assert isinstance(classes, SequenceClasses)
+        if attention:
+            raise InputError("attention", list(attention), "left out without a module")
+        options |= {} if variables is None else {"variables": variables}
+        plan = settings({**options, **_model_options(model, {**flat, "init": init})})
+        trained = yz = TrainedYZ(classes, runs, plan, place, engine)
+        if engine == "fused" and yz.engine.why_not_fused():
+            raise InputError("engine", engine, f"auto or general here, since {yz.engine.why_not_fused()}")
+        names = plan.variables
+    else:
+        _only_defaults({**flat, "model": model, "engine": engine, "sampling": sampling}, "left out with a module")
+        plan = replace(settings({**options, **({} if init is None else {"init": init})}), variables=())
+        trained = TrainedModule(module, _sampler(classes, plan), runs, plan, place, attention=attention, init=init)
+        names = (LOSS,) if variables is None else tuple([variables] if isinstance(variables, str) else variables)
+        for name in names:
+            choice("variables", name, trained.dims)
+    _refuse_momentum(runs, plan)
+    loop = Loop(trained, names, record_fn, until)
+    mark = loop.mark
 
     if save_to is None:
         if resume:
             raise InputError("resume", True, "given together with save_to")
         with Interrupt() as interrupt:
             loop.run(interrupt, progress)
-        data = loop.dataset(mark)
+        data = loop.dataset()
     else:
         checkpoint = Checkpoint(_place(Path(save_to)), mark)
         with claimed("save_to", Path(save_to)):
@@ -120,7 +150,7 @@ def simulate(
                 loop.resume(checkpoint)
             with Interrupt() as interrupt:
                 loop.run(interrupt, progress, checkpoint, checkpoint_seconds)
-                data = loop.dataset(mark)
+                data = loop.dataset()
                 if loop.complete:
                     loop.save(data, Path(save_to), checkpoint, overwrite)
     if not loop.complete:
@@ -131,129 +161,42 @@ def simulate(
     return data
 
 
-@dataclass
-class _Loop:
-    """One simulation under way: the current state and what was recorded so far."""
-
-    classes: SequenceClasses
-    runs: Runs
-    settings: Settings
-    device: torch.device
-    engine_name: str
-    records: list[Piece] = field(default_factory=list)  # in order; each added at once, as Ctrl-C may come between
-
-    def __post_init__(self) -> None:
-        decays = bool(np.any(self.runs.weight_decay))
-        layout = make_layout(self.classes, self.settings.model, decays=decays)
-        self.engine = Engine(layout, self.settings, self.runs, self.device, self.engine_name)
-        self.batches = Batches(layout, self.settings, np.unique(self.runs.seed), self.device)
-        self.observer = Observer(self.classes, self.engine, self.batches)
-        self.state: State = start(layout, self.settings, self.runs.seed, self.device)
-
-    @property
-    def engine_used(self) -> str:
-        """What ``engine`` came down to here."""
-        return "fused" if self.engine.fused else "general"
-
-    def resume(self, checkpoint: Checkpoint) -> None:
-        there, here = checkpoint.mark_there(), checkpoint.mark
-        if there != here:
-            allowed = f"one with the same classes, runs and settings ({difference(there, here)})"
-            raise InputError("the unfinished run", str(checkpoint.folder), allowed)
-        self.state, steps, pieces = checkpoint.resume(self.device)
-        self.records = [(steps, _joined(pieces))] if steps else []
-
-    @property
-    def complete(self) -> bool:
-        return self.state.step >= self.settings.steps
-
-    def run(
-        self,
-        interrupt: Interrupt,
-        progress: Progress | None,
-        checkpoint: Checkpoint | None = None,
-        checkpoint_seconds: float = 0.0,
-    ) -> None:
-        """To the last step, or until it is interrupted. The state only ever moves by whole stretches."""
-        total, saved = self.settings.steps, time.monotonic()
-        length = self._first_length()
-        try:
-            self._record()
-            while not self.complete and not interrupt.asked:
-                began = time.monotonic()
-                stop = min(self.state.step + length, self._next_wanted(self.state.step), total)
-                n_done = stop - self.state.step
-                self.state = self.engine.advance(self.state, self.batches.take(self.state.step, stop))
-                if self.device.type == "cuda":
-                    torch.cuda.synchronize(self.device)
-                self._record()
-                length = self._next_length(n_done, time.monotonic() - began)
-                if progress is not None:
-                    progress(self.state.step, total)
-                if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
-                    self._checkpoint(checkpoint)
-                    saved = time.monotonic()
-        except KeyboardInterrupt:  # from a callback, or a second Ctrl-C
-            interrupt.asked = True
-        if not self.complete:
-            if checkpoint is not None:
-                self._checkpoint(checkpoint)
-            self._record(always=True)
-
-    def save(self, data: xr.Dataset, target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
-        """The finished result in place of the checkpoints; where it does not fit on the disk they may still."""
-        try:
-            write(data, target, overwrite)
-        except BaseException:
-            with suppress(OSError):
-                self._checkpoint(checkpoint)
-            raise
-        checkpoint.discard()
-
-    def _record(self, always: bool = False) -> None:
-        step = self.state.step
-        last = self.records[-1][0][-1] if self.records else -1
-        if step > last and (always or self._next_wanted(step - 1) == step):
-            seen = self.observer(self.state)
-            self.records.append(([step], {name: array[:, None] for name, array in seen.items()}))
-
-    def _next_wanted(self, step: int) -> int:
-        """The first step to record after ``step``, or one past the end."""
-        place = bisect_right(self.settings.record, step)
-        return self.settings.record[place] if place < len(self.settings.record) else self.settings.steps + 1
-
-    def _checkpoint(self, checkpoint: Checkpoint) -> None:
-        saved = checkpoint.steps[-1] if checkpoint.steps else -1
-        new = [(steps, records) for steps, records in self.records if steps[-1] > saved]
-        checkpoint.write(self.state, _steps(new), _joined([records for _, records in new]))
-
-    def _first_length(self) -> int:
-        rows, columns = self.engine.layout.slots.shape[1], len(self.engine.layout.columns)
-        samples = self.settings.batch_size or len(self.engine.layout.slots)
-        seconds = len(self.runs) * samples * rows * columns * 2 / _FLOATS_PER_SECOND
-        return self._bounded(_STRETCH_SECONDS / seconds)
-
-    def _next_length(self, n_done: int, seconds: float) -> int:
-        return self._bounded(min(n_done * 4, n_done * _STRETCH_SECONDS / max(seconds, 1e-6)))
-
-    def _bounded(self, length: float) -> int:
-        return int(max(1, min(length, _STRETCH_FLOATS // self.batches.floats_per_step, 4096)))
-
-    def dataset(self, mark: str) -> xr.Dataset:
-        failed = self.state.failed_step.cpu().numpy()
-        described = {**self.settings.to_dict(), "device": str(self.device), "engine": self.engine_used}
-        records = _joined([records for _, records in self.records])
-        steps = _steps(self.records)
-        data = assemble(self.classes, self.runs, described, steps, records, failed, self.complete)
-        return data.assign_attrs(fingerprint=mark)
+def _model_options(model: Model | None, flat: dict[str, Any]) -> dict[str, Any]:
+    """The model's fields, from an object or from flat keywords."""
+    if model is None:
+        return {name: value for name, value in flat.items() if name != "init" or value is not None}
+    if not isinstance(model, Model):
+        raise InputError("model", model, "a scansnap.Model")
+    _only_defaults(flat, "left out here, since a model is given")
+    return {f.name: getattr(model, f.name) for f in fields(Model)}
 
 
-def _steps(pieces: list[Piece]) -> list[int]:
-    return [step for steps, _ in pieces for step in steps]
+_DEFAULTS = {**{f.name: f.default for f in fields(Model)}, "init": None, "model": None, "engine": "auto",
+             "sampling": "counts"}  # fmt: skip
 
 
-def _joined(pieces: list[Records]) -> Records:
-    return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]} if pieces else {}
+def _only_defaults(options: dict[str, Any], allowed: str) -> None:
+    for name, value in options.items():
+        if value != _DEFAULTS[name]:
+            raise InputError(name, value, allowed)
+
+
+def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
+    """What a module is trained on."""
+    if plan.batch_size is None:
+        raise InputError("batch_size", None, "a whole number: a module is trained on sampled sequences")
+    if not isinstance(data, SequenceClasses):
+        return data
+    if math.isinf(plan.context):
+        raise InputError("context", plan.context, "finite: a module is trained on sampled sequences")
+    return ClassSampler(data, int(plan.context))
+
+
+def _refuse_momentum(runs: Runs, plan: Settings) -> None:
+    """A momentum that no optimiser would look at is a misunderstanding."""
+    if runs.momentum.any() and not any(o.rule.momentum for o in plan.optimizers.values()):
+        names = " and ".join(sorted({o.name for o in plan.optimizers.values()}))
+        raise InputError("momentum", float(runs.momentum.max()), f"0 or left out with {names}, which has none")
 
 
 def _runs(runs: Runs | None, **rates: Any) -> Runs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,20 +11,21 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics.layout import Layout
-from scansnap.dynamics.optimizers import Moments
+from scansnap.dynamics.optimizers import Moments, Optimizer
 from scansnap.dynamics.settings import Settings
 from scansnap.sampling.philox import Purpose, uniforms
 
 
 @dataclass(frozen=True)
 class State:
-    """Tables, optimiser buffers and health of R runs after ``step`` updates."""
+    """Named tables, their optimiser buffers and the health of R runs after ``step`` updates.
+
+    The YZ model has the tables ``y`` (R, L, J) and ``z`` (R, H, Q, M), a module those of its parameters.
+    """
 
     step: int
-    y: Tensor  # (R, L, J)
-    z: Tensor  # (R, H, Q, M)
-    moments_y: Moments  # buffers shaped like y
-    moments_z: Moments  # buffers shaped like z
+    tables: dict[str, Tensor]  # (R, …) each
+    moments: dict[str, Moments]  # of each table, buffers shaped like it
     failed_step: Tensor  # (R,) the update that would have made the run, or its loss, non-finite; or -1
 
     @property
@@ -33,7 +35,7 @@ class State:
 
     def take(self, runs: Any) -> State:
         """The state of some of the runs."""
-        return self._map(lambda t: t[runs])
+        return self.map(lambda t: t[runs])
 
     def put(self, runs: Any, other: State) -> State:
         """This state with some of the runs replaced by ``other``'s."""
@@ -42,25 +44,27 @@ class State:
             mine[name] = tensor.index_copy(0, runs, theirs[name])
         return State.from_arrays(self.step, mine)
 
-    def _map(self, change: Any) -> State:
+    def map(self, change: Callable[[Tensor], Tensor]) -> State:
+        """The same change to every tensor."""
         return State.from_arrays(self.step, {name: change(t) for name, t in self.arrays().items()})
 
     def arrays(self) -> dict[str, Tensor]:
-        """All tensors by name, for checkpoints."""
-        flat = {"y": self.y, "z": self.z, "failed_step": self.failed_step}
-        for table in ("y", "z"):
-            flat |= {f"moments_{table}.{name}": t for name, t in getattr(self, f"moments_{table}").items()}
+        """All tensors by name, for checkpoints: tables by their own, the buffer b of table t as ``moments_t.b``."""
+        flat = {**self.tables, "failed_step": self.failed_step}
+        for table, buffers in self.moments.items():
+            flat |= {f"moments_{table}.{name}": t for name, t in buffers.items()}
         return flat
 
     @classmethod
     def from_arrays(cls, step: int, arrays: dict[str, Tensor]) -> State:
         """The inverse of :meth:`arrays`."""
-        moments: dict[str, Moments] = {"moments_y": {}, "moments_z": {}}
+        tables = {name: t for name, t in arrays.items() if not name.startswith("moments_") and name != "failed_step"}
+        moments: dict[str, Moments] = {name: {} for name in tables}
         for name, tensor in arrays.items():
-            table, _, buffer = name.partition(".")
-            if buffer:
+            if name.startswith("moments_"):
+                table, _, buffer = name.removeprefix("moments_").rpartition(".")
                 moments[table][buffer] = tensor
-        return cls(step, arrays["y"], arrays["z"], moments["moments_y"], moments["moments_z"], arrays["failed_step"])
+        return cls(step, tables, moments, arrays["failed_step"])
 
     @classmethod
     def cat(cls, states: list[State]) -> State:
@@ -69,8 +73,15 @@ class State:
         return cls.from_arrays(states[0].step, {name: torch.cat([p[name] for p in parts]) for name in parts[0]})
 
 
+def begin(tables: dict[str, Tensor], optimizers: dict[str, Optimizer]) -> State:
+    """The state before the first update, from initial tables."""
+    n_runs, device = next((len(t), t.device) for t in tables.values())
+    moments = {name: optimizers[name].start(table) for name, table in tables.items()}
+    return State(0, tables, moments, torch.full((n_runs,), -1, dtype=torch.int64, device=device))
+
+
 def start(layout: Layout, settings: Settings, seeds: np.ndarray, device: torch.device) -> State:
-    """The state before the first update; the seed alone decides the initial values."""
+    """The YZ model before the first update; the seed alone decides the initial values."""
     model, dtype = settings.model, getattr(torch, settings.dtype)
     unique, which = np.unique(seeds, return_inverse=True)
     stream = torch.as_tensor(which, device=device)
@@ -78,15 +89,12 @@ def start(layout: Layout, settings: Settings, seeds: np.ndarray, device: torch.d
     columns = np.maximum(layout.columns, 0)  # the lumped column exists only with zero init
     heads = np.arange(model.heads)
     every = np.arange(layout.vocab_size)
-    y = _initial(scale, unique, Purpose.INIT_Y, np.zeros(1, dtype=int), layout.rows, columns, device)[:, 0]
-    z = _initial(scale, unique, Purpose.INIT_Z, heads, layout.queries, every, device)
-    y, z = y.to(dtype)[stream], z.to(dtype)[stream]
-    moments_y, moments_z = settings.optimizer_y.start(y), settings.optimizer_z.start(z)
-    failed = torch.full((len(seeds),), -1, dtype=torch.int64, device=device)
-    return State(0, y, z, moments_y, moments_z, failed)
+    y = initial(scale, unique, Purpose.INIT_Y, np.zeros(1, dtype=int), layout.rows, columns, device)[:, 0]
+    z = initial(scale, unique, Purpose.INIT_Z, heads, layout.queries, every, device)
+    return begin({"y": y.to(dtype)[stream], "z": z.to(dtype)[stream]}, settings.optimizers)
 
 
-def _initial(
+def initial(
     scale: tuple[str, float],
     seeds: np.ndarray,
     purpose: Purpose,

@@ -1,62 +1,78 @@
-"""One update of a group of runs, as a function of tensors alone: gradients, optimisers, and the health check."""
+"""One update of a group of runs, as a function of tensors alone: optimisers, and the health check."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.dynamics import yz
-from scansnap.dynamics.settings import Settings
+from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.state import State
+from scansnap.runs import Runs
 
 
-class Rates(NamedTuple):
-    """One number per run, (R,)."""
+@dataclass(frozen=True)
+class Rates:
+    """One number per run (R,), by the name of the table where tables differ."""
 
-    eta_y: Tensor
-    eta_z: Tensor
+    eta: dict[str, Tensor]
+    weight_decay: dict[str, Tensor]
     momentum: Tensor
-    weight_decay: Tensor
 
-    def scaled(self, factor_y: float, factor_z: float) -> Rates:
-        """With the schedules' factors on the two rates."""
-        return self._replace(eta_y=self.eta_y * factor_y, eta_z=self.eta_z * factor_z)
+    @classmethod
+    def of(cls, runs: Runs, tables: Mapping[str, str], device: torch.device, dtype: torch.dtype) -> Rates:
+        """Those of some runs; ``tables`` says which of the two rates, ``y`` or ``z``, a table is trained with."""
+
+        def put(values: np.ndarray) -> Tensor:
+            return torch.tensor(values, dtype=dtype, device=device)
+
+        return cls(
+            {name: put(getattr(runs, f"eta_{kind}")) for name, kind in tables.items()},
+            {name: put(getattr(runs, f"weight_decay_{kind}")) for name, kind in tables.items()},
+            put(runs.momentum),
+        )
+
+    def scaled(self, factors: Mapping[str, float]) -> Rates:
+        """With the schedules' factors on the rates."""
+        return replace(self, eta={name: eta * factors[name] for name, eta in self.eta.items()})
 
     def take(self, runs: Tensor) -> Rates:
         """Those of some of the runs."""
-        return Rates(*[values[runs] for values in self])
+        eta, decay = ({name: t[runs] for name, t in each.items()} for each in (self.eta, self.weight_decay))
+        return Rates(eta, decay, self.momentum[runs])
 
 
 def one_step(
-    state: State, batch: yz.Batch, rates: Rates, step: int | Tensor, tables: yz.Tables, settings: Settings
+    state: State,
+    directions: Mapping[str, Tensor],
+    rates: Rates,
+    step: int | Tensor,
+    optimizers: Mapping[str, Optimizer],
+    *,
+    limits: Mapping[str, float],
+    multiplicity: Mapping[str, Tensor],
 ) -> State:
-    """The state after update number ``step``; a run that would become non-finite stays as it is and is marked."""
-    grad = yz.gradients(state.y, state.z, batch, tables, settings.model)
-    y, moments_y = settings.optimizer_y.update(
-        state.y, grad.dy, state.moments_y, step=step, eta=rates.eta_y, momentum=rates.momentum,
-        weight_decay=rates.weight_decay, multiplicity=tables.multiplicity,
-    )  # fmt: skip
-    z, moments_z = settings.optimizer_z.update(
-        state.z, grad.dz, state.moments_z, step=step, eta=rates.eta_z, momentum=rates.momentum,
-        weight_decay=rates.weight_decay,
-    )  # fmt: skip
-    finite = (_size(y) < largest_y(y.dtype, z.shape[-1])) & torch.isfinite(_size(z))
+    """The state after update number ``step`` along ``directions``, the ascent direction of each table.
+
+    A run of which a table would pass its limit, or become non-finite, stays as it is and is marked. ``multiplicity``
+    is for tables whose columns stand for several.
+    """
+    tables, moments, finite = {}, {}, state.alive
+    for name, table in state.tables.items():
+        tables[name], moments[name] = optimizers[name].update(
+            table, directions[name], state.moments[name], step=step, eta=rates.eta[name], momentum=rates.momentum,
+            weight_decay=rates.weight_decay[name], multiplicity=multiplicity.get(name),
+        )  # fmt: skip
+        finite = finite & (_size(tables[name]) < limits[name])
     now = step.to(torch.int64) if isinstance(step, Tensor) else step
     failed_step = torch.where(state.alive & ~finite, now, state.failed_step)
     keep = failed_step < 0
-    return State(
-        state.step + 1,
-        torch.where(keep[:, None, None], y, state.y),
-        torch.where(keep[:, None, None, None], z, state.z),
-        moments_y, moments_z, failed_step,
-    )  # fmt: skip
-
-
-def largest_y(dtype: torch.dtype, vocab_size: int) -> float:
-    """Beyond this size of Y the logits, and so the loss, can overflow although the table itself is finite."""
-    return torch.finfo(dtype).max / (8 * vocab_size)
+    for name, table in state.tables.items():
+        tables[name] = torch.where(keep.reshape(-1, *[1] * (table.ndim - 1)), tables[name], table)
+    return State(state.step + 1, tables, moments, failed_step)
 
 
 def _size(table: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.verify import CHECKS, none_applies
 from scansnap.explorer.predict import Cancelled, why_not
 from scansnap.explorer.setup import Plan, query_tokens
-from scansnap.results.trajectory import assemble
+from scansnap.results.trajectory import assemble, identity, labels
 
 _MOST_TIMES = 100
 _FEWEST_TIMES = 8
@@ -74,7 +74,9 @@ def gather(plan: Plan, steps: np.ndarray, rows: np.ndarray) -> Evidence:
         first += len(tokens)
     records = {"attention": attention[None], "z": z[None]}
     described = plan.settings.to_dict()
-    data = assemble(classes, plan.runs, described, [int(s) for s in steps], records, np.array([-1]), True)
+    dims = {"attention": ("class", "token"), "z": ("query", "token")}
+    data = assemble(plan.runs, described, [int(s) for s in steps], records, dims, np.array([-1]), "complete")
+    data = data.assign_coords(labels(classes, data.dims)).assign_attrs(identity(classes))
     evidence = from_trajectory(data, classes)
     y = rows[:, first:].reshape(len(steps), len(lay.rows), len(lay.columns)).astype(np.float64)
     g, gap = _votes(plan, evidence, y)

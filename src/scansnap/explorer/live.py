@@ -179,7 +179,7 @@ class LiveRun:
         row = np.concatenate([[loss], entropy, growth, self._log_chi(z), *own, *on_tokens]).astype(np.float32)
         self.film.add(self.step, row)
         if fixed:
-            y = self.state.y[0].numpy()
+            y = self.state.tables["y"][0].numpy()
             if y.size * 4 * 16 <= _TABLE_BYTES:
                 self.tables.add(self.step, np.concatenate([row, y.ravel().astype(np.float32)]))
         return True
@@ -187,7 +187,7 @@ class LiveRun:
     def _look(self) -> tuple[np.ndarray, np.ndarray, float, np.ndarray]:
         """z (Q, M), mean over heads; attention (K, S); loss; entropy (K,)."""
         with torch.inference_mode():
-            seen = self.observer(self.state)
+            seen = self.observer(self.state, self.settings.variables)
         z = seen["z"][0]
         return z.mean(0) if z.ndim == 3 else z, seen["attention"][0], float(seen["loss"][0]), seen["entropy"][0]
 
@@ -208,7 +208,7 @@ class LiveRun:
     def table_y(self, size: int) -> np.ndarray:
         """The values of a TABLE_Y frame: at most size × size, larger tables as means over blocks."""
         lay = self.plan.layout
-        y, rows, columns = self.state.y[0].numpy(), lay.rows, lay.columns
+        y, rows, columns = self.state.tables["y"][0].numpy(), lay.rows, lay.columns
         y, rows = _blocks(y, rows, size, axis=0)
         y, columns = _blocks(y, columns, size, axis=1)
         return np.concatenate([[len(rows), len(columns)], rows, columns, y.ravel()]).astype(np.float32)

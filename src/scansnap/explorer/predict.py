@@ -38,7 +38,7 @@ def effective_rates(plan: Plan) -> tuple[float, float]:
 
 def why_not(plan: Plan, failed_step: int | None = None) -> str:
     """Why the theory does not speak of this run; empty where it does."""
-    eta_y, eta_z, decay = (float(x[0]) for x in (plan.runs.eta_y, plan.runs.eta_z, plan.runs.weight_decay))
+    eta_y, eta_z, decay = (float(x[0]) for x in (plan.runs.eta_y, plan.runs.eta_z, plan.runs.weight_decay_z))
     failed = -1 if failed_step is None else failed_step
     return outside_theory(plan.settings.to_dict(), eta_y=eta_y, eta_z=eta_z, weight_decay=decay, failed_step=failed)
 

@@ -71,7 +71,7 @@ def read_setup(given: Any) -> Plan:
         values[control.name] = control.check(values[control.name])
     rates = {name: values.pop(name) for name in run_fields() if name in values}
     runs, plan = grid(**rates), settings({**values, "record": [0]})
-    layout = make_layout(classes, plan.model, decays=bool(np.any(runs.weight_decay)))
+    layout = make_layout(classes, plan.model, decays=runs.decays)
     made = Plan({"classes": form, **rates, **values}, classes, runs, plan, layout)
     _hold_against_caps(made)
     return made

@@ -16,6 +16,7 @@ import mmap
 import platform
 import re
 import warnings
+from collections.abc import Collection, Hashable, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,7 @@ import xarray as xr
 import scansnap
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.results.variables import VARIABLES
-from scansnap.runs import Runs, run_fields
+from scansnap.runs import Runs
 from scansnap.storage import checksums, put, replacing
 from scansnap.storage.checksums import Checked, Damaged
 
@@ -39,38 +39,38 @@ _CHECKSUM = re.compile(rb"scansnap sha256 ([0-9a-f]{64})")
 
 
 def assemble(
-    classes: SequenceClasses,
     runs: Runs,
     settings: dict[str, Any],
     steps: list[int],
     records: dict[str, np.ndarray],  # each (run, step, …)
+    dims: Mapping[str, tuple[str, ...]],  # of each, after run and step
     failed_step: np.ndarray,
-    complete: bool,
+    stopped: str,
 ) -> xr.Dataset:
-    """A Dataset from what was recorded."""
-    variables = {}
-    for name, values in records.items():
-        head = ("head",) if name == "z" and values.ndim == 5 else ()
-        dims = ("run", "step", *head, *VARIABLES[name].dims)
-        variables[name] = (dims, values, {"long_name": VARIABLES[name].meaning})
-    per_run = {name: ("run", getattr(runs, name)) for name in run_fields()}
+    """A Dataset from what was recorded. ``stopped`` is why it ended: complete, interrupted, non-finite, event: …"""
     status = np.where(failed_step < 0, "ok", "non-finite").astype(object)
     coords: dict[str, Any] = {
         "run": np.arange(len(runs)),
         "step": np.array(steps, dtype=np.int64),
-        **per_run,
+        **{name: ("run", values) for name, values in runs.columns().items()},
         "status": ("run", status, {"long_name": "non-finite: frozen before update number failed_step"}),
         "failed_step": ("run", failed_step),
     }
-    dims_used = {dim for dims, *_ in variables.values() for dim in dims}
-    labels = {"class": np.arange(classes.n_classes), "token": np.arange(classes.vocab_size),
-              "output": np.arange(classes.vocab_size), "query": classes.queries}  # fmt: skip
-    coords |= {dim: label for dim, label in labels.items() if dim in dims_used}
-    if "class" in dims_used:
-        coords |= {"class_query": ("class", classes.query), "next_token": ("class", classes.next_token),
-                   "p_class": ("class", classes.p_class)}  # fmt: skip
-    attrs = {"complete": int(complete), "settings": json.dumps(_plain(settings)), **identity(classes)}
+    attrs = {"complete": int(stopped != "interrupted"), "stopped": stopped, "settings": json.dumps(_plain(settings)),
+             "format": FORMAT, "versions": json.dumps(versions())}  # fmt: skip
+    variables = {name: (("run", "step", *dims[name]), values) for name, values in records.items()}
     return xr.Dataset(variables, coords=coords, attrs=attrs)
+
+
+def labels(classes: SequenceClasses, dims: Collection[Hashable]) -> dict[str, Any]:
+    """Coordinates of the dimensions that come from classes."""
+    found: dict[str, Any] = {"class": np.arange(classes.n_classes), "token": np.arange(classes.vocab_size),
+                             "output": np.arange(classes.vocab_size), "query": classes.queries}  # fmt: skip
+    found = {dim: label for dim, label in found.items() if dim in dims}
+    if "class" in dims:
+        found |= {"class_query": ("class", classes.query), "next_token": ("class", classes.next_token),
+                  "p_class": ("class", classes.p_class)}  # fmt: skip
+    return found
 
 
 def identity(classes: SequenceClasses) -> dict[str, str]:
@@ -217,6 +217,8 @@ def classes_of(data: xr.Dataset) -> SequenceClasses:
     """The classes a trajectory was made with."""
     import tomllib
 
+    if "classes" not in data.attrs:
+        raise InputError("the trajectory", data.attrs.get("module"), "one of the YZ model on sequence classes")
     return SequenceClasses.from_table(tomllib.loads(data.attrs["classes"]), where="the trajectory")
 
 

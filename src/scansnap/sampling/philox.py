@@ -28,6 +28,9 @@ class Purpose(IntEnum):
     TOKEN = 3
     INIT_Y = 4
     INIT_Z = 5
+    NEXT = 6
+    WINDOW_ORDER = 101
+    WINDOW_START = 102
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

@@ -40,7 +40,7 @@ from scansnap.classes.toml import load_table
 from scansnap.dynamics.settings import Settings, run_settings, settings
 from scansnap.knobs import Knob, knobs_of
 from scansnap.runs import SHARED
-from scansnap.sweep.axes import Axes
+from scansnap.sweep.axes import Axes, swept
 from scansnap.sweep.measures import Measure, measures
 
 TABLES = ("classes", "grid", "run", "measure", "groups")
@@ -87,9 +87,10 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
         if not isinstance(table.get(name, {}), dict):
             raise InputError(name, table[name], f"a table: [{name}]")
     run = dict(table.get("run", {}))
-    known_keys("[run]", run, (*run_settings(), *SHARED))
+    shared = [name for name in SHARED if name in swept()]
+    known_keys("[run]", run, (*run_settings(), *shared))
     axes_table = dict(table["grid"])
-    for name in SHARED:
+    for name in shared:
         if name in run:
             if name in axes_table:
                 raise InputError(f"{name} in [run]", run[name], "left out, since [grid] gives it")

@@ -64,6 +64,7 @@ def flow(
     wanted = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
         choice("variables", name, FLOWING)
+    classes.need_one_class_per_next_token("the flow")
     z_start = _z_start(z0, classes)
     layout = Layout(classes)
     n_entries = len(np.unique(layout.token[layout.used])) * (classes.n_classes + 1)

@@ -1,0 +1,155 @@
+"""The training loop, the only one: many runs at once, recorded at chosen steps, stoppable and resumable."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import torch
+import xarray as xr
+
+from scansnap.checks import InputError
+from scansnap.dynamics.checkpoint import Checkpoint, Records
+from scansnap.dynamics.looking import RecordFn, Seen, Until, own_records, source_of
+from scansnap.dynamics.mark import difference, mark_of
+from scansnap.dynamics.trained import Trained
+from scansnap.interrupt import Interrupt
+from scansnap.progress import Progress
+from scansnap.results.trajectory import assemble, write
+
+Piece = tuple[list[int], Records]  # steps, and what was recorded at them
+
+_STRETCH_SECONDS = 0.3  # how long the loop is away between two looks at progress, Ctrl-C and checkpoints
+_STRETCH_FLOATS = 32 << 20  # and how much data it samples ahead at most
+
+
+class Loop:
+    """One simulation under way: the current state and what was recorded so far."""
+
+    def __init__(
+        self, trained: Trained, variables: tuple[str, ...], record_fn: RecordFn | None, until: Until | None
+    ) -> None:
+        self.trained, self.settings, self.device = trained, trained.settings, trained.device
+        self.variables, self.record_fn, self.until = variables, record_fn, until
+        self.state = trained.start()
+        self.records: list[Piece] = []  # in order; each added at once, as Ctrl-C may come between
+        self.stopped = ""  # why it ended, where that was not the last step
+        self.dims = {name: trained.dims[name] for name in variables}
+        seen = Seen(trained, self.state)
+        if record_fn is not None:  # tried before the work: a mistake in it costs nothing
+            self.dims |= own_records(record_fn, seen)[1]
+        if until is not None:
+            self._asks_to_stop(seen)
+        own = {name: source_of(function) for name, function in (("record_fn", record_fn), ("until", until)) if function}
+        what, device = {**trained.mark(), **own}, trained.device.type
+        self.mark = mark_of(what, trained.runs, trained.settings, engine=trained.engine_used, device=device)
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        there, here = checkpoint.mark_there(), checkpoint.mark
+        if there != here:
+            allowed = f"one with the same classes, runs and settings ({difference(there, here)})"
+            raise InputError("the unfinished run", str(checkpoint.folder), allowed)
+        self.state, steps, pieces = checkpoint.resume(self.device)
+        self.records = [(steps, _joined(pieces))] if steps else []
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is left to do: the last step was made, or ``until`` said so."""
+        return self.state.step >= self.settings.steps or self.stopped.startswith("event")
+
+    def run(
+        self,
+        interrupt: Interrupt,
+        progress: Progress | None,
+        checkpoint: Checkpoint | None = None,
+        checkpoint_seconds: float = 0.0,
+    ) -> None:
+        """To the last step, or until it is interrupted. The state only ever moves by whole stretches."""
+        total, saved = self.settings.steps, time.monotonic()
+        length = self._bounded(_STRETCH_SECONDS / self.trained.seconds_per_step)
+        try:
+            self._record()
+            while not self.complete and not interrupt.asked:
+                began = time.monotonic()
+                stop = min(self.state.step + length, self._next_wanted(self.state.step), total)
+                n_done = stop - self.state.step
+                self.state = self.trained.advance(self.state, stop)
+                if self.device.type == "cuda":
+                    torch.cuda.synchronize(self.device)
+                self._record()
+                length = self._next_length(n_done, time.monotonic() - began)
+                if progress is not None:
+                    progress(self.state.step, total)
+                if checkpoint is not None and time.monotonic() - saved >= checkpoint_seconds:
+                    self._checkpoint(checkpoint)
+                    saved = time.monotonic()
+        except KeyboardInterrupt:  # from a callback, or a second Ctrl-C
+            interrupt.asked = True
+        if not self.complete:
+            if checkpoint is not None:
+                self._checkpoint(checkpoint)
+            self._record(always=True)
+
+    def save(self, data: xr.Dataset, target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
+        """The finished result in place of the checkpoints; where it does not fit on the disk they may still."""
+        try:
+            write(data, target, overwrite)
+        except BaseException:
+            with suppress(OSError):
+                self._checkpoint(checkpoint)
+            raise
+        checkpoint.discard()
+
+    def _record(self, always: bool = False) -> None:
+        step = self.state.step
+        last = self.records[-1][0][-1] if self.records else -1
+        if step > last and (always or self._next_wanted(step - 1) == step):
+            seen = Seen(self.trained, self.state)
+            found = seen.make(self.variables)
+            found |= own_records(self.record_fn, seen)[0] if self.record_fn is not None else {}
+            self.records.append(([step], {name: array[:, None] for name, array in found.items()}))
+            if self.until is not None and not always and self._asks_to_stop(seen):
+                self.stopped = f"event: {getattr(self.until, '__name__', 'until')}"
+
+    def _asks_to_stop(self, seen: Seen) -> bool:
+        answer = self.until(seen) if self.until is not None else False
+        if not isinstance(answer, bool | np.bool_):
+            raise InputError("what until returns", answer, "true or false")
+        return bool(answer)
+
+    def _next_wanted(self, step: int) -> int:
+        """The first step to record after ``step``, or one past the end."""
+        place = bisect_right(self.settings.record, step)
+        return self.settings.record[place] if place < len(self.settings.record) else self.settings.steps + 1
+
+    def _checkpoint(self, checkpoint: Checkpoint) -> None:
+        saved = checkpoint.steps[-1] if checkpoint.steps else -1
+        new = [(steps, records) for steps, records in self.records if steps[-1] > saved]
+        checkpoint.write(self.state, _steps(new), _joined([records for _, records in new]))
+
+    def _next_length(self, n_done: int, seconds: float) -> int:
+        return self._bounded(min(n_done * 4, n_done * _STRETCH_SECONDS / max(seconds, 1e-6)))
+
+    def _bounded(self, length: float) -> int:
+        return int(max(1, min(length, _STRETCH_FLOATS // self.trained.floats_per_step, 4096)))
+
+    def dataset(self) -> xr.Dataset:
+        failed = self.state.failed_step.cpu().numpy()
+        described = {**self.settings.to_dict(), "device": str(self.device), "engine": self.trained.engine_used}
+        stopped = self.stopped or ("complete" if self.complete else "interrupted")
+        if stopped == "complete" and (failed >= 0).all():
+            stopped = "non-finite"
+        records = _joined([records for _, records in self.records])
+        data = assemble(self.trained.runs, described, _steps(self.records), records, self.dims, failed, stopped)
+        return self.trained.describe(data).assign_attrs(fingerprint=self.mark)
+
+
+def _steps(pieces: list[Piece]) -> list[int]:
+    return [step for steps, _ in pieces for step in steps]
+
+
+def _joined(pieces: list[Records]) -> Records:
+    return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]} if pieces else {}

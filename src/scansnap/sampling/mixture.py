@@ -1,0 +1,101 @@
+"""Sequences of classes given by plain tables: what decides a context and what follows it need not go one to one.
+
+Class n is drawn with probability p_n, its T − 1 context tokens independently from P(·|n), then comes its query; the
+next token is the class's own, or drawn from the class's distribution of next tokens, or that distribution itself (soft
+labels). Classes may share queries and next tokens as they like.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from scansnap.checks import InputError, whole
+from scansnap.checks.arrays import class_row, distribution, numbers, per_class, table_rows
+from scansnap.sampling.counts import SamplingTable, sample_classes, sample_tokens
+from scansnap.sampling.philox import Purpose, uniforms
+from scansnap.sampling.sampler import Sequences, digest, even
+
+
+class MixtureSampler:
+    """K classes as a :class:`~scansnap.sampling.sampler.Sampler`; give either ``next_token`` or ``p_next``.
+
+    ``p_context`` and ``p_next`` are tables (K, M), ``query`` and ``next_token`` token ids (K,); ``context`` is T.
+    The classes and contexts of a seed and step are those of ``simulate(sampling="tokens")``.
+    """
+
+    def __init__(
+        self,
+        p_context: Any,
+        query: ArrayLike,
+        *,
+        context: int,
+        next_token: ArrayLike | None = None,
+        p_next: Any = None,
+        soft: bool = False,
+        p_class: ArrayLike | None = None,
+    ) -> None:
+        tokens, probs, self.vocab_size = table_rows(p_context)
+        k = len(tokens)
+        if k == 0:
+            raise InputError("p_context", "0 classes", "a table with at least one class")
+        self.context = whole("context", context, least=2)
+        self.query = per_class("query", query, k, self.vocab_size)
+        p = np.full(k, 1 / k) if p_class is None else numbers("p_class", p_class)
+        if p.shape != (k,):
+            raise InputError("p_class", f"of shape {p.shape}", f"one number for each of the {k} classes")
+        rows = [class_row(n, ids, row) for n, (ids, row) in enumerate(zip(tokens, probs, strict=True))]
+        self.slots, p_slot = _padded(rows)
+        self.table = SamplingTable(distribution("p_class", p), p_slot)
+        if (next_token is None) == (p_next is None):
+            raise InputError("next_token and p_next", "both given or both left out", "given one without the other")
+        if next_token is not None:
+            after = [
+                (np.array([token]), np.ones(1)) for token in per_class("next_token", next_token, k, self.vocab_size)
+            ]
+        else:
+            ids, values, width = table_rows(p_next)
+            if (len(ids), width) != (k, self.vocab_size):
+                raise InputError("p_next", f"of shape {(len(ids), width)}", f"of shape {(k, self.vocab_size)}")
+            after = [(row, distribution(f"P(next|{n})", p)) for n, (row, p) in enumerate(zip(ids, values, strict=True))]
+        self.soft = soft
+        self.next_slots, p_after = _padded(after)
+        self.next_table = SamplingTable(self.table.p_class, p_after)
+
+    def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
+        cls = sample_classes(self.table, seeds, steps, batch_size)  # (G, N, B)
+        slots = sample_tokens(self.table, cls, seeds, steps, self.context - 1)  # (G, N, B, T − 1)
+        context = torch.as_tensor(self.slots, device=seeds.device)[cls].gather(-1, slots)
+        query = torch.as_tensor(self.query, device=seeds.device)[cls]
+        tokens = torch.cat([context, query[..., None]], dim=-1)
+        return Sequences(tokens, self._target(cls, seeds, steps), even(tokens))
+
+    def describe(self) -> str:
+        given = (self.slots, self.table.p_slot, self.query, self.table.p_class, self.next_slots, self.next_table.p_slot)
+        soft = ", soft labels" if self.soft else ""
+        return f"{len(self.query)} classes of {self.vocab_size} tokens {digest(*given)}, T = {self.context}{soft}"
+
+    def _target(self, cls: Tensor, seeds: Tensor, steps: Tensor) -> Tensor:
+        """The token that comes next (G, N, B), or its distribution (G, N, B, M)."""
+        next_slots = torch.as_tensor(self.next_slots, device=cls.device)
+        if self.soft:
+            p = torch.as_tensor(self.next_table.p_slot, device=cls.device)
+            rows = torch.zeros(len(p), self.vocab_size, dtype=torch.float64, device=cls.device)
+            return rows.scatter_add_(1, next_slots, p)[cls]  # padding adds 0 to token 0
+        sample = torch.arange(cls.shape[-1], device=cls.device)
+        u, _ = uniforms(seeds[:, None, None], Purpose.NEXT, steps[:, None], torch.zeros_like(sample), sample)
+        edges = torch.as_tensor(self.next_table.slot_edges, device=cls.device)[cls]  # (G, N, B, S)
+        return next_slots[cls].gather(-1, torch.searchsorted(edges, u[..., None], right=True))[..., 0]
+
+
+def _padded(rows: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and probabilities as tables (K, S), filled up with token 0 at probability 0."""
+    size = max(len(ids) for ids, _ in rows)
+    tokens, p = np.zeros((len(rows), size), dtype=np.int64), np.zeros((len(rows), size))
+    for n, (ids, row) in enumerate(rows):
+        tokens[n, : len(ids)], p[n, : len(ids)] = ids, row
+    return tokens, p

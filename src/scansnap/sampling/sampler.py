@@ -1,0 +1,120 @@
+"""The door for data of one's own: a sampler makes token sequences from (seed, step) and nothing else.
+
+A sampler is a pure function. Draw with :func:`scansnap.sampling.philox.uniforms`, where the seed, the step and the
+place in the batch say which number is meant, and the data of a run depend neither on the runs beside it nor on the
+device, and a continued run goes on exactly where it stopped. ``Purpose.INIT_Y`` and ``INIT_Z`` belong to the model.
+
+Unlike :class:`~scansnap.classes.SequenceClasses` a sampler need not have one class per next token: nothing here needs
+the query to be a function ψ of the next token. What does (the claims, the flow, attention by class) asks for classes.
+
+Shapes: G seeds, N steps, B sequences in a batch, T tokens with the query last, M the size of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scansnap.checks import InputError
+from scansnap.checks.arrays import SUM_TOLERANCE
+
+
+class Sequences(NamedTuple):
+    """Mini-batches of G streams at N steps; ``target`` may be one of four kinds.
+
+    (G, N, B) whole         the token after the last position, the only query
+    (G, N, B, T) whole      every position is a query, −1 where it is not asked; a sequence's loss is the mean of them
+    (G, N, B, M) real       a distribution of the token after the last position (soft labels)
+    (G, N, B, T, M) real    a distribution after every position, all 0 where it is not asked
+    """
+
+    tokens: Tensor  # (G, N, B, T) token ids
+    target: Tensor
+    weight: Tensor  # (G, N, B) weights in the mean, summing to 1 over B
+
+    @property
+    def soft(self) -> bool:
+        """Whether the targets are distributions."""
+        return self.target.is_floating_point()
+
+    @property
+    def every_position(self) -> bool:
+        """Whether each position is a query rather than the last alone."""
+        return self.target.ndim == (5 if self.soft else 4)
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """What makes the data of a run."""
+
+    vocab_size: int
+
+    def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
+        """The sequences of ``seeds`` (G,) at ``steps`` (N,), on their device: the same for the same seed and step."""
+        ...
+
+    def describe(self) -> str:
+        """Everything that decides the data, in words or as a :func:`digest`: only the same data is continued."""
+        ...
+
+
+def draw(sampler: Sampler, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
+    """What a sampler gives, checked: a mistake in a data generator is one sentence here, not a strange loss later."""
+    sequences = sampler(seeds, steps, batch_size)
+    if not isinstance(sequences, Sequences):
+        raise InputError("what the sampler returns", type(sequences).__name__, "Sequences(tokens, target, weight)")
+    tokens, target, weight = sequences
+    batch = (len(seeds), len(steps), batch_size)
+    if tokens.ndim != 4 or tokens.shape[:3] != batch or tokens.shape[3] < 2:
+        raise InputError("tokens of the sampler", f"of shape {tuple(tokens.shape)}", f"{(*batch, 'T')}, T at least 2")
+    _ids("tokens of the sampler", tokens, 0, sampler.vocab_size)
+    every, m = tuple(tokens.shape), sampler.vocab_size
+    allowed = {(*batch, m), (*every, m)} if sequences.soft else {batch, every}
+    if tuple(target.shape) not in allowed:
+        shapes = " or ".join(str(shape) for shape in sorted(allowed, key=len))
+        raise InputError("the target of the sampler", f"of shape {tuple(target.shape)}", f"of shape {shapes}")
+    if sequences.soft:
+        _distributions("the soft target of the sampler", target, empty=sequences.every_position)
+    else:
+        _ids("the target of the sampler", target, -1 if sequences.every_position else 0, m)
+    if tuple(weight.shape) != batch:
+        raise InputError("the weight of the sampler", f"of shape {tuple(weight.shape)}", f"of shape {batch}")
+    _distributions("the weight of the sampler", weight, empty=False)
+    return sequences
+
+
+def even(tokens: Tensor) -> Tensor:
+    """Equal weights (G, N, B) for sequences (G, N, B, T)."""
+    return torch.full(tokens.shape[:3], 1 / tokens.shape[2], dtype=torch.float64, device=tokens.device)
+
+
+def digest(*values: np.ndarray | str | float) -> str:
+    """A fingerprint of what decides the data, for :meth:`Sampler.describe`."""
+    text = hashlib.sha256()
+    for value in values:
+        array = np.ascontiguousarray(value) if isinstance(value, np.ndarray) else None
+        text.update(f"{value!r};".encode() if array is None else f"{array.dtype.str}{array.shape};".encode())
+        text.update(b"" if array is None else array.tobytes())
+    return text.hexdigest()[:16]
+
+
+def _ids(field: str, ids: Tensor, least: int, vocab_size: int) -> None:
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise InputError(field, f"{ids.dtype}", "whole token ids")
+    low, high = (int(edge) for edge in ids.aminmax())
+    if low < least or high >= vocab_size:
+        raise InputError(field, low if low < least else high, f"token ids from {least} to {vocab_size - 1}")
+
+
+def _distributions(field: str, p: Tensor, *, empty: bool) -> None:
+    """Rows of at least 0 that sum to 1; ``empty``: or to 0."""
+    if not bool((p >= 0).all()):  # NaN is not
+        raise InputError(field, "below 0 or not a number", "made of numbers of at least 0")
+    total = p.sum(-1, dtype=torch.float64)
+    wrong = ((total - 1).abs() > SUM_TOLERANCE) & ~((total == 0) & empty)
+    if bool(wrong.any()):
+        raise InputError(f"the sum of {field}", float(total[wrong][0]), f"1 (to within {SUM_TOLERANCE:g})")

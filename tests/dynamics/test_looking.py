@@ -1,0 +1,93 @@
+"""A user's own records and reasons to stop, and a momentum that nobody would look at."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+
+CLASSES = ss.SequenceClasses.syn_small()
+COMMON = {"eta_y": 0.5, "eta_z": 0.5, "steps": 20, "record": [0, 5, 10, 15, 20], "device": "cpu"}
+
+
+def strongest(seen):
+    return {"strongest": (("class",), seen["attention"].max(-1)), "updates": np.full(len(seen.runs), seen.step)}
+
+
+def test_a_users_function_of_the_state_is_recorded() -> None:
+    data = ss.simulate(CLASSES, **COMMON, record_fn=strongest, variables=["attention"])
+    assert data.strongest.dims == ("run", "step", "class")
+    np.testing.assert_array_equal(data.strongest, data.attention.max("token"))
+    assert data.updates.values.tolist() == [[0, 5, 10, 15, 20]]
+    assert list(data["class"]) == list(range(CLASSES.n_classes))
+
+
+def test_it_is_resumed_like_everything_else(tmp_path) -> None:
+    def stop(done, total):
+        if done >= 5:
+            raise KeyboardInterrupt
+
+    whole = ss.simulate(CLASSES, **COMMON, record_fn=strongest)
+    saved = {**COMMON, "record_fn": strongest, "save_to": tmp_path / "a.nc"}
+    with pytest.warns(UserWarning, match="stopped after"):
+        ss.simulate(CLASSES, **saved, progress=stop)
+    with pytest.raises(ss.InputError, match="record_fn"):
+        ss.simulate(CLASSES, **{**saved, "record_fn": lambda seen: {}}, resume=True)
+    again = ss.simulate(CLASSES, **saved, resume=True)
+    np.testing.assert_array_equal(again.strongest, whole.strongest)
+    np.testing.assert_array_equal(ss.load(tmp_path / "a.nc").strongest, whole.strongest)
+
+
+@pytest.mark.parametrize(
+    ("record_fn", "message"),
+    [
+        (lambda seen: 3, "what record_fn returns is 3; it must be a dict of named arrays"),
+        (lambda seen: {"z": seen["z"]}, "a name from record_fn is 'z'; it must be a new name"),
+        (lambda seen: {"a": np.zeros(7)}, "a from record_fn is .*; it must be numbers with the 1 runs first"),
+        (lambda seen: {"a": (("class", "token"), np.zeros((1, 2)))}, "the dims of a from record_fn"),
+        (lambda seen: {"a": seen["nothing"]}, "the variable is 'nothing'; it must be one of attention, loss"),
+    ],
+)
+def test_bad_records_are_refused_before_the_work(record_fn, message, tmp_path) -> None:
+    with pytest.raises(ss.InputError, match=message):
+        ss.simulate(CLASSES, **COMMON, record_fn=record_fn, save_to=tmp_path / "a.zarr")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_until_ends_it_and_says_so() -> None:
+    def low_loss(seen):
+        return bool((seen["loss"] < 0.5 * np.log(CLASSES.vocab_size)).all())
+
+    whole = ss.simulate(CLASSES, **COMMON)
+    assert whole.attrs["stopped"] == "complete"
+    early = ss.simulate(CLASSES, **COMMON, until=low_loss)
+    assert early.attrs["stopped"] == "event: low_loss"
+    assert early.attrs["complete"] == 1
+    below = whole.loss.values[0] < 0.5 * np.log(CLASSES.vocab_size)
+    assert 0 < below.argmax() < len(below) - 1, "the test needs an end on the way"
+    assert early.step.values.tolist() == whole.step.values[: below.argmax() + 1].tolist()
+    with pytest.raises(ss.InputError, match=r"what until returns is 1\.5; it must be true or false"):
+        ss.simulate(CLASSES, **COMMON, until=lambda seen: 1.5)
+
+
+def test_runs_that_all_fail_are_a_reason_too() -> None:
+    data = ss.simulate(CLASSES, **{**COMMON, "eta_y": 1e38, "eta_z": 1e38})
+    assert data.attrs["stopped"] == "non-finite"
+    assert (data.status == "non-finite").all()
+
+
+def test_adam_refuses_a_momentum_instead_of_ignoring_it() -> None:
+    with pytest.raises(ss.InputError, match=r"momentum is 0\.9; it must be 0 or left out with adam, which has none"):
+        ss.simulate(CLASSES, **COMMON, optimizer="adam", momentum=0.9)
+    data = ss.simulate(CLASSES, **COMMON, optimizer={"y": "sgd", "z": "adam"}, momentum=0.9)  # Y has one
+    assert float(data.momentum[0]) == 0.9
+
+
+def test_a_model_may_be_given_whole() -> None:
+    model = ss.Model(norm="none", init="uniform", heads=2)
+    whole = ss.simulate(CLASSES, **COMMON, model=model)
+    flat = ss.simulate(CLASSES, **COMMON, norm="none", init="uniform", heads=2)
+    np.testing.assert_array_equal(whole.z, flat.z)
+    with pytest.raises(ss.InputError, match="heads is 3; it must be left out here, since a model is given"):
+        ss.simulate(CLASSES, **COMMON, model=model, heads=3)
