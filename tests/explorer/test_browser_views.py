@@ -162,7 +162,7 @@ def test_the_tour_has_six_scenes_that_run(page: Page) -> None:
 
 
 def test_files(page: Page, tmp_path: Path, browser: Any) -> None:
-    from scansnap.cli.setup import find_run
+    from scansnap.cli.run_file import find_run
 
     page.run_to_end()
     page.key("2")  # so that there is a table Y

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.checks import InputError
-from scansnap.cli.setup import find_run
-from scansnap.explorer.controls import BY_NAME, CLASS_PRESETS, CONTROLS, KNOBS
+from scansnap.cli.run_file import find_run
+from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS, class_presets
 from scansnap.explorer.presets import PRESETS
 from scansnap.explorer.protocol import LIMITS, dumps
 from scansnap.explorer.setup import field_of, read_setup, summary, to_toml
@@ -38,11 +38,12 @@ def test_presets_are_complete_set_ups(preset: dict[str, Any]) -> None:
 
 def test_controls_match_what_the_code_takes() -> None:
     from scansnap.classes import PRESETS as CLASSES
-    from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS
-    from scansnap.runs import FIELDS
+    from scansnap.dynamics.settings import run_settings
+    from scansnap.runs import run_fields
 
-    assert set(CLASS_PRESETS) == set(CLASSES)
-    known = {*MODEL_FIELDS, *RUN_KEYS, *FIELDS}
+    assert {row["name"] for row in class_presets()} == set(CLASSES)
+    assert all(row["explain"].endswith(".") for row in class_presets())
+    known = {*run_settings(), *run_fields()}
     assert {c.name for c in CONTROLS} == known - {"record", "variables", "ratio", "weight_decay_y", "weight_decay_z"}
     for control in (*CONTROLS, *KNOBS.values()):
         assert control.explain.endswith(".")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scansnap.dynamics.optimizers import RULES, Rule, register
+from scansnap.dynamics.optimizers import RULES, Rule, register_optimizer
 
 
 @pytest.fixture
@@ -16,6 +16,6 @@ def halves() -> Iterator[str]:
     def move(table, d, moments, at):
         return table + at.eta * (d + moments["last"]) / 2, {"last": d}
 
-    register("halves", Rule(move, ("last",)))
+    register_optimizer("halves", Rule(move, ("last",)))
     yield "halves"
     del RULES["halves"]

@@ -10,7 +10,6 @@ than any class's context cost nothing; ``p_context`` is the dense (K, M) view on
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.checks import InputError, choice, real, whole
+from scansnap.checks import InputError, choice, whole
 from scansnap.checks.arrays import (
     FloatArray,
     IntArray,
@@ -31,7 +30,8 @@ from scansnap.checks.arrays import (
     token_ids,
     token_words,
 )
-from scansnap.classes import toml
+from scansnap.classes import presets, toml
+from scansnap.knobs import checked, knobs_of
 from scansnap.storage import put, writable
 
 
@@ -212,12 +212,12 @@ class SequenceClasses:
 
     @classmethod
     def syn_small(cls) -> SequenceClasses:
-        """Syn-Small (Section 8): 2 classes with a query each, 10 common and 10 distinct tokens per class."""
+        """Two classes with a query each, 10 common and 10 distinct tokens per class: Syn-Small of Figures 4 and 5."""
         return cls.synthetic(n_queries=2, next_per_query=1)
 
     @classmethod
-    def syn_medium(cls, n_queries: int = 1) -> SequenceClasses:
-        """Syn-Medium (Section 8): ``n_queries`` queries with 2 next tokens each, 10 common tokens for all."""
+    def syn_medium(cls, n_queries: presets.Queries = 1) -> SequenceClasses:
+        """Some queries with two next tokens each, 10 common tokens for all: Syn-Medium of Figures 6, 11 and 12."""
         return cls.synthetic(n_queries=n_queries, next_per_query=2)
 
     @classmethod
@@ -226,33 +226,27 @@ class SequenceClasses:
         return cls.synthetic(n_queries=1, next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=2000)
 
     @classmethod
+    @checked
     def synthetic(
         cls,
-        n_queries: int = 1,
-        next_per_query: int = 2,
-        common: int = 10,
-        common_per_query: int = 0,
-        distinct: int = 10,
-        common_weight: float = 1.0,
-        distinct_weights: ArrayLike | None = None,
-        unused: int = 0,
+        n_queries: presets.Queries = 1,
+        next_per_query: presets.NextPerQuery = 2,
+        common: presets.Common = 10,
+        common_per_query: presets.CommonPerQuery = 0,
+        distinct: presets.Distinct = 10,
+        common_weight: presets.CommonWeight = 1.0,
+        distinct_weights: presets.DistinctWeights = None,
+        unused: presets.Unused = 0,
     ) -> SequenceClasses:
-        """The generator behind the paper's synthetic data, with every knob.
+        """The generator behind the paper's synthetic data, with every setting.
 
         Token ids in order: common to all, common to one query's classes, distinct, queries, next tokens, unused
         (tokens in no context, which make the vocabulary as large as the theory likes it).
         Weights are unnormalised: ``common_weight`` for each common token, ``distinct_weights`` for the distinct
         ones of a class (default: evenly from 0.1 to 1).
         """
-        n_queries = whole("n_queries", n_queries, least=1)
-        next_per_query = whole("next_per_query", next_per_query, least=1)
-        common = whole("common", common)
-        common_per_query = whole("common_per_query", common_per_query)
-        distinct = whole("distinct", distinct)
-        unused = whole("unused", unused)
         if common + common_per_query + distinct == 0:
             raise InputError("common + common_per_query + distinct", 0, "at least 1, so that contexts are not empty")
-        common_weight = real("common_weight", common_weight, above=0)
         if distinct_weights is None:
             weights = np.linspace(0.1, 1.0, distinct)
         else:
@@ -282,20 +276,21 @@ class SequenceClasses:
         )
 
     @classmethod
+    @checked
     def zipf(
-        cls, vocab: int = 1000, classes: int = 10, exponent: float = 1.0, overlap: float = 0.5, seed: int = 0
+        cls,
+        vocab: presets.Vocab = 1000,
+        classes: presets.Classes = 10,
+        exponent: presets.Exponent = 1.0,
+        overlap: presets.Overlap = 0.5,
+        seed: presets.Shuffle = 0,
     ) -> SequenceClasses:
-        """Word-like classes: Zipf weights rank^(−exponent), a share ``overlap`` of the mass on common tokens.
+        """Word-like classes: Zipf weights rank^(−exponent), a share of the mass on common tokens.
 
         All classes share one query. Half of each class's context tokens are common to all, half its own (only
         the own ones at overlap 0, only the common ones at overlap 1). ``seed`` shuffles which token has which
         rank, for the common ones separately in each class, so that classes disagree about what is frequent.
         """
-        vocab = whole("vocab", vocab, least=3)
-        classes = whole("classes", classes, least=1)
-        exponent = real("exponent", exponent, least=0)
-        overlap = real("overlap", overlap, least=0, most=1)
-        seed = whole("seed", seed)
         n_shared = (
             0 if overlap == 0 else vocab - classes - 1 if overlap == 1 else (vocab - classes - 1) // (classes + 1)
         )
@@ -321,7 +316,7 @@ class SequenceClasses:
     def preset(cls, name: str, /, **knobs: Any) -> SequenceClasses:
         """A preset by its name on the command line and in TOML files: ``syn-medium``, ``n_queries=3``."""
         make = PRESETS[choice("preset", name, PRESETS)]
-        allowed = tuple(inspect.signature(make).parameters)
+        allowed = knobs_of(make)
         for knob, value in knobs.items():
             if knob not in allowed:
                 options = "one of " + ", ".join(allowed) if allowed else "left out: it has no settings"

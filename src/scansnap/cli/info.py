@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.markup import escape
 from rich.table import Table
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.cli.console import err, out, say_json
-from scansnap.cli.setup import find_classes
+from scansnap.cli.options import Json, Preset, Set, preset_settings
+from scansnap.cli.run_file import find_classes
 from scansnap.storage.checksums import Checked, Damaged
 
 ROWS = 20  # classes shown unless all are asked for
 
 
 def info(
-    file: Path | None, preset: str | None, settings: dict[str, Any], every: bool, check: bool, as_json: bool
+    file: Annotated[
+        Path | None, typer.Argument(help="A TOML file, a trajectory, a sweep, a text model or an unfinished run.")
+    ] = None,
+    preset: Preset = None,
+    preset_set: Set = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all classes.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare every byte of FILE with its checksums; exit code 1 if damaged.")
+    ] = False,
+    declared: Annotated[
+        bool, typer.Option("--settings", help="Print the table of all settings, as in docs/settings.md.")
+    ] = False,
+    as_json: Json = False,
 ) -> int:
-    """Classes of a preset or TOML file, a file that was saved, or (with nothing given) the installation."""
+    """Show sequence classes, a saved file, or (with nothing given) this installation."""
+    settings = preset_settings(preset_set)
+    if declared:
+        from scansnap.cli.reference import reference
+
+        print(reference(), end="")
+        return 0
     kind = _kind(file) if file is not None else "classes"
     if check:
         return _check(file, kind, as_json)

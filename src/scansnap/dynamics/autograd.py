@@ -27,7 +27,7 @@ from scansnap.dynamics.looking import source_of
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State, begin, initial
 from scansnap.dynamics.step import Rates, one_step
-from scansnap.results.trajectory import MEANING
+from scansnap.results.variables import VARIABLES
 from scansnap.runs import Runs
 from scansnap.sampling.philox import Purpose
 from scansnap.sampling.sampler import Sampler, Sequences, draw
@@ -188,7 +188,7 @@ class TrainedModule:
 
     def describe(self, data: xr.Dataset) -> xr.Dataset:
         if LOSS in data:
-            data[LOSS].attrs["long_name"] = MEANING[LOSS]
+            data[LOSS].attrs["long_name"] = VARIABLES[LOSS].meaning
         return data.assign_attrs(module=self.source.split()[0], data=self.sampler.describe())
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from scansnap.checks import InputError
 
-Lift = Callable[[Tensor], Tensor]
+if TYPE_CHECKING:  # the command line asks for the names of norms, and must not wait for torch
+    from torch import Tensor
+
+    Lift = Callable[[Tensor], Tensor]
 
 
 def _itself(v: Tensor) -> Tensor:
@@ -55,6 +56,8 @@ def register_norm(name: str, norm: Norm) -> None:
 
 def _size(v: Tensor, lift: Lift) -> Tensor:
     """‖v‖ of the vector over tokens, with a last dimension of 1; ∞ of zero, which stays zero and passes no gradient."""
+    import torch
+
     if lift is _itself:
         size = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
     else:

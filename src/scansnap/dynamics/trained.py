@@ -17,7 +17,8 @@ from scansnap.dynamics.layout import make_layout
 from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State, start
-from scansnap.results.trajectory import DIMS, MEANING, identity, labels
+from scansnap.results.trajectory import identity, labels
+from scansnap.results.variables import SIMULATED, VARIABLES
 from scansnap.runs import Runs
 
 _FLOATS_PER_SECOND = 2e10  # a first guess of the speed, replaced by what is measured
@@ -85,7 +86,7 @@ class TrainedYZ:
         self.batches = Batches(layout, settings, np.unique(runs.seed), device)
         self._observer = Observer(classes, self.engine, self.batches)
         heads = ("head",) if settings.model.heads > 1 else ()
-        self.dims = {name: dims[2:] for name, dims in DIMS.items()} | {"z": (*heads, "query", "token")}
+        self.dims = {name: VARIABLES[name].dims for name in SIMULATED} | {"z": (*heads, "query", "token")}
 
     @property
     def engine_used(self) -> str:
@@ -114,6 +115,6 @@ class TrainedYZ:
         return {"classes": self.classes.as_toml(words=False)}
 
     def describe(self, data: xr.Dataset) -> xr.Dataset:
-        for name in set(data.data_vars) & set(MEANING):
-            data[name].attrs["long_name"] = MEANING[str(name)]
+        for name in set(data.data_vars) & set(SIMULATED):
+            data[name].attrs["long_name"] = VARIABLES[str(name)].meaning
         return data.assign_coords(labels(self.classes, data.dims)).assign_attrs(identity(self.classes))

@@ -13,13 +13,10 @@ import numpy as np
 from scansnap.checks import InputError, choice, known_keys, real, whole
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.dynamics.layout import Layout, make_layout
-from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS, Settings, settings
+from scansnap.dynamics.settings import Settings, run_settings, settings
 from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS
 from scansnap.explorer.protocol import LIMITS
-from scansnap.runs import FIELDS as RATE_FIELDS
-from scansnap.runs import Runs, grid
-
-_RATES = ("eta_y", "eta_z", "momentum", "weight_decay", "seed")
+from scansnap.runs import Runs, grid, run_fields
 
 
 class ClassesError(InputError):
@@ -72,10 +69,10 @@ def read_setup(given: Any) -> Plan:
         if control.name == "optimizer" and isinstance(values["optimizer"], dict):
             continue  # a table of its own settings, checked where it is read
         values[control.name] = control.check(values[control.name])
-    runs = grid(**{name: values[name] for name in _RATES})
-    plan = settings({k: v for k, v in values.items() if k not in _RATES} | {"record": [0]})
+    rates = {name: values.pop(name) for name in run_fields() if name in values}
+    runs, plan = grid(**rates), settings({**values, "record": [0]})
     layout = make_layout(classes, plan.model, decays=runs.decays)
-    made = Plan({"classes": form, **values}, classes, runs, plan, layout)
+    made = Plan({"classes": form, **rates, **values}, classes, runs, plan, layout)
     _hold_against_caps(made)
     return made
 
@@ -204,7 +201,7 @@ def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     for name, value in (("run", run), ("classes", table.get("classes"))):
         if not isinstance(value, dict):
             raise InputError(name, value, f"a table: [{name}]")
-    known_keys("[run]", run, (*RATE_FIELDS, *RUN_KEYS, *MODEL_FIELDS))
+    known_keys("[run]", run, (*run_fields(), *run_settings()))
     run = {k: v for k, v in run.items() if k not in ("record", "variables")}
     for name, value in run.items():
         if isinstance(value, list):

@@ -34,17 +34,17 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from scansnap.checks import InputError, known_keys, whole
-from scansnap.classes import SequenceClasses
+from scansnap.checks import InputError, choice, known_keys, whole
+from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import load_table
-from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS, Settings, settings
-from scansnap.sweep.axes import Axes
+from scansnap.dynamics.settings import Settings, run_settings, settings
+from scansnap.knobs import Knob, knobs_of
+from scansnap.runs import SHARED
+from scansnap.sweep.axes import Axes, swept
 from scansnap.sweep.measures import Measure, measures
 
 TABLES = ("classes", "grid", "run", "measure", "groups")
-_RATES = ("momentum", "weight_decay")  # one value for all runs may stand in [run]
 _STORED = ("loss", "entropy")
-_LIST_KNOBS = ("distinct_weights",)  # a list is one value of these
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,10 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
         if not isinstance(table.get(name, {}), dict):
             raise InputError(name, table[name], f"a table: [{name}]")
     run = dict(table.get("run", {}))
-    known_keys("[run]", run, (*RUN_KEYS, *MODEL_FIELDS, *_RATES))
+    shared = [name for name in SHARED if name in swept()]
+    known_keys("[run]", run, (*run_settings(), *shared))
     axes_table = dict(table["grid"])
-    for name in _RATES:
+    for name in shared:
         if name in run:
             if name in axes_table:
                 raise InputError(f"{name} in [run]", run[name], "left out, since [grid] gives it")
@@ -124,7 +125,9 @@ def _class_sets(given: Any) -> tuple[ClassSet, ...]:
         raise InputError("classes", given, "a table [classes], or several [[classes]]")
     found = []
     for table in tables:
-        lists = {name: value for name, value in table.items() if "preset" in table and _is_axis(name, value)}
+        settings_of = knobs_of(PRESETS[choice("preset", table["preset"], PRESETS)]) if "preset" in table else {}
+        lists = {name: value for name, value in table.items()
+                 if "preset" in table and _is_axis(settings_of.get(name), value)}  # fmt: skip
         for name, value in lists.items():
             if not value:
                 raise InputError(f"{name} in [classes]", "empty", "at least one value")
@@ -135,7 +138,7 @@ def _class_sets(given: Any) -> tuple[ClassSet, ...]:
     return tuple(found)
 
 
-def _is_axis(name: str, value: Any) -> bool:
-    if name in _LIST_KNOBS:
+def _is_axis(setting: Knob | None, value: Any) -> bool:
+    if setting is not None and setting.kind == "text":  # a list is one value of it
         return isinstance(value, list) and any(isinstance(one, list) for one in value)
     return isinstance(value, list)

@@ -10,33 +10,17 @@ are added in a fixed order, so a run can be repeated bit by bit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from scansnap.checks import InputError, choice, real
 from scansnap.dynamics.optimizers import RULES, Moments, Optimizer
+from scansnap.text.settings import TextSettings, rules
 
 USUAL = 0.9  # momentum where none is given, but for sgd, which then has none
 BLOCK = 1 << 17  # entries a rule is applied to at a time on a CPU: what it makes on the way stays in the cache
-
-
-class Chosen(Protocol):
-    """Settings of a model that say how it is trained."""
-
-    @property
-    def optimizer(self) -> str: ...
-    @property
-    def momentum(self) -> float | None: ...
-    @property
-    def weight_decay(self) -> float: ...
-    @property
-    def beta1(self) -> float: ...
-    @property
-    def beta2(self) -> float: ...
-    @property
-    def eps(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -48,9 +32,9 @@ class Update:
     weight_decay: float
 
     @classmethod
-    def of(cls, s: Chosen) -> Update:
+    def of(cls, s: TextSettings) -> Update:
         """As settings name it: any registered rule that moves entries on their own; ``momentum`` is sgd with one."""
-        known = ["momentum", *(name for name, rule in RULES.items() if rule.entrywise)]
+        known = rules()
         if s.optimizer in list(RULES) and s.optimizer not in known:
             parts = f"one of {', '.join(known)} (tables move in parts here, and it needs whole matrices)"
             raise InputError("optimizer", s.optimizer, parts)

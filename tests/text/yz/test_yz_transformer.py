@@ -88,7 +88,7 @@ def shares(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     def backward(g, v, f, lift):
         return (g - (f * g).sum(-1, keepdim=True)) / v.sum(-1, keepdim=True)
 
-    norms.register("shares", norms.Norm(lambda v, lift: v / v.sum(-1, keepdim=True), backward))
+    norms.register_norm("shares", norms.Norm(lambda v, lift: v / v.sum(-1, keepdim=True), backward))
     monkeypatch.setattr(reference, "norm", lambda v, kind: v / v.sum())
     yield "shares"
     del norms.NORMS["shares"]
