@@ -18,9 +18,10 @@ import xarray as xr
 from scipy.special import log_softmax
 
 from scansnap.checks import InputError
-from scansnap.claims.assumptions import Assumption, check_assumptions
+from scansnap.claims.assumptions import THEOREM_1, Assumption, check_assumptions
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
+from scansnap.measure.growth import Place
 from scansnap.theory import t_scan, t_snap
 from scansnap.theory.outside import another_model, flow_outside_theory, outside_theory
 
@@ -79,16 +80,35 @@ class Evidence:
         return self.f @ self.f.transpose(0, 2, 1)
 
     @cached_property
+    def with_distinct(self) -> list[int]:
+        """The classes that have distinct tokens."""
+        return [n for n in range(self.classes.n_classes) if len(self.classes.distinct(n))]
+
+    @cached_property
+    def measured_growth(self) -> Array:
+        """(n, K) B_n(t) along the path (:mod:`scansnap.measure.growth`); NaN for a class without distinct tokens."""
+        tokens = [self.classes.distinct(n) for n in range(self.classes.n_classes)]
+        path = ((self.z[:, self.class_query[n]][:, own], self.f[:, n][:, own]) for n, own in enumerate(tokens))
+        return Place.of(path).growth()
+
+    def by_query(self, by_class: Array) -> Array:
+        """(n, Q, …) sums over the classes of each query, of (n, K, …)."""
+        found = np.zeros((len(by_class), self.z.shape[1], *by_class.shape[2:]))
+        for n, row in enumerate(self.class_query):
+            found[:, row] += by_class[:, n]
+        return found
+
+    def when(self, t: float) -> str:
+        """A time in words, also in t₀."""
+        return f"t = {t:.4g} ({t / self.t_snap:.3g} t₀)"
+
+    @cached_property
     def z_rate(self) -> Array | None:
         """(n, Q, M) ż of the exact population field at each recorded state (Lemma 1 in expectation)."""
         if self.g is None:
             return None
         projected = self.g - self.f * (self.f * self.g).sum(-1, keepdims=True)  # (I − f fᵀ) g
-        by_class = self.eta_z * self.classes.p_class[:, None] * self.f * projected  # (n, K, M)
-        rate = np.zeros_like(self.z)
-        for n, row in enumerate(self.class_query):
-            rate[:, row] += by_class[:, n]
-        return rate
+        return self.by_query(self.eta_z * self.classes.p_class[:, None] * self.f * projected)
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
@@ -98,7 +118,8 @@ class Evidence:
         return {a.name: a for a in found}
 
     def assume(self, *names: str) -> list[Assumption]:
-        """The named assumptions, as far as they are asked of this source."""
+        """The named assumptions (Theorem 1's unless given), as far as they are asked of this source."""
+        names = names or THEOREM_1
         return [self.assumptions[name] for name in names if name in self.assumptions]
 
     @cached_property
@@ -227,9 +248,9 @@ def _votes(classes: SequenceClasses, attention: Array, y: Array) -> tuple[Array,
     f = attention / np.linalg.norm(attention, axis=-1, keepdims=True)
     logits = f @ y  # (n, K, M)
     k = np.arange(classes.n_classes)
-    e = -np.exp(log_softmax(logits, axis=-1))
-    e[:, k, classes.next_token] += 1
-    g = np.where(classes.p_context > 0, e @ y.transpose(0, 2, 1), 0.0)
+    r = -np.exp(log_softmax(logits, axis=-1))
+    r[:, k, classes.next_token] += 1  # e_n − α_n
+    g = np.where(classes.p_context > 0, r @ y.transpose(0, 2, 1), 0.0)
     never = np.setdiff1d(np.arange(classes.vocab_size), classes.next_token)
     if len(never) == 0:
         return g, None

@@ -20,7 +20,7 @@ import xarray as xr
 
 from scansnap.checks import InputError, choice, real, whole
 from scansnap.claims.evidence import from_flow
-from scansnap.claims.verify import CHECKS
+from scansnap.claims.registry import CHECKS
 from scansnap.classes import SequenceClasses
 from scansnap.interrupt import deaf_children
 from scansnap.theory import t_snap

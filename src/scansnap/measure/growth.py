@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.integrate import cumulative_trapezoid
 
 from scansnap.checks.arrays import FloatArray
 
@@ -43,6 +44,7 @@ class Place:
 
     def growth(self) -> FloatArray:
         """(n, K) B_n at every moment of the path, from 0 at the first; NaN without distinct tokens."""
-        steps = Place(self.height[1:], self.weight[1:]).since(Place(self.height[:-1], self.weight[:-1]))
-        start = np.where(np.isinf(self.weight[:1]), np.nan, 0.0)
-        return np.concatenate([start, np.cumsum(steps, axis=0)])
+        with np.errstate(all="ignore"):
+            found = cumulative_trapezoid(self.weight, self.height, axis=0, initial=0)
+        found[:, np.isinf(self.weight[0])] = np.nan
+        return np.asarray(found)

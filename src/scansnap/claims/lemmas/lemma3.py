@@ -23,19 +23,18 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.claim import Claim, Curve, Statement, worst
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.windows import LAST
 from scansnap.dynamics.flow.decoder import decoder_flow
 from scansnap.theory import u
 
-STATEMENT = Statement(
-    "lemma-3", "Lemma 3", "with F frozen the rows of W = FᵀY learn independently: the logit gap is u(t/K)"
-)
-STATEMENT_ROWS = Statement(
+GAP = Statement("lemma-3", "Lemma 3", "with F frozen the rows of W = FᵀY learn independently: the logit gap is u(t/K)")
+ROWS = Statement(
     "lemma-3-rows", "Lemma 3 (size of the modification)",
     "with F frozen all logits W = FᵀY are those of independent rows up to a share |λ₁(E)|",
 )  # fmt: skip
+STATEMENTS = (GAP, ROWS)
 
 # The share by which the gap may be off is the leading order above, in the order of the lemma's own claim: integrated
 # for K from 2 to 20, M from K + 1 to 10⁴ and overlaps up to Assumption 2's edge |λ₁(E)| = 1/K, equal or not, the gap is
@@ -59,7 +58,7 @@ def check(evidence: Evidence, *, decoder: Decoder = decoder_flow) -> list[Claim]
     k, m = classes.n_classes, classes.vocab_size
     if m == 1:
         why = "with a single output there is nothing to learn"
-        return [STATEMENT.not_applicable(why), STATEMENT_ROWS.not_applicable(why)]
+        return [statement.not_applicable(why) for statement in STATEMENTS]
     c = evidence.attention[0]  # (K, M)
     f = (c / np.linalg.norm(c, axis=-1, keepdims=True)).T  # (M, K)
     t = np.geomspace(_FIRST * evidence.t_scan, LAST * evidence.t_snap, _TIMES)
@@ -73,9 +72,9 @@ def check(evidence: Evidence, *, decoder: Decoder = decoder_flow) -> list[Claim]
     ]
 
 
-def gap_share(e: Array, gap: Array, vocab_size: int) -> Array:
-    """(n,) what dropping E (K, K) costs the gap at leading order: the largest Σ_n' |E_nn'| e^{u E_nn'}/M."""
-    votes = np.abs(e) * np.exp(np.minimum(e * gap[:, None, None], 500))  # (n, K, K)
+def gap_share(e: Array, u: Array, vocab_size: int) -> Array:
+    """(n,) what dropping E (K, K) costs the gap at leading order in u: the largest Σ_n' |E_nn'| e^{u E_nn'}/M."""
+    votes = np.abs(e) * np.exp(np.minimum(e * u[:, None, None], 500))  # (n, K, K)
     largest: Array = votes.sum(-1).max(-1) / vocab_size
     return largest
 
@@ -84,19 +83,19 @@ def _gap(evidence: Evidence, t: Array, gap: Array, predicted: Array, e: Array) -
     assumptions = evidence.assume("weak overlap", "uniform classes")
     if evidence.classes.vocab_size == evidence.classes.n_classes:
         why = "every output is some class's next token, so no output is never right and the gap has no meaning"
-        return STATEMENT.not_applicable(why, assumptions)
+        return GAP.not_applicable(why, assumptions)
     error = np.abs(gap / predicted[:, None] - 1)  # (n, K)
     allowed = np.minimum(gap_share(e, predicted, evidence.classes.vocab_size), GAP_CAP) + INTEGRATED  # (n,)
-    worst = error / allowed[:, None]
-    i, n = (int(j) for j in np.unravel_index(worst.argmax(), worst.shape))  # NaN counts as the largest
-    return STATEMENT.judge(
+    excess = error / allowed[:, None]
+    i, n = worst(excess)
+    return GAP.judge(
         quantity=f"logit gap of class {n} at t = {t[i]:.4g} ({_WINDOW})",
         measured=float(gap[i, n]),
         predicted=float(predicted[i]),
         deviation=float(error[i, n]),
         tolerance=float(allowed[i]),
         assumptions=assumptions,
-        where=f"off by {error[i, n]:.2g}, {worst[i, n]:.2g} times what is allowed, for class {n} "
+        where=f"off by {error[i, n]:.2g}, {excess[i, n]:.2g} times what is allowed, for class {n} "
         f"at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
         curve=Curve("t", f"logit gap of class {n}", t, gap[:, n], predicted),
     )
@@ -112,7 +111,7 @@ def _rows(evidence: Evidence, t: Array, logits: Array, predicted: Array, e: Arra
     count = np.append(np.ones(k), m - k)[: logits.shape[-1]]  # the last column stands for M − K alike
     share = _spectral(np.sqrt(count) * (logits - independent)) / _spectral(np.sqrt(count) * independent)  # (n,)
     i = int(share.argmax())
-    return STATEMENT_ROWS.judge(
+    return ROWS.judge(
         quantity=f"‖W − independent rows‖/‖independent rows‖ at t = {t[i]:.4g}, against |λ₁(E)| ({_WINDOW})",
         measured=float(share[i]),
         predicted=largest,

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import stats
+from scipy.integrate import trapezoid
 
-from scansnap.claims import premises
 from scansnap.claims.assumptions import Assumption
-from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.claim import Claim, Curve, Statement, worst
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorem1 import ROUNDING, overlapping, share, window
+from scansnap.claims.theorems.theorem1.decomposition import ROUNDING, nonzero, overlapping, window
 from scansnap.claims.windows import TRAINING
 from scansnap.classes import SequenceClasses
 
@@ -36,6 +36,7 @@ SYMMETRIC = Statement(
     "in the symmetric case with one query every common token loses attention",
     kind="measured",
 )
+STATEMENTS = (RISE, RISE_RATE, FALL, SYMMETRIC)
 
 # An equation of the paper is asked to hold to a tenth, as everywhere here. It need not: Y remembers earlier f, and
 # beside ξ_n, which is a small part of γ (about f_nᵀf_n'/M at first), this memory grows with η_Z/η_Y and t.
@@ -54,19 +55,19 @@ def check(evidence: Evidence) -> list[Claim]:
 
 
 def _rise(evidence: Evidence) -> Claim:
-    assumptions = evidence.assume(*premises.THEOREM_1)
+    assumptions = evidence.assume()
     moving = _moving(evidence.classes)
     if not moving:
         return RISE.not_applicable("no two classes share a context token: attention does not move", assumptions)
-    own = [evidence.classes.distinct(n) for n in moving]
-    rows = np.repeat(evidence.class_query[moving], [len(ids) for ids in own])
+    tokens = [evidence.classes.distinct(n) for n in moving]
+    rows = np.repeat(evidence.class_query[moving], [len(ids) for ids in tokens])
     if not len(rows):
         return RISE.not_applicable("no class that overlaps with another has a distinct token", assumptions)
-    return _signs(RISE, evidence, rows, np.concatenate(own), 1, assumptions)
+    return _signs(RISE, evidence, rows, np.concatenate(tokens), 1, assumptions)
 
 
 def _rise_rate(evidence: Evidence) -> Claim:
-    assumptions = evidence.assume(*premises.THEOREM_1)
+    assumptions = evidence.assume()
     classes, times = evidence.classes, window(evidence)
     several = [n for n in _moving(classes) if len(classes.distinct(n)) > 1]
     if evidence.z_rate is None:
@@ -78,33 +79,33 @@ def _rise_rate(evidence: Evidence) -> Claim:
         why = f"no time is recorded in {TRAINING.words(evidence)}, t₀ = {evidence.t_snap:.3g}"
         return RISE_RATE.not_applicable(why, assumptions)
     t = evidence.t[times]
-    worst, found = -1.0, None
+    largest, found = -1.0, None
     for n in several:
         ids = classes.distinct(n)
         f2 = evidence.f[times][:, n, ids] ** 2  # (n, D)
         rate = evidence.z_rate[times, evidence.class_query[n]][:, ids] / (evidence.eta_z * classes.p_class[n])
-        xi = rate.sum(1) / _nonzero(f2.sum(1))  # (n,)  the one that fits best, as in theorem1.xi
-        speed = rate / _nonzero(f2)  # (n, D)
-        off = np.abs(speed - xi[:, None]) / _nonzero(np.abs(xi))[:, None]
-        i, j = np.unravel_index(int(np.argmax(off)), off.shape)
-        if not off[i, j] <= worst:  # also where it is not a number
-            worst, found = float(off[i, j]), (n, int(ids[j]), i, speed[:, j], xi)
-        if np.isnan(worst):
+        xi = rate.sum(1) / nonzero(f2.sum(1))  # (n,)  the one that fits best, as in decomposition.xi
+        speed = rate / nonzero(f2)  # (n, D)
+        off = np.abs(speed - xi[:, None]) / nonzero(np.abs(xi))[:, None]
+        i, j = worst(off)
+        if not off[i, j] <= largest:  # also where it is not a number
+            largest, found = float(off[i, j]), (n, int(ids[j]), i, speed[:, j], xi)
+        if np.isnan(largest):
             break
     assert found is not None
     n, token, i, measured, predicted = found
     return RISE_RATE.judge(
         quantity="ż_ml/(η_Z p_n f_nl²) of the distinct token that is relatively furthest from its class's ξ_n, "
         f"{TRAINING.words(evidence)}",
-        measured=float(measured[i]), predicted=float(predicted[i]), deviation=worst, tolerance=RATE_TOLERANCE,
+        measured=float(measured[i]), predicted=float(predicted[i]), deviation=largest, tolerance=RATE_TOLERANCE,
         assumptions=assumptions,
-        where=f"token {token} of class {n} at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.3g} t₀), off by {worst:.1%}",
+        where=f"token {token} of class {n} at {evidence.when(t[i])}, off by {largest:.1%}",
         curve=Curve("t", f"ż/(η_Z p f²) of token {token} and ξ of class {n}", t, measured, predicted),
     )  # fmt: skip
 
 
 def _fall(evidence: Evidence) -> Claim:
-    assumptions = evidence.assume(*premises.THEOREM_1)
+    assumptions = evidence.assume()
     classes = evidence.classes
     if len(classes.common) != 1:
         return FALL.not_applicable(f"there are {len(classes.common)} common tokens, not one", assumptions)
@@ -119,7 +120,7 @@ def _fall(evidence: Evidence) -> Claim:
 
 def _symmetric(evidence: Evidence) -> Claim:
     classes = evidence.classes
-    assumptions = [*evidence.assume(*premises.THEOREM_1), *_symmetry(evidence)]
+    assumptions = [*evidence.assume(), *_symmetry(evidence)]
     if len(classes.common) < 2:
         why = "there is one common token: Theorem 2(b) speaks of it" if len(classes.common) else "no common tokens"
         return SYMMETRIC.not_applicable(why, assumptions)
@@ -135,11 +136,11 @@ def _symmetry(evidence: Evidence) -> list[Assumption]:
     classes = evidence.classes
     p = classes.p_context  # (K, M)
     common = p[:, classes.common]
-    own = np.zeros((classes.n_classes, max(len(classes.distinct(n)) for n in range(classes.n_classes))))
+    ordered = np.zeros((classes.n_classes, max(len(classes.distinct(n)) for n in range(classes.n_classes))))
     for n in range(classes.n_classes):
         ids = classes.distinct(n)
-        own[n, : len(ids)] = -np.sort(-p[n, ids])  # a one-to-one map of equal probabilities is equality in order
-    q, distinct, shared = len(classes.queries), _range(own), _range(common)
+        ordered[n, : len(ids)] = -np.sort(-p[n, ids])  # a one-to-one map of equal probabilities is equality in order
+    q, distinct, shared = len(classes.queries), _range(ordered), _range(common)
     start = float(np.abs(evidence.z[0]).max())
     return [
         Assumption("single query", "all classes have one query (Corollary 2)", q, 1.0, q == 1, "number of queries"),
@@ -176,15 +177,15 @@ def _signs(
     later = ""
     if not inside[-1]:
         later = f"; to the end of the record, {evidence.t[-1] / evidence.t_snap:.3g} t₀, {np.mean(good):.2%}"
-    relative = (rate / _nonzero(scale))[inside]
-    i, j = np.unravel_index(int(np.argmax(-relative)), relative.shape)
+    relative = (rate / nonzero(scale))[inside]
+    i, j = worst(-relative)
     t = evidence.t[times]
     label = _label(evidence, rows[j], tokens[j])
-    return share(
-        statement, good[inside], assumptions=assumptions,
+    return statement.judge_every(
+        good[inside], assumptions=assumptions,
         quantity=f"share of tokens and times, {TRAINING.words(evidence)}, with ż {'>' if sign > 0 else '<'} 0 "
         f"beyond rounding{later}",
-        where=f"{label} has ż = {sign * rate[inside][i, j]:.3g} at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.3g} t₀)",
+        where=f"{label} has ż = {sign * rate[inside][i, j]:.3g} at {evidence.when(t[i])}",
         curve=Curve("t", f"ż/(η_Z p f² fᵀg) of {label}", t, sign * relative[:, j], np.zeros(len(t))),
     )  # fmt: skip
 
@@ -208,8 +209,8 @@ def _net_signs(
     if evidence.sampled and np.isfinite(paths).all():
         sure = sure_signs(paths[:, -1])
         seeds = f", in the mean over {len(runs)} seeds" if len(runs) > 1 else ", in one run"
-    return share(
-        statement, path[-1] > 0, assumptions=assumptions, sure=sure,
+    return statement.judge_every(
+        path[-1] > 0, assumptions=assumptions, sure=sure,
         quantity=f"share of tokens whose logit {verb} from t = {t[0]:.4g} to {t[-1]:.4g}{seeds} "
         f"({_noise(evidence, times, rows, tokens)})",
         where=f"{label} moved by {sign * path[-1, j]:.3g}",
@@ -246,7 +247,7 @@ def _noise(evidence: Evidence, times: Array, rows: Array, tokens: Array) -> str:
     if evidence.z_rate is None:
         return "noise unknown without y"
     rate = evidence.z_rate[times][:, rows, tokens]
-    drift = ((rate[1:] + rate[:-1]) / 2 * np.diff(evidence.t[times])[:, None]).sum(0)
+    drift = trapezoid(rate, evidence.t[times], axis=0)
     moved = evidence.z[times[-1], rows, tokens] - evidence.z[times[0], rows, tokens]
     rms = np.sqrt(np.mean((moved - drift) ** 2)), np.sqrt(np.mean(drift**2))
     return f"one run is {rms[0]:.2g} from what the population field adds up to, {rms[1]:.2g}; root mean squares"
@@ -257,11 +258,7 @@ def _cancelling(evidence: Evidence, times: Array) -> Array:
     assert evidence.g is not None
     f = evidence.f[times]
     fg = np.abs((f * evidence.g[times]).sum(-1, keepdims=True))
-    by_class = evidence.eta_z * evidence.classes.p_class[:, None] * f**2 * fg
-    scale = np.zeros((len(times), *evidence.z.shape[1:]))
-    for n, row in enumerate(evidence.class_query):
-        scale[:, row] += by_class[:, n]
-    return scale
+    return evidence.by_query(evidence.eta_z * evidence.classes.p_class[:, None] * f**2 * fg)
 
 
 def _moving(classes: SequenceClasses) -> list[int]:
@@ -276,7 +273,3 @@ def _label(evidence: Evidence, row: int, token: int) -> str:
 def _range(columns: Array) -> float:
     """Largest difference within a column; 0 if there are none."""
     return float(np.ptp(columns, axis=0).max()) if columns.shape[1] else 0.0
-
-
-def _nonzero(values: Array) -> Array:
-    return np.where(values == 0, 1, values)

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.claim import Claim, Curve, Statement, worst
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.batches import Batches
@@ -44,6 +44,7 @@ STATEMENT = Statement(
     "engine and flow move along the gradients of log α_n, dY = f(e_n − α)ᵀ and dz_m = diag(f)(I − ffᵀ)Y(e_n − α)",
     kind="identity",
 )  # fmt: skip
+STATEMENTS = (STATEMENT,)
 
 # Both sides are exact in float64 up to sums of K and M terms of either sign, about 1e-15 to 1e-13 of their size.
 # 1e-9 leaves four digits for larger tables and is far below any wrong term (1/M, 1/T, a missing projection).
@@ -91,7 +92,7 @@ def check(evidence: Evidence, *, ways: Sequence[Way] | None = None) -> Claim:
                 size[w, i, part] = np.linalg.norm(ours[part]), np.linalg.norm(true[part])
                 share[w, i, part] = _share(float(np.linalg.norm(error)), float(scale[part]))
                 cells[w, i, part] = np.unravel_index(np.abs(error).argmax(), error.shape)
-    w, i, part = (int(j) for j in np.unravel_index(share.argmax(), share.shape))  # NaN counts as the largest
+    w, i, part = worst(share)
     row, column = (int(j) for j in cells[w, i, part])
     t = evidence.t[evidence.y_times]
     name = "dY" if part == 0 else "dz"

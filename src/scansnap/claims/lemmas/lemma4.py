@@ -2,7 +2,7 @@
 
     ż_m = η_Z Σ_{n ∈ ψ⁻¹(m)} p_n diag(f_n) Σ_{n'≠n} γβ_nn' (f_n f_nᵀ − I) f_n'          (Eq. 10; p_n is ours)
 
-The left side is the exact population field at each recorded state, the right side has the coefficients b = γβ
+The left side is the exact population field at each recorded state, the right side has the coefficients γβ
 fitted for Theorem 1. The two differ by diag(f_n) times the part of g_n outside the span, here weighed as it acts on
 attention. The sum over the run begins at t = 0, where the record does, and ends with the window of all statements.
 """
@@ -10,18 +10,19 @@ attention. The sum over the run begins at t = 0, where the record does, and ends
 from __future__ import annotations
 
 import numpy as np
+from scipy.integrate import cumulative_trapezoid
 
-from scansnap.claims import premises
 from scansnap.claims.assumptions import MUCH
-from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.claim import Claim, Curve, Statement, worst
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorem1 import Decomposition, decompose, overlapping, thin, window
+from scansnap.claims.theorems.theorem1.decomposition import Decomposition, decompose, overlapping, thin, window
 from scansnap.claims.windows import LAST, TRAINING
 
 RATE = Statement(
     "lemma-4", "Lemma 4, Eq. 10", "ż_m = η_Z γ Σ_n p_n diag(f_n) Σ β_nn' (f_n f_nᵀ − I) f_n' at every time"
 )
 RUN = Statement("lemma-4-run", "Lemma 4, Eq. 10", "over the run, the attention logits move by what Lemma 4 adds up to")
+STATEMENTS = (RATE, RUN)
 
 # "≫" is read as a factor of MUCH throughout, so what the lemma drops may be this share of what it keeps.
 RATE_TOLERANCE = 1 / MUCH
@@ -37,18 +38,14 @@ STILL = 1e-13
 def predicted_rate(evidence: Evidence, times: Array, fit: Decomposition) -> Array:
     """The right side of Eq. 10, (n, Q, M)."""
     f = evidence.f[times]  # (n, K, M)
-    pull = fit.others @ f  # (n, K, M)  Σ b_nn' f_n'; what lies outside the context of n meets f_nl = 0 below
+    pull = fit.gamma_beta @ f  # (n, K, M)  Σ γβ_nn' f_n'; what lies outside the context of n meets f_nl = 0 below
     pull = f * (f * pull).sum(-1, keepdims=True) - pull  # (f_n f_nᵀ − I) applied
-    by_class = evidence.eta_z * evidence.classes.p_class[:, None] * f * pull
-    rate = np.zeros((len(times), *evidence.z.shape[1:]))
-    for n, row in enumerate(evidence.class_query):
-        rate[:, row] += by_class[:, n]
-    return rate
+    return evidence.by_query(evidence.eta_z * evidence.classes.p_class[:, None] * f * pull)
 
 
 def check(evidence: Evidence) -> list[Claim]:
     """The rate at each time, and its integral against the distance that the logits have gone."""
-    assumptions = evidence.assume(*premises.THEOREM_1)
+    assumptions = evidence.assume()
     times = window(evidence)
     why = ""
     if evidence.g is None or evidence.z_rate is None:
@@ -66,7 +63,7 @@ def check(evidence: Evidence) -> list[Claim]:
         if not fit.spare.any():
             why = "on no context do the f_n' leave a direction free: any gradient is a combination of them"
     if why:
-        return [statement.not_applicable(why, assumptions) for statement in (RATE, RUN)]
+        return [statement.not_applicable(why, assumptions) for statement in STATEMENTS]
     return [_rate(evidence, times, fit), _run(evidence)]
 
 
@@ -77,26 +74,26 @@ def _rate(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     off = _norm(lemma - exact) / np.where(size == 0, 1, size)
     i = int(np.argmax(off))
     t = evidence.t[times]
-    row, token = np.unravel_index(int(np.argmax(np.abs(lemma[i] - exact[i]))), exact[i].shape)
+    row, token = worst(np.abs(lemma[i] - exact[i]))
     return RATE.judge(
         quantity="‖ż‖ at the time when the exact field and Lemma 4 are relatively furthest apart "
         f"({TRAINING.words(evidence)})",
         measured=float(size[i]), predicted=float(_norm(lemma)[i]), deviation=float(off[i]),
-        tolerance=RATE_TOLERANCE, assumptions=evidence.assume(*premises.THEOREM_1),
-        where=f"t = {t[i]:.4g} ({t[i] / evidence.t_snap:.3g} t₀), off by {off[i]:.1%}, most of it at "
+        tolerance=RATE_TOLERANCE, assumptions=evidence.assume(),
+        where=f"{evidence.when(t[i])}, off by {off[i]:.1%}, most of it at "
         f"token {token} of query {evidence.classes.queries[row]}",
         curve=Curve("t", "‖ż‖", t, size, _norm(lemma), log_y=True),
     )  # fmt: skip
 
 
 def _run(evidence: Evidence) -> Claim:
-    assumptions = evidence.assume(*premises.THEOREM_1)
+    assumptions = evidence.assume()
     times = thin(evidence, np.flatnonzero(evidence.t <= LAST * evidence.t_snap))
     if len(times) < 3 or evidence.t[0] != 0:
         return RUN.not_applicable("needs the start and at least two later times", assumptions)
     t = evidence.t[times]
     rate = predicted_rate(evidence, times, decompose(evidence, times))
-    lemma = _integral(t, rate)
+    lemma = cumulative_trapezoid(rate, t, axis=0, initial=0)
     moved = evidence.z[times] - evidence.z[0]
     size, expected = _norm(moved), _norm(lemma)
     if not size[-1] > 0:
@@ -104,7 +101,7 @@ def _run(evidence: Evidence) -> Claim:
     judged = np.arange(1, len(t)) if evidence.source == "flow" else np.array([len(t) - 1])
     half = np.unique(np.append(np.arange(len(t) - 1, 0, -2), 0))  # every other time, the first and the last
     halved = half[np.isin(half, judged)]
-    coarse = _integral(t[half], rate[half])[np.isin(half, judged)]
+    coarse = cumulative_trapezoid(rate[half], t[half], axis=0, initial=0)[np.isin(half, judged)]
     # a rate that is not finite is judged, not excused
     if (_norm(lemma[halved] - coarse) > SUM_TOLERANCE * expected[halved]).any():
         return RUN.not_applicable("the recorded times are too far apart to integrate over", assumptions)
@@ -112,22 +109,16 @@ def _run(evidence: Evidence) -> Claim:
     off = np.full(len(t), -np.inf)
     off[judged] = np.where(error[judged] == 0, 0.0, error[judged] / np.maximum(size[judged], np.finfo(float).tiny))
     i = int(np.argmax(off))  # NaN counts as the largest
-    row, token = np.unravel_index(int(np.argmax(np.abs(lemma[i] - moved[i]))), moved[i].shape)
+    row, token = worst(np.abs(lemma[i] - moved[i]))
     return RUN.judge(
         quantity=f"‖z(t) − z(0)‖ at t = {t[i]:.4g} (0 ≤ t ≤ {LAST:g} t₀)",
         measured=float(size[i]), predicted=float(expected[i]), deviation=float(off[i]),
         tolerance=RUN_TOLERANCE[evidence.source],
         assumptions=assumptions,
-        where=f"t = {t[i]:.4g} ({t[i] / evidence.t_snap:.3g} t₀), off by {off[i]:.1%} of the way, most of it at "
+        where=f"{evidence.when(t[i])}, off by {off[i]:.1%} of the way, most of it at "
         f"token {token} of query {evidence.classes.queries[row]}",
         curve=Curve("t", "‖z(t) − z(0)‖", t[1:], size[1:], expected[1:], log_y=True),
     )  # fmt: skip
-
-
-def _integral(t: Array, rate: Array) -> Array:
-    """Running trapezoidal sum, 0 at the first time."""
-    pieces = (rate[1:] + rate[:-1]) / 2 * np.diff(t)[:, None, None]
-    return np.concatenate([np.zeros_like(rate[:1]), np.cumsum(pieces, axis=0)])
 
 
 def _norm(rows: Array) -> Array:

@@ -31,6 +31,7 @@ STATEMENT = Statement(
     "lemma-2", "Lemma 2", "the attention X^T b of a sampled sequence tends to c_n, its deviation falling as 1/√T",
     kind="identity",
 )  # fmt: skip
+STATEMENTS = (STATEMENT,)
 
 # On the slope. The law is asymptotic: at length T the RMS is off by a share a T*/T, with T* as in ``_least_length``
 # and a of order 1. From 32 T* to 2¹³ T* this tilts the fitted line by 0.005 a: the bound allows a = 4.

@@ -1,6 +1,6 @@
 """Conservation laws: what no gradient step can change.
 
-The softmax residual e_n − α sums to 0, and dz_m = diag(f)(I − ffᵀ)g sums to fᵀg − (fᵀf)(fᵀg) = 0. So every
+r_n = e_n − α_n sums to 0, and dz_m = diag(f)(I − ffᵀ)g sums to fᵀg − (fᵀf)(fᵀg) = 0. So every
 gradient step, sampled or expected, with momentum or without, keeps Σ_j Y[l, j] for each token l and Σ_l z_m[l] for
 each query m (noted below Lemma 1 for zero tables; it holds from any start). z moves only on the context of the
 query's classes, which distinct and common tokens share out between them: what the distinct tokens gain in sum, the
@@ -12,25 +12,28 @@ Weight decay keeps neither sum, unless it starts at 0.
 from __future__ import annotations
 
 import numpy as np
+from scipy.integrate import cumulative_trapezoid
 
-from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.claim import Claim, Curve, Statement, worst
 from scansnap.claims.evidence import Array, Evidence
 
-STATEMENT_Y = Statement(
+VOTES = Statement(
     "conservation-y",
     "Conservation of Σ Y",
     "Σ_j Y[l, j] keeps its initial value for every token l (below Lemma 1)",
     kind="identity",
 )
-STATEMENT_Z = Statement(
+LOGITS = Statement(
     "conservation-z", "Conservation of Σ z", "Σ_l z_m[l] keeps its initial value for every query m (below Lemma 1)",
     kind="identity",
 )  # fmt: skip
-STATEMENT_COMMON = Statement(
+COMMON = Statement(
     "common-sum", "Common tokens in sum",
     "for each query, Σ z over common tokens falls by what its distinct tokens gain, hence falls if those all rise",
     kind="identity",
 )  # fmt: skip
+
+STATEMENTS = (VOTES, LOGITS, COMMON)
 
 # What a sum may drift by. The laws are linear, so Runge–Kutta and SGD steps keep them up to rounding: an ε of what is
 # summed for each update, if all of them rounded the same way, and some more of the first. What is summed is Σ|Y|, or
@@ -50,16 +53,16 @@ def check(evidence: Evidence) -> list[Claim]:
 def _votes(evidence: Evidence) -> Claim:
     y = evidence.y
     if y is None or evidence.y_times is None:
-        return STATEMENT_Y.not_applicable("the trajectory holds no y")
+        return VOTES.not_applicable("the trajectory holds no y")
     # The flow starts from Y = 0; SGD may have started anywhere, and its first record is the reference.
     start = np.zeros_like(y[0]) if evidence.source == "flow" else y[0]
     total = y.sum(-1)  # (k, M)
     share = _share(np.abs(total - start.sum(-1)), _scale(y, start))
     allowed = _allowed(evidence, y)[evidence.y_times]  # (k,)
-    i, token = _worst(share / allowed[:, None])
+    i, token = worst(share / allowed[:, None])
     t = evidence.t[evidence.y_times]
     expected = float(start[token].sum())
-    return STATEMENT_Y.judge(
+    return VOTES.judge(
         quantity=f"Σ_j Y[{token}, j] at t = {t[i]:.4g}",
         measured=float(total[i, token]),
         predicted=expected,
@@ -76,9 +79,9 @@ def _logits(evidence: Evidence) -> Claim:
     inside = _support(evidence)  # only these move: the scale leaves out the others
     share = _share(np.abs((z - z[0]).sum(-1)), _scale(z * inside, z[0] * inside) + _terms(evidence))
     allowed = _allowed(evidence, z)  # (n,)
-    i, row = _worst(share / allowed[:, None])
+    i, row = worst(share / allowed[:, None])
     query = evidence.classes.queries[row]
-    return STATEMENT_Z.judge(
+    return LOGITS.judge(
         quantity=f"Σ_l z[l] of query {query} at t = {t[i]:.4g}",
         measured=float(total[i, row]),
         predicted=float(total[0, row]),
@@ -95,10 +98,10 @@ def _common(evidence: Evidence) -> Claim:
     common, distinct = inside & is_common, inside & ~is_common  # (Q, M)
     for kind, there in (("common", common), ("distinct", distinct)):
         if not there.any():
-            return STATEMENT_COMMON.not_applicable(f"there are no {kind} tokens")
+            return COMMON.not_applicable(f"there are no {kind} tokens")
     rows = np.flatnonzero(common.any(-1) & distinct.any(-1))
     if len(rows) == 0:
-        return STATEMENT_COMMON.not_applicable("no query has common and distinct tokens")
+        return COMMON.not_applicable("no query has common and distinct tokens")
     z, t = evidence.z[:, rows], evidence.t
     moved = z - z[0]  # (n, q, M)
     lost, gained = (moved * common[rows]).sum(-1), (moved * distinct[rows]).sum(-1)  # (n, q)
@@ -107,9 +110,9 @@ def _common(evidence: Evidence) -> Claim:
     error = np.where(all_rise, np.maximum(error, lost), error)  # then Σ over common may not rise
     share = _share(error, _scale(z * inside[rows], z[0] * inside[rows]) + _terms(evidence)[:, rows])
     allowed = _allowed(evidence, evidence.z)  # (n,)
-    i, q = _worst(share / allowed[:, None])
+    i, q = worst(share / allowed[:, None])
     query = evidence.classes.queries[rows[q]]
-    return STATEMENT_COMMON.judge(
+    return COMMON.judge(
         quantity=f"change of Σ z over the common tokens of query {query} by t = {t[-1]:.4g} "
         f"({int(all_rise[-1].sum())} of {len(rows)} queries have all their distinct tokens risen)",
         measured=float(lost[-1, q]),
@@ -139,22 +142,13 @@ def _terms(evidence: Evidence) -> Array:
     if evidence.g is None:
         return np.full(evidence.z.shape[:2], _UNKNOWN_TERMS)
     by_class = evidence.eta_z * evidence.classes.p_class * (evidence.f * np.abs(evidence.g)).sum(-1)  # (n, K)
-    rate = np.zeros(evidence.z.shape[:2])
-    for n, row in enumerate(evidence.class_query):
-        rate[:, row] += by_class[:, n]
-    pieces = (rate[1:] + rate[:-1]) / 2 * np.diff(evidence.t)[:, None]
-    return np.concatenate([np.zeros_like(rate[:1]), np.cumsum(pieces, axis=0)])
+    return cumulative_trapezoid(evidence.by_query(by_class), evidence.t, axis=0, initial=0)
 
 
 def _share(drift: Array, scale: Array) -> Array:
     """drift/scale, where nothing of nothing is nothing."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(drift == 0, 0.0, drift / scale)
-
-
-def _worst(share: Array) -> tuple[int, int]:
-    i, j = np.unravel_index(share.argmax(), share.shape)  # NaN counts as the largest
-    return int(i), int(j)
 
 
 def _allowed(evidence: Evidence, values: Array) -> Array:

@@ -14,10 +14,9 @@ from dataclasses import replace
 import numpy as np
 from scipy.interpolate import CubicSpline
 
-from scansnap.claims import theorem3 as growing
-from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.claim import Claim, Curve, Statement, nan_is_worst
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorem4 import FEWEST, nan_is_worst, setting, with_distinct_tokens
+from scansnap.claims.theorems.theorem4.premise import FEWEST, assumptions
 from scansnap.classes import SequenceClasses
 from scansnap.theory import t_snap
 
@@ -27,6 +26,7 @@ RATES = Statement(
     "B_n(t₀) does not change when both rates are changed by the same factor.",
     kind="measured",
 )
+STATEMENTS = (RATES,)
 
 RATES_TOLERANCE = 0.1  # as for Theorem 1: what can be told apart in a plot
 
@@ -63,8 +63,7 @@ def growth_at_snap(classes: SequenceClasses, *, eta_y: float, eta_z: float, sour
     seen = Evidence(
         classes, eta_y, eta_z, source, math.inf, times, data["z"].values, data["attention"].values, None, None
     )
-    b = growing.growth(seen)
-    return np.array([np.interp(snap, times, b[:, n]) for n in range(classes.n_classes)])
+    return np.array([np.interp(snap, times, b) for b in seen.measured_growth.T])
 
 
 @np.errstate(all="ignore")  # what is not a number is judged a failure, in Statement.judge
@@ -72,10 +71,10 @@ def check(evidence: Evidence) -> Claim:
     """Against runs of its own with both rates multiplied."""
     # algebra needs no assumption
     statement, assumed = (
-        (RATES, setting(evidence)) if evidence.source == "sgd" else (replace(RATES, kind="formula"), [])
+        (RATES, assumptions(evidence)) if evidence.source == "sgd" else (replace(RATES, kind="formula"), [])
     )
     classes, snap = evidence.classes, evidence.t_snap
-    with_distinct = with_distinct_tokens(classes)
+    with_distinct = evidence.with_distinct
     if not with_distinct:
         return statement.not_applicable("no class has distinct tokens", assumed)
     sgd = evidence.source != "flow"
@@ -90,7 +89,7 @@ def check(evidence: Evidence) -> Claim:
             return statement.not_applicable("the record does not go from 0 to t₀", assumed)
         own = np.full(classes.n_classes, np.nan)
         for n in with_distinct:
-            b = growing.growth(evidence)[after, n]
+            b = evidence.measured_growth[after, n]
             if np.isfinite(b).all():
                 own[n] = CubicSpline(np.log(evidence.t[after]), b)(np.log(snap))
     if np.abs(own[with_distinct]).max() <= evidence.told:
