@@ -51,6 +51,7 @@ class Evidence:
     sampled: bool = False  # whether classes (and contexts) are drawn at random; False for the flow and expected steps
     z_seeds: Array | None = None  # (R, n, Q, M) z of the runs that differ from this one in their seed, itself first
     outside: str = ""  # why the theory does not speak of it
+    loss: Array | None = None  # (n,) Σ p_n (−log α_n) at T → ∞
 
     @property
     def t_snap(self) -> float:
@@ -147,7 +148,7 @@ def from_flow(
     k, m = classes.n_classes, classes.vocab_size
     first = 1e-3 * float(t_scan(eta_y=eta_y, n_classes=k, vocab_size=m))
     t = np.concatenate([[0.0], np.geomspace(first, t_end, n_times)])
-    data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=rtol, variables=("z", "attention", "g", "gap"))
+    data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=rtol, variables=("z", "attention", "g", "gap", "loss"))
     evidence = _from_flow_data(data, classes)
     if with_y and m <= _LARGEST_Y:
         y_times = np.array([n_times // 3, 2 * n_times // 3, n_times])
@@ -189,7 +190,7 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
         classes, float(one.eta_y) * boost, float(one.eta_z) * boost, "sgd", context,
         one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
         y, None if y is None else np.arange(len(y)), sampled, _other_seeds(data, run) if sampled else None,
-        why_outside(data, run),
+        why_outside(data, run), one["loss"].values.astype(np.float64) if "loss" in data else None,
     )  # fmt: skip
 
 
@@ -230,6 +231,7 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
         g = np.nan_to_num(data["g"].values, nan=0.0)
     if "gap" in data and not np.isnan(data["gap"].values).all():
         gap = data["gap"].values
+    loss = data["loss"].values if "loss" in data else None
     outside = flow_outside_theory(data.attrs)
     if (
         t[0] > 0 and data.attrs["z0"] == "zero"
@@ -237,9 +239,10 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
         t, attention = np.append(0.0, t), np.concatenate([classes.p_context[None], attention])
         z = np.concatenate([np.zeros_like(z[:1]), z])
         y, g, gap = (None if x is None else np.concatenate([np.zeros_like(x[:1]), x]) for x in (y, g, gap))
+        loss = None if loss is None else np.append(math.log(classes.vocab_size), loss)
     return Evidence(
         classes, float(data.attrs["eta_y"]), float(data.attrs["eta_z"]), "flow", math.inf, t, z, attention, g, gap,
-        y, None if y is None else np.arange(len(y)), outside=outside,
+        y, None if y is None else np.arange(len(y)), outside=outside, loss=loss,
     )  # fmt: skip
 
 

@@ -97,7 +97,7 @@ def gather(
     n_records = int(np.clip(_Y_BYTES / (8 * classes.vocab_size**2), 12, 80))
     options: dict[str, Any] = {"context": context, "steps": steps, "dtype": "float64", "device": "cpu",
                                "record": f"log:{n_records}"}  # fmt: skip
-    data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, variables=("attention", "z", "y"), **options)
+    data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, variables=("attention", "z", "y", "loss"), **options)
     evidence = from_trajectory(data, classes)
     if seeds == 1:
         return evidence

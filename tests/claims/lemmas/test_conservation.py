@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.claims import conservation
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.lemmas import conservation
 from scansnap.classes import SequenceClasses
 
 CLASSES = {

@@ -11,9 +11,10 @@ from flows import CLASSES, evolve, flow
 
 import scansnap as ss
 from scansnap import SequenceClasses
-from scansnap.claims import lemma4, theorem1
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
+from scansnap.claims.lemmas import lemma4
+from scansnap.claims.theorems.theorem1 import decomposition
 
 
 def check(evidence: Evidence) -> tuple[Claim, Claim]:
@@ -35,9 +36,9 @@ def test_holds_on_the_exact_flow_where_every_assumption_is_met(name: str) -> Non
 def test_the_formula_is_equation_10() -> None:
     """Written out in loops, with b = γβ."""
     evidence = flow("syn-medium")
-    times = theorem1.window(evidence)[20:21]
-    fit = theorem1.decompose(evidence, times)
-    f, b = evidence.f[times[0]], fit.others[0]
+    times = decomposition.window(evidence)[20:21]
+    fit = decomposition.decompose(evidence, times)
+    f, b = evidence.f[times[0]], fit.gamma_beta[0]
     rate = np.zeros_like(evidence.z[0])
     for n, row in enumerate(evidence.class_query):
         for other in range(evidence.classes.n_classes):
@@ -107,7 +108,7 @@ def test_gradients_out_of_the_span_fail() -> None:
     assert f"t = {evidence.t[30]:.4g}" in rate.why
     assert f"token {token} of query {evidence.classes.query[0]}" in rate.why
     assert run.status == "holds"  # one state among forty
-    assert theorem1.check(replace(evidence, g=g))[0].status == "fails"  # asked of the same part of g_n
+    assert decomposition.check(replace(evidence, g=g))[0].status == "fails"  # asked of the same part of g_n
 
 
 def test_logits_that_went_another_way_fail() -> None:

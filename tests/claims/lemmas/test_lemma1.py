@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import scansnap as ss
-from scansnap.claims import lemma1
 from scansnap.claims.evidence import Array, Evidence, from_flow, from_trajectory
+from scansnap.claims.lemmas import lemma1
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import batches, norms, yz
 from scansnap.dynamics.batches import Batches, Stretch

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import scansnap as ss
-from scansnap.claims import lemma2
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.lemmas import lemma2
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
 from scansnap.dynamics.layout import Layout

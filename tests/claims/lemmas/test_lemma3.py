@@ -10,9 +10,9 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.claims import lemma3
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+from scansnap.claims.lemmas import lemma3
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.decoder import decoder_flow
 
