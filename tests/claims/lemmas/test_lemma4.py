@@ -14,6 +14,7 @@ from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.lemmas import lemma4
+from scansnap.claims.theorems import theorem1
 from scansnap.claims.theorems.theorem1 import decomposition
 
 
@@ -108,7 +109,7 @@ def test_gradients_out_of_the_span_fail() -> None:
     assert f"t = {evidence.t[30]:.4g}" in rate.why
     assert f"token {token} of query {evidence.classes.query[0]}" in rate.why
     assert run.status == "holds"  # one state among forty
-    assert decomposition.check(replace(evidence, g=g))[0].status == "fails"  # asked of the same part of g_n
+    assert theorem1.check(replace(evidence, g=g))[0].status == "fails"  # asked of the same part of g_n
 
 
 def test_logits_that_went_another_way_fail() -> None:

@@ -4,7 +4,7 @@ With f_n = c_n/‖c_n‖ and r_n = e_n − α_n, one sequence of class n moves t
 
     dY = f_n r_nᵀ        dz_m = diag(f_n)(I − f_n f_nᵀ) Y r_n,   m = ψ(n)
 
-These lines stand in the engine of ``simulate`` (dynamics/yz.py) and in the field of ``flow`` (dynamics/population.py),
+These lines stand in the engine of ``simulate`` (dynamics/yz.py) and in the field of ``flow`` (flow/population.py),
 each in coordinates of its own. The claim puts every recorded Y and Z into both, lets them make one step, and holds
 what they moved along against autograd through a plainly written forward pass:
 
