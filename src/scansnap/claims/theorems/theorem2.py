@@ -22,19 +22,13 @@ from scansnap.claims.theorems.theorem1.decomposition import ROUNDING, nonzero, o
 from scansnap.claims.windows import TRAINING
 from scansnap.classes import SequenceClasses
 
-RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0", kind="measured")
+RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0")
 RISE_RATE = Statement(
-    "theorem-2a-rate",
-    "Theorem 2(a), Eq. 98",
-    "ż_ml = η_Z p_n f_nl² ξ_n with one ξ_n for all distinct tokens of n",
-    kind="measured",
+    "theorem-2a-rate", "Theorem 2(a), Eq. 98", "ż_ml = η_Z p_n f_nl² ξ_n with one ξ_n for all distinct tokens of n"
 )
-FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0", kind="measured")
+FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0")
 SYMMETRIC = Statement(
-    "corollary-2",
-    "Corollary 2",
-    "in the symmetric case with one query every common token loses attention",
-    kind="measured",
+    "corollary-2", "Corollary 2", "in the symmetric case with one query every common token loses attention"
 )
 STATEMENTS = (RISE, RISE_RATE, FALL, SYMMETRIC)
 

@@ -22,17 +22,13 @@ SPAN = Statement(
     "theorem-1-span",
     "Theorem 1, Eq. 9",
     "g_n is a combination of f_1 … f_K: nothing else is back-propagated that could move attention",
-    kind="measured",
 )
 BETA = Statement(
     "theorem-1-beta",
     "Theorem 1, Eqs. 9, 89",
     "β_nn' > 0: g_n points away from the f_n' of every class that overlaps with n",
-    kind="measured",
 )
-XI = Statement(
-    "theorem-1-xi", "Theorem 1(a)", "ξ_n = γ Σ β_nn' f_nᵀf_n' > 0 for every class at every time", kind="measured"
-)
+XI = Statement("theorem-1-xi", "Theorem 1(a)", "ξ_n = γ Σ β_nn' f_nᵀf_n' > 0 for every class at every time")
 # "≫" is read as a factor of MUCH throughout, so what the proof drops may be this share of what it keeps, where it
 # matters: of P⊥g_n. (Of ‖g_n‖, a decomposition without any f_n' would do.)
 SPAN_TOLERANCE = 1 / MUCH

@@ -19,16 +19,10 @@ from scansnap.claims.windows import TRAINING, TRANSITION
 from scansnap.theory import gamma
 
 XI_SIZE = Statement(
-    "theorem-1-xi-size",
-    "Theorem 1, Eqs. 87, 89, 93",
-    "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)",
-    kind="measured",
+    "theorem-1-xi-size", "Theorem 1, Eqs. 87, 89, 93", "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)"
 )
 GAMMA = Statement(
-    "theorem-1-gamma",
-    "Theorem 1(b), Eq. 85",
-    "g_n is about γ(t) f_n with γ = (M−1)² h/(M−1+e^{Mh}), h = h(t/K)",
-    kind="measured",
+    "theorem-1-gamma", "Theorem 1(b), Eq. 85", "g_n is about γ(t) f_n with γ = (M−1)² h/(M−1+e^{Mh}), h = h(t/K)"
 )
 
 # Eq. 89 knows β up to |δ₃| < 3/M. The sign of β is asked as the theorem states it, without this slack, which is three

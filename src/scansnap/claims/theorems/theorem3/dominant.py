@@ -16,7 +16,6 @@ LOWER = Statement(
     "theorem-3-lower",
     "Theorem 3 (Eq. 12, left)",
     "The growth factor of the dominant distinct token is at least e^{2 f²(0) B_n}.",
-    kind="measured",
 )
 # ż_l > 0 for every distinct token and Σ f² ≤ 1 give ż_l₀ ≤ Σ ż_l ≤ Σ ż_l/Σ f_l² = η_Z p_n ξ_n, interval by interval.
 UPPER = Statement(
@@ -26,10 +25,7 @@ UPPER = Statement(
     kind="identity",
 )
 MONOTONE = Statement(
-    "theorem-3-monotone",
-    "Theorem 3",
-    "Logit z and attention f of the dominant distinct token increase all the time.",
-    kind="measured",
+    "theorem-3-monotone", "Theorem 3", "Logit z and attention f of the dominant distinct token increase all the time."
 )
 
 # An inequality has no slack of its own, and the lower bound is nearly an equality while attention has moved little.

@@ -14,7 +14,6 @@ IDENTITY = Statement(
     "theorem-3-identity",
     "Theorem 3 (Eq. 11)",
     "The relative gain of a distinct token over another grows as r(t) = r(0) χ(t), χ = e^{2(z(t) − z(0))}.",
-    kind="measured",
 )
 
 # Theorem 1 drops terms of relative order 1/10 ("≫" is read as a factor of 10), so its consequences are asked to a

@@ -19,7 +19,6 @@ GROWTH = Statement(
     "theorem-4-growth",
     "Theorem 4 (Eq. 14)",
     "The growth exponent is B_n = p_n · ¼ ln(1 + 4Γ/C₀), Γ = η_Z∫γ, with C₀ taken from the earliest times.",
-    kind="measured",
 )
 
 # The paper calls its premise a qualitative estimation: it drops ρ against 1, and ρ is allowed up to 1/K. A quarter

@@ -17,7 +17,6 @@ PREMISE = Statement(
     "theorem-4-premise",
     "Theorem 4 (Eq. 13)",
     "The speed falls with the common token's logit z as ξ_n ∝ γ e^{4z}, and so does ż itself.",
-    kind="measured",
 )
 EXPONENT = 4.0  # of e^{4z} in Eq. 13
 

@@ -24,7 +24,6 @@ RATES = Statement(
     "theorem-4-rates",
     "Theorem 4 (Appendix F)",
     "B_n(t₀) does not change when both rates are changed by the same factor.",
-    kind="measured",
 )
 STATEMENTS = (RATES,)
 

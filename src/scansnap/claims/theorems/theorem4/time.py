@@ -21,7 +21,6 @@ TIME = Statement(
     "theorem-4-time",
     "Theorem 4",
     "Attention passes from scanning to snapping when B_n of Eq. 14 does, at about t₀ = 2K ln M/η_Y.",
-    kind="measured",
 )
 
 # The theorem knows the transition as what lies between t₀′ and t₀, which are a factor of two apart.
