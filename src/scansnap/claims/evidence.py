@@ -88,8 +88,8 @@ class Evidence:
     @cached_property
     def measured_growth(self) -> Array:
         """(n, K) B_n(t) along the path (:mod:`scansnap.measure.growth`); NaN for a class without distinct tokens."""
-        tokens = [self.classes.distinct(n) for n in range(self.classes.n_classes)]
-        path = ((self.z[:, self.class_query[n]][:, own], self.f[:, n][:, own]) for n, own in enumerate(tokens))
+        distinct = [self.classes.distinct(n) for n in range(self.classes.n_classes)]
+        path = ((self.z[:, self.class_query[n]][:, ids], self.f[:, n][:, ids]) for n, ids in enumerate(distinct))
         return Place.of(path).growth()
 
     def by_query(self, by_class: Array) -> Array:

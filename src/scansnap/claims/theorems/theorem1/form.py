@@ -37,6 +37,7 @@ SIGN_SIGMAS = 4.0
 
 
 def span(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
+    """What of P⊥g_n is outside the span of the f's."""
     assumptions = evidence.assume()
     if (fit.spare == 0).all():
         why = "every vector on these contexts is a combination of the f_n: they have no more tokens than that"
@@ -58,6 +59,7 @@ def span(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
 
 
 def beta(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
+    """The sign of every γβ_nn', as far as the fit tells it."""
     assumptions = evidence.assume()
     pairs = np.argwhere(overlapping(evidence.classes))  # (p, 2)
     if not len(pairs):
@@ -82,6 +84,7 @@ def beta(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
 
 
 def xi_sign(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
+    """The sign of every ξ_n, beyond rounding."""
     assert evidence.g is not None
     assumptions = evidence.assume()
     at = with_xi(evidence, fit)

@@ -35,6 +35,7 @@ XI_SIZE_TOLERANCE = GAMMA_TOLERANCE  # the same factor, 1 + δ₁, stands before
 
 
 def xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
+    """ξ_n/(γι_n) against what E' gives."""
     assumptions = evidence.assume()
     at = with_xi(evidence, fit)
     if not len(at):
@@ -68,6 +69,7 @@ def xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
 
 
 def gamma_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
+    """γι_n against the closed form of γ."""
     assumptions = evidence.assume()
     k, m = evidence.classes.n_classes, evidence.classes.vocab_size
     late = np.isin(times, TRANSITION.times(evidence))

@@ -64,6 +64,7 @@ def _pairs(evidence: Evidence) -> list[_Pair]:
 
 
 def identity(evidence: Evidence, window: Array) -> Claim:
+    """The worst pair, relative to the growth reached by then."""
     assumed = evidence.assume()
     pairs = _pairs(evidence)
     if not pairs:

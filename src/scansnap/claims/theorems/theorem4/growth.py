@@ -42,7 +42,7 @@ class Prediction:
         k, m = evidence.classes.n_classes, evidence.classes.vocab_size
         return np.asarray(
             growth(t, eta_y=evidence.eta_y, eta_z=evidence.eta_z, n_classes=k, vocab_size=m, c0=self.c0,
-                        exponent=EXPONENT, p_class=self.share * self.p_query, p_query=self.p_query)
+                   exponent=EXPONENT, p_class=self.share * self.p_query, p_query=self.p_query)
         )  # fmt: skip
 
     def reach(self, t: Array, evidence: Evidence) -> Array:
@@ -86,6 +86,7 @@ def predict(evidence: Evidence, n: int) -> Prediction:
 
 
 def check(evidence: Evidence) -> Claim:
+    """The measured B_n of every class against its prediction, relative at each time."""
     assumed = assumptions(evidence)
     with_distinct = evidence.with_distinct
     if not with_distinct:
