@@ -20,7 +20,7 @@ def test_every_symbol_is_at_its_home(symbol):
 
 def test_the_quantities_that_are_kept_under_another_name_are_these():
     assert {symbol.name: symbol.code_name for symbol in SYMBOLS if not symbol.named} == {
-        "alpha": "log_alpha", "iota": "own", "beta": "others",
+        "alpha": "log_alpha", "iota": "gamma_iota", "beta": "gamma_beta",
     }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 from scansnap.checks import InputError
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
-from scansnap.claims.verify import CHECKS, none_applies
+from scansnap.claims.registry import CHECKS, none_applies
 from scansnap.explorer.predict import Cancelled, why_not
 from scansnap.explorer.setup import Plan, query_tokens
 from scansnap.results.trajectory import assemble, identity, labels

@@ -14,6 +14,7 @@ from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.state import State, start
 from scansnap.explorer.protocol import FIELDS, LIMITS
 from scansnap.explorer.setup import Plan, query_tokens
+from scansnap.measure.growth import Place
 
 EVERY_UNTIL = 50  # a frame at every step so far, then at every 2%
 _DATA_FLOATS = 4 << 20  # mini-batch data sampled ahead at most
@@ -230,36 +231,30 @@ class LiveRun:
 
 
 class _Path:
-    """B_n along the way: ∫ d(Σ_l z_l)/Σ_l f_l² by trapezoids between scheduled frames, so that it does not depend on
-    how often somebody looked."""
+    """B_n along the way (:mod:`scansnap.measure.growth`), between scheduled frames, so that it does not depend on how
+    often somebody looked."""
 
     def __init__(self, live: LiveRun) -> None:
         self.live = live
         self.total: np.ndarray | None = None
 
-    def _read(self, z: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _read(self, z: np.ndarray, c: np.ndarray) -> Place:
         lay, distinct = self.live.plan.layout, self.live.observer.distinct
         c64 = c.astype(np.float64)
-        on_slots = z.astype(np.float64)[lay.class_query[:, None], lay.slots]  # (K, S)
         with np.errstate(all="ignore"):
-            weight = (c64**2).sum(1) / (np.where(distinct, c64, 0.0) ** 2).sum(1)
-        return np.where(distinct, on_slots, 0.0).sum(1), weight
+            f = c64 / np.linalg.norm(c64, axis=1, keepdims=True)  # (K, S)
+        on_slots = z.astype(np.float64)[lay.class_query[:, None], lay.slots]  # (K, S)
+        return Place.of((on_slots[n, own], f[n, own]) for n, own in enumerate(distinct))
 
     def value(self, z: np.ndarray, c: np.ndarray) -> np.ndarray:
         """(K,) at the given point, from the last committed one."""
         if not self.live.theory_model:
             return np.full(len(c), np.nan)
-        height, weight = self._read(z, c)
-        if self.total is None:
-            total = np.zeros(len(c))
-        else:
-            with np.errstate(all="ignore"):
-                total = self.total + (height - self.height) * (weight + self.weight) / 2
+        total = np.zeros(len(c)) if self.total is None else self.total + self._read(z, c).since(self.place)
         return np.where(self.live.observer.distinct.any(1), total, np.nan)
 
     def commit(self, z: np.ndarray, c: np.ndarray) -> None:
-        self.total = self.value(z, c)
-        self.height, self.weight = self._read(z, c)
+        self.total, self.place = self.value(z, c), self._read(z, c)
 
 
 def _blocks(table: np.ndarray, labels: np.ndarray, size: int, axis: int) -> tuple[np.ndarray, np.ndarray]:

@@ -132,7 +132,6 @@ def check_flow(plan: Plan, last: Any, points: Any) -> tuple[int, int]:
 def flow_overlay(plan: Plan, last: int, points: int, stop: Any) -> dict[str, Any]:
     """The T → ∞ flow at the effective rates, in the layout of the frames. ``stop()`` is asked at every step."""
     from scansnap.claims.evidence import from_trajectory
-    from scansnap.claims.theorem3 import growth as measured_growth
     from scansnap.dynamics.flow.integrate import flow
 
     def progress(_: float) -> None:
@@ -156,7 +155,7 @@ def flow_overlay(plan: Plan, last: int, points: int, stop: Any) -> dict[str, Any
     slots = [plan.layout.slots[n, : plan.layout.n_slots[n]] for n in range(plan.classes.n_classes)]
     return {
         "t": data.t.values, "loss": data.loss.values, "entropy": data.entropy.values.T, "log_chi": log_chi,
-        "growth": measured_growth(from_trajectory(data, plan.classes)).T,
+        "growth": from_trajectory(data, plan.classes).measured_growth.T,
         "attention": [c[:, n, own].T for n, own in enumerate(slots)],
         "z": [z[:, q, own].T for q, own in enumerate(tokens)], "seconds": time.monotonic() - began,
     }  # fmt: skip

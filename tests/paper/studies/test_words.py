@@ -9,15 +9,8 @@ import pytest
 from scipy.stats import spearmanr
 from tiny_corpus import TINY, tiny_effort
 
-from scansnap.measure.word_attention import (
-    QueryWords,
-    deciles,
-    distance,
-    overlap,
-    query_words,
-    rank_correlation,
-    snap_step,
-)
+from scansnap.measure.ranks import overlap, rank_correlation
+from scansnap.measure.word_attention import QueryWords, deciles, distance, query_words, snap_step
 from scansnap.paper.studies import word_runs, words
 
 

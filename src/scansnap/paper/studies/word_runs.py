@@ -15,7 +15,8 @@ from scansnap.checks import InputError
 from scansnap.corpus.cooccurrence import Cooccurrence, cooccurrence
 from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.device import pick_device
-from scansnap.measure.word_attention import MEASURES, QueryWords, deciles, distance, query_words, rank_correlation
+from scansnap.measure.ranks import rank_correlation
+from scansnap.measure.word_attention import MEASURES, QueryWords, deciles, distance, query_words
 from scansnap.paper.figure import Effort
 from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, SGD_YZ, Chosen, Rates, choose_on_text
 from scansnap.paper.studies.kept_runs import Record, kept

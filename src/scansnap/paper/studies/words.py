@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.comparison import compare
-from scansnap.measure.word_attention import MEASURES, overlap, rank_correlation, snap_step
+from scansnap.measure.ranks import overlap, rank_correlation
+from scansnap.measure.word_attention import MEASURES, snap_step
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.studies import word_panels
 from scansnap.paper.studies.chosen_rates import edges
