@@ -9,10 +9,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from scansnap.measure.comparison import compare
+from scansnap.measure.comparison import compare, interval
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.figures import paired, small_runs
-from scansnap.paper.figures.small_runs import STEPS, at
+from scansnap.paper.shared import small_runs
+from scansnap.paper.shared.small_runs import STEPS, at
 from scansnap.paper.style import styled
 from scansnap.progress import Progress
 
@@ -89,8 +89,8 @@ def beyond_the_most_frequent(table: pd.DataFrame) -> Finding:
         rho = np.array([spearmanr(row, shares.columns).statistic for row in group.to_numpy()])
         ranks = group.idxmax(axis=1).to_numpy() + 1.0
         parts.append(
-            f"{paired.interval(rho)} at η = {rate:g}, where the winner's rank is "
-            f"{paired.interval(ranks, signed=False)} of {len(shares.columns)}"
+            f"{interval(rho)} at η = {rate:g}, where the winner's rank is "
+            f"{interval(ranks, signed=False)} of {len(shares.columns)}"
         )
     detail = (
         "Tested is the lead of the best other token over the most frequent one. Rank correlation of final attention "
@@ -104,7 +104,7 @@ def suppressed(table: pd.DataFrame) -> Finding:
     common = small_runs.common_attention(table)
     start, end = at(common, 0), at(common, STEPS)
     seeds = end.groupby(level="eta_z")
-    shares = ", ".join(f"{paired.interval(group.to_numpy(), signed=False)} (η = {rate:g})" for rate, group in seeds)
+    shares = ", ".join(f"{interval(group.to_numpy(), signed=False)} (η = {rate:g})" for rate, group in seeds)
     detail = f"Their share of attention goes from {start.mean():.2f} to {shares}."
     found = compare((end - start).unstack("seed"))
     return Finding.compared("Common tokens lose attention with Adam too", "Figure 5", found, "falls", "rates", detail)
