@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pandas as pd
@@ -11,7 +12,7 @@ import pytest
 
 from scansnap import checks
 from scansnap.cli.reproduce import STYLE
-from scansnap.paper.figure import VERDICTS, Effort, Finding
+from scansnap.paper.figure import VERDICTS, Computed, Effort, Finding
 from scansnap.paper.report import make, page
 from scansnap.paper.report.targets import SYNTHETIC, TARGETS, TEXT, chosen, find, label
 
@@ -142,6 +143,21 @@ def test_the_report_shows_the_verdict_that_was_counted(tmp_path, monkeypatch):
     assert "<b>1 measured statement:</b>" in text
 
 
+def test_whatever_a_figure_says_is_text_and_no_markup(tmp_path, monkeypatch):
+    """Titles, captions, notes, files and settings reach the page by way of the template alone."""
+    bad = '<script>alert("x")</script>'
+    made = make.make("fig3", QUICK, tmp_path)
+    computed = replace(made.computed, note=bad, settings={bad: [bad]},
+                       findings=(Finding(bad, bad, 1, 1, bad, detail=bad),))  # fmt: skip
+    made = replace(made, title=bad, caption=bad, command=bad, files=(bad,), computed=computed)
+    text = page.page([made], Effort(quick=True, device="cpu", data=bad))
+    assert "<script>" not in text
+    assert text.count("&lt;script&gt;") >= 11
+    parsed = Page()
+    parsed.feed(text)
+    assert parsed.depth == []
+
+
 def test_the_report_says_what_is_measured_and_what_is_not(folder):
     text = (folder[0] / "report.html").read_text(encoding="utf-8")
     assert "Every figure" not in text
@@ -165,9 +181,14 @@ def test_every_verdict_has_a_colour(folder):
 def test_an_undecided_claim_is_shown_as_such():
     row = {"claim": "a", "reference": "Lemma 0", "kind": "identity", "setting": "x", "status": "undecided",
            "observed": "undecided"}  # fmt: skip
-    html = page._claims(pd.DataFrame([row]))
-    assert '<td class="undecided">undecided</td>' in html
-    assert "identity" in html
+    computed = Computed(
+        pd.DataFrame([row, {**row, "setting": "y", "status": "not applicable", "observed": "fails"}]), {}
+    )
+    text = page.page([make.Made("claims", "Claims", "All.", computed, "scansnap", 1.0, ("claims.csv",), b"")], QUICK)
+    assert '<td class="undecided">undecided</td>' in text
+    assert '<td class="not-applicable">not applicable <small>(fails all the same)</small></td>' in text
+    assert 'Lemma 0 <span class="kind">identity</span>' in text
+    assert "<th>x</th><th>y</th>" in text
 
 
 def test_targets_come_in_the_papers_order_and_once():
@@ -265,4 +286,4 @@ def test_a_folder_in_place_of_the_manifest_is_refused(tmp_path):
     ],
 )
 def test_indices_become_subscripts_and_names_do_not(text, html):
-    assert page._prose(text) == html
+    assert page.prose(text) == html
