@@ -6,15 +6,17 @@ import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from scansnap import checks
 from scansnap.cli.reproduce import STYLE
+from scansnap.paper import figures
 from scansnap.paper.figure import VERDICTS, Computed, Effort, Finding
 from scansnap.paper.report import make, page
-from scansnap.paper.report.targets import SYNTHETIC, TARGETS, TEXT, chosen, find, label
+from scansnap.paper.report.targets import STUDIES, SYNTHETIC, TARGETS, TEXT, chosen, find, label
 
 QUICK = Effort(quick=True, device="cpu")
 
@@ -198,6 +200,11 @@ def test_targets_come_in_the_papers_order_and_once():
     assert chosen(["text"]) == list(TEXT)
     for name in TARGETS:
         assert find(name).TITLE
+
+
+def test_figures_holds_the_papers_figures_and_nothing_else():
+    names = {path.stem for path in Path(figures.__file__).parent.glob("*.py")} - {"__init__"}
+    assert names == set(TARGETS) - set(STUDIES)
 
 
 @pytest.mark.parametrize(

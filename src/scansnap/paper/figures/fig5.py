@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from scansnap.measure.comparison import compare, interval
+from scansnap.measure.word_attention import distance
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared import small_runs
 from scansnap.paper.shared.small_runs import STEPS, at
@@ -52,18 +53,19 @@ def different_subsets(table: pd.DataFrame) -> Finding:
     of either from another seed's at the same rate; these values share the other seeds, which the test leaves out of
     account.
     """
-    shares = final_shares(table)
-    rates, seeds = (shares.index.unique(level) for level in ("eta_z", "seed"))
+    final = final_shares(table)
+    rates, seeds = (final.index.unique(level) for level in ("eta_z", "seed"))
+    shares = dict(zip(final.index, final.to_numpy(), strict=True))
     lead, between, within = [], [], [0.0]
     for a, b in combinations(rates, 2):
         row = []
         for seed in seeds:
-            distance = apart(shares.loc[(a, seed)], shares.loc[(b, seed)])
+            apart = float(distance(shares[a, seed], shares[b, seed]))
             noise = [
-                apart(shares.loc[(rate, seed)], shares.loc[(rate, s)]) for rate in (a, b) for s in seeds if s != seed
+                float(distance(shares[rate, seed], shares[rate, s])) for rate in (a, b) for s in seeds if s != seed
             ]
-            row.append(distance - np.max([0.0, *noise]))  # NaN if any of them is
-            between.append(distance)
+            row.append(apart - np.max([0.0, *noise]))  # NaN if any of them is
+            between.append(apart)
             within += noise
         lead.append(row)
     detail = (
@@ -73,11 +75,6 @@ def different_subsets(table: pd.DataFrame) -> Finding:
     )
     says = "At different learning rates Adam attends to different subsets of the distinct tokens"
     return Finding.compared(says, "Figure 5, Section 8", compare(lead), "rises", "pairs of rates", detail)
-
-
-def apart(p: pd.Series, q: pd.Series) -> float:
-    """Total variation distance."""
-    return float(np.abs(p.to_numpy() - q.to_numpy()).sum() / 2)
 
 
 def beyond_the_most_frequent(table: pd.DataFrame) -> Finding:
