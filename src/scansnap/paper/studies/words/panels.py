@@ -10,12 +10,10 @@ import numpy as np
 import pandas as pd
 
 from scansnap.measure.word_attention import MEASURES, snap_step
-from scansnap.paper.studies.over_seeds import band, mean_and_half
-from scansnap.paper.studies.word_runs import MARKS
+from scansnap.paper.shared.over_seeds import band, mean_and_half
+from scansnap.paper.studies.words.prediction import TOP_K
+from scansnap.paper.studies.words.text import MARKS, NAMES
 from scansnap.paper.style import SERIES
-
-NAMES = {"distinctness": "distinctness", "idf": "IDF", "pmi": "PMI", "cooccurrence": "co-occurrence"}
-TOP_K = 10  # words most attended to
 
 
 def deciles(ax: Any, table: pd.DataFrame) -> None:

@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-from tiny_corpus import tiny_effort
 
-from scansnap.paper.figures import fig10
 from scansnap.paper.report import make as report
-from scansnap.paper.studies import text_runs
-from scansnap.paper.studies.kept_runs import kept
+from scansnap.paper.shared import text_runs
+from scansnap.paper.shared.kept_runs import kept
 
 
 def test_a_run_is_made_once_for_each_description(tmp_path):
@@ -41,10 +39,9 @@ def test_a_run_whose_record_is_damaged_is_done_again(tmp_path, damage):
     assert kept(tmp_path, {"seed": 0}, lambda: pytest.fail("it was not kept"))
 
 
-def test_a_stopped_figure_goes_on_where_it_was(tmp_path, monkeypatch):
-    effort = tiny_effort(tmp_path, monkeypatch)
+def test_a_stopped_figure_goes_on_where_it_was(effort, tmp_path, monkeypatch):
     monkeypatch.setitem(text_runs.SIZES, (False, True), text_runs.Size(None, 4, 1, 400))
-    out, trained, calls = tmp_path / "out", fig10.trained, []
+    out, trained, calls = tmp_path / "out", text_runs.trained, []
 
     def stopped(*args, **options):
         calls.append(options["seed"])
@@ -52,13 +49,13 @@ def test_a_stopped_figure_goes_on_where_it_was(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return trained(*args, **options)
 
-    monkeypatch.setattr(fig10, "trained", stopped)
+    monkeypatch.setattr(text_runs, "trained", stopped)
     with pytest.raises(KeyboardInterrupt):
         report.make("fig10", effort, out)
     assert len(list((out / report.KEPT / "fig10").iterdir())) == 2
     made = report.make("fig10", effort, out)
     assert len(calls) == 3 + 1  # of three rates two were done
     assert not (out / report.KEPT).exists()
-    monkeypatch.setattr(fig10, "trained", trained)
+    monkeypatch.setattr(text_runs, "trained", trained)
     fresh = report.make("fig10", effort, tmp_path / "other")
     np.testing.assert_array_equal(made.computed.table.entropy, fresh.computed.table.entropy)

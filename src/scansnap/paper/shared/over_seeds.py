@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.checks.arrays import FloatArray
-from scansnap.measure.comparison import compare
-from scansnap.paper.figures.paired import interval
+from scansnap.measure.comparison import compare, interval
 
 
 def mean_and_half(values: ArrayLike) -> tuple[FloatArray, FloatArray]:

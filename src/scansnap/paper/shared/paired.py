@@ -10,13 +10,13 @@ from typing import Any
 
 import pandas as pd
 
-from scansnap.measure.comparison import Comparison, Statement, compare, said
+from scansnap.measure.comparison import Comparison, Statement, interval
 
 MOST_NAMED = 6
-WORDS = {"n_query": "queries", "eta_z": "η_Z", "eta_y": "η_Y", "ratio": "η_Y/η_Z", "class": "class", "token": "token"}
+WORDS = {"n_query": "queries", "eta_z": "η_Z", "eta_y": "η_Y", "ratio": "η_Y/η_Z"}  # columns, in a sentence
 
 
-def differences(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str, low: Any, high: Any) -> pd.DataFrame:
+def paired(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str, low: Any, high: Any) -> pd.DataFrame:
     """How ``value`` changes from ``low`` to ``high`` of ``along``: a row for each combination of ``by``, a column for
     each seed. A run that is missing or has no number leaves NaN, so that its case never agrees.
     """
@@ -24,12 +24,11 @@ def differences(table: pd.DataFrame, value: str, *, by: Sequence[str], along: st
     return (wide[high] - wide[low]).unstack("seed")
 
 
-def neighbours(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str) -> pd.DataFrame:
-    """:func:`differences` for each two neighbouring values of ``along``, stacked."""
-    values = sorted(table[along].unique())
+def paired_steps(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str) -> pd.DataFrame:
+    """:func:`paired` for each two neighbouring values of ``along``, stacked."""
     steps = {
-        f"{low:g} to {high:g}": differences(table, value, by=by, along=along, low=low, high=high)
-        for low, high in pairwise(values)
+        f"{low:g} to {high:g}": paired(table, value, by=by, along=along, low=low, high=high)
+        for low, high in pairwise(sorted(table[along].unique()))
     }
     return pd.concat(steps, names=[along])
 
@@ -37,16 +36,7 @@ def neighbours(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str
 def overall(table: pd.DataFrame, value: str, *, along: str, low: Any, high: Any) -> str:
     """The change averaged over everything else, seed by seed: mean ± half of its 95% interval."""
     averaged = table.groupby([along, "seed"])[value].agg(lambda column: column.mean(skipna=False)).reset_index()
-    family = differences(averaged.assign(all=0), value, by=["all"], along=along, low=low, high=high)
-    return interval(family.to_numpy()[0])
-
-
-def interval(values: Any, signed: bool = True) -> str:
-    """The mean over seeds ± half of its 95% t interval."""
-    one = compare(values)
-    if one.seeds > 1 and one.spread[0] == 0 and not one.failed[0]:
-        return f"{one.mean[0]:{'+' if signed else ''}.3f} in every seed".replace("-", "−")
-    return said(float(one.mean[0]), float(one.half_width[0]), signed)
+    return interval(paired(averaged.assign(all=0), value, by=["all"], along=along, low=low, high=high).to_numpy()[0])
 
 
 def exceptions(cases: pd.DataFrame, found: Comparison, statement: Statement) -> str:

@@ -3,7 +3,8 @@
 import numpy as np
 
 from scansnap.paper.figure import Effort
-from scansnap.paper.studies import layers, sparsity, word_runs
+from scansnap.paper.studies import layers, sparsity
+from scansnap.paper.studies.words import runs as word_runs
 
 TINY = {"max_words": 40, "steps": 6, "seeds": 2, "valid_tokens": 400}
 
@@ -32,6 +33,5 @@ def tiny_effort(folder, patch):
     patch.setitem(word_runs.SIZES, key, {**TINY, "steps": 30})
     patch.setitem(word_runs.TRANSFORMER_STEPS, key, 3)
     patch.setitem(sparsity.DEEP_STEPS, key, 3)
-    patch.setattr(word_runs, "_made", {})
     (folder / "text").mkdir()
     return Effort(quick=True, device="cpu", data=write_text(folder / "text"))

@@ -20,6 +20,7 @@ from scansnap.corpus.sources import find_corpus
 from scansnap.dynamics.device import pick_device
 from scansnap.paper.figure import Effort
 from scansnap.progress import Progress
+from scansnap.text.evaluate import attention_statistics, perplexity
 from scansnap.text.model import LanguageModel
 from scansnap.text.train import Measure, Training, train
 from scansnap.text.transformer.model import Transformer
@@ -119,8 +120,18 @@ def trained(model: LanguageModel, setting: TextSetting, *, seed: int = 0, measur
     return done
 
 
-def share(progress: Progress | None, i: int, of: int) -> Progress | None:
-    """The progress of the i-th of several runs as part of the whole."""
-    if progress is None:
-        return None
-    return lambda done, total: progress(i * total + done, of * total)
+@dataclass(frozen=True)
+class Judged:
+    """A trained model on the validation text."""
+
+    perplexity: float
+    entropy: list[float]  # of attention, by layer
+    failed: bool
+
+
+def judged(model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None) -> Judged:
+    """Train the model, then look at it."""
+    done = trained(model, setting, seed=seed, progress=progress)
+    seen = attention_statistics(model, setting.valid, length=LENGTH)
+    reached = perplexity(model, setting.valid, length=LENGTH, batch=BATCH)
+    return Judged(reached, [float(np.asarray(row["entropy"])) for row in seen], done.failed_step is not None)

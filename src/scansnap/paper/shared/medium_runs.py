@@ -12,23 +12,19 @@ import xarray as xr
 from scipy.special import softmax
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.simulate import simulate
 from scansnap.measure import recall
+from scansnap.paper.experiment import SYN_MEDIUM
 from scansnap.paper.figure import Effort
-from scansnap.progress import Progress
-from scansnap.runs import Runs, grid
+from scansnap.progress import Progress, share
+from scansnap.runs import Runs
 
-QUERIES = (1, 3, 5, 10)
-ETA_Z = (0.5, 1.0, 2.0, 3.0)
-RATIO = (1.0, 2.0, 5.0, 10.0)
-SEEDS, QUICK_SEEDS = 10, 3
-STEPS = 100
+QUICK_SEEDS = 3
 THRESHOLDS = tuple(np.round(np.linspace(0.85, 1.15, 13), 3).tolist())  # times 1/(number of context tokens)
 KEYS = ("n_query", "n_next", "eta_z", "ratio", "seed")
 
 
 @dataclass(frozen=True)
-class Sweep:
+class MediumRuns:
     """What the figures need of the runs; the attention itself is not kept."""
 
     entropy: pd.DataFrame  # KEYS, entropy: one row for each run
@@ -37,44 +33,32 @@ class Sweep:
     note: str
 
 
-_made: dict[tuple[bool, str], Sweep] = {}  # the last one only
+def medium_runs(effort: Effort, progress: Progress | None = None) -> MediumRuns:
+    """All runs, made once for the figures of an effort."""
+    return effort.once("syn-medium", lambda: train(effort, progress))
 
 
-def sweep(effort: Effort, progress: Progress | None = None) -> Sweep:
-    """All runs; a second call with the same effort answers at once."""
-    key = (effort.quick, effort.device)
-    if key not in _made:
-        made = _sweep(effort, progress)
-        _made.clear()
-        _made[key] = made
-    return _made[key]
-
-
-def _sweep(effort: Effort, progress: Progress | None) -> Sweep:
-    seeds = QUICK_SEEDS if effort.quick else SEEDS
-    runs = grid(eta_z=ETA_Z, ratio=RATIO, seed=range(seeds))
+def train(effort: Effort, progress: Progress | None) -> MediumRuns:
+    experiment = SYN_MEDIUM
+    seeds = QUICK_SEEDS if effort.quick else experiment.seeds
+    runs = experiment.runs(seeds)
     entropies, recalls = [], []
     described: dict[str, Any] = {}
-    for i, n_queries in enumerate(QUERIES):
+    for i, n_queries in enumerate(experiment.n_queries):
         classes = SequenceClasses.syn_medium(n_queries)
-
-        def report(step: int, steps: int, before: int = i * STEPS) -> None:
-            if progress is not None:
-                progress(before + step, len(QUERIES) * steps)
-
-        data = simulate(classes, runs, steps=STEPS, momentum=0.9, init="uniform", record=[STEPS],
-                        variables=["attention", "entropy", "z"], device=effort.device, progress=report)  # fmt: skip
+        data = experiment.train(classes, runs, variables=["attention", "entropy", "z"], device=effort.device,
+                                progress=share(progress, i, len(experiment.n_queries)))  # fmt: skip
         if not data.attrs["complete"]:
             raise KeyboardInterrupt
         entropies.append(entropy_table(data, classes, runs))
         recalls.append(recall_table(data, classes, runs))
         described = json.loads(data.attrs["settings"])
     settings = {
-        "classes": "syn-medium", "n_queries": list(QUERIES), "eta_z": list(ETA_Z), "ratio": list(RATIO),
-        "seeds": list(range(seeds)), "momentum": 0.9, **described,
+        "classes": "syn-medium", "n_queries": list(experiment.n_queries), "eta_z": list(experiment.eta_z),
+        "ratio": list(experiment.ratio), "seeds": list(range(seeds)), "momentum": experiment.momentum, **described,
     }  # fmt: skip
-    note = f"quick: {seeds} of {SEEDS} seeds" if effort.quick else ""
-    return Sweep(pd.concat(entropies, ignore_index=True), pd.concat(recalls, ignore_index=True), settings, note)
+    note = f"quick: {seeds} of {experiment.seeds} seeds" if effort.quick else ""
+    return MediumRuns(pd.concat(entropies, ignore_index=True), pd.concat(recalls, ignore_index=True), settings, note)
 
 
 def entropy_table(data: xr.Dataset, classes: SequenceClasses, runs: Runs) -> pd.DataFrame:

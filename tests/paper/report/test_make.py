@@ -1,35 +1,18 @@
-"""``scansnap reproduce``: the files of the contract, the manifest, the report, and what happens when things fail."""
+"""``scansnap reproduce``: the files of the contract, the manifest, and what happens when things fail."""
 
 import json
-import re
 import subprocess
 import sys
-from html.parser import HTMLParser
 
 import pandas as pd
 import pytest
 
 from scansnap import checks
-from scansnap.cli.reproduce import STYLE
-from scansnap.paper.figure import VERDICTS, Effort, Finding
-from scansnap.paper.report import make, page
-from scansnap.paper.report.targets import SYNTHETIC, TARGETS, TEXT, chosen, find, label
+from scansnap.paper.figure import Effort
+from scansnap.paper.report import make
+from scansnap.paper.report.targets import find
 
 QUICK = Effort(quick=True, device="cpu")
-
-
-def scansnap(*arguments, **options):
-    command = [sys.executable, "-m", "scansnap", "reproduce", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """Two cheap targets and the contract's figure, made by the command."""
-    out = tmp_path_factory.mktemp("reproduced")
-    done = scansnap("fig6", "fig3", "table1", "--quick", "--device", "cpu", "--out", out)
-    assert done.returncode == 0, done.stderr
-    return out, done
 
 
 def test_each_target_writes_its_files(folder):
@@ -74,8 +57,8 @@ def test_the_command_ends_with_the_verdicts_and_the_report(folder):
     assert any("4 formulas (4 agree)" in line and "2 by definition" in line for line in lines)
 
 
-def test_the_json_counts_each_kind_apart(tmp_path):
-    done = scansnap("fig3", "table1", "--json", "--quick", "--device", "cpu", "--out", tmp_path)
+def test_the_json_counts_each_kind_apart(reproduce, tmp_path):
+    done = reproduce("fig3", "table1", "--json", "--quick", "--device", "cpu", "--out", tmp_path)
     said = json.loads(done.stdout)
     assert said["totals"] == {"by definition": {"agrees": 1, "mostly agrees": 1}, "formula": {"agrees": 4}}
     found = said["targets"]["fig3"]["findings"][0]
@@ -91,94 +74,6 @@ def test_a_second_command_adds_to_the_manifest_and_replaces_its_target(folder):
     assert not after["targets"]["fig3"]["quick"]
 
 
-class Page(HTMLParser):
-    """Open elements, and everything a browser would fetch."""
-
-    def __init__(self):
-        super().__init__()
-        self.depth, self.fetched, self.ids = [], [], set()
-
-    def handle_starttag(self, tag, attrs):
-        named = dict(attrs)
-        self.fetched += [named["src"]] if "src" in named else []
-        self.fetched += [named["href"]] if tag == "link" else []
-        self.ids |= {named["id"]} if "id" in named else set()
-        if tag not in ("meta", "img", "link", "br"):
-            self.depth.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.depth.pop() == tag
-
-
-def test_the_report_is_one_well_formed_file_that_fetches_nothing(folder):
-    text = (folder[0] / "report.html").read_text(encoding="utf-8")
-    parsed = Page()
-    parsed.feed(text)
-    assert parsed.depth == []
-    assert all(source.startswith("data:image/svg+xml;base64,") for source in parsed.fetched)
-    assert len(parsed.fetched) == 3
-    assert "http://" not in text.replace("http://www.w3.org", "")
-    assert "https://" not in text
-    assert "@import" not in text
-    assert {"fig3", "fig6", "table1"} <= parsed.ids
-
-
-def test_the_report_names_what_is_not_in_it(folder):
-    text = (folder[0] / "report.html").read_text(encoding="utf-8")
-    missing = [name for name in TARGETS if name not in ("fig3", "fig6", "table1")]
-    assert f"scansnap reproduce {' '.join(missing)}" in text
-    assert label("fig7") in text
-
-
-def test_the_report_shows_the_verdict_that_was_counted(tmp_path, monkeypatch):
-    figure = find("fig3")
-    wrong = Finding("It <falls>", "Figure 3", 0, 4, "curves", "0 ± 1.")
-    monkeypatch.setattr(figure, "findings", lambda table: (wrong,))
-    made = make.make("fig3", QUICK, tmp_path)
-    text = page.page([made], QUICK)
-    assert "It &lt;falls&gt;" in text
-    assert '<td class="n disagrees">disagrees</td>' in text
-    assert "Figure 3 is drawn" not in text  # it was made to claim a measurement
-    assert "<b>1 measured statement:</b>" in text
-
-
-def test_the_report_says_what_is_measured_and_what_is_not(folder):
-    text = (folder[0] / "report.html").read_text(encoding="utf-8")
-    assert "Every figure" not in text
-    assert (
-        "Figure 3 is drawn from formulas, without runs; Table 1 is true by definition; the rest comes from new" in text
-    )
-    assert "<b>3 measured statements:</b>" in text
-    assert "4 formulas (4 agree)" in text
-    assert '<span class="kind">formula</span>' in text
-    assert re.search(r'<b class="undecided">[1-9]</b>undecided', text)  # three seeds leave some of Figure 6 open
-    assert re.search(r'<td class="n undecided">undecided</td>', text)
-
-
-def test_every_verdict_has_a_colour(folder):
-    css = (folder[0] / "report.html").read_text(encoding="utf-8").partition("</style>")[0]
-    for verdict in VERDICTS:
-        assert f".{verdict.replace(' ', '-')} {{" in css
-        assert verdict in STYLE
-
-
-def test_an_undecided_claim_is_shown_as_such():
-    row = {"claim": "a", "reference": "Lemma 0", "kind": "identity", "setting": "x", "status": "undecided",
-           "observed": "undecided"}  # fmt: skip
-    html = page._claims(pd.DataFrame([row]))
-    assert '<td class="undecided">undecided</td>' in html
-    assert "identity" in html
-
-
-def test_targets_come_in_the_papers_order_and_once():
-    assert chosen([]) == chosen(["all"]) == list(TARGETS)
-    assert chosen(["table1", "fig2", "fig2"]) == ["fig2", "table1"]
-    assert chosen(["fig7", "synthetic"]) == [*SYNTHETIC, "fig7"]
-    assert chosen(["text"]) == list(TEXT)
-    for name in TARGETS:
-        assert find(name).TITLE
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -188,12 +83,12 @@ def test_targets_come_in_the_papers_order_and_once():
         (["fig3", "--out", "{folder}"], "manifest.json of some other program"),
     ],
 )
-def test_bad_input_is_one_sentence_before_any_work(tmp_path, arguments, sentence):
+def test_bad_input_is_one_sentence_before_any_work(reproduce, tmp_path, arguments, sentence):
     (tmp_path / "file").write_text("not a folder")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "manifest.json").write_text('{"name": "a web app"}')
     places = {"file": tmp_path / "file", "folder": tmp_path / "folder"}
-    done = scansnap(*(a.format(**places) for a in arguments), cwd=tmp_path)
+    done = reproduce(*(a.format(**places) for a in arguments), cwd=tmp_path)
     assert done.returncode == 2
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
@@ -253,16 +148,3 @@ def test_a_folder_in_place_of_the_manifest_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text("[]")
     with pytest.raises(checks.InputError, match="other program"):
         make.prepare(tmp_path, ["fig3"])
-
-
-@pytest.mark.parametrize(
-    ("text", "html"),
-    [
-        ("η_Y < 1", "η<sub>Y</sub> &lt; 1"),
-        ("e^{2 B_n}", "e<sup>2 B<sub>n</sub></sup>"),
-        ("E'_nn and β_nn'", "E'<sub>nn</sub> and β<sub>nn'</sub>"),
-        ("n_queries of a t_end", "n_queries of a t_end"),
-    ],
-)
-def test_indices_become_subscripts_and_names_do_not(text, html):
-    assert page._prose(text) == html
