@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 # these need scansnap[web]
 if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "websockets", "httpx")):
-    collect_ignore = [f"test_{name}.py" for name in ("connection", "fuzz", "hub", "listening", "serve", "server")]
+    collect_ignore = [
+        f"test_{name}.py" for name in ("connection", "fuzz", "switchboard", "listening", "serve", "server")
+    ]
 
 _SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "claims_limit_seconds", "lens_seconds",
             "answer_seconds", "margin_seconds")  # fmt: skip
@@ -31,9 +33,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     import uvicorn
     from explorer_site import GRACE, PATIENCE, Site
 
-    from scansnap.explorer.listening import configuration
+    from scansnap.explorer.api.listening import configuration
+    from scansnap.explorer.api.server import WebSettings, create_app
     from scansnap.explorer.protocol import LIMITS
-    from scansnap.explorer.server import WebSettings, create_app
 
     folder = tmp_path_factory.mktemp("models")
     listening = socket.create_server(("127.0.0.1", 0))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.checks import InputError
-from scansnap.explorer.hub import Refused
+from scansnap.explorer.protocol import Refused
 
 LARGEST = 2 << 30  # bytes of a checkpoint that is opened for a page
 _MOST = 200  # models listed

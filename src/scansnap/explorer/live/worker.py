@@ -1,7 +1,7 @@
 """A worker process: several runs in fair turns, or one computation at a time. No pickle on the way in or out.
 
-Messages are those of :mod:`scansnap.explorer.wire`. In: what to do, with the run's id and, where an answer is
-expected, a request number. Out: ``{"run", "kind": "text" | "binary"}`` to be passed on to the run's socket as it is, or
+Messages are those of ``protocol.encode``. In: what to do, with the run's id and, where an answer is expected, a request
+number. Out: ``{"run", "kind": "text" | "binary", "to"}`` to be passed on to the run's socket as it is, or
 ``{"reply": number, …}``.
 """
 
@@ -20,9 +20,9 @@ import numpy as np
 
 from scansnap.checks import InputError
 from scansnap.explorer import protocol
-from scansnap.explorer.hosted import CREDIT, TURN, Hosted
-from scansnap.explorer.protocol import LIMITS
-from scansnap.explorer.wire import decode, encode
+from scansnap.explorer.live.hosted import CREDIT, TURN, Hosted
+from scansnap.explorer.messages.socket import ClosedText
+from scansnap.explorer.protocol import LIMITS, decode, encode
 
 _CYCLE = 1 / 30  # all runs should have had a turn by then
 _FRAME_SHARE = 1 / 120  # seconds between frames for each run that plays in this process, once they are many
@@ -94,7 +94,7 @@ class Worker:
             elif number is not None:
                 self.reply(number, {"error": {"field": "run", "message": "The run is closed."}})
         except InputError as error:
-            from scansnap.explorer.setup import field_of
+            from scansnap.explorer.setups.read import field_of
 
             if number is not None:
                 self.reply(number, {"error": {"field": field_of(error), "message": str(error)}})
@@ -111,12 +111,12 @@ class Worker:
         if number is not None:
             self.reply(number, {"late": {"field": "run", "message": words}})
         elif name in self.runs:
-            self.runs.pop(name).text({"type": "closed", "reason": words})
+            self.runs.pop(name).text(ClosedText(reason=words))
             self.queue.remove(name)
 
     def _to_run(self, op: str, run: Hosted, header: dict[str, Any], number: Any) -> None:
         if op == "attach":
-            run.attach(header["since"], header["again"])
+            run.attach(header["since"], header["again"], header.get("to", 0))
         elif op == "detach":
             run.attached = False
         elif op == "ack":
@@ -128,20 +128,22 @@ class Worker:
 
     def _get(self, run: Hosted, what: str, number: Any) -> None:
         if what == "about":
-            return self.reply(number, {"about": run.describe()})
+            return self.reply(number, {"about": run.describe().model_dump(warnings=False)})
         run.live.record()
         steps, rows = (run.live.film if what == "film" else run.live.tables).after(-1)
-        about = run.describe() if what == "film" else {"marks": run.live.marks, "failed_step": run.live.failed_step}
+        about = {"marks": run.live.marks, "failed_step": run.live.failed_step}
+        if what == "film":
+            about = run.describe().model_dump(warnings=False)
         head = {"about": about, "n": len(steps), "floats": rows.shape[1], "step": run.live.step}
         payload = steps.astype("<u4").tobytes() + np.ascontiguousarray(rows, dtype="<f4").tobytes()
         return self.reply(number, head, payload)
 
     def job(self, number: Any, header: dict[str, Any], payload: bytes) -> None:
         """A computation that takes a while: looks for its cancellation, and for its own time limit."""
-        from scansnap.explorer import lens
-        from scansnap.explorer.judging import judge_frames
-        from scansnap.explorer.predict import Cancelled, flow_overlay
-        from scansnap.explorer.setup import read_setup
+        from scansnap.explorer.pages import lens
+        from scansnap.explorer.pages.judging import judge_frames
+        from scansnap.explorer.pages.predict import Cancelled, flow_overlay
+        from scansnap.explorer.setups.read import read_setup
 
         end = time.monotonic() + header["seconds"]
 
@@ -161,14 +163,14 @@ class Worker:
             if header["kind"] == "lens":
                 result = lens.explain(Path(header["path"]), header["query"])
                 return self.reply(number, {"ok": True}, protocol.dumps(result).encode())
-            plan = read_setup(header["setup"])
+            blueprint = read_setup(header["setup"])
             if header["kind"] == "flow":
-                result = flow_overlay(plan, header["last"], header["points"], stop)
+                result = flow_overlay(blueprint, header["last"], header["points"], stop)
             else:
                 n, floats = header["n"], header["floats"]
                 steps = np.frombuffer(payload, "<u4", n)
                 rows = np.frombuffer(payload, "<f4", n * floats, 4 * n).reshape(n, floats)
-                result = judge_frames(plan, header["marks"], steps, rows, stop, failed_step=header["failed_step"])
+                result = judge_frames(blueprint, header["marks"], steps, rows, stop, failed_step=header["failed_step"])
         except Cancelled:
             words = f"It took longer than {header['seconds']:g} seconds and was stopped: ask for fewer steps."
             return self.reply(number, {"late": {"field": header["kind"], "message": words}})
@@ -184,9 +186,9 @@ def main(pipe: Connection) -> None:
     """Entry point of the process."""
     import torch
 
-    import scansnap.explorer.judging
-    import scansnap.explorer.live
-    import scansnap.explorer.predict  # noqa: F401  # loaded now, so that the first run does not wait for it
+    import scansnap.explorer.live.run
+    import scansnap.explorer.pages.judging
+    import scansnap.explorer.pages.predict  # noqa: F401  # loaded now, so that the first run does not wait for it
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends the workers
     torch.set_num_threads(1)

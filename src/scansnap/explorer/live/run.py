@@ -12,10 +12,10 @@ from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.engine import Engine
 from scansnap.dynamics.observe import Observer
 from scansnap.dynamics.state import State, start
+from scansnap.explorer.live.film import Film, next_scheduled
 from scansnap.explorer.protocol import FIELDS, LIMITS
-from scansnap.explorer.setup import Plan, query_tokens
+from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 
-EVERY_UNTIL = 50  # a frame at every step so far, then at every 2%
 _DATA_FLOATS = 4 << 20  # mini-batch data sampled ahead at most
 _TABLE_BYTES = 8 << 20  # kept tables Y
 
@@ -27,71 +27,26 @@ class _SlotObserver(Observer):
         return c
 
 
-class Film:
-    """Vectors by step, thinned evenly in log step when they outgrow their bytes; first and last always stay."""
-
-    def __init__(self, most_bytes: float) -> None:
-        self.most_bytes = most_bytes
-        self.steps: list[int] = []
-        self.rows: list[np.ndarray] = []
-        self._ratio = 1 / EVERY_UNTIL / 2
-
-    def add(self, step: int, row: np.ndarray) -> None:
-        if self.steps and self.steps[-1] >= step:
-            return
-        self.steps.append(step)
-        self.rows.append(row)
-        while len(self.rows) * row.nbytes > self.most_bytes and len(self.rows) > 4:
-            self._thin()
-
-    def _thin(self) -> None:
-        self._ratio *= 1.3
-        kept = [0]
-        for i in range(1, len(self.steps) - 1):
-            if self.steps[i] >= self.steps[kept[-1]] * (1 + self._ratio) + 0.5:
-                kept.append(i)
-        kept.append(len(self.steps) - 1)
-        self.steps = [self.steps[i] for i in kept]
-        self.rows = [self.rows[i] for i in kept]
-
-    def after(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Steps (n,) and values (n, floats) of the frames later than ``step``."""
-        first = int(np.searchsorted(self.steps, step, side="right"))
-        width = len(self.rows[0]) if self.rows else 0
-        rows = np.array(self.rows[first:]).reshape(-1, width)
-        return np.array(self.steps[first:], dtype=np.uint32), rows
-
-
-def next_scheduled(step: int) -> int:
-    """The first step after ``step`` whose frame every film holds, however fast the run is."""
-    if step < EVERY_UNTIL:
-        return step + 1
-    at = EVERY_UNTIL
-    while at <= step:
-        at = max(at + 1, -(-at * 51 // 50))
-    return at
-
-
 class LiveRun:
     """The engine of ``simulate``, stopped and looked at whenever somebody wants to; the numbers are the same."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.classes = plan, plan.classes
+    def __init__(self, blueprint: Blueprint) -> None:
+        self.blueprint, self.classes = blueprint, blueprint.classes
         self.device = torch.device("cpu")
         variables = ("attention", "entropy", "loss", "z")
-        self.settings = dataclasses.replace(plan.settings, variables=variables)
-        self.batches = Batches(plan.layout, self.settings, np.unique(plan.runs.seed), self.device)
-        model = plan.settings.model
+        self.settings = dataclasses.replace(blueprint.settings, variables=variables)
+        self.batches = Batches(blueprint.layout, self.settings, np.unique(blueprint.runs.seed), self.device)
+        model = blueprint.settings.model
         self.theory_model = model.norm == "l2" and model.residual == "none" and model.heads == 1
-        _, self.query_tokens = query_tokens(plan.layout)
+        _, self.query_tokens = query_tokens(blueprint.layout)
         self.longest = int(max(1, min(4096, _DATA_FLOATS // max(1, self.batches.floats_per_step))))
         self.reset()
 
     def reset(self) -> None:
         """Back to step 0 and the first rates."""
-        self.runs = self.plan.runs
+        self.runs = self.blueprint.runs
         self._set_engine()
-        self.state: State = start(self.plan.layout, self.settings, self.runs.seed, self.device)
+        self.state: State = start(self.blueprint.layout, self.settings, self.runs.seed, self.device)
         self.marks: list[dict[str, Any]] = []
         self.film, self.tables = Film(LIMITS["film_bytes"]), Film(_TABLE_BYTES)
         self._scheduled = 0
@@ -103,7 +58,7 @@ class LiveRun:
         self.record()
 
     def _set_engine(self) -> None:
-        self.engine = Engine(self.plan.layout, self.settings, self.runs, self.device)
+        self.engine = Engine(self.blueprint.layout, self.settings, self.runs, self.device)
         self.observer = _SlotObserver(self.classes, self.engine, self.batches)
 
     @property
@@ -159,7 +114,7 @@ class LiveRun:
         self.batches.settings = self.settings
         self._set_engine()
 
-    # --- frames --------------------------------------------------------------------------------------------------
+    # --- frames ------------------------------------------------------------------------------------------------------
 
     def record(self) -> bool:
         """Keep a frame of the current step, if there is none yet; whether one was added."""
@@ -174,7 +129,7 @@ class LiveRun:
         else:
             fixed = False
         k = len(growth)
-        own = [c[n, : self.plan.layout.n_slots[n]] for n in range(k)]
+        own = [c[n, : self.blueprint.layout.n_slots[n]] for n in range(k)]
         on_tokens = [z[q, tokens] for q, tokens in enumerate(self.query_tokens)]
         row = np.concatenate([[loss], entropy, growth, self._log_chi(z), *own, *on_tokens]).astype(np.float32)
         self.film.add(self.step, row)
@@ -197,17 +152,17 @@ class LiveRun:
         for n, distinct in enumerate(self.observer.distinct):
             where = np.flatnonzero(distinct)
             top = where[np.argmax(c[n, where])] if len(where) else None
-            found.append(None if top is None else int(self.plan.layout.slots[n, top]))
+            found.append(None if top is None else int(self.blueprint.layout.slots[n, top]))
         return found
 
     def _log_chi(self, z: np.ndarray) -> np.ndarray:
-        query = self.plan.layout.class_query
+        query = self.blueprint.layout.class_query
         return np.array([np.nan if token is None else 2 * (float(z[q, token]) - float(self._z0[q, token]))
                          for q, token in zip(query, self._dominant, strict=True)])  # fmt: skip
 
     def table_y(self, size: int) -> np.ndarray:
         """The values of a TABLE_Y frame: at most size × size, larger tables as means over blocks."""
-        lay = self.plan.layout
+        lay = self.blueprint.layout
         y, rows, columns = self.state.y[0].numpy(), lay.rows, lay.columns
         y, rows = _blocks(y, rows, size, axis=0)
         y, columns = _blocks(y, columns, size, axis=1)
@@ -215,7 +170,7 @@ class LiveRun:
 
     def layout(self) -> dict[str, Any]:
         """``Layout`` of the protocol."""
-        lay, k = self.plan.layout, self.classes.n_classes
+        lay, k = self.blueprint.layout, self.classes.n_classes
         sizes = {"loss": 1, "entropy": k, "growth": k, "log_chi": k, "attention": int(lay.n_slots.sum()),
                  "z": sum(len(tokens) for tokens in self.query_tokens)}  # fmt: skip
         offsets = np.cumsum([0, *sizes.values()])
@@ -238,7 +193,7 @@ class _Path:
         self.total: np.ndarray | None = None
 
     def _read(self, z: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        lay, distinct = self.live.plan.layout, self.live.observer.distinct
+        lay, distinct = self.live.blueprint.layout, self.live.observer.distinct
         c64 = c.astype(np.float64)
         on_slots = z.astype(np.float64)[lay.class_query[:, None], lay.slots]  # (K, S)
         with np.errstate(all="ignore"):

@@ -10,8 +10,9 @@ import pytest
 import scansnap as ss
 from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.theorem3 import growth
-from scansnap.explorer.live import EVERY_UNTIL, Film, LiveRun, next_scheduled
-from scansnap.explorer.setup import read_setup
+from scansnap.explorer.live.film import EVERY_UNTIL, Film, next_scheduled
+from scansnap.explorer.live.run import LiveRun
+from scansnap.explorer.setups.read import read_setup
 
 SMALL: dict[str, Any] = {"classes": {"preset": "syn-small"}, "steps": 90}
 SETUPS: dict[str, dict[str, Any]] = {
@@ -40,7 +41,7 @@ def fields(live: LiveRun) -> tuple[np.ndarray, dict[str, np.ndarray]]:
 
 
 def simulated(live: LiveRun, steps: Any, **more: Any) -> Any:
-    setup = {k: v for k, v in live.plan.setup.items() if k != "classes"}
+    setup = {k: v for k, v in live.blueprint.setup.items() if k != "classes"}
     if setup["context"] == "inf":
         setup["context"] = math.inf
     return ss.simulate(live.classes, record=[int(s) for s in steps], device="cpu", **setup, **more).isel(run=0)

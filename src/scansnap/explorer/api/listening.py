@@ -85,7 +85,7 @@ class PatientHTTP(AutoHTTPProtocol):  # type: ignore[valid-type, misc]  # httpto
             self.head_timer.cancel()
             self.head_timer = None
 
-    # --- answers that nobody reads -------------------------------------------------------------------------------
+    # --- answers that nobody reads -----------------------------------------------------------------------------------
 
     def pause_writing(self) -> None:
         super().pause_writing()

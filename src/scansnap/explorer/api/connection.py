@@ -10,12 +10,13 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError
 from scansnap.explorer import protocol
-from scansnap.explorer.hosted import read_speed
-from scansnap.explorer.hub import Entry, Hub, Refused, read_plan
-from scansnap.explorer.protocol import LIMITS, OPS
-from scansnap.explorer.reading import parse_json
+from scansnap.explorer.api.bodies import parse_json
+from scansnap.explorer.live.switchboard import Entry, Switchboard, read_blueprint
+from scansnap.explorer.messages.fields import Said, read
+from scansnap.explorer.messages.socket import OPS, Attach, Close, ClosedText, ErrorText, Ping, PongText, Start
+from scansnap.explorer.protocol import LIMITS, Refused
 
 _POLICY_VIOLATION, _TOO_BIG, _TRY_LATER = 1008, 1009, 1013
 _UNSENT = 2000  # messages waiting for a client that does not read
@@ -26,15 +27,15 @@ _SHORT = 4096  # characters of any message but a start
 class Socket:
     """A client and the run it watches."""
 
-    def __init__(self, hub: Hub, socket: WebSocket) -> None:
-        self.hub, self.socket = hub, socket
+    def __init__(self, switchboard: Switchboard, socket: WebSocket) -> None:
+        self.switchboard, self.socket = switchboard, socket
         self.entry: Entry | None = None
         self.outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self.unsent_bytes = 0
         self.stuck = asyncio.Event()  # too much is unsent
         self.tokens, self.filled = float(LIMITS["messages_per_second"]), time.monotonic()
 
-    # --- as the hub sees it --------------------------------------------------------------------------------------
+    # --- as the switchboard sees it ----------------------------------------------------------------------------------
 
     def put(self, kind: str, data: bytes) -> None:
         if self.stuck.is_set():
@@ -49,18 +50,18 @@ class Socket:
 
     def lose(self) -> None:
         self.entry = None
-        self.say({"type": "closed", "reason": "The run was taken up by another page."})
+        self.say(ClosedText(reason="The run was taken up by another page."))
 
-    def say(self, message: dict[str, Any]) -> None:
-        self.put("text", protocol.dumps(message).encode())
+    def say(self, message: Said) -> None:
+        self.put("text", protocol.dumps(message.model_dump()).encode())
 
-    # --- the two directions --------------------------------------------------------------------------------------
+    # --- the two directions ------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        if self.hub.n_sockets >= LIMITS["sockets"]:
+        if self.switchboard.n_sockets >= LIMITS["sockets"]:
             await self.socket.close(_TRY_LATER)
             return
-        self.hub.n_sockets += 1
+        self.switchboard.n_sockets += 1
         tasks: list[asyncio.Task[Any]] = []
         try:
             await self.socket.accept()
@@ -71,12 +72,12 @@ class Socket:
         except asyncio.CancelledError:
             pass  # the server ends and waits no longer; there is nobody to tell
         finally:
-            self.hub.n_sockets -= 1
+            self.switchboard.n_sockets -= 1
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
             if self.entry is not None:
-                self.hub.detach(self.entry, self)
+                self.switchboard.detach(self.entry, self)
         for error in ended:
             if isinstance(error, Exception) and not isinstance(error, WebSocketDisconnect | RuntimeError):
                 raise error
@@ -94,7 +95,7 @@ class Socket:
             else:
                 await self.socket.send_bytes(data)
                 if entry is not None:
-                    self.hub.acknowledge(entry)
+                    self.switchboard.acknowledge(entry)
             self.unsent_bytes -= len(data)
 
     async def _read(self) -> None:
@@ -137,48 +138,43 @@ class Socket:
             self._error(error.field, str(error))
 
     def _error(self, field: str, message: str) -> None:
-        self.say({"type": "error", "field": field, "message": message})
+        self.say(ErrorText(field=field, message=message))
 
-    # --- operations ----------------------------------------------------------------------------------------------
+    # --- operations --------------------------------------------------------------------------------------------------
 
     async def _do(self, op: str, message: dict[str, Any]) -> None:
-        if op == "ping":
-            answer = json.dumps(message.get("id"))
-            if len(answer) > 200:
+        said = read(OPS[op], message) if op in ("start", "attach", "ping", "close") else None
+        if isinstance(said, Ping):
+            if len(json.dumps(said.id)) > 200:
                 raise Refused(422, "id", "The id of a ping is at most 200 characters.")
-            self.say({"type": "pong", "id": message.get("id")})
-        elif op == "start":
-            await self._start(message)
-        elif op == "attach":
-            entry = self.hub.find(message.get("run"))
-            since = whole("since", message.get("since", -1), least=-1, most=2**32 - 1)
+            self.say(PongText(id=said.id))
+        elif isinstance(said, Start):
+            await self._start(said)
+        elif isinstance(said, Attach):
+            entry = self.switchboard.find(said.run)
             self._leave(entry)
             self.entry = entry
-            self.hub.attach(entry, self, since, again=True)
-        elif self.entry is None or self.entry.name not in self.hub.runs:
+            self.switchboard.attach(entry, self, said.since, again=True)
+        elif self.entry is None or self.entry.name not in self.switchboard.runs:
             raise Refused(404, "run", "There is no run on this connection yet; send start or attach first.")
-        elif op == "close":
+        elif isinstance(said, Close):
             self._leave(None)
-            self.say({"type": "closed", "reason": "Closed by the page."})
+            self.say(ClosedText(reason="Closed by the page."))
         else:
-            self.hub.tell(self.entry, op, message)
+            self.switchboard.tell(self.entry, op, message)  # read by the run, when its turn has come
 
-    async def _start(self, message: dict[str, Any]) -> None:
-        plan = await asyncio.to_thread(read_plan, message.get("setup"))
-        speed = read_speed(message.get("speed"))
-        play = message.get("play", True)
-        if not isinstance(play, bool):
-            raise InputError("play", play, "true or false")
+    async def _start(self, said: Start) -> None:
+        blueprint = await asyncio.to_thread(read_blueprint, said.setup)
         self._leave(None)  # its memory is free for the new one
-        entry = await self.hub.open(plan)
+        entry = await self.switchboard.open(blueprint)
         self.entry = entry
-        self.hub.tell(entry, "speed", {"speed": speed})
-        self.hub.attach(entry, self, -1, again=False)
-        if play:
-            self.hub.tell(entry, "play", {})
+        self.switchboard.tell(entry, "speed", {"speed": said.speed})
+        self.switchboard.attach(entry, self, -1, again=False)
+        if said.play:
+            self.switchboard.tell(entry, "play", {})
 
     def _leave(self, new: Entry | None) -> None:
         """End the run this socket had, unless it is ``new``."""
         old, self.entry = self.entry, None
         if old is not None and old is not new:
-            self.hub.end(old)
+            self.switchboard.end(old)

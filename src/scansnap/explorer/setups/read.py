@@ -3,65 +3,26 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from scansnap.checks import InputError, choice, known_keys, real, whole
 from scansnap.classes import PRESETS, SequenceClasses
-from scansnap.dynamics.layout import Layout, make_layout
-from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS, Settings, settings
+from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS, settings
 from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS
 from scansnap.explorer.protocol import LIMITS
+from scansnap.explorer.setups.blueprint import Blueprint, ClassesError, hold_against_caps
 from scansnap.runs import FIELDS as RATE_FIELDS
-from scansnap.runs import Runs, grid
+from scansnap.runs import grid
 
 _RATES = ("eta_y", "eta_z", "momentum", "weight_decay", "seed")
 
 
-class ClassesError(InputError):
-    """A mistake in the classes, and the control it is shown at: a preset's setting, or the classes as a whole."""
-
-    def __init__(self, error: InputError, control: str) -> None:
-        super().__init__(error.field, error.value, error.allowed)
-        self.control = control
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything a run is made of."""
-
-    setup: dict[str, Any]  # every key filled in, as JSON
-    classes: SequenceClasses
-    runs: Runs  # one
-    settings: Settings
-    layout: Layout
-
-    @property
-    def frame_floats(self) -> int:
-        """Numbers in one frame: loss, three per class, attention, z."""
-        _, tokens = query_tokens(self.layout)
-        k = len(self.layout.slots)
-        return 1 + 3 * k + int(self.layout.n_slots.sum()) + sum(len(row) for row in tokens)
-
-    @property
-    def memory(self) -> int:
-        """Bytes a run needs, films included; an estimate from above."""
-        s, lay = self.settings, self.layout
-        size = 8 if s.dtype == "float64" else 4
-        copies = 2 + len(s.optimizer_y.rule.moments) + len(s.optimizer_z.rule.moments)
-        tables = len(lay.rows) * len(lay.columns) + s.model.heads * len(lay.queries) * lay.vocab_size
-        samples = s.batch_size or len(lay.slots)
-        per_sample = len(lay.rows) * 2 + len(lay.columns) * 4 + lay.slots.shape[1] * (8 + 4 * s.model.heads)
-        tokens = samples * (2 * int(s.context)) * 8 if s.sampling == "tokens" and not math.isinf(s.context) else 0
-        return int(size * (copies * tables * 2 + samples * per_sample) + tokens + 2 * LIMITS["film_bytes"])
-
-
-def read_setup(given: Any) -> Plan:
-    """The plan a set-up describes, or an :class:`InputError` that names the control."""
+def read_setup(given: Any) -> Blueprint:
+    """The blueprint a set-up describes, or an :class:`InputError` that names the control."""
     if not isinstance(given, dict):
         raise InputError("setup", given, "an object")
     known_keys("the set-up", given, ("classes", *BY_NAME))
@@ -73,20 +34,11 @@ def read_setup(given: Any) -> Plan:
             continue  # a table of its own settings, checked where it is read
         values[control.name] = control.check(values[control.name])
     runs = grid(**{name: values[name] for name in _RATES})
-    plan = settings({k: v for k, v in values.items() if k not in _RATES} | {"record": [0]})
-    layout = make_layout(classes, plan.model, decays=bool(np.any(runs.weight_decay)))
-    made = Plan({"classes": form, **values}, classes, runs, plan, layout)
-    _hold_against_caps(made)
+    made_of = settings({k: v for k, v in values.items() if k not in _RATES} | {"record": [0]})
+    layout = make_layout(classes, made_of.model, decays=bool(np.any(runs.weight_decay)))
+    made = Blueprint({"classes": form, **values}, classes, runs, made_of, layout)
+    hold_against_caps(made)
     return made
-
-
-def query_tokens(layout: Layout) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The queries and, for each, the tokens its classes attend to, ascending."""
-    rows = []
-    for q in range(len(layout.queries)):
-        own = [layout.slots[n, : layout.n_slots[n]] for n in np.flatnonzero(layout.class_query == q)]
-        rows.append(np.unique(np.concatenate(own)))
-    return layout.queries, rows
 
 
 def summary(classes: SequenceClasses) -> dict[str, Any]:
@@ -109,18 +61,18 @@ def summary(classes: SequenceClasses) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def to_toml(plan: Plan, notes: list[str] | None = None) -> str:
+def to_toml(blueprint: Blueprint, notes: list[str] | None = None) -> str:
     """A file that ``scansnap run`` takes as it is; presets stay presets, everything else is spelt out."""
-    form = plan.setup["classes"]
+    form = blueprint.setup["classes"]
     lines = ["# A run of the explorer: scansnap run THIS_FILE --out run.zarr", *(f"# {note}" for note in notes or [])]
     if "preset" in form:
         lines += ["[classes]", *(f"{key} = {_toml(value)}" for key, value in form.items())]
     else:
-        text = plan.classes.as_toml()
+        text = blueprint.classes.as_toml()
         lines += ["[classes]", text.replace("\n[[class]]\n", "\n[[classes.class]]\n").rstrip()]
     lines += ["", "[run]"]
     for name in BY_NAME:
-        value = plan.setup[name]
+        value = blueprint.setup[name]
         if value is None and name == "batch_size":
             lines.append('batch_size = "none"')
         elif value is not None:
@@ -138,7 +90,7 @@ def field_of(error: InputError) -> str:
     return found[0] if found else "request"
 
 
-# --- classes -----------------------------------------------------------------------------------------------------
+# --- classes ---------------------------------------------------------------------------------------------------------
 
 
 def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any]]:
@@ -250,46 +202,6 @@ def _normalised(field: str, weights: Any) -> list[float]:
 
 def _kinds(distinct: np.ndarray) -> list[str]:
     return ["distinct" if d else "common" for d in distinct]
-
-
-# --- caps --------------------------------------------------------------------------------------------------------
-
-
-def _hold_against_caps(plan: Plan) -> None:
-    classes, s, lay = plan.classes, plan.settings, plan.layout
-    for field, value, name in (("the number of classes", classes.n_classes, "classes"),
-                               ("the vocabulary size", classes.vocab_size, "tokens")):  # fmt: skip
-        if value > LIMITS[name]:
-            raise _about_classes(field, value, f"at most {LIMITS[name]} in the explorer")
-    if plan.frame_floats > LIMITS["frame_floats"]:
-        allowed = f"at most {LIMITS['frame_floats']}: fewer classes or tokens, or norm l2"
-        raise _about_classes("numbers per frame (attention and z)", plan.frame_floats, allowed)
-    samples = s.batch_size or len(lay.slots)
-    work = samples * (len(lay.rows) * len(lay.columns) + s.model.heads * lay.slots.shape[1] * 4)
-    if s.sampling == "tokens" and not math.isinf(s.context):
-        work += samples * int(s.context) * 300  # a token takes about as long as so many products
-    orthogonal = _muon_products(plan)
-    if work <= LIMITS["step_products"] < work + orthogonal:
-        raise InputError("optimizer", "muon", f"another one for tables of {len(lay.rows)}×{len(lay.columns)} numbers")
-    if work > LIMITS["step_products"]:
-        allowed = f"at most {LIMITS['step_products']:.1e}, so that a step stays below a second: take a smaller batch"
-        raise InputError("batch_size", s.batch_size, f"smaller here: a step is {work:.1e} products, {allowed}")
-    if plan.memory > LIMITS["run_bytes"]:
-        allowed = f"at most {LIMITS['run_bytes'] / 2**20:.0f} MiB: fewer tokens, a smaller batch, or init zero"
-        raise _about_classes("the memory of the run", f"{plan.memory / 2**20:.0f} MiB", allowed)
-
-
-def _muon_products(plan: Plan) -> float:
-    """Five rounds of three matrix products for each table; large ones run about 20 times as fast as our own."""
-    lay, model = plan.layout, plan.settings.model
-    y = len(lay.rows), len(lay.columns)
-    z = len(lay.queries), lay.vocab_size
-    cost = [(plan.settings.optimizer_y, 1, y), (plan.settings.optimizer_z, model.heads, z)]
-    return sum(n * 15 / 20 * a * b * min(a, b) for rule, n, (a, b) in cost if rule.name == "muon")
-
-
-def _about_classes(field: str, value: Any, allowed: str) -> InputError:
-    return ClassesError(InputError(field, value, allowed), "classes")
 
 
 def _toml(value: Any) -> str:

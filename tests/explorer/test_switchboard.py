@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scansnap.explorer.hub import Entry, Hub, Refused
-from scansnap.explorer.pool import WorkerDied
-from scansnap.explorer.protocol import LIMITS
+from scansnap.explorer.live.pool import WorkerDied
+from scansnap.explorer.live.switchboard import Entry, Switchboard
+from scansnap.explorer.protocol import LIMITS, Refused
 
 LARGE: Any = SimpleNamespace(memory=180 << 20, setup={})
 
@@ -31,19 +31,19 @@ class Worker:
         self.sent.append(header["op"])
 
 
-def hub_with(worker: Worker) -> Hub:
-    hub = Hub(1, 1.0)
-    hub.pool = SimpleNamespace(least_busy=lambda: worker)  # type: ignore[assignment]
-    return hub
+def switchboard_with(worker: Worker) -> Switchboard:
+    switchboard = Switchboard(1, 1.0)
+    switchboard.pool = SimpleNamespace(least_busy=lambda: worker)  # type: ignore[assignment]
+    return switchboard
 
 
 def test_runs_asked_for_at_the_same_moment_share_the_memory() -> None:
     async def story() -> None:
         worker = Worker()
-        hub = hub_with(worker)
-        asked = [asyncio.create_task(hub.open(LARGE)) for _ in range(24)]
+        switchboard = switchboard_with(worker)
+        asked = [asyncio.create_task(switchboard.open(LARGE)) for _ in range(24)]
         await asyncio.sleep(0)  # each came as far as its worker, or was refused
-        assert LARGE.memory < hub.memory <= LIMITS["server_bytes"]
+        assert LARGE.memory < switchboard.memory <= LIMITS["server_bytes"]
         worker.go.set()
         found = await asyncio.gather(*asked, return_exceptions=True)
         runs = [each for each in found if isinstance(each, Entry)]
@@ -51,12 +51,12 @@ def test_runs_asked_for_at_the_same_moment_share_the_memory() -> None:
         assert len(runs) == LIMITS["server_bytes"] // LARGE.memory == 8
         assert len(refused) == 16
         assert all(error.status == 429 and "MiB" in error.message for error in refused)
-        assert hub.memory == 8 * LARGE.memory
+        assert switchboard.memory == 8 * LARGE.memory
         with pytest.raises(Refused):
-            await hub.open(LARGE)
-        hub.end(runs[0])
-        await hub.open(LARGE)
-        assert hub.memory == 8 * LARGE.memory
+            await switchboard.open(LARGE)
+        switchboard.end(runs[0])
+        await switchboard.open(LARGE)
+        assert switchboard.memory == 8 * LARGE.memory
 
     asyncio.run(story())
 
@@ -66,12 +66,12 @@ def test_runs_asked_for_at_the_same_moment_share_the_memory() -> None:
 def test_a_run_that_does_not_open_gives_its_memory_back(answer: Any) -> None:
     async def story() -> None:
         worker = Worker()
-        hub = hub_with(worker)
+        switchboard = switchboard_with(worker)
         worker.answer = answer
         worker.go.set()
         with pytest.raises(Refused):
-            await hub.open(LARGE)
-        assert (hub.memory, hub.runs, worker.n_runs, worker.sent) == (0, {}, 0, ["shut"])
+            await switchboard.open(LARGE)
+        assert (switchboard.memory, switchboard.runs, worker.n_runs, worker.sent) == (0, {}, 0, ["shut"])
 
     asyncio.run(story())
 
@@ -79,14 +79,14 @@ def test_a_run_that_does_not_open_gives_its_memory_back(answer: Any) -> None:
 def test_a_run_given_up_while_it_opens_gives_its_memory_back() -> None:
     async def story() -> None:
         worker = Worker()
-        hub = hub_with(worker)
-        asked = asyncio.create_task(hub.open(LARGE))
+        switchboard = switchboard_with(worker)
+        asked = asyncio.create_task(switchboard.open(LARGE))
         await asyncio.sleep(0)
-        assert hub.memory == LARGE.memory
+        assert switchboard.memory == LARGE.memory
         asked.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asked
-        assert (hub.memory, worker.n_runs, worker.sent) == (0, 0, ["shut"])
+        assert (switchboard.memory, worker.n_runs, worker.sent) == (0, 0, ["shut"])
 
     asyncio.run(story())
 
@@ -96,10 +96,39 @@ def test_a_worker_that_dies_right_after_its_answer_has_no_runs() -> None:
         worker = Worker()
         worker.go.set()
         worker.alive = False
-        hub = hub_with(worker)
+        switchboard = switchboard_with(worker)
         with pytest.raises(Refused) as refusal:
-            await hub.open(LARGE)
+            await switchboard.open(LARGE)
         assert refusal.value.status == 503
-        assert hub.runs == {}
+        assert switchboard.runs == {}
+
+    asyncio.run(story())
+
+
+def test_a_socket_gets_nothing_that_was_under_way_to_the_one_before() -> None:
+    """Newer frames ahead of the missed ones would make the page drop the missed ones."""
+
+    class Watcher:
+        def __init__(self) -> None:
+            self.got: list[bytes] = []
+
+        def put(self, kind: str, data: bytes) -> None:
+            self.got.append(data)
+
+        def lose(self) -> None:
+            self.lost = True
+
+    async def story() -> None:
+        worker, first, second = Worker(), Watcher(), Watcher()
+        worker.go.set()
+        board = switchboard_with(worker)
+        entry = await board.open(LARGE)
+        board.attach(entry, first, -1, again=False)
+        said: dict[str, Any] = {"run": entry.name, "kind": "binary", "to": entry.n_watchers}
+        board._message(worker, said, b"1")  # type: ignore[arg-type]
+        board.attach(entry, second, 5, again=True)
+        board._message(worker, said, b"2")  # type: ignore[arg-type]
+        board._message(worker, {**said, "to": entry.n_watchers}, b"3")  # type: ignore[arg-type]
+        assert (first.got, second.got) == ([b"1"], [b"3"])
 
     asyncio.run(story())

@@ -9,10 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError
 from scansnap.explorer import protocol
-from scansnap.explorer.protocol import LAST, LIMITS, REPLAY, RESTART, TABLE_Y
-from scansnap.explorer.wire import encode
+from scansnap.explorer.messages.fields import Said, read
+from scansnap.explorer.messages.socket import (
+    OPS,
+    AskTable,
+    ErrorText,
+    Extend,
+    MarkText,
+    Rates,
+    ResetText,
+    RunText,
+    Speed,
+    State,
+    StateText,
+    Step,
+)
+from scansnap.explorer.protocol import LAST, LIMITS, REPLAY, RESTART, TABLE_Y, encode
 
 TURN = (0.006, 0.03)  # seconds a run may take before the next one has its turn
 CREDIT = 3  # binary messages under way to a socket: a client that does not read costs no more
@@ -35,14 +49,15 @@ class Hosted:
     """A live run, its clock and what its socket has not got yet."""
 
     def __init__(self, name: str, setup: dict[str, Any], out: Any) -> None:
-        from scansnap.explorer.live import LiveRun
-        from scansnap.explorer.predict import theory
-        from scansnap.explorer.setup import read_setup, summary
+        from scansnap.explorer.live.run import LiveRun
+        from scansnap.explorer.pages.predict import theory
+        from scansnap.explorer.setups.read import read_setup, summary
 
         self.name, self.out = name, out
+        self.to = 0  # which of the sockets it has had
         self.live = LiveRun(read_setup(setup))
-        self.about = {"setup": self.live.plan.setup, "classes": summary(self.live.classes),
-                      "theory": theory(self.live.plan), "layout": self.live.layout()}  # fmt: skip
+        self.about = {"setup": self.live.blueprint.setup, "classes": summary(self.live.classes),
+                      "theory": theory(self.live.blueprint), "layout": self.live.layout()}  # fmt: skip
         self.playing, self.attached, self.credit = False, False, CREDIT
         self.goal: int | None = None  # the step that single steps lead to; done in turns, like playing
         self.later: deque[tuple[str, dict[str, Any]]] = deque()  # operations for when it is reached
@@ -56,10 +71,10 @@ class Hosted:
         self.rate, self._counted = 0.0, (time.monotonic(), 0)
         self._clock = (time.monotonic(), 0)  # when the speed began to count, and from which step
 
-    # --- what to say ---------------------------------------------------------------------------------------------
+    # --- what to say -------------------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> str:
+    def state(self) -> State:
         live = self.live
         if live.failed_step is not None:
             return "failed"
@@ -67,18 +82,19 @@ class Hosted:
             return "done"
         return "running" if self.playing or self.goal is not None else "paused"
 
-    def text(self, message: dict[str, Any]) -> None:
+    def text(self, message: Said) -> None:
         if self.attached:
-            self.out(encode({"run": self.name, "kind": "text"}, protocol.dumps(message).encode()))
+            text = protocol.dumps(message.model_dump(warnings=False))  # a set-up is told as it was read
+            self.out(encode({"run": self.name, "kind": "text", "to": self.to}, text.encode()))
 
     def binary(self, message: bytes) -> None:
         if self.attached:
-            self.out(encode({"run": self.name, "kind": "binary"}, message))
+            self.out(encode({"run": self.name, "kind": "binary", "to": self.to}, message))
 
-    def describe(self) -> dict[str, Any]:
-        """The ``run`` message."""
-        return {"type": "run", "run": self.name, **self.about, "steps": self.live.steps, "step": self.live.step,
-                "state": self.state, "speed": self.speed or "max", "marks": self.live.marks}  # fmt: skip
+    def describe(self) -> RunText:
+        return RunText.model_validate(
+            {"run": self.name, **self.about, "steps": self.live.steps, "step": self.live.step, "state": self.state,
+             "speed": self.speed or "max", "marks": self.live.marks})  # fmt: skip
 
     def say_state(self) -> None:
         now, live = time.monotonic(), self.live
@@ -87,17 +103,18 @@ class Hosted:
             self.rate, self._counted = max(0.0, (live.step - step) / (now - since)), (now, live.step)
         self.state_at = now
         eta_y, eta_z = live.eta
-        self.text({"type": "state", "state": self.state, "step": live.step, "steps": live.steps,
-                   "speed": self.speed or "max", "rate": round(self.rate, 1), "eta_y": eta_y, "eta_z": eta_z,
-                   "failed_step": live.failed_step})  # fmt: skip
+        self.text(StateText(state=self.state, step=live.step, steps=live.steps, speed=self.speed or "max",
+                            rate=round(self.rate, 1), eta_y=eta_y, eta_z=eta_z,
+                            failed_step=live.failed_step))  # fmt: skip
 
     def refuse(self, error: InputError) -> None:
-        from scansnap.explorer.setup import field_of
+        from scansnap.explorer.setups.read import field_of
 
-        self.text({"type": "error", "field": field_of(error), "message": str(error)})
+        self.text(ErrorText(field=field_of(error), message=str(error)))
 
-    def attach(self, since: int, again: bool) -> None:
+    def attach(self, since: int, again: bool, to: int = 0) -> None:
         """A socket takes the run up, from the frames after ``since``; ``again``: kept ones come as a replay."""
+        self.to = to
         self.attached, self.credit, self.replay, self.table_size = True, CREDIT, None, None
         self.sent_step = min(since, self.live.step) if since >= 0 else -1
         self.text(self.describe())
@@ -156,7 +173,7 @@ class Hosted:
         self.credit -= 1
         self.binary(message)
 
-    # --- what to do ----------------------------------------------------------------------------------------------
+    # --- what to do --------------------------------------------------------------------------------------------------
 
     def wait(self, now: float) -> float | None:
         """Seconds until there is something to do, None for never."""
@@ -223,31 +240,30 @@ class Hosted:
                 raise InputError("op", op, "sent again after the steps that are under way, or after a pause")
             self.later.append((op, message))
             return
-        now = time.monotonic()
+        said, now = read(OPS[op], {**message, "op": op}), time.monotonic()
         if op in ("pause", "reset"):
             self._end_steps()
         if op in ("play", "pause", "reset"):
             self.play(op == "play")
-        if op == "speed":
-            self.speed = read_speed(message.get("speed"))
+        if isinstance(said, Speed):
+            self.speed = said.speed
             self.pace()
-        elif op == "step":
-            n = whole("n", message.get("n", 1), least=1, most=int(LIMITS["single_steps"]))
+        elif isinstance(said, Step):
             self.play(False)
-            self.goal, self.state_at = min(self.live.step + n, self.live.steps), now
+            self.goal, self.state_at = min(self.live.step + said.n, self.live.steps), now
             return  # the rest in turns, so that other messages and runs do not wait for it
-        elif op == "rates":
-            self._rates(message)
-        elif op == "extend":
-            self.live.extend(whole("steps", message.get("steps"), least=1, most=int(LIMITS["steps"])))
+        elif isinstance(said, Rates):
+            self._rates(said)
+        elif isinstance(said, Extend):
+            self.live.extend(said.steps)
         elif op == "reset":
             self.live.reset()
             self.sent_step, self.replay = -1, None
-            self.text({"type": "reset"})
+            self.text(ResetText())
         elif op == "film":
             self._begin_replay(-1, RESTART)
-        elif op == "y":
-            self.table_size = whole("size", message.get("size", 64), least=1, most=int(LIMITS["table_size"]))
+        elif isinstance(said, AskTable):
+            self.table_size = said.size
             self.say_frames(now)
             return
         self.say_frames(now, force=True)
@@ -271,21 +287,8 @@ class Hosted:
         except InputError as error:
             self.refuse(error)
 
-    def _rates(self, message: dict[str, Any]) -> None:
-        from scansnap.explorer.controls import BY_NAME
-
-        new = {name: None if message.get(name) is None else float(BY_NAME[name].check(message[name]))
-               for name in ("eta_y", "eta_z")}  # fmt: skip
-        if all(value is None for value in new.values()):
-            raise InputError("eta_y", None, "given, or eta_z")
+    def _rates(self, said: Rates) -> None:
         before = list(self.live.marks)
-        self.live.change(**new)
+        self.live.change(said.eta_y, said.eta_z)
         if self.live.marks != before:
-            self.text({"type": "mark", **self.live.marks[-1]})
-
-
-def read_speed(value: Any) -> float | None:
-    """Steps per second, None for as fast as it goes."""
-    if value is None or value == "max":
-        return None
-    return real("speed", value, above=0, most=LIMITS["speed"])
+            self.text(MarkText(**self.live.marks[-1]))

@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any
 
-from scansnap.explorer.protocol import LIMITS
-from scansnap.explorer.wire import decode, encode
-from scansnap.explorer.worker import main
+from scansnap.explorer.live.worker import main
+from scansnap.explorer.protocol import LIMITS, decode, encode
 
 _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1"

@@ -13,8 +13,8 @@ from scansnap.checks import InputError
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.verify import CHECKS, none_applies
-from scansnap.explorer.predict import Cancelled, why_not
-from scansnap.explorer.setup import Plan, query_tokens
+from scansnap.explorer.pages.predict import Cancelled, why_not
+from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.results.trajectory import assemble
 
 _MOST_TIMES = 100
@@ -23,7 +23,7 @@ _BYTES = 128 << 20  # for tables by class and token over time, several of which 
 
 
 def judge_frames(
-    plan: Plan,
+    blueprint: Blueprint,
     marks: list[dict[str, Any]],
     steps: np.ndarray,
     rows: np.ndarray,
@@ -31,20 +31,20 @@ def judge_frames(
     failed_step: int | None = None,
 ) -> dict[str, Any]:
     """Every claim as JSON. ``rows`` are frames followed by the table Y, (n, floats + L·J), at ``steps``."""
-    reason = why_not(plan, failed_step)
+    reason = why_not(blueprint, failed_step)
     if not reason and any(m["step"] > 0 for m in marks):
         reason = f"the rates were changed on the way, at step {next(m['step'] for m in marks if m['step'] > 0)}"
     if not reason and len(steps) < _FEWEST_TIMES:
         reason = f"only {len(steps)} steps are recorded so far"
-    if not reason and _chosen(plan, steps) is None:
+    if not reason and _chosen(blueprint, steps) is None:
         reason = "there are too many tokens and classes to judge beside a live run; scansnap verify does it"
     if reason:
         return {"setting": "", "claims": _none(reason)}
     if marks:
-        plan = _with_rates(plan, marks[-1])
-    which = _chosen(plan, steps)
+        blueprint = _with_rates(blueprint, marks[-1])
+    which = _chosen(blueprint, steps)
     try:
-        evidence = gather(plan, steps[which], rows[which])
+        evidence = gather(blueprint, steps[which], rows[which])
     except InputError as error:
         return {"setting": "", "claims": _none(str(error))}
     claims: list[Claim] = []
@@ -58,9 +58,9 @@ def judge_frames(
     return {"setting": f"to step {int(evidence.t[-1])}, {share:.3g} t₀", "claims": [_as_json(c) for c in claims]}
 
 
-def gather(plan: Plan, steps: np.ndarray, rows: np.ndarray) -> Evidence:
+def gather(blueprint: Blueprint, steps: np.ndarray, rows: np.ndarray) -> Evidence:
     """Evidence from frames and tables: what ``from_trajectory`` makes of a recorded run, without the M×M tables."""
-    lay, classes = plan.layout, plan.classes
+    lay, classes = blueprint.layout, blueprint.classes
     k, m = classes.n_classes, classes.vocab_size
     first = 1 + 3 * k
     attention = np.zeros((len(steps), k, m))
@@ -73,11 +73,11 @@ def gather(plan: Plan, steps: np.ndarray, rows: np.ndarray) -> Evidence:
         z[:, q, tokens] = rows[:, first : first + len(tokens)]
         first += len(tokens)
     records = {"attention": attention[None], "z": z[None]}
-    described = plan.settings.to_dict()
-    data = assemble(classes, plan.runs, described, [int(s) for s in steps], records, np.array([-1]), True)
+    described = blueprint.settings.to_dict()
+    data = assemble(classes, blueprint.runs, described, [int(s) for s in steps], records, np.array([-1]), True)
     evidence = from_trajectory(data, classes)
     y = rows[:, first:].reshape(len(steps), len(lay.rows), len(lay.columns)).astype(np.float64)
-    g, gap = _votes(plan, evidence, y)
+    g, gap = _votes(blueprint, evidence, y)
     times = np.unique([len(steps) // 3, 2 * len(steps) // 3, len(steps) - 1])
     full = None
     if 8 * len(times) * m * m <= _BYTES:
@@ -86,24 +86,24 @@ def gather(plan: Plan, steps: np.ndarray, rows: np.ndarray) -> Evidence:
     return replace(evidence, g=g, gap=gap, y=full, y_times=None if full is None else times)
 
 
-def _votes(plan: Plan, evidence: Evidence, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+def _votes(blueprint: Blueprint, evidence: Evidence, y: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """g_n = Y(e_n − α_n) on the class's context, (n, K, M), and the logit gap, (n, K); columns may stand for many."""
-    lay, k = plan.layout, np.arange(plan.classes.n_classes)
+    lay, k = blueprint.layout, np.arange(blueprint.classes.n_classes)
     logits = evidence.f[..., lay.rows] @ y  # (n, K, J)
     e = -np.exp(log_softmax(logits + np.log(lay.multiplicity), axis=-1))
     e[:, k, lay.target] += 1
     g = np.zeros_like(evidence.attention)
     g[..., lay.rows] = e @ y.transpose(0, 2, 1)
-    g = np.where(plan.classes.p_context > 0, g, 0.0)
+    g = np.where(blueprint.classes.p_context > 0, g, 0.0)
     never = np.setdiff1d(np.arange(len(lay.columns)), lay.target)
     if len(never) == 0:
         return g, None
     return g, logits[:, k, lay.target] - logits[:, :, never].mean(-1)
 
 
-def _chosen(plan: Plan, steps: np.ndarray) -> Any:
+def _chosen(blueprint: Blueprint, steps: np.ndarray) -> Any:
     """Which of the recorded steps are judged: evenly in log step, as many as memory allows; None if too few."""
-    per_time = 8 * plan.classes.vocab_size * (4 * plan.classes.n_classes + 2 * len(plan.layout.queries))
+    per_time = 8 * blueprint.classes.vocab_size * (4 * blueprint.classes.n_classes + 2 * len(blueprint.layout.queries))
     most = min(_MOST_TIMES, _BYTES // per_time)
     if most < _FEWEST_TIMES:
         return None
@@ -113,9 +113,9 @@ def _chosen(plan: Plan, steps: np.ndarray) -> Any:
     return np.unique(np.minimum(np.searchsorted(steps, wanted), len(steps) - 1))
 
 
-def _with_rates(plan: Plan, mark: dict[str, Any]) -> Plan:
+def _with_rates(blueprint: Blueprint, mark: dict[str, Any]) -> Blueprint:
     eta_y, eta_z = np.array([mark["eta_y"]]), np.array([mark["eta_z"]])
-    return replace(plan, runs=replace(plan.runs, eta_y=eta_y, eta_z=eta_z))
+    return replace(blueprint, runs=replace(blueprint.runs, eta_y=eta_y, eta_z=eta_z))
 
 
 def _none(reason: str) -> list[dict[str, Any]]:

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engine import Engine
-from scansnap.explorer.protocol import LIMITS
-from scansnap.explorer.setup import Plan, query_tokens
+from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.theory import gamma, growth, t_scan, t_snap
 from scansnap.theory.outside import RATE_IS_ZERO, SMALLEST_RATE, outside_theory
 
@@ -30,42 +29,50 @@ class Cancelled(Exception):
     """The one who asked is gone, or the time is over."""
 
 
-def effective_rates(plan: Plan) -> tuple[float, float]:
+def effective_rates(blueprint: Blueprint) -> tuple[float, float]:
     """η_Y and η_Z with momentum counted in."""
-    boost = 1 / (1 - float(plan.runs.momentum[0]))
-    return float(plan.runs.eta_y[0]) * boost, float(plan.runs.eta_z[0]) * boost
+    boost = 1 / (1 - float(blueprint.runs.momentum[0]))
+    return float(blueprint.runs.eta_y[0]) * boost, float(blueprint.runs.eta_z[0]) * boost
 
 
-def why_not(plan: Plan, failed_step: int | None = None) -> str:
+def why_not(blueprint: Blueprint, failed_step: int | None = None) -> str:
     """Why the theory does not speak of this run; empty where it does."""
-    eta_y, eta_z, decay = (float(x[0]) for x in (plan.runs.eta_y, plan.runs.eta_z, plan.runs.weight_decay))
+    eta_y, eta_z, decay = (
+        float(x[0]) for x in (blueprint.runs.eta_y, blueprint.runs.eta_z, blueprint.runs.weight_decay)
+    )
     failed = -1 if failed_step is None else failed_step
-    return outside_theory(plan.settings.to_dict(), eta_y=eta_y, eta_z=eta_z, weight_decay=decay, failed_step=failed)
+    return outside_theory(
+        blueprint.settings.to_dict(), eta_y=eta_y, eta_z=eta_z, weight_decay=decay, failed_step=failed
+    )
 
 
-def engine_of(plan: Plan) -> str:
+def engine_of(blueprint: Blueprint) -> str:
     """Which path a run takes: the compiled kernel, or torch."""
-    engine = Engine(plan.layout, plan.settings, plan.runs, torch.device("cpu"))
+    engine = Engine(blueprint.layout, blueprint.settings, blueprint.runs, torch.device("cpu"))
     return "fused" if engine.fused and engine.bounded.all() else "general"
 
 
-def theory(plan: Plan) -> dict[str, Any]:
+def theory(blueprint: Blueprint) -> dict[str, Any]:
     """``Theory`` of the protocol."""
-    eta_y, eta_z = effective_rates(plan)
-    size = {"n_classes": plan.classes.n_classes, "vocab_size": plan.classes.vocab_size}
-    timed = eta_y >= SMALLEST_RATE and plan.classes.vocab_size >= 2
+    eta_y, eta_z = effective_rates(blueprint)
+    size = {"n_classes": blueprint.classes.n_classes, "vocab_size": blueprint.classes.vocab_size}
+    timed = eta_y >= SMALLEST_RATE and blueprint.classes.vocab_size >= 2
     judged = timed and eta_z >= SMALLEST_RATE
     found = []
     if judged:
         # t ≫ K² is asked of sampled steps, at the end of what is judged
-        t = None if plan.settings.batch_size is None else min(plan.settings.steps, LAST * t_snap(eta_y=eta_y, **size))
-        found = check_assumptions(plan.classes, eta_y=eta_y, eta_z=eta_z, context=plan.settings.context, t=t)
+        t = (
+            None
+            if blueprint.settings.batch_size is None
+            else min(blueprint.settings.steps, LAST * t_snap(eta_y=eta_y, **size))
+        )
+        found = check_assumptions(blueprint.classes, eta_y=eta_y, eta_z=eta_z, context=blueprint.settings.context, t=t)
     return {
-        "applies": why_not(plan) == "", "why": why_not(plan), "eta_y": eta_y, "eta_z": eta_z,
+        "applies": why_not(blueprint) == "", "why": why_not(blueprint), "eta_y": eta_y, "eta_z": eta_z,
         "ratio": eta_y / eta_z if eta_z >= SMALLEST_RATE else None,
         "t_scan": float(t_scan(eta_y=eta_y, **size)) if timed else None,
         "t_snap": float(t_snap(eta_y=eta_y, **size)) if timed else None,
-        "c0": c0_of(plan.classes), "clock": CLOCK, "assumptions": [asdict(a) for a in found],
+        "c0": c0_of(blueprint.classes), "clock": CLOCK, "assumptions": [asdict(a) for a in found],
     }  # fmt: skip
 
 
@@ -84,26 +91,24 @@ def dominant_share(classes: SequenceClasses, n: int) -> float | None:
     return float(p[own].max() / np.linalg.norm(p)) if own.any() else None
 
 
-def curves(plan: Plan, last: Any, points: Any = 200, c0: Any = None) -> dict[str, Any]:
+def curves(blueprint: Blueprint, last: int, points: int = 200, c0: float | None = None) -> dict[str, Any]:
     """The closed forms on a grid of steps from 0 to ``last``, dense at the start."""
-    last = whole("last", last, least=1, most=int(LIMITS["steps"]))
-    points = whole("points", points, least=2, most=int(LIMITS["points"]))
-    eta_y, eta_z = effective_rates(plan)
-    k, m = plan.classes.n_classes, plan.classes.vocab_size
+    eta_y, eta_z = effective_rates(blueprint)
+    k, m = blueprint.classes.n_classes, blueprint.classes.vocab_size
     if eta_y < SMALLEST_RATE:
         raise InputError("eta_y", eta_y, "above 0 for the closed forms")
     if m < 2:
         raise InputError("vocab_size", m, "at least 2 for the closed forms")
     size: dict[str, Any] = {"n_classes": k, "vocab_size": m}
-    constant = c0_of(plan.classes) if c0 is None else real("c0", c0, above=0, most=1e30)
+    constant = c0_of(blueprint.classes) if c0 is None else c0
     t = grid(last, points)
     b = np.zeros((k, len(t)))
     if constant is not None and eta_z >= SMALLEST_RATE:
-        p = plan.classes.p_class
-        p_query = np.array([p[plan.classes.query == m].sum() for m in plan.classes.query])
+        p = blueprint.classes.p_class
+        p_query = np.array([p[blueprint.classes.query == m].sum() for m in blueprint.classes.query])
         b = np.asarray(growth(t, eta_y=eta_y, eta_z=eta_z, c0=constant, p_class=p[:, None],
                               p_query=np.minimum(p_query, 1.0)[:, None], **size))  # fmt: skip
-    share = np.array([[s if (s := dominant_share(plan.classes, n)) is not None else np.nan] for n in range(k)])
+    share = np.array([[s if (s := dominant_share(blueprint.classes, n)) is not None else np.nan] for n in range(k)])
     return {
         "t": t, "growth": b, "chi_lower": 2 * share**2 * b, "chi_upper": np.where(np.isnan(share), np.nan, 2 * b),
         "gamma": gamma(t, eta_y=eta_y, **size), "t_scan": float(t_scan(eta_y=eta_y, **size)),
@@ -117,19 +122,16 @@ def grid(last: int, points: int) -> np.ndarray:
     return np.unique(np.concatenate([even, np.geomspace(min(0.1, last / 2), last, max(2, points - len(even)))]))
 
 
-def check_flow(plan: Plan, last: Any, points: Any) -> tuple[int, int]:
-    """``last`` and ``points`` of a flow request, or the reason why there is no flow for this set-up."""
-    last = whole("last", last, least=1, most=int(LIMITS["steps"]))
-    points = whole("points", points, least=2, most=200)
-    reason = why_not(plan)
+def check_flow(blueprint: Blueprint) -> None:
+    """Refuses a set-up for which there is no flow."""
+    reason = why_not(blueprint)
     if reason and reason != RATE_IS_ZERO:
         raise InputError("flow", reason, "left out: the T → ∞ flow is that of the paper's model from Y = Z = 0")
-    if effective_rates(plan)[0] < SMALLEST_RATE:
-        raise InputError("eta_y", float(plan.runs.eta_y[0]), "above 0 for the flow")
-    return last, points
+    if effective_rates(blueprint)[0] < SMALLEST_RATE:
+        raise InputError("eta_y", float(blueprint.runs.eta_y[0]), "above 0 for the flow")
 
 
-def flow_overlay(plan: Plan, last: int, points: int, stop: Any) -> dict[str, Any]:
+def flow_overlay(blueprint: Blueprint, last: int, points: int, stop: Any) -> dict[str, Any]:
     """The T → ∞ flow at the effective rates, in the layout of the frames. ``stop()`` is asked at every step."""
     from scansnap.claims.evidence import from_trajectory
     from scansnap.claims.theorem3 import growth as measured_growth
@@ -140,23 +142,23 @@ def flow_overlay(plan: Plan, last: int, points: int, stop: Any) -> dict[str, Any
             raise Cancelled
 
     began = time.monotonic()
-    eta_y, eta_z = effective_rates(plan)
-    data = flow(plan.classes, eta_y=eta_y, eta_z=eta_z, t=grid(last, points), rtol=1e-6, atol=1e-9, device="cpu",
+    eta_y, eta_z = effective_rates(blueprint)
+    data = flow(blueprint.classes, eta_y=eta_y, eta_z=eta_z, t=grid(last, points), rtol=1e-6, atol=1e-9, device="cpu",
                 progress=progress)  # fmt: skip
-    _, tokens = query_tokens(plan.layout)
-    c, z, query = data.attention.values, data.z.values, plan.layout.class_query
+    _, tokens = query_tokens(blueprint.layout)
+    c, z, query = data.attention.values, data.z.values, blueprint.layout.class_query
     log_chi = []
-    for n in range(plan.classes.n_classes):
-        distinct = plan.classes.distinct(n)
+    for n in range(blueprint.classes.n_classes):
+        distinct = blueprint.classes.distinct(n)
         if len(distinct) == 0:
             log_chi.append(np.full(len(z), np.nan))
             continue
         top = distinct[np.argmax(c[0, n, distinct])]
         log_chi.append(2 * (z[:, query[n], top] - z[0, query[n], top]))
-    slots = [plan.layout.slots[n, : plan.layout.n_slots[n]] for n in range(plan.classes.n_classes)]
+    slots = [blueprint.layout.slots[n, : blueprint.layout.n_slots[n]] for n in range(blueprint.classes.n_classes)]
     return {
         "t": data.t.values, "loss": data.loss.values, "entropy": data.entropy.values.T, "log_chi": log_chi,
-        "growth": measured_growth(from_trajectory(data, plan.classes)).T,
+        "growth": measured_growth(from_trajectory(data, blueprint.classes)).T,
         "attention": [c[:, n, own].T for n, own in enumerate(slots)],
         "z": [z[:, q, own].T for q, own in enumerate(tokens)], "seconds": time.monotonic() - began,
     }  # fmt: skip

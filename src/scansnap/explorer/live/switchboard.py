@@ -11,21 +11,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scansnap.checks import InputError
-from scansnap.explorer.pool import Answer, Handle, Pool, WorkerDied
-from scansnap.explorer.protocol import LIMITS
-from scansnap.explorer.setup import Plan
-
-
-class Refused(Exception):
-    """A request that cannot be served: HTTP status and the two fields of every error."""
-
-    def __init__(self, status: int, field: str, message: str) -> None:
-        super().__init__(message)
-        self.status, self.field, self.message = status, field, message
+from scansnap.explorer.live.pool import Answer, Handle, Pool, WorkerDied
+from scansnap.explorer.messages.socket import ClosedText
+from scansnap.explorer.protocol import LIMITS, Refused, dumps
+from scansnap.explorer.setups.blueprint import Blueprint
 
 
 class Watcher(Protocol):
-    """A socket, as the hub sees it."""
+    """A socket, as the switchboard sees it."""
 
     def put(self, kind: str, data: bytes) -> None:
         """Pass a message on."""
@@ -40,15 +33,16 @@ class Entry:
 
     name: str
     handle: Handle
-    plan: Plan
+    blueprint: Blueprint
     watcher: Watcher | None = None
+    n_watchers: int = 0  # so far
     expiry: asyncio.TimerHandle | None = None
     claims: tuple[list[Any], bytes] | None = None  # the state that was judged, and the answer
     claims_at: float = 0.0
     judging: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Hub:
+class Switchboard:
     """Opens, finds and ends runs; asks workers."""
 
     def __init__(self, n_workers: int, grace_seconds: float) -> None:
@@ -60,26 +54,26 @@ class Hub:
         self.n_jobs = self.n_exports = 0
         self.n_sockets = 0
 
-    # --- runs ----------------------------------------------------------------------------------------------------
+    # --- runs --------------------------------------------------------------------------------------------------------
 
     @property
     def memory(self) -> int:
         """Bytes planned, runs that are being opened included: many may ask at the same moment."""
-        return sum(entry.plan.memory for entry in self.runs.values()) + sum(self.opening.values())
+        return sum(entry.blueprint.memory for entry in self.runs.values()) + sum(self.opening.values())
 
-    async def open(self, plan: Plan) -> Entry:
+    async def open(self, blueprint: Blueprint) -> Entry:
         """A new run in the least busy worker."""
         if len(self.runs) + len(self.opening) >= LIMITS["runs"]:
             raise Refused(429, "run", f"There are {LIMITS['runs']} runs at once already; close one first.")
-        if self.memory + plan.memory > LIMITS["server_bytes"]:
+        if self.memory + blueprint.memory > LIMITS["server_bytes"]:
             most = LIMITS["server_bytes"] / 2**20
             raise Refused(429, "run", f"All runs together would need more than {most:.0f} MiB; close one first.")
         name = secrets.token_urlsafe(9)
         handle = self.pool.least_busy()
-        self.opening[name] = plan.memory
+        self.opening[name] = blueprint.memory
         handle.n_runs += 1
         try:
-            answer, _ = await handle.ask({"op": "open", "run": name, "setup": plan.setup})
+            answer, _ = await handle.ask({"op": "open", "run": name, "setup": blueprint.setup})
             if "error" in answer:
                 raise Refused(422, answer["error"]["field"], answer["error"]["message"])
             if "late" in answer:
@@ -94,7 +88,7 @@ class Hub:
             del self.opening[name]
         if not handle.alive:  # it died right after its answer, before anybody could be told
             raise Refused(503, "run", "The worker process ended or did not answer; start again.")
-        entry = self.runs[name] = Entry(name, handle, plan)
+        entry = self.runs[name] = Entry(name, handle, blueprint)
         return entry
 
     def find(self, name: Any) -> Entry:
@@ -111,7 +105,9 @@ class Hub:
         if entry.watcher is not None and entry.watcher is not watcher:
             entry.watcher.lose()
         entry.watcher = watcher
-        entry.handle.send({"op": "attach", "run": entry.name, "since": since, "again": again})
+        entry.n_watchers += 1
+        to = entry.n_watchers
+        entry.handle.send({"op": "attach", "run": entry.name, "since": since, "again": again, "to": to})
 
     def detach(self, entry: Entry, watcher: Watcher) -> None:
         """The socket is gone; the run goes on for a while in case it comes back."""
@@ -147,7 +143,7 @@ class Hub:
             raise Refused(503, "run", answer[0]["late"]["message"])
         return answer
 
-    # --- computations --------------------------------------------------------------------------------------------
+    # --- computations ------------------------------------------------------------------------------------------------
 
     async def job(self, header: dict[str, Any], payload: bytes = b"") -> bytes:
         """A computation in its own process, one at a time; the answer is JSON."""
@@ -173,8 +169,8 @@ class Hub:
             raise Refused(422, answer["error"]["field"], answer["error"]["message"])
         return result
 
-    async def flow(self, plan: Plan, last: int, points: int) -> bytes:
-        return await self.job({"kind": "flow", "setup": plan.setup, "last": last, "points": points,
+    async def flow(self, blueprint: Blueprint, last: int, points: int) -> bytes:
+        return await self.job({"kind": "flow", "setup": blueprint.setup, "last": last, "points": points,
                                "seconds": LIMITS["flow_seconds"]})  # fmt: skip
 
     async def lens(self, path: Path, query: str) -> bytes:
@@ -189,7 +185,7 @@ class Hub:
             head, payload = await self.get(entry, "tables")
             state = [head["step"], head["about"]]
             if entry.claims is None or entry.claims[0] != state:
-                job = {"kind": "claims", "setup": entry.plan.setup, "n": head["n"], "floats": head["floats"],
+                job = {"kind": "claims", "setup": entry.blueprint.setup, "n": head["n"], "floats": head["floats"],
                        **head["about"], "seconds": LIMITS["claims_limit_seconds"]}  # fmt: skip
                 result = await self.job(job, payload)
                 prefix = f'{{"run":"{entry.name}","step":{head["step"]},'.encode()
@@ -197,12 +193,13 @@ class Hub:
             entry.claims_at = time.monotonic()
             return entry.claims[1]
 
-    # --- from the workers ----------------------------------------------------------------------------------------
+    # --- from the workers --------------------------------------------------------------------------------------------
 
     def _message(self, handle: Handle, header: dict[str, Any], payload: bytes) -> None:
         entry = self.runs.get(header["run"])
-        if entry is not None and entry.watcher is not None:
-            entry.watcher.put(header["kind"], payload)
+        if entry is None or entry.watcher is None or header["to"] != entry.n_watchers:
+            return  # what was under way to a socket before this one would come ahead of what it missed
+        entry.watcher.put(header["kind"], payload)
 
     def acknowledge(self, entry: Entry) -> None:
         """A binary message has left for the socket: the worker may send another."""
@@ -211,10 +208,11 @@ class Hub:
     def _death(self, handle: Handle) -> None:
         for entry in [e for e in self.runs.values() if e.handle is handle]:
             if entry.watcher is not None:
-                entry.watcher.put("text", b'{"type":"closed","reason":"The process of this run ended."}')
+                reason = ClosedText(reason="The process of this run ended.")
+                entry.watcher.put("text", dumps(reason.model_dump()).encode())
             self.end(entry)
 
-    async def __aenter__(self) -> Hub:
+    async def __aenter__(self) -> Switchboard:
         self.pool.start()
         return self
 
@@ -225,9 +223,9 @@ class Hub:
             await asyncio.to_thread(self.pool.close)
 
 
-def read_plan(given: Any) -> Plan:
-    """A plan, with every mistake as a :class:`Refused`."""
-    from scansnap.explorer.setup import field_of, read_setup
+def read_blueprint(given: Any) -> Blueprint:
+    """A blueprint, with every mistake as a :class:`Refused`."""
+    from scansnap.explorer.setups.read import field_of, read_setup
 
     try:
         return read_setup(given)

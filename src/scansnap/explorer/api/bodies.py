@@ -8,8 +8,7 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from scansnap.explorer.hub import Refused
-from scansnap.explorer.protocol import LIMITS
+from scansnap.explorer.protocol import LIMITS, Refused
 
 
 def _no_constant(name: str) -> Any:
