@@ -28,7 +28,11 @@ _SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "cl
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     static = tmp_path_factory.mktemp("static")
     (static / "index.html").write_text("<!doctype html><title>page</title>")
-    (static / "film.html").write_text("<!doctype html><script>const film = /*__FILM_DATA__*/;</script>")
+    (static / "film.html").write_text(
+        "<!doctype html><script>const film = /*__FILM_DATA__*/;</script><script>/*__FILM_PLAYER__*/</script>"
+    )
+    (static / "js").mkdir()
+    (static / "js" / "player.js").write_text("// plays\n")
     import httpx
     import uvicorn
     from explorer_site import GRACE, PATIENCE, Site

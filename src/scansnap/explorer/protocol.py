@@ -102,7 +102,6 @@ LIMITS: dict[str, int | float] = {
 
 FRAMES, TABLE_Y = 1, 2
 REPLAY, RESTART, LAST = 1, 2, 4
-FILM_PLACEHOLDER = "/*__FILM_DATA__*/"
 FIELDS = ("loss", "entropy", "growth", "log_chi", "attention", "z")
 
 _HEADER = struct.Struct("<4I")

@@ -116,13 +116,11 @@ def hand_out(app: FastAPI, static: Path) -> None:
     async def film_html(run: str) -> Response:
         """One file that plays the film without a server."""
         entry = switchboard().find(run)
-        template = static / "film.html"
-        if not template.is_file():
+        if not (static / "film.html").is_file():
             raise Refused(404, "request", "There is no template for films (static/film.html).")
 
         async def make() -> str:
             head, payload = await switchboard().get(entry, "film")
-            text = template.read_text(encoding="utf-8")
-            return await asyncio.to_thread(lambda: files.film_html(text, files.film(head, payload)))
+            return await asyncio.to_thread(files.film_html, static, files.film(head, payload))
 
         return await export(switchboard(), make, "text/html; charset=utf-8", "scansnap-film.html")

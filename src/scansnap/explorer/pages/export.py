@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from scansnap.checks import InputError
 from scansnap.explorer import protocol
-from scansnap.explorer.protocol import FILM_PLACEHOLDER
 
+FILM_DATA, FILM_PLAYER = "/*__FILM_DATA__*/", "/*__FILM_PLAYER__*/"
 CSV_HEADER = "step,quantity,class,query,token,kind,value\n"
 
 
@@ -31,11 +33,40 @@ def film(head: dict[str, Any], payload: bytes) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def film_html(template: str, data: dict[str, Any]) -> str:
-    """The template with the film in it. A script element ends at ``</``, so that must not occur inside."""
-    if FILM_PLACEHOLDER not in template:
-        raise InputError("static/film.html", "without its placeholder", f"a page that contains {FILM_PLACEHOLDER}")
-    return template.replace(FILM_PLACEHOLDER, protocol.dumps(data).replace("</", "<\\/"), 1)
+def film_html(static: Path, data: dict[str, Any]) -> str:
+    """The page's template with the film and its player in it; a script ends at ``</``, which must not occur inside."""
+    template = (static / "film.html").read_text(encoding="utf-8")
+    for placeholder, content in ((FILM_PLAYER, bundle(static / "js", "player")), (FILM_DATA, protocol.dumps(data))):
+        if placeholder not in template:
+            raise InputError("static/film.html", "without its placeholder", f"a page that contains {placeholder}")
+        template = template.replace(placeholder, content.replace("</", "<\\/"), 1)
+    return template
+
+
+_IMPORT = re.compile(r'^import \{ (.+?) \} from "\./([a-z]+)\.js";$', re.M)
+_EXPORT = re.compile(r"^export (?=(?:const|function|class) (\w+))", re.M)
+
+
+def bundle(folder: Path, entry: str) -> str:
+    """A module of the page and all it imports as one script: each in a function of its own that returns its exports."""
+    found: dict[str, str] = {}
+    exports: dict[str, list[str]] = {}
+
+    def add(name: str) -> None:
+        source = (folder / f"{name}.js").read_text(encoding="utf-8")
+        for names, other in _IMPORT.findall(source):
+            if other not in found:
+                add(other)
+            for missing in set(names.split(", ")) - set(exports[other]):
+                raise InputError(f"static/js/{name}.js", missing, f"one of {', '.join(exports[other])} of {other}.js")
+        exports[name] = _EXPORT.findall(source)
+        source = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", source))
+        if left := re.search(r"^(?:import|export)\b.*$", source, re.M):
+            raise InputError(f"static/js/{name}.js", left[0], "an import of names, or one const, function or class")
+        found[name] = f"const module_{name} = (() => {{\n{source}return {{ {', '.join(exports[name])} }};\n}})();\n"
+
+    add(entry)
+    return '"use strict";\n' + "".join(found.values())
 
 
 def csv_lines(head: dict[str, Any], payload: bytes, frames: int) -> Iterator[str]:

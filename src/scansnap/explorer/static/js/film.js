@@ -1,29 +1,46 @@
 // The frames of one run in the order of their steps, and how to read them.
 
+/** @import { ClassesSaid, FrameField, MarkSaid, RunText } from "./messages.js" */
+/** @typedef {(step: number) => number} TimeAxis  Position of a step on the time axis, growing. */
+/** @typedef {"common" | "query" | "distinct"} Kind */
+
 const BYTES = 48 << 20;
 
 export class Film {
+  /** @param {RunText} run */
   constructor(run) {
-    this.run = run; // the `run` message
+    this.run = run;
+    /** @type {MarkSaid[]} */
     this.marks = [...run.marks];
+    /** @type {Record<string, FrameField>} */
     this.fields = Object.fromEntries(run.layout.fields.map((f) => [f.name, f]));
     this.most = Math.max(200, Math.min(3000, Math.floor(BYTES / (4 * run.layout.floats))));
     this.tokenOffset = offsets(run.layout.tokens); // where a class starts within "attention"
     this.queryOffset = offsets(run.layout.query_tokens);
-    this.clear();
+    /** @type {number[]} */
+    this.steps = [];
+    /** @type {Float32Array[]} */
+    this.frames = [];
+    this.peak = 0; // largest attention so far
+    this.version = 1;
   }
 
   clear() {
     this.steps = [];
-    this.frames = []; // Float32Array each
-    this.peak = 0; // largest attention so far
-    this.version = (this.version ?? 0) + 1;
+    this.frames = [];
+    this.peak = 0;
+    this.version++;
   }
 
   get length() { return this.steps.length; }
   get lastStep() { return this.length ? this.steps[this.length - 1] : -1; }
 
-  /** Takes frames in; a step at or before the last one is known already. */
+  /**
+   * Takes frames in; a step at or before the last one is known already.
+   * @param {Uint32Array} steps
+   * @param {Float32Array} values
+   * @param {number} floats
+   */
   add(steps, values, floats) {
     const a = this.fields.attention;
     for (let i = 0; i < steps.length; i++) {
@@ -51,7 +68,10 @@ export class Film {
     this.frames = this.frames.filter((_, i) => keep[i]);
   }
 
-  /** Index of the last frame at or before `step`. */
+  /**
+   * Index of the last frame at or before `step`.
+   * @param {number} step
+   */
   at(step) {
     let low = 0, high = this.length - 1;
     while (low < high) {
@@ -61,21 +81,48 @@ export class Film {
     return low;
   }
 
+  /**
+   * @param {string} name
+   * @param {number} i
+   */
   value(name, i, j = 0) { return this.frames[i][this.fields[name].offset + j]; }
 
-  /** Attention of class k in frame i, token by token. */
+  /**
+   * The mean of a quantity over classes in frame i, of those that have it; NaN if none has.
+   * @param {string} name
+   * @param {number} i
+   */
+  mean(name, i) {
+    let sum = 0, n = 0;
+    for (let j = 0; j < this.fields[name].size; j++) { const v = this.value(name, i, j); if (Number.isFinite(v)) { sum += v; n++; } }
+    return n ? sum / n : NaN;
+  }
+
+  /**
+   * Attention of class k in frame i, token by token.
+   * @param {number} i
+   * @param {number} k
+   */
   attention(i, k) {
     const at = this.fields.attention.offset + this.tokenOffset[k];
     return this.frames[i].subarray(at, at + this.run.layout.tokens[k].length);
   }
 
-  /** z of query q in frame i. */
+  /**
+   * z of query q in frame i.
+   * @param {number} i
+   * @param {number} q
+   */
   z(i, q) {
     const at = this.fields.z.offset + this.queryOffset[q];
     return this.frames[i].subarray(at, at + this.run.layout.query_tokens[q].length);
   }
 
-  /** At most `n` frame indices, spread evenly on the time axis `x`, with both ends. */
+  /**
+   * At most `n` frame indices, spread evenly on the time axis `x`, with both ends.
+   * @param {number} n
+   * @param {TimeAxis} x
+   */
   pick(n, x) {
     const last = this.length - 1;
     if (last < n) return Array.from({ length: last + 1 }, (_, i) => i);
@@ -85,9 +132,13 @@ export class Film {
     return out;
   }
 
-  /** For each of `rows` moments from step 0 to the last step of the run: the frame shown there, −1 where there is none yet. */
+  /**
+   * For each of `rows` moments from step 0 to the last step of the run: the frame shown there, −1 where there is none yet.
+   * @param {number} rows
+   * @param {TimeAxis} x
+   */
   rowFrames(rows, x) {
-    const end = x(Math.max(1, this.run.steps ?? 1, this.lastStep)), out = new Int32Array(rows);
+    const end = x(Math.max(1, this.run.steps, this.lastStep)), out = new Int32Array(rows);
     const reached = this.length ? x(this.lastStep) : -1;
     let i = 0;
     for (let r = 0; r < rows; r++) {
@@ -99,19 +150,34 @@ export class Film {
     return out;
   }
 
-  /** "distinct" or "common" for a token of class k. */
+  /**
+   * What a token of class k is.
+   * @param {number} k
+   * @param {number} token
+   * @returns {Kind}
+   */
   kind(k, token) {
     const c = this.run.classes.classes[k], j = c.tokens.indexOf(token);
     return j < 0 ? "query" : c.kinds[j];
   }
 }
 
+/** @param {number[][]} lists */
 function offsets(lists) {
   let at = 0;
   return lists.map((list) => { const here = at; at += list.length; return here; });
 }
 
-/** How a token reads: its word where there is one. */
-export function word(classes, token) {
-  return classes.words?.[token] ?? `token ${token}`;
-}
+/**
+ * How a token reads: its word where there is one, otherwise its number.
+ * @param {ClassesSaid} classes
+ * @param {number} token
+ */
+export const name = (classes, token) => classes.words?.[token] ?? String(token);
+
+/**
+ * The same in a sentence.
+ * @param {ClassesSaid} classes
+ * @param {number} token
+ */
+export const word = (classes, token) => classes.words?.[token] ?? `token ${token}`;

@@ -1,6 +1,10 @@
 // How numbers read.
 
-/** Three figures, no noise: 0.0123, 1.5, 12 300, 3.1e-7. */
+/**
+ * Three figures, no noise: 0.0123, 1.5, 12 300, 3.1e-7.
+ * @param {unknown} x
+ * @returns {string}
+ */
 export function short(x) {
   if (x === null || x === undefined || Number.isNaN(x)) return "–";
   if (x === "inf" || x === Infinity) return "∞";
@@ -12,22 +16,21 @@ export function short(x) {
   return String(Number(x.toPrecision(3))).replace("-", "−");
 }
 
-/** 12345 as 12 345 (with thin spaces). */
+/**
+ * 12345 as 12 345 (with thin spaces).
+ * @param {number} n
+ */
 export function whole(n) {
   return String(Math.round(n)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009").replace("-", "−");
 }
 
-/** Ticks at round numbers between 0 and `top`, about `n` of them. */
+/**
+ * Ticks at round numbers between 0 and `top`, about `n` of them.
+ * @param {number} top
+ */
 export function ticks(top, n = 4) {
   if (!(top > 0)) return [0];
   const raw = top / n, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw);
+  const step = [1, 2, 2.5, 5].map((m) => m * power).find((s) => s >= raw) ?? 10 * power;
   return Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, i) => Number((i * step).toPrecision(12)));
-}
-
-/** Decades (and, where there are few, halves of them) up to `last`, for a logarithmic time axis. */
-export function logTicks(last) {
-  const out = [];
-  for (let p = 1; p <= last; p *= 10) out.push(p);
-  return out;
 }

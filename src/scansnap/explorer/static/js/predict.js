@@ -2,8 +2,11 @@
 
 import * as api from "./api.js";
 import { app, emit, on } from "./app.js";
+import { said } from "./dom.js";
 
-let asked = null, key = "";
+/** @type {AbortController | null} */
+let asked = null;
+let key = "";
 export const notes = { flow: "", theory: "" };
 
 async function refresh() {
@@ -20,21 +23,21 @@ async function refresh() {
   const noFlow = !applies && !frozen ? why : setup.init !== "zero" ? "the flow starts from Y = Z = 0, this run does not" : setup.eta_y === 0 ? "it needs η_Y above 0" : "";
   notes.flow = noFlow && applies ? `No flow for this run: ${noFlow}.` : "";
   emit("flow");
-  const get = async (what, call) => {
+  const get = async (/** @type {"flow" | "theory"} */ what, /** @type {() => Promise<void>} */ call) => {
     try {
-      app[what] = await call();
+      await call();
       if (mine.signal.aborted) return;
     } catch (e) {
-      if (e.name === "AbortError" || mine.signal.aborted) return;
-      notes[what === "flow" ? "flow" : "theory"] = e.message;
+      if (api.isAbort(e) || mine.signal.aborted) return;
+      notes[what] = said(e);
     }
     emit("flow");
   };
-  if (applies) await get("curves", () => api.curves({ setup, last, points: 200 }, mine.signal));
+  if (applies) await get("theory", async () => { app.curves = await api.curves({ setup, last, points: 200 }, mine.signal); });
   if (app.options.flow && !noFlow && !mine.signal.aborted) {
     notes.flow = "computing the flow";
     emit("flow");
-    await get("flow", () => api.flow({ setup, last, points: 100 }, mine.signal));
+    await get("flow", async () => { app.flow = await api.flow({ setup, last, points: 100 }, mine.signal); });
     if (notes.flow === "computing the flow") notes.flow = "";
     emit("flow");
   }

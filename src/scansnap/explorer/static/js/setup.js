@@ -1,13 +1,17 @@
 // The set-up panel: data, rates, sampling, optimiser, model. Every change is checked by the server before it runs.
 
 import * as api from "./api.js";
-import { $, debounce, h, maths, refuse } from "./dom.js";
+import { $, debounce, h, maths, refuse, said } from "./dom.js";
 import { app, emit, on } from "./app.js";
 import { makeControl } from "./control.js";
 import { short } from "./format.js";
 import * as runner from "./runner.js";
 import { openEditor } from "./weights.js";
 
+/** @import { CheckSaid, Setup } from "./messages.js" */
+/** @import { Control } from "./control.js" */
+
+/** @type {[string, string[] | null, boolean][]} */
 const GROUPS = [
   ["Rates", ["eta_y", "eta_z"], true],
   ["Sequences", ["context", "batch_size", "seed"], true],
@@ -16,8 +20,15 @@ const GROUPS = [
   ["More", null, false], // whatever is left
 ];
 
-const panel = $("panel-setup"), controls = new Map();
-let classRows = new Map(), classSelect, knobsBox, classRefusal, general, ratio, facts, checking = null;
+const panel = $("panel-setup"), general = h("p", { class: "refusal", role: "alert", hidden: true }), ratio = h("p", { class: "ratio", "aria-live": "polite" });
+const classRefusal = h("p", { class: "refusal", role: "alert", hidden: true, id: "classes-refusal" }), knobsBox = h("div", { class: "knobs" }), facts = h("p", { class: "facts" });
+const classSelect = h("select", { id: "c-classes", "aria-describedby": "classes-explain classes-refusal", onchange: () => pickClasses(classSelect.value) });
+/** @type {Map<string, Control>} */
+const controls = new Map();
+/** @type {Map<string, Control>} */
+let classRows = new Map();
+/** @type {AbortController | null} */
+let checking = null;
 
 export function start() {
   on("setup-shown", show);
@@ -28,26 +39,23 @@ export function start() {
 /** Builds the panel from the server's list of controls. */
 export function build() {
   const all = new Map(app.catalogue.controls.map((c) => [c.name, c])), placed = new Set(GROUPS.flatMap(([, names]) => names ?? []));
-  general = h("p", { class: "refusal", role: "alert", hidden: true });
   panel.append(general, dataGroup());
   for (const [title, names, open] of GROUPS) {
     const list = names ?? [...all.keys()].filter((n) => !placed.has(n));
-    const body = list.filter((n) => all.has(n)).map((n) => {
-      const control = makeControl(all.get(n), (v) => change(n, v));
+    const body = list.flatMap((n) => {
+      const described = all.get(n);
+      if (!described) return [];
+      const control = makeControl(described, (v) => change(n, v));
       controls.set(n, control);
-      return control.el;
+      return [control.el];
     });
-    if (title === "Rates") body.push(ratio = h("p", { class: "ratio", "aria-live": "polite" }));
+    if (title === "Rates") body.push(ratio);
     panel.append(open ? h("fieldset", {}, h("legend", {}, title), body) : h("details", {}, h("summary", {}, title), body));
   }
 }
 
 function dataGroup() {
-  classRefusal = h("p", { class: "refusal", role: "alert", hidden: true, id: "classes-refusal" });
-  classSelect = h("select", { id: "c-classes", "aria-describedby": "classes-explain classes-refusal", onchange: () => pickClasses(classSelect.value) },
-    app.catalogue.class_presets.map((p) => h("option", { value: p.name }, p.title)), h("option", { value: "custom" }, "Custom"));
-  knobsBox = h("div", { class: "knobs" });
-  facts = h("p", { class: "facts" });
+  classSelect.append(...app.catalogue.class_presets.map((p) => h("option", { value: p.name }, p.title)), h("option", { value: "custom" }, "Custom"));
   return h("fieldset", {}, h("legend", {}, "Data"),
     h("div", { class: "control", "data-name": "classes" },
       h("div", { class: "row" }, h("label", { htmlFor: "c-classes" }, "Classes"), classSelect),
@@ -58,6 +66,7 @@ function dataGroup() {
       h("button", { type: "button", id: "paste-toml", onclick: () => openEditor("toml") }, "Paste TOML")));
 }
 
+/** @param {string} name */
 function pickClasses(name) {
   if (name === "custom") return openEditor("bars");
   change("classes", { preset: name });
@@ -95,23 +104,24 @@ function showFacts() {
   if (!film) return;
   const { classes, theory } = film.run, c = classes;
   facts.replaceChildren(`K = ${c.n_classes} classes, M = ${c.vocab_size} tokens, ${c.queries.length} ${c.queries.length === 1 ? "query" : "queries"}, ${c.common.length} common`);
-  facts.title = theory.clock ?? "";
+  facts.title = theory.clock;
 }
 
-/** One value changes: rates act on the run at once, anything else makes a new run. */
-export function change(name, value) {
+/**
+ * One value changes: rates act on the run at once, anything else makes a new run.
+ * @param {string} name
+ * @param {any} value
+ */
+function change(name, value) {
   app.setup = { ...app.setup, [name]: value };
   if (name !== "classes") app.preset = app.preset && sameAsPreset() ? app.preset : null; else app.preset = null;
   showRatio();
-  const control = controls.get(name), live = app.catalogue.controls.find((c) => c.name === name)?.live;
-  if (live && app.film && app.state.step > 0 && app.state.state !== "closed") {
-    const at = app.catalogue.controls.find((c) => c.name === name);
-    if (typeof value === "number" && value >= at.least && value <= at.most) {
-      control.refuse("");
-      runner.rates(Number(app.setup.eta_y), Number(app.setup.eta_z));
-      emit("setup");
-      return;
-    }
+  const described = app.catalogue.controls.find((c) => c.name === name), under = app.film && app.state.step > 0 && app.state.state !== "closed";
+  if (described?.live && under && typeof value === "number" && value >= Number(described.least) && value <= Number(described.most)) {
+    controls.get(name)?.refuse("");
+    runner.rates(Number(app.setup.eta_y), Number(app.setup.eta_z));
+    emit("setup");
+    return;
   }
   apply();
 }
@@ -123,7 +133,11 @@ const sameAsPreset = () => {
 
 const apply = debounce(() => run(runner.isRunning()), 120);
 
-/** Has the set-up checked and, if it may be, run. */
+/**
+ * Has the set-up checked and, if it may be, run.
+ * @param {boolean} play
+ * @param {((answer: CheckSaid) => void) | null} then  instead of a run from step 0
+ */
 export async function run(play, then = null) {
   checking?.abort();
   const mine = (checking = new AbortController());
@@ -137,9 +151,9 @@ export async function run(play, then = null) {
     if (then) then(answer); else runner.begin(app.setup, play);
     return true;
   } catch (e) {
-    if (e.name === "AbortError") return false;
+    if (api.isAbort(e)) return false;
     clearRefusals();
-    showRefusal(e.field, e.message);
+    showRefusal(e instanceof api.Refusal ? e.field : "request", said(e));
     return false;
   }
 }
@@ -150,7 +164,11 @@ function clearRefusals() {
   refuse(general, "");
 }
 
-/** The message next to the control it is about; the control comes into view. */
+/**
+ * The message next to the control it is about; the control comes into view.
+ * @param {string} field
+ * @param {string} message
+ */
 function showRefusal(field, message) {
   const row = controls.get(field) ?? classRows.get(field);
   if (row) {
@@ -158,11 +176,15 @@ function showRefusal(field, message) {
     const more = row.el.closest("details");
     if (more) more.open = true;
     row.el.scrollIntoView({ block: "nearest" });
-  } else if (field === "classes" || field?.startsWith("class")) refuse(classRefusal, message);
+  } else if (field.startsWith("class")) refuse(classRefusal, message);
   else refuse(general, message);
 }
 
-/** Replaces the whole set-up. */
+/**
+ * Replaces the whole set-up.
+ * @param {Setup} setup
+ * @param {{preset?: string | null, play?: boolean, then?: ((answer: CheckSaid) => void) | null}} how
+ */
 export function take(setup, { preset = null, play = true, then = null } = {}) {
   app.setup = structuredClone(setup);
   const defaults = Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.default]));

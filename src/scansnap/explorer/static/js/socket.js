@@ -1,20 +1,38 @@
 // One WebSocket, one run: sends wishes, hands on answers, comes back after a dropped connection.
 
+/** @import { ClosedText, ErrorText, MarkText, RunText, Setup, StateText } from "./messages.js" */
+/**
+ * What comes in.
+ * @typedef {object} Heard
+ * @property {(message: RunText) => void} [run]
+ * @property {(message: StateText) => void} [state]
+ * @property {(message: MarkText) => void} [mark]
+ * @property {(steps: Uint32Array, values: Float32Array, floats: number, flags: number) => void} [frames]
+ * @property {(step: number, values: Float32Array) => void} [table]
+ * @property {() => void} [reset]
+ * @property {(message: ErrorText) => void} [error]
+ * @property {(message: ClosedText) => void} [closed]
+ * @property {(status: "connecting" | "open" | "lost" | "back") => void} [link]
+ */
+
 const FRAMES = 1, TABLE_Y = 2;
-export const REPLAY = 1, RESTART = 2, LAST = 4;
+export const RESTART = 2;
 
 export class Link {
-  /** `on`: run, state, mark, frames(steps, values, floats, flags), table, reset, error, closed, link(status). */
+  /** @param {Heard} on */
   constructor(on) {
     this.on = on;
+    /** @type {string | null} */
     this.run = null; // id to take up again
     this.seen = () => -1; // last step the page has
     this.tries = 0;
     this.ended = false;
+    /** @type {string[]} */
     this.queue = [];
-    this.open();
+    this.ws = this.open();
   }
 
+  /** @returns {WebSocket} */
   open() {
     this.on.link?.(this.tries ? "lost" : "connecting");
     const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -34,15 +52,18 @@ export class Link {
       this.on.link?.("lost");
       setTimeout(() => this.ended || this.open(), Math.min(3000, 200 * 1.7 ** Math.min(this.tries, 8)));
     };
+    return ws;
   }
 
+  /** @param {any} message */
   said(message) {
     if (message.type === "run") this.run = message.run;
     if (message.type === "closed") this.run = null;
     if (message.type === "error" && message.field === "run") this.run = null;
-    this.on[message.type]?.(message);
+    /** @type {Record<string, (message: any) => void>} */ (this.on)[message.type]?.(message);
   }
 
+  /** @param {ArrayBuffer} buffer */
   binary(buffer) {
     const [kind, n, floats, flags] = new Uint32Array(buffer, 0, 4);
     const steps = new Uint32Array(buffer, 16, n), values = new Float32Array(buffer, 16 + 4 * n, n * floats);
@@ -50,14 +71,15 @@ export class Link {
     if (kind === TABLE_Y) this.on.table?.(steps[0], values);
   }
 
-  /** Sends a wish; while there is no connection only a new run waits for it, the rest would be stale. */
+  /**
+   * Sends a wish; while there is no connection only a new run waits for it, the rest would be stale.
+   * @param {{op: string, [key: string]: any}} message
+   */
   send(message) {
     const text = JSON.stringify(message);
     if (message.op === "start") this.run = null;
     if (this.ws.readyState === WebSocket.OPEN) this.ws.send(text);
     else if (message.op === "start") this.queue = [text];
-    else return false;
-    return true;
   }
 
   end() {
@@ -66,11 +88,15 @@ export class Link {
   }
 }
 
-/** Runs a set-up beside the one on screen, as fast as it goes, to its end; `seen(film-like events)` in between. */
+/**
+ * Runs a set-up beside the one on screen, as fast as it goes, to its end.
+ * @param {Setup} setup
+ * @param {Pick<Heard, "run" | "frames" | "mark" | "error">} on
+ */
 export function aside(setup, on) {
   const link = new Link({
     run: on.run, frames: on.frames, mark: on.mark,
-    state: (m) => { if (m.state === "done" || m.state === "failed") { on.done?.(m); link.end(); } },
+    state: (m) => { if (m.state === "done" || m.state === "failed") link.end(); },
     error: (m) => { on.error?.(m); link.end(); },
   });
   link.send({ op: "start", setup, speed: "max", play: true });

@@ -5,6 +5,7 @@ import { $, h } from "./dom.js";
 const el = $("tip");
 
 export const tip = {
+  /** @type {(event: MouseEvent, title: string, sub: string, lines: string[]) => void} */
   show(event, title, sub, lines) {
     el.replaceChildren(h("b", {}, title), h("span", {}, sub), ...lines.map((l) => h("div", {}, l)));
     el.hidden = false;

@@ -1,10 +1,19 @@
 // What each curve view shows, as plotly traces: the run, the pinned run, the flow (dashed), the closed form (dotted).
 
 import { app, timeAxis } from "./app.js";
+import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, colours, rgb } from "./colours.js";
 import { word } from "./film.js";
 import { unit } from "./pen.js";
-import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, colours } from "./theme.js";
 
+/** @import { Colours } from "./colours.js" */
+/** @import { Film } from "./film.js" */
+/** @typedef {{name: "loss" | "entropy" | "growth" | "chi" | "z", title: string, unit: string, field: string}} View */
+/** @typedef {number | "inf" | "-inf" | null | undefined} Value  Null: a gap. */
+/** @typedef {{color: string, width: number, dash?: string}} Line */
+/** @typedef {{x: Value[], y: Value[], text?: string | string[], line: Line, [key: string]: any}} Trace */
+/** @typedef {{margin: {l: number, r: number, t: number, b: number}, width?: number, xaxis: {range?: number[], [key: string]: any}, [key: string]: any}} PlotLayout */
+
+/** @type {View[]} */
 export const VIEWS = [
   { name: "loss", title: "Loss", unit: "", field: "loss" },
   { name: "entropy", title: "Entropy of attention", unit: "nats", field: "entropy" },
@@ -14,41 +23,70 @@ export const VIEWS = [
 ];
 
 const HOVER = "%{text}<br>step %{x}: %{y:.4g}<extra></extra>";
+/** @type {(color: string, width: number, dash?: string) => Line} */
 const line = (color, width, dash) => ({ color, width, dash });
+/** @type {(x: Value[], y: Value[], style: Line, text: string | string[], more?: object) => Trace} */
 const trace = (x, y, style, text, more = {}) => ({ x, y, text, type: "scatter", mode: "lines", line: style, hovertemplate: HOVER, showlegend: false, connectgaps: false, ...more });
 
-const mean = (values) => { let s = 0, n = 0; for (const v of values) if (Number.isFinite(v)) { s += v; n++; } return n ? s / n : null; };
+/**
+ * @param {Value} v
+ * @returns {v is number}
+ */
+function finite(v) {
+  return typeof v === "number" && Number.isFinite(v);
+}
 
-/** The mean over classes, or the class in focus, from one list per class. */
-function overClasses(lists, k = app.focus) {
-  if (!lists?.length) return null;
-  if (k >= 0) return lists[k] ?? null;
+const mean = (/** @type {Value[]} */ values) => { const good = values.filter(finite); return good.length ? good.reduce((s, v) => s + v, 0) / good.length : null; };
+
+/**
+ * The mean over classes, or the class in focus, from one list per class.
+ * @param {Value[][]} lists
+ * @returns {Value[]}
+ */
+function overClasses(lists) {
+  if (app.focus >= 0) return lists[app.focus] ?? [];
   return lists[0].map((_, i) => mean(lists.map((l) => l[i])));
 }
 
-/** The measured series of a field: bold for the class in focus or the mean, thin for every class. */
+/**
+ * The measured series of a field: bold for the class in focus or the mean, thin for every class.
+ * @param {Film} film
+ * @param {View} view
+ * @param {number} points
+ * @param {Line} style
+ * @param {Line} [thin]
+ */
 function measured(film, view, points, style, thin) {
   const picks = film.pick(points, timeAxis), { size } = film.fields[view.field], x = picks.map((i) => film.steps[i]);
-  const row = (j) => picks.map((i) => { const v = film.value(view.field, i, j); return Number.isFinite(v) ? v : null; });
+  const row = (/** @type {number} */ j) => picks.map((i) => { const v = film.value(view.field, i, j); return Number.isFinite(v) ? v : null; });
   if (view.field === "loss") return [trace(x, row(0), style, "loss")];
   const rows = Array.from({ length: size }, (_, j) => row(j)), out = [];
   if (thin && size > 1) {
-    const xs = [], ys = [], texts = [];
-    rows.forEach((r, j) => { xs.push(...x, null); ys.push(...r, null); texts.push(...x.map(() => `class ${j}`), ""); });
-    out.push(trace(xs, ys, thin, texts));
+    const xs = rows.flatMap(() => [...x, null]), ys = rows.flatMap((r) => [...r, null]);
+    out.push(trace(xs, ys, thin, rows.flatMap((_, j) => [...x.map(() => `class ${j}`), ""])));
   }
   out.push(trace(x, overClasses(rows), style, app.focus >= 0 ? `class ${app.focus}` : size > 1 ? "mean over classes" : "class 0"));
   return out;
 }
 
-/** z of the query in focus: one thin line per token, coloured by kind. */
+/**
+ * z of the query in focus: one thin line per token, coloured by kind.
+ * @param {Film} film
+ * @param {number} points
+ * @param {Colours} c
+ */
 function logits(film, points, c) {
   const k = Math.max(0, app.focus), q = film.run.layout.class_query[k], tokens = film.run.layout.query_tokens[q];
   const mine = film.run.classes.classes.filter((_, n) => film.run.layout.class_query[n] === q);
-  const kind = (t) => { for (const m of mine) { const j = m.tokens.indexOf(t); if (j >= 0) return m.kinds[j]; } return "query"; };
+  const kind = (/** @type {number} */ t) => { for (const m of mine) { const j = m.tokens.indexOf(t); if (j >= 0) return m.kinds[j]; } return "query"; };
   const picks = film.pick(Math.min(points, Math.ceil(8000 / tokens.length) + 20), timeAxis), x = picks.map((i) => film.steps[i]), out = [];
   for (const [name, colour] of [["common", COMMON], ["distinct", DISTINCT], ["query", c.muted]]) {
-    const xs = [], ys = [], texts = [];
+    /** @type {Value[]} */
+    const xs = [];
+    /** @type {Value[]} */
+    const ys = [];
+    /** @type {string[]} */
+    const texts = [];
     tokens.forEach((t, j) => {
       if (kind(t) !== name) return;
       const text = `${word(film.run.classes, t)}, ${name}`;
@@ -57,15 +95,15 @@ function logits(film, points, c) {
     });
     if (xs.length) out.push(trace(xs, ys, line(colour, 1.2), texts));
   }
-  const flow = app.options.flow && app.flow?.z?.[q];
-  if (flow) {
-    const xs = [], ys = [];
-    flow.forEach((series) => { xs.push(...app.flow.t, null); ys.push(...series, null); });
+  const flow = app.options.flow ? app.flow : null;
+  if (flow?.z[q]) {
+    const xs = flow.z[q].flatMap(() => [...flow.t, null]), ys = flow.z[q].flatMap((series) => [...series, null]);
     out.push(trace(xs, ys, line("rgba(0,158,115,0.55)", 1, "dash"), "flow T → ∞"));
   }
   return out;
 }
 
+/** @param {View} view */
 function overlays(view) {
   const out = [], { flow, curves } = app;
   if (app.options.theory && curves) {
@@ -77,21 +115,30 @@ function overlays(view) {
     }
   }
   if (app.options.flow && flow) {
-    const y = view.name === "loss" ? flow.loss : overClasses(flow[{ entropy: "entropy", growth: "growth", chi: "log_chi" }[view.name]]);
-    if (y) out.push(trace(flow.t, y, line(FLOW, 1.6, "dash"), "flow T → ∞"));
+    const y = { loss: [flow.loss], entropy: flow.entropy, growth: flow.growth, chi: flow.log_chi, z: [] }[view.name];
+    if (y.length) out.push(trace(flow.t, view.name === "loss" ? flow.loss : overClasses(y), line(FLOW, 1.6, "dash"), "flow T → ∞"));
   }
   return out;
 }
 
-/** Vertical lines at t₀′ and t₀ and where rates changed. */
+/**
+ * Vertical lines at t₀′ and t₀ and where rates changed.
+ * @param {Film} film
+ * @param {View} view
+ * @param {Colours} c
+ */
 function verticals(film, view, c) {
-  const shapes = [], annotations = [];
+  /** @type {object[]} */
+  const shapes = [];
+  /** @type {object[]} */
+  const annotations = [];
+  /** @type {(x: Value, text: string, colour: string, dash: string, y?: number, label?: boolean) => void} */
   const add = (x, text, colour, dash, y = 1, label = true) => {
-    if (!Number.isFinite(x) || x <= 0 || x > film.run.steps) return;
+    if (!finite(x) || x <= 0 || x > film.run.steps) return;
     shapes.push({ type: "line", x0: x, x1: x, y0: 0, y1: 1, xref: "x", yref: "paper", line: { color: colour, width: 1, dash }, layer: "below" });
     if (label) annotations.push({ x: app.scale === "log" ? Math.log10(x) : x, y, xref: "x", yref: "paper", text, showarrow: false, xanchor: "left", yanchor: "top", xshift: 2, font: { size: 10 * unit(), color: colour } });
   };
-  if (app.options.theory && film.run.theory && view.name !== "z") {
+  if (app.options.theory && view.name !== "z") {
     const named = view.name === "growth" || view.name === "chi";
     add(film.run.theory.t_scan, "t₀′", c.muted, "dot", 1, named);
     add(film.run.theory.t_snap, "t₀", c.muted, "dot", 0.9, named);
@@ -101,19 +148,26 @@ function verticals(film, view, c) {
   return { shapes, annotations };
 }
 
-/** Everything plotly needs for one view. */
+/**
+ * Everything plotly needs for one view.
+ * @param {View} view
+ * @param {{points: number, large?: boolean, live?: boolean}} how
+ * @returns {{data: Trace[], layout: PlotLayout}}
+ */
 export function figure(view, { points, large = false, live = false }) {
   const film = app.film, c = colours(), u = unit(), size = (large ? 13 : 10) * u;
+  if (!film) throw new Error("There is no run to plot.");
+  /** @type {Trace[]} */
   const data = [];
   if (view.name === "z") data.push(...logits(film, points, c));
   else {
     const fade = film.fields[view.field].size > 8 ? 0.18 : 0.3;
     if (app.pinned?.film.length) data.push(...measured(app.pinned.film, view, points, line(PINNED, 2)));
-    data.push(...measured(film, view, points, line(c.ink, 2), line(fadeInk(c.ink, fade), 1)));
+    data.push(...measured(film, view, points, line(c.ink, 2), line(`rgba(${rgb(c.ink).join(",")},${fade})`, 1)));
     data.push(...overlays(view));
   }
   if (live) for (const t of data) { t.hoverinfo = "skip"; t.hovertemplate = t.text = undefined; } // hovering waits for a pause
-  const empty = data.every((t) => t.y?.every((v) => v === null || !Number.isFinite(v)));
+  const empty = data.every((t) => !t.y.some(finite));
   const { shapes, annotations } = verticals(film, view, c);
   if (empty) annotations.push({ text: "not defined for this model", x: 0.5, y: 0.5, xref: "paper", yref: "paper", showarrow: false, font: { size: size + 1, color: c.muted } });
   const axis = { gridcolor: c.line, linecolor: c.line, zeroline: false, tickfont: { size, color: c.muted }, automargin: false, nticks: large ? 8 : 5, fixedrange: false };
@@ -132,9 +186,4 @@ export function figure(view, { points, large = false, live = false }) {
       shapes, annotations, showlegend: false, modebar: { bgcolor: "rgba(0,0,0,0)", color: c.muted, activecolor: c.ink },
     },
   };
-}
-
-function fadeInk(ink, alpha) {
-  const n = ink.startsWith("#") ? [1, 3, 5].map((i) => parseInt(ink.slice(i, i + 2), 16)) : ink.match(/\d+/g).slice(0, 3);
-  return `rgba(${n.join(",")},${alpha})`;
 }

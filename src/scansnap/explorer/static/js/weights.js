@@ -1,17 +1,28 @@
 // The editor of custom classes: weights as bars to drag (or arrow keys), tokens and classes to add; or TOML to paste.
 
-import { h, refuse } from "./dom.js";
+import { h, refuse, said } from "./dom.js";
 import { app, emit } from "./app.js";
 import * as api from "./api.js";
 import { short } from "./format.js";
 import { modal } from "./modal.js";
 
-let bars, at, chosen; // the classes being edited, the class on screen, tab
-let body, refusal, tomlText;
+/** @import { Bars, BarsOfClass, ClassesSaid } from "./messages.js" */
+/** @typedef {"bars" | "toml"} Way */
 
-/** The bars of the set-up as it runs: tokens with weights relative to the largest of the class. */
-function fromRun() {
-  const classes = app.film.run.classes;
+const refusal = h("p", { class: "refusal", role: "alert", hidden: true }), body = h("div", { class: "editor" });
+const tomlText = h("textarea", { id: "toml-text", spellcheck: "false", rows: 16, "aria-label": "TOML of classes or of a whole run" });
+/** @type {Bars} */
+let bars = { vocab_size: 1, classes: [] }; // the classes being edited
+let at = 0; // the class on screen
+/** @type {Way} */
+let chosen = "bars";
+
+/**
+ * The bars of the set-up as it runs: tokens with weights relative to the largest of the class.
+ * @param {ClassesSaid} classes
+ * @returns {Bars}
+ */
+function fromRun(classes) {
   return {
     vocab_size: classes.vocab_size,
     classes: classes.classes.map((c) => {
@@ -21,23 +32,24 @@ function fromRun() {
   };
 }
 
-export async function openEditor(tab) {
+/** @param {Way} way */
+export async function openEditor(way) {
   if (!app.film) return;
-  bars = fromRun();
+  bars = fromRun(app.film.run.classes);
   at = Math.max(0, app.focus);
-  chosen = tab;
-  refusal = h("p", { class: "refusal", role: "alert", hidden: true });
-  body = h("div", { class: "editor" });
-  tomlText = h("textarea", { id: "toml-text", spellcheck: "false", rows: 16, "aria-label": "TOML of classes or of a whole run" });
+  chosen = way;
+  refuse(refusal, "");
+  tomlText.value = "";
   const dialog = modal("Classes", body, [
     h("button", { type: "button", onclick: () => dialog.close() }, "Cancel"),
     h("button", { type: "button", class: "primary", id: "use-classes", onclick: () => use(dialog) }, "Use these classes"),
   ]);
   dialog.classList.add("wide");
   draw();
-  try { tomlText.value = await api.toml(app.setup); } catch (e) { refuse(refusal, e.message); }
+  try { tomlText.value = await api.toml(app.setup); } catch (e) { refuse(refusal, said(e)); }
 }
 
+/** @param {HTMLDialogElement} dialog */
 async function use(dialog) {
   const classes = chosen === "toml" ? { toml: tomlText.value } : { bars };
   // a run file gives defaults for everything else, so nothing else is sent beside it
@@ -48,28 +60,39 @@ async function use(dialog) {
     app.preset = null;
     dialog.close();
     emit("classes-made");
-  } catch (e) { refuse(refusal, e.message); }
+  } catch (e) { refuse(refusal, said(e)); }
 }
 
-const kindOf = (token) => (bars.classes.filter((c) => c.weights[c.tokens.indexOf(token)] > 0).length > 1 ? "common" : "distinct");
+/** What keys do to a weight. @type {Record<string, number>} */
+const BY = { ArrowUp: 0.05, ArrowDown: -0.05, PageUp: 0.2, PageDown: -0.2 };
+
+const kindOf = (/** @type {number} */ token) => (bars.classes.filter((c) => c.weights[c.tokens.indexOf(token)] > 0).length > 1 ? "common" : "distinct");
 
 function draw() {
-  const tabs = h("div", { class: "seg", role: "radiogroup", "aria-label": "How to edit" }, ["bars", "toml"].map((name) =>
-    h("button", { type: "button", role: "radio", "aria-checked": String(chosen === name), onclick: () => { chosen = name; draw(); } }, name === "bars" ? "Draw weights" : "TOML")));
+  const tabs = h("div", { class: "seg", role: "radiogroup", "aria-label": "How to edit" }, /** @type {Way[]} */ (["bars", "toml"]).map((way) =>
+    h("button", { type: "button", role: "radio", "aria-checked": String(chosen === way), onclick: () => { chosen = way; draw(); } }, way === "bars" ? "Draw weights" : "TOML")));
   if (chosen === "toml") {
     body.replaceChildren(tabs, h("p", { class: "explain" }, "A classes file or a whole run file, as scansnap run reads it. The set-up on screen is filled in to start from."), tomlText, refusal);
     tomlText.focus();
     return;
   }
   const c = bars.classes[at];
-  const field = (label, key, least, whole = true) => h("label", {}, label, h("input", { type: "text", class: "field", value: short(c[key]).replace(/\u2009/g, ""), "aria-label": label, onchange: (e) => { c[key] = Number(e.target.value); if (whole) bars.vocab_size = Math.max(bars.vocab_size, c[key] + 1); draw(); } }));
+  /** @type {(label: string, key: "query" | "next_token" | "p_class") => HTMLElement} */
+  const field = (label, key) => {
+    const input = h("input", { type: "text", class: "field", value: short(c[key]).replace(/\u2009/g, ""), "aria-label": label, onchange: () => {
+      const given = (c[key] = Number(input.value));
+      if (key !== "p_class") bars.vocab_size = Math.max(bars.vocab_size, given + 1); // a token
+      draw();
+    } });
+    return h("label", {}, label, input);
+  };
   body.replaceChildren(tabs,
     h("div", { class: "classbar", role: "group", "aria-label": "Class to edit" }, bars.classes.map((k, i) =>
       h("button", { type: "button", "aria-pressed": String(i === at), onclick: () => { at = i; draw(); } }, `${k.query} → ${k.next_token}`)),
       h("button", { type: "button", class: "add", onclick: () => addClass(c.query) }, "+ class, same query"),
       h("button", { type: "button", class: "add", onclick: () => addClass(null) }, "+ class, new query"),
       bars.classes.length > 1 ? h("button", { type: "button", class: "add", onclick: () => { bars.classes.splice(at, 1); at = Math.max(0, at - 1); draw(); } }, "remove class") : null),
-    h("div", { class: "classfields" }, field("Query", "query", 0), field("Next token", "next_token", 0), field("Weight of the class", "p_class", 0, false),
+    h("div", { class: "classfields" }, field("Query", "query"), field("Next token", "next_token"), field("Weight of the class", "p_class"),
       h("button", { type: "button", id: "add-common", onclick: () => addToken(bars.classes) }, "+ common token"),
       h("button", { type: "button", id: "add-distinct", onclick: () => addToken([c]) }, "+ distinct token")),
     h("div", { class: "bars", role: "group", "aria-label": "Weights of the tokens" }, c.tokens.map((token, j) => bar(c, token, j))),
@@ -77,12 +100,14 @@ function draw() {
     refusal);
 }
 
+/** @param {BarsOfClass[]} classes */
 function addToken(classes) {
   const token = bars.vocab_size++;
   for (const c of classes) { c.tokens.push(token); c.weights.push(0.5); }
   draw();
 }
 
+/** @param {number | null} query */
 function addClass(query) {
   const token = () => bars.vocab_size++, q = query ?? token(), common = bars.classes[at].tokens.filter((t) => kindOf(t) === "common");
   const own = [token(), token(), token()];
@@ -91,20 +116,25 @@ function addClass(query) {
   draw();
 }
 
+/**
+ * @param {BarsOfClass} c
+ * @param {number} token
+ * @param {number} j
+ */
 function bar(c, token, j) {
   const fill = h("i", {}), el = h("div", { class: `bar ${kindOf(token)}`, role: "slider", tabindex: 0, "aria-label": `Weight of token ${token}`, "aria-valuemin": 0, "aria-valuemax": 1 }, fill, h("span", {}, String(token)));
-  const set = (w) => {
+  const set = (/** @type {number} */ w) => {
     c.weights[j] = Number(Math.max(0, Math.min(1, w)).toPrecision(3));
     fill.style.height = `calc((100% - 18px) * ${c.weights[j]})`;
-    el.setAttribute("aria-valuenow", c.weights[j]);
+    el.setAttribute("aria-valuenow", String(c.weights[j]));
     el.title = `token ${token}: ${short(c.weights[j])}`;
   };
   set(c.weights[j]);
-  const drag = (e) => { const b = el.getBoundingClientRect(), tall = b.height - 18; set(1 - (e.clientY - b.top) / tall); };
+  const drag = (/** @type {PointerEvent} */ e) => { const b = el.getBoundingClientRect(), tall = b.height - 18; set(1 - (e.clientY - b.top) / tall); };
   el.addEventListener("pointerdown", (e) => { el.setPointerCapture(e.pointerId); drag(e); el.focus(); });
   el.addEventListener("pointermove", (e) => { if (el.hasPointerCapture(e.pointerId)) drag(e); });
   el.addEventListener("keydown", (e) => {
-    const by = { ArrowUp: 0.05, ArrowDown: -0.05, PageUp: 0.2, PageDown: -0.2 }[e.key];
+    const by = BY[e.key];
     if (by) set(c.weights[j] + by);
     else if (e.key === "Home") set(0);
     else if (e.key === "End") set(1);
