@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 # these need scansnap[web]
 if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "websockets", "httpx")):
     collect_ignore = [
-        f"test_{name}.py" for name in ("connection", "fuzz", "switchboard", "listening", "serve", "server")
+        f"test_{name}.py"
+        for name in ("connection", "fuzz", "messages", "page", "switchboard", "listening", "serve", "server")
     ]
 
 _SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "claims_limit_seconds", "lens_seconds",

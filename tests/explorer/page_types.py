@@ -26,14 +26,18 @@ def types() -> str:
         if isinstance(found, type) and issubclass(found, BaseModel) and found not in (fields.Asked, fields.Said)
     }
     _, made = models_json_schema([(model, "validation") for model in models], ref_template="{model}")
-    lines = ["// What the page and the server say to each other. Made from the server's models by page_types.py; not edited."]
+    lines = [
+        "// What the page and the server say to each other. Made from the server's models by page_types.py; not edited."
+    ]
     for name, schema in sorted(made["$defs"].items()):
         lines += ["", f"/** {' '.join(schema.get('description', '').split())} */", f"export interface {name} {{"]
         must = schema.get("required", [])
         for key, of in () if name in _OPEN else schema["properties"].items():
             words = f"  // {' '.join(of['description'].split())}" if "description" in of else ""
             given = key in must or key == "type"  # what the server says has all its keys
-            lines.append(f"  {json.dumps(key) if not key.isidentifier() else key}{'' if given else '?'}: {_type(of)};{words}")
+            lines.append(
+                f"  {json.dumps(key) if not key.isidentifier() else key}{'' if given else '?'}: {_type(of)};{words}"
+            )
         if name in _OPEN or schema.get("additionalProperties") is True:
             lines.append("  [key: string]: any;")
         lines.append("}")
