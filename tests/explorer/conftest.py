@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
 # these need scansnap[web]
 if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "websockets", "httpx")):
-    collect_ignore = [
-        f"test_{name}.py"
-        for name in ("connection", "fuzz", "messages", "page", "switchboard", "listening", "serve", "server")
-    ]
+    names = "connection fuzz hosted listening messages page serve server switchboard"
+    collect_ignore = [f"test_{name}.py" for name in names.split()]
 
 _SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "claims_limit_seconds", "lens_seconds",
             "answer_seconds", "margin_seconds")  # fmt: skip

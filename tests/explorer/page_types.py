@@ -35,9 +35,7 @@ def types() -> str:
         for key, of in () if name in _OPEN else schema["properties"].items():
             words = f"  // {' '.join(of['description'].split())}" if "description" in of else ""
             given = key in must or key == "type"  # what the server says has all its keys
-            lines.append(
-                f"  {json.dumps(key) if not key.isidentifier() else key}{'' if given else '?'}: {_type(of)};{words}"
-            )
+            lines.append(f"  {key}{'' if given else '?'}: {_type(of)};{words}")
         if name in _OPEN or schema.get("additionalProperties") is True:
             lines.append("  [key: string]: any;")
         lines.append("}")

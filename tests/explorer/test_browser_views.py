@@ -149,8 +149,8 @@ def test_the_cursor_stands_at_the_step_on_screen_zoomed_or_not(page: Page) -> No
         """Where the cursor is, as a share of the drawn axis."""
         page.step()
         return page.page.evaluate(
-            """() => { const box = document.querySelector("#view-loss"), axis = box.querySelector(".nsewdrag").getBoundingClientRect();
-                 return (box.querySelector(".cursor").getBoundingClientRect().left - axis.left) / axis.width; }"""
+            """() => { const place = (what) => document.querySelector("#view-loss " + what).getBoundingClientRect();
+                 return (place(".cursor").left - place(".nsewdrag").left) / place(".nsewdrag").width; }"""
         )
 
     assert place() == pytest.approx(1, abs=0.02)
