@@ -30,8 +30,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     (static / "film.html").write_text(
         "<!doctype html><script>const film = /*__FILM_DATA__*/;</script><script>/*__FILM_PLAYER__*/</script>"
     )
-    (static / "js").mkdir()
-    (static / "js" / "player.js").write_text("// plays\n")
+    (static / "js" / "draw").mkdir(parents=True)
+    (static / "js" / "draw" / "player.js").write_text("// plays\n")
     import httpx
     import uvicorn
     from explorer_site import GRACE, PATIENCE, Site

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 import scansnap
-from scansnap.explorer.messages import fields, http, setups, socket
+from scansnap.explorer.messages import fields, http, setups, socket, told
 
 FILE = Path(scansnap.__file__).parent / "explorer" / "static" / "js" / "messages.d.ts"
 _OPEN = ("Setup", "ClassesByPreset")  # their keys are in the catalogue, and a page holds values not yet accepted
@@ -21,7 +21,7 @@ def types() -> str:
     """The text of the file."""
     models = {
         found
-        for module in (setups, socket, http)
+        for module in (setups, socket, http, told)
         for found in vars(module).values()
         if isinstance(found, type) and issubclass(found, BaseModel) and found not in (fields.Asked, fields.Said)
     }

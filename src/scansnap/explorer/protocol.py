@@ -1,6 +1,6 @@
 """What holds for everything the page and the server say to each other: limits, refusals, JSON, binary frames.
 
-The messages themselves are the models of :mod:`scansnap.explorer.messages`; the server shows them all at /docs.
+The messages themselves are the models of ``scansnap.explorer.messages``; the server shows them all at /docs.
 Everything is on one origin, http://127.0.0.1:8765 unless told otherwise. JSON has no infinity and no NaN: T = ∞ is
 the string "inf", a number that does not exist is null. In binary frames a number that does not exist is NaN.
 

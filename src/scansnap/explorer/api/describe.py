@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from typing import Any
 
@@ -30,7 +31,8 @@ def describe(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            made = get_openapi(title=app.title, version=app.version, description=protocol.__doc__, routes=app.routes)
+            words = re.sub(r'LIMITS\["(\w+)"\]', lambda m: f"{protocol.LIMITS[m[1]]:.12g}", protocol.__doc__ or "")
+            made = get_openapi(title=app.title, version=app.version, description=words, routes=app.routes)
             more: tuple[type[BaseModel], ...] = (Setup, CurvesAsked, FlowAsked, *socket.ASKED, *socket.SAID)
             _, found = models_json_schema([(model, "validation") for model in more], ref_template=_REF + "{model}")
             schemas = made.setdefault("components", {}).setdefault("schemas", {})
@@ -68,7 +70,7 @@ def page(openapi: dict[str, Any]) -> str:
     info, schemas = openapi["info"], openapi["components"]["schemas"]
     parts = [f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
              '<p>As a program reads it: <a href="/openapi.json">openapi.json</a></p>',
-             f"<pre>{escape(info['description'])}</pre><h2>HTTP</h2>"]  # fmt: skip
+             f"<pre>{_words(info['description'])}</pre><h2>HTTP</h2>"]  # fmt: skip
     for path, operations in openapi["paths"].items():
         parts += [_operation(method, path, said) for method, said in operations.items()]
     sides = (("asked", "The WebSocket /ws: client to server"), ("said", "The WebSocket /ws: server to client"))
@@ -79,6 +81,7 @@ def page(openapi: dict[str, Any]) -> str:
         shown |= set(names)
     parts += ["<h2>Models</h2>", *(_model(name, schema) for name, schema in schemas.items() if name not in shown)]
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(info["title"])}</title>'
+    head += '<link rel="icon" href="/static/icon.svg">'
     return f"{head}<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>"
 
 
@@ -91,19 +94,24 @@ def _operation(method: str, path: str, said: dict[str, Any]) -> str:
     rows += [f"<tr><td>body</td><td>{_kind(taken)}</td><td></td></tr>"] if taken else []
     rows += [f"<tr><td>answer</td><td>{answer}</td><td></td></tr>" for answer in answers]
     title = f"<h3><code>{method.upper()} {escape(path)}</code></h3>"
-    return f"{title}<p>{escape(said.get('description', ''))}</p><table>{''.join(rows)}</table>"
+    return f"{title}<p>{_words(said.get('description', ''))}</p><table>{''.join(rows)}</table>"
 
 
 def _model(name: str, schema: dict[str, Any]) -> str:
     must = schema.get("required", [])
     rows = [_row(key, of, of.get("description", ""), key in must) for key, of in schema.get("properties", {}).items()]
-    words = escape(schema.get("description", ""))
+    words = _words(schema.get("description", ""))
     return f'<h3 id="{escape(name)}">{escape(name)}</h3><p>{words}</p><table>{"".join(rows)}</table>'
 
 
 def _row(name: str, schema: dict[str, Any], words: str, required: bool) -> str:
     default = "" if required or "default" not in schema else f" = {protocol.dumps(schema['default'])}"
-    return f"<tr><td><code>{escape(name + default)}</code></td><td>{_kind(schema)}</td><td>{escape(words)}</td></tr>"
+    return f"<tr><td><code>{escape(name + default)}</code></td><td>{_kind(schema)}</td><td>{_words(words)}</td></tr>"
+
+
+def _words(text: str) -> str:
+    """A docstring's text: what stands in double backticks is code."""
+    return re.sub(r"``(.+?)``", r"<code>\1</code>", escape(text))
 
 
 def _kind(schema: dict[str, Any]) -> str:
@@ -120,7 +128,7 @@ def _kind(schema: dict[str, Any]) -> str:
         return " or ".join(f"<code>{escape(protocol.dumps(value))}</code>" for value in schema["enum"])
     if schema.get("type") == "array":
         return f"list of {_kind(schema.get('items', {}))}"
-    bounds = [f"{sign} {schema[key]:g}" for key, sign in (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"))
-              if key in schema]  # fmt: skip
+    signs = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"))
+    bounds = [f"{sign} {schema[key]:.12g}" for key, sign in signs if key in schema]
     words = schema.get("type", "anything")
     return " ".join([" or ".join(words) if isinstance(words, list) else words, *bounds])

@@ -24,7 +24,7 @@ from scansnap.explorer.api.questions import answer_questions, as_json
 from scansnap.explorer.api.takeaway import hand_out
 from scansnap.explorer.live.pool import default_workers
 from scansnap.explorer.live.switchboard import Switchboard
-from scansnap.explorer.messages.http import LensSaid, TextModels
+from scansnap.explorer.messages.told import LensSaid, TextModels
 from scansnap.explorer.pages import lens
 from scansnap.explorer.protocol import LIMITS, Refused
 

@@ -16,8 +16,8 @@ from scansnap.explorer import protocol
 from scansnap.explorer.api.errors import REFUSALS
 from scansnap.explorer.api.questions import as_json, blueprint_of
 from scansnap.explorer.live.switchboard import Switchboard
-from scansnap.explorer.messages.http import ClaimsSaid, FilmSaid
 from scansnap.explorer.messages.socket import RunText
+from scansnap.explorer.messages.told import ClaimsSaid, FilmSaid
 from scansnap.explorer.pages import export as files
 from scansnap.explorer.protocol import LIMITS, Refused
 from scansnap.explorer.setups.read import to_toml

@@ -56,7 +56,7 @@ def _c0(name: str, value: Any) -> float | None:
 
 
 SPEED = Checked(_speed, {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": LIMITS["speed"]},
-                                   {"const": "max"}]})  # fmt: skip
+                                   {"const": "max"}, {"type": "null"}]})  # fmt: skip
 FLAG = Checked(_flag, {"type": "boolean"})
 C0 = Checked(_c0, {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": 1e30}, {"type": "null"}]})
 ANYTHING = Checked(lambda name, value: value)

@@ -1,4 +1,4 @@
-"""HTTP: the bodies of requests and of answers."""
+"""HTTP: the bodies of requests, and answers about set-ups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pydantic import ConfigDict, Field
 
 from scansnap.explorer.messages.fields import C0, Asked, Number, Said, within
 from scansnap.explorer.messages.setups import ClassesSaid, SetupJson, TheorySaid
-from scansnap.explorer.messages.socket import MarkSaid, RunText
 from scansnap.explorer.protocol import LIMITS
 
 _Series = list[Number]
@@ -195,123 +194,3 @@ class FlowSaid(Said):
     """Per query and token."""
     seconds: float
     """What it took."""
-
-
-class ClaimAssumption(Said):
-    """An assumption a claim rests on."""
-
-    name: str
-    value: Number
-    threshold: Number
-    met: bool
-
-
-class ClaimCurve(Said):
-    """What a claim compares."""
-
-    x_label: str
-    y_label: str
-    x: _Series
-    measured: _Series
-    predicted: _Series | None
-    log_x: bool
-    log_y: bool
-
-
-class ClaimSaid(Said):
-    """The verdict on one statement."""
-
-    name: str
-    reference: str
-    statement: str
-    status: Literal["holds", "fails", "undecided", "not applicable"]
-    kind: str
-    """What the verdict rests on: measured, identity, formula, by definition."""
-    quantity: str
-    measured: Number
-    predicted: Number
-    margin: Number
-    """1: exact, 0: at the tolerance, below: fails."""
-    tolerance: Number
-    why: str
-    assumptions: list[ClaimAssumption]
-    curve: ClaimCurve | None
-
-
-class ClaimsSaid(Said):
-    """Judged on the recorded steps. Where the theory does not speak of the run, every claim is "not applicable", with
-    the reason in ``why``."""
-
-    run: str
-    step: int
-    setting: str
-    claims: list[ClaimSaid]
-
-
-class FilmSaid(Said):
-    """All kept frames."""
-
-    run: RunText
-    marks: list[MarkSaid]
-    n: int
-    """Frames."""
-    floats: int
-    """Values per frame."""
-    steps: str
-    """base64 of uint32[n]."""
-    data: str
-    """base64 of float32[n·floats]."""
-
-
-class TextModel(Said):
-    """A trained text model in the folder given at start."""
-
-    name: str
-    title: str
-
-
-class TextModels(Said):
-    """What the lens can look through."""
-
-    models: list[TextModel]
-
-
-class Vote(Said):
-    """A word and the vote for it."""
-
-    word: str
-    vote: Number
-
-
-class Attended(Said):
-    """A word that attention turns to."""
-
-    word: str
-    attention: Number
-    z: Number
-    count: Number
-    """Per thousand words of text, without a context."""
-    votes: list[Vote]
-    """Entries of its row of Y."""
-
-
-class EntropyAt(Said):
-    """Entropy during training."""
-
-    step: int
-    entropy: Number
-
-
-class LensSaid(Said):
-    """What a text model does with a query word."""
-
-    query: str
-    entropy: Number
-    uniform_entropy: Number
-    exact: bool
-    attended: list[Attended]
-    """Ranked by z."""
-    votes: list[Vote]
-    """Next words with their probability."""
-    entropy_over_training: list[EntropyAt]
-    """Empty where the training did not measure it."""

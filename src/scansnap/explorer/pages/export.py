@@ -36,7 +36,10 @@ def film(head: dict[str, Any], payload: bytes) -> dict[str, Any]:
 def film_html(static: Path, data: dict[str, Any]) -> str:
     """The page's template with the film and its player in it; a script ends at ``</``, which must not occur inside."""
     template = (static / "film.html").read_text(encoding="utf-8")
-    for placeholder, content in ((FILM_PLAYER, bundle(static / "js", "player")), (FILM_DATA, protocol.dumps(data))):
+    for placeholder, content in (
+        (FILM_PLAYER, bundle(static / "js" / "draw", "player")),
+        (FILM_DATA, protocol.dumps(data)),
+    ):
         if placeholder not in template:
             raise InputError("static/film.html", "without its placeholder", f"a page that contains {placeholder}")
         template = template.replace(placeholder, content.replace("</", "<\\/"), 1)
@@ -58,11 +61,15 @@ def bundle(folder: Path, entry: str) -> str:
             if other not in found:
                 add(other)
             for missing in set(names.split(", ")) - set(exports[other]):
-                raise InputError(f"static/js/{name}.js", missing, f"one of {', '.join(exports[other])} of {other}.js")
+                raise InputError(
+                    f"static/js/draw/{name}.js", missing, f"one of {', '.join(exports[other])} of {other}.js"
+                )
         exports[name] = _EXPORT.findall(source)
         source = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", source))
         if left := re.search(r"^(?:import|export)\b.*$", source, re.M):
-            raise InputError(f"static/js/{name}.js", left[0], "an import of names, or one const, function or class")
+            raise InputError(
+                f"static/js/draw/{name}.js", left[0], "an import of names, or one const, function or class"
+            )
         found[name] = f"const module_{name} = (() => {{\n{source}return {{ {', '.join(exports[name])} }};\n}})();\n"
 
     add(entry)

@@ -1,7 +1,7 @@
 // The whole state in the address: set-up, rates changed on the way, step, view, pinned run. Readable where it can be.
 
 import { app, frameIndex } from "./app.js";
-import { debounce } from "./dom.js";
+import { debounce } from "./page/dom.js";
 
 /** @import { MarkSaid, Setup } from "./messages.js" */
 /** @import { Pace } from "./app.js" */

@@ -1,7 +1,7 @@
 // What the page knows, in one place, and who wants to hear of changes.
 
 /** @import { Catalogue, CurvesSaid, FlowSaid, Setup, StateText } from "./messages.js" */
-/** @import { Film } from "./film.js" */
+/** @import { Film } from "./draw/film.js" */
 /** @typedef {number | "max"} Pace  Steps per second. */
 
 export const app = {

@@ -1,13 +1,13 @@
 // The keyboard, and the overlay that tells of it.
 
-import { $, h } from "./dom.js";
+import { $, h } from "./page/dom.js";
 import { app } from "./app.js";
-import { toggle as pin } from "./compare.js";
-import { open as exportOpen, share } from "./export.js";
-import { modal } from "./modal.js";
-import * as runner from "./runner.js";
-import * as tabs from "./tabs.js";
-import { toggle as theme } from "./theme.js";
+import { toggle as pin } from "./views/compare.js";
+import { open as exportOpen, share } from "./views/export.js";
+import { modal } from "./page/modal.js";
+import * as runner from "./server/runner.js";
+import * as tabs from "./page/tabs.js";
+import { toggle as theme } from "./page/theme.js";
 
 const KEYS = [
   ["space", "play or pause"], ["→", "next frame; at the newest one, a single step"], ["←", "previous frame"], ["Home, End", "first frame, newest frame"],

@@ -1,25 +1,25 @@
 // Puts the page together: paints at once, then asks the server what there is, then starts the first run.
 
 import * as address from "./address.js";
-import * as api from "./api.js";
+import * as api from "./server/api.js";
 import { app, emit, on } from "./app.js";
-import * as claims from "./claims.js";
-import * as compare from "./compare.js";
-import * as curves from "./curves.js";
-import { $, h, said } from "./dom.js";
-import * as exporting from "./export.js";
-import { name } from "./film.js";
+import * as claims from "./views/claims.js";
+import * as compare from "./views/compare.js";
+import * as curves from "./views/curves.js";
+import { $, h, said } from "./page/dom.js";
+import * as exporting from "./views/export.js";
+import { name } from "./draw/film.js";
 import * as keys from "./keys.js";
-import * as lens from "./lens.js";
-import * as predict from "./predict.js";
-import * as runner from "./runner.js";
-import * as setup from "./setup.js";
-import * as stage from "./stage.js";
-import * as tabs from "./tabs.js";
-import * as theme from "./theme.js";
-import * as tour from "./tour.js";
-import * as transport from "./transport.js";
-import * as ytable from "./ytable.js";
+import * as lens from "./views/lens.js";
+import * as predict from "./server/predict.js";
+import * as runner from "./server/runner.js";
+import * as setup from "./views/setup.js";
+import * as stage from "./views/stage.js";
+import * as tabs from "./page/tabs.js";
+import * as theme from "./page/theme.js";
+import * as tour from "./views/tour.js";
+import * as transport from "./views/transport.js";
+import * as ytable from "./views/ytable.js";
 
 /** @typedef {typeof app.scale} Scale */
 

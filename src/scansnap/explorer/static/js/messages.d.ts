@@ -402,14 +402,14 @@ export interface Setup {
 /** How fast it plays. */
 export interface Speed {
   op: "speed";
-  speed?: number | "max";  // Steps per second, or "max".
+  speed?: number | "max" | null;  // Steps per second, or "max".
 }
 
 /** Makes a run; one that the socket had is closed, unless the set-up is refused. */
 export interface Start {
   op: "start";
   setup: Setup;  // What to run.
-  speed?: number | "max";  // Steps per second, or "max".
+  speed?: number | "max" | null;  // Steps per second, or "max".
   play?: boolean;  // Whether it begins at once.
 }
 

@@ -6,7 +6,7 @@ import { Film, word } from "./film.js";
 import { short, whole } from "./format.js";
 import { penFor, unit } from "./pen.js";
 
-/** @import { FilmSaid } from "./messages.js" */
+/** @import { FilmSaid } from "../messages.js" */
 /** @import { Cell } from "./attention.js" */
 
 const SECONDS = 8; // of the whole film

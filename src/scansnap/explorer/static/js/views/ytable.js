@@ -1,15 +1,15 @@
 // The decoder table Y as a heat map: rows are context tokens, columns the tokens they vote for.
 
-import { $, h, throttle } from "./dom.js";
-import { app, on } from "./app.js";
-import { CLOSED, DISTINCT, colours, rgb } from "./colours.js";
-import { short, whole } from "./format.js";
-import { name, word } from "./film.js";
-import { CanvasPen, SvgPen, context, penFor, unit } from "./pen.js";
-import { askTable } from "./runner.js";
-import { tip } from "./tip.js";
+import { $, h, throttle } from "../page/dom.js";
+import { app, on } from "../app.js";
+import { CLOSED, DISTINCT, colours, rgb } from "../draw/colours.js";
+import { short, whole } from "../draw/format.js";
+import { name, word } from "../draw/film.js";
+import { CanvasPen, SvgPen, context, penFor, unit } from "../draw/pen.js";
+import { askTable } from "../server/runner.js";
+import { tip } from "../page/tip.js";
 
-/** @import { Pen } from "./pen.js" */
+/** @import { Pen } from "../draw/pen.js" */
 /** @typedef {{step: number, values: Float32Array}} Told */
 /** @typedef {Told & {rows: number, columns: number, rowTokens: Float32Array, columnTokens: Float32Array, y: Float32Array, top: number}} Table */
 

@@ -1,6 +1,6 @@
 // HTTP: JSON in, JSON out; a refusal becomes an error with its field.
 
-/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, Setup, TextModels, Tour } from "./messages.js" */
+/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, Setup, TextModels, Tour } from "../messages.js" */
 
 export class Refusal extends Error {
   /**

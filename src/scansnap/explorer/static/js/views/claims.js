@@ -1,13 +1,13 @@
 // The verdict on every lemma and theorem for the run on screen.
 
-import { $, h, maths, said } from "./dom.js";
-import * as api from "./api.js";
-import { app, on } from "./app.js";
-import { CLOSED, colours } from "./colours.js";
-import { short, whole } from "./format.js";
-import { penFor } from "./pen.js";
+import { $, h, maths, said } from "../page/dom.js";
+import * as api from "../server/api.js";
+import { app, on } from "../app.js";
+import { CLOSED, colours } from "../draw/colours.js";
+import { short, whole } from "../draw/format.js";
+import { penFor } from "../draw/pen.js";
 
-/** @import { ClaimCurve, ClaimSaid, ClaimsSaid } from "./messages.js" */
+/** @import { ClaimCurve, ClaimSaid, ClaimsSaid } from "../messages.js" */
 
 const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "–" };
 /**

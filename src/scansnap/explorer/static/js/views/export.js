@@ -1,11 +1,11 @@
 // Files: pictures of any view, data as CSV, the set-up as TOML, a film that plays without a server.
 
-import * as api from "./api.js";
-import { $, h, refuse, said, toast } from "./dom.js";
-import { app } from "./app.js";
-import { make } from "./address.js";
+import * as api from "../server/api.js";
+import { $, h, refuse, said, toast } from "../page/dom.js";
+import { app } from "../app.js";
+import { make } from "../address.js";
 import { picture } from "./curves.js";
-import { modal } from "./modal.js";
+import { modal } from "../page/modal.js";
 import * as stage from "./stage.js";
 import { VIEWS } from "./traces.js";
 import * as ytable from "./ytable.js";

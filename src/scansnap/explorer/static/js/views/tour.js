@@ -1,14 +1,14 @@
 // The guided tour: scenes from the server, each a set-up with commentary, a question, and a change that answers it.
 
-import * as api from "./api.js";
-import { $, h, maths, said } from "./dom.js";
-import { app, emit, on } from "./app.js";
-import { remember } from "./address.js";
+import * as api from "../server/api.js";
+import { $, h, maths, said } from "../page/dom.js";
+import { app, emit, on } from "../app.js";
+import { remember } from "../address.js";
 import { pinSetup, unpin } from "./compare.js";
-import * as runner from "./runner.js";
+import * as runner from "../server/runner.js";
 import { take } from "./setup.js";
 
-/** @import { Scene } from "./messages.js" */
+/** @import { Scene } from "../messages.js" */
 
 const panel = $("panel-tour");
 /** @type {Scene[]} */

@@ -1,7 +1,7 @@
 // Light and dark: what the system wishes, unless the user chose.
 
 import { $ } from "./dom.js";
-import { emit } from "./app.js";
+import { emit } from "../app.js";
 
 const system = window.matchMedia("(prefers-color-scheme: dark)");
 /** @type {string | null} */

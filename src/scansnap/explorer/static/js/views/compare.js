@@ -1,13 +1,13 @@
 // Compare: keep a run as a pinned overlay under the next one.
 
-import { $, h, maths, toast } from "./dom.js";
-import { app, emit, on } from "./app.js";
-import { Film } from "./film.js";
-import { short } from "./format.js";
-import { aside } from "./socket.js";
+import { $, h, maths, toast } from "../page/dom.js";
+import { app, emit, on } from "../app.js";
+import { Film } from "../draw/film.js";
+import { short } from "../draw/format.js";
+import { aside } from "../server/socket.js";
 
-/** @import { Setup } from "./messages.js" */
-/** @import { Link } from "./socket.js" */
+/** @import { Setup } from "../messages.js" */
+/** @import { Link } from "../server/socket.js" */
 
 /** @type {Link | null} */
 let helper = null; // a pinned run still being computed

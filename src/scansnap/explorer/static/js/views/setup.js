@@ -1,15 +1,15 @@
 // The set-up panel: data, rates, sampling, optimiser, model. Every change is checked by the server before it runs.
 
-import * as api from "./api.js";
-import { $, debounce, h, maths, refuse, said } from "./dom.js";
-import { app, emit, on } from "./app.js";
-import { makeControl } from "./control.js";
-import { short } from "./format.js";
-import * as runner from "./runner.js";
+import * as api from "../server/api.js";
+import { $, debounce, h, maths, refuse, said } from "../page/dom.js";
+import { app, emit, on } from "../app.js";
+import { makeControl } from "../page/control.js";
+import { short } from "../draw/format.js";
+import * as runner from "../server/runner.js";
 import { openEditor } from "./weights.js";
 
-/** @import { CheckSaid, Setup } from "./messages.js" */
-/** @import { Control } from "./control.js" */
+/** @import { CheckSaid, Setup } from "../messages.js" */
+/** @import { Control } from "../page/control.js" */
 
 /** @type {[string, string[] | null, boolean][]} */
 const GROUPS = [

@@ -1,7 +1,7 @@
 // Tabs with the keyboard behaviour screen readers expect.
 
 import { $ } from "./dom.js";
-import { remember } from "./address.js";
+import { remember } from "../address.js";
 
 /** @typedef {"left" | "right"} Side */
 /** @type {Record<string, {side: Side, tabs: HTMLElement[]}>} */

@@ -1,6 +1,6 @@
 // The frames of one run in the order of their steps, and how to read them.
 
-/** @import { ClassesSaid, FrameField, MarkSaid, RunText } from "./messages.js" */
+/** @import { ClassesSaid, FrameField, MarkSaid, RunText } from "../messages.js" */
 /** @typedef {(step: number) => number} TimeAxis  Position of a step on the time axis, growing. */
 /** @typedef {"common" | "query" | "distinct"} Kind */
 

@@ -1,12 +1,12 @@
 // The text lens: what a trained text model attends to, and votes for, at a query word.
 
-import * as api from "./api.js";
-import { colours } from "./colours.js";
-import { $, h, refuse, said } from "./dom.js";
-import { short } from "./format.js";
-import { penFor } from "./pen.js";
+import * as api from "../server/api.js";
+import { colours } from "../draw/colours.js";
+import { $, h, refuse, said } from "../page/dom.js";
+import { short } from "../draw/format.js";
+import { penFor } from "../draw/pen.js";
 
-/** @import { Attended, EntropyAt, LensSaid, TextModel, Vote } from "./messages.js" */
+/** @import { Attended, EntropyAt, LensSaid, TextModel, Vote } from "../messages.js" */
 
 const panel = $("panel-lens"), result = h("div", { class: "lens" }), refusal = h("p", { class: "refusal", role: "alert", hidden: true });
 let loaded = false, model = "";

@@ -1,11 +1,11 @@
 // Play, pause, step, speed, and the slider that goes through the run like a film.
 
-import { $ } from "./dom.js";
-import { app, on, frameIndex, atEdge, timeAxis } from "./app.js";
-import { short, whole } from "./format.js";
-import * as runner from "./runner.js";
+import { $ } from "../page/dom.js";
+import { app, on, frameIndex, atEdge, timeAxis } from "../app.js";
+import { short, whole } from "../draw/format.js";
+import * as runner from "../server/runner.js";
 
-/** @import { Pace } from "./app.js" */
+/** @import { Pace } from "../app.js" */
 
 /** @type {Pace[]} */
 const SPEEDS = [1, 3, 10, 30, 100, 300, 1000, 3000, 10000, "max"];

@@ -1,12 +1,12 @@
 // The curve views: plotly, loaded after the first paint, fed in turns so that the bars keep their frame rate.
 
-import { $, h } from "./dom.js";
-import { app, emit, frameIndex, on } from "./app.js";
-import { colours } from "./colours.js";
-import { modal } from "./modal.js";
-import { name } from "./film.js";
-import { notes } from "./predict.js";
-import { isPlaying } from "./runner.js";
+import { $, h } from "../page/dom.js";
+import { app, emit, frameIndex, on } from "../app.js";
+import { colours } from "../draw/colours.js";
+import { modal } from "../page/modal.js";
+import { name } from "../draw/film.js";
+import { notes } from "../server/predict.js";
+import { isPlaying } from "../server/runner.js";
 import { VIEWS, figure } from "./traces.js";
 
 /** @import { PlotLayout, View } from "./traces.js" */

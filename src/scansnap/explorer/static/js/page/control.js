@@ -1,9 +1,9 @@
 // One control: label, field, slider where it has ends, its line of explanation, and room for a refusal.
 
 import { h, maths, refuse } from "./dom.js";
-import { short } from "./format.js";
+import { short } from "../draw/format.js";
 
-/** @import { ControlSaid } from "./messages.js" */
+/** @import { ControlSaid } from "../messages.js" */
 /** @typedef {{el: HTMLElement, show: (value: any) => void, refuse: (message: string) => void}} Control */
 /** @typedef {{id: string, describe: string, label: HTMLElement, box: HTMLElement, changed: (value: any) => void}} Parts */
 

@@ -1,12 +1,12 @@
 // The editor of custom classes: weights as bars to drag (or arrow keys), tokens and classes to add; or TOML to paste.
 
-import { h, refuse, said } from "./dom.js";
-import { app, emit } from "./app.js";
-import * as api from "./api.js";
-import { short } from "./format.js";
-import { modal } from "./modal.js";
+import { h, refuse, said } from "../page/dom.js";
+import { app, emit } from "../app.js";
+import * as api from "../server/api.js";
+import { short } from "../draw/format.js";
+import { modal } from "../page/modal.js";
 
-/** @import { Bars, BarsOfClass, ClassesSaid } from "./messages.js" */
+/** @import { Bars, BarsOfClass, ClassesSaid } from "../messages.js" */
 /** @typedef {"bars" | "toml"} Way */
 
 const refusal = h("p", { class: "refusal", role: "alert", hidden: true }), body = h("div", { class: "editor" });

@@ -1,12 +1,12 @@
 // What each curve view shows, as plotly traces: the run, the pinned run, the flow (dashed), the closed form (dotted).
 
-import { app, timeAxis } from "./app.js";
-import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, colours, rgb } from "./colours.js";
-import { word } from "./film.js";
-import { unit } from "./pen.js";
+import { app, timeAxis } from "../app.js";
+import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, colours, rgb } from "../draw/colours.js";
+import { word } from "../draw/film.js";
+import { unit } from "../draw/pen.js";
 
-/** @import { Colours } from "./colours.js" */
-/** @import { Film } from "./film.js" */
+/** @import { Colours } from "../draw/colours.js" */
+/** @import { Film } from "../draw/film.js" */
 /** @typedef {{name: "loss" | "entropy" | "growth" | "chi" | "z", title: string, unit: string, field: string}} View */
 /** @typedef {number | "inf" | "-inf" | null | undefined} Value  Null: a gap. */
 /** @typedef {{color: string, width: number, dash?: string}} Line */

@@ -1,6 +1,6 @@
 // One WebSocket, one run: sends wishes, hands on answers, comes back after a dropped connection.
 
-/** @import { ClosedText, ErrorText, MarkText, RunText, Setup, StateText } from "./messages.js" */
+/** @import { ClosedText, ErrorText, MarkText, RunText, Setup, StateText } from "../messages.js" */
 /**
  * What comes in.
  * @typedef {object} Heard

@@ -1,16 +1,16 @@
 // The big view: attention now and its history, with the mouse, as a picture to keep, and in words.
 
-import { $, throttle } from "./dom.js";
-import { app, emit, frameIndex, on, timeAxis } from "./app.js";
-import { AttentionPainter, barAt, momentAt, pinnedAttention } from "./attention.js";
-import { colours } from "./colours.js";
-import { word } from "./film.js";
-import { short, whole } from "./format.js";
-import { CanvasPen, SvgPen, penFor, unit } from "./pen.js";
-import { tip } from "./tip.js";
+import { $, throttle } from "../page/dom.js";
+import { app, emit, frameIndex, on, timeAxis } from "../app.js";
+import { AttentionPainter, barAt, momentAt, pinnedAttention } from "../draw/attention.js";
+import { colours } from "../draw/colours.js";
+import { word } from "../draw/film.js";
+import { short, whole } from "../draw/format.js";
+import { CanvasPen, SvgPen, penFor, unit } from "../draw/pen.js";
+import { tip } from "../page/tip.js";
 
-/** @import { Cell, Scene } from "./attention.js" */
-/** @import { Film } from "./film.js" */
+/** @import { Cell, Scene } from "../draw/attention.js" */
+/** @import { Film } from "../draw/film.js" */
 
 /** @type {HTMLCanvasElement} */
 const canvas = $("attention");

@@ -1,8 +1,8 @@
 // What theory says about the run on screen: the closed forms and the T → ∞ flow, asked for once per run.
 
 import * as api from "./api.js";
-import { app, emit, on } from "./app.js";
-import { said } from "./dom.js";
+import { app, emit, on } from "../app.js";
+import { said } from "../page/dom.js";
 
 /** @type {AbortController | null} */
 let asked = null;

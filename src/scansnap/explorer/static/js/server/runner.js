@@ -1,12 +1,12 @@
 // The run on screen: starts it, steers it, takes its frames in, and takes it up again after a dropped connection.
 
-import { $, refuse, throttle, toast } from "./dom.js";
-import { app, emit, atEdge } from "./app.js";
-import { Film } from "./film.js";
+import { $, refuse, throttle, toast } from "../page/dom.js";
+import { app, emit, atEdge } from "../app.js";
+import { Film } from "../draw/film.js";
 import { Link, RESTART } from "./socket.js";
 
-/** @import { MarkSaid, Setup } from "./messages.js" */
-/** @import { Pace } from "./app.js" */
+/** @import { MarkSaid, Setup } from "../messages.js" */
+/** @import { Pace } from "../app.js" */
 
 /** @type {Link} */
 let link; // made by connect, before anything can be asked for
