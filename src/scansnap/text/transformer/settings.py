@@ -79,9 +79,8 @@ class TransformerSettings:
         for name in ("residual", "bias", "mixing", "tied", "scaled"):
             if not isinstance(getattr(self, name), bool):
                 raise InputError(name, getattr(self, name), "true or false")
-        update = Update.of(self)
-        if update.momentum:
-            object.__setattr__(self, "momentum", update.momentum)
+        if self.update.momentum:
+            object.__setattr__(self, "momentum", self.update.momentum)
         real("dropout", self.dropout, least=0, below=1)
         real("init", self.init, above=0)
         real("eta", self.eta, least=0)
@@ -96,6 +95,11 @@ class TransformerSettings:
             raise InputError("width", self.width, "an even number for each head with rope positions")
         if self.dtype == "float64" and self.precision != "float32":
             raise InputError("precision", self.precision, "float32 (products as they are) with dtype float64")
+
+    @property
+    def update(self) -> Update:
+        """The rule with its numbers."""
+        return Update.of(self.optimizer, self.momentum, self.weight_decay, self.beta1, self.beta2, self.eps)
 
     @property
     def torch_dtype(self) -> torch.dtype:

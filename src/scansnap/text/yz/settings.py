@@ -72,9 +72,8 @@ class YZSettings:
         whole("seed", self.seed)
         if not isinstance(self.query_in_keys, bool):
             raise InputError("query_in_keys", self.query_in_keys, "true or false")
-        update = Update.of(self)
-        if update.momentum:
-            object.__setattr__(self, "momentum", update.momentum)
+        if self.update.momentum:
+            object.__setattr__(self, "momentum", self.update.momentum)
         for name in ("eta_y", "eta_z"):
             object.__setattr__(self, name, self._rates(name))
         OneLayer(init=self.init)
@@ -98,6 +97,11 @@ class YZSettings:
     def rates(self) -> list[tuple[float, float]]:
         """η_Y and η_Z of each layer."""
         return list(zip(self._rates("eta_y"), self._rates("eta_z"), strict=True))
+
+    @property
+    def update(self) -> Update:
+        """The rule with its numbers."""
+        return Update.of(self.optimizer, self.momentum, self.weight_decay, self.beta1, self.beta2, self.eps)
 
     @property
     def torch_dtype(self) -> torch.dtype:
