@@ -46,7 +46,7 @@ def train(
     ] = None,
     eta_z: Annotated[float | None, typer.Option(help="YZ: rate of Z. [default: a tenth of that of Y]")] = None,
     eta: Annotated[float, typer.Option(help="Transformer: its learning rate.")] = 5.0,
-    optimizer: Annotated[str, typer.Option(help="sgd, momentum, nesterov, adam, adamw, sign, or a rule of yours.")] = "sgd",
+    optimizer: Annotated[str, typer.Option(help="sgd, momentum, nesterov, adam, adamw or sign.")] = "sgd",
     batch: Annotated[int, typer.Option(help="Windows in a batch.")] = 20,
     length: Annotated[int, typer.Option(help="Tokens in a window.")] = 35,
     seed: Annotated[int, typer.Option(help="Of the initial values, the dropout and the order of windows.")] = 0,
