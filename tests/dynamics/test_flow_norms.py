@@ -231,16 +231,16 @@ def test_without_a_norm_attention_goes_one_hot_and_with_l2_it_stays_a_mixture() 
 
 
 def test_without_a_norm_equal_tokens_are_told_apart_by_rounding() -> None:
-    """A change of z(0) by 1e-10 grows beyond 1 where attention goes one-hot, and stays what it is with l2."""
-    classes = ss.SequenceClasses.synthetic(1, 10)
+    """A change of z(0) grows by 3e4 where attention goes one-hot (1e11 with 20 classes), and shrinks with l2."""
+    classes = ss.SequenceClasses.synthetic(1, 6)
     z0 = np.zeros((1, classes.vocab_size))
     z0[0, 0] = 1e-10
     grown = {}
     for norm in ("none", "l2"):
-        one, other = (flow(classes, 1.0, 2.0, [1e4], norm=norm, z0=z, rtol=1e-12) for z in (None, z0))
+        one, other = (flow(classes, 1.0, 2.0, [3e3], norm=norm, z0=z, rtol=1e-10) for z in (None, z0))
         grown[norm] = float(abs(one.z - other.z).max()) / 1e-10
-    assert grown["none"] > 1e6
-    assert grown["l2"] < 100
+    assert grown["none"] > 1e4
+    assert grown["l2"] < 2
 
 
 # --- where it is not defined -------------------------------------------------------------------------------------
