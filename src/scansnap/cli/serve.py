@@ -43,8 +43,8 @@ def _serve(listening: socket.socket, host: str, folder: Path | None, open_browse
     address = f"http://{shown}:{port}/"
     import uvicorn
 
-    from scansnap.explorer.listening import configuration
-    from scansnap.explorer.server import WebSettings, create_app
+    from scansnap.explorer.api.listening import configuration
+    from scansnap.explorer.api.server import WebSettings, create_app
 
     app = create_app(WebSettings(host=host, port=port, folder=folder))
     server = uvicorn.Server(configuration(app))
