@@ -16,8 +16,8 @@ from torch import Tensor
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.yz import Model
 from scansnap.sampling.mixture import MixtureSampler

@@ -1,4 +1,4 @@
-"""``simulate``: what is trained, on what, and where the result goes; :mod:`.loop` does the training."""
+"""``simulate``: what is trained, on what, and where the result goes; ``loop`` does the training."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import xarray as xr
 from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
-from scansnap.dynamics.autograd import LOSS, TrainedModule
 from scansnap.dynamics.checkpoint import Checkpoint
 from scansnap.dynamics.device import pick_device
-from scansnap.dynamics.engine import ENGINES
+from scansnap.dynamics.engines.autograd import LOSS, TrainedModule
+from scansnap.dynamics.engines.hand_written import ENGINES
+from scansnap.dynamics.engines.trained import Trained, TrainedYZ
 from scansnap.dynamics.looking import RecordFn, Until
 from scansnap.dynamics.loop import Loop
 from scansnap.dynamics.mark import difference
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Model, Settings, settings
-from scansnap.dynamics.trained import Trained, TrainedYZ
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.progress import Progress
 from scansnap.results.trajectory import load

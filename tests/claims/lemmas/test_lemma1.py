@@ -16,8 +16,9 @@ import scansnap as ss
 from scansnap.claims.evidence import Array, Evidence, from_flow, from_trajectory
 from scansnap.claims.lemmas import lemma1
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import batches, norms, yz
-from scansnap.dynamics.batches import Batches, Stretch
+from scansnap.dynamics import norms, yz
+from scansnap.dynamics.engines import batches
+from scansnap.dynamics.engines.batches import Batches, Stretch
 from scansnap.dynamics.flow import population, votes
 from scansnap.dynamics.flow.plain import error
 from scansnap.sampling.counts import weighted_counts

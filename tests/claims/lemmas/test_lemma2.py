@@ -16,7 +16,7 @@ from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
 from scansnap.claims.lemmas import lemma2
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
-from scansnap.dynamics.layout import Layout
+from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.settings import Model
 from scansnap.dynamics.yz import Batch, forward
 from scansnap.sampling.counts import SamplingTable

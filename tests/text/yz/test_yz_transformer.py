@@ -13,7 +13,7 @@ import yz_reference as reference
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms, yz
-from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Model
 from scansnap.text.yz.model import YZTransformer
 

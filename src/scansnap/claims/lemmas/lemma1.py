@@ -31,10 +31,10 @@ from torch import Tensor
 from scansnap.claims.claim import Claim, Curve, Statement, worst
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.engine import Engine
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.hand_written import Engine
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.flow.population import Places, PopulationFlow
-from scansnap.dynamics.layout import make_layout
 from scansnap.dynamics.settings import Model, Settings
 from scansnap.dynamics.state import start
 from scansnap.runs import grid

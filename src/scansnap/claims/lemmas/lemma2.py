@@ -23,8 +23,8 @@ from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.layout import Layout, make_layout
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.layout import Layout, make_layout
 from scansnap.dynamics.settings import Model, Settings
 
 STATEMENT = Statement(

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.engine import Engine
-from scansnap.dynamics.observe import Observer
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.hand_written import Engine
+from scansnap.dynamics.engines.observe import Observer
 from scansnap.dynamics.state import State, start
 from scansnap.explorer.live.film import Film, next_scheduled
 from scansnap.explorer.protocol import FIELDS, LIMITS

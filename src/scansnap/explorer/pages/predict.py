@@ -13,7 +13,7 @@ from scansnap.checks import InputError
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.engine import Engine
+from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.theory import gamma, growth, t_scan, t_snap
 from scansnap.theory.outside import RATE_IS_ZERO, SMALLEST_RATE, outside_theory

@@ -10,7 +10,7 @@ import numpy as np
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.layout import Layout
+from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.explorer.protocol import LIMITS
 from scansnap.runs import Runs

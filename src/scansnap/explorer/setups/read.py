@@ -10,7 +10,7 @@ import numpy as np
 
 from scansnap.checks import InputError, choice, known_keys, real, whole
 from scansnap.classes import PRESETS, SequenceClasses
-from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import run_settings, settings
 from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS
 from scansnap.explorer.protocol import LIMITS

@@ -1,4 +1,4 @@
-"""What the loop trains: the YZ model by its hand-written engine, or a module by autograd (:mod:`.autograd`)."""
+"""What the loop trains: the YZ model by its hand-written engine, or a module by autograd (``autograd``)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 import xarray as xr
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.batches import Batches
 from scansnap.dynamics.checkpoint import Records
-from scansnap.dynamics.engine import Engine
-from scansnap.dynamics.layout import make_layout
-from scansnap.dynamics.observe import Observer
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.hand_written import Engine
+from scansnap.dynamics.engines.layout import make_layout
+from scansnap.dynamics.engines.observe import Observer
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State, start
 from scansnap.results.trajectory import identity, labels

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.dynamics.layout import Layout
+from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.yz import Batch
 from scansnap.kernels.cpu import library

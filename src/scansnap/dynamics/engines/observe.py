@@ -9,8 +9,8 @@ import torch
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.engine import Engine
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.state import State, start
 from scansnap.measure.entropy import masked_entropy
 

@@ -17,9 +17,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 import scansnap as ss
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.engine import Engine
-from scansnap.dynamics.layout import Layout, make_layout
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.hand_written import Engine
+from scansnap.dynamics.engines.layout import Layout, make_layout
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import OUTPUTS, RESIDUALS, Model, Settings
 from scansnap.dynamics.state import start

@@ -110,7 +110,7 @@ def test_checkpoints_and_resume_continue_to_the_same_numbers(tmp_path) -> None:
 
 
 def test_runs_do_not_depend_on_what_runs_beside_them(monkeypatch) -> None:
-    from scansnap.dynamics import autograd
+    from scansnap.dynamics.engines import autograd
 
     def trained(seed):
         return ss.simulate(CLASSES, ss.grid(eta_y=0.3, eta_z=0.2, seed=seed), module=YZ(M), attention=["z"],

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics import yz
-from scansnap.dynamics.batches import Stretch
 from scansnap.dynamics.device import one_thread
-from scansnap.dynamics.graphed import GraphedStep
-from scansnap.dynamics.layout import Layout
+from scansnap.dynamics.engines.batches import Stretch
+from scansnap.dynamics.engines.graphed import GraphedStep
+from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
 from scansnap.dynamics.step import Rates, one_step
