@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser lint fuzz slow reproduce bench clean
+.PHONY: help install test browser page lint fuzz slow reproduce bench clean
 
 help: ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -23,10 +23,17 @@ $(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansn
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
-lint: install
+lint: install page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# the explorer's page is served as it is written; node only looks for mistakes in it, and where it is not there says so
+page: ## types and lint of the explorer's page
+	@if command -v node >/dev/null && command -v npm >/dev/null && \
+	  { [ node_modules/.package-lock.json -nt package-lock.json ] || npm ci --no-audit --no-fund >/dev/null 2>&1; }; \
+	then npm run --silent check; \
+	else echo "NO NODE: node, npm or its packages are not here, so the page's types are not checked"; fi
 
 # the browser tests need Debian's chromium; where it cannot be installed they skip and say so
 browser:
@@ -58,4 +65,4 @@ bench: install ## the speed claims, measured here
 	$(BIN)/scansnap bench
 
 clean:
-	rm -rf $(VENV) $(OUT) build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so
+	rm -rf $(VENV) $(OUT) node_modules build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so

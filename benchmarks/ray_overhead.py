@@ -20,8 +20,9 @@ from pathlib import Path
 
 import torch
 
+from scansnap.paper.experiment import SYN_MEDIUM
 from scansnap.sweep.config import Sweep, from_table
-from scansnap.sweep.ray import Cluster
+from scansnap.sweep.places.ray import Cluster
 from scansnap.sweep.run import prepare, run
 
 CORES = 2
@@ -29,10 +30,11 @@ CORES = 2
 
 def fig6(seeds: int) -> Sweep:
     """Figure 6 with more seeds: 64 runs for each."""
+    it = SYN_MEDIUM
     return from_table({
-        "classes": {"preset": "syn-medium", "n_queries": [1, 3, 5, 10]},
-        "grid": {"eta_z": [0.5, 1, 2, 3], "ratio": [1, 2, 5, 10], "seed": f"0:{seeds}"},
-        "run": {"steps": 100, "momentum": 0.9, "init": "uniform", "record": [0, 100]},
+        "classes": {"preset": "syn-medium", "n_queries": list(it.n_queries)},
+        "grid": {"eta_z": list(it.eta_z), "ratio": list(it.ratio), "seed": f"0:{seeds}"},
+        "run": {"steps": it.steps, "momentum": it.momentum, "init": it.init, "record": [0, it.steps]},
         "measure": {"recall": {}},
     })  # fmt: skip
 

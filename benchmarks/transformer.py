@@ -1,9 +1,9 @@
-"""Our transformer against a plain loop: ``python benchmarks/transformer.py [--device cuda] [--steps 20]``.
+"""Our transformer against plain torch: ``python benchmarks/transformer.py [--device cuda] [--steps 20]``.
 
 The plain loop is the classic word language model as one would write it: torch's encoder layer, sinusoidal positions,
 a linear decoder, cross-entropy, gradient-norm clip, SGD. Both train on the same synthetic Zipf stream with the
 vocabulary of WikiText-2, in the paper's setting (1 layer, d = 200, 20 windows of 35 tokens, lr 5, clip 0.5), in the
-same process.
+same process; the plain loop as it is and with torch.compile and a fused optimiser, in float32 and with autocast.
 
 With ``--compare N`` the losses of N steps are compared first, from the same weights. (At this rate training is
 chaotic: a rounding error grows tenfold every four steps or so. Steps are therefore compared in float64, means else.)
@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from scansnap.text.transformer.draws import Dropout
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 
@@ -47,17 +48,59 @@ class PlainModel(nn.Module):
         return self.decoder(self.encoder(self.dropout(x), self.mask, is_causal=True))
 
 
-def plain_step(model: PlainModel) -> Step:
-    optimizer = torch.optim.SGD(model.parameters(), lr=ETA)
-    loss_of = nn.CrossEntropyLoss()
+def plain_step(model: PlainModel, compiled: str | None = None, low: bool = False) -> Step:
+    """As one would write it; ``compiled`` is a mode of torch.compile for forward pass, loss and their gradients.
+
+    low  products in bfloat16 by autocast, weights in float32
+    """
+    optimizer = torch.optim.SGD(model.parameters(), lr=ETA, fused=compiled is not None)
+
+    def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(model(inputs).view(-1, M), targets.reshape(-1))
+
+    if compiled is not None:
+        loss_of = torch.compile(loss_of, mode=compiled)
 
     def step(inputs: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad()
-        loss = loss_of(model(inputs).view(-1, M), targets.reshape(-1))
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=low):
+            loss = loss_of(inputs, targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()
-        return loss.detach()
+        return loss.detach().clone()
+
+    return step
+
+
+def layers_alone(model: Transformer) -> Step:
+    """Our layers forward and backward, from embeddings to the decoder's input, for a gradient of ones."""
+    flat = model.weights["layers"].detach().requires_grad_()
+
+    def step(inputs: Tensor, targets: Tensor) -> Tensor:
+        e = model.weights["embedding"][inputs].requires_grad_()
+        drop = Dropout(model.settings, inputs.shape, model.generator, model.device)
+        x = model.forward(e, flat, drop)
+        return torch.autograd.grad(x, (e, flat), torch.ones_like(x))[1][0]
+
+    return step
+
+
+def plain_layers_alone(model: PlainModel, compiled: str | None = None) -> Step:
+    """The same of torch's encoder layer."""
+    weights = list(model.encoder.parameters())
+
+    def states(e: Tensor) -> Tensor:
+        x = model.dropout(e * math.sqrt(WIDTH) + model.get_buffer("positions"))
+        return model.encoder(x, model.mask, is_causal=True)
+
+    if compiled is not None:
+        states = torch.compile(states, mode=compiled)
+
+    def step(inputs: Tensor, targets: Tensor) -> Tensor:
+        e = model.embedding.weight[inputs].detach().requires_grad_()
+        x = states(e)
+        return torch.autograd.grad(x, (e, *weights), torch.ones_like(x))[1].flatten()[0].clone()
 
     return step
 
@@ -94,22 +137,27 @@ def losses(step: Step, data: list[tuple[Tensor, Tensor]]) -> np.ndarray:
     return torch.stack([step(*batch) for batch in data]).double().cpu().numpy()
 
 
-def seconds_per_step(steps: dict[str, Step], data: list[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Medians; the candidates take turns, so that a busy moment of the machine falls on all of them."""
+def seconds_per_step(steps: dict[str, Step], data: list[tuple[Tensor, Tensor]]) -> dict[str, np.ndarray]:
+    """By round; the candidates take turns, so that a busy moment of the machine falls on all of them.
+
+    With one thread on a CPU it is the time of the processor, in which other processes have no part.
+    """
+    alone = not data[0][0].is_cuda and torch.get_num_threads() == 1
+    clock = time.process_time if alone else time.perf_counter
     spent: dict[str, list[float]] = {name: [] for name in steps}
-    rounds = [[batch] for batch in data] if not data[0][0].is_cuda else [data] * 5  # CUDA: few looks at the clock
+    rounds = [[batch] for batch in data] if not data[0][0].is_cuda else [data] * 7  # CUDA: few looks at the clock
     for step in steps.values():
-        for batch in data[:3]:
+        for batch in data[:5]:  # compiles, records
             step(*batch)
     for work in rounds:
         for name, step in steps.items():
             wait(work)
-            start = time.perf_counter()
+            start = clock()
             for batch in work:
                 step(*batch)
             wait(work)
-            spent[name].append((time.perf_counter() - start) / len(work))
-    return {name: float(np.median(times)) for name, times in spent.items()}
+            spent[name].append((clock() - start) / len(work))
+    return {name: np.array(times) for name, times in spent.items()}
 
 
 def wait(work: list[tuple[Tensor, Tensor]]) -> None:
@@ -147,6 +195,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=2, help="threads on a CPU")
     parser.add_argument("--steps", type=int, default=20, help="timed steps")
+    parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
     parser.add_argument("--compare", type=int, default=0, help="steps whose losses are compared first")
     given = parser.parse_args()
     device = torch.device(given.device)
@@ -156,13 +205,33 @@ def main() -> None:
     if given.compare:
         compare(given.compare, device)
     data = batches(given.steps, device)
-    candidates = {"plain loop": plain_step(PlainModel(0.2).to(device, torch.float32))}
-    for precision in precisions:
-        candidates[f"ours, {precision}"] = Transformer(settings(0.2, precision), device).train_step
+
+    def plain() -> PlainModel:
+        return PlainModel(0.2).to(device, torch.float32)
+
+    modes = {"": None} | ({} if given.eager else {", compiled": "default"})
+    if device.type == "cuda" and not given.eager:
+        modes[", compiled, graphs"] = "reduce-overhead"
+    report("a step", {
+        f"plain{name}, {'bf16' if low else 'float32'}": plain_step(plain(), mode, low)
+        for low in (False, True) for name, mode in modes.items()
+    } | {f"ours, {precision}": Transformer(settings(0.2, precision), device).train_step
+         for precision in precisions}, data)  # fmt: skip
+    report("the layers alone, forward and backward", {
+        f"plain{name}, float32": plain_layers_alone(plain(), mode) for name, mode in modes.items()
+    } | {"ours, float32": layers_alone(Transformer(settings(0.2), device))}, data)  # fmt: skip
+
+
+def report(what: str, candidates: dict[str, Step], data: list[tuple[Tensor, Tensor]]) -> None:
+    """Median and quartiles by candidate, and how many times as fast as the first it is, round by round."""
     spent = seconds_per_step(candidates, data)
+    first = next(iter(spent.values()))
+    print(f"{what}: median (quartiles), tokens/s, times as fast as the first (quartiles)")
     for name, seconds in spent.items():
-        rate, times = BATCH * LENGTH / seconds, spent["plain loop"] / seconds
-        print(f"{name:16s} {seconds * 1e3:9.3f} ms a step {rate:12,.0f} tokens/s {times:6.2f} times", flush=True)
+        low, middle, high = np.quantile(seconds, (0.25, 0.5, 0.75)) * 1e3
+        least, times, most = np.quantile(first / seconds, (0.25, 0.5, 0.75))
+        print(f"  {name:34s} {middle:9.3f} ms ({low:.3f} to {high:.3f}) {BATCH * LENGTH / middle * 1e3:12,.0f} "
+              f"{times:6.2f} ({least:.2f} to {most:.2f})", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,7 @@ def take_all(browser: Any, address: str) -> None:
     page = opened(browser, address + SMALL, "light")
     to_the_end(page)
     shoot(page, "run")
+    shoot_film(browser, page)
     page.keyboard.press("2")
     page.wait_for_timeout(1500)
     shoot(page, "decoder")
@@ -73,6 +75,7 @@ def take_all(browser: Any, address: str) -> None:
 
 def opened(browser: Any, address: str, scheme: str) -> Any:
     page = browser.new_page(viewport=SIZE, color_scheme=scheme)
+    page.set_default_timeout(300_000)  # the machine may be busy
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
     page.wait_for_selector("#wait", state="hidden")
@@ -84,6 +87,24 @@ def to_the_end(page: Any) -> None:
     page.click("#play")
     page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=60_000)
     page.wait_for_timeout(2500)  # the curves catch up, the flow arrives
+
+
+def shoot_film(browser: Any, page: Any) -> None:
+    """The film of the run on screen, from its file, without a server."""
+    page.keyboard.press("e")
+    with page.expect_download() as waiting, tempfile.TemporaryDirectory() as folder:
+        page.click("#export-film")
+        file = Path(folder) / "film.html"
+        waiting.value.save_as(file)
+        film = browser.new_page(viewport=SIZE, offline=True)
+        film.goto(file.as_uri())
+        film.wait_for_selector("html[data-ready]")
+        film.keyboard.press("End")
+        for _ in range(60):  # to where the winners emerge
+            film.keyboard.press("ArrowLeft")
+        shoot(film, "film")
+        film.close()
+    page.keyboard.press("Escape")
 
 
 def shoot(page: Any, name: str) -> None:

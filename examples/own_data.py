@@ -22,7 +22,7 @@ class MarkovChain:
         at = seeds.device
         sequence, position = torch.arange(batch_size, device=at)[:, None], torch.arange(self.context + 1, device=at)
         u, _ = uniforms(seeds[:, None, None, None], Purpose.TOKEN, steps[:, None, None], sequence, position)
-        edges = torch.as_tensor(self.p, device=at).cumsum(1)[:, :-1]  # (M, M − 1) where the next token changes
+        edges = torch.as_tensor(self.p.cumsum(1)[:, :-1], device=at)  # (M, M − 1) where the next token changes
         chain = [(u[..., 0] * self.vocab_size).long()]
         for t in range(1, self.context + 1):
             chain.append((u[..., t, None] >= edges[chain[-1]]).sum(-1))

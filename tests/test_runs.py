@@ -97,7 +97,7 @@ RATES = {"eta_z": 1.0, "ratio": 1.0}
     ("axes", "message"),
     [
         ({**RATES, "eta": 1}, "the run field 'eta' is 1; it must be left out or one of eta_y, eta_z, ratio, seed, "
-                              "momentum, weight_decay."),
+                              "momentum, weight_decay, weight_decay_y, weight_decay_z."),
         ({"ratio": 1}, "eta_z is None; it must be given (a number or a list of numbers)."),
         ({"eta_z": 1}, "eta_y and ratio is 'neither given'; it must be exactly one of the two "
                        "(eta_y = ratio · eta_z)."),

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from scansnap import measure as measure
     from scansnap import theory as theory
     from scansnap.checks import InputError as InputError
+    from scansnap.claims.claim import Claim as Claim
+    from scansnap.claims.claim import Statement as Statement
+    from scansnap.claims.evidence import Evidence as Evidence
+    from scansnap.claims.registry import CHECKS as CHECKS
     from scansnap.claims.verify import verify as verify
     from scansnap.classes import SequenceClasses as SequenceClasses
     from scansnap.classes.sampler import ClassSampler as ClassSampler
@@ -39,6 +43,10 @@ if TYPE_CHECKING:
 _HOME = {
     "InputError": "scansnap.checks",
     "SequenceClasses": "scansnap.classes",
+    "CHECKS": "scansnap.claims.registry",
+    "Claim": "scansnap.claims.claim",
+    "Evidence": "scansnap.claims.evidence",
+    "Statement": "scansnap.claims.claim",
     "verify": "scansnap.claims.verify",
     "flow": "scansnap.dynamics.flow.integrate",
     "Norm": "scansnap.dynamics.norms",

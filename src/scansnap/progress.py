@@ -5,3 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
+
+
+def share(progress: Progress | None, i: int, of: int) -> Progress | None:
+    """The progress of the i-th of several equal pieces of work as part of the whole."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(i * total + done, of * total)

@@ -8,28 +8,39 @@ rates see the same sequences.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError
+from scansnap.knobs import Knob, Page, knob, knobs_of
 
 MAX_SEED = 2**63 - 1
+_RATE: dict[str, Any] = {"low": 0.01, "high": 100.0, "log": True, "live": True, "most": 1e4}
 
 
 @dataclass(frozen=True)
 class Runs:
     """Rates, seed and optimiser constants of each run, as arrays of equal length."""
 
-    eta_y: np.ndarray
-    eta_z: np.ndarray
-    seed: np.ndarray
-    momentum: np.ndarray
-    weight_decay_y: np.ndarray
-    weight_decay_z: np.ndarray
-    given: tuple[str, ...] = ()  # which of the last three the grid names; ``simulate`` may set the others
+    eta_y: np.ndarray = knob(
+        1.0, "Decoder rate: how fast Y learns which token votes for which next token.", each=float, least=0,
+        page=Page("Decoder rate", "η_Y", **_RATE))  # fmt: skip
+    eta_z: np.ndarray = knob(
+        1.0, "Attention rate: how fast attention moves; 0 freezes it.", each=float, least=0,
+        page=Page("Attention rate", "η_Z", **_RATE))  # fmt: skip
+    seed: np.ndarray = knob(
+        0, "Decides the sampled sequences and random initial values, nothing else.", each=int, most=MAX_SEED,
+        page=Page("Seed", most=2**53 - 1))  # fmt: skip
+    momentum: np.ndarray = knob(
+        0.0, "Carries each update on into the next ones; both rates act 1/(1 − μ) times as fast.", each=float,
+        least=0, below=1, page=Page("Momentum", "μ", 0.0, 0.99, default=0.9, most=0.999))  # fmt: skip
+    weight_decay_y: np.ndarray = knob(0.0, "Weight decay of Y alone.", each=float, least=0, page=None)
+    weight_decay_z: np.ndarray = knob(0.0, "Weight decay of Z alone.", each=float, least=0, page=None)
+    # which of the shared ones the grid names; ``simulate`` may set the others
+    given: tuple[str, ...] = field(default=(), kw_only=True)
 
     def __len__(self) -> int:
         return len(self.seed)
@@ -53,7 +64,7 @@ class Runs:
     def columns(self) -> dict[str, np.ndarray]:
         """What a result says of its runs; the two weight decays as one where they are the same."""
         same = np.array_equal(self.weight_decay_y, self.weight_decay_z)
-        decays = {"weight_decay": self.weight_decay_y} if same else {name: getattr(self, name) for name in _DECAYS}
+        decays = {"weight_decay": self.weight_decay_y} if same else {name: getattr(self, name) for name in DECAYS}
         return {name: getattr(self, name) for name in ("eta_y", "eta_z", "ratio", "seed", "momentum")} | decays
 
     def filled(self, **open_: float | None) -> Runs:
@@ -61,21 +72,42 @@ class Runs:
         changed: dict[str, Any] = {}
         for name, value in open_.items():
             if value is not None:
-                for field in _stands_for(name):
-                    if field in self.given:
+                for own in _stands_for(name):
+                    if own in self.given:
                         raise InputError(name, value, "left out here, since the runs give their own")
-                    if field in changed:
+                    if own in changed:
                         raise InputError(name, value, "left out where weight_decay is given")
-                    changed[field] = np.full(len(self), _value(name, value))
-        return replace(self, **changed, given=("momentum", *_DECAYS))
+                    changed[own] = np.full(len(self), run_fields()[name].check(value))
+        return replace(self, **changed, given=("momentum", *DECAYS))
+
+    @classmethod
+    def of(cls, column: dict[str, np.ndarray]) -> Runs:
+        """Runs from the columns of some run fields; what is left out has its default."""
+        column = {own: values for name, values in column.items() for own in _stands_for(name)}
+        eta_y = column["eta_y"] if "eta_y" in column else column.pop("ratio") * column["eta_z"]
+        rest = {name: column.get(name, np.full(len(eta_y), one.default)) for name, one in knobs_of(cls).items()}
+        given = tuple(name for name in column if name in SHARED)
+        return cls(**(rest | {"eta_y": eta_y}), given=given)
 
 
-_DECAYS = ("weight_decay_y", "weight_decay_z")
-FIELDS = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay", *_DECAYS)
+DECAYS = ("weight_decay_y", "weight_decay_z")
+SHARED = ("momentum", "weight_decay", *DECAYS)  # one value for all runs may be given beside them
+_INSTEAD = {
+    "ratio": Knob("η_Y / η_Z, instead of eta_y.", each=float, above=0, page=None, name="ratio", kind="real"),
+    "weight_decay": Knob(
+        "Pulls both tables back towards 0 in every step.", each=float, least=0, name="weight_decay", kind="real",
+        default=0.0, page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0)),
+}  # fmt: skip
+
+
+def run_fields() -> dict[str, Knob]:
+    """All that may differ between the runs of one simulation; some stand for others."""
+    own = knobs_of(Runs) | _INSTEAD
+    return {name: own[name] for name in ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")} | own
 
 
 def _stands_for(name: str) -> tuple[str, ...]:
-    return _DECAYS if name == "weight_decay" else (name,)
+    return DECAYS if name == "weight_decay" else (name,)
 
 
 def grid(**axes: Any) -> Runs:
@@ -83,54 +115,35 @@ def grid(**axes: Any) -> Runs:
 
     Each value is a number or a sequence of numbers. What is left out is 0.
     """
+    allowed = run_fields()
     for name in axes:
-        if name not in FIELDS:
-            raise InputError(f"the run field {name!r}", axes[name], "left out or one of " + ", ".join(FIELDS))
+        if name not in allowed:
+            raise InputError(f"the run field {name!r}", axes[name], "left out or one of " + ", ".join(allowed))
     if "eta_z" not in axes:
         raise InputError("eta_z", None, "given (a number or a list of numbers)")
     if ("eta_y" in axes) == ("ratio" in axes):
         both = "both" if "eta_y" in axes else "neither"
         raise InputError("eta_y and ratio", f"{both} given", "exactly one of the two (eta_y = ratio · eta_z)")
-    for name in _DECAYS:
+    for name in DECAYS:
         if name in axes and "weight_decay" in axes:
             raise InputError(name, axes[name], "left out where weight_decay is given")
-    values = {name: _values(name, value) for name, value in axes.items()}
+    values = {name: values_of(allowed[name], value) for name, value in axes.items()}
     points = list(product(*values.values()))
     column = {name: np.array([point[i] for point in points]) for i, name in enumerate(values)}
-    n = len(points)
-    eta_z = column["eta_z"]
     with np.errstate(over="ignore"):  # refused next, in words
-        eta_y = column["eta_y"] if "eta_y" in column else column["ratio"] * eta_z
-    if not np.isfinite(eta_y).all():
+        runs = Runs.of(column)
+    if not np.isfinite(runs.eta_y).all():
         raise InputError("ratio · eta_z", np.inf, "a finite number")
-    decay = column.get("weight_decay", np.zeros(n))
-    return Runs(
-        eta_y=eta_y,
-        eta_z=eta_z,
-        seed=column.get("seed", np.zeros(n, dtype=np.int64)),
-        momentum=column.get("momentum", np.zeros(n)),
-        weight_decay_y=column.get("weight_decay_y", decay),
-        weight_decay_z=column.get("weight_decay_z", decay),
-        given=tuple(field for name in column for field in _stands_for(name) if field in ("momentum", *_DECAYS)),
-    )
+    return runs
 
 
-def _values(name: str, value: Any) -> list[Any]:
+def values_of(declared: Knob, value: Any) -> list[Any]:
+    """The values of one axis, given as a number or several, checked."""
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy or xarray
         value = value.item()
     if isinstance(value, str) or not isinstance(value, Iterable):
         value = [value]
-    values = [_value(name, one) for one in value]
+    values = [declared.check(one) for one in value]
     if not values:
-        raise InputError(name, "empty", "at least one number")
+        raise InputError(declared.name, "empty", "at least one number")
     return values
-
-
-def _value(name: str, value: Any) -> Any:
-    if name == "seed":
-        return whole("seed", value, most=MAX_SEED)
-    if name == "momentum":
-        return real("momentum", value, least=0, below=1)
-    if name == "ratio":
-        return real("ratio", value, above=0)
-    return real(name, value, least=0)

@@ -1,12 +1,25 @@
-"""Exact flows that several claims are tested on; every assumption is met on the first four."""
+"""What several claims are tested on. Every assumption is met on the first four of CLASSES."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from functools import cache
 
-from scansnap import SequenceClasses
-from scansnap.claims.evidence import Evidence, from_flow
-from scansnap.theory import t_snap
+import numpy as np
+from scipy.integrate import solve_ivp
+
+import scansnap as ss
+from scansnap import SequenceClasses, theory
+from scansnap.claims.claim import Claim
+from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
+
+NAMES = {
+    "theorem-1": ["theorem-1-span", "theorem-1-beta", "theorem-1-xi", "theorem-1-xi-size", "theorem-1-gamma"],
+    "theorem-2": ["theorem-2a", "theorem-2a-rate", "theorem-2b", "corollary-2"],
+    "theorem-3": ["theorem-3-identity", "theorem-3-lower", "theorem-3-upper", "theorem-3-monotone"],
+    "theorem-4": ["theorem-4-premise", "theorem-4-growth", "theorem-4-time", "theorem-4-rates"],
+}
 
 CLASSES = {
     "textbook": SequenceClasses.textbook(),
@@ -21,11 +34,127 @@ CLASSES = {
 
 def evolve(classes: SequenceClasses, eta_z: float = 0.02, spans: float = 10) -> Evidence:
     """At η_Y = 0.9, for so many t₀; without the table Y."""
-    end = spans * float(t_snap(eta_y=0.9, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
-    return from_flow(classes, eta_y=0.9, eta_z=eta_z, t_end=end, n_times=40, rtol=1e-8, with_y=False)
+    return from_flow(
+        classes, eta_y=0.9, eta_z=eta_z, t_end=spans * snap(classes, 0.9), n_times=40, rtol=1e-8, with_y=False
+    )
 
 
 @cache
 def flow(name: str, eta_z: float = 0.02) -> Evidence:
     """The flow of one of CLASSES, made once."""
     return evolve(CLASSES[name], eta_z)
+
+
+def snap(classes: SequenceClasses, eta_y: float) -> float:
+    return float(theory.t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
+
+
+@cache
+def flow_of(preset: str, eta_y: float, eta_z: float, n_times: int = 60) -> Evidence:
+    made = {"strong": lambda: SequenceClasses.synthetic(common=1, distinct=5, common_weight=2.0)}
+    classes = made[preset]() if preset in made else SequenceClasses.preset(preset)
+    t_end = 12 * snap(classes, eta_y)
+    return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end, n_times=n_times, rtol=1e-7)
+
+
+def by_name(theorem: str, claims: list[Claim]) -> dict[str, Claim]:
+    """All of the theorem's claims, in their order."""
+    assert [claim.name for claim in claims] == NAMES[theorem]
+    return {claim.name: claim for claim in claims}
+
+
+def deviation(claim: Claim) -> float:
+    assert claim.margin is not None
+    assert claim.tolerance is not None
+    return (1 - claim.margin) * claim.tolerance
+
+
+# --- classes ------------------------------------------------------------------------------------------------------
+
+
+def chain(weak: float, strong: float) -> SequenceClasses:
+    """Three classes; neighbours overlap strongly, the first and the last weakly."""
+    p = np.zeros((3, 3000))
+    p[0, [0, 2]], p[1, [0, 1]], p[2, [1, 2]] = [strong, weak], strong, [strong, weak]
+    for n in range(3):
+        p[n, 3 + 3 * n : 6 + 3 * n] = [0.3, 0.2, 0.1]
+    return SequenceClasses(p / p.sum(1, keepdims=True), query=[20] * 3, next_token=[21, 22, 23])
+
+
+def tokens(*rows: list[int]) -> SequenceClasses:
+    p = [[1 / len(row)] * len(row) for row in rows]
+    k = len(rows)
+    return SequenceClasses.from_support(rows, p, vocab_size=20, query=[10] * k, next_token=11 + np.arange(k))
+
+
+# --- tables made by hand ------------------------------------------------------------------------------------------
+
+
+def composed(evidence: Evidence, gamma_iota: np.ndarray, gamma_beta: np.ndarray) -> Evidence:
+    """The evidence with g_n = γι_n f_n − Σ γβ_nn' f_n' on the context of n; γι (n, K), γβ (n, K, K)."""
+    g = gamma_iota[..., None] * evidence.f - gamma_beta @ evidence.f
+    return replace(evidence, g=np.where(evidence.classes.p_context > 0, g, 0.0))
+
+
+def with_logits(evidence: Evidence, z: np.ndarray) -> Evidence:
+    weight = evidence.classes.p_context * np.exp(z[:, evidence.class_query])
+    return replace(evidence, z=z, attention=weight / weight.sum(-1, keepdims=True))
+
+
+def by_one_clock(tokens: int = 4) -> Evidence:
+    """Logits that rise exactly as Theorem 3 says: 1 − 1/χ_l = w(t) f_l(0)² with one clock w for all of a class."""
+    classes = SequenceClasses.synthetic(common=1, distinct=tokens, common_weight=0.8, unused=2000)
+    t = np.concatenate([[0.0], np.geomspace(0.01, 10 * snap(classes, 0.9), 120)])
+    start = classes.p_context / np.linalg.norm(classes.p_context, axis=1, keepdims=True)
+    clock = 2.0 * t**2 / (t**2 + 20**2) / (start.max() ** 2 * 2.1)
+    z = np.zeros((len(t), 1, classes.vocab_size))
+    for n in range(2):
+        own = classes.distinct(n)
+        z[:, 0, own] = -0.5 * np.log1p(-clock[:, None] * start[n, own] ** 2)
+    z[:, 0, classes.common] = -clock[:, None]
+    weight = classes.p_context * np.exp(z)
+    attention = weight / weight.sum(-1, keepdims=True)
+    return Evidence(classes, 0.9, 0.02, "flow", math.inf, t, z, attention, None, None)
+
+
+@cache
+def as_premised(exponent: float = 4.0, c0: float = 10.0, eta_z: float = 0.09) -> Evidence:
+    """Tables that obey Eq. 13 with the given exponent: ξ = γ e^{qz}/C₀, ż = −η_Z ξ, and ż_l = η_Z p_n f_l² ξ."""
+    classes = SequenceClasses.synthetic(common=1, distinct=3, common_weight=0.3, unused=10_000)
+    eta_y, k, m = 0.9, classes.n_classes, classes.vocab_size
+    t = np.concatenate([[0.0], np.geomspace(1e-2, 12 * snap(classes, eta_y), 120)])
+    setting = {"eta_y": eta_y, "n_classes": k, "vocab_size": m}
+    total = theory.growth(t, eta_z=eta_z, c0=c0, exponent=exponent, **setting)  # −z of the common token
+    p = classes.p_context[0, classes.support(0)[0]]  # the common token first
+
+    def rise(b: float, z: np.ndarray) -> np.ndarray:
+        weight = (p * np.exp(np.concatenate([[-k * b], z]))) ** 2
+        return weight[1:] / weight.sum()
+
+    path = solve_ivp(rise, (0, total[-1] / k), np.zeros(3), t_eval=total / k, rtol=1e-11, atol=1e-13).y.T
+    z = np.zeros((len(t), 1, m))
+    z[:, 0, classes.common] = -total[:, None]
+    for n in range(k):
+        z[:, 0, classes.distinct(n)] = path
+    weight = classes.p_context * np.exp(z)
+    attention = weight / weight.sum(-1, keepdims=True)
+    f = attention / np.linalg.norm(attention, axis=-1, keepdims=True)
+    gamma = theory.gamma(t, **setting)
+    xi = gamma * np.exp(-exponent * total) / c0
+    g = gamma[:, None, None] * f
+    common = classes.common[0]
+    g[:, :, common] -= xi[:, None] / f[:, :, common]  # so that f·g = γ − ξ
+    return Evidence(classes, eta_y, eta_z, "flow", math.inf, t, z, attention, g, None)
+
+
+# --- runs of SGD --------------------------------------------------------------------------------------------------
+
+
+def strong_sgd(eta_y: float = 0.9, eta_z: float = 0.2, t_end: float = 10, **settings) -> Evidence:
+    """Strong overlap, a small vocabulary."""
+    classes = SequenceClasses.synthetic(common=1, distinct=5, common_weight=2.0)
+    data = ss.simulate(
+        classes, eta_y=eta_y, eta_z=eta_z, seed=0, steps=math.ceil(t_end * snap(classes, eta_y)), record="log:40",
+        variables=["z", "attention", "y"], dtype="float64", device="cpu", **settings,
+    )  # fmt: skip
+    return from_trajectory(data, classes)

@@ -8,7 +8,8 @@ import pytest
 
 import scansnap as ss
 from scansnap.checks import InputError
-from scansnap.claims.verify import statements, verify
+from scansnap.claims.registry import statements
+from scansnap.claims.verify import verify
 
 SMALL = ss.SequenceClasses.syn_small()
 

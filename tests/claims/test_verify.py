@@ -9,7 +9,8 @@ import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Report, Statement
-from scansnap.claims.verify import CHECKS, verify
+from scansnap.claims.registry import CHECKS
+from scansnap.claims.verify import verify
 from scansnap.cli import verify as command
 
 STATEMENT = Statement("a", "Lemma 0", "nothing in particular")

@@ -380,7 +380,7 @@ def test_class_number_out_of_range(method: str, n: Any) -> None:
 
 
 ONE_CLASS_PER_NEXT = (
-    "it must be different for each class (the theory needs one class per next token; a sampler does not)."
+    "it must be different for each class (the theory needs one class per next token; shared_next and a sampler do not)."
 )
 
 

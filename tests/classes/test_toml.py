@@ -88,7 +88,8 @@ def changed(old: str, new: str) -> str:
         # keys nobody reads
         (
             "vocabsize = 4\n" + EXPLICIT,
-            "the key 'vocabsize' in {path} is 4; it must be left out or one of preset, vocab_size, words, class.",
+            "the key 'vocabsize' in {path} is 4; it must be left out or one of preset, vocab_size, words, shared_next, "
+            "class.",
         ),
         (
             changed("tokens = [2]", "tokens = [2]\nnext = 2"),
@@ -187,7 +188,7 @@ def changed(old: str, new: str) -> str:
         (
             changed("next_token = 2", "next_token = 1"),
             "next_token is '1 for 2 classes'; it must be different for each class (the theory needs one class per "
-            "next token; a sampler does not).",
+            "next token; shared_next and a sampler do not).",
         ),
         (changed("[0.75, 0.25]", "[0.75, nan]"), "P(·|0) is nan; it must be finite probabilities."),
         (changed("[0.75, 0.25]", "[0.75, inf]"), "P(·|0) is inf; it must be finite probabilities."),

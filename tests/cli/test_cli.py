@@ -1,6 +1,7 @@
 """The command line as a person meets it: output, files, exit codes and messages."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from scansnap.cli import console
 
 
 def test_run_writes_a_trajectory_and_a_figure(scansnap, tmp_path):
@@ -156,3 +158,36 @@ def test_the_core_imports_only_torch_numpy_scipy_and_xarray():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) == pytest.approx(np.log(34), rel=1e-6)
+
+
+HELP = [("run",), ("info",), ("verify",), ("reproduce",), ("sweep",), ("bench",), ("serve",), ("text", "train"),
+        ("text", "explain"), ("text", "sample"), ("text", "evaluate")]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", HELP, ids=" ".join)
+def test_every_command_has_help_with_an_example(scansnap, words):
+    code, out, _ = scansnap(*words, "--help")
+    assert code == 0
+    assert re.search(rf"Example: scansnap {' '.join(words)}\s", out)
+    assert "--help" in out
+
+
+def test_help_is_quick_because_nothing_heavy_is_loaded():
+    code = (
+        "import sys\n"
+        "from scansnap.cli.app import commands\n"
+        f"for words in {[(), *HELP]!r}: commands()([*words, '--help'], standalone_mode=False)\n"
+        "print([name for name in ('torch', 'scipy', 'xarray', 'zarr', 'matplotlib') if name in sys.modules])"
+    )
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert seen.stdout.count("Example: scansnap") == 1 + len(HELP)
+    assert seen.stdout.splitlines()[-1] == "[]"
+
+
+def test_progress_off_a_terminal_is_a_line_with_pace_and_time_left(monkeypatch, capsys):
+    monkeypatch.setattr(console, "SILENT", 0)
+    times = iter([0.0, 10.0, 10.0, 10.0])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(times))
+    with console.progress_bar("runs") as report:
+        report(30, 100, 10)  # 20 in ten seconds, 70 to do
+    assert capsys.readouterr().err == "runs: 30/100, 2/s, about 35 s left\n"

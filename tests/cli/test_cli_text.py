@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from scansnap.cli.text.train import HERE, KINDS, _settings, model_knobs
+from scansnap.text.model_files import read_header
+
 LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
 
 
@@ -183,3 +186,51 @@ def test_a_training_killed_before_its_first_checkpoint_leaves_the_old_model(text
     assert done.returncode == -9
     assert model.read_bytes() == before
     assert text_command("explain", model, "--query", "cat")[0] == 0
+
+
+def test_every_setting_of_a_model_is_an_option(text_command, text, tmp_path):
+    words = ("train", "--data", text, "--steps", 2, "--batch", 4, "--length", 8, "--device", "cpu")
+    code, _, err = text_command(*words, "--model", "transformer", "--width", 12, "--heads", 3, "--norm", "pre",
+                                "--residual", "false", "--no-bias", "--clip", "none", "--init", 0.2,
+                                "--out", "t.safetensors")  # fmt: skip
+    assert code == 0, err
+    made = read_header(tmp_path / "t.safetensors").model
+    wanted = {"width": 12, "heads": 3, "norm": "pre", "residual": False, "bias": False, "clip": None, "init": 0.2}
+    assert {name: made[name] for name in wanted} == wanted
+    code, _, err = text_command(*words, "--layers", 2, "--eta-y", "20,10", "--residual", "plain", "--out",
+                                "y.safetensors")  # fmt: skip
+    assert code == 0, err
+    made = read_header(tmp_path / "y.safetensors").model
+    assert (made["eta_y"], made["eta_z"], made["residual"], made["init"]) == ([20, 10], [2, 1], "plain", "uniform")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--model", "transformer", "--rank", 3), "--rank is 3; it must be left out for a transformer."),
+        (("--width", 3), "--width is 3; it must be left out for a YZ model."),
+        (("--norm", "post"), "norm is 'post'; it must be one of l2, none."),
+        (("--model", "transformer", "--norm", "l2"), "norm is 'l2'; it must be one of post, pre, none."),
+        (("--model", "transformer", "--residual", "plain"), "residual is 'plain'; it must be true or false."),
+        (("--layers", "two"), "layers is 'two'; it must be a whole number of at least 1."),
+        (("--eta-y", -1), "eta_y is -1.0; it must be a finite number at least 0."),
+    ],
+)
+def test_a_setting_that_a_model_does_not_have_is_refused(text_command, text, tmp_path, words, sentence):
+    code, _, err = text_command("train", "--data", text, *words)
+    assert code == 2
+    assert sentence in err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("given", [{}, {"layers": 2}])
+@pytest.mark.parametrize(("words", "device"), [(500, "cpu"), (50_000, "cuda")])
+def test_defaults_of_the_command_are_told_where_they_are_not_those_of_the_settings(kind, given, words, device):
+    """What the help does not tell apart is what the settings say."""
+    plain = {"layers": 2, "init": "uniform"} if kind == "yz" and given else given
+    ours, theirs = _settings(kind, given, words, device).to_dict(), KINDS[kind](words, **plain).to_dict()
+    assert {name for name in ours if ours[name] != theirs[name]} <= set(HERE[kind])
+    knobs = model_knobs()
+    for name, told in HERE[kind].items():
+        assert f"default: {told}" in knobs[name].help + knobs[name].told

@@ -51,7 +51,7 @@ def commands() -> dict[tuple[str, ...], Any]:
         else:
             found[words] = command
 
-    visit(typer.main.get_command(cli.app), ())
+    visit(typer.main.get_command(cli.commands()), ())
     return found
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from scansnap.claims import verify as claims
 from scansnap.cli import run as run_command
-from scansnap.cli import text as text_command
+from scansnap.cli.text import explain as explain_command
+from scansnap.cli.text import train as text_command
 from scansnap.paper.report import make
 from scansnap.storage import is_stream, put
 
@@ -136,7 +137,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(work, monkeyp
     def no_work(*_, **__):
         raise AssertionError("the work was begun")
 
-    for module, function in ((run_command, "find_run"), (text_command, "_corpus"), (text_command, "_open"),
+    for module, function in ((run_command, "find_run"), (text_command, "_corpus"), (explain_command, "opened"),
                              (claims, "gather"), (make, "make")):  # fmt: skip
         monkeypatch.setattr(module, function, no_work)
     (tmp_path / "file").write_text("x")

@@ -26,8 +26,8 @@ import xarray as xr
 import scansnap as ss
 from scansnap import storage
 from scansnap.dynamics import checkpoint, loop
-from scansnap.dynamics.engine import Engine
-from scansnap.dynamics.observe import Observer
+from scansnap.dynamics.engines.hand_written import Engine
+from scansnap.dynamics.engines.observe import Observer
 from scansnap.dynamics.state import State
 from scansnap.storage import put
 

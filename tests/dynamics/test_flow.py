@@ -13,9 +13,10 @@ from plain_flow import Plain, ragged
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow import votes
 from scansnap.dynamics.flow.events import EntropyBelow
-from scansnap.dynamics.flow.integrate import VARIABLES, flow
+from scansnap.dynamics.flow.integrate import flow
+from scansnap.results.variables import FLOWING
 
-EVERYTHING = tuple(VARIABLES)
+EVERYTHING = FLOWING
 
 
 def assert_follows(data: xr.Dataset, plain: Plain, states: list, tolerance: float) -> None:

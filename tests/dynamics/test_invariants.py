@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Model, Settings
 
 OPTIMIZERS = {"sgd": ("sgd", 0.0), "momentum": ("sgd", 0.9), "nesterov": ("nesterov", 0.9)}

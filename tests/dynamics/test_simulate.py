@@ -16,7 +16,7 @@ import xarray as xr
 
 import scansnap as ss
 from scansnap.dynamics import loop
-from scansnap.dynamics.engine import Engine
+from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.kernels.cpu import library
 
 EVERYTHING = ("attention", "loss", "entropy", "z", "y", "batch_loss")

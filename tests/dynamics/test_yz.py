@@ -17,9 +17,10 @@ from torch import Tensor
 
 import scansnap as ss
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics import engine, yz
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.layout import Layout, make_layout
+from scansnap.dynamics import yz
+from scansnap.dynamics.engines import hand_written as engine
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.layout import Layout, make_layout
 from scansnap.dynamics.settings import NORMS, OUTPUTS, RESIDUALS, Model, Settings
 
 CPU = torch.device("cpu")

@@ -42,12 +42,13 @@ from scansnap.dynamics import simulate as loop
 from scansnap.text.train import train
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.model import YZTransformer
-from scansnap.sweep import store, run as _
+from scansnap.sweep import run as _
+from scansnap.sweep.store import store
 
 torch.set_num_threads(1)
 loop._STRETCH_FLOATS = 1
 store._SYNC_SECONDS = 0.0
-store._sync = lambda path: None  # a killed process loses nothing that was written, the machine goes on
+store.sync = lambda path: None  # a killed process loses nothing that was written, the machine goes on
 changes = 0
 
 

@@ -18,7 +18,7 @@ import pytest
 import scansnap as ss
 from scansnap.cli import run as run_command
 from scansnap.cli import sweep as sweep_command
-from scansnap.cli import text as text_command
+from scansnap.cli.text import train as text_command
 from scansnap.interrupt import Interrupt, Stopped, deaf_children, ending_quietly, exit_code
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
@@ -93,12 +93,12 @@ def test_a_training_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, numb
 def test_a_sweep_keeps_its_groups(scansnap, ended, monkeypatch, tmp_path, number):
     (tmp_path / "s.toml").write_text('[classes]\npreset = "syn-small"\n[grid]\neta_z = [1, 2, 3]\nratio = 1\n'
                                      "[run]\nsteps = 2\n[groups]\nruns = 1\n")  # fmt: skip
-    ended(sweep_command, "runs_bar", number)
+    ended(sweep_command, "progress_bar", number)
     code, out, err = scansnap("sweep", "s.toml", "--out", "s.zarr", "--device", "cpu")
     assert code == 128 + number
     assert out == ""
     assert "--resume" in err
-    monkeypatch.setattr(sweep_command, "runs_bar", contextmanager(lambda: iter([lambda *_: None])))
+    monkeypatch.setattr(sweep_command, "progress_bar", contextmanager(lambda label: iter([lambda *_: None])))
     assert scansnap("sweep", "s.toml", "--out", "s.zarr", "--resume")[0] == 0
     assert ss.load(tmp_path / "s.zarr" / "classes-0.zarr").attrs["complete"] == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["s.toml", "s.zarr"]

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # these need scansnap[web]
 if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "websockets", "httpx")):
-    collect_ignore = [f"test_{name}.py" for name in ("connection", "fuzz", "hub", "listening", "serve", "server")]
+    names = "connection fuzz hosted listening messages page serve server switchboard"
+    collect_ignore = [f"test_{name}.py" for name in names.split()]
 
 _SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "claims_limit_seconds", "lens_seconds",
             "answer_seconds", "margin_seconds")  # fmt: skip
@@ -26,14 +27,18 @@ _SECONDS = ("head_seconds", "body_seconds", "stall_seconds", "flow_seconds", "cl
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     static = tmp_path_factory.mktemp("static")
     (static / "index.html").write_text("<!doctype html><title>page</title>")
-    (static / "film.html").write_text("<!doctype html><script>const film = /*__FILM_DATA__*/;</script>")
+    (static / "film.html").write_text(
+        "<!doctype html><script>const film = /*__FILM_DATA__*/;</script><script>/*__FILM_PLAYER__*/</script>"
+    )
+    (static / "js" / "draw").mkdir(parents=True)
+    (static / "js" / "draw" / "player.js").write_text("// plays\n")
     import httpx
     import uvicorn
     from explorer_site import GRACE, PATIENCE, Site
 
-    from scansnap.explorer.listening import configuration
+    from scansnap.explorer.api.listening import configuration
+    from scansnap.explorer.api.server import WebSettings, create_app
     from scansnap.explorer.protocol import LIMITS
-    from scansnap.explorer.server import WebSettings, create_app
 
     folder = tmp_path_factory.mktemp("models")
     listening = socket.create_server(("127.0.0.1", 0))

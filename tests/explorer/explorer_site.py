@@ -29,8 +29,8 @@ class Site:
     folder: Path
 
     @property
-    def hub(self) -> Any:
-        return self.app.app.state.hub
+    def switchboard(self) -> Any:
+        return self.app.app.state.switchboard
 
     def connect(self, **options: Any) -> ClientConnection:
         # a queue without end: a full one stops reading, and with it the answer to a close (ten seconds of waiting)
@@ -104,11 +104,11 @@ def wait_for_runs(site: Site, n: int) -> None:
 
 
 def end_runs(site: Site) -> None:
-    hub = site.hub
+    switchboard = site.switchboard
 
     def end() -> None:
-        for entry in list(hub.runs.values()):
-            hub.end(entry)
+        for entry in list(switchboard.runs.values()):
+            switchboard.end(entry)
 
-    hub.pool.handles[0].loop.call_soon_threadsafe(end)
+    switchboard.pool.handles[0].loop.call_soon_threadsafe(end)
     wait_for_runs(site, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,26 @@ def test_a_pinned_run_lies_under_the_next(page: Page) -> None:
     page.wait("document.querySelector('#view-entropy .plot').data.every((t) => t.line.color !== '#CC79A7')")
 
 
+def test_the_cursor_stands_at_the_step_on_screen_zoomed_or_not(page: Page) -> None:
+    """Against the axes that plotly has drawn, not against its numbers."""
+    page.run_to_end()
+    page.wait("document.querySelector('#view-loss .plot').layout?.xaxis.range[1] > 1")
+
+    def place() -> float:
+        """Where the cursor is, as a share of the drawn axis."""
+        page.step()
+        return page.page.evaluate(
+            """() => { const place = (what) => document.querySelector("#view-loss " + what).getBoundingClientRect();
+                 return (place(".cursor").left - place(".nsewdrag").left) / place(".nsewdrag").width; }"""
+        )
+
+    assert place() == pytest.approx(1, abs=0.02)
+    page.page.evaluate("() => Plotly.relayout(document.querySelector('#view-loss .plot'), {'xaxis.range': [0, 3]})")
+    assert place() == pytest.approx(math.log10(60) / 3, abs=0.02)
+    page.key("Home")
+    assert place() == pytest.approx(0, abs=0.02)
+
+
 def test_the_tour_has_six_scenes_that_run(page: Page) -> None:
     page.key("t")
     page.page.locator(".scenes button").first.click()
@@ -162,7 +183,7 @@ def test_the_tour_has_six_scenes_that_run(page: Page) -> None:
 
 
 def test_files(page: Page, tmp_path: Path, browser: Any) -> None:
-    from scansnap.cli.setup import find_run
+    from scansnap.cli.run_file import find_run
 
     page.run_to_end()
     page.key("2")  # so that there is a table Y

@@ -14,10 +14,9 @@ from websockets.asyncio.client import connect as async_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import scansnap as ss
-from scansnap.explorer import connection
-from scansnap.explorer.protocol import LAST, LIMITS, REPLAY, RESTART, unpack_frames
-from scansnap.explorer.wire import decode, encode
-from scansnap.explorer.worker import Worker
+from scansnap.explorer.api import connection
+from scansnap.explorer.live.worker import Worker
+from scansnap.explorer.protocol import LAST, LIMITS, REPLAY, RESTART, decode, encode, unpack_frames
 
 
 def test_frames_over_the_wire_are_simulate_bit_for_bit(quiet: Site) -> None:
@@ -115,12 +114,12 @@ def test_refused_messages_change_nothing(quiet: Site) -> None:
 
 
 def test_a_dropped_connection_gets_what_it_missed(quiet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet.hub, "grace_seconds", PATIENCE)
+    monkeypatch.setattr(quiet.switchboard, "grace_seconds", PATIENCE)
     first = quiet.open({**SMALL, "steps": 4000}, speed=2000)
     first.wait(lambda c: max(c.frames, default=0) > 60)
     assert first.run is not None
     seen = max(first.frames)
-    entry = quiet.hub.find(first.run["run"])
+    entry = quiet.switchboard.find(first.run["run"])
     first.socket.socket.close()  # no goodbye
     wait_until(lambda: entry.watcher is None, "the server does not notice")
     second = Client(quiet.connect())
@@ -143,16 +142,16 @@ def test_a_dropped_connection_gets_what_it_missed(quiet: Site, monkeypatch: pyte
 
 
 def test_a_run_whose_page_is_gone_waits_for_it_and_then_stops(quiet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quiet.hub, "grace_seconds", PATIENCE)
+    monkeypatch.setattr(quiet.switchboard, "grace_seconds", PATIENCE)
     client = quiet.open({**SMALL, "steps": 10**7})
     assert client.run is not None
     name = client.run["run"]
-    entry = quiet.hub.find(name)
+    entry = quiet.switchboard.find(name)
     client.socket.socket.close()
     wait_until(lambda: entry.expiry is not None, "the server does not notice")
     step = quiet.client.get(f"/api/runs/{name}").json()["step"]
     wait_until(lambda: quiet.client.get(f"/api/runs/{name}").json()["step"] > step, "the run does not go on")
-    monkeypatch.setattr(quiet.hub, "grace_seconds", 0.1)
+    monkeypatch.setattr(quiet.switchboard, "grace_seconds", 0.1)
     again = Client(quiet.connect())
     again.send(op="attach", run=name)
     again.wait(lambda c: c.run is not None)
@@ -249,7 +248,7 @@ def test_too_many_and_too_large_messages_end_the_connection(site: Site, monkeypa
 
 def test_a_worker_that_dies_takes_only_its_runs_with_it(quiet: Site) -> None:
     client = quiet.open(play=False)
-    quiet.hub.pool.handles[0].process.kill()
+    quiet.switchboard.pool.handles[0].process.kill()
     client.wait(lambda c: c.last("closed"))
     wait_for_runs(quiet, 0)
     client.send(op="start", setup=SMALL)
@@ -263,7 +262,7 @@ def test_a_slow_reader_does_not_stop_a_run(quiet: Site) -> None:
     slow = quiet.connect(max_queue=1)
     slow.send(json.dumps({"op": "start", "setup": medium}))
     wait_for_runs(quiet, 1)
-    [name] = quiet.hub.runs
+    [name] = quiet.switchboard.runs
     wait_until(lambda: quiet.client.get(f"/api/runs/{name}").json()["state"] == "done", "the run does not go on")
     client = Client(slow)
     client.wait_state("done")

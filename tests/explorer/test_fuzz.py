@@ -11,7 +11,7 @@ from explorer_site import PATIENCE, SMALL, Site
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from scansnap.explorer.protocol import OPS
+from scansnap.explorer.messages.socket import OPS
 
 schemathesis = pytest.importorskip("schemathesis")
 
@@ -57,7 +57,7 @@ _JSON = st.recursive(
 _KEYS = ("n", "speed", "eta_y", "eta_z", "steps", "size", "since", "run", "id", "setup", "play")
 _MESSAGE = st.builds(
     lambda op, rest: json.dumps({"op": op, **rest}),
-    st.sampled_from(OPS),
+    st.sampled_from(tuple(OPS)),
     st.dictionaries(st.sampled_from(_KEYS), _JSON | st.integers(0, 300), max_size=3),
 )
 _ANYTHING = _MESSAGE | _JSON.map(json.dumps) | st.text(max_size=50) | st.binary(max_size=50)

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from scansnap.explorer import hosted as module
-from scansnap.explorer import worker as worker_module
-from scansnap.explorer.hosted import CREDIT, TURN, Hosted
-from scansnap.explorer.protocol import FRAMES, LAST, LIMITS, REPLAY, RESTART, TABLE_Y, unpack_frames
-from scansnap.explorer.wire import decode, encode
-from scansnap.explorer.worker import Worker
+from scansnap.explorer.live import hosted as module
+from scansnap.explorer.live import worker as worker_module
+from scansnap.explorer.live.hosted import CREDIT, TURN, Hosted
+from scansnap.explorer.live.worker import Worker
+from scansnap.explorer.protocol import FRAMES, LAST, LIMITS, REPLAY, RESTART, TABLE_Y, decode, encode, unpack_frames
 
 SMALL: dict[str, Any] = {"classes": {"preset": "syn-small"}, "steps": 10**6}
 

@@ -14,8 +14,8 @@ from starlette.websockets import WebSocketState
 from uvicorn.server import ServerState
 from websockets.exceptions import ConnectionClosed
 
-from scansnap.explorer.connection import Socket
-from scansnap.explorer.listening import PatientHTTP, PatientWebSocket, configuration
+from scansnap.explorer.api.connection import Socket
+from scansnap.explorer.api.listening import PatientHTTP, PatientWebSocket, configuration
 from scansnap.explorer.protocol import LIMITS
 
 
@@ -231,8 +231,8 @@ class DeafWebSocket:
 @pytest.mark.parametrize(("size", "n"), [(1 << 20, 100), (100, 100_000)])
 def test_what_waits_for_a_client_is_bounded_and_then_it_is_closed(size: int, n: int) -> None:
     async def story() -> None:
-        deaf, hub = DeafWebSocket(), SimpleNamespace(n_sockets=0, acknowledge=lambda entry: None)
-        client = Socket(hub, deaf)  # type: ignore[arg-type]
+        deaf, switchboard = DeafWebSocket(), SimpleNamespace(n_sockets=0, acknowledge=lambda entry: None)
+        client = Socket(switchboard, deaf)  # type: ignore[arg-type]
         serving = asyncio.create_task(client.serve())
         message, most = b" " * size, 0
         for i in range(n):
@@ -246,7 +246,7 @@ def test_what_waits_for_a_client_is_bounded_and_then_it_is_closed(size: int, n: 
         async with asyncio.timeout(PATIENCE):
             await serving
         assert deaf.closed == [1008]
-        assert hub.n_sockets == 0
+        assert switchboard.n_sockets == 0
 
     asyncio.run(story())
 
@@ -296,7 +296,7 @@ def test_a_slow_head_and_a_slow_body(site: Site, monkeypatch: pytest.MonkeyPatch
 
 def test_files_that_nobody_reads_are_few(quiet: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A film is made for its reader and kept until it is read, so only so many at once."""
-    monkeypatch.setattr(quiet.hub, "grace_seconds", PATIENCE)
+    monkeypatch.setattr(quiet.switchboard, "grace_seconds", PATIENCE)
     run = quiet.open(play=False)
     run.close()  # it waits for its page to come back
     assert run.run is not None
@@ -307,7 +307,7 @@ def test_files_that_nobody_reads_are_few(quiet: Site, monkeypatch: pytest.Monkey
     monkeypatch.setitem(LIMITS, "exports", 1)
     for what, status in {"film": 200, "film.html": 200, "csv": 200, "../none/film": 404}.items():
         assert quiet.client.get(where + what).status_code == status, what
-        wait_until(lambda: quiet.hub.n_exports == 0, "the place is not given back")
+        wait_until(lambda: quiet.switchboard.n_exports == 0, "the place is not given back")
     again = Client(quiet.connect())
     again.send(op="attach", run=run.run["run"])
     again.send(op="close")

@@ -8,10 +8,10 @@ import pytest
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.claims.assumptions import overlap_matrix
-from scansnap.explorer.judging import gather, judge_frames
-from scansnap.explorer.live import LiveRun
-from scansnap.explorer.predict import Cancelled, c0_of, check_flow, curves, flow_overlay, theory, why_not
-from scansnap.explorer.setup import read_setup
+from scansnap.explorer.live.run import LiveRun
+from scansnap.explorer.pages.judging import gather, judge_frames
+from scansnap.explorer.pages.predict import Cancelled, c0_of, check_flow, curves, flow_overlay, theory, why_not
+from scansnap.explorer.setups.read import read_setup
 
 TEXTBOOK: dict[str, Any] = {"classes": {"preset": "textbook"}, "eta_y": 0.9, "eta_z": 0.02, "momentum": 0.0,
                             "context": "inf", "batch_size": None, "steps": 400}  # fmt: skip
@@ -29,9 +29,9 @@ def test_times_use_the_effective_rates() -> None:
 
 
 def test_curves_are_the_closed_forms() -> None:
-    plan = read_setup(TEXTBOOK)
-    found = curves(plan, 500, 50, c0=2.0)
-    rates = {"eta_y": 0.9, "n_classes": 2, "vocab_size": plan.classes.vocab_size}
+    blueprint = read_setup(TEXTBOOK)
+    found = curves(blueprint, 500, 50, c0=2.0)
+    rates = {"eta_y": 0.9, "n_classes": 2, "vocab_size": blueprint.classes.vocab_size}
     np.testing.assert_allclose(found["gamma"], ss.theory.gamma(found["t"], **rates))
     b = ss.theory.growth(found["t"], eta_z=0.02, c0=2.0, **rates)
     np.testing.assert_allclose(found["growth"], [0.5 * b, 0.5 * b])
@@ -44,9 +44,9 @@ def test_curves_are_the_closed_forms() -> None:
 
 def test_growth_is_shared_by_the_classes_of_a_query() -> None:
     """As the claims predict it: (p_n/P) ¼ ln(1 + 4PΓ/C₀), P the probability of the query's classes."""
-    plan = read_setup({**TEXTBOOK, "classes": {"preset": "syn-medium", "n_queries": 3}, "eta_z": 1.0})
-    found = curves(plan, 500, 50, c0=0.1)
-    rates = {"eta_y": 0.9, "n_classes": 6, "vocab_size": plan.classes.vocab_size}
+    blueprint = read_setup({**TEXTBOOK, "classes": {"preset": "syn-medium", "n_queries": 3}, "eta_z": 1.0})
+    found = curves(blueprint, 500, 50, c0=0.1)
+    rates = {"eta_y": 0.9, "n_classes": 6, "vocab_size": blueprint.classes.vocab_size}
     reach = ss.theory.gamma_integral(found["t"], eta_z=1.0, **rates) / 3 / 0.1
     np.testing.assert_allclose(found["growth"][4], 0.5 * np.log1p(4 * reach) / 4)
 
@@ -72,9 +72,9 @@ def test_where_the_theory_does_not_speak_it_says_why(change: dict[str, Any], wor
 
 
 def test_the_overlay_is_the_flow() -> None:
-    plan = read_setup({**SMALL, "momentum": 0.5, "eta_z": 0.1})
-    found = flow_overlay(plan, *check_flow(plan, 100, 20), stop=lambda: False)
-    data = ss.flow(plan.classes, eta_y=2.0, eta_z=0.2, t=found["t"])
+    blueprint = read_setup({**SMALL, "momentum": 0.5, "eta_z": 0.1})
+    found = flow_overlay(blueprint, 100, 20, stop=lambda: False)
+    data = ss.flow(blueprint.classes, eta_y=2.0, eta_z=0.2, t=found["t"])
     np.testing.assert_allclose(found["loss"], data.loss, rtol=1e-3)
     np.testing.assert_allclose(found["attention"][1][15], data.attention[:, 1, 25], rtol=1e-4)
     np.testing.assert_allclose(found["z"][0][0], data.z[:, 0, 0], rtol=1e-3, atol=1e-6)
@@ -82,15 +82,15 @@ def test_the_overlay_is_the_flow() -> None:
 
 
 def test_the_overlay_stops_when_asked() -> None:
-    plan = read_setup(SMALL)
+    blueprint = read_setup(SMALL)
     with pytest.raises(Cancelled):
-        flow_overlay(plan, 100, 20, stop=lambda: True)
+        flow_overlay(blueprint, 100, 20, stop=lambda: True)
 
 
 @pytest.mark.parametrize("change", [{"optimizer": "adam"}, {"init": "uniform"}, {"eta_y": 0.0}])
 def test_no_flow_without_the_papers_model(change: dict[str, Any]) -> None:
     with pytest.raises(InputError):
-        check_flow(read_setup({**SMALL, **change}), 100, 20)
+        check_flow(read_setup({**SMALL, **change}))
 
 
 def kept(setup: dict[str, Any]) -> tuple[LiveRun, np.ndarray, np.ndarray]:
@@ -104,14 +104,14 @@ def kept(setup: dict[str, Any]) -> tuple[LiveRun, np.ndarray, np.ndarray]:
 def test_verdicts_on_frames_are_verdicts_on_the_trajectory(setup: dict[str, Any]) -> None:
     live, steps, rows = kept({**setup, "classes": {"preset": "synthetic", "common": 1, "distinct": 3, "unused": 60}})
     which = np.unique(np.linspace(0, len(steps) - 1, 30).astype(int))
-    options = {k: v for k, v in live.plan.setup.items() if k not in ("classes",)}
+    options = {k: v for k, v in live.blueprint.setup.items() if k not in ("classes",)}
     options["context"] = float(options["context"])
     if options["context"] == 128:
         options["context"] = 128
     data = ss.simulate(live.classes, record=steps[which].tolist(), device="cpu", **options,
                        variables=("attention", "z", "y"))  # fmt: skip
     expected = {claim.name: claim for claim in ss.verify(data=data)}
-    found = judge_frames(live.plan, [], steps[which], rows[which])["claims"]
+    found = judge_frames(live.blueprint, [], steps[which], rows[which])["claims"]
     assert {claim["name"] for claim in found} == set(expected)
     for claim in found:
         other = expected[claim["name"]]
@@ -127,7 +127,7 @@ def test_gradients_from_compact_tables_are_those_of_full_ones() -> None:
     live, steps, rows = kept({**SMALL, "steps": 40})
     data = ss.simulate(live.classes, eta_y=1.0, eta_z=1.0, momentum=0.9, steps=40, device="cpu",
                        record=steps.tolist(), variables=("attention", "z", "y"))  # fmt: skip
-    full, compact = from_trajectory(data, live.classes), gather(live.plan, steps, rows)
+    full, compact = from_trajectory(data, live.classes), gather(live.blueprint, steps, rows)
     np.testing.assert_allclose(compact.g, full.g, rtol=1e-5, atol=1e-7)
     np.testing.assert_array_equal(compact.z, full.z)
     np.testing.assert_allclose(compact.gap, full.gap, rtol=1e-5, atol=1e-6)
@@ -135,21 +135,21 @@ def test_gradients_from_compact_tables_are_those_of_full_ones() -> None:
 
 def test_not_applicable_says_why() -> None:
     live, steps, rows = kept({**SMALL, "steps": 30, "optimizer": "adam"})
-    adam = judge_frames(live.plan, [], steps, rows)["claims"]
+    adam = judge_frames(live.blueprint, [], steps, rows)["claims"]
     assert {c["status"] for c in adam} == {"not applicable"}
     assert all("optimiser" in c["why"] for c in adam)
     live, steps, rows = kept({**SMALL, "steps": 30})
-    changed = judge_frames(live.plan, [{"step": 5, "eta_y": 2.0, "eta_z": 1.0}], steps, rows)["claims"]
+    changed = judge_frames(live.blueprint, [{"step": 5, "eta_y": 2.0, "eta_z": 1.0}], steps, rows)["claims"]
     assert all("changed on the way, at step 5" in c["why"] for c in changed)
-    failed = judge_frames(live.plan, [], steps, rows, failed_step=17)["claims"]
+    failed = judge_frames(live.blueprint, [], steps, rows, failed_step=17)["claims"]
     assert {(c["status"], c["why"]) for c in failed} == {("not applicable", "the run became non-finite at step 17")}
-    assert all("only 3 steps" in c["why"] for c in judge_frames(live.plan, [], steps[:3], rows[:3])["claims"])
-    assert len({c["name"] for c in adam}) == len(adam) == len(judge_frames(live.plan, [], steps, rows)["claims"])
+    assert all("only 3 steps" in c["why"] for c in judge_frames(live.blueprint, [], steps[:3], rows[:3])["claims"])
+    assert len({c["name"] for c in adam}) == len(adam) == len(judge_frames(live.blueprint, [], steps, rows)["claims"])
 
 
 def test_claims_say_of_which_kind_they_are():
     from scansnap.claims.claim import Statement
-    from scansnap.explorer.judging import _as_json
+    from scansnap.explorer.pages.judging import _as_json
 
     judged = Statement("a", "A", "a statement", "identity").judge(
         quantity="q", measured=1.0, predicted=1.0, deviation=0.9, tolerance=1.0, interval=(0.5, 2.0)

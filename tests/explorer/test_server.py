@@ -17,9 +17,8 @@ import pytest
 from explorer_site import PATIENCE, SMALL, Site, wait_until
 
 import scansnap as ss
-from scansnap.explorer import server
-from scansnap.explorer.hub import Refused
-from scansnap.explorer.protocol import LIMITS
+from scansnap.explorer.api import questions
+from scansnap.explorer.protocol import LIMITS, Refused
 
 
 def refused(response: Any, status: int, field: str) -> str:
@@ -121,8 +120,8 @@ def test_a_flow_ends_with_its_reader_and_with_its_time(site: Site, monkeypatch: 
     head = f"POST /api/flow HTTP/1.1\r\nHost: localhost:{site.port}\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", site.port)) as reader:
         reader.sendall(head.encode() + body)
-        wait_until(lambda: site.hub.n_jobs, "the computation does not begin")
-    wait_until(lambda: not site.hub.n_jobs, "the computation goes on although nobody waits for it")
+        wait_until(lambda: site.switchboard.n_jobs, "the computation does not begin")
+    wait_until(lambda: not site.switchboard.n_jobs, "the computation goes on although nobody waits for it")
     assert site.client.post("/api/flow", json={"setup": SMALL, "last": 5}).status_code == 200
     monkeypatch.setitem(LIMITS, "flow_seconds", 0.2)
     assert "0.2 seconds" in refused(site.client.post("/api/flow", json=slow), 503, "flow")
@@ -278,7 +277,7 @@ def test_a_computation_cut_off_by_the_end_of_the_server_is_unavailable_not_an_er
             await asyncio.sleep(PATIENCE)
             return b""
 
-        work = asyncio.ensure_future(server._unless_gone(Present(), long()))  # type: ignore[arg-type]
+        work = asyncio.ensure_future(questions.unless_gone(Present(), long()))  # type: ignore[arg-type]
         await begun.wait()
         work.cancel()
         await work

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from scansnap.checks import InputError
-from scansnap.cli.setup import find_run
-from scansnap.explorer.controls import BY_NAME, CLASS_PRESETS, CONTROLS, KNOBS
-from scansnap.explorer.presets import PRESETS
+from scansnap.cli.run_file import find_run
+from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS, class_presets
 from scansnap.explorer.protocol import LIMITS, dumps
-from scansnap.explorer.setup import field_of, read_setup, summary, to_toml
+from scansnap.explorer.setups.presets import PRESETS
+from scansnap.explorer.setups.read import field_of, read_setup, summary, to_toml
 
 SMALL: dict[str, Any] = {"classes": {"preset": "syn-small"}}
 BARS: dict[str, Any] = {
@@ -28,21 +28,22 @@ BARS: dict[str, Any] = {
 
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda p: p["name"])
 def test_presets_are_complete_set_ups(preset: dict[str, Any]) -> None:
-    plan = read_setup(preset["setup"])
-    assert set(plan.setup) == {"classes", *BY_NAME}
-    assert read_setup(plan.setup).setup == plan.setup, "a filled-in set-up must mean itself"
-    assert plan.memory <= LIMITS["run_bytes"]
+    blueprint = read_setup(preset["setup"])
+    assert set(blueprint.setup) == {"classes", *BY_NAME}
+    assert read_setup(blueprint.setup).setup == blueprint.setup, "a filled-in set-up must mean itself"
+    assert blueprint.memory <= LIMITS["run_bytes"]
     assert preset["commentary"]
-    dumps(plan.setup)
+    dumps(blueprint.setup)
 
 
 def test_controls_match_what_the_code_takes() -> None:
     from scansnap.classes import PRESETS as CLASSES
-    from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS
-    from scansnap.runs import FIELDS
+    from scansnap.dynamics.settings import run_settings
+    from scansnap.runs import run_fields
 
-    assert set(CLASS_PRESETS) == set(CLASSES)
-    known = {*MODEL_FIELDS, *RUN_KEYS, *FIELDS}
+    assert {row["name"] for row in class_presets()} == set(CLASSES)
+    assert all(row["explain"].endswith(".") for row in class_presets())
+    known = {*run_settings(), *run_fields()}
     assert {c.name for c in CONTROLS} == known - {"record", "variables", "ratio", "weight_decay_y", "weight_decay_z"}
     for control in (*CONTROLS, *KNOBS.values()):
         assert control.explain.endswith(".")
@@ -76,8 +77,8 @@ def test_the_summary_gives_the_bars_of_any_classes(name: str) -> None:
 
 def test_a_run_file_fills_what_is_not_given() -> None:
     text = '[classes]\npreset = "syn-small"\n[run]\nratio = 5\neta_z = 0.5\noptimizer = "adam"\nrecord = "all"\n'
-    plan = read_setup({"classes": {"toml": text}, "eta_z": 2.0})
-    assert (plan.setup["eta_y"], plan.setup["eta_z"], plan.setup["optimizer"]) == (2.5, 2.0, "adam")
+    blueprint = read_setup({"classes": {"toml": text}, "eta_z": 2.0})
+    assert (blueprint.setup["eta_y"], blueprint.setup["eta_z"], blueprint.setup["optimizer"]) == (2.5, 2.0, "adam")
 
 
 WORDS = """\
@@ -105,19 +106,19 @@ p_context = [0.5, 0.5]
     ],
 )
 def test_exported_toml_is_the_same_run(setup: dict[str, Any], tmp_path: Path) -> None:
-    plan = read_setup(setup)
+    blueprint = read_setup(setup)
     file = tmp_path / "run.toml"
-    file.write_text(to_toml(plan, ["a note"]), encoding="utf-8")
+    file.write_text(to_toml(blueprint, ["a note"]), encoding="utf-8")
     classes, rates, options = find_run(file, {})
-    assert classes == plan.classes
-    assert classes.words == plan.classes.words
-    assert rates == {name: plan.setup[name] for name in rates}
+    assert classes == blueprint.classes
+    assert classes.words == blueprint.classes.words
+    assert rates == {name: blueprint.setup[name] for name in rates}
     from scansnap.dynamics.settings import settings
 
-    assert settings({**options, "record": [0]}) == plan.settings
+    assert settings({**options, "record": [0]}) == blueprint.settings
     again = read_setup({"classes": {"toml": file.read_text(encoding="utf-8")}})
     assert {k: v for k, v in again.setup.items() if k != "classes"} == {
-        k: v for k, v in plan.setup.items() if k != "classes"
+        k: v for k, v in blueprint.setup.items() if k != "classes"
     }
 
 
@@ -192,9 +193,9 @@ _VALUES = st.recursive(
 )
 def test_anything_is_a_plan_or_a_refusal(setup: dict[str, Any]) -> None:
     try:
-        plan = read_setup(setup)
+        blueprint = read_setup(setup)
     except InputError as error:
         dumps({"field": field_of(error), "message": str(error)})
     else:
-        assert isinstance(plan.classes, ss.SequenceClasses)
-        to_toml(plan)
+        assert isinstance(blueprint.classes, ss.SequenceClasses)
+        to_toml(blueprint)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from scansnap.explorer.live import LiveRun
-from scansnap.explorer.setup import read_setup
-from scansnap.explorer.tour import SCENES
+from scansnap.explorer.live.run import LiveRun
+from scansnap.explorer.pages.tour import SCENES
+from scansnap.explorer.setups.read import read_setup
 
 BY_NAME = {scene["name"]: scene for scene in SCENES}
 VIEWS = {"attention", "heatmap", "z", "loss", "entropy", "growth", "y", "claims"}
@@ -29,7 +29,7 @@ def watch(live: LiveRun) -> dict[str, np.ndarray]:
     seen = {f["name"]: rows[:, f["offset"] : f["offset"] + f["size"]] for f in live.layout()["fields"]}
     k = live.classes.n_classes
     attention, z = (seen[name].reshape(len(steps), k, -1) for name in ("attention", "z"))
-    common = np.isin(live.plan.layout.slots[0], live.classes.common)
+    common = np.isin(live.blueprint.layout.slots[0], live.classes.common)
     return {"step": steps, "entropy": seen["entropy"].mean(1), "loss": seen["loss"][:, 0],
             "common": attention[..., common].sum(-1).mean(1), "distinct": attention[..., ~common],
             "z_distinct": z[..., ~common], "z_all": z}  # fmt: skip
@@ -112,6 +112,6 @@ def test_adam_picks_other_tokens() -> None:
     for n in range(2):
         assert (np.diff(sgd["z_distinct"][-1, n]) > 0).all(), "SGD: in the order of frequency"
         assert adam["z_distinct"][-1, n].argmax() == 0, "Adam: the least frequent gains most"
-    from scansnap.explorer.predict import why_not
+    from scansnap.explorer.pages.predict import why_not
 
     assert why_not(read_setup(BY_NAME["adam"]["setup"]))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import scansnap as ss
-from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.sampling.counts import sample_classes, sample_counts, sample_tokens
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]

@@ -27,9 +27,9 @@ from numpy.testing import assert_array_equal
 
 import scansnap as ss
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.batches import Batches, Stretch
-from scansnap.dynamics.engine import Engine
-from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.engines.batches import Batches, Stretch
+from scansnap.dynamics.engines.hand_written import Engine
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Model, Settings
 from scansnap.dynamics.state import State, start
 from scansnap.kernels.cpu import fused, library

@@ -12,7 +12,7 @@ from scipy.stats import t, ttest_1samp
 
 from scansnap.checks import InputError
 from scansnap.measure import comparison
-from scansnap.measure.comparison import LEVEL, MOST_SEEDS, POWER, compare, holm, said
+from scansnap.measure.comparison import LEVEL, MOST_SEEDS, POWER, compare, holm, interval, said
 
 
 def test_mean_interval_and_p_are_those_of_the_paired_t_test():
@@ -165,6 +165,12 @@ def test_bad_input_is_said():
 )  # fmt: skip
 def test_digits_follow_the_interval(mean, half, text):
     assert said(mean, half) == text
+
+
+def test_an_interval_says_when_there_is_none():
+    assert interval([0.5, 0.5, 0.5]) == "+0.500 in every seed"
+    assert interval([0.5], signed=False) == "0.500 (no interval)"
+    assert interval([1.0, 2.0]) == "+1.50 ± 6.35"  # t of one degree of freedom, 12.706, times a half
 
 
 def test_the_widths_in_the_docstring():

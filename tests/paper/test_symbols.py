@@ -20,7 +20,7 @@ def test_every_symbol_is_at_its_home(symbol):
 
 def test_the_quantities_that_are_kept_under_another_name_are_these():
     assert {symbol.name: symbol.code_name for symbol in SYMBOLS if not symbol.named} == {
-        "alpha": "log_alpha", "iota": "own", "beta": "others",
+        "alpha": "log_alpha", "iota": "gamma_iota", "beta": "gamma_beta",
     }  # fmt: skip
 
 
@@ -29,11 +29,11 @@ def test_the_quantities_that_are_kept_under_another_name_are_these():
     [
         "scansnap.theory:gam",  # part of a name
         "scansnap.theory:gamma(vocab)",
-        "scansnap.results.trajectory:DIMS[att]",
+        "scansnap.results.variables:VARIABLES[att]",
         "scansnap.dynamics.yz:Forward.alpha",  # the field is log_alpha
         "scansnap.dynamics.yz:Forward.forward",
         "scansnap.runs:Runs.eta",
-        "scansnap.results.trajectory:DIMS.y",  # a key is not a member
+        "scansnap.results.variables:VARIABLES.y",  # a key is not a member
         "scansnap.theory:gamma.vocab_size",  # nor is a parameter
         "scansnap.dynamics.yz:Forward(nothing)",
     ],

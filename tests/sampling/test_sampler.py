@@ -16,8 +16,8 @@ from torch import Tensor
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.layout import make_layout
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.yz import Model
 from scansnap.sampling.mixture import MixtureSampler
@@ -76,6 +76,16 @@ def test_class_sampler_draws_what_simulate_draws(model: Model) -> None:
     assert torch.equal(drawn.tokens[:, 0, :, :-1], tokens)
     assert torch.equal(drawn.tokens[:, 0, :, -1], torch.tensor(classes.query)[cls])
     assert torch.equal(drawn.target[:, 0], torch.tensor(classes.next_token)[cls])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_same_data_on_both_devices(name: str) -> None:
+    seeds, steps = ints(3, 0, 2**40), ints(0, 7, 1)
+    here, there = draw(SAMPLERS[name], seeds, steps, 6), draw(SAMPLERS[name], seeds.cuda(), steps.cuda(), 6)
+    for one, other in zip(here, there, strict=True):
+        assert torch.equal(one, other.cpu())
 
 
 def test_mixture_has_its_frequencies() -> None:

@@ -40,7 +40,7 @@ runs = 4
 # a mark after every group instead of every second; after HOLD groups it waits for its end
 COMMAND = """
 import os, time
-import scansnap.sweep.store as store
+from scansnap.sweep.store import store
 from scansnap.cli.app import main
 
 store._SYNC_SECONDS = 0

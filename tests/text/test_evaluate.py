@@ -10,8 +10,8 @@ from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.text.attention_statistics import AttentionStatistics, keep_mass, smallest_set
 from scansnap.text.evaluate import attention_statistics, contextual_sparsity, perplexity, stream_batches
-from scansnap.text.masking import hide, n_hidden, rounds
 from scansnap.text.sample import sample_text, sample_tokens
+from scansnap.text.transformer.draws import hide, n_hidden, rounds
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer

@@ -13,9 +13,8 @@ import torch
 from scansnap.bench import plain
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
-from scansnap.dynamics.simulate import simulate
 from scansnap.measure import distinct_entropy
-from scansnap.paper.figures.medium_runs import ETA_Z, QUERIES, RATIO, SEEDS, STEPS
+from scansnap.paper.experiment import SYN_MEDIUM
 from scansnap.runs import Runs, grid
 
 Report = Callable[[str], None]
@@ -60,41 +59,41 @@ class Result:
         return self.plain_seconds / self.seconds
 
 
-def sweep(n_queries: int, runs: Runs, device: str, context: int = 128) -> float:
+def panel(n_queries: int, runs: Runs, device: str) -> float:
     """One panel of Figure 6; returns the seconds it took."""
     classes = SequenceClasses.syn_medium(n_queries)
     began = time.perf_counter()
-    simulate(classes, runs, steps=STEPS, momentum=0.9, context=context, init="uniform", record=[STEPS], device=device)
+    SYN_MEDIUM.train(classes, runs, device=device)
     return time.perf_counter() - began
 
 
-def measure(device: str = "auto", seeds: int = SEEDS, repeats: int = 3, plain_runs: int = 2,
+def measure(device: str = "auto", seeds: int = SYN_MEDIUM.seeds, repeats: int = 3, plain_runs: int = 2,
             report: Report = lambda _: None) -> Result:  # fmt: skip
     """Time every size: the engine on the whole grid, then the plain loop on ``plain_runs`` of its runs."""
     place = pick_device(device)
-    runs = grid(eta_z=ETA_Z, ratio=RATIO, seed=range(seeds))
-    sweep(1, grid(eta_z=1.0, ratio=1.0), device)  # loads libraries, starts threads and the device
+    runs = SYN_MEDIUM.runs(seeds)
+    panel(1, grid(eta_z=1.0, ratio=1.0), device)  # loads libraries, starts threads and the device
     if place.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     seconds = {}
-    for q in QUERIES:
-        seconds[q] = min(sweep(q, runs, device) for _ in range(repeats))
+    for q in SYN_MEDIUM.n_queries:
+        seconds[q] = min(panel(q, runs, device) for _ in range(repeats))
         report(f"{len(runs)} runs of Syn-Medium({q}): {seconds[q]:.3f} s")
     cuda = place.type == "cuda"  # the engine's own peak: the plain loop has not run yet
     peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     sizes = []
-    for q in QUERIES:
+    for q in SYN_MEDIUM.n_queries:
         classes = SequenceClasses.syn_medium(q)
         plain.train(classes, eta_y=1.0, eta_z=1.0, seed=0, steps=2, device=place.type)  # warm-up
         entropies = []
         began = time.perf_counter()
         for seed in range(plain_runs):
-            c = plain.train(classes, eta_y=2.0, eta_z=1.0, seed=seed, steps=STEPS, device=place.type)
+            c = plain.train(classes, eta_y=2.0, eta_z=1.0, seed=seed, steps=SYN_MEDIUM.steps, device=place.type)
             entropies.append(float(np.mean(distinct_entropy(c.cpu().numpy(), classes))))
         one = (time.perf_counter() - began) / plain_runs
         report(f"plain loop, Syn-Medium({q}): {one:.2f} s a run")
-        ours = simulate(classes, grid(eta_z=1.0, ratio=2.0, seed=range(plain_runs)), steps=STEPS, momentum=0.9,
-                        init="uniform", record=[STEPS], variables=["entropy"], device=device)  # fmt: skip
+        same = grid(eta_z=1.0, ratio=2.0, seed=range(plain_runs))
+        ours = SYN_MEDIUM.train(classes, same, variables=["entropy"], device=device)
         sizes.append(Size(q, classes.vocab_size, len(runs), seconds[q], one * len(runs),
                           float(ours.entropy.mean()), float(np.mean(entropies))))  # fmt: skip
     name = torch.cuda.get_device_name() if cuda else "CPU"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.stats import linregress
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
@@ -34,7 +35,7 @@ class Line:
     def exponent(self) -> float:
         """Slope in the log-log plot over the upper half, where fixed costs no longer show."""
         half = len(self.values) // 2
-        return float(np.polyfit(np.log(self.values[half:]), np.log(self.seconds[half:]), 1)[0])
+        return float(linregress(np.log(self.values[half:]), np.log(self.seconds[half:])).slope)
 
 
 def measure(axis: str, device: str = "cpu", repeats: int = 3) -> Line:

@@ -35,15 +35,18 @@ def _show(value: object) -> str:
 
 def whole(field: str, value: Any, *, least: int = 0, most: int | None = None) -> int:
     """``value`` as an int within [least, most]; a float such as 3.0 or a bool is refused."""
-    allowed = f"a whole number of at least {least}"
-    if most is not None or (isinstance(value, int) and value > LARGEST):
-        allowed += f" and at most {LARGEST if most is None else most}"
+    allowed = whole_words(least, LARGEST if most is None and isinstance(value, int) and value > LARGEST else most)
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InputError(field, value, allowed)
     number = int(value)
     if number < least or number > (LARGEST if most is None else most):
         raise InputError(field, number, allowed)
     return number
+
+
+def whole_words(least: int = 0, most: int | None = None) -> str:
+    """What :func:`whole` allows."""
+    return f"a whole number of at least {least}" + (f" and at most {most}" if most is not None else "")
 
 
 def real(
@@ -56,12 +59,7 @@ def real(
     most: float | None = None,
 ) -> float:
     """``value`` as a finite float within the given bounds (``above``/``below`` are strict)."""
-    bounds = [
-        f"{word} {bound:g}"
-        for word, bound in (("above", above), ("at least", least), ("below", below), ("at most", most))
-        if bound is not None
-    ]
-    allowed = "a finite number" + (" " + " and ".join(bounds) if bounds else "")
+    allowed = real_words(above=above, least=least, below=below, most=most)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputError(field, value, allowed)
     try:
@@ -78,6 +76,15 @@ def real(
     if not inside:
         raise InputError(field, number, allowed)
     return number
+
+
+def real_words(
+    *, above: float | None = None, least: float | None = None, below: float | None = None, most: float | None = None
+) -> str:
+    """What :func:`real` allows."""
+    bounds = {"above": above, "at least": least, "below": below, "at most": most}
+    words = " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if bound is not None)
+    return f"a finite number {words}".rstrip()
 
 
 def choice(field: str, value: Any, options: Iterable[str]) -> str:

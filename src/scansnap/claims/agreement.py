@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 from scansnap.checks import InputError, real, whole
-from scansnap.claims import theorem3, theorem4
 from scansnap.claims.evidence import Array, Evidence, from_trajectory
+from scansnap.claims.theorems.theorem4.growth import predict
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.progress import Progress
@@ -205,15 +205,14 @@ def _read(evidence: Evidence) -> dict[str, Array]:
     if evidence.gap is not None:
         found["gap"] = evidence.gap.mean(-1)
     tops = []
-    for n in range(evidence.classes.n_classes):
+    for n in evidence.with_distinct:
         tokens = evidence.classes.distinct(n)
-        if len(tokens):
-            top = tokens[np.argmax(evidence.attention[0, n, tokens])]
-            z = evidence.z[:, evidence.class_query[n], top]
-            tops.append((n, z - z[0]))
+        top = tokens[np.argmax(evidence.attention[0, n, tokens])]
+        z = evidence.z[:, evidence.class_query[n], top]
+        tops.append(z - z[0])
     if tops:
-        found["growth"] = theorem3.growth(evidence)[:, [n for n, _ in tops]].mean(-1)
-        found["logit"] = np.mean([z for _, z in tops], axis=0)
+        found["growth"] = evidence.measured_growth[:, evidence.with_distinct].mean(-1)
+        found["logit"] = np.mean(tops, axis=0)
     return found
 
 
@@ -222,8 +221,7 @@ def _closed_form(flow: Evidence) -> dict[str, Array]:
     classes = flow.classes
     s = flow.t / classes.n_classes
     found = {"gap": np.asarray(u(s, eta_y=flow.eta_y, vocab_size=classes.vocab_size))}
-    with_distinct = [n for n in range(classes.n_classes) if len(classes.distinct(n))]
-    predictions = [theorem4.predict(flow, n) for n in with_distinct]
+    predictions = [predict(flow, n) for n in flow.with_distinct]
     nothing = np.full(len(s), np.nan)
     found["logit"] = nothing
     found["growth"] = nothing

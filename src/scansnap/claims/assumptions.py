@@ -26,6 +26,13 @@ _LOWEST_EIGENVALUE = 6.0
 _UNIFORM_TOLERANCE = 1e-6  # p_class given in single precision is still uniform
 _DENSE_BLOCK = 1024  # common tokens multiplied at once: (K, 1024) doubles are 25 MB for 3000 classes
 
+# What the paper's statements assume, by the names of the assumptions below.
+ASSUMPTION_2 = ("weak overlap", "overlap not degenerate", "vocabulary larger than classes squared")
+THEOREM_1 = (
+    "long sequences", "fast decoder", *ASSUMPTION_2, "large vocabulary", "eta_y not too small", "eta_y below 1",
+    "uniform classes", "many steps",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Assumption:

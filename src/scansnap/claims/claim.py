@@ -15,13 +15,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from scansnap.checks import InputError, choice
 from scansnap.claims.assumptions import Assumption
 
 Status = Literal["holds", "fails", "undecided", "not applicable"]
+STATUSES: tuple[Status, ...] = ("holds", "fails", "undecided", "not applicable")
 
 # What a verdict rests on:
 #   by definition  true because of how a thing is named or drawn
@@ -30,6 +32,8 @@ Status = Literal["holds", "fails", "undecided", "not applicable"]
 #   measured       could have come out otherwise
 Kind = Literal["by definition", "formula", "identity", "measured"]
 KINDS: tuple[Kind, ...] = ("by definition", "formula", "identity", "measured")
+
+EVERY = 0.5  # of a statement on every case: one exception is too many, half a one is not
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,9 @@ class Claim:
     kind: Kind = "measured"
     interval: tuple[float, float] | None = None  # of the deviation; None where the measurement has no noise
 
+    def __post_init__(self) -> None:
+        choice(f"the status of the claim {self.name}", self.status, STATUSES)
+
     @property
     def observed(self) -> Status:
         """What the measurement alone would say, assumptions set aside."""
@@ -79,12 +86,19 @@ class Claim:
 
 @dataclass(frozen=True)
 class Statement:
-    """A claim before it is judged."""
+    """A claim before it is judged: its short name, where it stands, what it says in one line, what it rests on."""
 
     name: str
     reference: str
     text: str
     kind: Kind = "measured"
+
+    def __post_init__(self) -> None:
+        for field in ("name", "reference", "text"):
+            value = getattr(self, field)
+            if not isinstance(value, str) or not value:
+                raise InputError(f"the {field} of a statement", value, "some text")
+        choice(f"the kind of the statement {self.name}", self.kind, KINDS)
 
     def judge(
         self,
@@ -105,6 +119,14 @@ class Statement:
         ``where`` says in words where the largest deviation is; it is shown when the claim fails. ``interval`` is the
         deviation's, where it has noise, and ``to_decide`` says what would decide when the tolerance lies inside it.
         """
+        measured, predicted, deviation, tolerance = (
+            self._number(name, value)
+            for name, value in (("measured", measured), ("predicted", predicted), ("deviation", deviation),
+                                ("tolerance", tolerance))
+        )  # fmt: skip
+        if tolerance <= 0 or deviation < 0:
+            field, value = ("tolerance", tolerance) if tolerance <= 0 else ("deviation", deviation)
+            raise InputError(f"the {field} of {self.name}", value, "above 0" if tolerance <= 0 else "at least 0")
         assumptions = tuple(assumptions)
         margin = 1 - deviation / tolerance if math.isfinite(deviation) else -math.inf
         if not math.isfinite(deviation):
@@ -119,6 +141,36 @@ class Statement:
             return replace(claim, status="not applicable", why=why)
         why = {"fails": where, "undecided": to_decide}.get(claim.observed, "")
         return replace(claim, status=claim.observed, why=why)
+
+    def judge_every(
+        self,
+        good: np.ndarray,
+        *,
+        quantity: str,
+        where: str,
+        assumptions: Iterable[Assumption] = (),
+        curve: Curve | None = None,
+        sure: tuple[np.ndarray, np.ndarray] | None = None,
+        to_decide: str = "",
+    ) -> Claim:
+        """Judge a statement that is to be true of every case; ``good`` says of which it is.
+
+        ``sure`` says where that is known: of which cases it is surely true, and of which surely not. One that is
+        surely not true is enough to fail, and all must surely be true to hold.
+        """
+        share = float(np.mean(good))
+        interval = None if sure is None else (float(np.mean(sure[1])), 1 - float(np.mean(sure[0])))
+        return self.judge(
+            quantity=quantity, measured=share, predicted=1.0, deviation=1 - share, tolerance=EVERY / good.size,
+            where=f"{good.size - np.count_nonzero(good)} of {good.size} do not; {where}", assumptions=assumptions,
+            curve=curve, interval=interval, to_decide=to_decide,
+        )  # fmt: skip
+
+    def _number(self, field: str, value: Any) -> float:
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise InputError(f"the {field} of {self.name}", value, "one number") from None
 
     def not_applicable(self, why: str, assumptions: Iterable[Assumption] = ()) -> Claim:
         """The statement does not speak about this setting, or the data lacks what it speaks about."""
@@ -159,3 +211,13 @@ class Report:
             margin = "" if claim.margin is None else f"margin {claim.margin:6.2f}"
             lines.append(f"  {claim.reference:<{width}}  {claim.status:<14}  {margin:<14}  {claim.why}".rstrip())
         return "\n".join(lines)
+
+
+def worst(values: np.ndarray) -> tuple[int, ...]:
+    """The place of the largest value; of one that is not a number, if there is any."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))
+
+
+def nan_is_worst(value: float) -> float:
+    """For a maximum over cases: what is not a number is the largest."""
+    return float(value) if math.isfinite(value) else math.inf

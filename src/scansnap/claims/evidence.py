@@ -18,9 +18,10 @@ import xarray as xr
 from scipy.special import log_softmax
 
 from scansnap.checks import InputError
-from scansnap.claims.assumptions import Assumption, check_assumptions
+from scansnap.claims.assumptions import THEOREM_1, Assumption, check_assumptions
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
+from scansnap.measure.growth import Place
 from scansnap.theory import t_scan, t_snap
 from scansnap.theory.outside import another_model, flow_outside_theory, outside_theory
 
@@ -50,6 +51,7 @@ class Evidence:
     sampled: bool = False  # whether classes (and contexts) are drawn at random; False for the flow and expected steps
     z_seeds: Array | None = None  # (R, n, Q, M) z of the runs that differ from this one in their seed, itself first
     outside: str = ""  # why the theory does not speak of it
+    loss: Array | None = None  # (n,) Σ p_n (−log α_n) at T → ∞
 
     @property
     def t_snap(self) -> float:
@@ -79,16 +81,35 @@ class Evidence:
         return self.f @ self.f.transpose(0, 2, 1)
 
     @cached_property
+    def with_distinct(self) -> list[int]:
+        """The classes that have distinct tokens."""
+        return [n for n in range(self.classes.n_classes) if len(self.classes.distinct(n))]
+
+    @cached_property
+    def measured_growth(self) -> Array:
+        """(n, K) B_n(t) along the path (:mod:`scansnap.measure.growth`); NaN for a class without distinct tokens."""
+        distinct = [self.classes.distinct(n) for n in range(self.classes.n_classes)]
+        path = ((self.z[:, self.class_query[n]][:, ids], self.f[:, n][:, ids]) for n, ids in enumerate(distinct))
+        return Place.of(path).growth()
+
+    def by_query(self, by_class: Array) -> Array:
+        """(n, Q, …) sums over the classes of each query, of (n, K, …)."""
+        found = np.zeros((len(by_class), self.z.shape[1], *by_class.shape[2:]))
+        for n, row in enumerate(self.class_query):
+            found[:, row] += by_class[:, n]
+        return found
+
+    def when(self, t: float) -> str:
+        """A time in words, also in t₀."""
+        return f"t = {t:.4g} ({t / self.t_snap:.3g} t₀)"
+
+    @cached_property
     def z_rate(self) -> Array | None:
         """(n, Q, M) ż of the exact population field at each recorded state (Lemma 1 in expectation)."""
         if self.g is None:
             return None
         projected = self.g - self.f * (self.f * self.g).sum(-1, keepdims=True)  # (I − f fᵀ) g
-        by_class = self.eta_z * self.classes.p_class[:, None] * self.f * projected  # (n, K, M)
-        rate = np.zeros_like(self.z)
-        for n, row in enumerate(self.class_query):
-            rate[:, row] += by_class[:, n]
-        return rate
+        return self.by_query(self.eta_z * self.classes.p_class[:, None] * self.f * projected)
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
@@ -98,7 +119,8 @@ class Evidence:
         return {a.name: a for a in found}
 
     def assume(self, *names: str) -> list[Assumption]:
-        """The named assumptions, as far as they are asked of this source."""
+        """The named assumptions (Theorem 1's unless given), as far as they are asked of this source."""
+        names = names or THEOREM_1
         return [self.assumptions[name] for name in names if name in self.assumptions]
 
     @cached_property
@@ -126,7 +148,7 @@ def from_flow(
     k, m = classes.n_classes, classes.vocab_size
     first = 1e-3 * float(t_scan(eta_y=eta_y, n_classes=k, vocab_size=m))
     t = np.concatenate([[0.0], np.geomspace(first, t_end, n_times)])
-    data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=rtol, variables=("z", "attention", "g", "gap"))
+    data = flow(classes, eta_y=eta_y, eta_z=eta_z, t=t, rtol=rtol, variables=("z", "attention", "g", "gap", "loss"))
     evidence = _from_flow_data(data, classes)
     if with_y and m <= _LARGEST_Y:
         y_times = np.array([n_times // 3, 2 * n_times // 3, n_times])
@@ -169,7 +191,7 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
         classes, float(one.eta_y) * boost, float(one.eta_z) * boost, "sgd", context,
         one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
         y, None if y is None else np.arange(len(y)), sampled, _other_seeds(data, run) if sampled else None,
-        why_outside(data, run),
+        why_outside(data, run), one["loss"].values.astype(np.float64) if "loss" in data else None,
     )  # fmt: skip
 
 
@@ -215,6 +237,7 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
         g = np.nan_to_num(data["g"].values, nan=0.0)
     if "gap" in data and not np.isnan(data["gap"].values).all():
         gap = data["gap"].values
+    loss = data["loss"].values if "loss" in data else None
     outside = flow_outside_theory(data.attrs)
     if (
         t[0] > 0 and data.attrs["z0"] == "zero"
@@ -222,9 +245,10 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
         t, attention = np.append(0.0, t), np.concatenate([classes.p_context[None], attention])
         z = np.concatenate([np.zeros_like(z[:1]), z])
         y, g, gap = (None if x is None else np.concatenate([np.zeros_like(x[:1]), x]) for x in (y, g, gap))
+        loss = None if loss is None else np.append(math.log(classes.vocab_size), loss)
     return Evidence(
         classes, float(data.attrs["eta_y"]), float(data.attrs["eta_z"]), "flow", math.inf, t, z, attention, g, gap,
-        y, None if y is None else np.arange(len(y)), outside=outside,
+        y, None if y is None else np.arange(len(y)), outside=outside, loss=loss,
     )  # fmt: skip
 
 
@@ -233,9 +257,9 @@ def _votes(classes: SequenceClasses, attention: Array, y: Array) -> tuple[Array,
     f = attention / np.linalg.norm(attention, axis=-1, keepdims=True)
     logits = f @ y  # (n, K, M)
     k = np.arange(classes.n_classes)
-    e = -np.exp(log_softmax(logits, axis=-1))
-    e[:, k, classes.next_token] += 1
-    g = np.where(classes.p_context > 0, e @ y.transpose(0, 2, 1), 0.0)
+    r = -np.exp(log_softmax(logits, axis=-1))
+    r[:, k, classes.next_token] += 1  # e_n − α_n
+    g = np.where(classes.p_context > 0, r @ y.transpose(0, 2, 1), 0.0)
     never = np.setdiff1d(np.arange(classes.vocab_size), classes.next_token)
     if len(never) == 0:
         return g, None

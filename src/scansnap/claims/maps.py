@@ -20,7 +20,7 @@ import xarray as xr
 
 from scansnap.checks import InputError, choice, real, whole
 from scansnap.claims.evidence import from_flow
-from scansnap.claims.verify import CHECKS
+from scansnap.claims.registry import CHECKS
 from scansnap.classes import SequenceClasses
 from scansnap.interrupt import deaf_children
 from scansnap.theory import t_snap
@@ -34,7 +34,7 @@ _WHOLE = tuple(_LEAST)
 
 
 @dataclass(frozen=True)
-class Setting:
+class Point:
     """One point of a map; the default is inside every assumption."""
 
     ratio: float = 50.0  # η_Y/η_Z
@@ -71,7 +71,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Axis:
-    """One side of a map: a field of Setting and its values."""
+    """One side of a map: a field of Point and its values."""
 
     name: str
     values: tuple[float, ...]
@@ -81,7 +81,7 @@ class Axis:
     def parse(cls, text: str, n: int = 30) -> Axis:
         """From ``ratio=1:1000:log`` or ``overlap=0.01:0.9``."""
         name, _, span = text.partition("=")
-        choice("the axis", name, Setting.__dataclass_fields__)
+        choice("the axis", name, Point.__dataclass_fields__)
         low, *rest = span.split(":")
         if len(rest) not in (1, 2) or (len(rest) == 2 and rest[1] not in ("log", "lin")):
             raise InputError(f"the axis {name}", span, "low:high or low:high:log")
@@ -104,7 +104,7 @@ def regime_map(
     theorem: str,
     x: Axis,
     y: Axis,
-    base: Setting | None = None,
+    base: Point | None = None,
     progress: Callable[[int, int], None] | None = None,
     processes: int | None = None,
 ) -> xr.Dataset:
@@ -117,18 +117,18 @@ def regime_map(
     choice("the theorem", theorem, MAPPED)
     if x.name == y.name:
         raise InputError("the axes", f"{x.name} twice", "two different fields")
-    base = base or Setting()
+    base = base or Point()
     grid = {(i, j): _with(base, {y.name: one, x.name: other})
             for i, one in enumerate(y.values) for j, other in enumerate(x.values)}  # fmt: skip
-    points = {place: setting for place, setting in grid.items() if setting.vocab_size >= setting.needed}
+    points = {place: point for place, point in grid.items() if point.vocab_size >= point.needed}
     if not points:
-        nearest = min(grid.values(), key=lambda setting: setting.needed - setting.vocab_size)
+        nearest = min(grid.values(), key=lambda point: point.needed - point.vocab_size)
         nearest.classes()  # refuses, and says what it would need
     found: dict[tuple[int, int], tuple[dict[str, float], bool]] = {}
     n = processes or os.cpu_count() or 1
     with _single_threaded_children(), _ending_at_once(n) as pool:
         with deaf_children():
-            jobs = {pool.submit(_point, theorem, setting): place for place, setting in points.items()}
+            jobs = {pool.submit(_point, theorem, point): place for place, point in points.items()}
         for done, job in enumerate(as_completed(jobs), start=1):
             found[jobs[job]] = job.result()
             if progress is not None:
@@ -155,7 +155,7 @@ def _left_out(missing: int, total: int) -> str:
     return f"{missing} of {total} points left out: their classes need more tokens than the vocabulary has"
 
 
-def _with(base: Setting, values: dict[str, float]) -> Setting:
+def _with(base: Point, values: dict[str, float]) -> Point:
     typed = {name: int(value) if name in _WHOLE else float(value) for name, value in values.items()}
     return replace(base, **typed)  # type: ignore[arg-type]
 
@@ -196,14 +196,14 @@ def _single_threaded_children() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _point(theorem: str, setting: Setting) -> tuple[dict[str, float], bool]:
+def _point(theorem: str, point: Point) -> tuple[dict[str, float], bool]:
     """Margins of the claims that could be measured, and whether all assumptions are met."""
-    classes = setting.classes()
-    snap = float(t_snap(eta_y=setting.eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
+    classes = point.classes()
+    snap = float(t_snap(eta_y=point.eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
     evidence = from_flow(
         classes,
-        eta_y=setting.eta_y,
-        eta_z=setting.eta_y / setting.ratio,
+        eta_y=point.eta_y,
+        eta_z=point.eta_y / point.ratio,
         t_end=T_END * snap,
         n_times=48,
         rtol=1e-6,  # margins are the same to two digits as at 1e-9

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -12,20 +11,9 @@ import numpy as np
 import xarray as xr
 
 from scansnap.checks import InputError, real, whole
-from scansnap.claims import (
-    conservation,
-    lemma1,
-    lemma2,
-    lemma3,
-    lemma4,
-    theorem1,
-    theorem2,
-    theorem3,
-    theorem4,
-    theorem4_rates,
-)
-from scansnap.claims.claim import Claim, Report, Statement
+from scansnap.claims.claim import Claim, Report
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory, why_outside
+from scansnap.claims.registry import Asked, Check, asked
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.progress import Progress
@@ -34,21 +22,6 @@ from scansnap.theory import t_snap
 SEEDS = 8  # runs behind a verdict on SGD: a t interval is then 2.4 standard errors wide on either side
 
 _Y_BYTES = 5e8  # memory for the recorded tables Y of an SGD run
-
-Check = Callable[[Evidence], Claim | list[Claim]]
-
-CHECKS: dict[str, Check] = {
-    "lemma-1": lemma1.check,
-    "lemma-2": lemma2.check,
-    "lemma-3": lemma3.check,
-    "theorem-1": theorem1.check,
-    "lemma-4": lemma4.check,
-    "theorem-2": theorem2.check,
-    "theorem-3": theorem3.check,
-    "theorem-4": theorem4.check,
-    "theorem-4-rates": theorem4_rates.check,
-    "conservation": conservation.check,
-}
 
 
 def verify(
@@ -62,6 +35,7 @@ def verify(
     run: int = 0,
     seed: int = 0,
     seeds: int = SEEDS,
+    checks: Iterable[str | Check] | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Judge every lemma and theorem for these classes and rates.
@@ -74,34 +48,30 @@ def verify(
 
     A run that the theory does not speak of (:mod:`scansnap.theory.outside`) gets no verdicts: every statement is not
     applicable, for that reason, the identities among them too, since their code is that of the paper's model.
+
+    ``checks`` says what is judged, in this order: names of ours (the keys of ``scansnap.CHECKS``), and functions of
+    one's own that take the :class:`Evidence` and return a :class:`Claim`, or several, as ``Statement.judge`` makes
+    them. One's own are asked of runs outside the theory too, as long as Y and Z are those of the paper's model.
     """
+    chosen = asked(checks)
     if data is not None:
         from scansnap.results.trajectory import classes_of
 
         own = classes_of(data)
         if classes is not None and classes != own:
             raise InputError("classes", classes, "left out or those of the trajectory")
+        own.need_one_class_per_next_token("verify")
         run = whole("run", run, most=data.sizes.get("run", 1) - 1)
         reason = why_outside(data, run)
-        if reason:
-            return Report(f"{own}: {reason}", none_applies(reason))
+        if reason and all(one.statements for one in chosen):  # no need for evidence, which there may be none of
+            return Report(f"{own}: {reason}", tuple(claim for one in chosen for claim in one.none_applies(reason)))
         evidence = from_trajectory(data, own, run)
     else:
         if not isinstance(classes, SequenceClasses):
             raise InputError("classes", classes, "a SequenceClasses object (or give data)")
+        classes.need_one_class_per_next_token("verify")
         evidence = gather(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, seed=seed, seeds=seeds)
-    return judge(evidence, progress)
-
-
-def statements() -> list[Statement]:
-    """Every statement there is, in the order of the paper."""
-    modules = [sys.modules[check.__module__] for check in CHECKS.values()]
-    return [value for module in modules for value in vars(module).values() if isinstance(value, Statement)]
-
-
-def none_applies(reason: str) -> tuple[Claim, ...]:
-    """Every statement, not applicable for the same reason."""
-    return tuple(statement.not_applicable(reason) for statement in statements())
+    return judge(evidence, progress, chosen)
 
 
 def gather(
@@ -129,7 +99,7 @@ def gather(
     n_records = int(np.clip(_Y_BYTES / (8 * classes.vocab_size**2), 12, 80))
     options: dict[str, Any] = {"context": context, "steps": steps, "dtype": "float64", "device": "cpu",
                                "record": f"log:{n_records}"}  # fmt: skip
-    data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, variables=("attention", "z", "y"), **options)
+    data = simulate(classes, eta_y=eta_y, eta_z=eta_z, seed=seed, variables=("attention", "z", "y", "loss"), **options)
     evidence = from_trajectory(data, classes)
     if seeds == 1:
         return evidence
@@ -140,16 +110,19 @@ def gather(
     return replace(evidence, z_seeds=np.concatenate([evidence.z[None], more["z"].values[finite]]))
 
 
-def judge(evidence: Evidence, progress: Progress | None = None) -> Report:
-    """All claims on given evidence, in the order of the paper; none applies to what is outside the theory."""
-    if evidence.outside:
-        return Report(f"{evidence.classes}: {evidence.outside}", none_applies(evidence.outside))
+def judge(evidence: Evidence, progress: Progress | None = None, checks: list[Asked] | None = None) -> Report:
+    """All claims on given evidence, in the order of the paper; none of ours applies to what is outside the theory."""
     claims: list[Claim] = []
-    for i, check in enumerate(CHECKS.values()):
-        found: Any = check(evidence)
-        claims += found if isinstance(found, list) else [found]
+    chosen = asked(None) if checks is None else checks
+    for i, check in enumerate(chosen):
+        claims += check.claims(evidence)
         if progress is not None:
-            progress(i + 1, len(CHECKS))
+            progress(i + 1, len(chosen))
+    names = [claim.name for claim in claims]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError("the name of a claim", twice[0], "its own: two claims have this one")
+    if evidence.outside:
+        return Report(f"{evidence.classes}: {evidence.outside}", tuple(claims))
     where = "exact flow" if evidence.source == "flow" else "SGD"
     if evidence.z_seeds is not None:
         where += f" with {len(evidence.z_seeds)} seeds"

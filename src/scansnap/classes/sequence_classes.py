@@ -10,7 +10,6 @@ than any class's context cost nothing; ``p_context`` is the dense (K, M) view on
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.checks import InputError, choice, real, whole
+from scansnap.checks import InputError, choice, whole
 from scansnap.checks.arrays import (
     FloatArray,
     IntArray,
@@ -31,7 +30,8 @@ from scansnap.checks.arrays import (
     token_ids,
     token_words,
 )
-from scansnap.classes import toml
+from scansnap.classes import presets, toml
+from scansnap.knobs import checked, knobs_of
 from scansnap.storage import put, writable
 
 
@@ -52,8 +52,10 @@ class SequenceClasses:
         next_token: ArrayLike,
         p_class: ArrayLike | None = None,
         words: Sequence[str] | None = None,
+        *,
+        shared_next: bool = False,
     ) -> None:
-        self._set(*table_rows(p_context), query, next_token, p_class, words)
+        self._set(*table_rows(p_context), query, next_token, p_class, words, shared_next)
 
     @classmethod
     def from_support(
@@ -66,6 +68,7 @@ class SequenceClasses:
         next_token: ArrayLike,
         p_class: ArrayLike | None = None,
         words: Sequence[str] | None = None,
+        shared_next: bool = False,
     ) -> SequenceClasses:
         """Build from the context tokens of each class and their probabilities, without a dense table."""
         if len(tokens) != len(probs):
@@ -75,7 +78,7 @@ class SequenceClasses:
         self._set(
             [token_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
             [numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
-            vocab_size, query, next_token, p_class, words,
+            vocab_size, query, next_token, p_class, words, shared_next,
         )  # fmt: skip
         return self
 
@@ -88,11 +91,14 @@ class SequenceClasses:
         next_token: ArrayLike,
         p_class: ArrayLike | None,
         words: Sequence[str] | None,
+        shared_next: bool,
     ) -> None:
         n_classes = len(tokens)
         if n_classes == 0:
             raise InputError("p_context", "0 classes", "a table with at least one class")
-        if n_classes > vocab_size:
+        if not isinstance(shared_next, bool):
+            raise InputError("shared_next", shared_next, "true or false")
+        if n_classes > vocab_size and not shared_next:
             raise InputError("the number of classes", n_classes, f"at most the vocabulary size {vocab_size}")
         rows = [class_row(n, ids, p) for n, (ids, p) in enumerate(zip(tokens, probs, strict=True))]
         self.vocab_size = vocab_size
@@ -100,11 +106,8 @@ class SequenceClasses:
         self.n_classes = n_classes
         self.query = _frozen(per_class("query", query, n_classes, vocab_size))
         self.next_token = _frozen(per_class("next_token", next_token, n_classes, vocab_size))
-        unique, times = np.unique(self.next_token, return_counts=True)
-        if (times > 1).any():
-            twice = int(unique[times > 1][0])
-            allowed = "different for each class (the theory needs one class per next token; a sampler does not)"
-            raise InputError("next_token", f"{twice} for {times[times > 1][0]} classes", allowed)
+        if not shared_next:
+            self.need_one_class_per_next_token("the theory")
         if p_class is None:
             self.p_class = _frozen(np.full(n_classes, 1.0 / n_classes))
         else:
@@ -126,6 +129,19 @@ class SequenceClasses:
         self._local_sharing = times[where]
 
     # --- what is in it -----------------------------------------------------------------------------------
+
+    @property
+    def shares_next(self) -> bool:
+        """Whether a next token belongs to several classes, so that the query is no function ψ of it."""
+        return len(np.unique(self.next_token)) < self.n_classes
+
+    def need_one_class_per_next_token(self, who: str) -> None:
+        """Refuse classes that share a next token, where ``who`` needs the query to be a function ψ of it."""
+        unique, times = np.unique(self.next_token, return_counts=True)
+        if (times > 1).any():
+            twice, n = unique[times > 1][0], times[times > 1][0]
+            needs = f"({who} needs one class per next token; shared_next and a sampler do not)"
+            raise InputError("next_token", f"{twice} for {n} classes", f"different for each class {needs}")
 
     def support(self, n: int) -> tuple[IntArray, FloatArray]:
         """Context tokens of class n (ascending) and their probabilities, all above 0."""
@@ -196,12 +212,12 @@ class SequenceClasses:
 
     @classmethod
     def syn_small(cls) -> SequenceClasses:
-        """Syn-Small (Section 8): 2 classes with a query each, 10 common and 10 distinct tokens per class."""
+        """Two classes with a query each, 10 common and 10 distinct tokens per class: Syn-Small of Figures 4 and 5."""
         return cls.synthetic(n_queries=2, next_per_query=1)
 
     @classmethod
-    def syn_medium(cls, n_queries: int = 1) -> SequenceClasses:
-        """Syn-Medium (Section 8): ``n_queries`` queries with 2 next tokens each, 10 common tokens for all."""
+    def syn_medium(cls, n_queries: presets.Queries = 1) -> SequenceClasses:
+        """Some queries with two next tokens each, 10 common tokens for all: Syn-Medium of Figures 6, 11 and 12."""
         return cls.synthetic(n_queries=n_queries, next_per_query=2)
 
     @classmethod
@@ -210,33 +226,27 @@ class SequenceClasses:
         return cls.synthetic(n_queries=1, next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=2000)
 
     @classmethod
+    @checked
     def synthetic(
         cls,
-        n_queries: int = 1,
-        next_per_query: int = 2,
-        common: int = 10,
-        common_per_query: int = 0,
-        distinct: int = 10,
-        common_weight: float = 1.0,
-        distinct_weights: ArrayLike | None = None,
-        unused: int = 0,
+        n_queries: presets.Queries = 1,
+        next_per_query: presets.NextPerQuery = 2,
+        common: presets.Common = 10,
+        common_per_query: presets.CommonPerQuery = 0,
+        distinct: presets.Distinct = 10,
+        common_weight: presets.CommonWeight = 1.0,
+        distinct_weights: presets.DistinctWeights = None,
+        unused: presets.Unused = 0,
     ) -> SequenceClasses:
-        """The generator behind the paper's synthetic data, with every knob.
+        """The generator behind the paper's synthetic data, with every setting.
 
         Token ids in order: common to all, common to one query's classes, distinct, queries, next tokens, unused
         (tokens in no context, which make the vocabulary as large as the theory likes it).
         Weights are unnormalised: ``common_weight`` for each common token, ``distinct_weights`` for the distinct
         ones of a class (default: evenly from 0.1 to 1).
         """
-        n_queries = whole("n_queries", n_queries, least=1)
-        next_per_query = whole("next_per_query", next_per_query, least=1)
-        common = whole("common", common)
-        common_per_query = whole("common_per_query", common_per_query)
-        distinct = whole("distinct", distinct)
-        unused = whole("unused", unused)
         if common + common_per_query + distinct == 0:
             raise InputError("common + common_per_query + distinct", 0, "at least 1, so that contexts are not empty")
-        common_weight = real("common_weight", common_weight, above=0)
         if distinct_weights is None:
             weights = np.linspace(0.1, 1.0, distinct)
         else:
@@ -266,20 +276,21 @@ class SequenceClasses:
         )
 
     @classmethod
+    @checked
     def zipf(
-        cls, vocab: int = 1000, classes: int = 10, exponent: float = 1.0, overlap: float = 0.5, seed: int = 0
+        cls,
+        vocab: presets.Vocab = 1000,
+        classes: presets.Classes = 10,
+        exponent: presets.Exponent = 1.0,
+        overlap: presets.Overlap = 0.5,
+        seed: presets.Shuffle = 0,
     ) -> SequenceClasses:
-        """Word-like classes: Zipf weights rank^(−exponent), a share ``overlap`` of the mass on common tokens.
+        """Word-like classes: Zipf weights rank^(−exponent), a share of the mass on common tokens.
 
         All classes share one query. Half of each class's context tokens are common to all, half its own (only
         the own ones at overlap 0, only the common ones at overlap 1). ``seed`` shuffles which token has which
         rank, for the common ones separately in each class, so that classes disagree about what is frequent.
         """
-        vocab = whole("vocab", vocab, least=3)
-        classes = whole("classes", classes, least=1)
-        exponent = real("exponent", exponent, least=0)
-        overlap = real("overlap", overlap, least=0, most=1)
-        seed = whole("seed", seed)
         n_shared = (
             0 if overlap == 0 else vocab - classes - 1 if overlap == 1 else (vocab - classes - 1) // (classes + 1)
         )
@@ -305,7 +316,7 @@ class SequenceClasses:
     def preset(cls, name: str, /, **knobs: Any) -> SequenceClasses:
         """A preset by its name on the command line and in TOML files: ``syn-medium``, ``n_queries=3``."""
         make = PRESETS[choice("preset", name, PRESETS)]
-        allowed = tuple(inspect.signature(make).parameters)
+        allowed = knobs_of(make)
         for knob, value in knobs.items():
             if knob not in allowed:
                 options = "one of " + ", ".join(allowed) if allowed else "left out: it has no settings"
@@ -346,7 +357,7 @@ class SequenceClasses:
         rows = ({"query": int(self.query[n]), "next_token": int(self.next_token[n]), "p_class": self.p_class[n].item(),
                  "tokens": tokens.tolist(), "p_context": probs.tolist()}
                 for n in range(self.n_classes) for tokens, probs in [self.support(n)])  # fmt: skip
-        return toml.dumps(self.vocab_size, rows, self.words if words else None)
+        return toml.dumps(self.vocab_size, rows, self.words if words else None, self.shares_next)
 
 
 PRESETS: dict[str, Callable[..., SequenceClasses]] = {

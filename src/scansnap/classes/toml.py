@@ -7,6 +7,7 @@ Two forms, also accepted as the ``[classes]`` table of a run file::
 
     vocab_size = 4              # or every class spelt out
     words = ["a", "b", "c", "d"]  # optional: how the tokens read
+    shared_next = true          # optional: classes may have the same next token
     [[class]]
     query = 3
     next_token = 1
@@ -57,7 +58,7 @@ def classes_table(path: str | PathLike[str]) -> dict[str, Any]:
 
 def explicit(table: dict[str, Any], where: str) -> dict[str, Any]:
     """What ``SequenceClasses.from_support`` takes, from a table that spells every class out."""
-    known_keys(where, table, ("preset", "vocab_size", "words", "class"))
+    known_keys(where, table, ("preset", "vocab_size", "words", "shared_next", "class"))
     rows = table.get("class")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InputError("class", rows, "one [[class]] table for each class (or give a preset)")
@@ -82,6 +83,7 @@ def explicit(table: dict[str, Any], where: str) -> dict[str, Any]:
         "next_token": [row["next_token"] for row in rows],
         "p_class": [row["p_class"] for row in rows] if all(with_p) else None,
         "words": table.get("words"),
+        "shared_next": table.get("shared_next", False),
     }
 
 
@@ -94,11 +96,13 @@ def _check_type(field: str, value: Any, *, a_list: bool, whole: bool) -> None:
         raise InputError(field, value, f"a list of {kind}s" if a_list else f"a {kind}")
 
 
-def dumps(vocab_size: int, rows: Iterable[dict[str, Any]], words: Sequence[str] | None) -> str:
+def dumps(vocab_size: int, rows: Iterable[dict[str, Any]], words: Sequence[str] | None, shared_next: bool) -> str:
     """The explicit form as text. (tomli-w would put every number on a line of its own, and the core is lean.)"""
     parts = [f"vocab_size = {vocab_size}\n"]
     if words is not None:
         parts.append(f"words = [{', '.join(map(_quoted, words))}]\n")
+    if shared_next:
+        parts.append("shared_next = true\n")
     for row in rows:
         parts.append("\n[[class]]\n" + "".join(f"{key} = {row[key]!r}\n" for key in _CLASS_KEYS))
     return "".join(parts)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.table import Table
 
 from scansnap.cli.console import err, out, say_json
+from scansnap.cli.options import Device, Json
 
 if TYPE_CHECKING:
     from scansnap.bench.fig6 import Result
 
 
-def bench(quick: bool, device: str, as_json: bool) -> int:
-    """Times both in this process and prints a table."""
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs and of the plain loop's steps.")] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> int:
+    """Time the whole Figure 6 sweep against a plain one-hot autograd loop, in this process."""
     from scansnap.bench.fig6 import measure
 
     seeds, repeats, plain_runs = (1, 1, 1) if quick else (10, 3, 2)

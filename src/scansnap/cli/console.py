@@ -1,4 +1,4 @@
-"""Talking to people: a progress bar on a terminal, plain lines off one; and numbers read from options."""
+"""Talking to people: a progress bar on a terminal, plain lines off one."""
 
 from __future__ import annotations
 
@@ -10,36 +10,50 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from scansnap.checks import InputError
+from rich.progress import BarColumn, Progress, TextColumn
 
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
-MOST = 1_000_000  # numbers in a range
 SILENT = 2.0  # seconds between lines of progress, and before the first
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Any]:
-    """A callback (done, total); off a terminal silent for what ends within two seconds."""
-    if err.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=err, transient=True) as bar:
-            task = bar.add_task(label, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-        return
+    """A callback (done, total, there already) that tells pace and time left: on a terminal a bar, off one lines.
+
+    Off a terminal it is silent for what ends within two seconds.
+    """
     began = said = time.monotonic()
 
-    def line(done: int, total: int) -> None:
+    def words(done: float, total: float, before: float) -> str:
+        rate = (done - before) / max(time.monotonic() - began, 1e-9)
+        pace = f", {rate:.3g}/s, about {duration((total - done) / rate)} left" if rate > 0 else ""
+        return f"{done:.0f}/{total:.0f}{pace}"
+
+    if err.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"))
+        with Progress(*columns, console=err, transient=True) as bar:
+            task = bar.add_task(label, total=None, words="")
+            yield lambda done, total, before=0: bar.update(
+                task, completed=done, total=total, words=words(done, total, before)
+            )
+        return
+
+    def line(done: float, total: float, before: float = 0) -> None:
         nonlocal said
-        now = time.monotonic()
-        if now - said >= SILENT:
-            left = (now - began) * (total - done) / max(done, 1)
-            print(f"{label}: {done}/{total}, about {left:.0f} s left", file=sys.stderr, flush=True)
-            said = now
+        if time.monotonic() - said >= SILENT:
+            print(f"{label}: {words(done, total, before)}", file=sys.stderr, flush=True)
+            said = time.monotonic()
 
     yield line
+
+
+def duration(seconds: float) -> str:
+    """12 s, 3 min, 2.5 h or 4.1 days."""
+    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
 def say_json(value: Any) -> None:
@@ -49,39 +63,3 @@ def say_json(value: Any) -> None:
 
 def _number(value: Any) -> Any:
     return value.item()  # NumPy's numbers as Python's
-
-
-def number(field: str, text: str) -> float | int:
-    """An int where it looks like one, else a float."""
-    try:
-        return int(text)
-    except ValueError:
-        try:
-            return float(text)
-        except ValueError:
-            raise InputError(field, text, "a number") from None
-
-
-def numbers(field: str, text: str) -> list[float | int]:
-    """``0.5,1,2`` or, for whole numbers, ``0:10`` (10 not included)."""
-    low, colon, high = text.partition(":")
-    if colon:
-        first, last = number(field, low), number(field, high)
-        if not (isinstance(first, int) and isinstance(last, int) and first < last):
-            raise InputError(field, text, "numbers separated by commas, or a range such as 0:10")
-        if last - first > MOST:
-            raise InputError(field, text, f"at most {MOST:,} numbers")
-        return list(range(first, last))
-    return [number(field, part.strip()) for part in text.split(",")]
-
-
-def knobs(pairs: list[str]) -> dict[str, Any]:
-    """``n_queries=3`` options as a dictionary; a list of numbers has commas."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise InputError("--set", pair, "name=value, for example n_queries=3")
-        values = numbers(name, text)
-        found[name] = values if "," in text else values[0]
-    return found

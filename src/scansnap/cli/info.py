@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.markup import escape
 from rich.table import Table
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.cli.console import err, out, say_json
-from scansnap.cli.setup import find_classes
+from scansnap.cli.options import Json, Preset, Set, preset_settings
+from scansnap.cli.run_file import find_classes
 from scansnap.storage.checksums import Checked, Damaged
 
 ROWS = 20  # classes shown unless all are asked for
 
 
 def info(
-    file: Path | None, preset: str | None, settings: dict[str, Any], every: bool, check: bool, as_json: bool
+    file: Annotated[
+        Path | None, typer.Argument(help="A TOML file, a trajectory, a sweep, a text model or an unfinished run.")
+    ] = None,
+    preset: Preset = None,
+    preset_set: Set = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all classes.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare every byte of FILE with its checksums; exit code 1 if damaged.")
+    ] = False,
+    declared: Annotated[
+        bool, typer.Option("--settings", help="Print the table of all settings, as in docs/settings.md.")
+    ] = False,
+    as_json: Json = False,
 ) -> int:
-    """Classes of a preset or TOML file, a file that was saved, or (with nothing given) the installation."""
+    """Show sequence classes, a saved file, or (with nothing given) this installation."""
+    settings = preset_settings(preset_set)
+    if declared:
+        from scansnap.cli.reference import reference
+
+        print(reference(), end="")
+        return 0
     kind = _kind(file) if file is not None else "classes"
     if check:
         return _check(file, kind, as_json)
@@ -106,7 +126,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
     from scansnap.results import trajectory
     from scansnap.storage import checksums
     from scansnap.sweep.store import read_attributes
-    from scansnap.text import checkpoints
+    from scansnap.text import model_files
 
     def store(path: Path) -> Checked:
         found = checksums.check("the store", path)
@@ -114,7 +134,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
         return found
 
     checks = {"trajectory": trajectory.check, "sweep": store, "unfinished run": checkpoint.check,
-              "text model": checkpoints.check}  # fmt: skip
+              "text model": model_files.check}  # fmt: skip
     if file is None or kind not in checks:
         raise InputError("--check", str(file) if file else None, "of a saved .zarr, .nc, .partial or .safetensors")
     try:
@@ -146,12 +166,13 @@ def _say(title: str, facts: dict[str, Any], as_json: bool) -> int:
 
 def _sweep(path: Path, as_json: bool) -> int:
     """From the root's metadata and the groups' marks: quick, however large the store is."""
+    from scansnap.storage.checksums import marks
     from scansnap.sweep.plan import Plan
     from scansnap.sweep.store import read_attributes
 
     attrs = read_attributes(path, "the store")
     plan = Plan.from_json(attrs["plan"])
-    done = sum(place.name.isdecimal() for place in path.glob("classes-*.zarr/done/c/*"))
+    done = sum(mark.isdecimal() for folder in path.glob("classes-*.zarr") for mark in marks(folder))
     facts = {
         "runs": plan.n_runs * len(plan.sizes), "class_sets": len(plan.sizes), "groups": len(plan), "groups_done": done,
         "complete": bool(attrs["complete"]), "settings": json.loads(attrs["settings"]),
@@ -172,7 +193,7 @@ def _unfinished(path: Path, as_json: bool) -> int:
 
 def _model(path: Path, as_json: bool) -> int:
     """From the header alone: quick, however large the model is."""
-    from scansnap.text.checkpoints import read_header
+    from scansnap.text.model_files import read_header
 
     header = read_header(path)
     facts = {"steps": header.step, "model": header.model, "data": header.data, "vocabulary": header.vocabulary}

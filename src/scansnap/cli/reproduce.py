@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.markup import escape
 from rich.table import Table
 
 from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.options import Device, Json
 from scansnap.interrupt import working
 from scansnap.storage import claimed
 
@@ -26,15 +28,37 @@ STYLE = {
 
 
 def reproduce(
-    names: list[str], target: Path, quick: bool, data: str | None, device: str, overwrite: bool, as_json: bool
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGETS]...",
+            help="all, synthetic, text, or fig1 to fig12, table1, claims, layers, words, sparsity. [default: all]",
+        ),
+    ] = None,
+    target: Annotated[
+        Path, typer.Option("--out", help="The folder for CSV, PNG, PDF, manifest.json and report.html.")
+    ] = Path("out"),
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings, said on each figure.")] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(help="Text to use: a folder, a file or wikitext-2. [default: SCANSNAP_DATA or stdlib]"),
+    ] = None,
+    device: Device = "auto",
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that are not from an earlier reproduction too.")
+    ] = False,
+    as_json: Json = False,
 ) -> int:
-    """Exit code 0 when everything was made, whatever the verdicts; 130 when stopped."""
+    """Make the paper's figures, table and theorems anew, and count where they agree with the paper.
+
+    Exit code 0 when everything was made, whatever the verdicts: a disagreement is a finding. 130 when stopped.
+    """
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
     from scansnap.paper.report.make import command, make, prepare
     from scansnap.paper.report.targets import TEXT, chosen, label
 
-    todo = chosen(names)
+    todo = chosen(names or [])
     prepare(target, todo, overwrite)
     pick_device(device)  # refuse a device that is not there before any work
     if any(name in TEXT for name in todo):

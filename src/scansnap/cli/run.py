@@ -5,38 +5,48 @@ from __future__ import annotations
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.options import Device, File, Json, Overwrite, Preset, Resume, Set, preset_settings
 from scansnap.cli.places import place
-from scansnap.cli.setup import find_classes, find_run
+from scansnap.cli.run_file import find_classes, find_run
 from scansnap.interrupt import Stopped
 
 
 def run(
-    file: Path | None,
+    file: File = None,
+    preset: Preset = None,
+    preset_set: Set = None,
     *,
-    preset: str | None,
-    preset_settings: dict[str, Any],
-    given: dict[str, Any],
-    target: Path,
-    device: str,
-    figure: bool,
-    resume: bool,
-    overwrite: bool,
-    as_json: bool,
+    device: Device = "auto",
+    target: Annotated[
+        Path, typer.Option("--out", help="Where the trajectory goes: a name ending in .zarr or .nc.")
+    ] = Path("out/run.zarr"),
+    figure: Annotated[bool, typer.Option(help="Draw an overview beside the trajectory.")] = True,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    **given: Any,
 ) -> int:
-    """Exit code 0, or 130 when it was stopped by Ctrl-C (or SIGTERM)."""
+    """Train the YZ transformer on sequence classes; write the trajectory and a figure.
+
+    Options win over what FILE says. Lists of rates and seeds (0.5,1 or 0:10) make the outer product of runs, all at
+    once.
+    """
+    knobs = preset_settings(preset_set)
     place("--out", target, ".zarr", ".nc", overwrite=overwrite or resume, hint="--overwrite or --resume")
     picture = target.with_suffix(".png")
     drawn = resume and not overwrite and target.exists() and picture.exists()
     if figure and not drawn:
         place("the figure beside --out", picture, overwrite=overwrite, hint="--overwrite or --no-figure")
     classes, rates, settings = find_run(file, given)
-    if classes is None or preset is not None or preset_settings:
-        classes = find_classes(None, preset, preset_settings)
+    if classes is None or preset is not None or knobs:
+        classes = find_classes(None, preset, knobs)
     from scansnap.dynamics.simulate import simulate
     from scansnap.runs import grid
 

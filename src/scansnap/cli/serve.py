@@ -7,6 +7,9 @@ import socket
 import threading
 import webbrowser
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from scansnap.checks import InputError, whole
 from scansnap.cli.console import err
@@ -14,8 +17,16 @@ from scansnap.cli.console import err
 _NEEDED = ("fastapi", "uvicorn", "websockets", "plotly")
 
 
-def serve(host: str, port: int, folder: Path | None, open_browser: bool) -> int:
-    """Serve until Ctrl-C."""
+def serve(
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on; 0 picks a free one.")] = 8765,
+    folder: Annotated[Path | None, typer.Option(help="The folder whose trained text models may be shown.")] = None,
+    open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+) -> int:
+    """Watch attention scan and snap in a browser, until Ctrl-C.
+
+    Everything stays on this machine: the page is served on the loopback address and asks for nothing else.
+    """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError("the installation", f"without {', '.join(missing)}", "made with its extra: scansnap[web]")
@@ -32,8 +43,8 @@ def _serve(listening: socket.socket, host: str, folder: Path | None, open_browse
     address = f"http://{shown}:{port}/"
     import uvicorn
 
-    from scansnap.explorer.listening import configuration
-    from scansnap.explorer.server import WebSettings, create_app
+    from scansnap.explorer.api.listening import configuration
+    from scansnap.explorer.api.server import WebSettings, create_app
 
     app = create_app(WebSettings(host=host, port=port, folder=folder))
     server = uvicorn.Server(configuration(app))

@@ -3,38 +3,45 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from scansnap.checks import InputError, choice
-from scansnap.cli.console import err, out, say_json
+from scansnap.cli.console import duration, err, out, progress_bar, say_json
+from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
 
 _SHOWN = 5  # failures that are told; the rest are counted
 
 
 def sweep(
-    file: Path,
-    *,
-    target: Path,
-    engine: str,
-    address: str | None,
-    cpus: int,
-    gpus: float,
-    memory: str | None,
-    device: str,
-    resume: bool,
-    overwrite: bool,
-    dry_run: bool,
-    as_json: bool,
+    file: Annotated[Path, typer.Argument(help="A TOML file with [classes], [grid], [run] and [measure].")],
+    target: Annotated[Path, typer.Option("--out", help="The Zarr store that all runs go into.")] = Path(
+        "out/sweep.zarr"
+    ),
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
+    cpus: Annotated[int, typer.Option("--cpus-per-group", help="With Ray: CPUs, and threads, of a group.")] = 1,
+    gpus: Annotated[
+        float, typer.Option("--gpus-per-group", help="With Ray: GPUs of a group; above 0 it runs on CUDA.")
+    ] = 0.0,
+    memory: Annotated[str | None, typer.Option(help="Most memory a group may take. [default: 4GB]")] = None,
+    device: Device = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Do what is missing in the store.")] = False,
+    overwrite: Overwrite = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, write nothing.")] = False,
+    as_json: Json = False,
 ) -> int:
-    """Exit code 0; 1 when groups failed or the disk is full; 130 after Ctrl-C."""
+    """Run a grid of rates, seeds and class sets, in batched groups, into one store.
+
+    It can be stopped or killed at any time: --resume does what is missing and ends with the same bytes. Exit code 1
+    when groups failed or the disk is full.
+    """
     from scansnap.sweep.config import read
-    from scansnap.sweep.ray import Cluster
+    from scansnap.sweep.places.ray import Cluster
     from scansnap.sweep.run import prepare, run
     from scansnap.sweep.store import StoreError
 
@@ -52,8 +59,8 @@ def sweep(
             _show_plan(ready, as_json)
             return 0
         _note(ready)
-        with runs_bar() as report, working():
-            outcome = run(ready, cluster=cluster, report=report)
+        with progress_bar("runs") as bar, working():
+            outcome = run(ready, cluster=cluster, report=lambda done, before, n: bar(done + before, n, before))
     except KeyboardInterrupt:
         kept = f"Finished groups are in {target}: the same command with --resume does the rest."
         _say(f"Stopped. {kept if target.exists() else 'Nothing was written.'}")
@@ -112,10 +119,10 @@ def _note(ready: Any) -> None:
 
 def _show_plan(ready: Any, as_json: bool) -> None:
     """The plan, and an estimate of time measured here."""
+    from scansnap.sweep.places.local import probe
     from scansnap.sweep.plan import in_words
-    from scansnap.sweep.run import probe
 
-    plan, seconds = ready.plan, probe(ready)
+    plan, seconds = ready.plan, probe(ready.sweep, ready.plan, ready.layouts)
     sets = [
         {"classes": repr(one.classes), "knobs": one.knobs, "runs": plan.n_runs, "runs_per_group": size,
          "groups": -(-plan.n_runs // size), "group_bytes": n_bytes}
@@ -133,45 +140,3 @@ def _show_plan(ready: Any, as_json: bool) -> None:
                   f"{in_words(one['group_bytes'])} each")  # fmt: skip
     out.print(f"store {in_words(ready.store.n_bytes)} before compression: {ready.store.path}", markup=False)
     out.print(f"time about {duration(seconds)} on this machine alone (estimated from a short measured piece)")
-
-
-def duration(seconds: float) -> str:
-    """12 s, 3 min, 2.5 h or 4.1 days."""
-    for unit, size in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
-@contextmanager
-def runs_bar() -> Iterator[Any]:
-    """A callback (runs done now, there already, in all): a bar on a terminal, else lines; with rate and time left."""
-    began = time.monotonic()
-
-    def pace(done: float, left: float) -> str:
-        rate = done / max(time.monotonic() - began, 1e-9)
-        return f"{rate:.3g} runs/s, about {duration(left / rate)} left" if done > 0 else ""
-
-    if err.is_terminal:
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        with Progress(TextColumn("runs"), BarColumn(), TextColumn("{task.fields[words]}"), console=err,
-                      transient=True) as bar:  # fmt: skip
-            task = bar.add_task("", total=None, words="")
-
-            def draw(done: float, skipped: int, total: int) -> None:
-                words = f"{done + skipped:.0f}/{total} {pace(done, total - skipped - done)}"
-                bar.update(task, completed=done + skipped, total=total, words=words)
-
-            yield draw
-        return
-    said = began
-
-    def line(done: float, skipped: int, total: int) -> None:
-        nonlocal said
-        if time.monotonic() - said >= 2:
-            words = pace(done, total - skipped - done)
-            print(f"runs: {done + skipped:.0f}/{total}, {words}", file=sys.stderr, flush=True)
-            said = time.monotonic()
-
-    yield line

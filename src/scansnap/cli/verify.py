@@ -6,15 +6,17 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.markup import escape
 from rich.table import Table
 
 from scansnap.checks import InputError
 from scansnap.cli.console import out, progress_bar
+from scansnap.cli.options import Overwrite, Preset, Set, preset_settings
 from scansnap.cli.places import PICTURES, place
-from scansnap.cli.setup import find_classes
+from scansnap.cli.run_file import find_classes
 from scansnap.storage import put
 
 if TYPE_CHECKING:
@@ -24,21 +26,38 @@ STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not appl
 
 
 def verify(
-    file: Path | None,
-    *,
-    preset: str | None,
-    preset_settings: dict[str, Any],
-    eta_y: float,
-    eta_z: float,
-    finite_t: int | None,
-    t_end: float | None,
-    run: int,
-    json_file: Path | None,
-    figure: Path | None,
-    three_way: bool,
-    overwrite: bool,
+    file: Annotated[Path | None, typer.Argument(help="A TOML file with classes, or a saved trajectory.")] = None,
+    classes_file: Annotated[
+        Path | None, typer.Option("--classes", help="A TOML file with classes (the same as FILE).")
+    ] = None,
+    preset: Preset = None,
+    preset_set: Set = None,
+    eta_y: Annotated[float, typer.Option(help="Decoder rate η_Y.")] = 0.9,
+    eta_z: Annotated[float, typer.Option(help="Attention rate η_Z.")] = 0.02,
+    finite_t: Annotated[int | None, typer.Option("--finite-T", help="Judge an SGD run at this length T.")] = None,
+    t_end: Annotated[float | None, typer.Option(help="How far to go. [default: 100 t₀, SGD 10 t₀]")] = None,
+    run: Annotated[int, typer.Option(help="Which run of a saved trajectory.")] = 0,
+    three_way: Annotated[bool, typer.Option("--three-way", help="When closed form, flow and SGD part.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the report here (- is the screen).")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the claims' curves into this PNG, PDF or SVG.")] = None,
+    map_of: Annotated[str | None, typer.Option("--map", help="Draw a regime map of this theorem instead.")] = None,
+    x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
+    y: Annotated[str, typer.Option(help="Vertical axis of the map.")] = "overlap=0.01:0.9",
+    points: Annotated[int, typer.Option(help="Points along each axis of the map.")] = 30,
+    target: Annotated[Path, typer.Option("--out", help="Where the map goes; its data goes beside it as CSV.")] = Path(
+        "out/map.png"
+    ),
+    overwrite: Overwrite = False,
 ) -> int:
-    """Exit code 0 when nothing fails, 1 when something does."""
+    """Hold every lemma and theorem against a setting: holds, fails, or not applicable, with numbers.
+
+    Exit code 0 when nothing fails, 1 when something does. By default on the exact T → ∞ flow.
+    """
+    if map_of is not None:
+        return regime_map(map_of, x, y, points, target, overwrite)
+    if file is not None and classes_file is not None:
+        raise InputError("--classes", str(classes_file), "left out when FILE is given")
+    file, knobs = file or classes_file, preset_settings(preset_set)
     if figure is not None:
         place("--figure", figure, *PICTURES, overwrite=overwrite)
     if json_file is not None and str(json_file) != "-":
@@ -61,7 +80,7 @@ def verify(
             classes = None
             report = judge_all(data=data, run=run, progress=progress)
         else:
-            classes = find_classes(file, preset, preset_settings)
+            classes = find_classes(file, preset, knobs)
             context = math.inf if finite_t is None else finite_t
             report = judge_all(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, progress=progress)
     _tell(report)

@@ -23,7 +23,7 @@ from scansnap.storage import checksums, discard, replacing, sweep_up
 
 FORMAT = 2  # goes up when words are cut, counted or stored differently
 VARIABLE = "SCANSNAP_CACHE"
-VOCABULARY, CHECKSUMS = "vocabulary.json", "checksums.json"
+VOCABULARY = "vocabulary.json"
 
 
 def folder(given: Path | str | None = None) -> Path | None:
@@ -50,7 +50,7 @@ def write(entry: Path, vocabulary: Vocabulary, splits: dict[str, Tokens]) -> boo
             for name, content in _files(vocabulary, splits):
                 (scratch / name).write_bytes(content)
                 sums[name] = hashlib.sha256(content).hexdigest()
-            (scratch / CHECKSUMS).write_text(checksums.sign({"format": FORMAT, "files": sums}), encoding="utf-8")
+            (scratch / checksums.NAME).write_text(checksums.sign({"format": FORMAT, "files": sums}), encoding="utf-8")
     except OSError:
         return False
     return True
@@ -62,7 +62,7 @@ def read(entry: Path) -> tuple[Vocabulary, dict[str, Tokens]] | None:
         sweep_up(entry.parent)  # what a killed process left beside it
         if not entry.exists():
             return None
-        table = checksums.signed((entry / CHECKSUMS).read_bytes())
+        table = checksums.signed((entry / checksums.NAME).read_bytes())
         if table["format"] != FORMAT:
             raise ValueError
         vocabulary = Vocabulary.from_json(_checked(entry, VOCABULARY, table["files"]))

@@ -14,7 +14,7 @@ from scansnap.dynamics.checkpoint import Records
 from scansnap.dynamics.state import State
 
 if TYPE_CHECKING:
-    from scansnap.dynamics.trained import Trained
+    from scansnap.dynamics.engines.trained import Trained
 
 
 class Seen(Mapping[str, np.ndarray]):

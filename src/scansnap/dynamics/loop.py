@@ -13,9 +13,9 @@ import xarray as xr
 
 from scansnap.checks import InputError
 from scansnap.dynamics.checkpoint import Checkpoint, Records
+from scansnap.dynamics.engines.trained import Trained
 from scansnap.dynamics.looking import RecordFn, Seen, Until, own_records, source_of
 from scansnap.dynamics.mark import difference, mark_of
-from scansnap.dynamics.trained import Trained
 from scansnap.interrupt import Interrupt
 from scansnap.progress import Progress
 from scansnap.results.trajectory import assemble, write

@@ -1,21 +1,22 @@
 """What may stand for the paper's LN: f = norm(v) over the last dimension, forward and backward.
 
 A norm is added by :func:`register_norm`. Entries of v are tokens, or positions of a window of which several may hold
-the same token; then ``lift`` takes weights of positions to what stands at their tokens (v E, E_ss' = [x_s = x_s']), so that
-‖v‖² = v · lift(v), and g is given at tokens. For tokens it is the identity.
+the same token; then ``lift`` takes weights of positions to what stands at their tokens (v E, E_ss' = [x_s = x_s']),
+so that ‖v‖² = v · lift(v), and g is given at tokens. For tokens it is the identity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from scansnap.checks import InputError
 
-Lift = Callable[[Tensor], Tensor]
+if TYPE_CHECKING:  # the command line asks for the names of norms, and must not wait for torch
+    from torch import Tensor
+
+    Lift = Callable[[Tensor], Tensor]
 
 
 def _itself(v: Tensor) -> Tensor:
@@ -54,10 +55,14 @@ def register_norm(name: str, norm: Norm) -> None:
 
 
 def _size(v: Tensor, lift: Lift) -> Tensor:
-    """‖v‖ of the vector over tokens, with a last dimension of 1."""
+    """‖v‖ of the vector over tokens, with a last dimension of 1; ∞ of zero, which stays zero and passes no gradient."""
+    import torch
+
     if lift is _itself:
-        return torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    return (v * lift(v)).sum(-1, keepdim=True).sqrt()
+        size = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
+    else:
+        size = (v * lift(v)).sum(-1, keepdim=True).sqrt()
+    return torch.where(size == 0, torch.inf, size)
 
 
 def _l2(v: Tensor, lift: Lift) -> Tensor:

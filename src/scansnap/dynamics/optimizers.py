@@ -14,14 +14,17 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch import Tensor
+from scansnap.checks import InputError, known_keys
+from scansnap.knobs import Page, check, knob
 
-from scansnap.checks import InputError, choice, known_keys, real
+if TYPE_CHECKING:  # the command line asks for the names of rules, and must not wait for torch
+    from torch import Tensor
 
-Moments = dict[str, Tensor]
+Moments = dict[str, "Tensor"]
+RULES: dict[str, Rule] = {}
+_SCHEDULE = "constant, cosine, cosine(final fraction) or step(every, factor), for example step(100, 0.5)"
 
 
 class Step(NamedTuple):
@@ -41,41 +44,35 @@ class Rule:
     moments    names of the buffers shaped like the table, which begin at zero
     momentum   whether it has a momentum; a run's momentum is refused where it has none
     decoupled  weight decay shrinks the table beside the update instead of entering the direction
+    entrywise  each entry moves by its own direction and moments alone, so a part of a table can move without the rest
     """
 
     move: Callable[[Tensor, Tensor, Moments, Step], tuple[Tensor, Moments]]
     moments: tuple[str, ...] = ()
     momentum: bool = False
     decoupled: bool = False
+    entrywise: bool = True
 
 
 @dataclass(frozen=True)
 class Optimizer:
     """Which update rule, with the constants shared by all runs.
 
-    name      sgd (plain, or heavy-ball where the run's momentum is above 0), nesterov, adam, adamw, sign
-              (of the momentum average), muon (orthogonalised momentum)
-    clip      largest L2 norm of the direction of one table of one run, or None
-    schedule  constant, cosine, cosine(final fraction), step(every, factor)
-
     Momentum and weight decay are fields of a run. Weight decay is added to the direction, except in adamw and muon,
     where it is decoupled.
     """
 
-    name: str = "sgd"
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    clip: float | None = None
-    schedule: str = "constant"
+    name: str = knob(
+        "sgd", "The update rule; sgd has heavy-ball momentum, sign and muon are of the momentum average.",
+        name="optimizer", choices=RULES, page=Page("Optimiser"))  # fmt: skip
+    beta1: float = knob(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
+    beta2: float = knob(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
+    eps: float = knob(1e-8, "Adam: added to the root of the mean square.", above=0)
+    clip: float | None = knob(None, "Largest L2 norm of the direction of one table of one run.", above=0)
+    schedule: str = knob("constant", "How the rates change from the first to the last step.", form=_SCHEDULE)
 
     def __post_init__(self) -> None:
-        choice("optimizer", self.name, RULES)
-        real("beta1", self.beta1, least=0, below=1)
-        real("beta2", self.beta2, least=0, below=1)
-        real("eps", self.eps, above=0)
-        if self.clip is not None:
-            real("clip", self.clip, above=0)
+        check(self)
         self._schedule()
 
     @classmethod
@@ -89,14 +86,13 @@ class Optimizer:
         return cls(name=value)
 
     def _schedule(self) -> tuple[str, tuple[float, ...]]:
-        allowed = "constant, cosine, cosine(final fraction) or step(every, factor), for example step(100, 0.5)"
         found = re.fullmatch(r"(constant|cosine|step)(?:\(([^()]*)\))?", str(self.schedule))
         if not found:
-            raise InputError("schedule", self.schedule, allowed)
+            raise InputError("schedule", self.schedule, _SCHEDULE)
         try:
             numbers = tuple(float(x) for x in found.group(2).split(",")) if found.group(2) else ()
         except ValueError:
-            raise InputError("schedule", self.schedule, allowed) from None
+            raise InputError("schedule", self.schedule, _SCHEDULE) from None
         kind = found.group(1)
         good = {
             "constant": numbers == (),
@@ -107,7 +103,7 @@ class Optimizer:
             and 0 < numbers[1] < math.inf,
         }[kind]
         if not good:
-            raise InputError("schedule", self.schedule, allowed)
+            raise InputError("schedule", self.schedule, _SCHEDULE)
         return kind, numbers
 
     def rate_factor(self, step: int, steps: int) -> float:
@@ -130,6 +126,8 @@ class Optimizer:
 
     def start(self, table: Tensor) -> Moments:
         """Empty moments."""
+        import torch
+
         return {name: torch.zeros_like(table) for name in self.rule.moments}
 
     def update(
@@ -193,13 +191,13 @@ def _adam(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor,
     return table + at.eta * debiased / spread, {"mean": mean, "square": square}
 
 
-RULES: dict[str, Rule] = {
+RULES |= {
     "sgd": Rule(_sgd, ("velocity",), momentum=True),
     "nesterov": Rule(_nesterov, ("velocity",), momentum=True),
     "adam": Rule(_adam, ("mean", "square")),
     "adamw": Rule(_adam, ("mean", "square"), decoupled=True),
     "sign": Rule(_sign, ("velocity",), momentum=True),
-    "muon": Rule(_muon, ("velocity",), momentum=True, decoupled=True),
+    "muon": Rule(_muon, ("velocity",), momentum=True, decoupled=True, entrywise=False),
 }
 
 
@@ -209,6 +207,8 @@ def orthogonalize(matrix: Tensor, multiplicity: Tensor | None = None) -> Tensor:
     A column of multiplicity w enters as one column times √w, which has the same Gram matrix as w copies. No
     factor for the matrix's shape is applied: η is the spectral size of the step.
     """
+    import torch
+
     weight = multiplicity.sqrt() if multiplicity is not None else 1.0
     x = matrix * weight
     x = x / (torch.linalg.matrix_norm(x, keepdim=True) + 1e-7)  # what is only rounding stays small

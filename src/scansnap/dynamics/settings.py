@@ -8,57 +8,54 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from scansnap.checks import InputError, choice, known_keys, real, whole
+from scansnap.checks import InputError, known_keys, whole
 from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.optimizers import Optimizer
+from scansnap.knobs import Knob, Page, check, knob, knobs_of, numbers
+from scansnap.results.variables import SIMULATED, USUAL
 
 RESIDUALS = ("none", "normed", "plain")
 OUTPUTS = ("all", "next")
-VARIABLES = ("attention", "loss", "entropy", "z", "y", "batch_loss")
+INIT = "zero, uniform or normal(std) with a std above 0"
+_RECORD = "a list of steps, all, linear:N or log:N with N of at least 2"
 
 
 @dataclass(frozen=True)
 class Model:
     """The 1-layer transformer in its Y, Z form, with the options the analysis leaves open.
 
-    norm           what stands for the paper's LN: l2 (f = v/‖v‖), none (f = v), layernorm ((v − mean)/std)
-    residual       none (f = norm(c)), normed (f = norm(norm(c) + e_m)), plain (f = norm(c + e_m))
-    query_in_keys  the query token m is one of its own keys
-    outputs        softmax over all M tokens, or over the K next tokens only
-    heads          H tables Z whose attentions are averaged
-    position_bias  added to the attention logit by distance 1, 2, … to the query (the last value goes on), or one
-                   number: the ALiBi slope, bias = −slope · distance. Needs token sequences.
-    init           zero, uniform (each entry U(−1/√M, 1/√M)) or normal(std)
+    The norm stands for the paper's LN: l2 is f = v/‖v‖, none f = v, layernorm (v − mean)/std. The residual: none is
+    f = norm(c), normed f = norm(norm(c) + e_m), plain f = norm(c + e_m). The heads are H tables Z.
     """
 
-    norm: str = "l2"
-    residual: str = "none"
-    query_in_keys: bool = False
-    outputs: str = "all"
-    heads: int = 1
-    position_bias: float | tuple[float, ...] | None = None
-    init: str = "zero"
+    norm: str = knob(
+        "l2", "What follows attention: l2 as in the paper, none, or full layernorm.", choices=NORMS,
+        page=Page("Norm", "LN"))  # fmt: skip
+    residual: str = knob(
+        "none", "Adds the query itself to what attention read, after its norm or as it is.", choices=RESIDUALS
+    )
+    query_in_keys: bool = knob(False, "Whether the query may attend to itself.", page=Page("Query among keys"))
+    outputs: str = knob("all", "Softmax over all tokens, or over the next tokens only.", choices=OUTPUTS)
+    heads: int = knob(
+        1, "Attention heads, whose attentions are averaged.", least=1, most=1024, page=Page("Heads", "H", 1, 8)
+    )
+    position_bias: float | tuple[float, ...] | None = knob(
+        None, "ALiBi slope, or what the logits get by distance 1, 2, …; the last value goes on.", many=True,
+        form="a slope or at least one value by distance",
+        page=Page("Position bias", least=-10.0, most=10.0, words={"none": "none"}))  # fmt: skip
+    init: str = knob(
+        "zero", "Initial Y and Z: zero, uniform within ±1/√M, or normal(std).", form=INIT, page=Page("Start")
+    )
 
     def __post_init__(self) -> None:
-        choice("norm", self.norm, NORMS)
-        choice("residual", self.residual, RESIDUALS)
-        choice("outputs", self.outputs, OUTPUTS)
-        if not isinstance(self.query_in_keys, bool):
-            raise InputError("query_in_keys", self.query_in_keys, "true or false")
-        object.__setattr__(self, "heads", whole("heads", self.heads, least=1, most=1024))
-        if isinstance(self.position_bias, list | tuple):
-            object.__setattr__(self, "position_bias", tuple(real("position_bias", b) for b in self.position_bias))
-            if not self.position_bias:
-                raise InputError("position_bias", "empty", "a slope or at least one value by distance")
-        elif self.position_bias is not None:
-            object.__setattr__(self, "position_bias", real("position_bias", self.position_bias))
+        check(self)
         self.init_scale(1)
 
     def init_scale(self, vocab_size: int) -> tuple[str, float]:
@@ -73,7 +70,7 @@ class Model:
         except ValueError:
             std = math.nan
         if not (math.isfinite(std) and std > 0):
-            raise InputError("init", self.init, "zero, uniform or normal(std) with a std above 0")
+            raise InputError("init", self.init, INIT)
         return "normal", std
 
     def position_weights(self, length: int) -> np.ndarray:
@@ -96,26 +93,34 @@ class Settings:
     record lists the steps whose state is kept; 0 is before the first update.
     """
 
-    steps: int = 100
-    batch_size: int | None = 128
-    context: float = 128
-    sampling: str = "counts"
+    steps: int = knob(
+        100, "Number of updates.", most=2**32 - 2,
+        page=Page("Last step", low=100, high=100_000, log=True, default=2000, least=1))  # fmt: skip
+    batch_size: int | None = knob(
+        128, "Sequences per update; without a number the expectation over classes, which needs T = ∞.",
+        least=1, most=2**31, page=Page("Batch", low=1, high=1024, log=True, words={"none": "all"}))  # fmt: skip
+    context: float = knob(
+        128, "Sequence length T, the query included; ∞ replaces counts by probabilities.", unit="tokens", least=2,
+        inf=True, page=Page("Sequence length", "T", 2, 4096, log=True, words={"inf": "∞"}))  # fmt: skip
+    sampling: str = knob(
+        "counts", "Draw counts at once, or spell out token sequences: same law, other draws.",
+        choices=("counts", "tokens"))  # fmt: skip
     model: Model = field(default_factory=Model)
     optimizer_y: Optimizer = field(default_factory=Optimizer)
     optimizer_z: Optimizer = field(default_factory=Optimizer)
-    record: tuple[int, ...] = ()
-    variables: tuple[str, ...] = ("attention", "loss", "entropy", "z")
-    dtype: str = "float32"
+    record: tuple[int, ...] = knob(
+        "log:50", "Steps whose state is kept; 0 is before the first update.", form=_RECORD, page=None,
+        parse=lambda text: text if text[:1].isalpha() else numbers("record", text))  # fmt: skip
+    variables: tuple[str, ...] = knob(USUAL, "What is kept of them.", choices=SIMULATED, many=True, page=None)
+    dtype: str = knob(
+        "float32", "Numbers the run computes with.", choices=("float32", "float64"), page=Page("Precision")
+    )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", whole("steps", self.steps, most=2**32 - 2))
-        if self.batch_size is not None:
-            object.__setattr__(self, "batch_size", whole("batch_size", self.batch_size, least=1, most=2**31))
-        if not (isinstance(self.context, float) and math.isinf(self.context) and self.context > 0):
-            object.__setattr__(self, "context", whole("context", self.context, least=2))
+        check(self)
+        object.__setattr__(self, "record", record_steps(self.record, self.steps))
         if self.batch_size is None and not math.isinf(self.context):
             raise InputError("batch_size", None, "a whole number when context is finite (None needs context=inf)")
-        choice("sampling", self.sampling, ("counts", "tokens"))
         if self.model.position_bias is not None and math.isinf(self.context):
             raise InputError("context", self.context, "finite when there is a position_bias")
         if self.model.position_bias is not None:
@@ -125,22 +130,27 @@ class Settings:
             if not (np.isfinite(weights).all() and weights.max() > 1e-30):
                 allowed = f"small enough that e^bias stays an ordinary number at context {self.context:g}"
                 raise InputError("position_bias", self.model.position_bias, allowed)
-        for name in self.variables:
-            choice("variables", name, VARIABLES)
-        choice("dtype", self.dtype, ("float32", "float64"))
 
     @property
     def optimizers(self) -> dict[str, Optimizer]:
         """By the name of the table."""
         return {"y": self.optimizer_y, "z": self.optimizer_z}
 
+    @property
+    def has_momentum(self) -> bool:
+        """Whether any of the optimisers looks at a momentum."""
+        return any(one.rule.momentum for one in self.optimizers.values())
+
+    def refuse_idle_momentum(self, momentum: np.ndarray) -> None:
+        """A momentum of runs that no optimiser would look at is a misunderstanding."""
+        if np.any(momentum) and not self.has_momentum:
+            names = " and ".join(sorted({one.name for one in self.optimizers.values()}))
+            raise InputError("momentum", float(np.max(momentum)), f"0 or left out with {names}, which has none")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
         flat = asdict(self)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in flat.items()}
-
-
-_RECORD = "a list of steps, all, linear:N or log:N with N of at least 2"
 
 
 def record_steps(record: Any, steps: int) -> tuple[int, ...]:
@@ -169,30 +179,35 @@ def record_steps(record: Any, steps: int) -> tuple[int, ...]:
     return tuple(chosen_steps)
 
 
-MODEL_FIELDS = tuple(f.name for f in fields(Model))
-RUN_KEYS = ("steps", "batch_size", "context", "sampling", "record", "variables", "dtype", "optimizer")
+def run_settings() -> dict[str, Knob]:
+    """All flat options of a simulation, as ``simulate``, run files and the command line take them."""
+    rule = knobs_of(Optimizer)["optimizer"]
+    return knobs_of(Settings) | {rule.name: rule} | knobs_of(Model)
 
 
-def settings(options: dict[str, Any]) -> Settings:
-    """Settings from flat keyword options, as ``simulate`` and run files take them."""
-    known_keys("the run settings", options, (*RUN_KEYS, *MODEL_FIELDS))
-    model = Model(**{k: v for k, v in options.items() if k in MODEL_FIELDS})
-    rest = {k: v for k, v in options.items() if k in RUN_KEYS}
-    if rest.get("batch_size") == "none":  # as run files have it: TOML has no null
-        rest["batch_size"] = None
-    optimizer = rest.pop("optimizer", "sgd")
-    per_table = optimizer if isinstance(optimizer, dict) and set(optimizer) <= {"y", "z"} else None
-    rest["optimizer_y"] = Optimizer.of(per_table.get("y", "sgd") if per_table is not None else optimizer)
-    rest["optimizer_z"] = Optimizer.of(per_table.get("z", "sgd") if per_table is not None else optimizer)
-    if isinstance(rest.get("context"), str):
-        if rest["context"] != "inf":
-            raise InputError("context", rest["context"], "a whole number of at least 2, or inf")
-        rest["context"] = math.inf
-    if "variables" in rest:
-        variables = rest["variables"]
-        if not isinstance(variables, Iterable):
-            raise InputError("variables", variables, "a list of " + ", ".join(VARIABLES))
-        rest["variables"] = (variables,) if isinstance(variables, str) else tuple(variables)
-    steps = whole("steps", rest.get("steps", Settings.steps), most=2**32 - 2)
-    rest["record"] = record_steps(rest.get("record", "log:50"), steps)
-    return Settings(model=model, **rest)
+def settings(options: Mapping[str, Any]) -> Settings:
+    """Settings from flat options, from the objects ``settings`` and ``model``, or from these with options on top."""
+    given = dict(options)
+    base, model = _object("settings", given, Settings), _object("model", given, Model)
+    known_keys("the run settings", given, run_settings())
+    model = replace(model or (base.model if base else Model()), **_part(given, Model))
+    rest = _part(given, Settings) | {"model": model}
+    if "optimizer" in given:
+        rule = given["optimizer"]
+        both = rule if isinstance(rule, dict) and set(rule) <= {"y", "z"} else {"y": rule, "z": rule}
+        rest |= {f"optimizer_{table}": Optimizer.of(both.get(table, "sgd")) for table in "yz"}
+    return replace(base, **rest) if base else Settings(**rest)
+
+
+_Object = TypeVar("_Object", Settings, Model)
+
+
+def _object(name: str, given: dict[str, Any], kind: type[_Object]) -> _Object | None:
+    value = given.pop(name, None)
+    if value is not None and not isinstance(value, kind):
+        raise InputError(name, value, f"a scansnap.{kind.__name__}")
+    return value
+
+
+def _part(given: dict[str, Any], place: type) -> dict[str, Any]:
+    return {name: value for name, value in given.items() if name in knobs_of(place)}

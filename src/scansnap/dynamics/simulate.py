@@ -1,4 +1,4 @@
-"""``simulate``: what is trained, on what, and where the result goes; :mod:`.loop` does the training."""
+"""``simulate``: what is trained, on what, and where the result goes; ``loop`` does the training."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import xarray as xr
 from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
-from scansnap.dynamics.autograd import LOSS, TrainedModule
 from scansnap.dynamics.checkpoint import Checkpoint
 from scansnap.dynamics.device import pick_device
-from scansnap.dynamics.engine import ENGINES
+from scansnap.dynamics.engines.autograd import LOSS, TrainedModule
+from scansnap.dynamics.engines.hand_written import ENGINES
+from scansnap.dynamics.engines.trained import Trained, TrainedYZ
 from scansnap.dynamics.looking import RecordFn, Until
 from scansnap.dynamics.loop import Loop
 from scansnap.dynamics.mark import difference
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Model, Settings, settings
-from scansnap.dynamics.trained import Trained, TrainedYZ
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.progress import Progress
 from scansnap.results.trajectory import load
@@ -130,7 +130,7 @@ def simulate(
         names = (LOSS,) if variables is None else tuple([variables] if isinstance(variables, str) else variables)
         for name in names:
             choice("variables", name, trained.dims)
-    _refuse_momentum(runs, plan)
+    plan.refuse_idle_momentum(runs.momentum)
     loop = Loop(trained, names, record_fn, until)
     mark = loop.mark
 
@@ -190,13 +190,6 @@ def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
     if math.isinf(plan.context):
         raise InputError("context", plan.context, "finite: a module is trained on sampled sequences")
     return ClassSampler(data, int(plan.context))
-
-
-def _refuse_momentum(runs: Runs, plan: Settings) -> None:
-    """A momentum that no optimiser would look at is a misunderstanding."""
-    if runs.momentum.any() and not any(o.rule.momentum for o in plan.optimizers.values()):
-        names = " and ".join(sorted({o.name for o in plan.optimizers.values()}))
-        raise InputError("momentum", float(runs.momentum.max()), f"0 or left out with {names}, which has none")
 
 
 def _runs(runs: Runs | None, **rates: Any) -> Runs:

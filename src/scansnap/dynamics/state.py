@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.dynamics.layout import Layout
+from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.optimizers import Moments, Optimizer
 from scansnap.dynamics.settings import Settings
 from scansnap.sampling.philox import Purpose, uniforms

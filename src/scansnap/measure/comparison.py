@@ -256,3 +256,11 @@ def said(mean: float, half_width: float, signed: bool = True) -> str:
         return f"{mean:{number}.3f} (no interval)".replace("-", "−")
     digits = min(max(1 - math.floor(math.log10(half_width)), 2), 5) if half_width > 1e-6 else 3
     return f"{mean:{number}.{digits}f} ± {half_width:.{digits}f}".replace("-", "−")
+
+
+def interval(values: ArrayLike, signed: bool = True) -> str:
+    """The mean over seeds ± half of its 95% t interval, in words."""
+    one = compare(values)
+    if one.seeds > 1 and one.spread[0] == 0 and not one.failed[0]:
+        return f"{one.mean[0]:{'+' if signed else ''}.3f} in every seed".replace("-", "−")
+    return said(float(one.mean[0]), float(one.half_width[0]), signed)

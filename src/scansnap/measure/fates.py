@@ -10,14 +10,13 @@ is the table one would write down, ``found.isel(pair=found.kind == "common")`` s
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 from scipy.stats import rankdata
 
 from scansnap.checks import InputError, real
 from scansnap.classes import SequenceClasses
+from scansnap.measure.ranks import rank_correlation
 
 
 def fates(data: xr.Dataset, classes: SequenceClasses, *, local: bool = False) -> xr.Dataset:
@@ -122,8 +121,10 @@ def scan_rank_correlation(
     for n in range(classes.n_classes):
         at = order["class"].values == n
         if at.sum() >= 3:
-            # P is given to rounding: tokens of one weight must tie
-            out[..., n] = _rank_correlation(times[..., at], np.round(order["p_context"].values[at], 12))
+            rank = rankdata(times[..., at], axis=-1)  # which makes ∞ a number
+            p = np.round(order["p_context"].values[at], 12)  # given to rounding: tokens of one weight must tie
+            rows = rank.reshape(-1, rank.shape[-1])
+            out[..., n] = rank_correlation(rows, np.broadcast_to(p, rows.shape)).reshape(rank.shape[:-1])
     dims = [dim for dim in order["drop_time"].dims if dim != "pair"]
     coords = {name: value for name, value in order.coords.items() if "pair" not in value.dims}
     return xr.DataArray(
@@ -214,12 +215,3 @@ def _last_fall(times: np.ndarray, values: np.ndarray, level: float) -> np.ndarra
     log_t0 = np.log(np.where(t0 > 0, t0, 1.0))
     crossing = np.where(t0 > 0, np.exp(log_t0 + part * (np.log(t1) - log_t0)), t0 + part * (t1 - t0))
     return np.where(falls, crossing, np.nan)
-
-
-def _rank_correlation(times: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Spearman's ρ along the last axis: Pearson's of the mean ranks; NaN where one side is constant."""
-    a: Any = rankdata(times, axis=-1)
-    b: Any = rankdata(p)
-    a, b = a - a.mean(-1, keepdims=True), b - b.mean()
-    scale = np.sqrt((a * a).sum(-1) * (b * b).sum())
-    return np.divide((a * b).sum(-1), scale, out=np.full(scale.shape, np.nan), where=scale > 0)

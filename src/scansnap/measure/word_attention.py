@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from scipy.stats import rankdata
 
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.measure.distinctness import distinctness
+from scansnap.measure.snap.interval import fastest
 
 MEASURES = ("distinctness", "idf", "pmi", "cooccurrence")
 
@@ -78,47 +78,24 @@ def deciles(values: FloatArray, leave_out: Any = (), n: int = 10) -> IntArray:
     return groups
 
 
-def rank_correlation(a: FloatArray, b: FloatArray) -> FloatArray:
-    """Spearman's, row by row of (Q, M), over the places where both are finite; NaN where one of them is constant."""
-    found = np.full(len(a), np.nan)
-    for i, (x, y) in enumerate(zip(a, b, strict=True)):
-        both = np.isfinite(x) & np.isfinite(y)
-        if both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0:
-            found[i] = np.corrcoef(rankdata(x[both]), rankdata(y[both]))[0, 1]
-    return found
-
-
-def overlap(a: FloatArray, b: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
-    """How much of the k largest of a are among the k largest of b, row by row, and what chance would give.
-
-    Over the places where both are finite; both answers (Q,), the second k over the number of those places.
-    """
-    shared, chance = np.full(len(a), np.nan), np.full(len(a), np.nan)
-    for i, (x, y) in enumerate(zip(a, b, strict=True)):
-        places = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-        if len(places) > k:
-            top = [set(places[np.argsort(-values[places], kind="stable")[:k]]) for values in (x, y)]
-            shared[i], chance[i] = len(top[0] & top[1]) / k, k / len(places)
-    return shared, chance
-
-
 def distance(a: FloatArray, b: FloatArray) -> FloatArray:
     """Total variation between distributions in the last dimension."""
     return np.asarray(np.abs(a - b).sum(-1) / 2)
 
 
 def snap_step(steps: IntArray, moved: FloatArray) -> float:
-    """When the mean speed since the start, moved(t)/t, is greatest; NaN if that is the first or last step recorded.
+    """The recorded step at which the mean speed since the start, moved(t)/t, is greatest; NaN at the first and last.
 
-    ``moved`` is how far attention is from where it began. The idea is that of :mod:`scansnap.measure.snap`: before,
-    attention moves faster and faster; after, ever more slowly.
+    ``moved`` is how far attention is from where it began. It is the estimator of :mod:`scansnap.measure.snap`, on the
+    recorded steps alone: before, attention moves faster and faster; after, ever more slowly.
     """
     at = np.asarray(steps) > 0
     t, d = np.asarray(steps)[at], np.asarray(moved)[at]
     if len(t) < 3 or not np.isfinite(d).all():
         return math.nan
-    i = int(np.argmax(d / t))
-    return float(t[i]) if 0 < i < len(t) - 1 else math.nan
+    with np.errstate(divide="ignore"):
+        when = float(fastest(np.log(t), np.log(d), between=False))
+    return float(np.rint(np.exp(when))) if math.isfinite(when) else math.nan
 
 
 def _summed(row: IntArray, n: int, contexts: Any) -> Any:

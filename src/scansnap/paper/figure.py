@@ -7,10 +7,10 @@ Each figure is a module with ``TITLE``, ``CAPTION`` (what to see), ``compute`` a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -24,6 +24,7 @@ Verdict = Literal[
 ]  # fmt: skip
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 MOSTLY = 3 / 4  # of the decided cases
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,16 @@ class Effort:
     quick: bool = False  # fewer seeds and steps; ``Computed.note`` then says so on the figure
     device: str = "auto"
     data: str | Path | None = None  # text for the figures on it: a folder, a file or a name; None: see find_corpus
-    kept: Path | None = None  # where finished runs lie until their figure is made: see figures.kept_runs
+    kept: Path | None = None  # where finished runs lie until their figure is made: see shared.kept_runs
+    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what :meth:`once` has made
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Runs that several figures share: made for the first of them, and there for the others of the same effort."""
+        key = (name, self.quick, self.device, self.data)
+        if key not in self.made:
+            self.made[key] = make()
+        found: T = self.made[key]
+        return found
 
 
 @dataclass(frozen=True)

@@ -37,23 +37,6 @@ _FIELD = "the result path"
 _BLANK = b"scansnap sha256 " + b"0" * 64
 _CHECKSUM = re.compile(rb"scansnap sha256 ([0-9a-f]{64})")
 
-DIMS = {
-    "attention": ("run", "step", "class", "token"),
-    "loss": ("run", "step"),
-    "entropy": ("run", "step", "class"),
-    "z": ("run", "step", "query", "token"),
-    "y": ("run", "step", "token", "output"),
-    "batch_loss": ("run", "step"),
-}
-MEANING = {
-    "attention": "token-level attention of the class, c_n ∝ P(l|n) e^z (mean over heads)",
-    "loss": "−log α_n of the classes themselves (T → ∞), weighted by p_n",
-    "entropy": "entropy of attention over the class's distinct tokens, renormalised (nats)",
-    "z": "attention logit of the query for the token",
-    "y": "vote of the context token for the output token",
-    "batch_loss": "mean loss of the mini-batch the next update uses",
-}
-
 
 def assemble(
     runs: Runs,
@@ -234,6 +217,8 @@ def classes_of(data: xr.Dataset) -> SequenceClasses:
     """The classes a trajectory was made with."""
     import tomllib
 
+    if "classes" not in data.attrs:
+        raise InputError("the trajectory", data.attrs.get("module"), "one of the YZ model on sequence classes")
     return SequenceClasses.from_table(tomllib.loads(data.attrs["classes"]), where="the trajectory")
 
 

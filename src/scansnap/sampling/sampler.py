@@ -51,7 +51,10 @@ class Sequences(NamedTuple):
 class Sampler(Protocol):
     """What makes the data of a run."""
 
-    vocab_size: int
+    @property
+    def vocab_size(self) -> int:
+        """M: token ids are below it."""
+        ...
 
     def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
         """The sequences of ``seeds`` (G,) at ``steps`` (N,), on their device: the same for the same seed and step."""

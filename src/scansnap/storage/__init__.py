@@ -4,15 +4,5 @@ from scansnap.storage.scratch import remove, sweep_up
 from scansnap.storage.targets import claimed, writable
 from scansnap.storage.writing import WriteError, discard, is_stream, put, replacing, sync
 
-__all__ = [
-    "WriteError",
-    "claimed",
-    "discard",
-    "is_stream",
-    "put",
-    "remove",
-    "replacing",
-    "sweep_up",
-    "sync",
-    "writable",
-]
+__all__ = ["WriteError", "claimed", "discard", "is_stream", "put", "remove", "replacing", "sweep_up", "sync",
+           "writable"]  # fmt: skip

@@ -170,7 +170,7 @@ def check(field: str, folder: Path) -> Checked:
         base = place.parent if place.name == NAME else place.parent.parent
         prefix = "" if base == folder else base.relative_to(folder).as_posix() + "/"
         if place.name == NAME:
-            marked[prefix] = {mark.name for mark in (base / "done" / "c").glob("*")}
+            marked[prefix] = set(marks(base))
         table = read_table(field, folder, name)
         try:
             done += check_files(field, base, table, table.files)
@@ -190,6 +190,12 @@ def check(field: str, folder: Path) -> Checked:
         if name not in known and would_count(name, marked):
             raise Damaged(field, folder, name, "is not one of its files")
     return done + Checked(1, (folder / NAME).stat().st_size)
+
+
+def marks(folder: Path) -> list[str]:
+    """Numbers of the chunks of ``done`` that are there. Here and in :func:`would_count` chunks are known by their names
+    (``loss/c/3/0``, as Zarr 3 names them) rather than by Zarr, which must not open what was not yet checked."""
+    return [mark.name for mark in (folder / "done" / "c").glob("*")]
 
 
 def would_count(name: str, marked: Mapping[str, set[str]]) -> bool:

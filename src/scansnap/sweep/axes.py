@@ -7,15 +7,21 @@ Neighbours then share a seed, hence their data, and a slice of the product sampl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from scansnap.checks import InputError, known_keys
-from scansnap.runs import FIELDS, MAX_SEED, Runs, grid
+from scansnap.knobs import Knob
+from scansnap.runs import DECAYS, MAX_SEED, SHARED, Runs, grid, run_fields, values_of
 
 _RANGE = "a number, a list of numbers, or for whole numbers a range such as '0:10' (10 not included)"
+
+
+def swept() -> dict[str, Knob]:
+    """The run fields a sweep may name and its store has as coordinates: the weight decays of both tables are one."""
+    return {name: one for name, one in run_fields().items() if name not in DECAYS}
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,7 @@ class Axes:
     @classmethod
     def of(cls, table: dict[str, Any]) -> Axes:
         """From the ``[grid]`` table, checked as :func:`scansnap.grid` checks it."""
-        known_keys("[grid]", table, FIELDS)
+        known_keys("[grid]", table, swept())
         grid(**{name: 1 if name in ("eta_y", "eta_z", "ratio") else 0 for name in table})  # which fields go together
         values = {name: _values(name, value) for name, value in table.items()}
         seeds = {"seed": values.pop("seed")} if "seed" in values else {}
@@ -46,17 +52,7 @@ class Axes:
         """Runs start … stop − 1."""
         at = np.unravel_index(np.arange(start, stop), [len(v) for v in self.values.values()])
         column = {name: v[i] for (name, v), i in zip(self.values.items(), at, strict=True)}
-        zero = np.zeros(stop - start)
-        eta_z = column["eta_z"]
-        return Runs(
-            eta_y=column["eta_y"] if "eta_y" in column else column["ratio"] * eta_z,
-            eta_z=eta_z,
-            seed=column.get("seed", zero.astype(np.int64)),
-            momentum=column.get("momentum", zero),
-            weight_decay_y=column.get("weight_decay", zero),
-            weight_decay_z=column.get("weight_decay", zero),
-            given=("momentum", "weight_decay_y", "weight_decay_z"),
-        )
+        return replace(Runs.of(column), given=SHARED)
 
 
 def _values(name: str, value: Any) -> np.ndarray:
@@ -71,6 +67,4 @@ def _values(name: str, value: Any) -> np.ndarray:
             return value
     if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, list | dict) for one in value)):
         raise InputError(name, value, _RANGE)
-    if name == "ratio":
-        return grid(eta_z=1.0, ratio=value).eta_y
-    return getattr(grid(**{"eta_z": 0.0, "eta_y": 0.0, name: value}), name)
+    return np.array(values_of(run_fields()[name], value))

@@ -34,17 +34,19 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from scansnap.checks import InputError, known_keys, whole
-from scansnap.classes import SequenceClasses
+import numpy as np
+
+from scansnap.checks import InputError, choice, known_keys, whole
+from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import load_table
-from scansnap.dynamics.settings import MODEL_FIELDS, RUN_KEYS, Settings, settings
-from scansnap.sweep.axes import Axes
+from scansnap.dynamics.settings import Settings, run_settings, settings
+from scansnap.knobs import Knob, knobs_of
+from scansnap.runs import SHARED
+from scansnap.sweep.axes import Axes, swept
 from scansnap.sweep.measures import Measure, measures
 
 TABLES = ("classes", "grid", "run", "measure", "groups")
-_RATES = ("momentum", "weight_decay")  # one value for all runs may stand in [run]
 _STORED = ("loss", "entropy")
-_LIST_KNOBS = ("distinct_weights",)  # a list is one value of these
 
 
 @dataclass(frozen=True)
@@ -87,9 +89,10 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
         if not isinstance(table.get(name, {}), dict):
             raise InputError(name, table[name], f"a table: [{name}]")
     run = dict(table.get("run", {}))
-    known_keys("[run]", run, (*RUN_KEYS, *MODEL_FIELDS, *_RATES))
+    shared = [name for name in SHARED if name in swept()]
+    known_keys("[run]", run, (*run_settings(), *shared))
     axes_table = dict(table["grid"])
-    for name in _RATES:
+    for name in shared:
         if name in run:
             if name in axes_table:
                 raise InputError(f"{name} in [run]", run[name], "left out, since [grid] gives it")
@@ -102,13 +105,14 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
         raise InputError("the name in [measure]", repeated[0], "another one, since a variable of the run has it")
     needed = dict.fromkeys((*stored, *(name for one in wanted for name in one.needs)))
     options = {**run, "variables": tuple(needed)}
-    checked = settings(options)
+    checked, axes = settings(options), Axes.of(axes_table)
+    checked.refuse_idle_momentum(axes.values.get("momentum", np.zeros(1)))
     groups = table.get("groups", {})
     known_keys("[groups]", groups, ("runs",))
     most_runs = whole("runs in [groups]", groups["runs"], least=1) if "runs" in groups else None
     return Sweep(
         class_sets=_class_sets(table["classes"]),
-        axes=Axes.of(axes_table),
+        axes=axes,
         options=options,
         settings=checked,
         stored=stored,
@@ -124,7 +128,9 @@ def _class_sets(given: Any) -> tuple[ClassSet, ...]:
         raise InputError("classes", given, "a table [classes], or several [[classes]]")
     found = []
     for table in tables:
-        lists = {name: value for name, value in table.items() if "preset" in table and _is_axis(name, value)}
+        settings_of = knobs_of(PRESETS[choice("preset", table["preset"], PRESETS)]) if "preset" in table else {}
+        lists = {name: value for name, value in table.items()
+                 if "preset" in table and _is_axis(settings_of.get(name), value)}  # fmt: skip
         for name, value in lists.items():
             if not value:
                 raise InputError(f"{name} in [classes]", "empty", "at least one value")
@@ -135,7 +141,7 @@ def _class_sets(given: Any) -> tuple[ClassSet, ...]:
     return tuple(found)
 
 
-def _is_axis(name: str, value: Any) -> bool:
-    if name in _LIST_KNOBS:
+def _is_axis(setting: Knob | None, value: Any) -> bool:
+    if setting is not None and setting.kind == "text":  # a list is one value of it
         return isinstance(value, list) and any(isinstance(one, list) for one in value)
     return isinstance(value, list)

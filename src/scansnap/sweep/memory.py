@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from scansnap.dynamics.batches import Batches
-from scansnap.dynamics.layout import Layout, make_layout
+from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.layout import Layout, make_layout
 from scansnap.sweep.config import ClassSet, Sweep
 from scansnap.sweep.schema import Schema
 

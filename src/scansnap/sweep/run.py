@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -12,19 +11,16 @@ from typing import Any
 
 from scansnap.checks import InputError
 from scansnap.dynamics.device import pick_device
-from scansnap.dynamics.simulate import simulate
 from scansnap.storage import claimed, writable
-from scansnap.sweep import local
 from scansnap.sweep.config import Sweep
+from scansnap.sweep.places import local
+from scansnap.sweep.places.ray import Cluster, import_ray
 from scansnap.sweep.plan import DEFAULT_MEMORY, Group, Layouts, Plan, look, make_plan, parse_memory
-from scansnap.sweep.ray import Cluster, import_ray
 from scansnap.sweep.store import Store, StoreError, stored_plan
 from scansnap.sweep.work import Arrays, Failure, Job
 
 Execute = Callable[[Sweep, Job, Iterable[Group], Any], Generator[tuple[Group, Arrays | Failure]]]
 Report = Callable[[float, int, int], None]  # runs done now, runs that were there already, runs in all
-
-_PROBE_SECONDS = 0.3
 
 
 @dataclass
@@ -128,8 +124,7 @@ def _fill(ready: Prepared, cluster: Cluster | None, report: Report) -> Outcome:
     outcome = Outcome(len(sweep), len(plan))
 
     def tell(part: float) -> None:
-        if report is not None:
-            report(outcome.finished + part, outcome.skipped, len(sweep))
+        report(outcome.finished + part, outcome.skipped, len(sweep))
 
     missing = store.missing()
     outcome.skipped = len(sweep) - sum(map(len, missing))
@@ -160,28 +155,3 @@ def _fill(ready: Prepared, cluster: Cluster | None, report: Report) -> Outcome:
         results.close()
     outcome.complete = store.finish()
     return outcome
-
-
-def probe(ready: Prepared) -> float:
-    """Seconds the whole sweep may take here, from a short measured piece of each class set's first group.
-
-    Steps are timed on all runs of the group (at most 64) until there is something to time; measures that go run by
-    run as the schema took them. Recording and writing are not in it.
-    """
-    sweep, total = ready.sweep, 0.0
-    for one, found, size in zip(sweep.class_sets, ready.layouts.schemas, ready.plan.sizes, strict=True):
-        runs = sweep.axes.take(0, min(size, 64))
-        steps, seconds, options = 1, 0.0, sweep.options | {"variables": ["loss"]}
-
-        def timed(n: int, runs: Any = runs, one: Any = one, options: Any = options) -> float:
-            began = time.perf_counter()
-            simulate(one.classes, runs, **(options | {"steps": n, "record": [n]}), device=ready.plan.device)
-            return time.perf_counter() - began
-
-        fixed = min(timed(0), timed(0))
-        while steps < sweep.settings.steps and seconds < _PROBE_SECONDS:
-            steps = min(steps * 4, sweep.settings.steps)
-            seconds = max(timed(steps) - fixed, 0.0)
-        per_run = seconds / steps * sweep.settings.steps / len(runs) + found.measuring_seconds
-        total += ready.plan.n_runs * per_run + fixed * -(-ready.plan.n_runs // size)
-    return total

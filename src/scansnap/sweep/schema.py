@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from scansnap.dynamics.simulate import simulate
+from scansnap.sweep.axes import swept
 from scansnap.sweep.config import ClassSet, Sweep
 from scansnap.sweep.work import results
 
-PER_RUN = ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")  # coordinates known beforehand
+PER_RUN = tuple(swept())  # coordinates known beforehand
 
 
 @dataclass(frozen=True)

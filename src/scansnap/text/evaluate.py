@@ -19,8 +19,8 @@ from torch import Tensor
 from scansnap.checks import InputError, real, whole
 from scansnap.progress import Progress
 from scansnap.text.attention_statistics import AttentionStatistics
-from scansnap.text.masking import rounds
 from scansnap.text.model import LanguageModel
+from scansnap.text.transformer.draws import rounds
 
 
 class Batch(NamedTuple):

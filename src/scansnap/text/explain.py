@@ -20,6 +20,7 @@ from torch import Tensor
 
 from scansnap.checks import InputError, whole
 from scansnap.corpus.vocabulary import Vocabulary
+from scansnap.dynamics import norms
 from scansnap.measure.entropy import entropy_of
 from scansnap.text.model import LanguageModel
 from scansnap.text.transformer.implied_yz import ImpliedYZ
@@ -154,10 +155,11 @@ def _next(model: LanguageModel, tables: Tables, m: int, c: np.ndarray, given: np
         inputs = torch.tensor([[*given.tolist(), m]], device=model.device)
         return torch.softmax(model.logits(inputs)[0, -1].double(), 0).cpu().numpy()
     told = model.describe()
-    f = c / np.linalg.norm(c) if told.get("norm") == "l2" else c
-    if told.get("residual") in ("normed", "plain"):
-        f = (f if told["residual"] == "normed" else c) + np.eye(1, len(c), m)[0]
-        f = f / np.linalg.norm(f) if told.get("norm") == "l2" else f
+    norm = told["norm"] if told["kind"] == "yz" else "none"
+    inner = norms.apply(norm, torch.from_numpy(c)).numpy() if told["residual"] == "normed" else c
+    own = told["residual"] in ("normed", "plain")
+    v = inner + np.eye(1, len(c), m)[0] if own else c
+    f = norms.apply(norm, torch.from_numpy(v)).numpy()
     used = np.flatnonzero(f)
     logits = np.zeros(len(c))
     for part in np.array_split(used, max(1, len(used) // 2000)):  # a few thousand rows of Y at a time

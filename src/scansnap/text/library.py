@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
-from scansnap.text.checkpoints import Header, build_model, load_checkpoint, read_header, read_vocabulary
 from scansnap.text.model import LanguageModel
+from scansnap.text.model_files import Header, build_model, load_checkpoint, read_header, read_vocabulary
+from scansnap.text.record import Training
 
 SUFFIX = ".safetensors"
 
@@ -44,12 +46,10 @@ def open_trained(path: Path, device: str | torch.device = "cpu") -> Trained:
     if model.vocab_size != len(vocabulary):
         raise InputError("the vocabulary", f"{len(vocabulary)} words", f"the model's {model.vocab_size} words")
     _, record = load_checkpoint(path, model)
-    measured: dict[str, dict[int, float]] = {}
-    for name, value in record.items():
-        kind, _, rest = name.partition(".")
-        step, _, quantity = rest.partition(".")
-        if kind == "valid":
-            measured.setdefault("perplexity", {})[int(step)] = float(value)
-        elif kind == "measured" and value.ndim == 0:
-            measured.setdefault(quantity, {})[int(step)] = float(value)
-    return Trained(model, vocabulary, header, {name: dict(sorted(by.items())) for name, by in measured.items()})
+    done = Training.from_tensors(header.step, header.step, record)
+    measured = {"perplexity": done.valid} if done.valid else {}
+    for step, found in done.measured.items():
+        for name, value in found.items():
+            if not isinstance(value, np.ndarray):
+                measured.setdefault(name, {})[step] = float(value)
+    return Trained(model, vocabulary, header, measured)

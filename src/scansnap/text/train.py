@@ -11,7 +11,8 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.progress import Progress
 from scansnap.storage import claimed, writable
-from scansnap.text.checkpoints import (
+from scansnap.text.evaluate import perplexity
+from scansnap.text.events import EventWriter, place_for_events
+from scansnap.text.model import LanguageModel
+from scansnap.text.model_files import (
     Header,
     fingerprint,
     load_checkpoint,
@@ -34,35 +38,90 @@ from scansnap.text.checkpoints import (
     safetensors_package,
     save_checkpoint,
 )
-from scansnap.text.evaluate import perplexity
-from scansnap.text.events import EventWriter, place_for_events
-from scansnap.text.model import LanguageModel
+from scansnap.text.record import Training
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
 READ_EVERY = 200  # steps between looks at the losses: each look waits for the device
 
 
-@dataclass
-class Training:
-    """What came of it. ``measured`` and ``valid`` are by step; step 0 is the model before its first update."""
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How long, on which windows, what is looked at when, and what is written where.
 
-    steps: int  # to do in all
-    losses: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (steps done,), nats, each before its update
-    valid: dict[int, float] = field(default_factory=dict)  # perplexity
-    measured: dict[int, dict[str, Any]] = field(default_factory=dict)
-    failed_step: int | None = None  # the first with a loss that is not a number; training stops there
-    seconds: float = 0.0  # this time, measuring and validating included
-    tokens: int = 0  # trained on, this time
-    saved_step: int | None = None  # of the checkpoint as it lies there; None: nothing of this training does
+    steps, epochs   updates, or passes over the stream: one of the two
+    batch, length   windows of an update, and tokens of a window
+    shuffle         None reads the windows in order; a seed shuffles them, in each epoch otherwise
+    validate_every  steps between two validations; None: once an epoch. The last step is validated as well.
+    snapshots       steps to measure at; None: log-spaced
+    checkpoint      a file, replaced every ``checkpoint_seconds``, on Ctrl-C and at the end; ``resume`` goes on from it,
+                    and one that is there already is refused unless ``overwrite``
+    tensorboard     a folder for event files of loss, perplexity and measured numbers
+    """
 
-    @property
-    def step(self) -> int:
-        """Updates done."""
-        return len(self.losses)
+    steps: int | None = None
+    epochs: int | None = None
+    batch: int = 20
+    length: int = 35
+    shuffle: int | None = None
+    validate_every: int | None = None
+    snapshots: Sequence[int] | None = None
+    checkpoint: Path | str | None = None
+    checkpoint_seconds: float = 300.0
+    resume: bool = False
+    overwrite: bool = False
+    tensorboard: Path | str | None = None
 
-    @property
-    def complete(self) -> bool:
-        return self.step == self.steps and self.failed_step is None
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise InputError("steps", self.steps, "given, or epochs instead")
+        whole("batch", self.batch, least=1)
+        whole("length", self.length, least=1)
+        for name, least in (("steps", 0), ("epochs", 0), ("validate_every", 1)):
+            if getattr(self, name) is not None:
+                whole(name, getattr(self, name), least=least)
+        real("checkpoint_seconds", self.checkpoint_seconds, least=0)
+        if self.resume and self.checkpoint is None:
+            raise InputError("resume", True, "false without a checkpoint")
+
+
+def train(
+    model: LanguageModel,
+    tokens: Any,
+    settings: TrainingSettings | None = None,
+    *,
+    valid: Any = None,
+    measure: Measure | None = None,
+    vocabulary: Vocabulary | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Training:
+    """Train a model on a stream of token ids for a number of steps, or of passes over it.
+
+    settings    or its fields as keywords, see :class:`TrainingSettings`; of both, the keywords count
+    valid       a stream whose perplexity is taken after each epoch, or ``validate_every`` steps, and at the end
+    measure     measure(model, step) → numbers and arrays, kept; at the ``snapshots``
+    vocabulary  saved with the model, so that it can be asked about words
+
+    Ctrl-C ends the step under way and returns what there is, with a warning that says how to go on.
+    """
+    settings = TrainingSettings(**options) if settings is None else replace(settings, **options)
+    stream = tokens if isinstance(tokens, Tensor) else np.asarray(tokens)
+    windows = Windows(stream, settings.batch, settings.length, model.device)
+    low, high = int(windows.columns.min()), int(windows.columns.max())
+    if low < 0 or high >= model.vocab_size:
+        raise InputError("the stream", f"from {low} to {high}", f"token ids from 0 and below {model.vocab_size}")
+    loop = _Loop(model, windows, settings, valid, measure, vocabulary, progress)
+    if settings.tensorboard is not None:  # say before the work begins what would go wrong after it
+        place_for_events(Path(settings.tensorboard))
+    if settings.checkpoint is None:
+        return loop.run(resume=False)
+    safetensors_package()
+    path = writable("checkpoint", Path(settings.checkpoint))
+    with claimed("checkpoint", path):
+        if path.exists() and not (settings.resume or settings.overwrite):
+            free = "a file that is not there yet, unless you resume or overwrite"
+            raise InputError("checkpoint", str(settings.checkpoint), free)
+        return loop.run(settings.resume)
 
 
 def log_spaced(steps: int, per_decade: int = 8) -> list[int]:
@@ -73,129 +132,42 @@ def log_spaced(steps: int, per_decade: int = 8) -> list[int]:
     return sorted({0, steps, *(int(s) for s in np.geomspace(1, max(steps, 1), n).round() if s <= steps)})
 
 
-def train(
-    model: LanguageModel,
-    tokens: Any,
-    *,
-    steps: int | None = None,
-    epochs: int | None = None,
-    batch: int = 20,
-    length: int = 35,
-    shuffle: int | None = None,
-    valid: Any = None,
-    validate_every: int | None = None,
-    measure: Measure | None = None,
-    snapshots: Sequence[int] | None = None,
-    checkpoint: Path | str | None = None,
-    checkpoint_seconds: float = 300.0,
-    resume: bool = False,
-    overwrite: bool = False,
-    vocabulary: Vocabulary | None = None,
-    progress: Progress | None = None,
-    tensorboard: Path | str | None = None,
-) -> Training:
-    """Train a model on a stream of token ids for a number of steps, or of passes over it.
-
-    shuffle      None reads the windows in order; a seed shuffles them, in each epoch otherwise
-    valid        a stream whose perplexity is taken after each epoch, or ``validate_every`` steps, and at the end
-    measure      measure(model, step) → numbers and arrays, kept; at the ``snapshots``, log-spaced unless given
-    checkpoint   a file, replaced every ``checkpoint_seconds``, on Ctrl-C and at the end; ``resume`` goes on from it,
-                 and one that is there already is refused unless ``overwrite``
-    tensorboard  a folder for event files of loss, perplexity and measured numbers
-
-    Ctrl-C ends the step under way and returns what there is, with a warning that says how to go on.
-    """
-    windows = Windows(tokens if isinstance(tokens, Tensor) else np.asarray(tokens), batch, length, model.device)
-    low, high = int(windows.columns.min()), int(windows.columns.max())
-    if low < 0 or high >= model.vocab_size:
-        raise InputError("the stream", f"from {low} to {high}", f"token ids from 0 and below {model.vocab_size}")
-    if (steps is None) == (epochs is None):
-        raise InputError("steps", steps, "given, or epochs instead")
-    total = whole("steps", steps) if steps is not None else whole("epochs", epochs) * len(windows)
-    every = len(windows) if validate_every is None else whole("validate_every", validate_every, least=1)
-    wanted = log_spaced(total) if snapshots is None else [whole("snapshots", s, most=total) for s in snapshots]
-    plan = _Plan(
-        steps=total,
-        shuffle=shuffle,
-        valid=valid,
-        validate_at={*range(every, total, every), total} if valid is not None else set(),
-        measure=measure,
-        measure_at=set(wanted) if measure is not None else set(),
-        checkpoint=None if checkpoint is None else _place_for(Path(checkpoint)),
-        checkpoint_seconds=real("checkpoint_seconds", checkpoint_seconds, least=0),
-        vocabulary=vocabulary,
-        progress=progress,
-        events=None if tensorboard is None else place_for_events(Path(tensorboard)),
-    )
-    if plan.checkpoint is None:
-        return _Loop(model, windows, plan).run(resume)
-    with claimed("checkpoint", plan.checkpoint):
-        if plan.checkpoint.exists() and not (resume or overwrite):
-            free = "a file that is not there yet, unless you resume or overwrite"
-            raise InputError("checkpoint", str(checkpoint), free)
-        return _Loop(model, windows, plan).run(resume)
-
-
-def _place_for(checkpoint: Path) -> Path:
-    """Say before the work begins what would go wrong after it."""
-    safetensors_package()
-    return writable("checkpoint", checkpoint)
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What to do besides updates, and when."""
-
-    steps: int
-    shuffle: int | None
-    valid: Any
-    validate_at: set[int]
-    measure: Measure | None
-    measure_at: set[int]
-    checkpoint: Path | None
-    checkpoint_seconds: float
-    vocabulary: Vocabulary | None
-    progress: Progress | None
-    events: Path | None
-
-
 class _Loop:
-    def __init__(self, model: LanguageModel, windows: Windows, plan: _Plan) -> None:
-        self.model, self.windows, self.plan = model, windows, plan
-        self.done = Training(plan.steps)
+    """A training under way."""
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        windows: Windows,
+        settings: TrainingSettings,
+        valid: Any,
+        measure: Measure | None,
+        vocabulary: Vocabulary | None,
+        progress: Progress | None,
+    ) -> None:
+        self.model, self.windows, self.settings = model, windows, settings
+        self.valid, self.measure, self.vocabulary, self.progress = valid, measure, vocabulary, progress
+        total = settings.steps if settings.steps is not None else (settings.epochs or 0) * len(windows)
+        every = settings.validate_every or len(windows)
+        given = settings.snapshots
+        snapshots = log_spaced(total) if given is None else [whole("snapshots", s, most=total) for s in given]
+        self.validate_at = {*range(every, total, every), total} if valid is not None else set()
+        self.measure_at = set(snapshots) if measure is not None else set()
+        self.checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
+        self.done = Training(total)
         self.unread: list[Tensor] = []  # losses still on the device
         self.order: tuple[int, list[int]] = (-1, [])  # epoch and its window numbers
         self.events: EventWriter | None = None
-        self.stream = (
-            "" if plan.checkpoint is None else sha256(windows.columns.cpu().numpy().tobytes()).hexdigest()[:16]
-        )
-
-    @property
-    def step(self) -> int:
-        return self.done.step + len(self.unread)
 
     def run(self, resume: bool) -> Training:
         if resume:
             self._resume()
-        if self.plan.events is not None:  # only now: a refused training leaves no files
-            self.events = EventWriter(self.plan.events)
-        start, saved, shown = time.monotonic(), time.monotonic(), 0.0
-        asked = False
+        if self.settings.tensorboard is not None:  # only now: a refused training leaves no files
+            self.events = EventWriter(Path(self.settings.tensorboard))
+        start, asked = time.monotonic(), False
         with Interrupt() as interrupt:
             try:
-                self._look()
-                while self.step < self.done.steps and self.done.failed_step is None and not interrupt.asked:
-                    inputs, targets = self._batch(self.step)
-                    self.unread.append(self.model.train_step(inputs, targets))
-                    self.done.tokens += inputs.numel()
-                    self._look()
-                    now = time.monotonic()
-                    if now - saved >= self.plan.checkpoint_seconds:
-                        self._save()
-                        saved = time.monotonic()
-                    if self.plan.progress is not None and (now - shown > 0.1 or self.step == self.done.steps):
-                        shown = now
-                        self.plan.progress(self.step, self.done.steps)
+                self._update(interrupt)
             except KeyboardInterrupt:  # from a callback, or a second Ctrl-C: then perhaps amid an update
                 if interrupt.asked:
                     raise
@@ -209,29 +181,50 @@ class _Loop:
             self._say_that_it_stopped()
         return self.done
 
-    def _look(self) -> None:
-        """Whatever is due at this step."""
-        step, new = self.step, {}
-        if len(self.unread) >= READ_EVERY or step in self.plan.validate_at or step in self.plan.measure_at:
-            self._read()
-        if self.done.failed_step is not None:
-            return
-        if step in self.plan.measure_at and step not in self.done.measured and self.plan.measure is not None:
-            new = {name: _plain(name, value) for name, value in self.plan.measure(self.model, step).items()}
-            self.done.measured[step] = new
-        if step in self.plan.validate_at and step not in self.done.valid:
-            self.done.valid[step] = perplexity(
-                self.model, self.plan.valid, length=self.windows.length, batch=self.windows.batch
-            )
-            new = {**new, "valid_perplexity": self.done.valid[step]}
-        if self.events is not None and new:
-            self.events.add(step, new)
+    @property
+    def step(self) -> int:
+        """Updates done, with those whose losses were not looked at yet."""
+        return self.done.step + len(self.unread)
+
+    def _update(self, interrupt: Interrupt) -> None:
+        """Update after update, until the last, a loss that is no number, or Ctrl-C."""
+        saved, shown = time.monotonic(), 0.0
+        self._look()
+        while self.step < self.done.steps and self.done.failed_step is None and not interrupt.asked:
+            inputs, targets = self._batch(self.step)
+            self.unread.append(self.model.train_step(inputs, targets))
+            self.done.tokens += inputs.numel()
+            self._look()
+            now = time.monotonic()
+            if now - saved >= self.settings.checkpoint_seconds:
+                self._save()
+                saved = time.monotonic()
+            if self.progress is not None and (now - shown > 0.1 or self.step == self.done.steps):
+                shown = now
+                self.progress(self.step, self.done.steps)
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         epoch, at = divmod(step, len(self.windows))
         if self.order[0] != epoch:
-            self.order = (epoch, self.windows.order(self.plan.shuffle, epoch))
+            self.order = (epoch, self.windows.order(self.settings.shuffle, epoch))
         return self.windows[self.order[1][at]]
+
+    def _look(self) -> None:
+        """Whatever is due at this step."""
+        step, new = self.step, {}
+        if len(self.unread) >= READ_EVERY or step in self.validate_at or step in self.measure_at:
+            self._read()
+        if self.done.failed_step is not None:
+            return
+        if step in self.measure_at and step not in self.done.measured and self.measure is not None:
+            new = {name: _plain(name, value) for name, value in self.measure(self.model, step).items()}
+            self.done.measured[step] = new
+        if step in self.validate_at and step not in self.done.valid:
+            length, batch = self.windows.length, self.windows.batch
+            self.done.valid[step] = perplexity(self.model, self.valid, length=length, batch=batch)
+            new = {**new, "valid_perplexity": self.done.valid[step]}
+        if self.events is not None and new:
+            self.events.add(step, new)
 
     def _read(self) -> None:
         """Bring the losses over from the device."""
@@ -248,61 +241,43 @@ class _Loop:
             for i, loss in enumerate(new):
                 self.events.add(first + i, {"loss": float(loss)})
 
-    def _data(self) -> dict[str, Any]:
-        return {
-            "stream": self.stream,
-            "batch": self.windows.batch,
-            "length": self.windows.length,
-            "shuffle": self.plan.shuffle,
-        }
-
     def _save(self) -> None:
         """Unless the run has failed: the last good state is of more use."""
         self._read()
-        if self.plan.checkpoint is None or self.done.failed_step is not None:
+        if self.checkpoint is None or self.done.failed_step is not None:
             return
         epoch, at = divmod(self.done.step, len(self.windows))
-        words = self.plan.vocabulary
-        header = Header(
-            self.model.describe(), self.done.step, {**self._data(), "epoch": epoch, "window": at}, fingerprint(words)
-        )
-        record = {"losses": torch.from_numpy(self.done.losses)}
-        record |= {f"valid.{step}": torch.tensor(value, dtype=torch.float64) for step, value in self.done.valid.items()}
-        for step, found in self.done.measured.items():
-            record |= {f"measured.{step}.{name}": torch.tensor(value) for name, value in found.items()}
-        save_checkpoint(self.plan.checkpoint, self.model, header, record, words)
+        data = {**self._data, "epoch": epoch, "window": at}
+        header = Header(self.model.describe(), self.done.step, data, fingerprint(self.vocabulary))
+        save_checkpoint(self.checkpoint, self.model, header, self.done.tensors(), self.vocabulary)
         self.done.saved_step = self.done.step
 
     def _resume(self) -> None:
-        if self.plan.checkpoint is None:
-            raise InputError("resume", True, "false without a checkpoint")
-        header = read_header(self.plan.checkpoint)  # the model stays as it is until all of it fits
-        for name, mine in self._data().items():
+        assert self.checkpoint is not None
+        header = read_header(self.checkpoint)  # the model stays as it is until all of it fits
+        for name, mine in self._data.items():
             if header.data.get(name) != mine:
-                raise InputError("checkpoint", str(self.plan.checkpoint), f"one of the same data (its {name} is "
+                raise InputError("checkpoint", str(self.checkpoint), f"one of the same data (its {name} is "
                                  f"{header.data.get(name)!r}, here {mine!r})")  # fmt: skip
-        if header.vocabulary != fingerprint(self.plan.vocabulary):
-            raise InputError("checkpoint", str(self.plan.checkpoint), "one of the same vocabulary")
+        if header.vocabulary != fingerprint(self.vocabulary):
+            raise InputError("checkpoint", str(self.checkpoint), "one of the same vocabulary")
         if header.step > self.done.steps:
             raise InputError("steps", self.done.steps, f"at least {header.step}, those already done")
-        record = load_checkpoint(self.plan.checkpoint, self.model)[1]
-        self.done.saved_step = header.step
-        self.done.losses = record.pop("losses").numpy()
-        for name, value in record.items():
-            kind, at, *rest = name.split(".", 2)
-            if kind == "valid":
-                self.done.valid[int(at)] = float(value)
-            elif kind == "measured":
-                found = self.done.measured.setdefault(int(at), {})
-                found[rest[0]] = value.item() if value.ndim == 0 else value.numpy()
-        self.done.measured = dict(sorted(self.done.measured.items()))
-        self.done.valid = dict(sorted(self.done.valid.items()))
+        record = load_checkpoint(self.checkpoint, self.model)[1]
+        self.done = Training.from_tensors(self.done.steps, header.step, record)
+
+    @cached_property
+    def _data(self) -> dict[str, Any]:
+        """What a continuation must have in common."""
+        stream = sha256(self.windows.columns.cpu().numpy().tobytes()).hexdigest()[:16]
+        batch, length, shuffle = self.windows.batch, self.windows.length, self.settings.shuffle
+        return {"stream": stream, "batch": batch, "length": length, "shuffle": shuffle}
 
     def _say_that_it_stopped(self) -> None:
         if self.done.complete:  # whoever has more to do must hear of it
             warnings.warn("asked to stop in its last steps: the training is complete", Stopped, stacklevel=4)
             return
-        how = (f"its state is in {self.plan.checkpoint}; go on with resume" if self.plan.checkpoint is not None
+        how = (f"its state is in {self.checkpoint}; go on with resume" if self.checkpoint is not None
                else "no checkpoint was asked for, so only this result is left")  # fmt: skip
         warnings.warn(f"stopped after {self.done.step} of {self.done.steps} steps; {how}.", Stopped, stacklevel=4)
 

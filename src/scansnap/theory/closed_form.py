@@ -22,6 +22,8 @@ _LARGEST = 1e300  # of M η_Y s; e^u ≤ 1 + M η_Y s, so below it nothing can o
 def u(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
     """The logit gap u = M h between the right next token and every other one, after s visits of a class.
 
+    ``u`` is always this closed form; ``gap`` is the same difference of logits measured on a run.
+
         e^u + (M − 1) u = M η_Y s + 1          (Lemma 6, Eq. 45, with u = M h)
 
     Solved by u = a − ω(a − ln(M−1)), a = (M η_Y s + 1)/(M − 1), ω the Wright omega function, then polished by
@@ -47,11 +49,11 @@ def h_recursion(steps: int, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Float
     """
     steps = whole("steps", steps)
     eta_y_, m = np.broadcast_arrays(*read(eta_y=eta_y, vocab_size=vocab_size))
-    gap = np.zeros((steps + 1, *m.shape))
+    u_ = np.zeros((steps + 1, *m.shape))
     for step in range(steps):
-        decay = np.exp(-gap[step])  # e^{−u} instead of e^u: a step of η_Y = 1000 must not overflow
-        gap[step + 1] = gap[step] + m * eta_y_ * decay / (1 + (m - 1) * decay)
-    return gap / m
+        decay = np.exp(-u_[step])  # e^{−u} instead of e^u: a step of η_Y = 1000 must not overflow
+        u_[step + 1] = u_[step] + m * eta_y_ * decay / (1 + (m - 1) * decay)
+    return u_ / m
 
 
 def gamma(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> Result:
@@ -63,8 +65,8 @@ def gamma(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: A
     ln t/t (:func:`gamma_early`, :func:`gamma_late`).
     """
     t_, eta_y_, k, m = read(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
-    gap = _u(t_ / k, eta_y_, m)
-    return result((m - 1) / m * gap / (1 + np.exp(gap) / (m - 1)))
+    u_ = _u(t_ / k, eta_y_, m)
+    return result((m - 1) / m * u_ / (1 + np.exp(u_) / (m - 1)))
 
 
 def gamma_integral(
@@ -86,8 +88,8 @@ def _u(s: FloatArray, eta_y: FloatArray, m: FloatArray) -> FloatArray:
     a = (target + 1) / (m - 1)
     omega = wrightomega(a - np.log(m - 1))
     # ω satisfies ω + ln ω = a − ln(M−1), so both branches are the same number. a − ω cancels when ω is large.
-    gap = np.where(omega > 1, np.log(m - 1) + np.log(np.maximum(omega, 1)), a - omega)
+    u_ = np.where(omega > 1, np.log(m - 1) + np.log(np.maximum(omega, 1)), a - omega)
     # Near u = 0 both branches cancel; expm1 keeps the digits that they lost.
     for _ in range(_NEWTON_STEPS):
-        gap = gap - (np.expm1(gap) + (m - 1) * gap - target) / (np.exp(gap) + m - 1)
-    return gap
+        u_ = u_ - (np.expm1(u_) + (m - 1) * u_ - target) / (np.exp(u_) + m - 1)
+    return u_

@@ -6,13 +6,14 @@ ln M, so they show scaling, not values: compare with the exact :func:`gamma` and
 
 from __future__ import annotations
 
+from typing import Unpack
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
-from scansnap.checks import choice
-from scansnap.theory.inputs import Result, positive_t, read, result
-from scansnap.theory.token_growth import FORMS, Form, from_integral
+from scansnap.theory.inputs import FloatArray, Result, positive_t, read, result
+from scansnap.theory.token_growth import Premise, growth_from
 
 
 def t_scan(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> Result:
@@ -66,46 +67,22 @@ def gamma_late(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_si
 
 
 def growth_early(
-    t: ArrayLike,
-    *,
-    eta_y: ArrayLike,
-    eta_z: ArrayLike,
-    n_classes: ArrayLike,
-    vocab_size: ArrayLike,
-    c0: ArrayLike = 1.0,
-    exponent: ArrayLike = 4.0,
-    form: Form = "corrected",
-    p_class: ArrayLike = 1.0,
-    p_query: ArrayLike = 1.0,
-) -> Result:
+    t: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
+    **premise: Unpack[Premise],
+) -> Result:  # fmt: skip
     """B_n for t < t₀′ (Theorem 4, Eq. 14, first branch): :func:`growth` with h ≈ η_Y t/(MK), so
 
         qΓ ≈ q (M − 1)²/(2KM²) η_Y η_Z t²        (with q = 4 the printed 2(M − 1)²/(KM²) η_Y η_Z t²)
 
     The exact Γ is smaller, by less than a relative e^u/M.
     """
-    t_, eta_y_, eta_z_, k, m, c0_, q, *p = read(
-        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent,
-        p_class=p_class, p_query=p_query,
-    )  # fmt: skip
-    choice("form", form, FORMS)
-    total = eta_y_ * eta_z_ / k * ((m - 1) / m * t_) ** 2 / 2
-    return result(from_integral(total, c0_, q, form, *p))
+    return growth_from(_early, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
 
 
 def growth_late(
-    t: ArrayLike,
-    *,
-    eta_y: ArrayLike,
-    eta_z: ArrayLike,
-    n_classes: ArrayLike,
-    vocab_size: ArrayLike,
-    c0: ArrayLike = 1.0,
-    exponent: ArrayLike = 4.0,
-    form: Form = "corrected",
-    p_class: ArrayLike = 1.0,
-    p_query: ArrayLike = 1.0,
-) -> Result:
+    t: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
+    **premise: Unpack[Premise],
+) -> Result:  # fmt: skip
     """B_n for t ≥ t₀ (Theorem 4, Eq. 14, second branch): :func:`growth` with h ≈ ln(M η_Y t/K)/M, so
 
         qΓ ≈ q K (M − 1)²/(2M²) (η_Z/η_Y) ln²(M η_Y t/K)
@@ -113,11 +90,13 @@ def growth_late(
     B_n grows like ln ln t: attention is almost frozen, never quite. t = 0 is refused, and before M η_Y t/K = 1
     the expansion falls with t and means nothing.
     """
-    t_, eta_y_, eta_z_, k, m, c0_, q, *p = read(
-        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent,
-        p_class=p_class, p_query=p_query,
-    )  # fmt: skip
-    choice("form", form, FORMS)
-    gap = np.log(m * eta_y_ * positive_t(t_) / k)
-    total = eta_z_ / eta_y_ * k * ((m - 1) / m * gap) ** 2 / 2
-    return result(from_integral(total, c0_, q, form, *p))
+    return growth_from(_late, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
+
+
+def _early(t: FloatArray, eta_y: FloatArray, eta_z: FloatArray, k: FloatArray, m: FloatArray) -> FloatArray:
+    return eta_y * eta_z / k * ((m - 1) / m * t) ** 2 / 2
+
+
+def _late(t: FloatArray, eta_y: FloatArray, eta_z: FloatArray, k: FloatArray, m: FloatArray) -> FloatArray:
+    u = np.log(m * eta_y * positive_t(t) / k)
+    return eta_z / eta_y * k * ((m - 1) / m * u) ** 2 / 2

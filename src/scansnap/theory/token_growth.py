@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,19 +17,20 @@ FORMS = ("corrected", "printed")
 _ROUNDING = 1e-9  # of a sum of probabilities
 
 
+class Premise(TypedDict, total=False):
+    """What Theorem 4 takes as given beside rates and sizes; the defaults are the paper's (see :func:`growth`)."""
+
+    c0: ArrayLike  # C₀, default 1
+    exponent: ArrayLike  # q, default 4
+    form: Form  # default "corrected"
+    p_class: ArrayLike  # p_n, default 1
+    p_query: ArrayLike  # P, default 1
+
+
 def growth(
-    t: ArrayLike,
-    *,
-    eta_y: ArrayLike,
-    eta_z: ArrayLike,
-    n_classes: ArrayLike,
-    vocab_size: ArrayLike,
-    c0: ArrayLike = 1.0,
-    exponent: ArrayLike = 4.0,
-    form: Form = "corrected",
-    p_class: ArrayLike = 1.0,
-    p_query: ArrayLike = 1.0,
-) -> Result:
+    t: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
+    **premise: Unpack[Premise],
+) -> Result:  # fmt: skip
     """The growth exponent B_n(t) of Theorem 4, for all t in one formula.
 
     Premise (Eq. 13, an estimate for a single common token, one query shared by all classes and a constant
@@ -51,40 +53,35 @@ def growth(
 
     Limits: those of the premise.
     """
-    t_, eta_y_, eta_z_, k, m, c0_, q, *p = read(
-        t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent,
-        p_class=p_class, p_query=p_query,
-    )  # fmt: skip
+    return growth_from(_exact, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
+
+
+def _exact(t: FloatArray, eta_y: FloatArray, eta_z: FloatArray, k: FloatArray, m: FloatArray) -> FloatArray:
+    return np.asarray(gamma_integral(t, eta_y=eta_y, eta_z=eta_z, n_classes=k, vocab_size=m))
+
+
+def growth_from(
+    integral: Callable[..., FloatArray], t: ArrayLike, rates_and_sizes: tuple[ArrayLike, ...], *,
+    c0: ArrayLike = 1.0, exponent: ArrayLike = 4.0, form: Form = "corrected",
+    p_class: ArrayLike = 1.0, p_query: ArrayLike = 1.0,
+) -> Result:  # fmt: skip
+    """B_n from Γ(t, η_Y, η_Z, K, M), exact or expanded: (p_n/P)(1/q) ln(1 + qPΓ/C₀), or printed …ln(C₀ + qPΓ)."""
+    given = dict(zip(("eta_y", "eta_z", "n_classes", "vocab_size"), rates_and_sizes, strict=True))
+    t_, eta_y_, eta_z_, k, m, c0_, q, p_n, p = read(
+        t=t, **given, c0=c0, exponent=exponent, p_class=p_class, p_query=p_query
+    )
     choice("form", form, FORMS)
-    total = gamma_integral(t_, eta_y=eta_y_, eta_z=eta_z_, n_classes=k, vocab_size=m)
-    return result(from_integral(total, c0_, q, form, *p))
-
-
-def from_integral(
-    total: FloatArray, c0: FloatArray, q: FloatArray, form: Form, p_class: FloatArray, p_query: FloatArray
-) -> FloatArray:
-    """B_n from Γ, exact or expanded: (p_n/P)(1/q) ln(1 + qPΓ/C₀), or as printed (p_n/P)(1/q) ln(C₀ + qPΓ)."""
-    if (p_class > p_query * (1 + _ROUNDING)).any():
-        over = np.broadcast_arrays(p_class, p_query)[0][p_class > p_query * (1 + _ROUNDING)]
+    if (p_n > p * (1 + _ROUNDING)).any():
+        over = np.broadcast_arrays(p_n, p)[0][p_n > p * (1 + _ROUNDING)]
         raise InputError("p_class", float(over.max()), "at most p_query: a class is one of its query's")
-    reach = q * p_query * total
-    return p_class / p_query * (np.log(c0 + reach) if form == "printed" else np.log1p(reach / c0)) / q
+    reach = q * p * integral(t_, eta_y_, eta_z_, k, m)
+    return result(p_n / p * (np.log(c0_ + reach) if form == "printed" else np.log1p(reach / c0_)) / q)
 
 
 def chi(
-    t: ArrayLike,
-    *,
-    eta_y: ArrayLike,
-    eta_z: ArrayLike,
-    n_classes: ArrayLike,
-    vocab_size: ArrayLike,
-    f_dominant: ArrayLike,
-    c0: ArrayLike = 1.0,
-    exponent: ArrayLike = 4.0,
-    form: Form = "corrected",
-    p_class: ArrayLike = 1.0,
-    p_query: ArrayLike = 1.0,
-) -> tuple[Result, Result]:
+    t: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
+    f_dominant: ArrayLike, **premise: Unpack[Premise],
+) -> tuple[Result, Result]:  # fmt: skip
     """Bounds (lower, upper) of the growth factor χ_{l₀}(t) = e^{2(z_ml₀(t) − z_ml₀(0))} (Theorem 3, Eq. 12).
 
         e^{2 f² B_n} ≤ χ_{l₀} ≤ e^{2 B_n},   f = f_{nl₀}(0) = ``f_dominant``
@@ -95,10 +92,7 @@ def chi(
     negative at small t (C₀ < 1), and the bounds are then in the wrong order. A bound too large for a double is
     inf.
     """
-    b = growth(
-        t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, c0=c0, exponent=exponent,
-        form=form, p_class=p_class, p_query=p_query,
-    )  # fmt: skip
+    b = growth(t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, **premise)
     (f,) = read(f_dominant=f_dominant)
     with np.errstate(over="ignore"):
         return result(np.exp(2 * f**2 * b)), result(np.exp(2 * np.asarray(b)))

@@ -6,7 +6,8 @@ from recall_checks import flatter, mirrored
 
 import scansnap as ss
 from scansnap.paper.figure import Effort
-from scansnap.paper.figures import fig11, fig12, medium_runs
+from scansnap.paper.figures import fig11, fig12
+from scansnap.paper.shared import medium_runs
 
 QUICK = Effort(quick=True, device="cpu")
 
@@ -82,6 +83,5 @@ def test_the_drawing_has_a_panel_for_each_size_and_rate(computed):
 
 
 def test_it_shares_its_runs_with_figure_12(computed, monkeypatch):
-    fig11.compute(QUICK)  # the last ones made are kept
-    monkeypatch.setattr(medium_runs, "simulate", None)
+    monkeypatch.setattr(medium_runs, "train", None)
     assert fig12.compute(QUICK).table.equals(computed.table)

@@ -5,7 +5,8 @@ import pytest
 from recall_checks import flatter, mirrored
 
 from scansnap.paper.figure import Effort
-from scansnap.paper.figures import fig12, recall_curves
+from scansnap.paper.figures import fig12
+from scansnap.paper.shared import recall_curves
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,8 @@ from scipy.stats import ttest_1samp
 
 import scansnap as ss
 from scansnap.paper.figure import Effort
-from scansnap.paper.figures import fig4, small_runs
+from scansnap.paper.figures import fig4
+from scansnap.paper.shared import small_runs
 
 COLUMNS = ["eta_y", "eta_z", "seed", "step", "class", "token", "kind", "frequency", "attention"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from scansnap.paper.figure import Effort
 from scansnap.paper.figures import fig7, fig10
-from scansnap.paper.studies import text_runs
+from scansnap.paper.shared import text_runs
 
 LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
 

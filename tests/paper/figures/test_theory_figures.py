@@ -6,7 +6,8 @@ import pytest
 
 import scansnap as ss
 from scansnap.paper.figure import Computed, Effort
-from scansnap.paper.figures import claims, fig1, fig2, fig3, fig8, fig9, growth_curves, table1
+from scansnap.paper.figures import claims, fig1, fig2, fig3, fig8, fig9, table1
+from scansnap.paper.shared import growth_curves
 
 QUICK = Effort(quick=True, device="cpu")
 

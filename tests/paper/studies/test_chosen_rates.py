@@ -5,19 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
-from tiny_corpus import TINY, tiny_effort
+from tiny_corpus import TINY
 
 from scansnap.checks import InputError
-from scansnap.paper.studies import chosen_rates, layers, text_runs, word_runs
+from scansnap.paper.shared import text_runs
+from scansnap.paper.studies import chosen_rates, layers
 from scansnap.paper.studies.chosen_rates import choose, choose_on_text
+from scansnap.paper.studies.words import runs as word_runs
 
 GRID = tuple({"eta": eta} for eta in (0.1, 0.3, 1.0, 3.0))
-
-
-@pytest.fixture(scope="module")
-def effort(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        yield tiny_effort(tmp_path_factory.mktemp("rates"), patch)
 
 
 def bowl(rates, seed):

@@ -5,15 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_corpus import TINY, tiny_effort
+from tiny_corpus import TINY
 
+from scansnap.paper.shared.text_runs import text_setting
 from scansnap.paper.studies import layers
-
-
-@pytest.fixture(scope="module")
-def effort(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        yield tiny_effort(tmp_path_factory.mktemp("layers"), patch)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +42,7 @@ def test_every_setting_has_the_rates_chosen_for_it(computed):
 
 
 def test_models_are_what_the_rows_say(effort):
-    setting = layers.text_setting(effort, **TINY)
+    setting = text_setting(effort, **TINY)
     rates = {"eta_y": 0.1, "eta_z": 0.03}
     plain, added = (layers.build(setting, "YZ", 2, residual, rates, 1).settings for residual in (False, True))
     assert (plain.residual, added.residual) == ("none", "normed")

@@ -5,16 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from tiny_corpus import TINY, tiny_effort
+from tiny_corpus import TINY
 
-from scansnap.paper.studies import sparsity, word_runs
+from scansnap.paper.shared.text_runs import transformer
+from scansnap.paper.studies import sparsity
+from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity, sparsity_rows
+from scansnap.paper.studies.words.runs import word_runs
 from scansnap.text.evaluate import contextual_sparsity
-
-
-@pytest.fixture(scope="module")
-def effort(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        yield tiny_effort(tmp_path_factory.mktemp("sparsity"), patch)
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +21,7 @@ def computed(effort):
 
 def test_the_table_has_every_mass_layer_and_seed(computed):
     table = computed.table
-    assert len(table) == (1 + 1 + 3) * len(word_runs.MASSES) * TINY["seeds"]
+    assert len(table) == (1 + 1 + 3) * len(MASSES) * TINY["seeds"]
     assert not table.duplicated(["model", "layer", "mass", "seed"]).any()
     assert table.share_needed.between(0, 1).all()
     by_mass = table.groupby(["model", "mass"]).share_needed.mean().unstack()
@@ -40,10 +37,10 @@ def test_seeds_are_runs_of_their_own(computed):
 
 
 def test_rows_are_the_measured_ones(effort):
-    setting = word_runs.word_run(effort).setting
-    model = word_runs.transformer(setting, layers=1)
-    found = {name: np.asarray(value) for name, value in word_runs.sparsity(model, setting, [0.5, 0.8]).items()}
-    rows = word_runs.sparsity_rows(found, "one", 0)
+    setting = word_runs(effort).setting
+    model = transformer(setting, layers=1)
+    found = {name: np.asarray(value) for name, value in key_sparsity(model, setting, [0.5, 0.8]).items()}
+    rows = sparsity_rows(found, "one", 0)
     expected = contextual_sparsity(model, setting.valid, mass=0.8)
     row = rows[rows.mass == 0.8].iloc[0]
     assert row.share_needed == pytest.approx(expected["share_needed"][0])
@@ -53,7 +50,7 @@ def test_rows_are_the_measured_ones(effort):
 def test_rates_are_those_of_the_rule_and_the_grid_is_told(computed, effort):
     told = computed.settings["rates"]
     assert set(told) == {"YZ", "transformer", "transformer, 3 layers"}
-    assert word_runs.word_run(effort).chosen["YZ"].rates == told["YZ"]["chosen"]
+    assert word_runs(effort).chosen["YZ"].rates == told["YZ"]["chosen"]
     for rule in told.values():
         best = min(rule["grid"], key=lambda row: row["perplexity"])
         assert {name: best[name] for name in rule["chosen"]} == rule["chosen"]
@@ -80,10 +77,10 @@ def test_findings_are_judged_over_seeds(share, rise, seeds, verdicts):
 
 
 def test_a_failed_training_is_neither_sparse_nor_cheap(effort):
-    setting = word_runs.word_run(effort).setting
-    nothing = word_runs.sparsity(word_runs.transformer(setting), setting, failed=True)
+    setting = word_runs(effort).setting
+    nothing = key_sparsity(transformer(setting), setting, failed=True)
     table = made(0.2, 0.001)
-    row = word_runs.sparsity_rows({name: np.asarray(value) for name, value in nothing.items()}, "A", 1)
+    row = sparsity_rows({name: np.asarray(value) for name, value in nothing.items()}, "A", 1)
     at = (table.model == "A") & (table.seed == 1)
     for name in ("share_needed", "perplexity", "perplexity_kept"):
         assert row[name].isna().all()
@@ -93,7 +90,7 @@ def test_a_failed_training_is_neither_sparse_nor_cheap(effort):
 
 
 def test_the_runs_are_made_once(effort):
-    assert word_runs.word_run(effort) is word_runs.word_run(effort)
+    assert word_runs(effort) is word_runs(effort)
 
 
 def test_it_draws(computed):

@@ -22,10 +22,11 @@ from scansnap.dynamics.flow.events import Event, Watch, event_times, looks
 from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Step, dop853, threads_for
 from scansnap.dynamics.flow.plain import PlainFlow
 from scansnap.dynamics.flow.population import Places, PopulationFlow
-from scansnap.dynamics.flow.readings import VARIABLES, Field, Readings, State, check_memory
+from scansnap.dynamics.flow.readings import Field, Readings, State, check_memory
 from scansnap.dynamics.settings import Model
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.results.trajectory import identity
+from scansnap.results.variables import FLOWING, USUAL
 
 FIELDS = ("auto", "plain")
 
@@ -43,7 +44,7 @@ def flow(
     z0: ArrayLike | None = None,
     device: str = "auto",
     events: Sequence[Event] = (),
-    variables: Sequence[str] = ("attention", "loss", "entropy", "z"),
+    variables: Sequence[str] = USUAL,
     field: str = "auto",
     progress: Callable[[float], None] | None = None,
 ) -> xr.Dataset:
@@ -79,8 +80,9 @@ def flow(
     rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
     wanted = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
-        choice("variables", name, VARIABLES)
+        choice("variables", name, FLOWING)
     choice("field", field, FIELDS)
+    classes.need_one_class_per_next_token("the flow")
     z_start = _z_start(z0, classes)
     watches = [Watch(event, classes) for event in events]
     readings = Readings(classes, wanted, times)

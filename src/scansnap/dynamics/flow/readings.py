@@ -16,24 +16,7 @@ from scansnap.checks import InputError, choice
 from scansnap.checks.arrays import IntArray
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrators import FloatArray, System
-
-VARIABLES: dict[str, tuple[tuple[str, ...], str]] = {
-    "attention": (("class", "token"), "c_n, token-level attention of class n"),
-    "loss": ((), "expected loss, −Σ p_n log α_n[n]"),
-    "entropy": (
-        ("class",),
-        "entropy in nats of the attention over the class's distinct tokens, renormalised",
-    ),
-    "z": (("query", "token"), "attention logits"),
-    "z_rate": (("query", "token"), "dz/dt"),
-    "y": (("token", "output"), "votes of context tokens for outputs"),
-    "f": (("class", "token"), "norm(c_n), or its residual form"),
-    "g": (("class", "token"), "Y(e_n − α_n), the back-propagated gradient; NaN at tokens that do not enter f_n"),
-    "gap": (
-        ("class",),
-        "logit of the right output less that of one that is never right; NaN if there is none",
-    ),
-}
+from scansnap.results.variables import FLOWING, VARIABLES
 
 
 class Point(NamedTuple):
@@ -58,7 +41,7 @@ class Field(System, Protocol):
         """The field at x + Σ_j w_j k_j."""
 
     def read(self, name: str, at: Point) -> FloatArray:
-        """One of VARIABLES at a point; or "z_terms", the size of what may cancel in "z_rate", (Q, M)."""
+        """One of FLOWING at a point; or "z_terms", the size of what may cancel in "z_rate", (Q, M)."""
 
 
 class State:
@@ -75,7 +58,7 @@ class State:
         return self._field.point(self._weights)
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self._field.read(choice("the variable", name, VARIABLES), self._point)
+        return self._field.read(choice("the variable", name, FLOWING), self._point)
 
     def z_terms(self) -> FloatArray:
         """The size of what may cancel in ``z_rate``, (Q, M)."""
@@ -89,7 +72,7 @@ class Readings:
         self.classes, self.times = classes, times
         m = classes.vocab_size
         self.sizes = {"class": classes.n_classes, "token": m, "query": len(classes.queries), "output": m}
-        shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name][0])) for name in wanted}
+        shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name].dims)) for name in wanted}
         need = {name: 8 * int(np.prod(shape)) for name, shape in shapes.items()}
         if need:
             largest = max(need, key=lambda name: need[name])
@@ -109,7 +92,7 @@ class Readings:
 
     def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
         variables = {
-            name: (("t", *VARIABLES[name][0]), data[: len(self.taken)], {"long_name": VARIABLES[name][1]})
+            name: (("t", *VARIABLES[name].dims), data[: len(self.taken)], {"long_name": VARIABLES[name].meaning})
             for name, data in self.data.items()
         }
         coords = {dim: np.arange(size) for dim, size in self.sizes.items() if dim != "output" or "y" in self.data}

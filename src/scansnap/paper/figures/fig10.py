@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pandas as pd
@@ -12,22 +11,12 @@ from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.figures import paired
-from scansnap.paper.studies.kept_runs import kept
-from scansnap.paper.studies.over_seeds import how, marks, number
-from scansnap.paper.studies.text_runs import (
-    BATCH,
-    LENGTH,
-    TextSetting,
-    seeds_said,
-    share,
-    text_setting,
-    trained,
-    transformer,
-)
+from scansnap.paper.shared.kept_runs import kept
+from scansnap.paper.shared.over_seeds import how, marks, number
+from scansnap.paper.shared.paired import paired, paired_steps
+from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer
 from scansnap.paper.style import SERIES, styled
-from scansnap.progress import Progress
-from scansnap.text.evaluate import attention_statistics, perplexity
+from scansnap.progress import Progress, share
 
 TITLE = "Attention entropy against the learning rate on text"
 CAPTION = (
@@ -59,30 +48,23 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def run(setting: TextSetting, eta: float, seed: int, progress: Progress | None) -> dict[str, Any]:
-    model = transformer(setting, eta=eta, seed=seed)
-    done = trained(model, setting, seed=seed, progress=progress)
-    seen = attention_statistics(model, setting.valid, length=LENGTH)[0]
-    return {"entropy": seen["entropy"], "perplexity": perplexity(model, setting.valid, length=LENGTH, batch=BATCH),
-            "failed": done.failed_step is not None}  # fmt: skip
+    found = judged(transformer(setting, eta=eta, seed=seed), setting, seed=seed, progress=progress)
+    return {"entropy": found.entropy[0], "perplexity": found.perplexity, "failed": found.failed}
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """From the smallest rate to the largest, and from each to the next, paired by seed; a failed run never agrees."""
     table = table.assign(entropy=table.entropy.where(~table.failed), all=0)
     rates = sorted(table.eta.unique())
-
-    def change(low: float, high: float) -> pd.DataFrame:
-        return paired.differences(table, "entropy", by=["all"], along="eta", low=low, high=high)
-
-    steps = {f"{low:g} to {high:g}": change(low, high) for low, high in pairwise(rates)}
-    ends = change(rates[0], rates[-1])
+    ends = paired(table, "entropy", by=["all"], along="eta", low=rates[0], high=rates[-1])
+    steps = paired_steps(table, "entropy", by=["all"], along="eta")
     told = f"nats, {how(table.seed.nunique())}; less than {NO_CHANGE:.3f}, 5% of the keys attended to, is none"
-    each = "; ".join(f"{name}: {number(one)}" for name, one in steps.items())
+    each = "; ".join(f"{name}: {number(row)}" for (name, _), row in steps.iterrows())
     return (
         Finding.compared(f"Entropy is lower at learning rate {rates[-1]:g} than at {rates[0]:g}", "Figure 10",
                          compare(ends, margin=NO_CHANGE), "falls", "texts", f"{number(ends)} ({told})."),
         Finding.compared("Entropy falls at each step to a larger learning rate", "Figure 10",
-                         compare(pd.concat(steps), margin=NO_CHANGE), "falls", "steps", f"{each} ({told})."),
+                         compare(steps, margin=NO_CHANGE), "falls", "steps", f"{each} ({told})."),
     )  # fmt: skip
 
 

@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
-from scansnap.measure.comparison import Comparison, compare
+from scansnap.measure.comparison import Comparison, compare, interval
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.figures import paired
 from scansnap.paper.style import COMMON, DISTINCT, styled
 from scansnap.progress import Progress
 from scansnap.runs import grid
@@ -71,7 +70,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 
     def share(part: pd.DataFrame) -> str:
         common = part[part.kind == "common"].groupby("seed")[value].sum(min_count=1)
-        return paired.interval((common / part.groupby("seed")[value].sum(min_count=1)).to_numpy(), signed=False)
+        return interval((common / part.groupby("seed")[value].sum(min_count=1)).to_numpy(), signed=False)
 
     def moved(kind: str, later: pd.DataFrame) -> Comparison:
         """How far z has gone from the start, for each token: one query has one z, whatever the class."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.measure.comparison import Statement, compare
+from scansnap.measure.comparison import Statement, compare, interval
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.figures import paired, small_runs
-from scansnap.paper.figures.small_runs import LATE, STEPS, at
+from scansnap.paper.shared import small_runs
+from scansnap.paper.shared.paired import overall, paired
+from scansnap.paper.shared.small_runs import LATE, STEPS, at
 from scansnap.paper.style import styled
 from scansnap.progress import Progress
 
@@ -91,7 +92,7 @@ def by_rate(values: pd.Series) -> str:
     """Mean ± half of its 95% interval over seeds (classes averaged first) for each pair of rates."""
     seeds = values.groupby(level=["eta_y", "eta_z", "seed"]).agg(lambda column: column.mean(skipna=False))
     parts = [
-        f"{paired.interval(group.to_numpy(), signed=False)} (η_Y = {eta_y:g})"
+        f"{interval(group.to_numpy(), signed=False)} (η_Y = {eta_y:g})"
         for (eta_y, _), group in seeds.groupby(level=["eta_y", "eta_z"])
     ]
     return ", ".join(parts)
@@ -106,8 +107,8 @@ def _larger(values: pd.Series, says: str, reference: str, detail: str) -> Findin
     """Is the value larger at the larger η_Y? A case is a class."""
     rows = values.rename("value").reset_index()
     low, high = rows["eta_y"].min(), rows["eta_y"].max()
-    change = paired.overall(rows, "value", along="eta_y", low=low, high=high)
-    found = compare(paired.differences(rows, "value", by=["class"], along="eta_y", low=low, high=high))
+    change = overall(rows, "value", along="eta_y", low=low, high=high)
+    found = compare(paired(rows, "value", by=["class"], along="eta_y", low=low, high=high))
     return Finding.compared(
         says, reference, found, "rises", "classes", detail.format(low=low, high=high, change=change)
     )

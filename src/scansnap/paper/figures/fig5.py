@@ -9,10 +9,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
-from scansnap.measure.comparison import compare
+from scansnap.measure.comparison import compare, interval
+from scansnap.measure.word_attention import distance
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.figures import paired, small_runs
-from scansnap.paper.figures.small_runs import STEPS, at
+from scansnap.paper.shared import small_runs
+from scansnap.paper.shared.small_runs import STEPS, at
 from scansnap.paper.style import styled
 from scansnap.progress import Progress
 
@@ -52,18 +53,19 @@ def different_subsets(table: pd.DataFrame) -> Finding:
     of either from another seed's at the same rate; these values share the other seeds, which the test leaves out of
     account.
     """
-    shares = final_shares(table)
-    rates, seeds = (shares.index.unique(level) for level in ("eta_z", "seed"))
+    final = final_shares(table)
+    rates, seeds = (final.index.unique(level) for level in ("eta_z", "seed"))
+    shares = dict(zip(final.index, final.to_numpy(), strict=True))
     lead, between, within = [], [], [0.0]
     for a, b in combinations(rates, 2):
         row = []
         for seed in seeds:
-            distance = apart(shares.loc[(a, seed)], shares.loc[(b, seed)])
+            apart = float(distance(shares[a, seed], shares[b, seed]))
             noise = [
-                apart(shares.loc[(rate, seed)], shares.loc[(rate, s)]) for rate in (a, b) for s in seeds if s != seed
+                float(distance(shares[rate, seed], shares[rate, s])) for rate in (a, b) for s in seeds if s != seed
             ]
-            row.append(distance - np.max([0.0, *noise]))  # NaN if any of them is
-            between.append(distance)
+            row.append(apart - np.max([0.0, *noise]))  # NaN if any of them is
+            between.append(apart)
             within += noise
         lead.append(row)
     detail = (
@@ -75,11 +77,6 @@ def different_subsets(table: pd.DataFrame) -> Finding:
     return Finding.compared(says, "Figure 5, Section 8", compare(lead), "rises", "pairs of rates", detail)
 
 
-def apart(p: pd.Series, q: pd.Series) -> float:
-    """Total variation distance."""
-    return float(np.abs(p.to_numpy() - q.to_numpy()).sum() / 2)
-
-
 def beyond_the_most_frequent(table: pd.DataFrame) -> Finding:
     shares = final_shares(table)
     most_frequent = shares.columns.max()
@@ -89,8 +86,8 @@ def beyond_the_most_frequent(table: pd.DataFrame) -> Finding:
         rho = np.array([spearmanr(row, shares.columns).statistic for row in group.to_numpy()])
         ranks = group.idxmax(axis=1).to_numpy() + 1.0
         parts.append(
-            f"{paired.interval(rho)} at η = {rate:g}, where the winner's rank is "
-            f"{paired.interval(ranks, signed=False)} of {len(shares.columns)}"
+            f"{interval(rho)} at η = {rate:g}, where the winner's rank is "
+            f"{interval(ranks, signed=False)} of {len(shares.columns)}"
         )
     detail = (
         "Tested is the lead of the best other token over the most frequent one. Rank correlation of final attention "
@@ -104,7 +101,7 @@ def suppressed(table: pd.DataFrame) -> Finding:
     common = small_runs.common_attention(table)
     start, end = at(common, 0), at(common, STEPS)
     seeds = end.groupby(level="eta_z")
-    shares = ", ".join(f"{paired.interval(group.to_numpy(), signed=False)} (η = {rate:g})" for rate, group in seeds)
+    shares = ", ".join(f"{interval(group.to_numpy(), signed=False)} (η = {rate:g})" for rate, group in seeds)
     detail = f"Their share of attention goes from {start.mean():.2f} to {shares}."
     found = compare((end - start).unstack("seed"))
     return Finding.compared("Common tokens lose attention with Adam too", "Figure 5", found, "falls", "rates", detail)

@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import Comparison, compare, said
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.figures import paired
-from scansnap.paper.figures.medium_runs import ETA_Z, size_name, sweep
+from scansnap.paper.shared.medium_runs import medium_runs, size_name
+from scansnap.paper.shared.paired import exceptions, overall, paired, paired_steps
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress
 
@@ -29,7 +29,7 @@ NO_CHANGE = math.log(1.05)
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    made = sweep(effort, progress)
+    made = medium_runs(effort, progress)
     table = made.entropy.copy()
     return Computed(table, made.settings, findings(table), made.note)
 
@@ -41,13 +41,13 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 
 def past_threshold(table: pd.DataFrame) -> Finding:
     along, low, high = "ratio", 2.0, 10.0
-    family = paired.differences(table, "entropy", by=["n_query", "eta_z"], along=along, low=low, high=high)
+    family = paired(table, "entropy", by=["n_query", "eta_z"], along=along, low=low, high=high)
     found = compare(family)
     detail = (
         f"Tested by paired t tests over {found.seeds} seeds, Holm over the curves; the mean rises in "
         f"{int((found.mean > 0).sum())}. Mean over the curves "
-        f"{paired.overall(table, 'entropy', along=along, low=low, high=high)} nats, least {_least(found)}. "
-        f"{paired.exceptions(family, found, 'rises')}"
+        f"{overall(table, 'entropy', along=along, low=low, high=high)} nats, least {_least(found)}. "
+        f"{exceptions(family, found, 'rises')}"
     )
     says = "With η_Z fixed, entropy rises with η_Y/η_Z from 2 to 10"
     return Finding.compared(says, "Figure 6, Section 8", found, "rises", "curves", detail.strip())
@@ -55,13 +55,13 @@ def past_threshold(table: pd.DataFrame) -> Finding:
 
 def before_threshold(table: pd.DataFrame) -> Finding:
     along, low, high = "ratio", 1.0, 2.0
-    family = paired.differences(table, "entropy", by=["n_query", "eta_z"], along=along, low=low, high=high)
+    family = paired(table, "entropy", by=["n_query", "eta_z"], along=along, low=low, high=high)
     found = compare(family, margin=NO_CHANGE)
     detail = (
         f"Counted where a rise of {NO_CHANGE:.3f} nats (5% more tokens attended to) or more can be excluded; it falls "
         f"by more than that in {found.count('falls').agree} and rises by more in {found.count('rises').agree}. Mean "
-        f"change over the curves {paired.overall(table, 'entropy', along=along, low=low, high=high)} nats. "
-        f"{paired.exceptions(family, found, 'does not rise')}"
+        f"change over the curves {overall(table, 'entropy', along=along, low=low, high=high)} nats. "
+        f"{exceptions(family, found, 'does not rise')}"
     )
     says = "The rise begins only near η_Y/η_Z = 2: from 1 to 2 entropy does not rise"
     return Finding.compared(says, "Section 8", found, "does not rise", "curves", detail.strip())
@@ -69,12 +69,12 @@ def before_threshold(table: pd.DataFrame) -> Finding:
 
 def larger_eta_z(table: pd.DataFrame) -> Finding:
     along = "eta_z"
-    found = compare(paired.neighbours(table, "entropy", by=["n_query", "ratio"], along=along))
+    found = compare(paired_steps(table, "entropy", by=["n_query", "ratio"], along=along))
     low, high = min(table[along]), max(table[along])
     detail = (
         f"A step is from one η_Z to the next larger one at the same size and ratio; paired t tests over {found.seeds} "
         f"seeds, Holm over the steps. From η_Z = {low:g} to {high:g}: "
-        f"{paired.overall(table, 'entropy', along=along, low=low, high=high)} nats."
+        f"{overall(table, 'entropy', along=along, low=low, high=high)} nats."
     )
     says = "At the same η_Y/η_Z, entropy falls as η_Z grows"
     return Finding.compared(says, "Figure 6, Section 8", found, "falls", "steps", detail)
@@ -95,7 +95,7 @@ def draw(computed: Computed) -> Figure:
         for ax, (n_query, n_next) in zip(panels, sizes, strict=True):
             here = table[table["n_query"] == n_query]
             ax.axvline(2, color="0.6", linestyle=":", linewidth=0.9)
-            for i, eta_z in enumerate(ETA_Z):
+            for i, eta_z in enumerate(sorted(table["eta_z"].unique())):
                 # side by side, so that error bars do not hide each other
                 by_ratio = here[here["eta_z"] == eta_z].groupby("ratio")["entropy"]
                 mean, spread = by_ratio.mean(), by_ratio.std(ddof=1)

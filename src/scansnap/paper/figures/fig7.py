@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.studies.kept_runs import Record, kept
-from scansnap.paper.studies.over_seeds import how, marks, number
-from scansnap.paper.studies.text_runs import LENGTH, TextSetting, seeds_said, share, text_setting, trained, transformer
+from scansnap.paper.shared.kept_runs import Record, kept
+from scansnap.paper.shared.over_seeds import how, marks, number
+from scansnap.paper.shared.text_runs import LENGTH, TextSetting, seeds_said, text_setting, trained, transformer
 from scansnap.paper.style import ATTENTION_MAP, SERIES, styled
-from scansnap.progress import Progress
+from scansnap.progress import Progress, share
 from scansnap.text.evaluate import attention_statistics
 from scansnap.text.model import LanguageModel
 

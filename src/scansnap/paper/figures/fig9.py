@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.figures.growth_curves import POINTS, curves, integration_agrees
+from scansnap.paper.shared.growth_curves import POINTS, curves, integration_agrees
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress
 from scansnap.theory import growth

@@ -19,7 +19,7 @@ import pandas
 from scansnap.checks import InputError
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.report.targets import find
-from scansnap.paper.studies.kept_runs import forget
+from scansnap.paper.shared.kept_runs import forget
 from scansnap.paper.style import add_note, render, save_figure, settle
 from scansnap.progress import Progress
 from scansnap.results.trajectory import versions

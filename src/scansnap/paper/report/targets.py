@@ -1,4 +1,4 @@
-"""What can be reproduced: the paper's figures and table, and the claims, by name."""
+"""What can be reproduced: the paper's figures and table, the claims and our studies, by name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from scansnap.checks import choice
 from scansnap.paper.figure import PaperFigure
 
 SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims")
-TEXT = ("fig7", "fig10", "layers", "words", "sparsity")  # on real text: minutes instead of seconds
+STUDIES = ("layers", "words", "sparsity")  # beyond the paper's figures
+TEXT = ("fig7", "fig10", *STUDIES)  # on real text: minutes instead of seconds
 TARGETS = (*SYNTHETIC, *TEXT)
 GROUPS = {"all": TARGETS, "synthetic": SYNTHETIC, "text": TEXT}
 
 
 def find(name: str) -> PaperFigure:
     """The module of a target; loads torch and matplotlib."""
-    return cast(PaperFigure, importlib.import_module(f"scansnap.paper.figures.{name}"))
+    room = "studies" if name in STUDIES else "figures"
+    return cast(PaperFigure, importlib.import_module(f"scansnap.paper.{room}.{name}"))
 
 
 def chosen(names: Sequence[str]) -> list[str]:

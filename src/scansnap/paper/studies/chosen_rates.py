@@ -14,17 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scansnap.checks import InputError
-from scansnap.paper.studies.kept_runs import kept
-from scansnap.paper.studies.text_runs import BATCH, LENGTH, TextSetting, share, trained
-from scansnap.progress import Progress
+from scansnap.paper.shared.kept_runs import Record, kept
+from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, trained
+from scansnap.progress import Progress, share
 from scansnap.text.evaluate import perplexity
 from scansnap.text.model import LanguageModel
 
 Rates = dict[str, float]
+Build = Callable[[Rates, int], LanguageModel]  # a new model of these rates and this seed
 
 SEEDS = (1_001,)
 MOST_NAMED = 3
@@ -81,7 +83,7 @@ def choose(
 
 def choose_on_text(
     setting: TextSetting,
-    build: Callable[[Rates, int], LanguageModel],
+    build: Build,
     grid: Sequence[Rates],
     *,
     folder: Path | None = None,
@@ -90,7 +92,7 @@ def choose_on_text(
 ) -> Chosen:
     """:func:`choose` for models of a setting: runs of a quarter of its steps, judged on the third split.
 
-    build  build(rates, seed) → a new model; ``told`` says which, in plain values, for the record of finished runs
+    told  which model, in plain values, for the record of finished runs
     """
     short = replace(setting, size=replace(setting.size, steps=max(1, setting.size.steps // SHARE)))
     unseen = setting.corpus.test[: setting.size.valid_tokens]
@@ -112,6 +114,30 @@ def choose_on_text(
         return float(found["loss"])
 
     return choose(grid, loss, seeds=SEEDS, figure=range(setting.size.seeds))
+
+
+def at_chosen_rates(
+    setting: TextSetting,
+    build: Build,
+    grid: Sequence[Rates],
+    record: Callable[[LanguageModel, TextSetting, int, Progress | None], dict[str, Any]],
+    *,
+    folder: Path | None,
+    progress: Progress | None,
+    **told: Any,
+) -> tuple[Chosen, list[Record]]:
+    """Choose the rates of a model, then train it with each seed; record(model, setting, seed, progress) does that."""
+    rounds = 1 + setting.size.seeds  # choosing costs as much as a seed
+    chosen = choose_on_text(setting, build, grid, folder=folder, progress=share(progress, 0, rounds), **told)
+
+    def run(seed: int) -> dict[str, Any]:
+        return record(build(chosen.rates, seed), setting, seed, share(progress, 1 + seed, rounds))
+
+    records = [
+        kept(folder, {**told, "seed": seed, **chosen.rates, **setting.key()}, partial(run, seed))
+        for seed in setting.seeds
+    ]
+    return chosen, records
 
 
 def edges(chosen: dict[str, Chosen]) -> str:

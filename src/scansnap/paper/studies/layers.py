@@ -14,24 +14,13 @@ from matplotlib.figure import Figure
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.comparison import Statement, compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.figures import paired
+from scansnap.paper.shared.kept_runs import kept
+from scansnap.paper.shared.over_seeds import how, marks, mean_and_half
+from scansnap.paper.shared.paired import paired
+from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer, yz
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
-from scansnap.paper.studies.kept_runs import kept
-from scansnap.paper.studies.over_seeds import how, marks, mean_and_half
-from scansnap.paper.studies.text_runs import (
-    BATCH,
-    LENGTH,
-    TextSetting,
-    seeds_said,
-    share,
-    text_setting,
-    trained,
-    transformer,
-    yz,
-)
 from scansnap.paper.style import SERIES, styled
-from scansnap.progress import Progress
-from scansnap.text.evaluate import attention_statistics, perplexity
+from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
 
 TITLE = "Depth on text: transformers and YZ models"
@@ -87,12 +76,9 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 def run(
     setting: TextSetting, case: tuple[str, int, bool], rates: Rates, seed: int, progress: Progress | None
 ) -> dict[str, Any]:
-    model = build(setting, *case, rates, seed)
-    done = trained(model, setting, seed=seed, progress=progress)
-    seen = [float(np.asarray(row["entropy"])) for row in attention_statistics(model, setting.valid, length=LENGTH)]
-    return {"perplexity": perplexity(model, setting.valid, length=LENGTH, batch=BATCH),
-            "entropy": float(np.mean(seen)), "entropy_first": seen[0], "entropy_last": seen[-1],
-            "failed": done.failed_step is not None}  # fmt: skip
+    found = judged(build(setting, *case, rates, seed), setting, seed=seed, progress=progress)
+    return {"perplexity": found.perplexity, "entropy": float(np.mean(found.entropy)),
+            "entropy_first": found.entropy[0], "entropy_last": found.entropy[-1], "failed": found.failed}  # fmt: skip
 
 
 def build(setting: TextSetting, kind: str, layers: int, residual: bool, rates: Rates, seed: int) -> LanguageModel:
@@ -121,7 +107,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     def counted(says: str, statement: Statement, cases: str, what: str, part: pd.DataFrame, by: list[str], along: str,
                 low: Any, high: Any) -> Finding:  # fmt: skip
         """How perplexity changes from low to high of ``along``, for each case of ``by``."""
-        family = paired.differences(part, "nats", by=by, along=along, low=low, high=high)
+        family = paired(part, "nats", by=by, along=along, low=low, high=high)
         rows = zip(family.index, family.to_numpy(), strict=True)
         each = "; ".join(f"{_case(by, case)}: {_percent(row)}" for case, row in rows)
         detail = f"Perplexity {what}, {each} ({how(family.shape[1])}; less than {math.expm1(NO_CHANGE):.0%} is none)."

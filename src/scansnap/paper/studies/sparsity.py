@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,14 @@ from matplotlib.figure import Figure
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, Rates, choose_on_text, edges
-from scansnap.paper.studies.kept_runs import kept
-from scansnap.paper.studies.over_seeds import how, mean_and_half, percent
-from scansnap.paper.studies.text_runs import TextSetting, seeds_said, share, trained, transformer
-from scansnap.paper.studies.word_runs import MASSES, sparsity, sparsity_rows, word_run
+from scansnap.paper.shared.over_seeds import how, mean_and_half, percent
+from scansnap.paper.shared.text_runs import TextSetting, seeds_said, trained, transformer
+from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, at_chosen_rates, edges
+from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity, sparsity_rows
+from scansnap.paper.studies.words.runs import word_runs
 from scansnap.paper.style import SERIES, styled
-from scansnap.progress import Progress
+from scansnap.progress import Progress, share
+from scansnap.text.model import LanguageModel
 
 TITLE = "Contextual sparsity on text"
 CAPTION = (
@@ -37,36 +37,31 @@ MASS = 0.95
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """The models of the figure on words, and deeper transformers."""
-    run = word_run(effort, share(progress, 0, 2))
+    runs = word_runs(effort, share(progress, 0, 2))
     steps = DEEP_STEPS[pick_device(effort.device).type == "cuda", effort.quick]
-    deep = replace(run.setting, size=replace(run.setting.size, steps=steps))
-    name, rounds, told = f"transformer, {DEEP} layers", 1 + run.setting.size.seeds, share(progress, 1, 2)
-    chosen = choose_on_text(deep, partial(build, deep), SGD_TRANSFORMER, folder=effort.kept,
-                            progress=share(told, 0, rounds), figure="sparsity", layers=DEEP)  # fmt: skip
-    tables = [run.sparsity]
-    for seed in deep.seeds:
-        key = {"figure": "sparsity", "layers": DEEP, "seed": seed, "masses": MASSES, **chosen.rates, **deep.key()}
-        record = kept(effort.kept, key, partial(deep_record, deep, chosen.rates, seed, share(told, 1 + seed, rounds)))
-        tables.append(sparsity_rows(record, name, seed))
+    deep = replace(runs.setting, size=replace(runs.setting.size, steps=steps))
+    chosen, of_deep = at_chosen_rates(
+        deep, lambda rates, seed: transformer(deep, layers=DEEP, seed=seed, **rates), SGD_TRANSFORMER, deep_record,
+        progress=share(progress, 1, 2), folder=effort.kept, figure="sparsity", layers=DEEP, masses=MASSES,
+    )  # fmt: skip
+    name = f"transformer, {DEEP} layers"
+    records = {"YZ, 1 layer": runs.yz, "transformer, 1 layer": runs.transformer, name: of_deep}
+    tables = [sparsity_rows(record, model, seed) for model, by_seed in records.items()
+              for seed, record in zip(deep.seeds, by_seed, strict=True)]  # fmt: skip
     table = pd.concat(tables, ignore_index=True)
-    every = {**run.chosen, name: chosen}
-    settings = {**run.setting.describe(), "deep_layers": DEEP, "deep_steps": steps,
-                "transformer_steps": run.transformer_steps,
+    every = {**runs.chosen, name: chosen}
+    settings = {**runs.setting.describe(), "deep_layers": DEEP, "deep_steps": steps,
+                "transformer_steps": runs.transformer_steps,
                 "rates": {kind: one.describe() for kind, one in every.items()}}  # fmt: skip
-    text, yz_steps = run.setting.note.rsplit("; ", 1)
-    parts = (text, f"YZ {yz_steps}, transformers {run.transformer_steps} and {steps}",
-             seeds_said(run.setting.size.seeds), edges(every))  # fmt: skip
-    return Computed(table, settings, findings(table), "; ".join(filter(None, parts)))
+    text, yz_steps = runs.setting.note.rsplit("; ", 1)
+    note = (text, f"YZ {yz_steps}, transformers {runs.transformer_steps} and {steps}",
+            seeds_said(runs.setting.size.seeds), edges(every))  # fmt: skip
+    return Computed(table, settings, findings(table), "; ".join(filter(None, note)))
 
 
-def build(setting: TextSetting, rates: Rates, seed: int) -> Any:
-    return transformer(setting, layers=DEEP, seed=seed, **rates)
-
-
-def deep_record(setting: TextSetting, rates: Rates, seed: int, progress: Progress | None) -> dict[str, Any]:
-    model = build(setting, rates, seed)
+def deep_record(model: LanguageModel, setting: TextSetting, seed: int, progress: Progress | None) -> dict[str, Any]:
     done = trained(model, setting, seed=seed, progress=progress)
-    return sparsity(model, setting, failed=done.failed_step is not None)
+    return key_sparsity(model, setting, failed=done.failed_step is not None)
 
 
 def cost(table: pd.DataFrame) -> pd.DataFrame:

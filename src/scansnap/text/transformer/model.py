@@ -8,43 +8,29 @@
 
 With the default settings this is the text model of the paper (science: 1 head, d = 200, post-norm), the classic word
 language model. One step is: gradients of the decoder in closed form
-(:mod:`~scansnap.text.transformer.decoder_loss`), of the layers by autograd, of the embedding by rows, one clip over
-all of them, one update in place (:mod:`~scansnap.text.transformer.update`).
+(:mod:`~scansnap.text.transformer.decoder_loss`), of the layers (:mod:`~scansnap.text.transformer.forward`) by autograd,
+of the embedding by rows, one clip over all of them, one update in place (:mod:`~scansnap.text.transformer.update`).
 
     B windows · T positions · N = B·T · H heads · d width · M vocabulary
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from scansnap.checks import InputError, real
-from scansnap.text.attention_statistics import keep_mass
-from scansnap.text.masking import hide
-from scansnap.text.precision import products_on
-from scansnap.text.recorded import Recorded
-from scansnap.text.transformer import positions
-from scansnap.text.transformer.affine import affine
+from scansnap.text.on_cuda import RecordedSteps, products_on
 from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
-from scansnap.text.transformer.dropout import Dropout, step_seed
+from scansnap.text.transformer.draws import Dropout, hide, step_seed
+from scansnap.text.transformer.forward import Forward
 from scansnap.text.transformer.implied_yz import ImpliedYZ, implied_yz
 from scansnap.text.transformer.settings import TransformerSettings
-from scansnap.text.transformer.update import MOST_ROWS, Rows, Update, dense_rows
+from scansnap.text.transformer.update import MOST_ROWS, ClippedUpdate, Rows, dense_rows
 from scansnap.text.transformer.weights import Layers, initial_weights
-
-
-class Place(NamedTuple):
-    """What depends on positions alone, for windows of one length."""
-
-    added: Tensor | None  # (T, d), to embeddings
-    bias: Tensor | None  # (H, T, T), to logits of attention; −∞ ahead of a causal query
-    turn: tuple[Tensor, Tensor] | None  # of queries and keys
-    ahead: Tensor  # (T, T), keys after their query
 
 
 class Transformer:
@@ -59,14 +45,16 @@ class Transformer:
         self.settings, self.device = settings, torch.device(device)
         self.vocab_size, self.layers = settings.vocab_size, settings.layers
         self.parts = Layers(settings)
+        self.forward = Forward(settings, self.parts, self.device)
         self.weights = {name: w.to(self.device) for name, w in initial_weights(settings, self.parts).items()}
-        self.update = Update(settings, self.weights)
+        # the decoder's rows beyond the vocabulary stay as they are, whatever the rule
+        self.moving = {name: w[: self.vocab_size] if name == "decoder" else w for name, w in self.weights.items()}
+        self.update = ClippedUpdate(settings, self.moving)
+        self.by_rows = self.update.rule.linear and not settings.tied  # of the embedding's gradient, rows suffice
         self.step = torch.zeros((), dtype=torch.int64)  # updates done; on the CPU, where dropout's seed is made of it
         self.generator = torch.Generator(self.device)
         self.decoder_loss = DecoderLoss()
-        self.graphs = graphs and self.device.type == "cuda"
-        self._places: dict[int, Place] = {}
-        self._recorded: dict[tuple[int, int], Recorded | None] = {}
+        self.steps = RecordedSteps(self.device, graphs, self.generator)
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> Transformer:
@@ -82,9 +70,8 @@ class Transformer:
         Then their moments, and the number of updates.
         """
         found = self._named(self.weights)
-        kinds = {name.rsplit(".", 1)[1] for name in self.update.moments}
-        for kind in sorted(kinds):
-            moments = {name: self.update.moments[f"{name}.{kind}"] for name in self.weights}
+        for kind in sorted(self.update.moments["layers"]):
+            moments = {name: moment[kind] for name, moment in self.update.moments.items()}
             found |= {f"{name}.{kind}": view for name, view in self._named(moments).items()}
         return {**found, "step": self.step}
 
@@ -100,89 +87,11 @@ class Transformer:
             found.pop("decoder_bias", None)
         return found
 
-    # ---------------------------------------------------------------------------------------------------- forward
-
-    def _forward(
-        self,
-        e: Tensor,
-        flat: Tensor,
-        drop: Dropout | None = None,
-        *,
-        keep: float | None = None,
-        seen: list[Tensor] | None = None,
-    ) -> Tensor:
-        """Embeddings U[x] to the decoder's input, both (B, T, d); ``seen`` collects the attention of each layer."""
-        s, (length, width) = self.settings, e.shape[1:]
-        w = self.parts.views(flat)
-        x = e
-        if s.positions == "learned":
-            x = x + w["positions"][:length]
-        if s.scaled:
-            x = x * math.sqrt(width)
-        place = self._place(length)
-        if place.added is not None:
-            x = x + place.added
-        dropped = _as_it_is if drop is None else drop
-        x = dropped(x)
-        for i in range(s.layers):
-            at = f"layer{i}."
-            a = self._attend(self._norm("pre", x, w, at + "norm1"), w, at, place, drop, keep, seen)  # (B, T, d)
-            x = self._norm("post", dropped(a) + x if s.residual else dropped(a), w, at + "norm1")
-            if s.feed_forward:
-                y = affine(self._norm("pre", x, w, at + "norm2"), w[at + "w_1"], w.get(at + "b_1")).relu()  # (B, T, f)
-                y = affine(dropped(y), w[at + "w_2"], w.get(at + "b_2"))  # (B, T, d)
-                x = self._norm("post", dropped(y) + x if s.residual else dropped(y), w, at + "norm2")
-        return self._norm("pre", x, w, "norm")
-
-    def _attend(
-        self, x: Tensor, w: dict[str, Tensor], at: str, place: Place,
-        drop: Dropout | None, keep: float | None, seen: list[Tensor] | None,
-    ) -> Tensor:  # fmt: skip
-        """W_O Σ_s b_ts v_s, (B, T, d). Fused unless the weights b themselves are wanted, or dropped out."""
-        heads, causal = self.settings.heads, self.settings.objective == "next"
-        qkv = affine(x, w[at + "w_qkv"], w.get(at + "b_qkv"))  # (B, T, 3d)
-        q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in qkv.chunk(3, -1))  # (B, H, T, d_head)
-        if place.turn is not None:
-            q, k = positions.rotate(q, place.turn), positions.rotate(k, place.turn)
-        if seen is None and keep is None and drop is None:
-            mixed = F.scaled_dot_product_attention(q, k, v, place.bias, is_causal=causal and place.bias is None)
-        else:
-            z = q @ k.mT / math.sqrt(q.shape[-1])  # (B, H, T, T)
-            z = z if place.bias is None else z + place.bias
-            b = torch.softmax(z.masked_fill(place.ahead, -torch.inf) if causal else z, -1)
-            b = b if keep is None else keep_mass(b, keep)
-            if seen is not None:
-                seen.append(b)
-            mixed = (b if drop is None else drop(b)) @ v  # (B, H, T, d_head)
-        mixed = mixed.transpose(1, 2).flatten(2)  # (B, T, d)
-        return affine(mixed, w[at + "w_o"], w.get(at + "b_o")) if self.settings.mixing else mixed
-
-    def _norm(self, where: str, x: Tensor, w: dict[str, Tensor], name: str) -> Tensor:
-        return (
-            F.layer_norm(x, x.shape[-1:], w[name + "_gain"], w[name + "_shift"]) if self.settings.norm == where else x
-        )
-
-    def _place(self, length: int) -> Place:
-        """Kept, as a recorded graph reads them where they lie."""
-        if length not in self._places:
-            s, device, dtype = self.settings, self.device, self.settings.work_dtype
-            ahead = torch.ones(length, length, dtype=torch.bool, device=device).triu(1)
-            bias = positions.alibi(length, s.heads, device, dtype) if s.positions == "alibi" else None
-            if bias is not None and s.objective == "next":
-                bias = bias.masked_fill(ahead, -torch.inf)
-            self._places[length] = Place(
-                added=positions.sinusoidal(length, s.width, device, dtype) if s.positions == "sinusoidal" else None,
-                bias=bias,
-                turn=positions.rotation(length, s.width // s.heads, device, dtype) if s.positions == "rope" else None,
-                ahead=ahead,
-            )
-        return self._places[length]
-
     def _states(self, inputs: Tensor, *, keep: float | None = None, seen: list[Tensor] | None = None) -> Tensor:
         self._check(inputs)
         work = self.settings.work_dtype
         e = self.weights["embedding"][inputs].to(work)
-        return self._forward(e, self.weights["layers"].to(work), keep=keep, seen=seen)
+        return self.forward(e, self.weights["layers"].to(work), keep=keep, seen=seen)
 
     @torch.no_grad()
     def logits(self, inputs: Tensor, keep: float | None = None) -> Tensor:
@@ -203,14 +112,12 @@ class Transformer:
         return [b.to(self.settings.torch_dtype) for b in seen]
 
     def keys(self, length: int) -> Tensor:
-        ahead = self._place(length).ahead
+        ahead = self.forward.place(length).ahead
         return ~ahead if self.settings.objective == "next" else torch.ones_like(ahead)
 
     def to_yz(self, layer: int = 0) -> ImpliedYZ:
         """The tables Y and Z that a layer's weights imply; ``implied_yz`` says when exactly."""
         return implied_yz(self.settings, self.tensors(), layer)
-
-    # --------------------------------------------------------------------------------------------------- training
 
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One update, see the protocol. With the masked objective the targets are the tokens hidden in the inputs."""
@@ -222,14 +129,7 @@ class Transformer:
         self.step += 1
         self.generator.manual_seed(step_seed(self.settings.seed, int(self.step)))
         self.update.prepare(int(self.step))
-        shape = (inputs.shape[0], inputs.shape[1])
-        if not self.graphs or shape not in self._recorded:  # the first step of a shape also sets libraries up
-            self._recorded[shape] = None
-            return self._step(inputs, targets)
-        recorded = self._recorded[shape]
-        if recorded is None:
-            recorded = self._recorded[shape] = Recorded(self._step, self.generator, inputs, targets)
-        return recorded(inputs, targets)
+        return self.steps.run(self._step, inputs, targets)
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         s, weights = self.settings, self.weights
@@ -242,13 +142,13 @@ class Transformer:
             e = weights["embedding"][inputs].to(s.work_dtype).requires_grad_()  # (B, T, d)
             flat = weights["layers"].detach().to(s.work_dtype).requires_grad_()
             with torch.enable_grad():
-                x = self._forward(e, flat, drop)  # (B, T, d)
+                x = self.forward(e, flat, drop)  # (B, T, d)
                 if places is not None:
                     x = x.gather(1, places[..., None].expand(-1, -1, s.width))  # (B, k, d)
             with torch.no_grad():
                 loss, dx, dw = self.decoder_loss(x.detach().flatten(0, 1), self._decoder(), targets.flatten())
                 de, dflat = torch.autograd.grad(x, (e, flat), dx.view_as(x))
-                self.update(weights, self._gradients(inputs.flatten(), de.flatten(0, 1), dflat, dw))
+                self.update(self.moving, self._gradients(inputs.flatten(), de.flatten(0, 1), dflat, dw))
         return loss
 
     def _gradients(self, tokens: Tensor, de: Tensor, dflat: Tensor, dw: Tensor) -> dict[str, Tensor | Rows]:
@@ -257,7 +157,7 @@ class Transformer:
         d, u = s.width, weights["embedding"]
         found: dict[str, Tensor | Rows] = {"layers": dflat}
         rows = de.to(u.dtype)
-        if s.optimizer == "sgd" and not s.tied and tokens.numel() <= MOST_ROWS:
+        if self.by_rows and tokens.numel() <= MOST_ROWS:
             found["embedding"] = Rows(tokens, rows)
         else:
             found["embedding"] = dense_rows(tokens, rows, len(u))
@@ -268,7 +168,7 @@ class Transformer:
         else:
             if not s.bias:
                 dw[:, d] = 0
-            found["decoder"] = dw
+            found["decoder"] = dw[: s.vocab_size]
         return found
 
     def _decoder(self) -> Tensor:
@@ -282,7 +182,3 @@ class Transformer:
             raise InputError("inputs", tuple(inputs.shape), "token ids of shape (B, T)")
         if self.settings.positions == "learned" and inputs.shape[1] > self.settings.max_length:
             raise InputError("inputs", tuple(inputs.shape), f"at most max_length = {self.settings.max_length} long")
-
-
-def _as_it_is(x: Tensor) -> Tensor:
-    return x

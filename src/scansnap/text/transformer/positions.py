@@ -14,7 +14,6 @@ import math
 import torch
 from torch import Tensor
 
-KINDS = ("none", "sinusoidal", "learned", "alibi", "rope")
 BASE = 10000.0
 
 

@@ -1,89 +1,51 @@
-"""What a transformer of the original parametrisation is, in full: frozen, checked when made, plain values on the way
-out."""
+"""What a transformer of the original parametrisation is, in full."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
+from scansnap.checks import InputError
+from scansnap.knobs import knob
+from scansnap.text.settings import TextSettings
 
-from scansnap.checks import InputError, choice, known_keys, real, whole
-from scansnap.text.transformer.positions import KINDS as POSITIONS
+if TYPE_CHECKING:
+    import torch
 
-NORMS = ("post", "pre", "none")
-OBJECTIVES = ("next", "masked")
-OPTIMIZERS = ("sgd", "momentum", "adam")
-PRECISIONS = ("float32", "tf32", "bf16")
+POSITIONS = ("none", "sinusoidal", "learned", "alibi", "rope")
 
 
 @dataclass(frozen=True)
-class TransformerSettings:
-    """A transformer over a vocabulary and how it is trained. The defaults are the paper's setting for text.
+class TransformerSettings(TextSettings):
+    """A transformer over a vocabulary and how it is trained. The defaults are the paper's setting for text."""
 
-    width          d; feed_forward is the hidden width of the ReLU layer behind attention, 0 leaves it out
-    norm           post (after each residual sum), pre (before each sub-layer, and once at the end) or none
-    positions      none, sinusoidal, learned (for windows of up to max_length), alibi or rope
-    bias           biases of the layers' matrices and of the decoder
-    mixing         the matrix W_O behind the heads
-    tied           the decoder is the embedding
-    scaled         embeddings are multiplied by √d
-    objective      next token, or masked tokens: mask_share of each window hidden and told from both sides
-    init           embeddings and decoder are U(−init, init)
-    eta            the one learning rate, on the mean loss
-    clip           the gradient is shortened to this norm; None: never
-    precision      float32; on CUDA also tf32 products; bf16: products and activations in bfloat16, weights in float32
-    """
-
-    vocab_size: int
-    layers: int = 1
-    width: int = 200
-    heads: int = 1
-    feed_forward: int = 200
-    norm: str = "post"
-    residual: bool = True
-    positions: str = "sinusoidal"
-    max_length: int = 512
-    bias: bool = True
-    mixing: bool = True
-    tied: bool = False
-    scaled: bool = True
-    dropout: float = 0.2
-    objective: str = "next"
-    mask_share: float = 0.15
-    init: float = 0.1
-    optimizer: str = "sgd"
-    eta: float = 5.0
-    clip: float | None = 0.5
-    momentum: float = 0.9
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    seed: int = 0
-    dtype: str = "float32"
-    precision: str = "float32"
+    width: int = knob(200, "Width d of the embeddings.", least=1)
+    heads: int = knob(1, "Attention heads.", least=1)
+    feed_forward: int = knob(200, "Hidden width of the ReLU layer behind attention; 0 leaves it out.")
+    norm: str = knob(
+        "post", "After each residual sum, or before each sub-layer and once at the end.",
+        choices=("post", "pre", "none"))  # fmt: skip
+    residual: bool = knob(True, "Whether sub-layers add to what they read.")
+    positions: str = knob("sinusoidal", "How the model knows where a token stands.", choices=POSITIONS)
+    max_length: int = knob(512, "Longest window, with learned positions.", unit="tokens", least=1)
+    bias: bool = knob(True, "Biases of the layers' matrices and of the decoder.")
+    mixing: bool = knob(True, "The matrix W_O behind the heads.")
+    tied: bool = knob(False, "Whether the decoder is the embedding.")
+    scaled: bool = knob(True, "Whether embeddings are multiplied by √d.")
+    dropout: float = knob(0.2, "Share of activations dropped in training.", least=0, below=1)
+    objective: str = knob(
+        "next", "The next token, or masked tokens of a window, told from both sides.", choices=("next", "masked")
+    )
+    mask_share: float = knob(0.15, "Share of a window that is masked.", above=0, below=1)
+    init: float = knob(0.1, "Embeddings and decoder begin uniform within ± this.", above=0)
+    eta: float = knob(5.0, "The one learning rate, on the mean loss.", least=0)
+    clip: float | None = knob(0.5, "The gradient is shortened to this norm.", above=0)
+    precision: str = knob(
+        "float32", "On CUDA also tf32 products; bf16: products and activations in bfloat16, weights in float32.",
+        choices=("float32", "tf32", "bf16"))  # fmt: skip
 
     def __post_init__(self) -> None:
-        whole("vocab_size", self.vocab_size, least=2)
-        for name in ("layers", "width", "heads", "max_length"):
-            whole(name, getattr(self, name), least=1)
-        whole("feed_forward", self.feed_forward)
-        whole("seed", self.seed)
-        for name, options in (("norm", NORMS), ("positions", POSITIONS), ("objective", OBJECTIVES),
-                              ("optimizer", OPTIMIZERS), ("dtype", ("float32", "float64")),
-                              ("precision", PRECISIONS)):  # fmt: skip
-            choice(name, getattr(self, name), options)
-        for name in ("residual", "bias", "mixing", "tied", "scaled"):
-            if not isinstance(getattr(self, name), bool):
-                raise InputError(name, getattr(self, name), "true or false")
-        for name in ("dropout", "momentum", "beta1", "beta2"):
-            real(name, getattr(self, name), least=0, below=1)
-        for name in ("init", "eps"):
-            real(name, getattr(self, name), above=0)
-        real("eta", self.eta, least=0)
-        real("mask_share", self.mask_share, above=0, below=1)
-        if self.clip is not None:
-            real("clip", self.clip, above=0)
+        super().__post_init__()
         if self.width % self.heads:
             raise InputError("heads", self.heads, f"a divisor of the width, {self.width}")
         if self.positions == "sinusoidal" and self.width % 2:
@@ -94,23 +56,8 @@ class TransformerSettings:
             raise InputError("precision", self.precision, "float32 (products as they are) with dtype float64")
 
     @property
-    def torch_dtype(self) -> torch.dtype:
-        """Of the weights."""
-        return torch.float32 if self.dtype == "float32" else torch.float64
-
-    @property
     def work_dtype(self) -> torch.dtype:
         """Of products and activations."""
+        import torch
+
         return torch.bfloat16 if self.precision == "bf16" else self.torch_dtype
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, for a file."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> TransformerSettings:
-        """Back from :meth:`to_dict`."""
-        known_keys("the model", values, cls.__dataclass_fields__)
-        if "vocab_size" not in values:
-            raise InputError("vocab_size", None, "given")
-        return cls(**values)

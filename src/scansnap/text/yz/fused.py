@@ -14,19 +14,20 @@ step repeats bit by bit. Token ids are not checked here; one outside the vocabul
 Precision: tables, softmax and all sums float32. The four products with a side of M go through the tensor cores: as six
 products of numbers split in three (as good as float32), as three of numbers split in two (``bf16x3``, 2⁻¹⁶) or as one
 (``tf32``, 2⁻¹¹); products among positions are float32 or three of tf32. Momentum and Adam gather the rows' directions
-in a buffer first and then move each touched row once.
+in a buffer first and then move each touched row once; other rules go through plain torch.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 import triton
 from torch import Tensor
 
+from scansnap.text.updates import Groups, groups
 from scansnap.text.yz import triton_kernels as kernels
-from scansnap.text.yz.rows import groups
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable
 
@@ -42,87 +43,98 @@ class FusedStep:
     def __init__(self, y: FullTable, z: FullTable, settings: YZSettings, step: Tensor, shape: tuple[int, ...]) -> None:
         self.y, self.z, self.settings, self.step = y, z, settings, step
         self.windows, self.length = shape
-        device = y.storage.device
         self.block = max(16, triton.next_power_of_2(self.length))
-        self.split = settings.precision == "bf16x3"
-        precision = "tf32" if settings.precision == "tf32" else _as_float32(device)
-        self.shape = {"T": self.length, "BT": self.block}
-        self.product = {"BN": COLUMNS, "PRECISION": precision, "SPLIT": self.split}
+        self.places = self.windows * self.block
         tiles = triton.cdiv(settings.vocab_size, COLUMNS)
         self.tiles = triton.cdiv(tiles, max(1, min(tiles, PROGRAMS // self.windows, MOST_SPLITS)))  # of one program
         self.splits = triton.cdiv(tiles, self.tiles)
-        n, stride = self.windows * self.length, y.storage.shape[1]
-        square = (self.windows, self.block, self.block)
+
+        # what the kernels are compiled for
+        device, split = y.storage.device, settings.precision == "bf16x3"
+        precision = "tf32" if settings.precision == "tf32" else _as_float32(device)
+        self.shape = {"T": self.length, "BT": self.block}
+        self.product = {"BN": COLUMNS, "PRECISION": precision, "SPLIT": split}
+        self.wide = {**self.shape, **self.product, **LAUNCH, "TILES": self.tiles}
+        self.model = {"RESIDUAL": settings.residual, "L2": settings.norm == "l2", "SELF": settings.query_in_keys,
+                      **self.shape, "num_warps": 4}  # fmt: skip
 
         def buffer(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty(size, dtype=dtype, device=device)
 
-        self.f, self.dz, self.dz_token = (buffer(*square) for _ in range(3))
-        parts, kind = (2, torch.bfloat16) if self.split else (1, torch.float32)
-        self.f_token, self.e = buffer(parts, *square, dtype=kind), buffer(n, parts, stride, dtype=kind)
+        n, stride, square = self.windows * self.length, y.storage.shape[1], (self.windows, self.block, self.block)
+        parts, kind = (2, torch.bfloat16) if split else (1, torch.float32)
+        self.f, self.f_token = buffer(*square), buffer(parts, *square, dtype=kind)
         self.first = buffer(self.windows, self.block, dtype=torch.int8)
-        self.partial = buffer(2, self.splits, self.windows * self.block)  # running max, Σ exp
         self.right, self.log_total = (buffer(self.windows, self.block) for _ in range(2))
+        self.partial = buffer(2, self.splits, self.places)  # running max, Σ exp
         self.losses = buffer(n)
+        self.e, self.g = buffer(n, parts, stride, dtype=kind), buffer(self.splits, *square)
+        self.dz, self.dz_token = (buffer(*square) for _ in range(2))
+        self.total = None if y.update.linear else buffer(n, stride)  # of Y's direction, by token
         # small launches run beside the large one, and first: it would leave them no room until its end
         self.aside = torch.cuda.Stream(priority=-1) if device.type == "cuda" else None
-        self.g = buffer(self.splits, *square)
-        if settings.optimizer != "sgd":
-            self.total = buffer(n, stride)
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        s, y, z = self.settings, self.y, self.z
         x, target = inputs.contiguous(), targets.contiguous()
-        m, n, places = s.vocab_size, x.numel(), self.windows * self.block
-        y_stride, z_stride = y.storage.shape[1], z.storage.shape[1]
-        grid, each = (self.splits, self.windows), (self.windows,)
-        model = {"RESIDUAL": s.residual, "L2": s.norm == "l2", "SELF": s.query_in_keys, **self.shape, "num_warps": 4}
-        wide = {**self.shape, **self.product, **LAUNCH, "TILES": self.tiles}
         self.step += 1
         with _beside(self.aside):
             at = groups(x.flatten())
-        kernels.attend_kernel[each](
-            x, target, z.storage, z_stride, y.storage, y_stride, self.f, self.f_token, self.first, self.right,
-            **model, SPLIT=self.split,
-        )  # fmt: skip
-        kernels.sums_kernel[grid](x, y.storage, y_stride, m, self.f, self.partial, self.splits * places, **wide)
-        kernels.normalise_kernel[each](
-            self.partial, self.splits * places, places, self.splits, self.right, self.log_total, self.losses,
-            **self.shape, SPLITS=triton.next_power_of_2(self.splits),
-        )  # fmt: skip
-        kernels.errors_kernel[grid](
-            x,
-            target,
-            y.storage,
-            y_stride,
-            m,
-            self.f,
-            self.log_total,
-            1 / n,
-            self.e,
-            self.g,
-            places * self.block,
-            **wide,
-        )
+        self._attend(x, target)
+        self._normalise(x)
+        self._errors(x, target)
         with _beside(self.aside):
-            kernels.dlogits_kernel[each](x, z.storage, z_stride, self.g.sum(0), self.dz, self.dz_token, **model)
-            if s.optimizer == "sgd":
-                kernels.entries_kernel[(n,)](
-                    at.sorted, at.order, n, x, self.dz_token, z.storage, z_stride, z.eta, **self.shape, num_warps=1
-                )
-            else:
-                z.move_pairs(x, self.dz[:, : self.length, : self.length], s.query_in_keys, self.step)
-        self._move_rows(x)
-        _join(self.aside)
+            self._move_z(x, at)
+        self._move_y(x)
+        if self.aside is not None:
+            torch.cuda.current_stream().wait_stream(self.aside)
         return self.losses.mean()
 
-    def _move_rows(self, x: Tensor) -> None:
-        """Y by f and e."""
-        y, s, n = self.y, self.settings, x.numel()
+    def _attend(self, x: Tensor, target: Tensor) -> None:
+        """f, f by token, and the logit of each position's next token."""
+        y, z = self.y.storage, self.z.storage
+        kernels.attend_kernel[(self.windows,)](
+            x, target, z, z.shape[1], y, y.shape[1], self.f, self.f_token, self.first, self.right,
+            **self.model, SPLIT=self.product["SPLIT"],
+        )  # fmt: skip
+
+    def _normalise(self, x: Tensor) -> None:
+        """log Σ exp of the logits f Y[x], and the losses."""
+        y, m, part = self.y.storage, self.settings.vocab_size, self.splits * self.places
+        kernels.sums_kernel[(self.splits, self.windows)](x, y, y.shape[1], m, self.f, self.partial, part, **self.wide)
+        kernels.normalise_kernel[(self.windows,)](
+            self.partial, part, self.places, self.splits, self.right, self.log_total, self.losses,
+            **self.shape, SPLITS=triton.next_power_of_2(self.splits),
+        )  # fmt: skip
+
+    def _errors(self, x: Tensor, target: Tensor) -> None:
+        """e = (e_n − α)/N and g = e Y[x]ᵀ, the latter in as many parts as the columns are split in."""
+        y, m = self.y.storage, self.settings.vocab_size
+        kernels.errors_kernel[(self.splits, self.windows)](
+            x, target, y, y.shape[1], m, self.f, self.log_total, 1 / x.numel(), self.e, self.g,
+            self.places * self.block, **self.wide,
+        )  # fmt: skip
+
+    def _move_z(self, x: Tensor, at: Groups) -> None:
+        """Z by dz, from g through the norms and the softmax."""
+        z, n = self.z.storage, x.numel()
+        kernels.dlogits_kernel[(self.windows,)](
+            x, z, z.shape[1], self.g.sum(0), self.dz, self.dz_token, **self.model
+        )  # fmt: skip
+        if self.z.update.linear:
+            kernels.entries_kernel[(n,)](
+                at.sorted, at.order, n, x, self.dz_token, z, z.shape[1], self.z.eta, **self.shape, num_warps=1
+            )
+        else:
+            dz = self.dz[:, : self.length, : self.length]
+            self.z.move_pairs(x, dz, self.settings.query_in_keys, self.step)
+
+    def _move_y(self, x: Tensor) -> None:
+        """Y by f and e: at once, or gathered by token first and then by the rule."""
+        y, n = self.y, x.numel()
         stride = y.storage.shape[1]
         grid = (triton.cdiv(stride, COLUMNS),)
         one = {**self.shape, **self.product, "num_warps": 4, "num_stages": 1}  # loads must stay behind earlier stores
-        if s.optimizer == "sgd":
+        if self.total is None:
             table = (y.storage, y.eta, self.windows)
             kernels.rows_kernel[grid](x, self.e, stride, self.f_token, self.first, *table, **one)
             return
@@ -131,13 +143,13 @@ class FusedStep:
         token[at.group] = x.flatten()  # (N,) token of each group, −1 beyond the last
         total = (self.total.zero_(), torch.ones((), device=x.device), self.windows)
         kernels.rows_kernel[grid](at.group, self.e, stride, self.f_token, self.first, *total, **one)
-        rule, moments = s.rule, y.stored_moments
+        rule, moments = y.update.optimizer, y.stored_moments
         correction = torch.stack([1 - rule.beta1**self.step, 1 - rule.beta2**self.step])
-        adam = s.optimizer == "adam"
+        adam = rule.name == "adam"
         a, b = (moments["mean"], moments["square"]) if adam else (moments["velocity"], moments["velocity"])
         kernels.move_kernel[(n, triton.cdiv(stride, 1024))](
             token, self.total, y.storage, a, b, stride, y.eta, correction,
-            rule.momentum, rule.beta1, rule.beta2, rule.eps,
+            y.update.momentum, rule.beta1, rule.beta2, rule.eps,
             ADAM=adam, BN=1024,
         )  # fmt: skip
 
@@ -150,23 +162,12 @@ def _as_float32(device: torch.device) -> str:
     return "bf16x6" if newer else "tf32x3"
 
 
-class _beside:
-    """A stream that starts where the current one is."""
-
-    def __init__(self, stream: torch.cuda.Stream | None) -> None:
-        self.stream = stream
-
-    def __enter__(self) -> None:
-        if self.stream is not None:
-            self.stream.wait_stream(torch.cuda.current_stream())
-            self.inside = torch.cuda.stream(self.stream)
-            self.inside.__enter__()
-
-    def __exit__(self, *given: Any) -> None:
-        if self.stream is not None:
-            self.inside.__exit__(*given)
-
-
-def _join(stream: torch.cuda.Stream | None) -> None:
-    if stream is not None:
-        torch.cuda.current_stream().wait_stream(stream)
+@contextmanager
+def _beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
+    """On a stream that starts where the current one is."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        yield

@@ -19,9 +19,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from scansnap.dynamics import norms
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import Table
-from scansnap.text.yz.window import Attended, attend, attend_backward, soft, soft_backward
+from scansnap.text.yz.window import Mixed, attend, attend_backward, soft, soft_backward
 
 
 class FirstPass(NamedTuple):
@@ -29,17 +30,17 @@ class FirstPass(NamedTuple):
 
     x: Tensor  # (B, T)
     same: Tensor  # (B, T, T)
-    attended: Attended
+    mixed: Mixed
     h: Tensor  # (B, T, M)
 
     @property
     def b(self) -> Tensor:
-        return self.attended.b
+        return self.mixed.b
 
     def f(self, like: Tensor) -> Tensor:
         """f over the vocabulary, (B, T, M)."""
-        places = self.x[:, None, :].expand_as(self.attended.f)
-        return torch.zeros_like(like).scatter_add_(-1, places, self.attended.f)
+        places = self.x[:, None, :].expand_as(self.mixed.f)
+        return torch.zeros_like(like).scatter_add_(-1, places, self.mixed.f)
 
 
 class FirstLayer:
@@ -48,7 +49,7 @@ class FirstLayer:
     def __init__(self, settings: YZSettings, y: Table, z: Table) -> None:
         self.settings, self.y, self.z = settings, y, z
 
-    def attend(self, x: Tensor, keep: float | None = None) -> tuple[Tensor, Attended]:
+    def attend(self, x: Tensor, keep: float | None = None) -> tuple[Tensor, Mixed]:
         """E and the attention of a batch (B, T)."""
         s = self.settings
         same = (x[:, :, None] == x[:, None, :]).to(s.torch_dtype)
@@ -56,29 +57,29 @@ class FirstLayer:
         return same, attend(self.z.pairs(x), same, **options, query_in_keys=s.query_in_keys, keep=keep)
 
     def forward(self, x: Tensor, keep: float | None = None) -> FirstPass:
-        same, attended = self.attend(x, keep)
-        return FirstPass(x, same, attended, self.y.votes(x, attended.f))
+        same, mixed = self.attend(x, keep)
+        return FirstPass(x, same, mixed, self.y.votes(x, mixed.f))
 
     def backward(self, done: FirstPass, dh: Tensor, df: Tensor | None, step: Tensor) -> None:
         """Move both tables; dh and, where f went on to the next layer, df are directions (B, T, M)."""
         s = self.settings
-        g = self.y.votes_backward(done.x, done.attended.f, dh, step)
+        g = self.y.votes_backward(done.x, done.mixed.f, dh, step)
         if df is not None:
             g = g + df.gather(-1, done.x[:, None, :].expand_as(g))
-        dz = attend_backward(g, done.attended, done.same, norm=s.norm, residual=s.residual)
+        dz = attend_backward(g, done.mixed, done.same, norm=s.norm, residual=s.residual)
         self.z.move_pairs(done.x, dz, s.query_in_keys, step)
 
 
 class SoftPass(NamedTuple):
-    """What a soft layer's backward pass needs; sizes (B, T, 1), the rest (B, T, M)."""
+    """What a soft layer's backward pass needs, (B, T, M) but for b."""
 
     u: Tensor
     asked: Tensor  # u Z
     b: Tensor  # (B, T, T)
-    inner: Tensor
-    inner_size: Tensor
+    c: Tensor
+    inner: Tensor  # norm(c) where the residual needs it, else c
+    v: Tensor  # what the last norm was given
     state: Tensor  # f
-    size: Tensor
     h: Tensor
 
     def f(self, like: Tensor) -> Tensor:
@@ -96,16 +97,17 @@ class SoftLayer:
         asked = self.z.apply(u)
         b = soft(asked @ u.mT, s.query_in_keys, keep)
         c = b @ u
-        inner, inner_size = normed(c, s.norm if s.residual == "normed" else "none")
-        f, size = normed(inner if s.residual == "none" else inner + u, s.norm)
-        return SoftPass(u, asked, b, inner, inner_size, f, size, self.y.apply(f))
+        inner = norms.apply(s.norm, c) if s.residual == "normed" else c
+        v = inner if s.residual == "none" else inner + u
+        f = norms.apply(s.norm, v)
+        return SoftPass(u, asked, b, c, inner, v, f, self.y.apply(f))
 
     def backward(self, done: SoftPass, dh: Tensor, df: Tensor | None, step: Tensor) -> Tensor:
         """Move both tables and return the direction of u."""
         s, u = self.settings, done.u
         back = self.y.apply_backward(done.state, dh, step)
-        dv = normed_backward(back if df is None else back + df, done.state, done.size, s.norm)
-        dc = normed_backward(dv, done.inner, done.inner_size, s.norm) if s.residual == "normed" else dv
+        dv = norms.pull_back(s.norm, back if df is None else back + df, done.v, done.state)
+        dc = norms.pull_back(s.norm, dv, done.c, done.inner) if s.residual == "normed" else dv
         dz = soft_backward(done.b, dc @ u.mT)
         du = torch.baddbmm(dv, done.b.mT, dc) if s.residual != "none" else done.b.mT @ dc
         du.baddbmm_(dz.mT, done.asked)
@@ -117,7 +119,7 @@ class Between(NamedTuple):
 
     u: Tensor  # (B, T, M)
     activated: Tensor  # σ(h)
-    size: Tensor
+    v: Tensor  # what the norm was given
 
 
 def between(h: Tensor, f: Tensor | None, settings: YZSettings) -> Between:
@@ -125,27 +127,13 @@ def between(h: Tensor, f: Tensor | None, settings: YZSettings) -> Between:
     a = {"softmax": lambda: torch.softmax(h, -1), "relu": lambda: torch.relu(h), "none": lambda: h}[
         settings.activation
     ]()
-    u, size = normed(a if f is None else a + f, settings.norm)
-    return Between(u, a, size)
+    v = a if f is None else a + f
+    return Between(norms.apply(settings.norm, v), a, v)
 
 
 def between_backward(done: Between, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor]:
     """Directions of h and of f."""
-    dv = normed_backward(du, done.u, done.size, settings.norm)
+    dv = norms.pull_back(settings.norm, du, done.v, done.u)
     if settings.activation == "softmax":
         return soft_backward(done.activated, dv), dv
     return (dv * (done.activated > 0), dv) if settings.activation == "relu" else (dv, dv)
-
-
-def normed(v: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """v/‖v‖ and ‖v‖; a zero vector (relu can make one) stays zero and passes no gradient."""
-    if kind == "none":
-        return v, torch.ones_like(v[..., :1])
-    size = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
-    size = torch.where(size > 0, size, torch.inf)
-    return v / size, size
-
-
-def normed_backward(g: Tensor, f: Tensor, size: Tensor, kind: str) -> Tensor:
-    """(g − f (f·g))/‖v‖."""
-    return g if kind == "none" else (g - f * (f * g).sum(-1, keepdim=True)) / size

@@ -9,7 +9,6 @@ as its own is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from torch import Tensor
 
 from scansnap.checks import InputError, real
 from scansnap.kernels.cuda import triton_available
-from scansnap.text.precision import products_on
-from scansnap.text.recorded import Recorded
+from scansnap.text.on_cuda import RecordedSteps, Step, products_on
 from scansnap.text.yz.layers import Between, FirstLayer, SoftLayer, between, between_backward
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable, LowRankTable, Table, in_turn
@@ -57,14 +55,14 @@ class YZTransformer:
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done
         possible = (
             self.device.type == "cuda" and settings.layers == 1 and settings.rank is None
-            and settings.dtype == "float32" and triton_available()
+            and settings.dtype == "float32" and settings.norm in ("l2", "none")
+            and settings.optimizer in ("sgd", "momentum", "adam") and not settings.weight_decay and triton_available()
         )  # fmt: skip
         if fused and not possible:
             raise InputError("fused", fused, "false unless on CUDA, with Triton, one layer, full rank and float32")
         self.fused = possible if fused is None else fused
-        self.graphs = graphs and self.device.type == "cuda"
-        self._fused: dict[tuple[int, ...], Callable[[Tensor, Tensor], Tensor]] = {}  # by batch shape
-        self._recorded: dict[tuple[int, ...], Recorded | None] = {}
+        self._fused: dict[torch.Size, Step] = {}  # by batch shape
+        self.steps = RecordedSteps(self.device, graphs)
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> YZTransformer:
@@ -116,28 +114,19 @@ class YZTransformer:
             raise InputError(
                 "targets", tuple(targets.shape), f"of the inputs' shape (B, T), here {tuple(inputs.shape)}"
             )
-        run = self._fused_step(inputs) if self.fused and inputs.shape[1] <= LONGEST_FUSED else self._plain_step
-        if not self.graphs:
-            return run(inputs, targets)
-        shape = tuple(inputs.shape)
-        if shape not in self._recorded:  # the first step of a shape as it comes: it compiles and sets libraries up
-            self._recorded[shape] = None
-            return run(inputs, targets)
-        recording = self._recorded[shape]
-        if recording is None:
-            recording = self._recorded[shape] = Recorded(run, None, inputs, targets)
-        return recording(inputs, targets)
+        return self.steps.run(self._step, inputs, targets)
 
-    def _fused_step(self, inputs: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-        shape = tuple(inputs.shape)
-        if shape not in self._fused:
+    def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        if not self.fused or inputs.shape[1] > LONGEST_FUSED:
+            return self._plain_step(inputs, targets)
+        if inputs.shape not in self._fused:
             from scansnap.text.yz.fused import FusedStep  # imports Triton
 
             y, z = self.y[0], self.z[0]
             assert isinstance(y, FullTable)
             assert isinstance(z, FullTable)
-            self._fused[shape] = FusedStep(y, z, self.settings, self.step, shape)
-        return self._fused[shape]
+            self._fused[inputs.shape] = FusedStep(y, z, self.settings, self.step, inputs.shape)
+        return self._fused[inputs.shape](inputs, targets)
 
     def _forward(self, inputs: Tensor, keep: float | None = None) -> tuple[list[Any], list[Between]]:
         """Passes of the layers, and what lies between them."""

@@ -1,78 +1,55 @@
-"""What a YZ language model is, in full: frozen, checked when made, and plain values on the way out."""
+"""What a YZ language model is, in full."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-
-from scansnap.checks import InputError, choice, known_keys, real, whole
-from scansnap.dynamics.settings import RESIDUALS
+from scansnap.checks import InputError, whole
+from scansnap.dynamics.norms import NORMS
+from scansnap.dynamics.settings import INIT, RESIDUALS
 from scansnap.dynamics.settings import Model as OneLayer
-from scansnap.text.yz.rows import NAMES, Rule
+from scansnap.knobs import knob
+from scansnap.text.settings import TextSettings
 
-NORMS = ("l2", "none")
-ACTIVATIONS = ("softmax", "relu", "none")
-PRECISIONS = ("float32", "bf16x3", "tf32")
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True)
-class YZSettings:
-    """A YZ model over a vocabulary and how it is trained.
+class YZSettings(TextSettings):
+    """A YZ model over a vocabulary and how it is trained: f = norm(c), with the query's state u as the residual.
 
-    layers         each with its own tables Y and Z
-    rank           None: full tables (M, M); r: Y = A Bᵀ and Z = C Dᵀ with factors (M, r)
-    norm           l2 (f = v/‖v‖) or none
-    residual       none (f = norm(c)), normed (f = norm(norm(c) + u)), plain (f = norm(c + u)); u is the query's state
-    query_in_keys  a position attends to itself as well
-    activation     between layers: softmax, relu or none
-    init           zero, uniform (each entry of a table U(−1/√M, 1/√M)) or normal(std). The factors of a low-rank
-                   table are drawn so that the entries of the table have that variance.
-    optimizer      sgd, momentum, adam; lazy where a batch touches few rows, see yz_rows
-    eta_y, eta_z   rates on the mean loss, one number or one for each layer
-    precision      of products on CUDA: float32; bf16x3, three products of halved numbers in the fused kernels (faster,
-                   five decimal digits; float32 elsewhere); or tf32 (three digits)
+    The factors of a low-rank table are drawn so that the entries of the table have the variance that ``init`` says.
+    bf16x3 is three products of halved numbers in the fused kernels: faster, five decimal digits, float32 elsewhere.
     """
 
-    vocab_size: int
-    layers: int = 1
-    rank: int | None = None
-    norm: str = "l2"
-    residual: str = "none"
-    query_in_keys: bool = False
-    activation: str = "softmax"
-    init: str = "zero"
-    optimizer: str = "sgd"
-    eta_y: float | Sequence[float] = 100.0
-    eta_z: float | Sequence[float] = 10.0
-    momentum: float = 0.9
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-8
-    seed: int = 0
-    dtype: str = "float32"
-    precision: str = "float32"
+    rank: int | None = knob(None, "Tables of this rank, Y = A Bᵀ and Z = C Dᵀ; none: full ones.", least=1)
+    norm: str = knob(
+        "l2", "What follows attention: a norm that is not dense, as states are kept by position.",
+        choices=lambda: [name for name, norm in NORMS.items() if not norm.dense])  # fmt: skip
+    residual: str = knob(
+        "none", "Adds the query's state to what attention read, after its norm or as it is.", choices=RESIDUALS
+    )
+    query_in_keys: bool = knob(False, "Whether a position attends to itself as well.")
+    activation: str = knob("softmax", "What stands between layers.", choices=("softmax", "relu", "none"))
+    init: str = knob("zero", "Initial tables: zero, uniform within ±1/√M, or normal(std).", form=INIT)
+    eta_y: float | Sequence[float] = knob(
+        100.0, "Rate of Y on the mean loss, one number or one for each layer.", least=0, many=True
+    )
+    eta_z: float | Sequence[float] = knob(
+        10.0, "Rate of Z on the mean loss, one number or one for each layer.", least=0, many=True
+    )
+    precision: str = knob(
+        "float32", "Of products on CUDA; bf16x3 keeps five decimal digits, tf32 three.",
+        choices=("float32", "bf16x3", "tf32"))  # fmt: skip
 
     def __post_init__(self) -> None:
-        whole("vocab_size", self.vocab_size, least=2)
-        whole("layers", self.layers, least=1)
+        super().__post_init__()
         if self.rank is not None:
             whole("rank", self.rank, least=1, most=self.vocab_size)
-        choice("norm", self.norm, NORMS)
-        choice("residual", self.residual, RESIDUALS)
-        choice("activation", self.activation, ACTIVATIONS)
-        choice("optimizer", self.optimizer, NAMES)
-        choice("dtype", self.dtype, ("float32", "float64"))
-        choice("precision", self.precision, PRECISIONS)
-        whole("seed", self.seed)
-        if not isinstance(self.query_in_keys, bool):
-            raise InputError("query_in_keys", self.query_in_keys, "true or false")
-        for name in ("momentum", "beta1", "beta2"):
-            real(name, getattr(self, name), least=0, below=1)
-        real("eps", self.eps, above=0)
         for name in ("eta_y", "eta_z"):
             object.__setattr__(self, name, self._rates(name))
         OneLayer(init=self.init)
@@ -86,27 +63,21 @@ class YZSettings:
 
     def _rates(self, name: str) -> tuple[float, ...]:
         given = getattr(self, name)
-        if isinstance(given, Sequence) and not isinstance(given, str):
-            if len(given) != self.layers:
-                raise InputError(name, given, f"one number, or one for each of the {self.layers} layers")
-            return tuple(real(name, eta, least=0) for eta in given)
-        return (real(name, given, least=0),) * self.layers
+        if not isinstance(given, tuple):
+            return (given,) * self.layers
+        if len(given) != self.layers:
+            raise InputError(name, given, f"one number, or one for each of the {self.layers} layers")
+        return given
 
     @property
     def rates(self) -> list[tuple[float, float]]:
         """η_Y and η_Z of each layer."""
         return list(zip(self._rates("eta_y"), self._rates("eta_z"), strict=True))
 
-    @property
-    def rule(self) -> Rule:
-        return Rule(self.optimizer, self.momentum, self.beta1, self.beta2, self.eps)
-
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        return torch.float32 if self.dtype == "float32" else torch.float64
-
     def draw(self, shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
         """Initial values of a table or of a factor of one, drawn on the CPU: the same on every device."""
+        import torch
+
         kind, scale = OneLayer(init=self.init).init_scale(self.vocab_size)
         if kind == "zero":
             return torch.zeros(shape, dtype=self.torch_dtype)
@@ -117,15 +88,3 @@ class YZSettings:
         if kind == "uniform":
             return drawn.uniform_(-std * math.sqrt(3), std * math.sqrt(3), generator=generator)
         return drawn.normal_(0, std, generator=generator)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain values, for a file."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> YZSettings:
-        """Back from :meth:`to_dict`."""
-        known_keys("the model", values, cls.__dataclass_fields__)
-        if "vocab_size" not in values:
-            raise InputError("vocab_size", None, "given")
-        return cls(**values)

@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scansnap.text.yz.rows import Rule, add_rows
+from scansnap.text.updates import add_rows
 from scansnap.text.yz.settings import YZSettings
 
 
@@ -62,8 +62,8 @@ class FullTable:
         self.weight = self.storage[:, :m]
         if settings.init != "zero":
             self.weight.copy_(settings.draw((m, m), generator))
-        self.rule: Rule = settings.rule
-        self.stored_moments = self.rule.moments(self.storage)
+        self.update = settings.update
+        self.stored_moments = self.update.moments(self.storage)
         self.moments = {name: moment[:, :m] for name, moment in self.stored_moments.items()}
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
@@ -78,7 +78,7 @@ class FullTable:
             t, s = torch.tril_indices(length, length, -1, device=x.device)
         entries = (x[:, t] * self.storage.shape[1] + x[:, s]).flatten()  # (B P,) places in the flat table
         moments = {name: moment.view(-1) for name, moment in self.stored_moments.items()}
-        self.rule.move_rows(self.storage.view(-1), entries, dz[:, t, s].flatten(), moments, self.eta, step)
+        self.update.move_rows(self.storage.view(-1), entries, dz[:, t, s].flatten(), moments, self.eta, step)
 
     def _rows(self, x: Tensor) -> Tensor:
         return self.weight.index_select(0, x.flatten()).view(*x.shape, -1)  # copies whole rows, as indexing does not
@@ -93,13 +93,13 @@ class FullTable:
         g = torch.empty_like(f)
         for w in in_turn(x, self.weight.shape[1]):
             torch.bmm(dh[w], self._rows(x[w]).mT, out=g[w])
-        if self.rule.name == "sgd":  # window by window, after every window has read the old table
+        if self.update.linear:  # window by window, after every window has read the old table
             for w in in_turn(x, self.weight.shape[1]):
                 d = torch.bmm((f[w] * self.eta).mT, dh[w])
                 add_rows(self.weight, x[w].flatten(), d.flatten(0, 1))
         else:
             d = torch.bmm(f.mT, dh).flatten(0, 1)
-            self.rule.move_rows(self.weight, x.flatten(), d, self.moments, self.eta, step)
+            self.update.move_rows(self.weight, x.flatten(), d, self.moments, self.eta, step)
         return g
 
     def apply(self, u: Tensor) -> Tensor:
@@ -108,10 +108,10 @@ class FullTable:
     def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
         du = dout @ self.weight.mT
         left, right = u.flatten(0, 1).mT, dout.flatten(0, 1)
-        if self.rule.name == "sgd":
+        if self.update.linear:
             self.weight.addmm_(left, right * self.eta)  # no direction of the size of the table
         else:
-            self.rule.move(self.weight, left @ right, self.moments, self.eta, step)
+            self.update.move(self.weight, left @ right, self.moments, self.eta, step)
         return du
 
     def matrix(self) -> Tensor:
@@ -129,8 +129,8 @@ class LowRankTable:
         shape = (settings.vocab_size, settings.rank)
         self.left = settings.draw(shape, generator).to(device)
         self.right = settings.draw(shape, generator).to(device)
-        self.rule: Rule = settings.rule
-        self.left_moments, self.right_moments = self.rule.moments(self.left), self.rule.moments(self.right)
+        self.update = settings.update
+        self.left_moments, self.right_moments = self.update.moments(self.left), self.update.moments(self.right)
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
     def pairs(self, x: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class LowRankTable:
         queries, seen = slice(1, None), slice(None) if query_in_keys else slice(-1)
         for factor, moments, d, at in ((self.left, self.left_moments, left, queries),
                                        (self.right, self.right_moments, right, seen)):  # fmt: skip
-            self.rule.move_rows(factor, x[:, at].flatten(), d[:, at].flatten(0, 1), moments, self.eta, step)
+            self.update.move_rows(factor, x[:, at].flatten(), d[:, at].flatten(0, 1), moments, self.eta, step)
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
         return f @ self.left[x] @ self.right.mT
@@ -154,8 +154,8 @@ class LowRankTable:
         g = back @ rows.mT
         right = dh.flatten(0, 1).mT @ (f @ rows).flatten(0, 1)  # (M, r)
         left = (f.mT @ back).flatten(0, 1)  # (N, r)
-        self.rule.move_rows(self.left, x.flatten(), left, self.left_moments, self.eta, step)
-        self.rule.move(self.right, right, self.right_moments, self.eta, step)
+        self.update.move_rows(self.left, x.flatten(), left, self.left_moments, self.eta, step)
+        self.update.move(self.right, right, self.right_moments, self.eta, step)
         return g
 
     def apply(self, u: Tensor) -> Tensor:
@@ -166,8 +166,8 @@ class LowRankTable:
         du = back @ self.left.mT
         left = u.flatten(0, 1).mT @ back.flatten(0, 1)
         right = dout.flatten(0, 1).mT @ inside.flatten(0, 1)
-        self.rule.move(self.left, left, self.left_moments, self.eta, step)
-        self.rule.move(self.right, right, self.right_moments, self.eta, step)
+        self.update.move(self.left, left, self.left_moments, self.eta, step)
+        self.update.move(self.right, right, self.right_moments, self.eta, step)
         return du
 
     def matrix(self) -> Tensor:

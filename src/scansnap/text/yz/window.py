@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from scansnap.dynamics import norms
 from scansnap.text.attention_statistics import keep_mass
 
 
@@ -38,42 +39,28 @@ def soft_backward(b: Tensor, db: Tensor) -> Tensor:
     return b * (db - (b * db).sum(-1, keepdim=True))
 
 
-class Attended(NamedTuple):
+class Mixed(NamedTuple):
     """From logits to f, as weights of positions (B, T, T)."""
 
     b: Tensor  # attention
     inner: Tensor  # norm(c) where the residual needs it, else c
+    v: Tensor  # what the last norm was given
     f: Tensor
-    size: Tensor  # (B, T, 1) ‖·‖ by which the last norm divided
-    inner_size: Tensor  # (B, T, 1) the same of the inner norm
 
 
 def attend(
     z: Tensor, same: Tensor, *, norm: str, residual: str, query_in_keys: bool, keep: float | None = None
-) -> Attended:
+) -> Mixed:
     """``same`` is E (B, T, T), 1 where two positions hold the same token."""
     b = soft(z, query_in_keys, keep)
-    inner, inner_size = _norm(b, same, norm if residual == "normed" else "none")
+    inner = norms.apply(norm, b, lambda v: v @ same) if residual == "normed" else b
     v = inner if residual == "none" else inner + torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
-    f, size = _norm(v, same, norm)
-    return Attended(b, inner, f, size, inner_size)
+    return Mixed(b, inner, v, norms.apply(norm, v, lambda v: v @ same))
 
 
-def attend_backward(g: Tensor, a: Attended, same: Tensor, *, norm: str, residual: str) -> Tensor:
+def attend_backward(g: Tensor, a: Mixed, same: Tensor, *, norm: str, residual: str) -> Tensor:
     """dz from g (B, T, T): g_ts = (Y (e_n − α_t)) at token x_s, the direction of f at that token."""
-    d = _norm_backward(g, a.f, a.size, same, norm)
+    d = norms.pull_back(norm, g, a.v, a.f, lambda v: v @ same)
     if residual == "normed":
-        d = _norm_backward(d, a.inner, a.inner_size, same, norm)
+        d = norms.pull_back(norm, d, a.b, a.inner, lambda v: v @ same)
     return soft_backward(a.b, d)
-
-
-def _norm(v: Tensor, same: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    if kind == "none":
-        return v, torch.ones_like(v[..., :1])
-    size = (v * (v @ same)).sum(-1, keepdim=True).sqrt()
-    return v / size, size
-
-
-def _norm_backward(g: Tensor, f: Tensor, size: Tensor, same: Tensor, kind: str) -> Tensor:
-    """(g − f (f·g))/‖v‖ at the token of each position: f there is the sum over its positions, f E."""
-    return g if kind == "none" else (g - (f @ same) * (f * g).sum(-1, keepdim=True)) / size

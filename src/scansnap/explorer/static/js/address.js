@@ -1,16 +1,33 @@
 // The whole state in the address: set-up, rates changed on the way, step, view, pinned run. Readable where it can be.
 
 import { app, frameIndex } from "./app.js";
-import { debounce } from "./dom.js";
+import { debounce } from "./page/dom.js";
 
-const VIEW = { focus: -1, scale: "log", speed: 100, left: "setup", right: "curves" };
+/** @import { MarkSaid, Setup } from "./messages.js" */
+/** @import { Pace } from "./app.js" */
+
+const DEFAULTS = { focus: -1, scale: "log", speed: 100, left: "setup", right: "curves" };
+/** @type {{left: string, right: string, scene: number | null}} */
 const view = { left: "setup", right: "curves", scene: null };
 let silent = false;
 
-export const remember = (key, value) => { view[key] = value; write(); };
+/**
+ * @template {keyof typeof view} Key
+ * @param {Key} key
+ * @param {(typeof view)[Key]} value
+ */
+export function remember(key, value) {
+  view[key] = value;
+  write();
+}
 
-/** Differences from the defaults, as short texts. */
+/**
+ * Differences from the defaults, as short texts.
+ * @param {Setup} setup
+ * @returns {[string, string][]}
+ */
 function fields(setup, prefix = "") {
+  /** @type {[string, string][]} */
   const out = [];
   const defaults = Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.default]));
   for (const [key, value] of Object.entries(setup)) {
@@ -24,14 +41,14 @@ function fields(setup, prefix = "") {
 }
 
 export function make() {
-  const all = new URLSearchParams(fields(app.setup0 ?? app.setup));
+  const all = new URLSearchParams(fields(app.setup0 ?? app.setup)), film = app.film;
   if (app.preset) all.set("preset", app.preset);
-  if (app.film?.marks.length) all.set("marks", app.film.marks.map((m) => [m.step, m.eta_y, m.eta_z].join(":")).join(","));
+  if (film?.marks.length) all.set("marks", film.marks.map((m) => [m.step, m.eta_y, m.eta_z].join(":")).join(","));
   const i = frameIndex();
-  if (i > 0 && app.state.state !== "running") all.set("step", app.film.steps[i]);
-  for (const key of ["focus", "scale", "speed"]) if (app[key] !== VIEW[key]) all.set(key, app[key]);
-  for (const key of ["left", "right"]) if (view[key] !== VIEW[key]) all.set(key, view[key]);
-  if (view.scene !== null && view.left === "tour") all.set("scene", view.scene);
+  if (film && i > 0 && app.state.state !== "running") all.set("step", String(film.steps[i]));
+  for (const key of /** @type {const} */ (["focus", "scale", "speed"])) if (app[key] !== DEFAULTS[key]) all.set(key, String(app[key]));
+  for (const key of /** @type {const} */ (["left", "right"])) if (view[key] !== DEFAULTS[key]) all.set(key, view[key]);
+  if (view.scene !== null && view.left === "tour") all.set("scene", String(view.scene));
   if (!app.options.flow) all.set("flow", "off");
   if (app.pinned) for (const [k, v] of fields(app.pinned.setup, "pin.")) all.set(k, v);
   return "#" + all.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
@@ -46,19 +63,22 @@ export const write = debounce(() => {
   silent = false;
 }, 300);
 
-const value = (text) => { try { return JSON.parse(text); } catch { return text; } };
+const value = (/** @type {string} */ text) => { try { return JSON.parse(text); } catch { return text; } };
 
+/**
+ * @param {URLSearchParams} all
+ * @param {string} prefix
+ * @returns {Setup | null}
+ */
 function setupFrom(all, prefix) {
+  /** @type {Setup} */
   const setup = {};
   for (const [key, text] of all) {
     if (!key.startsWith(prefix)) continue;
-    const name = key.slice(prefix.length);
+    const name = key.slice(prefix.length), control = app.catalogue.controls.find((c) => c.name === name);
     if (name === "classes") { const v = value(text); setup.classes = typeof v === "object" && v ? v : { ...(setup.classes ?? {}), preset: text }; }
     else if (name.startsWith("classes.")) (setup.classes ??= {})[name.slice(8)] = value(text);
-    else if (app.catalogue.controls.some((c) => c.name === name)) {
-      const control = app.catalogue.controls.find((c) => c.name === name);
-      setup[name] = control.kind === "number" || control.kind === "integer" || control.kind === "flag" ? value(text) : text;
-    }
+    else if (control) setup[name] = control.kind === "number" || control.kind === "integer" || control.kind === "flag" ? value(text) : text;
   }
   return setup.classes ? setup : null;
 }
@@ -68,16 +88,19 @@ export function read() {
   const all = new URLSearchParams(location.hash.slice(1));
   const setup = setupFrom(new URLSearchParams([...all].filter(([k]) => !k.startsWith("pin."))), "");
   if (!setup && !all.has("scene") && !all.has("left") && !all.has("right")) return null;
-  const number = (key) => (all.has(key) && Number.isFinite(Number(all.get(key))) ? Number(all.get(key)) : null);
+  const number = (/** @type {string} */ key) => (all.has(key) && Number.isFinite(Number(all.get(key))) ? Number(all.get(key)) : null);
+  /** @type {MarkSaid[]} */
   const marks = (all.get("marks") ?? "").split(",").filter(Boolean).map((t) => t.split(":").map(Number))
     .filter((m) => m.length === 3 && m.every(Number.isFinite)).map(([step, eta_y, eta_z]) => ({ step, eta_y, eta_z }));
+  /** @type {Pace | null} */
+  const speed = all.get("speed") === "max" ? "max" : number("speed");
   return {
-    setup, marks, preset: all.get("preset"), step: number("step"), focus: number("focus"), scene: number("scene"),
-    speed: all.get("speed") === "max" ? "max" : number("speed"), scale: all.get("scale"), left: all.get("left"), right: all.get("right"),
-    flow: all.get("flow") !== "off", pinned: setupFrom(all, "pin."),
+    setup, marks, speed, preset: all.get("preset"), step: number("step"), focus: number("focus"), scene: number("scene"),
+    scale: all.get("scale"), left: all.get("left"), right: all.get("right"), flow: all.get("flow") !== "off", pinned: setupFrom(all, "pin."),
   };
 }
 
+/** @param {() => void} f */
 export function onForeignChange(f) {
   window.addEventListener("hashchange", () => silent || location.hash === make() || f());
 }

@@ -1,27 +1,55 @@
 // What the page knows, in one place, and who wants to hear of changes.
 
+/** @import { Catalogue, CurvesSaid, FlowSaid, Setup, StateText } from "./messages.js" */
+/** @import { Film } from "./draw/film.js" */
+/** @typedef {number | "max"} Pace  Steps per second. */
+
 export const app = {
-  catalogue: null, // GET /api/catalogue
-  setup: null, // what the controls say
+  /** @type {Catalogue} */
+  catalogue: /** @type {any} */ (null), // the page is built once it is there
+  /** @type {Setup} */
+  setup: /** @type {any} */ (null), // what the controls say
+  /** @type {Setup | null} */
+  setup0: null, // what the run on screen began with
+  /** @type {Film | null} */
   film: null, // of the run on screen
+  /** @type {Pick<StateText, "step" | "steps" | "rate"> & {state: StateText["state"] | "closed", speed: Pace}} */
   state: { state: "paused", step: 0, steps: 0, speed: 100, rate: 0 },
-  pinned: null, // {film, label, setup}
-  flow: null, // POST /api/flow, or null
-  curves: null, // POST /api/curves, or null
+  /** @type {{film: Film, setup: Setup} | null} */
+  pinned: null,
+  /** @type {FlowSaid | null} */
+  flow: null,
+  /** @type {CurvesSaid | null} */
+  curves: null,
+  /** @type {number | null} */
   cursor: null, // frame index while looking back; null: the newest
   focus: -1, // class in focus; -1: all
+  /** @type {"log" | "linear"} */
   scale: "log", // time axis
+  /** @type {Pace} */
   speed: 100,
   options: { flow: true, theory: true },
+  /** @type {string | null} */
   preset: null, // name of the preset the set-up came from
 };
 
+/** @typedef {(detail?: any) => void} Ear */
+/** @type {Map<string, Ear[]>} */
 const ears = new Map();
 
+/**
+ * Hears of one or several kinds of news.
+ * @param {string} names
+ * @param {Ear} f
+ */
 export function on(names, f) {
   for (const name of names.split(" ")) ears.set(name, [...(ears.get(name) ?? []), f]);
 }
 
+/**
+ * @param {string} name
+ * @param {any} [detail]
+ */
 export function emit(name, detail) {
   for (const f of ears.get(name) ?? []) f(detail);
 }
@@ -32,7 +60,10 @@ export function frameIndex() {
   return app.cursor === null ? n - 1 : Math.min(app.cursor, n - 1);
 }
 
-export const atEdge = () => app.cursor === null || app.cursor >= app.film.length - 1;
+export const atEdge = () => app.cursor === null || app.cursor >= (app.film?.length ?? 0) - 1;
 
-/** Position of a step on the time axis, growing. */
+/**
+ * Position of a step on the time axis, growing.
+ * @param {number} step
+ */
 export const timeAxis = (step) => (app.scale === "log" ? Math.log(step + 1) : step);

@@ -1,28 +1,33 @@
 // Puts the page together: paints at once, then asks the server what there is, then starts the first run.
 
 import * as address from "./address.js";
-import * as api from "./api.js";
+import * as api from "./server/api.js";
 import { app, emit, on } from "./app.js";
-import * as claims from "./claims.js";
-import * as compare from "./compare.js";
-import * as curves from "./curves.js";
-import { $, h } from "./dom.js";
-import * as exporting from "./export.js";
+import * as claims from "./views/claims.js";
+import * as compare from "./views/compare.js";
+import * as curves from "./views/curves.js";
+import { $, h, said } from "./page/dom.js";
+import * as exporting from "./views/export.js";
+import { name } from "./draw/film.js";
 import * as keys from "./keys.js";
-import * as lens from "./lens.js";
-import * as predict from "./predict.js";
-import * as runner from "./runner.js";
-import * as setup from "./setup.js";
-import * as stage from "./stage.js";
-import * as tabs from "./tabs.js";
-import * as theme from "./theme.js";
-import * as tour from "./tour.js";
-import * as transport from "./transport.js";
-import * as ytable from "./ytable.js";
+import * as lens from "./views/lens.js";
+import * as predict from "./server/predict.js";
+import * as runner from "./server/runner.js";
+import * as setup from "./views/setup.js";
+import * as stage from "./views/stage.js";
+import * as tabs from "./page/tabs.js";
+import * as theme from "./page/theme.js";
+import * as tour from "./views/tour.js";
+import * as transport from "./views/transport.js";
+import * as ytable from "./views/ytable.js";
 
+/** @typedef {typeof app.scale} Scale */
+
+/** @type {Record<string, string>} */
 const LINK = { connecting: "connecting", open: "connected", lost: "connection lost, trying again", back: "connected again" };
 
 function presets() {
+  /** @type {HTMLSelectElement} */
   const select = $("preset");
   select.replaceChildren(h("option", { value: "" }, "Custom set-up"), ...app.catalogue.presets.map((p) => h("option", { value: p.name }, p.title)));
   select.addEventListener("change", () => {
@@ -35,33 +40,40 @@ function presets() {
   });
 }
 
+/** @type {HTMLSelectElement} */
+const focusSelect = $("focus");
+const scaleButtons = /** @type {HTMLElement[]} */ ([...$("scale").children]);
+
+/** @param {number} k */
 function focus(k) {
   const n = app.film?.run.classes.n_classes ?? 0;
   app.focus = k < -1 ? n - 1 : k >= n ? -1 : k;
-  $("focus").value = app.focus;
+  focusSelect.value = String(app.focus);
   emit("focus");
   address.write();
 }
 
+/** @param {Scale} value */
 function scale(value) {
   app.scale = value;
-  for (const b of $("scale").children) { const is = b.dataset.value === value; b.setAttribute("aria-checked", String(is)); b.tabIndex = is ? 0 : -1; }
+  for (const b of scaleButtons) { const is = b.dataset.value === value; b.setAttribute("aria-checked", String(is)); b.tabIndex = is ? 0 : -1; }
   emit("scale");
   address.write();
 }
 
 function classList() {
-  const { classes } = app.film.run, name = (t) => classes.words?.[t] ?? t;
-  $("focus").replaceChildren(h("option", { value: -1 }, "all classes"), ...classes.classes.map((c, k) => h("option", { value: k }, `${k}: ${name(c.query)} → ${name(c.next_token)}`)));
+  if (!app.film) return;
+  const { classes } = app.film.run;
+  focusSelect.replaceChildren(h("option", { value: -1 }, "all classes"), ...classes.classes.map((c, k) => h("option", { value: k }, `${k}: ${name(classes, c.query)} → ${name(classes, c.next_token)}`)));
   if (app.focus >= classes.n_classes) app.focus = -1;
   focus(app.focus);
 }
 
 function wire() {
-  $("focus").addEventListener("change", (e) => focus(Number(e.target.value)));
+  focusSelect.addEventListener("change", () => focus(Number(focusSelect.value)));
   $("class-prev").addEventListener("click", () => focus(app.focus - 1));
   $("class-next").addEventListener("click", () => focus(app.focus + 1));
-  for (const b of $("scale").children) b.addEventListener("click", () => scale(b.dataset.value));
+  for (const b of scaleButtons) b.addEventListener("click", () => scale(b.dataset.value === "log" ? "log" : "linear"));
   $("scale").addEventListener("keydown", (e) => { if (e.key.startsWith("Arrow")) { e.preventDefault(); scale(app.scale === "log" ? "linear" : "log"); } });
   on("focus-wish", focus);
   on("seek", runner.seek);
@@ -74,31 +86,34 @@ function wire() {
     el.textContent = LINK[status];
     el.dataset.status = status;
   });
-  on("watch", (views) => { const tab = ["claims", "y"].find((v) => views?.[0] === v); tabs.pick(tab ?? "curves"); });
-  tabs.onPick((side, name) => {
-    if (side === "right") { curves.visible(name === "curves"); ytable.visible(name === "y"); claims.visible(name === "claims"); lens.visible(name === "lens"); }
-    if (name === "tour") tour.load();
-    if (name === "setup") tour.highlight([]);
+  on("watch", (/** @type {string[]} */ views) => { const tab = ["claims", "y"].find((v) => views[0] === v); tabs.pick(tab ?? "curves"); });
+  tabs.onPick((side, tab) => {
+    if (side === "right") { curves.visible(tab === "curves"); ytable.visible(tab === "y"); claims.visible(tab === "claims"); lens.visible(tab === "lens"); }
+    if (tab === "tour") tour.load();
+    if (tab === "setup") tour.highlight([]);
   });
 }
 
 /** Takes the state in the address over; false if there is none. */
 async function fromAddress() {
-  const said = address.read();
-  if (!said) return false;
-  if (said.scale === "linear" || said.scale === "log") scale(said.scale);
-  if (said.focus !== null) app.focus = said.focus;
-  if (said.speed !== null) { app.speed = said.speed; emit("speed"); }
-  app.options.flow = said.flow;
-  $("show-flow").checked = said.flow;
-  for (const side of ["right", "left"]) if (said[side]) tabs.pick(said[side]);
-  if (said.scene !== null) await tour.go(said.scene, Boolean(said.setup));
-  if (said.pinned) compare.pinSetup(said.pinned); else if (app.pinned && said.scene === null) compare.unpin();
-  if (!said.setup) return said.scene !== null;
-  const steps = said.step !== null || said.marks.length;
-  return setup.take(said.setup, { preset: said.preset, play: false, then: steps ? () => runner.beginAt(app.setup, said.marks, said.step ?? said.marks.at(-1).step) : null });
+  const state = address.read();
+  if (!state) return false;
+  if (state.scale === "linear" || state.scale === "log") scale(state.scale);
+  if (state.focus !== null) app.focus = state.focus;
+  if (state.speed !== null) { app.speed = state.speed; emit("speed"); }
+  app.options.flow = state.flow;
+  /** @type {HTMLInputElement} */
+  const flow = $("show-flow");
+  flow.checked = state.flow;
+  for (const tab of [state.right, state.left]) if (tab) tabs.pick(tab);
+  if (state.scene !== null) await tour.go(state.scene, Boolean(state.setup));
+  if (state.pinned) compare.pinSetup(state.pinned); else if (app.pinned && state.scene === null) compare.unpin();
+  if (!state.setup) return state.scene !== null;
+  const at = state.step ?? state.marks.at(-1)?.step ?? null;
+  return setup.take(state.setup, { preset: state.preset, play: false, then: at === null ? null : () => runner.beginAt(app.setup, state.marks, at) });
 }
 
+/** @param {number} now */
 function loop(now) {
   stage.frame();
   transport.frame();
@@ -116,7 +131,7 @@ async function begin() {
   try {
     app.catalogue = await api.catalogue();
   } catch (e) {
-    $("link").textContent = e.message;
+    $("link").textContent = said(e);
     setTimeout(() => location.reload(), 3000);
     return;
   }

@@ -1,0 +1,1 @@
+"""The lemmas, and what is conserved."""

@@ -1,0 +1,58 @@
+"""docs/settings.md: every declared setting in tables, as ``scansnap info --settings`` prints them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+from scansnap.classes import PRESETS
+from scansnap.dynamics.optimizers import Optimizer
+from scansnap.dynamics.settings import Model, Settings
+from scansnap.knobs import Knob, knobs_of
+from scansnap.runs import run_fields
+from scansnap.text.transformer.settings import TransformerSettings
+from scansnap.text.yz.settings import YZSettings
+
+_HEAD = """\
+# Settings
+
+Each setting is declared once, in the source; options, files, the page and this text follow. Made by
+`scansnap info --settings > docs/settings.md`.
+"""
+_RUNS = """Options of `scansnap run` (`--eta-y 0.5,1 --seed 0:10`: the outer product), keys of `[run]` in run files and
+of `[grid]` in sweeps, arguments of `ss.grid` and, one value each, of `ss.simulate`. Give either `eta_y` or `ratio`."""
+_SETTINGS = "Options of `scansnap run` (`--batch-size 64`), keys of `[run]` in files, arguments of `ss.simulate`."
+_OPTIMIZER = """By its name alone (`--optimizer adam`), or in files with constants, `optimizer = { name = "adam", eps =
+1e-6 }`, also one for each table, `optimizer = { y = "adam", z = { name = "sgd", clip = 1.0 } }`. In Python likewise, or
+as an `ss.Optimizer`, where the field `optimizer` is called `name`, as in files."""
+_PRESETS = """`--preset syn-medium --set n_queries=3`, or keys of `[classes]` beside `preset`; in a sweep a list is one
+set of classes for each value. In Python: `ss.SequenceClasses.syn_medium(n_queries=3)`."""
+_TEXT = """Options of `scansnap text train --model yz` or `--model transformer` (whose help says where its defaults
+differ), and arguments of `YZSettings` and `TransformerSettings`."""
+
+
+def reference() -> str:
+    """The whole text."""
+    parts: list[tuple[str, str, Iterable[Knob]]] = [
+        ("What may differ between runs", _RUNS, run_fields().values()),
+        ("A simulation", _SETTINGS, knobs_of(Settings).values()),
+        ("The model", "As those of a simulation; together they are an `ss.Model`.", knobs_of(Model).values()),
+        ("The optimiser", _OPTIMIZER, knobs_of(Optimizer).values()),
+        ("Presets of classes", _PRESETS, ()),
+        *((f"Preset {name}", (inspect.getdoc(make) or "").split("\n")[0], knobs_of(make).values())
+          for name, make in PRESETS.items()),
+        ("A YZ model of text", _TEXT, knobs_of(YZSettings).values()),
+        ("A transformer", "As those of a YZ model.", knobs_of(TransformerSettings).values()),
+    ]  # fmt: skip
+    return _HEAD + "".join(f"\n## {title}\n\n{says}\n{table(knobs)}" for title, says, knobs in parts)
+
+
+def table(knobs: Iterable[Knob]) -> str:
+    """The settings as a table in Markdown."""
+    rows = "".join(f"| {' | '.join(_cells(one))} |\n" for one in knobs)
+    return f"\n| name | what it does | allowed | default |\n|---|---|---|---|\n{rows}" if rows else ""
+
+
+def _cells(one: Knob) -> tuple[str, ...]:
+    allowed, _, default = one.told.partition("; default: ")
+    return tuple(cell.replace("|", "\\|") for cell in (f"`{one.name}`", one.help, allowed, default and f"`{default}`"))

@@ -1,0 +1,53 @@
+"""``scansnap text evaluate``: how good a model is, how sparse its attention, and what sparsity costs."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from scansnap.checks import InputError, choice
+from scansnap.cli.console import out, progress_bar, say_json
+from scansnap.cli.options import Data, Device, Json
+from scansnap.cli.text import Model, opened
+
+
+def evaluate(
+    model: Model,
+    data: Data = None,
+    split: Annotated[str, typer.Option(help="valid or test.")] = "valid",
+    mass: Annotated[float, typer.Option(help="Share of attention that the kept keys carry.")] = 0.95,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> int:
+    """Perplexity, attention entropy, and what attention to few keys costs."""
+    from scansnap.corpus.sources import find_corpus
+    from scansnap.text.evaluate import attention_statistics, contextual_sparsity
+
+    choice("--split", split, ("valid", "test"))
+    trained = opened(model, device)
+    source = find_corpus(data)
+    began = time.monotonic()
+    with progress_bar("passes over the text") as progress:
+        tokens = np.concatenate([trained.vocabulary.encode(block) for block in source.blocks(split)])
+        if len(tokens) < 2:
+            raise InputError("--data", source.where[split], "a text of at least two words")
+        progress(1, 3)
+        entropy = [row["entropy"] for row in attention_statistics(trained.model, tokens)]
+        progress(2, 3)
+        found = {"model": str(model), "corpus": source.title, "split": split, "entropy": entropy,
+                 **contextual_sparsity(trained.model, tokens, mass=mass)}  # fmt: skip
+        progress(3, 3)
+    if as_json:
+        say_json(found)
+        return 0
+    took = time.monotonic() - began
+    out.print(f"{trained.title}; {source.title}, {split} ({len(tokens):,} tokens, {took:.1f} s)", markup=False)
+    out.print(f"perplexity {found['perplexity']:.2f}")
+    for layer, (h, share, keys) in enumerate(zip(entropy, found["share_needed"], found["keys_needed"], strict=True), 1):
+        out.print(f"layer {layer}: attention entropy {h:.2f} nats; {100 * mass:g}% of it on {100 * share:.0f}% of the "
+                  f"keys ({keys:.1f})")  # fmt: skip
+    out.print(f"perplexity with those keys only {found['perplexity_kept']:.2f}")
+    return 0

@@ -1,0 +1,63 @@
+"""``scansnap text explain``: what a query attends to, and what that votes for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from scansnap.cli.console import out, say_json
+from scansnap.cli.options import Device, Json, Overwrite
+from scansnap.cli.places import PICTURES, place
+from scansnap.cli.text import Model, opened
+
+
+def explain(
+    model: Model,
+    query: Annotated[str, typer.Option(help="The word that attends.")],
+    context: Annotated[str | None, typer.Option(help="Words before it; without, a text drawn at random.")] = None,
+    top: Annotated[int, typer.Option(help="How many words to show.")] = 10,
+    figure: Annotated[Path | None, typer.Option(help="Draw it into this PNG, PDF or SVG.")] = None,
+    overwrite: Overwrite = False,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> int:
+    """Show which context words a query attends to and which next words each of them votes for."""
+    from scansnap.text.explain import explain as ask
+
+    if figure is not None:
+        place("--figure", figure, *PICTURES, overwrite=overwrite)
+    trained = opened(model, device)
+    found = ask(trained.model, trained.vocabulary, query, context, top=top)
+    if as_json:
+        say_json(asdict(found))
+    else:
+        out.print(f"{trained.title}", style="dim")
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        each = "in context" if context is not None else "per 1000"
+        for name in (f"“{query}” attends to", "z", "attention", each, "votes for"):
+            table.add_column(escape(name), justify="left" if name[0] in "“v" else "right", no_wrap=name != "votes for")
+        for one in found.attended:
+            votes = ", ".join(f"{word} {vote:+.1f}" for word, vote in one.votes)
+            table.add_row(escape(one.word), f"{one.z:+.2f}", f"{one.attention:.3f}", f"{one.count:.3g}", escape(votes))
+        out.print(table)
+        if found.own:
+            out.print(f"“{query}” itself votes for " + ", ".join(f"{word} {vote:+.1f}" for word, vote in found.own),
+                      markup=False)  # fmt: skip
+        guesses = ", ".join(f"{word} {100 * p:.1f}%" for word, p in found.predicted[:6])
+        out.print(f"next: {guesses}", markup=False)
+        out.print(f"attention entropy {found.entropy:.2f} nats; {found.uniform_entropy:.2f} before training")
+        if not found.exact:
+            out.print("[dim]Read through the tables its weights imply; residual, norms and positions are left out.[/]")
+    if figure is not None:
+        from scansnap.paper.plots import explanation
+        from scansnap.paper.style import save_figure
+
+        save_figure(explanation.draw(found), figure)
+        if not as_json:
+            out.print(f"figure {figure}", markup=False)
+    return 0

@@ -1,0 +1,31 @@
+"""``scansnap text sample``: a text goes on as the model would."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from scansnap.cli.console import out, progress_bar
+from scansnap.cli.options import Device
+from scansnap.cli.text import Model, opened
+
+
+def sample(
+    model: Model,
+    prompt: Annotated[str, typer.Option(help="How the text begins.")] = "",
+    words: Annotated[int, typer.Option(help="How many words to add.")] = 60,
+    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest word.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Draw among the k likeliest words only.")] = None,
+    seed: Annotated[int, typer.Option(help="The same seed writes the same text.")] = 0,
+    device: Device = "cpu",
+) -> int:
+    """Write text with a trained model."""
+    from scansnap.text.sample import sample_text
+
+    trained = opened(model, device)
+    with progress_bar("words") as progress:
+        text = sample_text(trained.model, trained.vocabulary, prompt, words, temperature=temperature, top_k=top_k,
+                           seed=seed, progress=progress)  # fmt: skip
+    out.print(text, markup=False)
+    return 0

@@ -1,0 +1,191 @@
+"""``scansnap text train``: a language model of either kind, with every setting that is declared for it."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from scansnap.checks import InputError, choice, whole
+from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
+from scansnap.cli.places import place
+from scansnap.interrupt import Stopped
+from scansnap.knobs import Knob, knobs_of
+from scansnap.text.settings import TextSettings
+from scansnap.text.transformer.settings import TransformerSettings
+from scansnap.text.yz.settings import YZSettings
+
+if TYPE_CHECKING:
+    from scansnap.corpus.corpus import Corpus
+    from scansnap.text.model import LanguageModel
+
+CPU_WORDS = 5000  # two full tables of this size are 200 MB, and a step takes a tenth of a second
+SNAPSHOT_TOKENS = 3500  # of the validation text, looked at again and again during training
+KINDS: dict[str, type[TextSettings]] = {"yz": YZSettings, "transformer": TransformerSettings}
+TITLES = {"yz": "YZ", "transformer": "Transformer"}
+# defaults of the command that are not those of the settings, as :func:`_settings` sets them
+HERE = {
+    "yz": {"residual": "normed", "eta_y": "100, or 300 for more than 10,000 words", "eta_z": "a tenth of eta_y",
+           "init": "zero, or uniform with a rank or several layers", "precision": "bf16x3"},
+    "transformer": {"precision": "float32, or bf16 on CUDA"},
+}  # fmt: skip
+
+
+def model_knobs() -> dict[str, Knob]:
+    """Options for the settings of both kinds of model; one that means different things says so."""
+    each = {kind: {name: replace(one, default=HERE[kind].get(name, one.default))
+                   for name, one in knobs_of(place).items() if name != "vocab_size"}
+            for kind, place in KINDS.items()}  # fmt: skip
+    found: dict[str, Knob] = {}
+    for kind, knobs in each.items():
+        for name, one in knobs.items():
+            told = replace(one, help=f"{TITLES[kind]}: {one.help}")
+            if name not in found:
+                found[name] = one if all(one == others.get(name) for others in each.values()) else told
+            elif found[name] != one:
+                both = f"{found[name].help} [{found[name].told}] {told.help}"
+                found[name] = Knob(both, form=one.allowed, name=name, kind="text", default=one.default)
+    return found
+
+
+def _settings(kind: str, given: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
+    """The settings that were given, read as this kind of model means them, and what follows from them."""
+    place = KINDS[choice("--model", kind, KINDS)]
+    known = knobs_of(place)
+    for name, value in given.items():
+        if name not in known:
+            title = "a transformer" if kind == "transformer" else "a YZ model"
+            raise InputError("--" + name.replace("_", "-"), value, f"left out for {title}")
+    own = {name: known[name].read(value) if isinstance(value, str) else value for name, value in given.items()}
+    usual: dict[str, Any] = {}
+    if kind == "transformer":
+        usual["precision"] = "bf16" if device == "cuda" and own.get("dtype") != "float64" else "float32"
+    else:
+        plain = own.get("layers", 1) == 1 and own.get("rank") is None
+        # on WikiText-2, one layer with residual: 1,000 steps on 2,000 words end at perplexity 68 with 100 and 205 with
+        # 300; three passes with all 33,278 words at 549 with 50 and 399 with 300
+        eta_y = known["eta_y"].check(own.get("eta_y", 100.0 if vocab_size <= 10_000 else 300.0))
+        eta_z = [eta / 10 for eta in eta_y] if isinstance(eta_y, tuple) else eta_y / 10
+        usual = {"residual": "normed", "eta_y": eta_y, "eta_z": eta_z, "init": "zero" if plain else "uniform",
+                 "precision": "bf16x3"}  # fmt: skip
+    return place(vocab_size, **(usual | own))
+
+
+def _build(settings: TextSettings, device: str) -> LanguageModel:
+    """The untrained model."""
+    if isinstance(settings, TransformerSettings):
+        from scansnap.text.transformer.model import Transformer
+
+        return Transformer(settings, device)
+    from scansnap.text.yz.model import YZTransformer
+
+    assert isinstance(settings, YZSettings)
+    return YZTransformer(settings, device)
+
+
+def train(
+    model: Annotated[str, typer.Option(help="yz or transformer.")] = "yz",
+    data: Data = None,
+    target: Annotated[Path, typer.Option("--out", help="Where the model goes: a name ending in .safetensors.")] = Path(
+        "out/model.safetensors"
+    ),
+    max_words: Annotated[
+        int | None, typer.Option(help="Only the most frequent words. [default: 5000 on a CPU]")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Updates. [default: one pass over the text]")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the text, instead of --steps.")] = None,
+    batch: Annotated[int, typer.Option(help="Windows in a batch.")] = 20,
+    length: Annotated[int, typer.Option(help="Tokens in a window.")] = 35,
+    *,
+    device: Device = "auto",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    tensorboard: Annotated[Path | None, typer.Option(help="A folder for TensorBoard event files.")] = None,
+    as_json: Json = False,
+    **given: Any,
+) -> int:
+    """Train a language model on text; Ctrl-C keeps what there is, --resume goes on to the same numbers.
+
+    Exit code 130 when stopped, 1 when the loss became infinite.
+    """
+    from scansnap.dynamics.device import pick_device
+    from scansnap.text.evaluate import attention_statistics
+    from scansnap.text.events import place_for_events
+    from scansnap.text.library import SUFFIX
+    from scansnap.text.train import train as fit
+
+    where = pick_device(device).type
+    place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
+    if resume and not target.exists():
+        raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
+    if tensorboard is not None:
+        place_for_events(tensorboard)
+    made = _settings(model, given, sys.maxsize, where)  # refuses before any text is read
+    if steps is None and epochs is None:
+        epochs = 1
+    if steps is not None and epochs is not None:
+        raise InputError("--epochs", epochs, "left out when --steps is given")
+    for option, number in (("--steps", steps), ("--epochs", epochs)):
+        if number is not None:
+            whole(option, number)
+    whole("--batch", batch, least=1)
+    whole("--length", length, least=1)
+    if max_words is None and where == "cpu":
+        max_words = CPU_WORDS
+    corpus = _corpus(data, max_words)
+    trained = _build(_settings(model, given, corpus.vocab_size, where), where)
+    said = corpus.valid[:SNAPSHOT_TOKENS]
+
+    told: list[str] = []
+
+    def look(now: LanguageModel, step: int) -> dict[str, Any]:
+        if not told:  # nothing was refused
+            told.append(repr(corpus))
+            err.print(told[0], style="dim", markup=False)
+        return {"entropy": attention_statistics(now, said, length=length)[0]["entropy"]}
+
+    with progress_bar("training") as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Stopped)  # said below in terms of options
+        done = fit(trained, corpus.train, steps=steps, epochs=epochs, batch=batch, length=length, shuffle=made.seed,
+                   valid=corpus.valid, measure=look, checkpoint=target, resume=resume, overwrite=overwrite,
+                   vocabulary=corpus.vocabulary, progress=progress, tensorboard=tensorboard)  # fmt: skip
+    if done.failed_step is not None:
+        left = (
+            f"The state after {done.saved_step} steps is in {target}."
+            if done.saved_step is not None
+            else f"What was in {target} before is still there."
+            if target.exists()
+            else "Nothing was written."
+        )
+        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. {left}", markup=False)
+        return 1
+    if not done.complete:
+        err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
+        return 130
+    entropy = {step: float(found["entropy"]) for step, found in sorted(done.measured.items())}
+    summary = {
+        "model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
+        "tokens_per_second": round(done.tokens / max(done.seconds, 1e-9)), "perplexity": done.valid[done.step],
+        "entropy_start": next(iter(entropy.values())), "entropy": list(entropy.values())[-1],
+    }  # fmt: skip
+    if as_json:
+        say_json(summary)
+        return 0
+    out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, "
+              f"{summary['tokens_per_second']:,} tokens/s with measurements", markup=False)  # fmt: skip
+    out.print(f"validation perplexity {summary['perplexity']:.1f}")
+    out.print(f"attention entropy {summary['entropy_start']:.2f} → {summary['entropy']:.2f} nats")
+    out.print(f"model {target}", markup=False)
+    return 0
+
+
+def _corpus(data: str | None, max_words: int | None) -> Corpus:
+    from scansnap.corpus.corpus import load_corpus
+
+    with progress_bar("reading the text") as progress:
+        return load_corpus(data, max_words=max_words, progress=progress)

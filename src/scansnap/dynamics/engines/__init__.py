@@ -1,0 +1,1 @@
+"""What carries runs through updates: the hand-written YZ engine and its parts, and autograd for any module."""

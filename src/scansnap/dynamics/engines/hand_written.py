@@ -1,0 +1,177 @@
+"""Carries a group of runs through a stretch of mini-batches, on the fastest path that applies.
+
+The general path is torch, works for every option, on CPU and CUDA; on CUDA it is recorded as a graph. The fused
+one (kernels/cpu/fused.c) covers what the paper's experiments use, on CPUs, and is far faster; tests hold both equal.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scansnap.dynamics import yz
+from scansnap.dynamics.device import one_thread
+from scansnap.dynamics.engines.batches import Stretch
+from scansnap.dynamics.engines.graphed import GraphedStep
+from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.settings import Settings
+from scansnap.dynamics.state import State
+from scansnap.dynamics.step import Rates, one_step
+from scansnap.kernels.cpu import fused, library
+from scansnap.runs import Runs
+
+ENGINES = ("auto", "general", "fused")
+_GROUP_BYTES = {"cpu": 4 << 20, "cuda": 4 << 30}  # temporaries of one group of runs: the cache, or the memory
+
+
+class Engine:
+    """Update rules for one layout and one set of runs."""
+
+    def __init__(
+        self, layout: Layout, settings: Settings, runs: Runs, device: torch.device, engine: str = "auto"
+    ) -> None:
+        self.layout, self.settings, self.runs, self.device = layout, settings, runs, device
+        self.dtype = getattr(torch, settings.dtype)
+        self.tables = yz.Tables.of(layout, device, self.dtype)
+        self.stream = torch.as_tensor(np.unique(runs.seed, return_inverse=True)[1], device=device)
+        self.rates = Rates.of(runs, {"y": "y", "z": "z"}, device, self.dtype)
+        self.limits = {"y": largest_y(self.dtype, layout.vocab_size), "z": math.inf}
+        self.multiplicity = {"y": self.tables.multiplicity}
+        self._graphed: GraphedStep | None = None
+        self.fused = engine != "general" and self.why_not_fused() is None
+        self.bounded = self._bounded()
+        per_sample = len(layout.rows) * 2 + len(layout.columns) * 4 + layout.slots.shape[1] * 8
+        samples = settings.batch_size or layout.slots.shape[0]
+        limit = _GROUP_BYTES.get(device.type, 1 << 30)
+        self.group = max(1, limit // (samples * per_sample * self.dtype.itemsize))
+
+    def why_not_fused(self) -> str | None:
+        """The first reason the fused path does not apply, or None."""
+        model, optimizers = self.settings.model, (self.settings.optimizer_y, self.settings.optimizer_z)
+        reasons = {
+            "the device is not a CPU": self.device.type != "cpu",
+            "the kernels were not compiled": not library.available(),
+            "dtype is not float32": self.dtype != torch.float32,
+            "norm is not l2": model.norm != "l2",
+            "there is a residual connection": model.residual != "none",
+            "there are several heads": model.heads != 1,
+            "the optimiser is not plain SGD or momentum": any(o.name != "sgd" or o.clip for o in optimizers),
+            "there is weight decay": self.runs.decays,
+        }
+        return next((reason for reason, applies in reasons.items() if applies), None)
+
+    def advance(self, state: State, stretch: Stretch) -> State:
+        """The state after all mini-batches of the stretch; the given state is left as it is."""
+        every = torch.arange(len(self.runs), device=self.device)
+        if self.fused and self.bounded.all():
+            return self._advance_fused(state, stretch, every)
+        if self.fused and self.bounded.any():
+            fast, slow = (torch.from_numpy(np.flatnonzero(which)) for which in (self.bounded, ~self.bounded))
+            after = [self._advance_fused(state.take(fast), stretch, fast),
+                     self._advance_general(state.take(slow), stretch, slow)]  # fmt: skip
+            return State.cat(after).take(torch.cat([fast, slow]).argsort())
+        if self.device.type == "cuda" and len(self.runs) <= self.group:
+            return self._advance_graphed(state, stretch)
+        return self._advance_general(state, stretch, every)
+
+    def _bounded(self) -> np.ndarray:
+        """Runs whose rates are too small for their tables to ever leave the float range, (R,).
+
+        For the fused path: |f| = 1, so |dY| ≤ 1 and |dz| ≤ 2 √S max|Y|, and momentum adds up at most 1/(1 − μ) of
+        them. The other runs take the general path from the start: the kernel says only at the end of a stretch
+        that a run failed, and the outcome must not depend on where stretches end.
+        """
+        settings, (_, scale) = self.settings, self.settings.model.init_scale(self.layout.vocab_size)
+        first, last = self._factors(0), self._factors(max(settings.steps - 1, 0))
+        factor_y, factor_z = max(first["y"], last["y"]), max(first["z"], last["z"])
+        updates = settings.steps / (1 - self.runs.momentum)
+        with np.errstate(over="ignore", invalid="ignore"):
+            y = 10 * scale + factor_y * self.runs.eta_y * updates
+            z = 10 * scale + factor_z * self.runs.eta_z * updates * 2 * self.layout.slots.shape[1] * y
+        return np.maximum(y, z) < largest_y(self.dtype, self.layout.vocab_size)
+
+    def _factors(self, step: int) -> dict[str, float]:
+        """What the schedules make of the rates in this update."""
+        return {name: o.rate_factor(step, self.settings.steps) for name, o in self.settings.optimizers.items()}
+
+    def step(self, state: State, batch: yz.Batch, rates: Rates, step: int | Tensor) -> State:
+        """One update of some of the runs."""
+        grad = yz.gradients(state.tables["y"], state.tables["z"], batch, self.tables, self.settings.model)
+        return one_step(state, {"y": grad.dy, "z": grad.dz}, rates, step, self.settings.optimizers,
+                        limits=self.limits, multiplicity=self.multiplicity)  # fmt: skip
+
+    # --- general -----------------------------------------------------------------------------------------
+
+    def _advance_general(self, state: State, stretch: Stretch, which: Tensor) -> State:
+        """Groups of runs small enough for the cache, each through all the steps."""
+        groups = torch.arange(len(which), device=self.device).split(self.group)
+
+        def advance(group: Tensor) -> State:
+            part = state.take(group)
+            stream, rates = self.stream[which[group]], self.rates.take(which[group])
+            for i in range(len(stretch)):
+                step = stretch.start + i
+                part = self.step(part, stretch.batch(i, stream), rates.scaled(self._factors(step)), step)
+            return part
+
+        if self.device.type == "cpu":
+            with one_thread() as threads, ThreadPoolExecutor(threads) as pool:
+                return State.cat(list(pool.map(advance, groups)))
+        return State.cat([advance(group) for group in groups])
+
+    # --- graphed -----------------------------------------------------------------------------------------
+
+    def _advance_graphed(self, state: State, stretch: Stretch) -> State:
+        """The general path, recorded once and replayed."""
+        if self._graphed is None:
+            first = stretch.batch(0, self.stream)
+            self._graphed = GraphedStep(self.step, state, first, self.rates)
+        self._graphed.load(state)
+        for i in range(len(stretch)):
+            scaled = self.rates.scaled(self._factors(stretch.start + i))
+            self._graphed.replay(stretch.batch(i, self.stream), scaled)
+        return self._graphed.result(stretch.start + len(stretch))
+
+    # --- fused -------------------------------------------------------------------------------------------
+
+    def _advance_fused(self, state: State, stretch: Stretch, which: Tensor) -> State:
+        runs = which.numpy()
+        factors = [self._factors(stretch.start + i) for i in range(len(stretch))]
+        rate_y, rate_z = (np.array([f[name] for f in factors])[:, None] for name in ("y", "z"))  # (N, 1)
+        velocity = {name: buffers["velocity"] for name, buffers in state.moments.items()}
+        (y, v, z, vz), finite = fused.advance(
+            self.layout,
+            (
+                state.tables["y"].numpy(), velocity["y"].numpy(),
+                state.tables["z"][:, 0].numpy(), velocity["z"][:, 0].numpy(),
+            ),
+            stream=self.stream.numpy()[runs],
+            cls=stretch.cls.numpy(),
+            counts=stretch.counts.numpy(),
+            weight=stretch.weight.numpy(),
+            rate_y=rate_y * self.runs.eta_y[runs],
+            rate_z=rate_z * self.runs.eta_z[runs],
+            momentum=self.runs.momentum[runs],
+        )  # fmt: skip
+        new = State(
+            stretch.start + len(stretch),
+            {"y": torch.from_numpy(y), "z": torch.from_numpy(z)[:, None]},
+            {"y": {"velocity": torch.from_numpy(v)}, "z": {"velocity": torch.from_numpy(vz)[:, None]}},
+            state.failed_step,
+        )  # fmt: skip
+        redo = np.flatnonzero(~(finite & state.alive.numpy()))
+        if len(redo) == 0:
+            return new
+        # Bounded runs fail only where the data itself leaves the float range (a position bias of hundreds). The
+        # general path finds the step and leaves the run at its last finite state.
+        where = torch.from_numpy(redo)
+        return new.put(where, self._advance_general(state.take(where), stretch, which[where]))
+
+
+def largest_y(dtype: torch.dtype, vocab_size: int) -> float:
+    """Beyond this size of Y the logits, and so the loss, can overflow although the table itself is finite."""
+    return torch.finfo(dtype).max / (8 * vocab_size)

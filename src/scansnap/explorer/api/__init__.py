@@ -1,0 +1,1 @@
+"""The server: addresses, connections, refusals, and who may speak to it."""

@@ -1,0 +1,107 @@
+"""The explorer's server: its application, its page and the files of the page."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
+
+import scansnap
+from scansnap.explorer.api.connection import Socket
+from scansnap.explorer.api.describe import describe
+from scansnap.explorer.api.errors import REFUSALS, handle_errors
+from scansnap.explorer.api.guard import Guard
+from scansnap.explorer.api.questions import answer_questions, as_json
+from scansnap.explorer.api.takeaway import hand_out
+from scansnap.explorer.live.pool import default_workers
+from scansnap.explorer.live.switchboard import Switchboard
+from scansnap.explorer.messages.told import LensSaid, TextModels
+from scansnap.explorer.pages import lens
+from scansnap.explorer.protocol import LIMITS, Refused
+
+
+@dataclass(frozen=True)
+class WebSettings:
+    """Where the server listens and what it may use."""
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+    folder: Path | None = None  # the only place files are read from, besides the package
+    workers: int = field(default_factory=default_workers)
+    grace_seconds: float = float(LIMITS["grace_seconds"])
+    static: Path = Path(__file__).parents[1] / "static"
+
+
+def create_app(settings: WebSettings | None = None) -> ASGIApp:
+    """The application, guarded."""
+    settings = settings or WebSettings()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with Switchboard(settings.workers, settings.grace_seconds) as switchboard:
+            app.state.switchboard = switchboard
+            yield
+
+    app = FastAPI(title="scansnap explorer", version=scansnap.__version__, docs_url=None, redoc_url=None,
+                  openapi_url="/api/openapi.json", lifespan=lifespan, redirect_slashes=False)  # fmt: skip
+    handle_errors(app)
+    describe(app)
+    _pages(app, settings)
+    answer_questions(app)
+    hand_out(app, settings.static)
+    _lens(app, settings)
+
+    @app.websocket("/ws")
+    async def socket(websocket: WebSocket) -> None:
+        await Socket(app.state.switchboard, websocket).serve()
+
+    return Guard(app, settings.host, settings.port)
+
+
+def plotly_js() -> Path | None:
+    """plotly.min.js of the installed package, without importing it."""
+    found = importlib.util.find_spec("plotly")
+    if found is None or not found.submodule_search_locations:
+        return None
+    path = Path(next(iter(found.submodule_search_locations))) / "package_data" / "plotly.min.js"
+    return path if path.is_file() else None
+
+
+def _pages(app: FastAPI, settings: WebSettings) -> None:
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        page = settings.static / "index.html"
+        if not page.is_file():
+            raise Refused(404, "request", "The page itself is not installed (static/index.html).")
+        return FileResponse(page)
+
+    @app.get("/vendor/plotly.min.js", include_in_schema=False)
+    async def plotly() -> Response:
+        path = plotly_js()
+        if path is None:
+            raise Refused(404, "request", "plotly is not installed; install scansnap with its extra: scansnap[web].")
+        return FileResponse(path, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
+
+    app.mount("/static", StaticFiles(directory=settings.static, check_dir=False), name="static")
+
+
+def _lens(app: FastAPI, settings: WebSettings) -> None:
+    @app.get("/api/lens", response_model=TextModels)
+    async def models() -> Response:
+        """Trained text models in the folder given at start."""
+        return as_json({"models": await asyncio.to_thread(lens.models, settings.folder)})
+
+    @app.get("/api/lens/{name:path}", response_model=LensSaid, responses=REFUSALS)
+    async def explain(name: str, query: str = "") -> Response:
+        """What a model attends to, and votes for, at a query word."""
+        path = await asyncio.to_thread(lens.check, settings.folder, name, query)
+        return Response(await app.state.switchboard.lens(path, query), media_type="application/json")

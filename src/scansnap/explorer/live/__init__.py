@@ -1,0 +1,1 @@
+"""Runs under way: in worker processes, each with its clock and its film."""

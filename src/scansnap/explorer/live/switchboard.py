@@ -1,0 +1,233 @@
+"""The runs of this server: who watches them, which worker has them, and when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from scansnap.checks import InputError
+from scansnap.explorer.live.pool import Answer, Handle, Pool, WorkerDied
+from scansnap.explorer.messages.socket import ClosedText
+from scansnap.explorer.protocol import LIMITS, Refused, dumps
+from scansnap.explorer.setups.blueprint import Blueprint
+
+
+class Watcher(Protocol):
+    """A socket, as the switchboard sees it."""
+
+    def put(self, kind: str, data: bytes) -> None:
+        """Pass a message on."""
+
+    def lose(self) -> None:
+        """The run went to another socket."""
+
+
+@dataclass
+class Entry:
+    """One run."""
+
+    name: str
+    handle: Handle
+    blueprint: Blueprint
+    watcher: Watcher | None = None
+    n_watchers: int = 0  # so far
+    expiry: asyncio.TimerHandle | None = None
+    claims: tuple[list[Any], bytes] | None = None  # the state that was judged, and the answer
+    claims_at: float = 0.0
+    judging: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Switchboard:
+    """Opens, finds and ends runs; asks workers."""
+
+    def __init__(self, n_workers: int, grace_seconds: float) -> None:
+        self.grace_seconds = grace_seconds
+        self.runs: dict[str, Entry] = {}
+        self.opening: dict[str, int] = {}  # runs on their way, and the memory set aside for them
+        self.pool = Pool(n_workers, self._message, self._death)
+        self.one_job = asyncio.Lock()
+        self.n_jobs = self.n_exports = 0
+        self.n_sockets = 0
+
+    # --- runs --------------------------------------------------------------------------------------------------------
+
+    @property
+    def memory(self) -> int:
+        """Bytes planned, runs that are being opened included: many may ask at the same moment."""
+        return sum(entry.blueprint.memory for entry in self.runs.values()) + sum(self.opening.values())
+
+    async def open(self, blueprint: Blueprint) -> Entry:
+        """A new run in the least busy worker."""
+        if len(self.runs) + len(self.opening) >= LIMITS["runs"]:
+            raise Refused(429, "run", f"There are {LIMITS['runs']} runs at once already; close one first.")
+        if self.memory + blueprint.memory > LIMITS["server_bytes"]:
+            most = LIMITS["server_bytes"] / 2**20
+            raise Refused(429, "run", f"All runs together would need more than {most:.0f} MiB; close one first.")
+        name = secrets.token_urlsafe(9)
+        handle = self.pool.least_busy()
+        self.opening[name] = blueprint.memory
+        handle.n_runs += 1
+        try:
+            answer, _ = await handle.ask({"op": "open", "run": name, "setup": blueprint.setup})
+            if "error" in answer:
+                raise Refused(422, answer["error"]["field"], answer["error"]["message"])
+            if "late" in answer:
+                raise Refused(503, "run", answer["late"]["message"])
+        except BaseException as error:
+            handle.n_runs -= 1
+            handle.send({"op": "shut", "run": name})
+            if isinstance(error, WorkerDied | TimeoutError):
+                raise Refused(503, "run", "The worker process ended or did not answer; start again.") from None
+            raise
+        finally:
+            del self.opening[name]
+        if not handle.alive:  # it died right after its answer, before anybody could be told
+            raise Refused(503, "run", "The worker process ended or did not answer; start again.")
+        entry = self.runs[name] = Entry(name, handle, blueprint)
+        return entry
+
+    def find(self, name: Any) -> Entry:
+        entry = self.runs.get(name) if isinstance(name, str) else None
+        if entry is None:
+            raise Refused(404, "run", "There is no such run here (any more); start a new one.")
+        return entry
+
+    def attach(self, entry: Entry, watcher: Watcher, since: int, again: bool) -> None:
+        """``watcher`` gets the run from now on; ``again``: first the kept frames after ``since``."""
+        if entry.expiry is not None:
+            entry.expiry.cancel()
+            entry.expiry = None
+        if entry.watcher is not None and entry.watcher is not watcher:
+            entry.watcher.lose()
+        entry.watcher = watcher
+        entry.n_watchers += 1
+        to = entry.n_watchers
+        entry.handle.send({"op": "attach", "run": entry.name, "since": since, "again": again, "to": to})
+
+    def detach(self, entry: Entry, watcher: Watcher) -> None:
+        """The socket is gone; the run goes on for a while in case it comes back."""
+        if entry.watcher is not watcher or entry.name not in self.runs:
+            return
+        entry.watcher = None
+        entry.handle.send({"op": "detach", "run": entry.name})
+        entry.expiry = asyncio.get_running_loop().call_later(self.grace_seconds, self.end, entry)
+
+    def end(self, entry: Entry) -> None:
+        """Stop a run and free its memory."""
+        if self.runs.pop(entry.name, None) is None:
+            return
+        if entry.expiry is not None:
+            entry.expiry.cancel()
+        entry.handle.n_runs -= 1
+        entry.handle.send({"op": "shut", "run": entry.name})
+
+    def tell(self, entry: Entry, op: str, message: dict[str, Any]) -> None:
+        """Pass an operation on to the run."""
+        known = {k: v for k, v in message.items() if k in ("n", "speed", "eta_y", "eta_z", "steps", "size")}
+        entry.handle.send({**known, "op": op, "run": entry.name})
+
+    async def get(self, entry: Entry, what: str) -> Answer:
+        """``about``, ``film`` or ``tables`` of a run."""
+        try:
+            answer = await entry.handle.ask({"op": "get", "run": entry.name, "what": what})
+        except (WorkerDied, TimeoutError):
+            raise Refused(503, "run", "The worker process ended or did not answer.") from None
+        if "error" in answer[0]:
+            raise Refused(404, "run", answer[0]["error"]["message"])
+        if "late" in answer[0]:
+            raise Refused(503, "run", answer[0]["late"]["message"])
+        return answer
+
+    # --- computations ------------------------------------------------------------------------------------------------
+
+    async def job(self, header: dict[str, Any], payload: bytes = b"") -> bytes:
+        """A computation in its own process, one at a time; the answer is JSON."""
+        if self.n_jobs >= LIMITS["jobs"]:
+            raise Refused(429, header["kind"], "Too many computations are waiting; try again in a moment.")
+        self.n_jobs += 1
+        try:
+            async with self.one_job:
+                handle = self.pool.jobs()
+                seconds = header["seconds"] + LIMITS["margin_seconds"]
+                try:
+                    answer, result = await handle.ask({"op": "job", **header}, payload, seconds)
+                except TimeoutError:
+                    handle.kill()  # it does not even look at its clock: start afresh
+                    raise Refused(503, header["kind"], "The computation did not end in time.") from None
+                except WorkerDied:
+                    raise Refused(503, header["kind"], "The computation's process ended.") from None
+        finally:
+            self.n_jobs -= 1
+        if "late" in answer:
+            raise Refused(503, answer["late"]["field"], answer["late"]["message"])
+        if "error" in answer:
+            raise Refused(422, answer["error"]["field"], answer["error"]["message"])
+        return result
+
+    async def flow(self, blueprint: Blueprint, last: int, points: int) -> bytes:
+        return await self.job({"kind": "flow", "setup": blueprint.setup, "last": last, "points": points,
+                               "seconds": LIMITS["flow_seconds"]})  # fmt: skip
+
+    async def lens(self, path: Path, query: str) -> bytes:
+        return await self.job({"kind": "lens", "path": str(path), "query": query, "seconds": LIMITS["lens_seconds"]})
+
+    async def claims(self, entry: Entry) -> bytes:
+        """The verdicts for a run, at most once in a while and once per step."""
+        async with entry.judging:
+            recent = entry.claims is not None and time.monotonic() - entry.claims_at < LIMITS["claims_seconds"]
+            if entry.claims is not None and recent:
+                return entry.claims[1]
+            head, payload = await self.get(entry, "tables")
+            state = [head["step"], head["about"]]
+            if entry.claims is None or entry.claims[0] != state:
+                job = {"kind": "claims", "setup": entry.blueprint.setup, "n": head["n"], "floats": head["floats"],
+                       **head["about"], "seconds": LIMITS["claims_limit_seconds"]}  # fmt: skip
+                result = await self.job(job, payload)
+                prefix = f'{{"run":"{entry.name}","step":{head["step"]},'.encode()
+                entry.claims = (state, prefix + result[1:])
+            entry.claims_at = time.monotonic()
+            return entry.claims[1]
+
+    # --- from the workers --------------------------------------------------------------------------------------------
+
+    def _message(self, handle: Handle, header: dict[str, Any], payload: bytes) -> None:
+        entry = self.runs.get(header["run"])
+        if entry is None or entry.watcher is None or header["to"] != entry.n_watchers:
+            return  # what was under way to a socket before this one would come ahead of what it missed
+        entry.watcher.put(header["kind"], payload)
+
+    def acknowledge(self, entry: Entry) -> None:
+        """A binary message has left for the socket: the worker may send another."""
+        entry.handle.send({"op": "ack", "run": entry.name})
+
+    def _death(self, handle: Handle) -> None:
+        for entry in [e for e in self.runs.values() if e.handle is handle]:
+            if entry.watcher is not None:
+                reason = ClosedText(reason="The process of this run ended.")
+                entry.watcher.put("text", dumps(reason.model_dump()).encode())
+            self.end(entry)
+
+    async def __aenter__(self) -> Switchboard:
+        self.pool.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for entry in list(self.runs.values()):
+            self.end(entry)
+        with contextlib.suppress(Exception):
+            await asyncio.to_thread(self.pool.close)
+
+
+def read_blueprint(given: Any) -> Blueprint:
+    """A blueprint, with every mistake as a :class:`Refused`."""
+    from scansnap.explorer.setups.read import field_of, read_setup
+
+    try:
+        return read_setup(given)
+    except InputError as error:
+        raise Refused(422, field_of(error), str(error)) from None

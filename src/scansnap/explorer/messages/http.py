@@ -1,0 +1,196 @@
+"""HTTP: the bodies of requests, and answers about set-ups."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from scansnap.explorer.messages.fields import C0, Asked, Number, Said, within
+from scansnap.explorer.messages.setups import ClassesSaid, SetupJson, TheorySaid
+from scansnap.explorer.protocol import LIMITS
+
+_Series = list[Number]
+_View = Literal["attention", "heatmap", "z", "loss", "entropy", "growth", "y", "claims"]
+
+
+class Refusal(Said):
+    """Why a request is not served."""
+
+    field: str
+    """The control to show it at."""
+    message: str
+    """One sentence: the field, its value, and what is allowed."""
+
+
+# --- requests --------------------------------------------------------------------------------------------------------
+
+
+class CurvesAsked(Asked):
+    """Closed forms on a grid from 0 to ``last``, dense at the start."""
+
+    setup: SetupJson
+    last: Annotated[int, within(1, LIMITS["steps"])]
+    """Last step of the grid."""
+    points: Annotated[int, within(2, LIMITS["points"])] = 200
+    """How many steps of it."""
+    c0: Annotated[float | None, C0] = None
+    """C₀; left out, from the overlaps of the classes at Z = 0: 1/C₀ = mean over n of Σ_{n'≠n} (f_nᵀf_n')²."""
+
+
+class FlowAsked(Asked):
+    """The T → ∞ flow from Y = Z = 0 at the effective rates."""
+
+    setup: SetupJson
+    last: Annotated[int, within(1, LIMITS["steps"])]
+    """Last step of the grid."""
+    points: Annotated[int, within(2, 200)] = 100
+    """How many steps of it."""
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+class ControlSaid(Said):
+    """One value a user can set."""
+
+    model_config = ConfigDict(extra="allow")
+    name: str
+    label: str
+    symbol: str
+    explain: str
+    """One line on what it does."""
+    kind: Literal["number", "integer", "choice", "flag", "text"]
+    default: Any
+    least: Number
+    """Refused below; null: nothing is."""
+    most: Number
+    """Refused above."""
+    low: Number
+    """Lower end of the slider; null: there is none."""
+    high: Number
+    """Upper end of the slider."""
+    log: bool
+    """Whether the slider is logarithmic."""
+    options: list[str] | None
+    words: dict[str, str]
+    """Values allowed besides numbers, and how they read."""
+    live: bool
+    """May change in the middle of a run."""
+
+
+class PresetSaid(Said):
+    """A set-up to start from."""
+
+    name: str
+    title: str
+    commentary: str
+    setup: SetupJson
+
+
+class ClassPresetSaid(Said):
+    """Classes to start from, and their settings."""
+
+    name: str
+    title: str
+    explain: str
+    knobs: list[ControlSaid]
+
+
+class Catalogue(Said):
+    """Everything there is to set."""
+
+    version: str
+    limits: dict[str, float]
+    controls: list[ControlSaid]
+    presets: list[PresetSaid]
+    class_presets: list[ClassPresetSaid]
+    default: SetupJson
+    """Of the first run."""
+
+
+class Scene(Said):
+    """One scene of the tour."""
+
+    name: str
+    title: str
+    commentary: str
+    setup: SetupJson
+    speed: float
+    watch: list[_View]
+    """Views to look at."""
+    overlay: SetupJson | None
+    """Set-up of a second run to pin for comparison."""
+    until: int
+    """The step where it pauses."""
+    question: str
+    answer: str
+    changes: Annotated[dict[str, Any], Field(alias="try")]
+    """Changes of the set-up that answer the question."""
+
+
+class Tour(Said):
+    """The guided tour."""
+
+    scenes: list[Scene]
+
+
+class Health(Said):
+    """Whether the server is well."""
+
+    ok: bool
+    version: str
+    runs: int
+    workers: int
+    memory: int
+    """Bytes planned for all runs."""
+
+
+class CheckSaid(Said):
+    """What a set-up means."""
+
+    setup: SetupJson
+    """Every key filled in."""
+    classes: ClassesSaid
+    theory: TheorySaid
+    memory: int
+    """Bytes the run needs, from above."""
+    frame_floats: int
+    engine: Literal["fused", "general"]
+    """The compiled kernel, or torch."""
+
+
+class CurvesSaid(Said):
+    """Closed forms. The theory's t counts batch-size-1 SGD steps. A step on the mean gradient of a mini-batch moves as
+    far as one of those, so t = step, whatever the batch; momentum μ acts as both rates divided by 1 − μ."""
+
+    t: list[float]
+    growth: list[_Series]
+    """Per class: p_n · ¼ ln(1 + 4Γ/C₀)."""
+    chi_lower: list[_Series]
+    """Per class, as ln χ."""
+    chi_upper: list[_Series]
+    """Per class, as ln χ."""
+    gamma: _Series
+    t_scan: Number
+    t_snap: Number
+    c0: Number
+
+
+class FlowSaid(Said):
+    """The flow in the layout of the frames."""
+
+    t: list[float]
+    loss: _Series
+    entropy: list[_Series]
+    """Per class."""
+    log_chi: list[_Series]
+    """Per class."""
+    growth: list[_Series]
+    """Per class."""
+    attention: list[list[_Series]]
+    """Per class and token."""
+    z: list[list[_Series]]
+    """Per query and token."""
+    seconds: float
+    """What it took."""

@@ -1,0 +1,213 @@
+"""A set-up from the page: read, checked by the same code as files and the command line, and held against the caps."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+import numpy as np
+
+from scansnap.checks import InputError, choice, known_keys, real, whole
+from scansnap.classes import PRESETS, SequenceClasses
+from scansnap.dynamics.engines.layout import make_layout
+from scansnap.dynamics.settings import run_settings, settings
+from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS
+from scansnap.explorer.protocol import LIMITS
+from scansnap.explorer.setups.blueprint import Blueprint, ClassesError, hold_against_caps
+from scansnap.runs import grid, run_fields
+
+
+def read_setup(given: Any) -> Blueprint:
+    """The blueprint a set-up describes, or an :class:`InputError` that names the control."""
+    if not isinstance(given, dict):
+        raise InputError("setup", given, "an object")
+    known_keys("the set-up", given, ("classes", *BY_NAME))
+    classes, form, from_file = _classes(given.get("classes"))
+    values = {name: control.default for name, control in BY_NAME.items()}
+    values |= from_file | {k: v for k, v in given.items() if k != "classes"}
+    for control in CONTROLS:
+        if control.name == "optimizer" and isinstance(values["optimizer"], dict):
+            continue  # a table of its own settings, checked where it is read
+        values[control.name] = control.check(values[control.name])
+    rates = {name: values.pop(name) for name in run_fields() if name in values}
+    runs, made_of = grid(**rates), settings({**values, "record": [0]})
+    layout = make_layout(classes, made_of.model, decays=runs.decays)
+    made = Blueprint({"classes": form, **rates, **values}, classes, runs, made_of, layout)
+    hold_against_caps(made)
+    return made
+
+
+def summary(classes: SequenceClasses) -> dict[str, Any]:
+    """``Classes`` of the protocol."""
+    rows = []
+    for n in range(classes.n_classes):
+        tokens, p = classes.support(n)
+        distinct, local = (np.isin(tokens, classes.distinct(n, local=near)) for near in (False, True))
+        rows.append({
+            "query": int(classes.query[n]), "next_token": int(classes.next_token[n]),
+            "p_class": float(classes.p_class[n]), "tokens": tokens.tolist(), "p": p.tolist(),
+            "kinds": _kinds(distinct), "local": _kinds(local),
+            "dominant": int(tokens[distinct][np.argmax(p[distinct])]) if distinct.any() else None,
+        })  # fmt: skip
+    words = getattr(classes, "words", None)
+    return {
+        "vocab_size": classes.vocab_size, "n_classes": classes.n_classes, "queries": classes.queries.tolist(),
+        "common": classes.common.tolist(), "classes": rows,
+        "words": None if words is None else {str(i): word for i, word in enumerate(words)},
+    }  # fmt: skip
+
+
+def to_toml(blueprint: Blueprint, notes: list[str] | None = None) -> str:
+    """A file that ``scansnap run`` takes as it is; presets stay presets, everything else is spelt out."""
+    form = blueprint.setup["classes"]
+    lines = ["# A run of the explorer: scansnap run THIS_FILE --out run.zarr", *(f"# {note}" for note in notes or [])]
+    if "preset" in form:
+        lines += ["[classes]", *(f"{key} = {_toml(value)}" for key, value in form.items())]
+    else:
+        text = blueprint.classes.as_toml()
+        lines += ["[classes]", text.replace("\n[[class]]\n", "\n[[classes.class]]\n").rstrip()]
+    lines += ["", "[run]"]
+    for name in BY_NAME:
+        value = blueprint.setup[name]
+        if value is None and name == "batch_size":
+            lines.append('batch_size = "none"')
+        elif value is not None:
+            lines.append(f"{name} = {_toml(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def field_of(error: InputError) -> str:
+    """The control a refusal belongs to."""
+    if isinstance(error, ClassesError):
+        return error.control
+    if error.field.isidentifier():
+        return error.field
+    found = [name for name in BY_NAME if name in error.field]
+    return found[0] if found else "request"
+
+
+# --- classes ---------------------------------------------------------------------------------------------------------
+
+
+def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any]]:
+    """The classes, their form as it is kept in the set-up, and what a run file says besides."""
+    try:
+        if not isinstance(form, dict) or sum(key in form for key in ("preset", "toml", "bars")) != 1:
+            raise InputError("classes", form, "an object with preset, toml or bars")
+        if "toml" in form:
+            known_keys("classes", form, ("toml",))
+            table, run = _toml_tables(form["toml"])
+            return _from_table(table), form, run
+        if "bars" in form:
+            known_keys("classes", form, ("bars",))
+            return _from_table(_bars(form["bars"])), form, {}
+        return _from_table(form), form, {}
+    except InputError as error:
+        knob = isinstance(form, dict) and "preset" in form and error.field in KNOBS
+        raise ClassesError(error, error.field if knob else "classes") from None
+
+
+def _from_table(table: dict[str, Any]) -> SequenceClasses:
+    """As in a file, once it is sure not to be too large to make."""
+    if "preset" in table:
+        name = choice("preset", table["preset"], PRESETS)
+        knobs = {k: v for k, v in table.items() if k != "preset"}
+        for knob, value in knobs.items():
+            if knob in KNOBS and knob != "distinct_weights":
+                KNOBS[knob].check(value)
+        if name == "synthetic":
+            _sizes(knobs)
+        if name == "syn-medium":
+            whole("n_queries", knobs.get("n_queries", 1), least=1, most=int(LIMITS["classes"]) // 2)
+    elif isinstance(table.get("class"), list) and len(table["class"]) > LIMITS["classes"]:
+        raise InputError("the number of classes", len(table["class"]), f"at most {LIMITS['classes']}")
+    if "vocab_size" in table:
+        whole("vocab_size", table["vocab_size"], least=1, most=int(LIMITS["tokens"]))
+    return SequenceClasses.from_table(table, "the classes")
+
+
+def _sizes(knobs: dict[str, Any]) -> None:
+    size = {name: knobs.get(name, KNOBS[name].default) for name in
+            ("n_queries", "next_per_query", "common", "common_per_query", "distinct", "unused")}  # fmt: skip
+    k = size["n_queries"] * size["next_per_query"]
+    if k > LIMITS["classes"]:
+        raise InputError("n_queries · next_per_query", k, f"at most {LIMITS['classes']} classes")
+    tokens = size["common"] + size["common_per_query"] * size["n_queries"] + size["distinct"] * k + size["unused"]
+    if tokens > LIMITS["tokens"]:
+        raise InputError("the number of tokens", tokens, f"at most {LIMITS['tokens']}")
+
+
+def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The classes of a classes file or run file, and the run file's settings with single values."""
+    if not isinstance(text, str):
+        raise InputError("toml", text, "a text")
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # bad syntax, a number of thousands of digits, endless nesting
+        raise InputError("toml", text[:60], f"valid TOML ({error})") from None
+    if "classes" not in table and "run" not in table:
+        return table, {}
+    known_keys("the run file", table, ("classes", "run"))
+    run = table.get("run", {})
+    for name, value in (("run", run), ("classes", table.get("classes"))):
+        if not isinstance(value, dict):
+            raise InputError(name, value, f"a table: [{name}]")
+    known_keys("[run]", run, (*run_fields(), *run_settings()))
+    run = {k: v for k, v in run.items() if k not in ("record", "variables")}
+    for name, value in run.items():
+        if isinstance(value, list):
+            raise InputError(name, value, "a single value here: the page shows one run")
+    if run.get("batch_size") == "none":
+        run["batch_size"] = None
+    if "ratio" in run:
+        if "eta_y" in run:
+            raise InputError("eta_y and ratio", "both given", "one of the two")
+        run["eta_y"] = real("ratio", run.pop("ratio"), above=0) * real("eta_z", run.get("eta_z", 1.0), least=0)
+    return table["classes"], run
+
+
+def _bars(bars: Any) -> dict[str, Any]:
+    """Weights per token and class as the explicit form of a file, normalised."""
+    if not isinstance(bars, dict):
+        raise InputError("bars", bars, "an object with vocab_size and classes")
+    known_keys("bars", bars, ("vocab_size", "classes"))
+    rows = bars.get("classes")
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        raise InputError("classes of bars", rows, "a list of at least one class")
+    table = []
+    p_class = [row.get("p_class") for row in rows]
+    if all(p is not None for p in p_class):
+        p_class = list(_normalised("p_class", p_class))
+    for n, (row, p) in enumerate(zip(rows, p_class, strict=True)):
+        known_keys(f"class {n}", row, ("query", "next_token", "p_class", "tokens", "weights"))
+        new = {k: v for k, v in row.items() if k not in ("weights", "p_class")}
+        new["p_context"] = _normalised(f"weights of class {n}", row.get("weights"))
+        table.append(new | ({} if p is None else {"p_class": p}))
+    return {"vocab_size": bars.get("vocab_size"), "class": table}
+
+
+def _normalised(field: str, weights: Any) -> list[float]:
+    if not isinstance(weights, list) or not weights:
+        raise InputError(field, weights, "a list of numbers")
+    values = np.array([real(field, w, least=0, most=1e30) for w in weights])
+    total = values.sum()
+    if total <= 0:
+        raise InputError(field, "all 0", "at least one number above 0")
+    return [float(v) for v in (values / total if abs(total - 1) > 1e-12 else values)]
+
+
+def _kinds(distinct: np.ndarray) -> list[str]:
+    return ["distinct" if d else "common" for d in distinct]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(v) for v in value) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
+    return repr(value)

@@ -1,0 +1,183 @@
+// The frames of one run in the order of their steps, and how to read them.
+
+/** @import { ClassesSaid, FrameField, MarkSaid, RunText } from "../messages.js" */
+/** @typedef {(step: number) => number} TimeAxis  Position of a step on the time axis, growing. */
+/** @typedef {"common" | "query" | "distinct"} Kind */
+
+const BYTES = 48 << 20;
+
+export class Film {
+  /** @param {RunText} run */
+  constructor(run) {
+    this.run = run;
+    /** @type {MarkSaid[]} */
+    this.marks = [...run.marks];
+    /** @type {Record<string, FrameField>} */
+    this.fields = Object.fromEntries(run.layout.fields.map((f) => [f.name, f]));
+    this.most = Math.max(200, Math.min(3000, Math.floor(BYTES / (4 * run.layout.floats))));
+    this.tokenOffset = offsets(run.layout.tokens); // where a class starts within "attention"
+    this.queryOffset = offsets(run.layout.query_tokens);
+    /** @type {number[]} */
+    this.steps = [];
+    /** @type {Float32Array[]} */
+    this.frames = [];
+    this.peak = 0; // largest attention so far
+    this.version = 1;
+  }
+
+  clear() {
+    this.steps = [];
+    this.frames = [];
+    this.peak = 0;
+    this.version++;
+  }
+
+  get length() { return this.steps.length; }
+  get lastStep() { return this.length ? this.steps[this.length - 1] : -1; }
+
+  /**
+   * Takes frames in; a step at or before the last one is known already.
+   * @param {Uint32Array} steps
+   * @param {Float32Array} values
+   * @param {number} floats
+   */
+  add(steps, values, floats) {
+    const a = this.fields.attention;
+    for (let i = 0; i < steps.length; i++) {
+      if (steps[i] <= this.lastStep) continue;
+      const frame = values.slice(i * floats, (i + 1) * floats);
+      this.steps.push(steps[i]);
+      this.frames.push(frame);
+      for (let j = a.offset; j < a.offset + a.size; j++) if (frame[j] > this.peak) this.peak = frame[j];
+    }
+    if (this.length > this.most) this.thin();
+    this.version++;
+  }
+
+  /** Fewer frames, evenly in log step; the first and the last stay. */
+  thin() {
+    const gap = Math.log(this.lastStep + 1) / (0.6 * this.most);
+    let kept = -Infinity;
+    const keep = this.steps.map((step, i) => {
+      const x = Math.log(step + 1);
+      if (i !== 0 && i !== this.length - 1 && x - kept < gap) return false;
+      kept = x;
+      return true;
+    });
+    this.steps = this.steps.filter((_, i) => keep[i]);
+    this.frames = this.frames.filter((_, i) => keep[i]);
+  }
+
+  /**
+   * Index of the last frame at or before `step`.
+   * @param {number} step
+   */
+  at(step) {
+    let low = 0, high = this.length - 1;
+    while (low < high) {
+      const mid = (low + high + 1) >> 1;
+      if (this.steps[mid] <= step) low = mid; else high = mid - 1;
+    }
+    return low;
+  }
+
+  /**
+   * @param {string} name
+   * @param {number} i
+   */
+  value(name, i, j = 0) { return this.frames[i][this.fields[name].offset + j]; }
+
+  /**
+   * The mean of a quantity over classes in frame i, of those that have it; NaN if none has.
+   * @param {string} name
+   * @param {number} i
+   */
+  mean(name, i) {
+    let sum = 0, n = 0;
+    for (let j = 0; j < this.fields[name].size; j++) { const v = this.value(name, i, j); if (Number.isFinite(v)) { sum += v; n++; } }
+    return n ? sum / n : NaN;
+  }
+
+  /**
+   * Attention of class k in frame i, token by token.
+   * @param {number} i
+   * @param {number} k
+   */
+  attention(i, k) {
+    const at = this.fields.attention.offset + this.tokenOffset[k];
+    return this.frames[i].subarray(at, at + this.run.layout.tokens[k].length);
+  }
+
+  /**
+   * z of query q in frame i.
+   * @param {number} i
+   * @param {number} q
+   */
+  z(i, q) {
+    const at = this.fields.z.offset + this.queryOffset[q];
+    return this.frames[i].subarray(at, at + this.run.layout.query_tokens[q].length);
+  }
+
+  /**
+   * At most `n` frame indices, spread evenly on the time axis `x`, with both ends.
+   * @param {number} n
+   * @param {TimeAxis} x
+   */
+  pick(n, x) {
+    const last = this.length - 1;
+    if (last < n) return Array.from({ length: last + 1 }, (_, i) => i);
+    const from = x(this.steps[0]), gap = (x(this.steps[last]) - from) / n, out = [0];
+    for (let i = 1; i < last; i++) if (x(this.steps[i]) - x(this.steps[out[out.length - 1]]) >= gap) out.push(i);
+    out.push(last);
+    return out;
+  }
+
+  /**
+   * For each of `rows` moments from step 0 to the last step of the run: the frame shown there, −1 where there is none yet.
+   * @param {number} rows
+   * @param {TimeAxis} x
+   */
+  rowFrames(rows, x) {
+    const end = x(Math.max(1, this.run.steps, this.lastStep)), out = new Int32Array(rows);
+    const reached = this.length ? x(this.lastStep) : -1;
+    let i = 0;
+    for (let r = 0; r < rows; r++) {
+      const here = ((r + 0.5) / rows) * end;
+      if (here > reached) { out[r] = r === 0 && this.length ? 0 : -1; continue; }
+      while (i + 1 < this.length && x(this.steps[i + 1]) <= here) i++;
+      out[r] = i;
+    }
+    return out;
+  }
+
+  /**
+   * What a token of class k is.
+   * @param {number} k
+   * @param {number} token
+   * @returns {Kind}
+   */
+  kind(k, token) {
+    const c = this.run.classes.classes[k], j = c.tokens.indexOf(token);
+    return j < 0 ? "query" : c.kinds[j];
+  }
+}
+
+/** @param {number[][]} lists */
+function offsets(lists) {
+  let at = 0;
+  return lists.map((list) => { const here = at; at += list.length; return here; });
+}
+
+/**
+ * How a token reads: its word where there is one, otherwise its number.
+ * @param {ClassesSaid} classes
+ * @param {number} token
+ */
+export const name = (classes, token) => classes.words?.[token] ?? String(token);
+
+/**
+ * The same in a sentence.
+ * @param {ClassesSaid} classes
+ * @param {number} token
+ */
+export const word = (classes, token) => classes.words?.[token] ?? `token ${token}`;

@@ -1,0 +1,469 @@
+// What the page and the server say to each other. Made from the server's models by page_types.py; not edited.
+
+/** All kept frames again (flags REPLAY, RESTART, LAST). */
+export interface AskFilm {
+  op: "film";
+}
+
+/** The table Y now; of several that a slow socket waits for, the last is answered. */
+export interface AskTable {
+  op: "y";
+  size?: number;  // At most size × size values; larger tables as means over blocks.
+}
+
+/** One assumption of the theorems, held against the set-up. */
+export interface AssumptionSaid {
+  name: string;
+  statement: string;
+  value: number | "inf" | "-inf" | null;
+  threshold: number | "inf" | "-inf" | null;
+  met: boolean;
+  note: string;
+}
+
+/** Takes up a run after a dropped connection. The frames after ``since`` follow (flag REPLAY, at the end LAST), then what is new. A socket that had the run is told "closed". */
+export interface Attach {
+  op: "attach";
+  run?: any;  // Its id.
+  since?: number;  // The last step the page has.
+}
+
+/** A word that attention turns to. */
+export interface Attended {
+  word: string;
+  attention: number | "inf" | "-inf" | null;
+  z: number | "inf" | "-inf" | null;
+  count: number | "inf" | "-inf" | null;  // Per thousand words of text, without a context.
+  votes: Vote[];  // Entries of its row of Y.
+}
+
+/** Classes by weights per token and class. */
+export interface Bars {
+  vocab_size: number;  // M.
+  classes: BarsOfClass[];  // One entry per class.
+}
+
+/** A class by weights, which need not sum to 1. */
+export interface BarsOfClass {
+  query: number;  // The last token of its sequences.
+  next_token: number;  // What follows.
+  p_class?: number | null;  // How often the class occurs, unnormalised; for all classes or none.
+  tokens: number[];  // Tokens of its context.
+  weights: number[];  // How often each of them occurs, unnormalised.
+}
+
+/** Everything there is to set. */
+export interface Catalogue {
+  version: string;
+  limits: Record<string, number>;
+  controls: ControlSaid[];
+  presets: PresetSaid[];
+  class_presets: ClassPresetSaid[];
+  default: Setup;  // Of the first run.
+}
+
+/** What a set-up means. */
+export interface CheckSaid {
+  setup: Setup;  // Every key filled in.
+  classes: ClassesSaid;
+  theory: TheorySaid;
+  memory: number;  // Bytes the run needs, from above.
+  frame_floats: number;
+  engine: "fused" | "general";  // The compiled kernel, or torch.
+}
+
+/** An assumption a claim rests on. */
+export interface ClaimAssumption {
+  name: string;
+  value: number | "inf" | "-inf" | null;
+  threshold: number | "inf" | "-inf" | null;
+  met: boolean;
+}
+
+/** What a claim compares. */
+export interface ClaimCurve {
+  x_label: string;
+  y_label: string;
+  x: (number | "inf" | "-inf" | null)[];
+  measured: (number | "inf" | "-inf" | null)[];
+  predicted: (number | "inf" | "-inf" | null)[] | null;
+  log_x: boolean;
+  log_y: boolean;
+}
+
+/** The verdict on one statement. */
+export interface ClaimSaid {
+  name: string;
+  reference: string;
+  statement: string;
+  status: "holds" | "fails" | "undecided" | "not applicable";
+  kind: string;  // What the verdict rests on: measured, identity, formula, by definition.
+  quantity: string;
+  measured: number | "inf" | "-inf" | null;
+  predicted: number | "inf" | "-inf" | null;
+  margin: number | "inf" | "-inf" | null;  // 1: exact, 0: at the tolerance, below: fails.
+  tolerance: number | "inf" | "-inf" | null;
+  why: string;
+  assumptions: ClaimAssumption[];
+  curve: ClaimCurve | null;
+}
+
+/** Judged on the recorded steps. Where the theory does not speak of the run, every claim is "not applicable", with the reason in ``why``. */
+export interface ClaimsSaid {
+  run: string;
+  step: number;
+  setting: string;
+  claims: ClaimSaid[];
+}
+
+/** Classes to start from, and their settings. */
+export interface ClassPresetSaid {
+  name: string;
+  title: string;
+  explain: string;
+  knobs: ControlSaid[];
+}
+
+/** One class as it runs. */
+export interface ClassSaid {
+  query: number;  // ψ, the last token.
+  next_token: number;  // m(n), what follows.
+  p_class: number;  // How often the class occurs.
+  tokens: number[];  // Tokens of its context, ascending.
+  p: number[];  // P(l|n) of each.
+  kinds: ("distinct" | "common")[];  // Among all classes.
+  local: ("distinct" | "common")[];  // Among the classes of the same query.
+  dominant: number | null;  // The distinct token that leads at step 0.
+}
+
+/** Weights drawn by hand. */
+export interface ClassesByBars {
+  bars: Bars;  // The bars of any set-up are in the ``classes`` of a check or run: tokens and p.
+}
+
+/** A preset of the catalogue; its settings stand beside it. */
+export interface ClassesByPreset {
+  [key: string]: any;
+}
+
+/** The text of a classes file, or of a run file, whose [run] table then gives defaults for the other keys. */
+export interface ClassesByToml {
+  toml: string;  // As ``scansnap run`` reads it; single values only.
+}
+
+/** The classes of a set-up. */
+export interface ClassesSaid {
+  vocab_size: number;  // M.
+  n_classes: number;  // K.
+  queries: number[];  // Tokens that are queries.
+  common: number[];  // Tokens of more than one class.
+  classes: ClassSaid[];  // One entry per class.
+  words: Record<string, string> | null;  // How tokens read.
+}
+
+/** Ends the run at once. */
+export interface Close {
+  op: "close";
+}
+
+/** The run is over: closed, taken up by another page, or its process died. */
+export interface ClosedText {
+  type: "closed";
+  reason: string;  // One sentence.
+}
+
+/** One value a user can set. */
+export interface ControlSaid {
+  name: string;
+  label: string;
+  symbol: string;
+  explain: string;  // One line on what it does.
+  kind: "number" | "integer" | "choice" | "flag" | "text";
+  default: any;
+  least: number | "inf" | "-inf" | null;  // Refused below; null: nothing is.
+  most: number | "inf" | "-inf" | null;  // Refused above.
+  low: number | "inf" | "-inf" | null;  // Lower end of the slider; null: there is none.
+  high: number | "inf" | "-inf" | null;  // Upper end of the slider.
+  log: boolean;  // Whether the slider is logarithmic.
+  options: string[] | null;
+  words: Record<string, string>;  // Values allowed besides numbers, and how they read.
+  live: boolean;  // May change in the middle of a run.
+  [key: string]: any;
+}
+
+/** Closed forms on a grid from 0 to ``last``, dense at the start. */
+export interface CurvesAsked {
+  setup: Setup;
+  last: number;  // Last step of the grid.
+  points?: number;  // How many steps of it.
+  c0?: number | null;  // C₀; left out, from the overlaps of the classes at Z = 0: 1/C₀ = mean over n of Σ_{n'≠n} (f_nᵀf_n')².
+}
+
+/** Closed forms. The theory's t counts batch-size-1 SGD steps. A step on the mean gradient of a mini-batch moves as far as one of those, so t = step, whatever the batch; momentum μ acts as both rates divided by 1 − μ. */
+export interface CurvesSaid {
+  t: number[];
+  growth: ((number | "inf" | "-inf" | null)[])[];  // Per class: p_n · ¼ ln(1 + 4Γ/C₀).
+  chi_lower: ((number | "inf" | "-inf" | null)[])[];  // Per class, as ln χ.
+  chi_upper: ((number | "inf" | "-inf" | null)[])[];  // Per class, as ln χ.
+  gamma: (number | "inf" | "-inf" | null)[];
+  t_scan: number | "inf" | "-inf" | null;
+  t_snap: number | "inf" | "-inf" | null;
+  c0: number | "inf" | "-inf" | null;
+}
+
+/** Entropy during training. */
+export interface EntropyAt {
+  step: number;
+  entropy: number | "inf" | "-inf" | null;
+}
+
+/** A refused message; it changed nothing. */
+export interface ErrorText {
+  type: "error";
+  field: string;  // The control to show it at.
+  message: string;  // One sentence.
+}
+
+/** A new last step. */
+export interface Extend {
+  op: "extend";
+  steps: number;  // Not before the current one.
+}
+
+/** All kept frames. */
+export interface FilmSaid {
+  run: RunText;
+  marks: MarkSaid[];
+  n: number;  // Frames.
+  floats: number;  // Values per frame.
+  steps: string;  // base64 of uint32[n].
+  data: string;  // base64 of float32[n·floats].
+}
+
+/** The T → ∞ flow from Y = Z = 0 at the effective rates. */
+export interface FlowAsked {
+  setup: Setup;
+  last: number;  // Last step of the grid.
+  points?: number;  // How many steps of it.
+}
+
+/** The flow in the layout of the frames. */
+export interface FlowSaid {
+  t: number[];
+  loss: (number | "inf" | "-inf" | null)[];
+  entropy: ((number | "inf" | "-inf" | null)[])[];  // Per class.
+  log_chi: ((number | "inf" | "-inf" | null)[])[];  // Per class.
+  growth: ((number | "inf" | "-inf" | null)[])[];  // Per class.
+  attention: (((number | "inf" | "-inf" | null)[])[])[];  // Per class and token.
+  z: (((number | "inf" | "-inf" | null)[])[])[];  // Per query and token.
+  seconds: number;  // What it took.
+}
+
+/** Where a quantity lies in a frame. */
+export interface FrameField {
+  name: string;
+  offset: number;
+  size: number;
+}
+
+/** How to read a frame. */
+export interface FrameLayout {
+  floats: number;  // Values per frame.
+  fields: FrameField[];  // loss, entropy, growth, log_chi, attention, z.
+  tokens: number[][];  // Per class, the order within "attention": its tokens, and the query where the model looks at it.
+  query_tokens: number[][];  // Per query, the order within "z".
+  queries: number[];  // Tokens that are queries.
+  class_query: number[];  // Index into ``queries``, per class.
+}
+
+/** Whether the server is well. */
+export interface Health {
+  ok: boolean;
+  version: string;
+  runs: number;
+  workers: number;
+  memory: number;  // Bytes planned for all runs.
+}
+
+/** What a text model does with a query word. */
+export interface LensSaid {
+  query: string;
+  entropy: number | "inf" | "-inf" | null;
+  uniform_entropy: number | "inf" | "-inf" | null;
+  exact: boolean;
+  attended: Attended[];  // Ranked by z.
+  votes: Vote[];  // Next words with their probability.
+  entropy_over_training: EntropyAt[];  // Empty where the training did not measure it.
+}
+
+/** Rates changed at this step. */
+export interface MarkSaid {
+  step: number;
+  eta_y: number;
+  eta_z: number;
+}
+
+/** Rates changed at this step. */
+export interface MarkText {
+  step: number;
+  eta_y: number;
+  eta_z: number;
+  type: "mark";
+}
+
+/** Stops where it is. */
+export interface Pause {
+  op: "pause";
+}
+
+/** Answered by a pong. */
+export interface Ping {
+  op: "ping";
+  id?: any;  // Anything short.
+}
+
+/** Goes on; at the last step it changes nothing: extend first. */
+export interface Play {
+  op: "play";
+}
+
+/** The answer to a ping. */
+export interface PongText {
+  type: "pong";
+  id: any;  // As it came.
+}
+
+/** A set-up to start from. */
+export interface PresetSaid {
+  name: string;
+  title: string;
+  commentary: string;
+  setup: Setup;
+}
+
+/** New rates from the current step on; either or both. */
+export interface Rates {
+  op: "rates";
+  eta_y?: number | null;  // η_Y.
+  eta_z?: number | null;  // η_Z.
+}
+
+/** Why a request is not served. */
+export interface Refusal {
+  field: string;  // The control to show it at.
+  message: string;  // One sentence: the field, its value, and what is allowed.
+}
+
+/** Back to step 0 with the first rates, paused. */
+export interface Reset {
+  op: "reset";
+}
+
+/** Forget all frames; step 0 follows. */
+export interface ResetText {
+  type: "reset";
+}
+
+/** First answer to start and attach. */
+export interface RunText {
+  type: "run";
+  run: string;  // Its id.
+  setup: Setup;  // Every key filled in.
+  classes: ClassesSaid;
+  theory: TheorySaid;
+  layout: FrameLayout;
+  steps: number;  // The last step.
+  step: number;  // The current one.
+  state: "running" | "paused" | "done" | "failed";
+  speed: number | "max";
+  marks: MarkSaid[];  // Changes of the rates so far.
+}
+
+/** One scene of the tour. */
+export interface Scene {
+  name: string;
+  title: string;
+  commentary: string;
+  setup: Setup;
+  speed: number;
+  watch: ("attention" | "heatmap" | "z" | "loss" | "entropy" | "growth" | "y" | "claims")[];  // Views to look at.
+  overlay: Setup | null;  // Set-up of a second run to pin for comparison.
+  until: number;  // The step where it pauses.
+  question: string;
+  answer: string;
+  try: Record<string, any>;  // Changes of the set-up that answer the question.
+}
+
+/** Everything a run is made of; all keys but ``classes`` are optional, unknown ones are refused. */
+export interface Setup {
+  [key: string]: any;
+}
+
+/** How fast it plays. */
+export interface Speed {
+  op: "speed";
+  speed?: number | "max" | null;  // Steps per second, or "max".
+}
+
+/** Makes a run; one that the socket had is closed, unless the set-up is refused. */
+export interface Start {
+  op: "start";
+  setup: Setup;  // What to run.
+  speed?: number | "max" | null;  // Steps per second, or "max".
+  play?: boolean;  // Whether it begins at once.
+}
+
+/** After every change, and about twice a second while it runs. */
+export interface StateText {
+  type: "state";
+  state: "running" | "paused" | "done" | "failed";
+  step: number;
+  steps: number;  // The last step.
+  speed: number | "max";  // Steps per second that were asked for.
+  rate: number;  // Steps per second measured.
+  eta_y: number;
+  eta_z: number;
+  failed_step: number | null;  // Where the numbers left the float range.
+}
+
+/** Pauses and advances. While that takes time the state is "running", a pause or reset ends it, and step, rates, extend and play wait their turn behind it. */
+export interface Step {
+  op: "step";
+  n?: number;  // How many steps.
+}
+
+/** A trained text model in the folder given at start. */
+export interface TextModel {
+  name: string;
+  title: string;
+}
+
+/** What the lens can look through. */
+export interface TextModels {
+  models: TextModel[];
+}
+
+/** What the theory says of a set-up before it runs. */
+export interface TheorySaid {
+  applies: boolean;  // Whether the theorems speak of this run.
+  why: string;  // The reason where they do not.
+  eta_y: number | "inf" | "-inf" | null;  // Effective rate: η/(1 − μ).
+  eta_z: number | "inf" | "-inf" | null;  // Effective rate: η/(1 − μ).
+  ratio: number | "inf" | "-inf" | null;  // η_Y/η_Z.
+  t_scan: number | "inf" | "-inf" | null;  // t₀′ in steps.
+  t_snap: number | "inf" | "-inf" | null;  // t₀ in steps.
+  c0: number | "inf" | "-inf" | null;  // C₀, from the overlaps of the classes at Z = 0.
+  clock: string;  // One sentence on steps and t.
+  assumptions: AssumptionSaid[];  // Empty where a rate is 0.
+}
+
+/** The guided tour. */
+export interface Tour {
+  scenes: Scene[];
+}
+
+/** A word and the vote for it. */
+export interface Vote {
+  word: string;
+  vote: number | "inf" | "-inf" | null;
+}

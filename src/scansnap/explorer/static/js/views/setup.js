@@ -1,0 +1,194 @@
+// The set-up panel: data, rates, sampling, optimiser, model. Every change is checked by the server before it runs.
+
+import * as api from "../server/api.js";
+import { $, debounce, h, maths, refuse, said } from "../page/dom.js";
+import { app, emit, on } from "../app.js";
+import { makeControl } from "../page/control.js";
+import { short } from "../draw/format.js";
+import * as runner from "../server/runner.js";
+import { openEditor } from "./weights.js";
+
+/** @import { CheckSaid, Setup } from "../messages.js" */
+/** @import { Control } from "../page/control.js" */
+
+/** @type {[string, string[] | null, boolean][]} */
+const GROUPS = [
+  ["Rates", ["eta_y", "eta_z"], true],
+  ["Sequences", ["context", "batch_size", "seed"], true],
+  ["Optimiser", ["optimizer", "momentum"], true],
+  ["Model", ["init", "norm", "residual"], true],
+  ["More", null, false], // whatever is left
+];
+
+const panel = $("panel-setup"), general = h("p", { class: "refusal", role: "alert", hidden: true }), ratio = h("p", { class: "ratio", "aria-live": "polite" });
+const classRefusal = h("p", { class: "refusal", role: "alert", hidden: true, id: "classes-refusal" }), knobsBox = h("div", { class: "knobs" }), facts = h("p", { class: "facts" });
+const classSelect = h("select", { id: "c-classes", "aria-describedby": "classes-explain classes-refusal", onchange: () => pickClasses(classSelect.value) });
+/** @type {Map<string, Control>} */
+const controls = new Map();
+/** @type {Map<string, Control>} */
+let classRows = new Map();
+/** @type {AbortController | null} */
+let checking = null;
+
+export function start() {
+  on("setup-shown", show);
+  on("refused", (m) => showRefusal(m.field, m.message));
+  on("run state", showFacts);
+}
+
+/** Builds the panel from the server's list of controls. */
+export function build() {
+  const all = new Map(app.catalogue.controls.map((c) => [c.name, c])), placed = new Set(GROUPS.flatMap(([, names]) => names ?? []));
+  panel.append(general, dataGroup());
+  for (const [title, names, open] of GROUPS) {
+    const list = names ?? [...all.keys()].filter((n) => !placed.has(n));
+    const body = list.flatMap((n) => {
+      const described = all.get(n);
+      if (!described) return [];
+      const control = makeControl(described, (v) => change(n, v));
+      controls.set(n, control);
+      return [control.el];
+    });
+    if (title === "Rates") body.push(ratio);
+    panel.append(open ? h("fieldset", {}, h("legend", {}, title), body) : h("details", {}, h("summary", {}, title), body));
+  }
+}
+
+function dataGroup() {
+  classSelect.append(...app.catalogue.class_presets.map((p) => h("option", { value: p.name }, p.title)), h("option", { value: "custom" }, "Custom"));
+  return h("fieldset", {}, h("legend", {}, "Data"),
+    h("div", { class: "control", "data-name": "classes" },
+      h("div", { class: "row" }, h("label", { htmlFor: "c-classes" }, "Classes"), classSelect),
+      h("p", { class: "explain", id: "classes-explain" }), classRefusal),
+    knobsBox, facts,
+    h("div", { class: "buttons" },
+      h("button", { type: "button", id: "edit-weights", onclick: () => openEditor("bars") }, "Edit weights"),
+      h("button", { type: "button", id: "paste-toml", onclick: () => openEditor("toml") }, "Paste TOML")));
+}
+
+/** @param {string} name */
+function pickClasses(name) {
+  if (name === "custom") return openEditor("bars");
+  change("classes", { preset: name });
+  showClasses();
+}
+
+/** The controls say what app.setup says. */
+export function show() {
+  for (const [name, control] of controls) if (name in app.setup) control.show(app.setup[name]);
+  showClasses();
+  showRatio();
+}
+
+function showClasses() {
+  const classes = app.setup.classes, preset = app.catalogue.class_presets.find((p) => p.name === classes.preset);
+  classSelect.value = preset ? preset.name : "custom";
+  $("classes-explain").textContent = preset?.explain ?? (classes.toml !== undefined ? "From the TOML you pasted." : "Weights you drew yourself.");
+  classRows = new Map();
+  knobsBox.replaceChildren(...(preset?.knobs ?? []).map((knob) => {
+    const control = makeControl(knob, (v) => change("classes", { ...app.setup.classes, [knob.name]: v }), "k");
+    control.show(classes[knob.name] ?? knob.default);
+    classRows.set(knob.name, control);
+    return control.el;
+  }));
+}
+
+function showRatio() {
+  const { eta_y, eta_z, momentum } = app.setup;
+  const text = typeof eta_y === "number" && typeof eta_z === "number" && eta_z > 0 ? short(eta_y / eta_z) : "–";
+  ratio.replaceChildren(h("b", {}, maths("η_Y / η_Z"), ` = ${text}`), app.setup.optimizer === "sgd" && momentum > 0 ? h("span", {}, `with momentum both act ${short(1 / (1 - momentum))} × as fast`) : "");
+}
+
+function showFacts() {
+  const film = app.film;
+  if (!film) return;
+  const { classes, theory } = film.run, c = classes;
+  facts.replaceChildren(`K = ${c.n_classes} classes, M = ${c.vocab_size} tokens, ${c.queries.length} ${c.queries.length === 1 ? "query" : "queries"}, ${c.common.length} common`);
+  facts.title = theory.clock;
+}
+
+/**
+ * One value changes: rates act on the run at once, anything else makes a new run.
+ * @param {string} name
+ * @param {any} value
+ */
+function change(name, value) {
+  app.setup = { ...app.setup, [name]: value };
+  if (name !== "classes") app.preset = app.preset && sameAsPreset() ? app.preset : null; else app.preset = null;
+  showRatio();
+  const described = app.catalogue.controls.find((c) => c.name === name), under = app.film && app.state.step > 0 && app.state.state !== "closed";
+  if (described?.live && under && typeof value === "number" && value >= Number(described.least) && value <= Number(described.most)) {
+    controls.get(name)?.refuse("");
+    runner.rates(Number(app.setup.eta_y), Number(app.setup.eta_z));
+    emit("setup");
+    return;
+  }
+  apply();
+}
+
+const sameAsPreset = () => {
+  const preset = app.catalogue.presets.find((p) => p.name === app.preset);
+  return preset && Object.entries(preset.setup).every(([k, v]) => JSON.stringify(app.setup[k]) === JSON.stringify(v));
+};
+
+const apply = debounce(() => run(runner.isRunning()), 120);
+
+/**
+ * Has the set-up checked and, if it may be, run.
+ * @param {boolean} play
+ * @param {((answer: CheckSaid) => void) | null} then  instead of a run from step 0
+ */
+export async function run(play, then = null) {
+  checking?.abort();
+  const mine = (checking = new AbortController());
+  try {
+    const answer = await api.check(app.setup, mine.signal);
+    clearRefusals();
+    app.setup = answer.setup;
+    show();
+    emit("checked", answer);
+    emit("setup");
+    if (then) then(answer); else runner.begin(app.setup, play);
+    return true;
+  } catch (e) {
+    if (api.isAbort(e)) return false;
+    clearRefusals();
+    showRefusal(e instanceof api.Refusal ? e.field : "request", said(e));
+    return false;
+  }
+}
+
+function clearRefusals() {
+  for (const control of [...controls.values(), ...classRows.values()]) control.refuse("");
+  refuse(classRefusal, "");
+  refuse(general, "");
+}
+
+/**
+ * The message next to the control it is about; the control comes into view.
+ * @param {string} field
+ * @param {string} message
+ */
+function showRefusal(field, message) {
+  const row = controls.get(field) ?? classRows.get(field);
+  if (row) {
+    row.refuse(message);
+    const more = row.el.closest("details");
+    if (more) more.open = true;
+    row.el.scrollIntoView({ block: "nearest" });
+  } else if (field.startsWith("class")) refuse(classRefusal, message);
+  else refuse(general, message);
+}
+
+/**
+ * Replaces the whole set-up.
+ * @param {Setup} setup
+ * @param {{preset?: string | null, play?: boolean, then?: ((answer: CheckSaid) => void) | null}} how
+ */
+export function take(setup, { preset = null, play = true, then = null } = {}) {
+  app.setup = structuredClone(setup);
+  const defaults = Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.default]));
+  if (!("toml" in (setup.classes ?? {}))) app.setup = { ...defaults, ...app.setup };
+  app.preset = preset;
+  return run(play, then);
+}

@@ -1,0 +1,127 @@
+// The big view: attention now and its history, with the mouse, as a picture to keep, and in words.
+
+import { $, throttle } from "../page/dom.js";
+import { app, emit, frameIndex, on, timeAxis } from "../app.js";
+import { AttentionPainter, barAt, momentAt, pinnedAttention } from "../draw/attention.js";
+import { colours } from "../draw/colours.js";
+import { word } from "../draw/film.js";
+import { short, whole } from "../draw/format.js";
+import { CanvasPen, SvgPen, penFor, unit } from "../draw/pen.js";
+import { tip } from "../page/tip.js";
+
+/** @import { Cell, Scene } from "../draw/attention.js" */
+/** @import { Film } from "../draw/film.js" */
+
+/** @type {HTMLCanvasElement} */
+const canvas = $("attention");
+const box = $("attention-box");
+/** @type {Cell[]} */
+let cells = []; // what was drawn where, for the mouse
+let painter = new AttentionPainter(colours());
+let dirty = true;
+
+const redraw = () => { dirty = true; };
+
+function theme() {
+  painter = new AttentionPainter(colours());
+  redraw();
+}
+
+/**
+ * What is on screen: the class in focus or all.
+ * @param {Film} film
+ * @returns {Scene}
+ */
+function scene(film) {
+  const classes = app.focus >= 0 ? [app.focus] : film.run.classes.classes.map((_, k) => k);
+  return { film, index: frameIndex(), classes, axis: timeAxis, pinned: app.pinned?.film ?? null, ideal: flowAttention };
+}
+
+/**
+ * Attention of the flow at a step, in the order of the layout.
+ * @param {number} k
+ * @param {number} step
+ */
+function flowAttention(k, step) {
+  const flow = app.options.flow ? app.flow : null;
+  if (!flow?.attention[k]) return null;
+  const i = flow.t.findIndex((t) => t >= step);
+  return i < 0 ? null : flow.attention[k].map((series) => Number(series[i]));
+}
+
+const describe = throttle(() => {
+  if (!app.film?.length) return;
+  const { film, index, classes } = scene(app.film);
+  const texts = classes.slice(0, 4).map((k) => {
+    const values = film.attention(index, k), best = values.indexOf(Math.max(...values)), token = film.run.layout.tokens[k][best];
+    return `class ${k} most on ${word(film.run.classes, token)} (${film.kind(k, token)}, ${short(values[best])})`;
+  });
+  canvas.setAttribute("aria-label", `Attention at step ${film.steps[index]}: ${texts.join("; ")}.`);
+}, 1000);
+
+/** Draws if something changed; called on every animation frame. */
+export function frame() {
+  if (!dirty || !app.film?.length) return;
+  dirty = false;
+  cells = painter.draw(penFor(canvas, box), scene(app.film));
+  describe();
+}
+
+export function exportSvg() {
+  const pen = new SvgPen(box.clientWidth / unit(), box.clientHeight / unit(), painter.colours.panel);
+  if (app.film) painter.draw(pen, scene(app.film));
+  return pen.toString();
+}
+
+/** @returns {Promise<Blob | null>} */
+export function exportPng() {
+  const out = document.createElement("canvas"), pen = new CanvasPen(out, box.clientWidth / unit(), box.clientHeight / unit(), 2 * unit());
+  pen.rect(0, 0, pen.width, pen.height, painter.colours.panel);
+  if (app.film) painter.draw(pen, scene(app.film));
+  return new Promise((done) => out.toBlob(done, "image/png"));
+}
+
+/**
+ * Where the mouse is, in the units of the drawing.
+ * @param {MouseEvent} event
+ */
+function place(event) {
+  const b = canvas.getBoundingClientRect(), u = unit();
+  return [(event.clientX - b.left) / u, (event.clientY - b.top) / u];
+}
+
+/** @param {PointerEvent} event */
+function hover(event) {
+  const [x, y] = place(event), film = app.film;
+  if (!film?.length) return tip.hide();
+  const shown = scene(film), hit = barAt(cells, shown, x, y);
+  if (!hit) return tip.hide();
+  const { k, bar, frame: i } = hit, q = film.run.layout.class_query[k], zj = film.run.layout.query_tokens[q].indexOf(bar.token);
+  const lines = [`attention ${short(film.attention(i, k)[bar.j])}, at step 0 ${short(film.attention(0, k)[bar.j])}`];
+  if (zj >= 0) lines.push(`z ${short(film.z(i, q)[zj])}`);
+  const old = pinnedAttention(shown, k)?.get(bar.token);
+  if (old !== undefined) lines.push(`pinned run ${short(old)}`);
+  tip.show(event, `${word(film.run.classes, bar.token)}, ${bar.kind}`, `class ${k}, step ${whole(film.steps[i])}`, lines);
+}
+
+/** @param {MouseEvent} event */
+function click(event) {
+  const [x, y] = place(event), hit = cells.find(({ full: f }) => x >= f.x && x < f.x + f.w && y >= f.y && y < f.y + f.h);
+  if (!hit || !app.film) return;
+  if (y >= hit.my && y <= hit.my + hit.mh && app.focus >= 0) { // a moment in the heat map
+    const row = momentAt(hit, app.film, timeAxis, y);
+    if (row >= 0) emit("seek", row);
+    return;
+  }
+  emit("focus-wish", app.focus >= 0 ? -1 : hit.k);
+}
+
+export function start() {
+  theme();
+  on("theme", theme);
+  on("frames cursor focus scale pinned flow run options", redraw);
+  new ResizeObserver(redraw).observe(box);
+  canvas.addEventListener("pointermove", hover);
+  canvas.addEventListener("pointerleave", tip.hide);
+  canvas.addEventListener("click", click);
+}

@@ -1,0 +1,32 @@
+"""How alike two tables rank their entries, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from scansnap.checks.arrays import FloatArray
+
+
+def rank_correlation(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Spearman's, row by row of (Q, M), over the places where both are finite; NaN where one of them is constant."""
+    found = np.full(len(a), np.nan)
+    for i, (x, y) in enumerate(zip(a, b, strict=True)):
+        both = np.isfinite(x) & np.isfinite(y)
+        if both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0:
+            found[i] = spearmanr(x[both], y[both]).statistic
+    return found
+
+
+def overlap(a: FloatArray, b: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """How much of the k largest of a are among the k largest of b, row by row, and what chance would give.
+
+    Over the places where both are finite; both answers (Q,), the second k over the number of those places.
+    """
+    shared, chance = np.full(len(a), np.nan), np.full(len(a), np.nan)
+    for i, (x, y) in enumerate(zip(a, b, strict=True)):
+        places = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        if len(places) > k:
+            top = [set(places[np.argsort(-values[places], kind="stable")[:k]]) for values in (x, y)]
+            shared[i], chance[i] = len(top[0] & top[1]) / k, k / len(places)
+    return shared, chance

@@ -1,0 +1,137 @@
+"""What the figures on real text have in common: the corpus, how large a model and how long a run this machine affords.
+
+On CUDA everything is the paper's size. On a CPU the vocabulary is cut to the most frequent words and runs are
+shorter; the note below each figure says so. Statements about training are judged over seeds; a quick run on a CPU has
+one, which decides nothing, and says that too.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from scansnap.corpus.corpus import Corpus, load_corpus
+from scansnap.corpus.sources import find_corpus
+from scansnap.dynamics.device import pick_device
+from scansnap.paper.figure import Effort
+from scansnap.progress import Progress
+from scansnap.text.evaluate import attention_statistics, perplexity
+from scansnap.text.model import LanguageModel
+from scansnap.text.train import Measure, Training, train
+from scansnap.text.transformer.model import Transformer
+from scansnap.text.transformer.settings import TransformerSettings
+from scansnap.text.yz.model import YZTransformer
+from scansnap.text.yz.settings import YZSettings
+
+BATCH, LENGTH = 20, 35
+
+
+@dataclass(frozen=True)
+class Size:
+    """What one effort on one kind of device affords."""
+
+    max_words: int | None  # of the vocabulary; None: all
+    steps: int  # of one training run
+    seeds: int
+    valid_tokens: int  # of the validation stream that are looked at
+
+
+SIZES = {  # by (CUDA, quick)
+    (False, True): Size(1000, 90, 1, 3_000),
+    (False, False): Size(1000, 180, 3, 5_000),
+    (True, True): Size(None, 300, 3, 20_000),
+    (True, False): Size(None, 1500, 5, 60_000),
+}
+
+
+@dataclass(frozen=True)
+class TextSetting:
+    """A corpus on a device, with the size of the runs."""
+
+    corpus: Corpus
+    device: str
+    size: Size
+    note: str
+
+    @property
+    def valid(self) -> np.ndarray:
+        return self.corpus.valid[: self.size.valid_tokens]
+
+    @property
+    def seeds(self) -> range:
+        return range(self.size.seeds)
+
+    def key(self) -> dict[str, Any]:
+        """What a run in this setting depends on, besides its model and seed."""
+        streams = {name: zlib.crc32(self.corpus.split(name).tobytes()) for name in ("train", "valid", "test")}
+        return {**self.describe(), "streams": streams, "seeds": None}
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest."""
+        return {"corpus": self.corpus.title, "vocab_size": self.corpus.vocab_size, "batch": BATCH, "length": LENGTH,
+                "train_tokens": len(self.corpus.train), "valid_tokens": len(self.valid), "steps": self.size.steps,
+                "seeds": list(self.seeds), "device": self.device}  # fmt: skip
+
+
+def text_setting(effort: Effort, **changes: Any) -> TextSetting:
+    """The corpus of ``--data`` (or SCANSNAP_DATA, or the standard library's docstrings) at the effort's size."""
+    device = pick_device(effort.device)
+    base = SIZES[device.type == "cuda", effort.quick]
+    size = replace(base, **changes)
+    corpus = load_corpus(find_corpus(effort.data), max_words=size.max_words)
+    smaller = [] if size.max_words is None else [f"{corpus.vocab_size:,} most frequent words"]
+    return TextSetting(corpus, device.type, size, "; ".join([corpus.title, *smaller, f"{size.steps} steps"]))
+
+
+def seeds_said(n: int) -> str:
+    """For a figure's note."""
+    return f"{n} seeds" if n > 1 else "1 seed: decides nothing"
+
+
+def transformer(setting: TextSetting, *, layers: int = 1, eta: float = 5.0, seed: int = 0, **more: Any) -> Transformer:
+    """The paper's text model: d = 200, one head, dropout 0.2, SGD with clipping."""
+    precision = "bf16" if setting.device == "cuda" else "float32"
+    settings = TransformerSettings(vocab_size=setting.corpus.vocab_size, layers=layers, eta=eta, seed=seed,
+                                   precision=precision, **more)  # fmt: skip
+    return Transformer(settings, setting.device)
+
+
+def yz(setting: TextSetting, *, layers: int = 1, seed: int = 0, **more: Any) -> YZTransformer:
+    """The YZ model over the setting's vocabulary, full tables; several layers in tf32 on CUDA."""
+    precision = "tf32" if setting.device == "cuda" and layers > 1 else "float32"
+    settings = YZSettings(vocab_size=setting.corpus.vocab_size, layers=layers, seed=seed, precision=precision, **more)
+    return YZTransformer(settings, setting.device)
+
+
+def trained(model: LanguageModel, setting: TextSetting, *, seed: int = 0, measure: Measure | None = None,
+            snapshots: Sequence[int] = (), progress: Progress | None = None) -> Training:  # fmt: skip
+    """Train for the setting's steps; windows are shuffled by the seed. Ctrl-C is passed on."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="stopped after")  # said by whoever catches the interrupt
+        done = train(model, setting.corpus.train, steps=setting.size.steps, batch=BATCH, length=LENGTH, shuffle=seed,
+                     measure=measure, snapshots=snapshots, progress=progress)  # fmt: skip
+    if done.step < done.steps and done.failed_step is None:
+        raise KeyboardInterrupt
+    return done
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A trained model on the validation text."""
+
+    perplexity: float
+    entropy: list[float]  # of attention, by layer
+    failed: bool
+
+
+def judged(model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None) -> Judged:
+    """Train the model, then look at it."""
+    done = trained(model, setting, seed=seed, progress=progress)
+    seen = attention_statistics(model, setting.valid, length=LENGTH)
+    reached = perplexity(model, setting.valid, length=LENGTH, batch=BATCH)
+    return Judged(reached, [float(np.asarray(row["entropy"])) for row in seen], done.failed_step is not None)

@@ -1,0 +1,125 @@
+"""What is found: six statements, each judged over seeds. A seed's number is a mean over its queries."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+
+from scansnap.measure.comparison import compare
+from scansnap.measure.word_attention import snap_step
+from scansnap.paper.figure import Finding
+from scansnap.paper.shared.over_seeds import how, number
+from scansnap.paper.studies.words.prediction import FREQUENT, TOP_K
+from scansnap.paper.studies.words.text import MARKS, NAMES
+
+FROZEN = 0.5  # the last third of the run moves a query's attention at most this share of what the first third did
+NO_RANKS = 0.1  # a rank correlation, or a difference of two, that is smaller counts as none: 1% of the variance
+
+
+def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
+    """From the rows of :mod:`~scansnap.paper.studies.words.table`."""
+    of: dict[str, pd.DataFrame] = dict(iter(table.groupby("kind")))
+    over = how(of["gain"].seed.nunique())
+    return (
+        distinct_words_gain(of["gain"], over),
+        follows_pmi_and_idf(of["end"], over),
+        becomes_sparse(of["entropy"], over),
+        freezes(of["third"], of["moved"], of["left"], over),
+        flow_ranks_words(of["prediction"], over),
+        flow_knows_more_than_frequency(of["prediction"], over),
+    )
+
+
+def distinct_words_gain(gain: pd.DataFrame, over: str) -> Finding:
+    """A case is a tenth of the vocabulary of one model: the common half is to lose, the distinct half to gain."""
+    gain = gain[gain.group < MARKS]
+    last = gain.groupby("model", sort=False).step.transform("max")
+    start, end = (gain[gain.step == at].pivot(index=["model", "group"], columns="seed", values="among_words")
+                  for at in (0, last))  # fmt: skip
+    change = end.sort_index() - start.sort_index()  # (models × tenths, seeds)
+    sign = np.where(change.index.get_level_values("group") < MARKS // 2, -1, 1)
+    extremes = "; ".join(f"{model}: most common tenth {number(change.loc[(model, 0)])}, most distinct "
+                         f"{number(change.loc[(model, MARKS - 1)])}" for model in gain.model.unique())  # fmt: skip
+    return Finding.compared(
+        "Common words lose attention and distinct words gain", "Theorem 2", compare(sign[:, None] * change.to_numpy()),
+        "rises", "tenths of the vocabulary",
+        f"Change of attention relative to the mean of all tenths, {extremes} ({over}).",
+    )  # fmt: skip
+
+
+def follows_pmi_and_idf(end: pd.DataFrame, over: str) -> Finding:
+    """A case is one of the two: its rank correlation less that of raw co-occurrence."""
+    ranks = end.pivot(index=["query", "seed"], columns="measure", values="value").groupby("seed").mean()
+    margins = np.stack([(ranks[name] - ranks["cooccurrence"]).to_numpy() for name in ("pmi", "idf")])  # (2, seeds)
+    each = ", ".join(f"{NAMES[name]} {number(ranks[name])}" for name in ("pmi", "idf", "cooccurrence"))
+    return Finding.compared(
+        "Attention follows PMI and IDF rather than raw co-occurrence", "The authors' slides",
+        compare(margins, margin=NO_RANKS), "rises", "measures",
+        f"Rank correlation with what an occurrence gets, mean over queries: {each} ({over}; less than {NO_RANKS:g} "
+        "apart is none).",
+    )  # fmt: skip
+
+
+def becomes_sparse(entropy: pd.DataFrame, over: str) -> Finding:
+    """From the first step to the last."""
+    path = entropy.pivot(index="step", columns="seed", values="value").sort_index()
+    fell = (path.iloc[-1] - path.iloc[0]).to_numpy()
+    detail = f"Change of entropy from {path.iloc[0].mean():.2f} nats: {number(fell)} ({over})."
+    return Finding.compared("Attention becomes sparse", "Section 8", compare(fell), "falls", "texts", detail)
+
+
+def freezes(third: pd.DataFrame, moved: pd.DataFrame, left: pd.DataFrame, over: str) -> Finding:
+    """The last third of the run against the first; in words also when attention snapped and settled."""
+    thirds = third.pivot(index=["query", "seed"], columns="measure", values="value")
+    slower = thirds["last"] <= FROZEN * thirds["first"]
+    mean = thirds.groupby("seed").agg(lambda column: column.mean(skipna=False))
+    when = ", ".join(f"{step:.0f}" if math.isfinite(step) else "none" for step in snaps(moved))
+    near = ", ".join(f"{settled(part):.0f}" for _, part in left.groupby("seed"))
+    return Finding.compared(
+        "Attention freezes although the rates stay", "Section 6",
+        compare((mean["last"] - FROZEN * mean["first"]).to_numpy()), "falls", "texts",
+        f"Counted where the last third moves attention less than {FROZEN:g} of what the first does; mean total "
+        f"variation over queries {number(mean['first'], signed=False)}, then {number(mean['last'], signed=False)} "
+        f"({over}); so in {slower.mean():.0%} of queries and seeds. Snapping time, where the mean speed since the "
+        f"start is greatest: step {when}; within a tenth of the way of its end from step {near} of "
+        f"{moved.step.max():.0f}.",
+    )  # fmt: skip
+
+
+def flow_ranks_words(told: pd.DataFrame, over: str) -> Finding:
+    """Rank correlation of the flow's logits with the trained ones."""
+    mean = told.groupby("seed")[["value", "value_frequent"]].mean()
+    return Finding.compared(
+        "The words the flow ranks first are those attended to", "Theorem 2, beyond the paper",
+        compare(mean["value"], margin=NO_RANKS), "rises", "texts",
+        f"Rank correlation, mean over {told['query'].nunique()} queries: {number(mean['value'])}, and over the "
+        f"{FREQUENT} most frequent in their contexts {number(mean['value_frequent'])} ({over}; below {NO_RANKS:g} it "
+        "is none).",
+    )  # fmt: skip
+
+
+def flow_knows_more_than_frequency(told: pd.DataFrame, over: str) -> Finding:
+    """Of the words most attended to, those the flow names less those that are merely frequent."""
+    mean = told.groupby("seed")[["overlap", "chance", "frequent"]].mean()
+    more = (mean["overlap"] - mean["frequent"]).to_numpy()
+    return Finding.compared(
+        f"Of the {TOP_K} words most attended to the flow knows more than frequency does", "Beyond the paper",
+        compare(more), "rises", "texts",
+        f"Predicted {mean['overlap'].mean():.0%}, among the {TOP_K} most frequent of its contexts "
+        f"{mean['frequent'].mean():.0%}, by chance {mean['chance'].mean():.0%}; difference {number(more)} ({over}).",
+    )  # fmt: skip
+
+
+def snaps(table: pd.DataFrame) -> list[float]:
+    """The snapping time of each seed."""
+    path = table[table.kind == "moved"].sort_values("step")
+    return [snap_step(part.step.to_numpy(), part.value.to_numpy()) for _, part in path.groupby("seed")]
+
+
+def settled(left: pd.DataFrame) -> float:
+    """The first step from which the mean distance to the last attention stays below a tenth of the first such."""
+    left = left.sort_values("step")
+    far = np.flatnonzero(left.value.to_numpy() > 0.1 * left.value.iloc[0])
+    return float(left.step.to_numpy()[min(far[-1] + 1, len(left) - 1)]) if len(far) else float(left.step.iloc[0])

@@ -1,0 +1,113 @@
+"""The four panels of the figure on words, each drawn from its rows of the table."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pandas as pd
+
+from scansnap.measure.word_attention import MEASURES, snap_step
+from scansnap.paper.shared.over_seeds import band, mean_and_half
+from scansnap.paper.studies.words.prediction import TOP_K
+from scansnap.paper.studies.words.text import MARKS, NAMES
+from scansnap.paper.style import SERIES
+
+
+def deciles(ax: Any, table: pd.DataFrame) -> None:
+    part = table[(table.kind == "gain") & (table.model == "YZ") & (table.step > 0)]
+    colours = matplotlib.colormaps["viridis_r"](np.linspace(0.05, 1, MARKS))
+    labels = {0.0: "most common", float(MARKS - 1): "most distinct", float(MARKS): "<unk>, <eos>"}
+    ends = []
+    for group, curve in part.groupby("group"):
+        wide = curve.pivot(index="step", columns="seed", values="value")
+        mean, half = mean_and_half(wide)
+        marks = group == MARKS
+        colour = "0.5" if marks else colours[int(group)]
+        ax.plot(wide.index, mean, color=colour, linestyle=":" if marks else "-", zorder=2 if marks else 3)
+        if group in labels:  # an interval for each of eleven curves would hide them
+            ax.fill_between(wide.index, mean - half, mean + half, color=colour, alpha=0.25, linewidth=0)
+            if np.isfinite(mean[-1]):
+                ends.append((mean[-1], labels[group], group))
+    ax.axhline(1, color="0.8", linewidth=0.8, zorder=0)
+    low, high = ax.get_ylim()
+    spots = _apart([value for value, _, _ in sorted(ends)], 0.06 * (high - low))
+    for spot, (_, label, group) in zip(spots, sorted(ends), strict=True):
+        ax.annotate(label, (1.01, spot), xycoords=("axes fraction", "data"), fontsize=7.5, va="center",
+                    color="0.4" if group == MARKS else colours[int(group)] if group else "0.25")  # fmt: skip
+    ax.set(ylabel="attention / uniform attention", title="a  Attention by distinctness")
+
+
+def correlations(ax: Any, table: pd.DataFrame) -> None:
+    part = table[(table.kind == "correlation") & (table.step > 0)]
+    for name, colour in zip(MEASURES, SERIES, strict=False):
+        wide = part[part.measure == name].pivot(index="step", columns="seed", values="value")
+        band(ax, wide.index, wide, colour=colour, label=NAMES[name])
+    ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+    ax.legend(ncols=2)
+    ax.margins(y=0.18)
+    ax.set(ylabel="rank correlation with attention", title="b  What attention follows")
+
+
+def movement(ax: Any, table: pd.DataFrame) -> None:
+    moved, entropy = (table[(table.kind == kind) & (table.step > 0)].pivot(index="step", columns="seed", values="value")
+                      for kind in ("moved", "entropy"))  # fmt: skip
+    band(ax, moved.index, moved, colour=SERIES[0])
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel("moved (total variation)", color=SERIES[0])
+    other = ax.twinx()
+    other.spines["right"].set_visible(True)
+    band(other, entropy.index, entropy, colour=SERIES[1])
+    other.set_ylim(0, 1.12 * entropy.to_numpy()[np.isfinite(entropy)].max(initial=0.1))
+    other.set_ylabel("entropy (nats)", color=SERIES[1])
+    found = [snap_step(moved.index.to_numpy(), moved[seed].to_numpy()) for seed in moved]
+    snap = [step for step in found if math.isfinite(step)]
+    for step in sorted(set(snap)):
+        ax.axvline(step, color="0.4", linestyle=":", linewidth=1)
+    if snap:
+        low, high = min(snap), max(snap)
+        left = low > math.sqrt(moved.index.max())  # the label goes where there is room for it
+        said = f"step {low:.0f}" if low == high else f"steps {low:.0f} to {high:.0f}"
+        ax.annotate(f"snapping time:\n{said}", (low if left else high, 0.45), xycoords=("data", "axes fraction"),
+                    fontsize=7.5, color="0.35", ha="right" if left else "left", va="center",
+                    xytext=(-4 if left else 4, 0), textcoords="offset points")  # fmt: skip
+    ax.set_title("c  How far attention has moved")
+
+
+def predicted(ax: Any, table: pd.DataFrame) -> None:
+    """Two columns of words, those of both joined: for the query in the middle, neither the best nor the worst."""
+    first = table.kind.isin(["prediction", "word"]) & (table.seed == table.seed.min())
+    table = table[first]
+    told = table[(table.kind == "prediction") & table.overlap.notna()].sort_values(["overlap", "value"])
+    spoken = told[told["query"].str.isalpha()]
+    told = spoken if len(spoken) else told
+    ax.axis("off")
+    if not len(told):
+        ax.text(0.5, 0.5, "no query has enough words", ha="center", va="center", transform=ax.transAxes, color="0.4")
+        return
+    chosen = told.iloc[len(told) // 2]
+    points = table[(table.kind == "word") & (table["query"] == chosen["query"])]
+    columns = [points.sort_values(by, ascending=False).word.tolist()[:TOP_K] for by in ("predicted", "value")]
+    both = set(columns[0]) & set(columns[1])
+    for x, align, words in zip((0.36, 0.64), ("right", "left"), columns, strict=True):
+        for i, word in enumerate(words):
+            colour = SERIES[0] if word in both else "0.55"
+            ax.text(x, -i, word, ha=align, va="center", fontsize=9, color=colour, parse_math=False)  # "$" is a word
+    for word in both:
+        ax.plot([0.385, 0.615], [-columns[0].index(word), -columns[1].index(word)], color=SERIES[0], alpha=0.6)
+    ax.text(0.36, 0.95, "the flow predicts", ha="right", fontsize=8, color="0.35", style="italic")
+    ax.text(0.64, 0.95, "training learned", ha="left", fontsize=8, color="0.35", style="italic")
+    ax.text(0.5, -TOP_K - 0.2, f"{len(both)} of {TOP_K} shared", ha="center", fontsize=8, color="0.35")
+    ax.set(xlim=(0, 1), ylim=(-TOP_K - 0.5, 1.5))
+    ax.set_title(f"d  Words “{chosen['query']}” attends to most", parse_math=False)
+
+
+def _apart(values: list[float], gap: float) -> list[float]:
+    """Ascending places for labels near ascending values, at least a gap apart."""
+    spots = list(values)
+    for i in range(1, len(spots)):
+        spots[i] = max(spots[i], spots[i - 1] + gap)
+    shift = (sum(spots) - sum(values)) / max(len(spots), 1)
+    return [spot - shift for spot in spots]

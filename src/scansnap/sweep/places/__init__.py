@@ -1,0 +1,1 @@
+"""Where the groups of a sweep are made: on this machine, or on a Ray cluster."""

@@ -1,0 +1,231 @@
+"""The file of a model, in training or trained: safetensors with all tensors and a JSON header, replaced as a whole.
+
+The header says what lies there: the model's own description, the number of updates, where in the data it stands and
+what the data and the vocabulary were. Tensors are the model's (``model.…``), those of the record so far, and the
+vocabulary's JSON as bytes, so that a model and its words can neither part nor be mixed. Nothing is pickled.
+
+The header carries the SHA-256 of every tensor (with its type and shape) and its own. Reading the header checks the
+header; reading a model checks all of it (about 1 GB/s) before the first tensor is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from scansnap.checks import InputError
+from scansnap.corpus.vocabulary import Vocabulary
+from scansnap.storage import checksums, replacing
+from scansnap.storage.checksums import Checked, Damaged
+from scansnap.text.model import LanguageModel
+from scansnap.text.transformer.model import Transformer
+from scansnap.text.yz.model import YZTransformer
+
+FORMAT = 3  # 2 is read as well
+KEY = "scansnap"
+WORDS = "vocabulary"  # the tensor with the words
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a checkpoint is about."""
+
+    model: dict[str, Any]
+    step: int
+    data: dict[str, Any] = field(default_factory=dict)  # stream, batch, length, order and position in them
+    vocabulary: str = ""  # fingerprint; empty: not told
+
+    def to_json(self, sums: dict[str, str]) -> str:
+        """With the checksums of the tensors, and its own."""
+        return checksums.sign({"format": FORMAT, "tensors": sums, **self.__dict__})
+
+
+def fingerprint(vocabulary: Vocabulary | None) -> str:
+    """One word for the words and their order; empty without a vocabulary."""
+    if vocabulary is None:
+        return ""
+    return hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()[:16]
+
+
+def save_checkpoint(
+    path: Path,
+    model: LanguageModel,
+    header: Header,
+    record: dict[str, Tensor],
+    vocabulary: Vocabulary | None = None,
+) -> None:
+    """Write everything an exact continuation needs; the file appears whole or not at all."""
+    save_file = safetensors_package().torch.save_file
+    tensors = {f"model.{name}": tensor for name, tensor in model.tensors().items()} | record
+    if vocabulary is not None:
+        tensors[WORDS] = torch.frombuffer(bytearray(vocabulary.to_json().encode()), dtype=torch.uint8)
+    # copies: views of one vector share memory, which the format refuses
+    plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    metadata = {KEY: header.to_json({name: _digest(tensor) for name, tensor in plain.items()})}
+    with replacing(Path(path)) as scratch:
+        try:
+            save_file(plain, scratch, metadata=metadata)
+        except safetensors_package().SafetensorError as error:  # where the disk is full
+            raise OSError(None, str(error)) from error
+
+
+def read_header(path: Path) -> Header:
+    """The header alone: cheap, whatever the size of the file."""
+    with _opened(path) as found:
+        return found.header
+
+
+def check(path: Path) -> Checked:
+    """Compare every tensor with its checksum."""
+    with _opened(path) as found:
+        found.check(found.sums)
+        return Checked(1, path.stat().st_size)
+
+
+def load_checkpoint(path: Path, model: LanguageModel) -> tuple[Header, dict[str, Tensor]]:
+    """Write the tensors into the model, in place, and return the header and the record so far.
+
+    The model stays as it is unless all of the file is as it was written.
+    """
+    with _opened(path) as found:
+        if found.header.model != model.describe():
+            differs = _difference(found.header.model, model.describe())
+            raise InputError("checkpoint", str(path), f"one of the same model ({differs})")
+        found.check(found.sums)
+        tensors = {name: found.file.get_tensor(name) for name in found.sums if name != WORDS}
+        if found.format == 2:
+            tensors = _moments_of_format_2(tensors, model.describe())
+        own = {f"model.{name}": tensor for name, tensor in model.tensors().items()}
+        if any(name not in tensors or tensors[name].shape != tensor.shape for name, tensor in own.items()):
+            raise InputError("checkpoint", str(path), "one with all tensors of the model")
+        for name, tensor in own.items():
+            tensor.detach().copy_(tensors.pop(name))
+    return found.header, tensors
+
+
+def read_vocabulary(path: Path) -> Vocabulary:
+    """The words that were saved with the model."""
+    with _opened(path) as found:
+        if WORDS not in found.sums:
+            raise InputError("checkpoint", str(path), "one that was saved with its vocabulary")
+        found.check([WORDS])
+        return Vocabulary.from_json(found.file.get_tensor(WORDS).numpy().tobytes(), str(path))
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A file whose header is as it was written."""
+
+    path: Path
+    file: Any
+    header: Header
+    sums: dict[str, str]  # of the tensors
+    format: int
+
+    def check(self, names: Iterable[str]) -> None:
+        for name in names:
+            if _digest(self.file.get_tensor(name)) != self.sums[name]:
+                raise Damaged("checkpoint", self.path, f"the tensor {name}", "does not match its checksum")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Opened]:
+    package = safetensors_package()
+    foreign = InputError("checkpoint", str(path), "a checkpoint written by scansnap, whole")
+    try:
+        with package.safe_open(path, framework="pt") as file:
+            values = (file.metadata() or {}).get(KEY)
+            if values is None:
+                raise foreign
+            found = _Opened(path, file, *_header(path, values))
+            for name in sorted(set(file.keys()) ^ set(found.sums)):
+                problem = "is missing" if name in found.sums else "is not its own"
+                raise Damaged("checkpoint", path, f"the tensor {name}", problem)
+            yield found
+    except FileNotFoundError:
+        raise InputError("checkpoint", str(path), "a file that is there") from None
+    except (OSError, package.SafetensorError) as error:
+        if _begins_like_ours(path):
+            raise Damaged("checkpoint", path, "its content", f"cannot be read ({error})") from None
+        raise foreign from None
+
+
+def _begins_like_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return f'"{KEY}"'.encode() in file.read(1 << 16)
+    except OSError:
+        return False
+
+
+def _header(path: Path, text: str) -> tuple[Header, dict[str, str], int]:
+    """The header, the tensors' checksums and the format."""
+    try:
+        values = checksums.signed(text)
+    except KeyError:
+        raise InputError("checkpoint", str(path), checksums.EARLIER) from None
+    except (ValueError, TypeError, RecursionError):
+        raise Damaged("checkpoint", path, "its header", "does not match its checksum") from None
+    version, sums = values.pop("format", None), values.pop("tensors", {})
+    if version not in (2, FORMAT):
+        raise InputError("checkpoint", str(path), f"a checkpoint of the format {FORMAT}")
+    if version == 2:  # it named a momentum whether it was used or not, and knew no weight decay
+        momentum = values["model"].get("momentum") if values["model"].get("optimizer") == "momentum" else None
+        values["model"] |= {"momentum": momentum, "weight_decay": 0.0}
+    return Header(**values), sums, version
+
+
+def _moments_of_format_2(tensors: dict[str, Tensor], told: dict[str, Any]) -> dict[str, Tensor]:
+    """Those of a transformer were of the gradient; now they are of its negative, as everywhere."""
+    if told["kind"] != "transformer":
+        return tensors
+    turned = {name for name in tensors if name.startswith("model.") and name.endswith((".momentum", ".mean"))}
+    return {
+        name.replace(".momentum", ".velocity") if name in turned else name: -tensor if name in turned else tensor
+        for name, tensor in tensors.items()
+    }
+
+
+def _digest(tensor: Tensor) -> str:
+    """Of a tensor's type, shape and content."""
+    digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
+    digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def open_model(path: Path, device: str | torch.device = "cpu") -> tuple[LanguageModel, Header]:
+    """The trained model a checkpoint holds, whatever its kind."""
+    model = build_model(read_header(path).model, device)
+    return model, load_checkpoint(path, model)[0]
+
+
+def build_model(description: dict[str, Any], device: str | torch.device = "cpu") -> LanguageModel:
+    """A model as ``describe()`` told of it, with its initial values."""
+    kinds: dict[str, type[Transformer] | type[YZTransformer]] = {"transformer": Transformer, "yz": YZTransformer}
+    kind = str(description.get("kind"))
+    if kind not in kinds:
+        raise InputError("kind", kind, "one of " + ", ".join(kinds))
+    return kinds[kind].from_description(description, device)
+
+
+def safetensors_package() -> Any:
+    """The package, or a message that says how to get it."""
+    try:
+        import safetensors
+        import safetensors.torch
+    except ImportError:
+        raise InputError("checkpoint", "given", "left out unless the package safetensors is installed, as with "
+                         "pip install 'scansnap[text]'") from None  # fmt: skip
+    return safetensors
+
+
+def _difference(theirs: dict[str, Any], mine: dict[str, Any]) -> str:
+    names = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
+    return ", ".join(f"its {name} is {theirs.get(name)!r}, here {mine.get(name)!r}" for name in names[:3])

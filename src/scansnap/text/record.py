@@ -1,0 +1,56 @@
+"""What a training has come to, and how that lies in the file of its model: as tensors by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass
+class Training:
+    """What came of it. ``measured`` and ``valid`` are by step; step 0 is the model before its first update."""
+
+    steps: int  # to do in all
+    losses: np.ndarray = field(default_factory=lambda: np.zeros(0))  # (steps done,), nats, each before its update
+    valid: dict[int, float] = field(default_factory=dict)  # perplexity
+    measured: dict[int, dict[str, Any]] = field(default_factory=dict)
+    failed_step: int | None = None  # the first with a loss that is not a number; training stops there
+    seconds: float = 0.0  # this time, measuring and validating included
+    tokens: int = 0  # trained on, this time
+    saved_step: int | None = None  # of the checkpoint as it lies there; None: nothing of this training does
+
+    @property
+    def step(self) -> int:
+        """Updates done."""
+        return len(self.losses)
+
+    @property
+    def complete(self) -> bool:
+        return self.step == self.steps and self.failed_step is None
+
+    def tensors(self) -> dict[str, Tensor]:
+        """losses, ``valid.STEP`` and ``measured.STEP.NAME``."""
+        found = {"losses": torch.from_numpy(self.losses)}
+        found |= {f"valid.{step}": torch.tensor(value, dtype=torch.float64) for step, value in self.valid.items()}
+        for step, values in self.measured.items():
+            found |= {f"measured.{step}.{name}": torch.tensor(value) for name, value in values.items()}
+        return found
+
+    @classmethod
+    def from_tensors(cls, steps: int, step: int, tensors: dict[str, Tensor]) -> Training:
+        """Back from :meth:`tensors`, as saved after ``step`` of ``steps``."""
+        valid: dict[int, float] = {}
+        measured: dict[int, dict[str, Any]] = {}
+        for name, value in tensors.items():
+            kind, _, rest = name.partition(".")
+            at, _, quantity = rest.partition(".")
+            if kind == "valid":
+                valid[int(at)] = float(value)
+            elif kind == "measured":
+                measured.setdefault(int(at), {})[quantity] = value.item() if value.ndim == 0 else value.numpy()
+        losses = tensors["losses"].numpy() if "losses" in tensors else np.zeros(0)
+        return cls(steps, losses, dict(sorted(valid.items())), dict(sorted(measured.items())), saved_step=step)

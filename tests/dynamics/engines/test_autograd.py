@@ -1,0 +1,209 @@
+"""A module in place of the YZ model: the same numbers where it is the YZ model, and refusals where it cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import scansnap as ss
+from scansnap.classes.sampler import ClassSampler
+from scansnap.sampling.mixture import MixtureSampler
+from scansnap.sampling.sampler import Sequences, even
+
+CLASSES = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=2, common=3, distinct=4)
+M = CLASSES.vocab_size
+COMMON = {"steps": 12, "batch_size": 6, "context": 9, "record": [0, 5, 12], "dtype": "float64", "device": "cpu"}
+
+
+class YZ(nn.Module):
+    """Lemma 1's model as one would write it: scores, softmax over positions, counts as one-hot sums, l2 norm."""
+
+    def __init__(self, vocab_size: int, norm: str = "l2") -> None:
+        super().__init__()
+        self.y = nn.Parameter(torch.zeros(vocab_size, vocab_size))
+        self.z = nn.Parameter(torch.zeros(vocab_size, vocab_size))
+        self.norm = norm
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        context, query = tokens[:, :-1], tokens[:, -1]
+        b = torch.softmax(self.z[query].gather(1, context), dim=-1)  # (B, T − 1)
+        c = self.by_token(context, b)  # (B, M)
+        f = c / c.norm(dim=-1, keepdim=True) if self.norm == "l2" else c
+        return f @ self.y
+
+    def by_token(self, context: Tensor, b: Tensor) -> Tensor:
+        return torch.zeros(len(b), self.z.shape[1], dtype=b.dtype).scatter_add(1, context, b)
+
+
+class OneHotYZ(YZ):
+    def by_token(self, context: Tensor, b: Tensor) -> Tensor:
+        return (nn.functional.one_hot(context, self.z.shape[1]).to(b) * b[..., None]).sum(1)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "runs"),
+    [
+        ("sgd", {"momentum": [0.0, 0.9]}),
+        ("nesterov", {"momentum": [0.5, 0.9], "weight_decay_y": 0.01, "weight_decay_z": [0.0, 0.1]}),
+        ("adam", {}),
+        ({"name": "adamw", "schedule": "cosine"}, {"weight_decay": 0.1}),
+        ({"name": "sgd", "clip": 0.05}, {}),
+        ("sign", {}),
+    ],
+)
+def test_the_yz_model_as_a_module_gives_the_hand_written_numbers(optimizer, runs) -> None:
+    grid = ss.grid(eta_y=[0.3, 0.05], eta_z=0.2, seed=[0, 7], **runs)
+    hand = ss.simulate(CLASSES, grid, optimizer=optimizer, init="uniform", sampling="tokens", variables=["y", "z"],
+                       engine="general", **COMMON)  # fmt: skip
+    module = ss.simulate(CLASSES, grid, optimizer=optimizer, init="uniform", module=YZ(M), attention=["z"],
+                         variables=["batch_loss", "y", "z"], **COMMON)  # fmt: skip
+    np.testing.assert_allclose(module.y, hand.y, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(module.z[:, :, CLASSES.queries], hand.z, rtol=0, atol=1e-10)
+    assert np.abs(hand.z[:, -1] - hand.z[:, 0]).max() > 1e-3, "something was learnt"
+    assert (module.status == "ok").all()
+
+
+def test_what_vmap_cannot_follow_is_trained_run_by_run() -> None:
+    """``one_hot`` looks at its values, which vmap refuses."""
+    one, other = (ss.simulate(CLASSES, ss.grid(eta_y=0.3, eta_z=0.2, seed=[0, 1]), module=module(M), attention=["z"],
+                              variables="z", **COMMON) for module in (YZ, OneHotYZ))  # fmt: skip
+    np.testing.assert_allclose(one.z, other.z, rtol=0, atol=1e-14)
+
+
+def test_another_model_gives_other_numbers() -> None:
+    """The comparison can fail: without its norm it is another model."""
+    hand, module = (
+        ss.simulate(CLASSES, eta_y=0.3, eta_z=0.2, variables="z", **options, **COMMON)
+        for options in ({"sampling": "tokens"}, {"module": YZ(M, "none"), "attention": ["z"]})
+    )
+    assert np.abs(module.z[:, :, CLASSES.queries].values - hand.z.values).max() > 1e-3
+
+
+def test_the_loss_is_that_of_the_hand_written_batch() -> None:
+    hand = ss.simulate(CLASSES, eta_y=0.3, eta_z=0.2, sampling="tokens", variables="batch_loss", **COMMON)
+    module = ss.simulate(CLASSES, eta_y=0.3, eta_z=0.2, module=YZ(M), attention=["z"], **COMMON)
+    np.testing.assert_allclose(module.batch_loss, hand.batch_loss, rtol=1e-12)
+
+
+def test_checkpoints_and_resume_continue_to_the_same_numbers(tmp_path) -> None:
+    options = {**COMMON, "optimizer": "adam", "module": YZ(M), "attention": ["z"], "init": "normal(0.1)"}
+    whole = ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **options, variables=["batch_loss", "z"])
+
+    def stop(done, total):
+        if done >= 5:
+            raise KeyboardInterrupt
+
+    options |= {"save_to": tmp_path / "m.zarr", "variables": ["batch_loss", "z"]}
+    with pytest.warns(UserWarning, match="stopped after"):
+        part = ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **options, progress=stop)
+    assert part.attrs["stopped"] == "interrupted"
+    with pytest.raises(ss.InputError, match="attention is"):
+        ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **{**options, "attention": []}, resume=True)
+    again = ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **options, resume=True)
+    np.testing.assert_array_equal(again.z, whole.z)
+    np.testing.assert_array_equal(again.batch_loss, whole.batch_loss)
+    loaded = ss.load(tmp_path / "m.zarr")
+    assert loaded.attrs["stopped"] == "complete"
+    assert loaded.z.dims == ("run", "step", "z_0", "z_1")
+
+
+def test_runs_do_not_depend_on_what_runs_beside_them(monkeypatch) -> None:
+    from scansnap.dynamics.engines import autograd
+
+    def trained(seed):
+        return ss.simulate(CLASSES, ss.grid(eta_y=0.3, eta_z=0.2, seed=seed), module=YZ(M), attention=["z"],
+                           variables="z", init="uniform", **COMMON)  # fmt: skip
+
+    together = trained([3, 4, 5])
+    monkeypatch.setattr(autograd, "_GROUP_FLOATS", 1)  # one run at a time
+    np.testing.assert_allclose(trained([5]).z[0], together.z[2], rtol=0, atol=1e-14)
+    np.testing.assert_allclose(trained([3, 4, 5]).z, together.z, rtol=0, atol=1e-14)
+
+
+class Bag(nn.Module):
+    """Every position: logits of the mean embedding so far."""
+
+    def __init__(self, m: int) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(m, 8), nn.Linear(8, m)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed(tokens).cumsum(1)
+        return self.out(x / torch.arange(1, tokens.shape[1] + 1)[:, None])
+
+
+def test_classes_may_share_a_next_token_and_labels_may_be_soft() -> None:
+    """Two classes of different queries with one next token, hard and as distributions: the same expected gradients."""
+    table, query = CLASSES.p_context, CLASSES.query
+    shared = np.full(CLASSES.n_classes, CLASSES.next_token[0])
+    soft = np.zeros((CLASSES.n_classes, M))
+    soft[:, shared[0]] = 1.0
+    torch.manual_seed(0)
+    losses = []
+    for labels in ({"next_token": shared}, {"p_next": soft, "soft": True}):
+        sampler = MixtureSampler(table, query, context=9, **labels)
+        data = ss.simulate(sampler, eta_y=0.5, eta_z=0.5, module=YZ(M), attention=["z"], **COMMON)
+        losses.append(data.batch_loss.values)
+    np.testing.assert_allclose(*losses, rtol=1e-12)
+    assert losses[0][0, -1] < losses[0][0, 0], "one next token for all is learnt at once"
+    np.testing.assert_allclose(losses[0][0, 0], np.log(M), rtol=1e-12)
+
+
+class Chain:
+    """Each token is followed by the next one on a ring; every position but the first is asked."""
+
+    vocab_size = 5
+
+    def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
+        start = (seeds[:, None, None] + steps[:, None] + torch.arange(batch_size)) % 5
+        tokens = (start[..., None] + torch.arange(4)) % 5
+        target = (tokens + 1) % 5
+        target[..., 0] = -1
+        return Sequences(tokens, target, even(tokens))
+
+    def describe(self) -> str:
+        return "a ring of 5"
+
+
+def test_every_position_may_be_a_query() -> None:
+    torch.manual_seed(1)
+    data = ss.simulate(Chain(), eta_y=1.0, eta_z=1.0, steps=200, batch_size=5, module=Bag(5), record=[0, 200],
+                       dtype="float64", device="cpu")  # fmt: skip
+    first, last = data.batch_loss.values[0]
+    assert last < 0.5 * first
+    assert data.attrs["data"] == "a ring of 5"
+    assert data.attrs["module"] == "Bag"
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.zeros(M, M))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return nn.functional.dropout(self.w, 0.5)[tokens[:, -1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"module": Dropping()}, "module is 'Dropping'; it must be without chance, such as dropout"),
+        ({"module": nn.Identity()}, "module is 'Identity'; it must be one with parameters to train"),
+        ({"module": nn.Embedding(M, 3)}, r"what the module returns is 'of shape \(6, 3\)'; it must be logits of shape"),
+        ({"module": YZ(M), "attention": ["q"]}, "attention is 'q'; it must be parameters of the module: y, z"),
+        ({"module": YZ(M), "norm": "none"}, "norm is 'none'; it must be left out with a module"),
+        ({"module": YZ(M), "variables": ["entropy"]}, "variables is 'entropy'; it must be one of batch_loss, y, z"),
+        ({"module": YZ(M), "context": np.inf}, "context is inf; it must be finite"),
+        ({"attention": ["z"]}, "attention is .*; it must be left out without a module"),
+    ],
+)
+def test_what_cannot_be_trained_is_one_sentence(options, message) -> None:
+    with pytest.raises(ss.InputError, match=message):
+        ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **{**COMMON, **options})
+
+
+def test_a_sampler_needs_a_module() -> None:
+    with pytest.raises(ss.InputError, match=r"it must be a SequenceClasses object \(a sampler needs a module"):
+        ss.simulate(ClassSampler(CLASSES, 9), eta_y=0.1, eta_z=0.1)

@@ -1,0 +1,32 @@
+"""Rank correlation and shared leaders, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.stats import rankdata
+
+from scansnap.measure.ranks import overlap, rank_correlation
+
+
+def test_it_is_pearsons_of_the_mean_ranks() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 5, (2, 6, 20)).astype(float)  # with ties
+    a[0, 3] = np.nan
+    for found, x, y in zip(rank_correlation(a, b), a, b, strict=True):
+        both = np.isfinite(x)
+        assert found == pytest.approx(np.corrcoef(rankdata(x[both]), rankdata(y[both]))[0, 1], abs=1e-14)
+
+
+def test_rows_without_an_order_have_none() -> None:
+    a = np.array([[1.0, 2, 3], [1, 1, 1], [1, 2, np.nan]])
+    found = rank_correlation(a, np.array([[3.0, 2, 1]] * 3))
+    assert found[0] == pytest.approx(-1)
+    assert np.isnan(found[1:]).all()
+
+
+def test_leaders_shared_only_where_there_are_more_than_leaders() -> None:
+    shared, chance = overlap(np.array([[3.0, 2, 1], [3, 2, np.nan]]), np.array([[3.0, 1, 2]] * 2), 2)
+    assert (shared[0], chance[0]) == (0.5, 2 / 3)
+    assert np.isnan(shared[1])
+    assert np.isnan(chance[1])

@@ -1,0 +1,150 @@
+"""``scansnap reproduce``: the files of the contract, the manifest, and what happens when things fail."""
+
+import json
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from scansnap import checks
+from scansnap.paper.figure import Effort
+from scansnap.paper.report import make
+from scansnap.paper.report.targets import find
+
+QUICK = Effort(quick=True, device="cpu")
+
+
+def test_each_target_writes_its_files(folder):
+    out, _ = folder
+    for name in ("fig3", "fig6", "table1"):
+        for kind in ("csv", "png", "pdf"):
+            assert (out / f"{name}.{kind}").stat().st_size > 500
+    assert (out / "fig3.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "fig3.pdf").read_bytes().startswith(b"%PDF")
+    assert {path.name for path in out.iterdir() if path.name.startswith(".")} == set()
+
+
+def test_fig6_has_the_columns_of_the_contract(folder):
+    table = pd.read_csv(folder[0] / "fig6.csv")
+    assert list(table.columns) == ["n_query", "n_next", "eta_z", "ratio", "seed", "entropy"]
+
+
+def test_the_manifest_says_how_each_was_made(folder):
+    manifest = json.loads((folder[0] / "manifest.json").read_text(encoding="utf-8"))
+    assert set(manifest["targets"]) == {"fig3", "fig6", "table1"}
+    entry = manifest["targets"]["fig6"]
+    assert entry["command"] == "scansnap reproduce fig6 --quick --device cpu"
+    assert entry["quick"]
+    assert entry["seconds"] > 0
+    assert entry["settings"]
+    assert entry["note"]
+    assert {"scansnap", "torch", "numpy", "matplotlib"} <= set(entry["versions"])
+    assert all({"says", "agree", "of", "verdict"} <= set(finding) for finding in entry["findings"])
+    assert {finding["kind"] for finding in entry["findings"]} == {"measured"}
+    assert all(f["agree"] + f["undecided"] <= f["of"] for f in entry["findings"])
+    assert {finding["kind"] for finding in manifest["targets"]["fig3"]["findings"]} == {"formula"}
+
+
+def test_the_command_ends_with_the_verdicts_and_the_report(folder):
+    out, done = folder
+    lines = done.stdout.splitlines()
+    assert lines[-1] == f"report {out / 'report.html'}"
+    assert any("agrees" in line and "Figure 3" in line and "formula" in line for line in lines)
+    (measured,) = [line for line in lines if line.startswith("measured: ")]
+    assert measured.endswith("of 3 statements")  # Figure 6's; Figure 3 and Table 1 are no measurements
+    assert "undecided" in measured  # three seeds
+    assert any("4 formulas (4 agree)" in line and "2 by definition" in line for line in lines)
+
+
+def test_the_json_counts_each_kind_apart(reproduce, tmp_path):
+    done = reproduce("fig3", "table1", "--json", "--quick", "--device", "cpu", "--out", tmp_path)
+    said = json.loads(done.stdout)
+    assert said["totals"] == {"by definition": {"agrees": 1, "mostly agrees": 1}, "formula": {"agrees": 4}}
+    found = said["targets"]["fig3"]["findings"][0]
+    assert (found["kind"], found["undecided"], found["agree"], found["of"]) == ("formula", 0, 3, 3)
+
+
+def test_a_second_command_adds_to_the_manifest_and_replaces_its_target(folder):
+    out, _ = folder
+    before = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    make.make("fig3", Effort(device="cpu"), out)
+    after = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+    assert after["targets"]["fig6"] == before["targets"]["fig6"]
+    assert not after["targets"]["fig3"]["quick"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fig13"], "TARGET is 'fig13'; it must be one of fig1, fig2"),
+        (["fig3", "--device", "tpu"], "device is 'tpu'"),
+        (["fig3", "--out", "{file}"], "the name of a folder, and that is a file"),
+        (["fig3", "--out", "{folder}"], "manifest.json of some other program"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_any_work(reproduce, tmp_path, arguments, sentence):
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "manifest.json").write_text('{"name": "a web app"}')
+    places = {"file": tmp_path / "file", "folder": tmp_path / "folder"}
+    done = reproduce(*(a.format(**places) for a in arguments), cwd=tmp_path)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert sorted(p.name for p in tmp_path.rglob("*")) == ["file", "folder", "manifest.json"]
+
+
+PRESSED = """
+import os, signal
+from scansnap.cli.app import main
+from scansnap.paper.report.targets import find
+
+claims = find("claims")
+compute = claims.compute
+
+def pressed(effort, progress):
+    def press(done, total):
+        signal.raise_signal(signal.SIGINT)
+    return compute(effort, press)
+
+claims.compute = pressed
+main()
+"""
+
+
+def test_an_interrupted_command_keeps_what_is_finished(tmp_path):
+    """Ctrl-C comes in the middle of the claims, however fast the machine is: the process sends it to itself."""
+    command = [sys.executable, "-c", PRESSED, "reproduce", "fig3", "table1", "claims", "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    err = done.stderr
+    assert done.returncode == 130
+    assert "scansnap reproduce claims --out" in err
+    assert "Traceback" not in err
+    assert (tmp_path / "fig3.csv").exists()
+    assert (tmp_path / "report.html").exists()
+    assert not list(tmp_path.glob("claims.*"))
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_target_that_fails_leaves_no_files(tmp_path, monkeypatch):
+    figure = find("fig3")
+
+    def broken(computed):
+        raise RuntimeError("out of paint")
+
+    monkeypatch.setattr(figure, "draw", broken)
+    with pytest.raises(RuntimeError, match="out of paint"):
+        make.make("fig3", QUICK, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_numbers_that_json_lacks_become_words():
+    assert make.plain({"t": float("inf"), "x": [float("nan"), 1.5]}) == {"t": "inf", "x": ["nan", 1.5]}
+
+
+def test_a_folder_in_place_of_the_manifest_is_refused(tmp_path):
+    (tmp_path / "manifest.json").write_text("[]")
+    with pytest.raises(checks.InputError, match="other program"):
+        make.prepare(tmp_path, ["fig3"])

@@ -1,0 +1,20 @@
+"""What can be reproduced, and where its module lives."""
+
+from pathlib import Path
+
+from scansnap.paper import figures
+from scansnap.paper.report.targets import STUDIES, SYNTHETIC, TARGETS, TEXT, chosen, find
+
+
+def test_targets_come_in_the_papers_order_and_once():
+    assert chosen([]) == chosen(["all"]) == list(TARGETS)
+    assert chosen(["table1", "fig2", "fig2"]) == ["fig2", "table1"]
+    assert chosen(["fig7", "synthetic"]) == [*SYNTHETIC, "fig7"]
+    assert chosen(["text"]) == list(TEXT)
+    for name in TARGETS:
+        assert find(name).TITLE
+
+
+def test_figures_holds_the_papers_figures_and_nothing_else():
+    names = {path.stem for path in Path(figures.__file__).parent.glob("*.py")} - {"__init__"}
+    assert names == set(TARGETS) - set(STUDIES)

@@ -1,0 +1,127 @@
+"""Scan and snap on words: the table against its runs, and findings that can fail."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import spearmanr
+from tiny_corpus import TINY
+
+from scansnap.measure.ranks import rank_correlation
+from scansnap.measure.word_attention import distance
+from scansnap.paper.studies import words
+from scansnap.paper.studies.words.runs import word_runs
+
+
+@pytest.fixture(scope="module")
+def computed(effort):
+    return words.compute(effort)
+
+
+def test_the_table_starts_from_uniform_attention(computed):
+    table = computed.table
+    start = table[(table.kind == "gain") & (table.model == "YZ") & (table.step == 0)]
+    seen = start[start.value.notna()]
+    assert len(seen) > 5
+    np.testing.assert_allclose(seen.value, 1, atol=1e-6)
+    for _, moved in table[table.kind == "moved"].sort_values("step").groupby("seed"):
+        assert moved.value.iloc[0] == 0 < moved.value.iloc[-1]
+    assert table[table.kind == "correlation"].value.dropna().between(-1, 1).all()
+
+
+def test_every_seed_is_a_run_of_its_own(computed):
+    table = computed.table
+    for kind in ("gain", "correlation", "moved", "entropy", "end", "third", "prediction"):
+        assert sorted(table[table.kind == kind].seed.unique()) == list(range(TINY["seeds"])), kind
+    last = table[(table.kind == "entropy") & (table.step == table.step.max())]
+    assert last.value.nunique() == TINY["seeds"]
+    assert "2 seeds" in computed.note
+
+
+def test_numbers_of_a_seed_are_those_of_its_run(computed, effort):
+    """Recomputed from the logits that were kept."""
+    run = word_runs(effort)
+    seen, record = run.text.words, run.yz[1]
+    table = computed.table[computed.table.seed == 1]
+    end = table[(table.kind == "end") & (table.measure == "pmi")].value.to_numpy()
+    np.testing.assert_allclose(end, rank_correlation(np.where(seen.used, record["z"], np.nan), seen.measure("pmi")))
+    last = table[(table.kind == "correlation") & (table.measure == "pmi")].sort_values("step").value.iloc[-1]
+    assert last == pytest.approx(np.nanmean(end))
+    c = seen.attention(record["z"].astype(np.float64))
+    moved = table[table.kind == "moved"].sort_values("step").value.iloc[-1]
+    assert moved == pytest.approx(distance(c, seen.attention(np.zeros_like(c))).mean(), rel=1e-5)
+
+
+def test_the_predicted_words_are_those_of_the_query(computed, effort):
+    table = computed.table
+    told = table[(table.kind == "prediction") & (table.seed == 0)]
+    assert computed.settings["flow_queries"] == len(told) >= 1
+    points = table[(table.kind == "word") & (table["query"] == told["query"].iloc[0])]
+    assert told.value.iloc[0] == pytest.approx(spearmanr(points.predicted, points.value).statistic)
+    run = word_runs(effort)
+    assert set(points.word) <= set(run.setting.corpus.words)
+
+
+def world(table, sign, seeds=4):
+    """The table with a clear message of either sign in each of its parts, and a little noise by seed."""
+    table = pd.concat([table[table.seed == 0].assign(seed=s) for s in range(seeds)], ignore_index=True)
+    noise = 0.01 * np.random.default_rng(0).normal(size=seeds)[table.seed.astype(int)]
+    gain, end, start = table.kind == "gain", table.kind == "end", table.step == 0
+    table.loc[gain, "among_words"] = 1 + sign * np.where(table.group < 5, -0.3, 0.3)[gain] * ~start[gain] + noise[gain]
+    table.loc[gain & start, "among_words"] = 1
+    high = table.measure.isin(["pmi", "idf"])
+    table.loc[end, "value"] = (sign * np.where(high, 0.3 + noise, -0.3 - noise))[end]
+    first, last = ((table.kind == "third") & (table.measure == name) for name in ("first", "last"))
+    table.loc[first, "value"] = 0.3
+    table.loc[last, "value"] = 0.15 - sign * 0.1 + noise[last]
+    entropy = table.kind == "entropy"
+    table.loc[entropy, "value"] = (2 - sign * 0.01 * table.step * (1 + noise))[entropy]
+    told = table.kind == "prediction"
+    table.loc[told, "value"] = (0.4 * sign + noise)[told]
+    table.loc[told, ["overlap", "chance", "frequent"]] = [0.5, 0.1, 0.5 - sign * 0.1]
+    table.loc[told, "overlap"] += noise[told]
+    return table
+
+
+@pytest.fixture(scope="module")
+def whole(computed):
+    """A table in which every decile has words: the tiny text's own does not."""
+    return computed.table.fillna({"among_words": 1.0})
+
+
+def test_findings_follow_the_table(whole):
+    assert {f.verdict for f in words.findings(world(whole, 1))} == {"agrees"}
+    assert {f.verdict for f in words.findings(world(whole, -1))} == {"disagrees"}
+    assert {f.kind for f in words.findings(world(whole, 1))} == {"measured"}
+
+
+def test_one_seed_with_many_queries_decides_nothing(whole):
+    found = words.findings(world(whole, 1, seeds=1))
+    assert {f.verdict for f in found} == {"undecided"}
+    assert all("one seed" in f.detail for f in found)
+
+
+def test_seeds_that_differ_in_sign_decide_nothing(whole):
+    table = pd.concat([world(whole, 1, seeds=2), world(whole, -1, seeds=2).assign(seed=lambda t: t.seed + 2)])
+    assert {f.verdict for f in words.findings(table)} == {"undecided"}
+
+
+def test_a_failed_seed_agrees_with_nothing(whole):
+    table = world(whole, 1)
+    lost = table.seed == 2
+    table.loc[lost & ~(table.step == 0), ["value", "among_words", "overlap", "frequent", "chance"]] = np.nan
+    assert [f.agree for f in words.findings(table)] == [0] * 6
+
+
+def test_it_draws_words(computed):
+    figure = words.draw(computed)
+    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
+    assert [title[0] for title in titles] == list("abcd")
+    assert any("common" in text.get_text() or "cue" in text.get_text() for text in figure.axes[3].texts)
+
+
+def test_it_draws_with_a_seed_that_failed(computed):
+    table = computed.table.copy()
+    table.loc[(table.seed == 0) & ~(table.step == 0), ["value", "among_words", "overlap"]] = np.nan
+    words.draw(replace(computed, table=table)).draw_without_rendering()

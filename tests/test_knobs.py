@@ -1,0 +1,306 @@
+"""A setting, a norm, an optimiser is added in one place and is then everywhere; and taken away again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scansnap as ss
+from scansnap import runs
+from scansnap.checks import InputError
+from scansnap.cli.reference import reference, table
+from scansnap.cli.run_file import find_run
+from scansnap.dynamics import norms, optimizers
+from scansnap.dynamics import settings as declarations
+from scansnap.explorer.controls import BY_NAME, controls
+from scansnap.knobs import Knob, Page, check, checked, knob, knobs_of, number, numbers, shown
+from scansnap.runs import run_fields
+from scansnap.sweep.axes import Axes
+from scansnap.sweep.config import from_table
+
+SWEEP: dict[str, Any] = {"classes": {"preset": "syn-small"}, "grid": {"eta_z": 1, "eta_y": 1}}
+Command = Callable[..., tuple[int, str, str]]
+
+
+def refusal(call: Callable[[], object]) -> str:
+    with pytest.raises(InputError) as caught:
+        call()
+    return str(caught.value)
+
+
+# --- one place ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def dummies() -> Iterator[None]:
+    """A norm and an update rule, through the registries, for the time of a test."""
+    norms.register_norm("dummy-norm", norms.NORMS["l2"])
+    optimizers.register_optimizer("dummy-rule", optimizers.RULES["sgd"])
+    yield
+    del norms.NORMS["dummy-norm"], optimizers.RULES["dummy-rule"]
+
+
+@pytest.fixture
+def dummy_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A setting: one more field of the model."""
+
+    @dataclass(frozen=True)
+    class Wider(declarations.Model):
+        sharpness: float = knob(0.25, "How sharp the dummy is.", unit="dummies", above=0, most=8)
+
+    monkeypatch.setattr(declarations, "Model", Wider)
+    monkeypatch.setattr("scansnap.cli.reference.Model", Wider)
+
+
+@pytest.fixture
+def dummy_field(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run field: one more column."""
+
+    @dataclass(frozen=True)
+    class Wider(runs.Runs):
+        tilt: Any = knob(0.5, "How much a dummy run is tilted.", each=float, least=0, below=2)
+
+    monkeypatch.setattr(runs, "Runs", Wider)
+    monkeypatch.setattr("scansnap.sweep.axes.Runs", Wider)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, dict[str, Any]]]:
+    """What the command ``run`` asks of ``simulate``: runs and options."""
+    calls: list[tuple[Any, dict[str, Any]]] = []
+
+    def simulate(classes: Any, runs: Any, **options: Any) -> None:
+        calls.append((runs, options))
+        raise InputError("the dummy", 1, "at an end")
+
+    monkeypatch.setattr("scansnap.dynamics.simulate.simulate", simulate)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "sentence"), [("norm", "dummy-norm", "layernorm"), ("optimizer", "dummy-rule", "muon")]
+)
+def test_what_is_registered_is_everywhere(
+    dummies: None, scansnap: Command, tmp_path: Path, option: str, name: str, sentence: str
+) -> None:
+    assert scansnap("run", f"--{option}", name, "--steps", 1, "--no-figure")[0] == 0
+    assert name in scansnap("run", "--help")[1]
+    assert name in scansnap("text", "train", "--help")[1]
+    (tmp_path / "r.toml").write_text(f'[run]\n{option} = "{name}"\n')
+    assert find_run(tmp_path / "r.toml", {})[2] == {option: name}
+    assert scansnap("run", "r.toml", "--steps", 1, "--no-figure", "--out", "two.zarr")[0] == 0
+    assert from_table(SWEEP | {"run": {option: name}}).options[option] == name
+    assert name in (BY_NAME[option].options or ())
+    assert BY_NAME[option].check(name) == name
+    assert name in reference()
+    assert f"{sentence}, {name}." in refusal(lambda: declarations.settings({option: "none of them"}))
+
+
+@pytest.mark.parametrize(("option", "name"), [("norm", "dummy-norm"), ("optimizer", "dummy-rule")])
+def test_what_is_taken_away_is_nowhere(scansnap: Command, option: str, name: str) -> None:
+    code, _, err = scansnap("run", f"--{option}", name)
+    assert code == 2
+    assert f"{option} is '{name}'; it must be one of" in err
+    assert name not in scansnap("run", "--help")[1] + scansnap("text", "train", "--help")[1]
+    assert name not in (BY_NAME[option].options or ())
+    assert name not in reference()
+
+
+def test_a_declared_setting_is_everywhere(
+    dummy_setting: None, asked: list[Any], scansnap: Command, tmp_path: Path
+) -> None:
+    assert declarations.settings({"sharpness": 2}).model.sharpness == 2.0  # type: ignore[attr-defined]
+    said = "sharpness is 9.0; it must be a finite number above 0 and at most 8."
+    assert refusal(lambda: declarations.settings({"sharpness": 9})) == said
+    shown_help = " ".join(scansnap("run", "--help")[1].split())
+    assert "--sharpness <float> How sharp the dummy is. [a finite number above 0 and at most 8 (dummies); default: " \
+           "0.25]" in shown_help  # fmt: skip
+    scansnap("run", "--sharpness", "2.5")
+    assert asked[0][1]["sharpness"] == 2.5
+    assert "sharpness is 'dull'; it must be a finite number" in scansnap("run", "--sharpness", "dull")[2]
+    (tmp_path / "r.toml").write_text("[run]\nsharpness = 3\n")
+    assert find_run(tmp_path / "r.toml", {})[2] == {"sharpness": 3}
+    assert from_table(SWEEP | {"run": {"sharpness": 3}}).settings.model.sharpness == 3.0  # type: ignore[attr-defined]
+    control = {one.name: one for one in controls()}["sharpness"].to_dict()
+    assert (control["label"], control["kind"], control["default"], control["most"]) == ("Sharpness", "number", 0.25, 8)
+    row = "| `sharpness` | How sharp the dummy is. | a finite number above 0 and at most 8 (dummies) | `0.25` |"
+    assert row in reference()
+
+
+def test_a_declared_run_field_is_everywhere(
+    dummy_field: None, asked: list[Any], scansnap: Command, tmp_path: Path
+) -> None:
+    made: Any = ss.grid(eta_y=1, eta_z=1, tilt=[0, 1])
+    assert made.tilt.tolist() == [0.0, 1.0]
+    assert refusal(lambda: ss.grid(eta_y=1, eta_z=1, tilt=2)) == (
+        "tilt is 2.0; it must be a finite number at least 0 and below 2."
+    )
+    scansnap("run", "--tilt", "0.5,1", "--seed", "3:5")
+    assert (asked[0][0].tilt.tolist(), asked[0][0].seed.tolist()) == ([0.5, 1.0, 0.5, 1.0], [3, 3, 4, 4])
+    assert "How much a dummy run is tilted." in " ".join(scansnap("run", "--help")[1].split())
+    (tmp_path / "r.toml").write_text("[run]\ntilt = [0, 1]\n")
+    assert find_run(tmp_path / "r.toml", {})[1]["tilt"] == [0, 1]
+    taken: Any = Axes.of({"eta_y": 1, "eta_z": 1, "tilt": [0.25, 0.5]}).take(0, 2)
+    assert taken.tilt.tolist() == [0.25, 0.5]
+    left_out: Any = Axes.of({"eta_y": 1, "eta_z": 1}).take(0, 1)
+    assert left_out.tilt.tolist() == [0.5]
+    assert "tilt" in {one.name for one in controls()}
+    assert (
+        "| `tilt` | How much a dummy run is tilted. | a finite number at least 0 and below 2 | `0.5` |" in reference()
+    )
+
+
+def test_without_its_declaration_it_is_nowhere(scansnap: Command) -> None:
+    assert "the key 'sharpness'" in refusal(lambda: declarations.settings({"sharpness": 2}))
+    assert "--sharpness" not in scansnap("run", "--help")[1]
+    assert scansnap("run", "--sharpness", 2)[0] == 2
+    assert "'sharpness' in [run]" in refusal(lambda: from_table(SWEEP | {"run": {"sharpness": 3}}))
+    assert "sharpness" not in {one.name for one in controls()}
+    assert "sharpness" not in reference()
+    assert "tilt" not in run_fields()
+
+
+def test_the_reference_in_the_docs_is_what_is_declared() -> None:
+    written = (Path(__file__).parents[1] / "docs" / "settings.md").read_text(encoding="utf-8")
+    assert written == reference(), "make it anew: scansnap info --settings > docs/settings.md"
+
+
+def test_the_reference_is_printed_by_the_command(scansnap: Command) -> None:
+    assert scansnap("info", "--settings") == (0, reference(), "")
+
+
+# --- one knob -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Lamp:
+    """Something with a setting of each kind."""
+
+    watts: float = knob(40.0, "Power.", unit="W", above=0, most=100)
+    bulbs: int = knob(1, "How many.", least=1)
+    colour: str = knob("white", "Its light.", choices=("white", "red"))
+    lit: bool = knob(False, "Whether it is on.")
+    timer: int | None = knob(None, "Minutes until it goes out.", least=1, page=None)
+    reach: float = knob(3, "How far it shines.", least=1, inf=True)
+    curve: float | tuple[float, ...] = knob(1.0, "Brightness by hour.", many=True)
+    parts: tuple[str, ...] = knob(("foot",), "What comes with it.", choices=("foot", "shade"), many=True)
+    name: str = knob("lamp", "How it is called.", name="called", form="a name")
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"watts": 60}, 60.0), ({"bulbs": 3}, 3), ({"colour": "red"}, "red"), ({"lit": True}, True),
+        ({"timer": None}, None), ({"timer": "none"}, None), ({"timer": 5}, 5), ({"reach": "inf"}, math.inf),
+        ({"reach": math.inf}, math.inf), ({"reach": 7}, 7), ({"curve": [1, 2]}, (1.0, 2.0)), ({"curve": 2}, 2.0),
+        ({"parts": "shade"}, ("shade",)), ({"parts": ["foot", "shade"]}, ("foot", "shade")),
+    ],
+)  # fmt: skip
+def test_values_are_kept_in_their_plain_form(given: dict[str, Any], kept: Any) -> None:
+    (name,) = given
+    found = getattr(Lamp(**given), name)
+    assert found == kept
+    assert type(found) is type(kept)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"watts": 0}, "watts is 0.0; it must be a finite number above 0 and at most 100."),
+        ({"watts": "60"}, "watts is '60'; it must be a finite number above 0 and at most 100."),
+        ({"bulbs": 0}, "bulbs is 0; it must be a whole number of at least 1."),
+        ({"bulbs": None}, "bulbs is None; it must be a whole number of at least 1."),
+        ({"colour": "blue"}, "colour is 'blue'; it must be one of white, red."),
+        ({"lit": 1}, "lit is 1; it must be true or false."),
+        ({"timer": 0}, "timer is 0; it must be a whole number of at least 1."),
+        ({"reach": "far"}, "reach is 'far'; it must be a whole number of at least 1, or inf."),
+        ({"reach": -math.inf}, "reach is -inf; it must be a whole number of at least 1."),
+        ({"curve": [1, "x"]}, "curve is 'x'; it must be a finite number."),
+        ({"parts": ["cord"]}, "parts is 'cord'; it must be one of foot, shade."),
+        ({"parts": 3}, "parts is 3; it must be a list of foot, shade."),
+    ],
+)
+def test_what_is_not_allowed_is_one_sentence(given: dict[str, Any], sentence: str) -> None:
+    assert refusal(lambda: Lamp(**given)) == sentence
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("watts", "60", 60), ("watts", "2.5", 2.5), ("colour", "red", "red"), ("timer", "none", None),
+        ("reach", "inf", math.inf), ("curve", "1", 1), ("curve", "1,0.5", [1, 0.5]), ("curve", "0:3", [0, 1, 2]),
+        ("parts", "foot,shade", ["foot", "shade"]), ("called", "none", "none"), ("lit", "true", True),
+    ],
+)  # fmt: skip
+def test_texts_of_the_command_line(name: str, text: str, value: Any) -> None:
+    assert knobs_of(Lamp)[name].read(text) == value
+
+
+@pytest.mark.parametrize(("name", "text"), [("watts", "1,2"), ("bulbs", "0:3"), ("bulbs", "many"), ("curve", "1,x")])
+def test_texts_that_are_no_such_value_are_refused(name: str, text: str) -> None:
+    assert refusal(lambda: knobs_of(Lamp)[name].read(text)).startswith(f"{name} is ")
+
+
+def test_a_reader_is_told_range_unit_and_default() -> None:
+    told = {name: one.told for name, one in knobs_of(Lamp).items()}
+    assert told["watts"] == "a finite number above 0 and at most 100 (W); default: 40"
+    assert told["timer"] == "a whole number of at least 1, or none; default: none"
+    assert told["parts"] == "any of foot, shade; default: foot"
+    assert told["called"] == "a name; default: lamp"
+    rows = table(knobs_of(Lamp).values()).splitlines()
+    assert rows[3] == "| `watts` | Power. | a finite number above 0 and at most 100 (W) | `40` |"
+    assert len(rows) == 3 + len(told)
+
+
+def test_parameters_of_functions_are_checked_when_it_is_called() -> None:
+    @checked
+    def paint(
+        area: Annotated[float, Knob("How much.", above=0)], coats: Annotated[int, Knob("Times.", least=1)] = 2
+    ) -> float:
+        return area * coats
+
+    assert paint(3) == 6.0
+    assert paint(area=3, coats=1) == 3.0
+    assert refusal(lambda: paint(0)) == "area is 0.0; it must be a finite number above 0."
+    assert refusal(lambda: paint(1, coats=0)) == "coats is 0; it must be a whole number of at least 1."
+    assert (knobs_of(paint)["coats"].default, knobs_of(paint)["coats"].kind) == (2, "whole")
+
+
+@given(st.lists(st.integers(-9, 9) | st.floats(allow_nan=False), min_size=1, max_size=5))
+def test_numbers_come_back_from_their_text(values: list[float]) -> None:
+    assert numbers("x", ",".join(map(repr, values))) == values
+    assert number("x", repr(values[0])) == values[0]
+
+
+@pytest.mark.parametrize(("value", "text"), [(True, "true"), (None, "none"), (1.0, "1"), (1e-8, "1e-08"), ("a", "a")])
+def test_defaults_as_one_would_write_them(value: Any, text: str) -> None:
+    assert shown(value) == text
+
+
+def test_objects_and_flat_options_say_the_same() -> None:
+    model = ss.Model(norm="none", heads=2)
+    assert declarations.settings({"model": model}) == declarations.settings({"norm": "none", "heads": 2})
+    assert declarations.settings({"model": model, "heads": 3}).model == ss.Model(norm="none", heads=3)
+    whole = declarations.settings({"steps": 7, "model": model, "optimizer": ss.Optimizer("adam")})
+    assert declarations.settings({"settings": whole}) == whole
+    changed = declarations.settings({"settings": whole, "dtype": "float64"})
+    assert (changed.dtype, changed.model, changed.optimizer_z.name) == ("float64", model, "adam")
+    assert refusal(lambda: declarations.settings({"model": "l2"})) == "model is 'l2'; it must be a scansnap.Model."
+
+
+def test_the_page_may_be_narrower_than_the_setting() -> None:
+    assert "at most 0.999" in refusal(lambda: BY_NAME["momentum"].check(1))
+    assert "at most 1000000, or inf" in refusal(lambda: BY_NAME["context"].check("long"))
+    assert BY_NAME["context"].check("inf") == "inf"
+    assert BY_NAME["batch_size"].to_dict()["words"] == {"none": "all"}
+    assert Page().low is None

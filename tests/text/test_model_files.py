@@ -1,0 +1,142 @@
+"""Files of models: what they say, what they refuse, and that a failed write leaves the old one."""
+
+import json
+import resource
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from small_text import M, stream, transformer
+
+from scansnap.checks import InputError
+from scansnap.corpus.vocabulary import Vocabulary
+from scansnap.storage import WriteError
+from scansnap.text import model_files
+from scansnap.text.model_files import Header, build_model, load_checkpoint, open_model, read_header, save_checkpoint
+from scansnap.text.train import train
+
+
+def test_a_checkpoint_in_the_way_stays(tmp_path):
+    file = tmp_path / "run.safetensors"
+    train(transformer(), stream(), steps=3, batch=4, length=10, checkpoint=file)
+    for path in (file, tmp_path):
+        with pytest.raises(InputError, match=r"not there yet|that is a folder"):
+            train(transformer(), stream(), steps=2, batch=4, length=10, checkpoint=path)
+    assert read_header(file).step == 3
+    train(transformer(), stream(), steps=2, batch=4, length=10, checkpoint=file, overwrite=True)
+    assert read_header(file).step == 2
+
+
+def test_a_checkpoint_says_what_it_is(tmp_path):
+    file = tmp_path / "a.safetensors"
+    words = Vocabulary(["<unk>", "<eos>", *(f"w{i}" for i in range(M - 2))], np.arange(M, 0, -1))
+    model = transformer()
+    train(model, stream(), steps=43, batch=4, length=10, checkpoint=file, vocabulary=words)
+    header = read_header(file)
+    assert header.model == model.describe()
+    assert (header.step, header.data["epoch"], header.data["window"]) == (43, 4, 3)
+    opened, _ = open_model(file)
+    inputs = torch.arange(6)[None]
+    assert torch.equal(opened.logits(inputs), model.logits(inputs))
+    cases = {
+        "same data": {"tokens": stream(seed=5)},
+        "its length is 10": {"length": 5},
+        "same vocabulary": {"vocabulary": None},
+        "steps": {"steps": 2},
+        "its eta is 1.0": {"model": transformer(eta=2.0)},
+    }
+    for said, change in cases.items():
+        given = {"model": transformer(), "tokens": stream(), "steps": 50, "batch": 4, "length": 10, "vocabulary": words}
+        with pytest.raises(InputError, match=said):
+            train(**given | change, checkpoint=file, resume=True)
+        assert torch.equal(given["model"].tensors()["embedding"], transformer().tensors()["embedding"])
+    with pytest.raises(InputError, match="kind"):
+        build_model({"kind": "rnn"})
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_a_file_of_format_2_goes_on(name, tmp_path, monkeypatch):
+    """It says a momentum of 0.9 to every optimiser, no weight decay, and has moments of the gradient."""
+    options = {"batch": 4, "length": 10}
+    rate = {"optimizer": name, "eta": 0.01 if name == "adam" else 0.5}
+    whole, model = transformer(**rate), transformer(**rate)
+    losses = train(whole, stream(), steps=9, **options).losses
+    record = train(model, stream(), steps=5, checkpoint=tmp_path / "new", **options).tensors()
+    header = read_header(tmp_path / "new")
+    told = {key: value for key, value in header.model.items() if key != "weight_decay"} | {"momentum": 0.9}
+    old = {}
+    for key, tensor in model.tensors().items():
+        turned = key.endswith((".velocity", ".mean"))
+        old[key.replace(".velocity", ".momentum")] = -tensor if turned else tensor
+    monkeypatch.setattr(model_files, "FORMAT", 2)
+    earlier = type("Earlier", (), {"tensors": lambda self: old})()
+    save_checkpoint(tmp_path / "old", earlier, replace(header, model=told), record)
+    monkeypatch.undo()
+    assert open_model(tmp_path / "old")[0].describe() == model.describe()
+    again = transformer(**rate)
+    done = train(again, stream(), steps=9, checkpoint=tmp_path / "old", resume=True, **options)
+    assert np.array_equal(done.losses, losses)
+    for key, tensor in whole.tensors().items():
+        assert torch.equal(tensor, again.tensors()[key]), key
+
+
+def test_files_that_are_no_checkpoints(tmp_path):
+    with pytest.raises(InputError, match="a file that is there"):
+        read_header(tmp_path / "none.safetensors")
+    (tmp_path / "text").write_text("no checkpoint at all")
+    with pytest.raises(InputError, match="written by scansnap"):
+        read_header(tmp_path / "text")
+    with pytest.raises(InputError, match="resume"):
+        train(transformer(), stream(), steps=2, batch=4, length=10, resume=True)
+    model = transformer()
+    lacking = type("Lacking", (), {"tensors": lambda s: {"step": model.step}, "describe": lambda s: model.describe()})()
+    save_checkpoint(tmp_path / "part", lacking, Header(model.describe(), 0), {})
+    with pytest.raises(InputError, match="all tensors"):
+        load_checkpoint(tmp_path / "part", model)
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    import safetensors.torch
+
+    file = tmp_path / "a.safetensors"
+    train(transformer(), stream(), steps=3, batch=4, length=10, checkpoint=file)
+    before = file.read_bytes()
+
+    def full(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    with pytest.raises(OSError, match="space"):
+        train(transformer(), stream(), steps=5, batch=4, length=10, checkpoint=file, resume=True)
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_disk_that_takes_no_more_is_one_sentence(tmp_path):
+    """safetensors says it with an error of its own kind."""
+    file = tmp_path / "a.safetensors"
+    train(transformer(), stream(), steps=3, batch=4, length=10, checkpoint=file)
+    before, (soft, hard) = file.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    assert len(before) > 4096  # the block by which a place is tried
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(WriteError, match=r"a\.safetensors could not be written"):
+            train(transformer(), stream(), steps=5, batch=4, length=10, checkpoint=file, resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.read_bytes() == before
+    assert [place.name for place in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_checkpoint_of_an_earlier_version_is_said(tmp_path):
+    import safetensors.torch
+
+    header = {"format": 1, "model": {}, "step": 3, "data": {}, "vocabulary": ""}
+    safetensors.torch.save_file({"x": torch.zeros(3)}, tmp_path / "a", metadata={"scansnap": json.dumps(header)})
+    with pytest.raises(InputError, match="from an earlier version, without checksums"):
+        read_header(tmp_path / "a")
+    safetensors.torch.save_file({"x": torch.zeros(3)}, tmp_path / "a")
+    with pytest.raises(InputError, match="written by scansnap"):
+        read_header(tmp_path / "a")

@@ -1,0 +1,111 @@
+"""The YZ model on CUDA: kernels against plain torch against float64 on the CPU; skips itself where there is no CUDA."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from scansnap.kernels.cuda import triton_available
+from scansnap.text.yz.model import YZTransformer
+from scansnap.text.yz.settings import YZSettings
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+needs_triton = pytest.mark.skipif(not triton_available(), reason="no Triton")
+
+FUSED = [
+    {"optimizer": optimizer, "residual": residual, "norm": norm, "query_in_keys": self_too, "length": length}
+    for optimizer, residual, norm, self_too, length in [
+        ("sgd", "none", "l2", False, 35),
+        ("sgd", "normed", "l2", True, 35),
+        ("sgd", "plain", "l2", False, 64),
+        ("sgd", "none", "none", True, 7),
+        ("sgd", "none", "l2", False, 1),
+        ("momentum", "none", "l2", False, 35),
+        ("adam", "normed", "l2", False, 35),
+    ]
+]
+FUSED += [{**FUSED[0], "precision": "bf16x3"}, {**FUSED[5], "precision": "bf16x3"}, {**FUSED[0], "precision": "tf32"}]
+
+
+def batches(m: int, windows: int, length: int, n: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    p = 1 / torch.arange(1, m + 1)
+    tokens = torch.multinomial(p, n * windows * (length + 1), replacement=True, generator=generator)
+    return [(t[:, :-1], t[:, 1:]) for t in tokens.view(n, windows, length + 1)]
+
+
+def settings(**options) -> YZSettings:
+    rates = (
+        {"eta_y": 0.02, "eta_z": 0.02}
+        if options.get("optimizer") in ("adam", "adamw")
+        else {"eta_y": 20.0, "eta_z": 5.0}
+    )
+    return YZSettings(**{"vocab_size": 1003, "init": "normal(0.3)", **rates, **options})
+
+
+def trained(model: YZTransformer, data: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[list[float], dict]:
+    losses = [float(model.train_step(*(t.to(model.device) for t in one))) for one in data]
+    return losses, {name: tensor.cpu().double() for name, tensor in model.tensors().items()}
+
+
+@needs_triton
+@pytest.mark.parametrize("options", FUSED, ids=lambda o: " ".join(str(v) for v in o.values()))
+def test_the_kernels_give_the_numbers_of_float64(options):
+    length = options["length"]
+    rest = {name: value for name, value in options.items() if name != "length"}
+    data = batches(1003, 6, length, 4)
+    starts = YZTransformer(settings(**rest))
+    wanted_model = YZTransformer(settings(**rest, dtype="float64"))
+    for name, tensor in starts.tensors().items():
+        wanted_model.tensors()[name].copy_(tensor)
+    losses, wanted = trained(wanted_model, data)
+    for graphs in (False, True):
+        model = YZTransformer(settings(**rest), "cuda", fused=True, graphs=graphs)
+        found_losses, found = trained(model, data)
+        loose = {"bf16x3": 30, "tf32": 2000}.get(options.get("precision"), 1)
+        assert found_losses == pytest.approx(losses, rel=2e-6 * loose)
+        for name, tensor in wanted.items():
+            error = (found[name] - tensor).abs().max() / tensor.abs().max()
+            assert error < loose * (2e-4 if "adam" in options.values() else 5e-6), f"{name}: off by {error:.1e}"
+        untouched = torch.ones(1003, dtype=torch.bool)
+        untouched[torch.cat([one[0].flatten() for one in data])] = False
+        start = starts.tensors()["layer0.y"].double()
+        assert torch.equal(found["layer0.y"][untouched], start[untouched])
+
+
+@needs_triton
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+def test_a_run_repeats_bit_by_bit(optimizer):
+    """With the kernels, with or without recording."""
+    data = batches(1003, 20, 35, 6)
+    given = settings(optimizer=optimizer, precision="bf16x3")
+    runs = [trained(YZTransformer(given, "cuda", graphs=graphs), data) for graphs in (True, True, False)]
+    for losses, tensors in runs[1:]:
+        assert losses == runs[0][0]
+        for name, tensor in tensors.items():
+            assert torch.equal(tensor, runs[0][1][name]), name
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"optimizer": "momentum"},
+        {"optimizer": "adam", "rank": 20},
+        {"optimizer": "nesterov"},
+        {"optimizer": "adamw", "weight_decay": 0.1},
+        {"weight_decay": 0.001},
+        {"layers": 2, "residual": "normed"},
+        {"layers": 3, "rank": 20, "residual": "plain", "activation": "relu"},
+        {"layers": 2, "optimizer": "adam", "activation": "none", "query_in_keys": True},
+    ],
+    ids=str,
+)
+def test_plain_torch_gives_the_same_on_both_devices(options):
+    data = batches(1003, 5, 12, 4)
+    given = settings(**options, dtype="float64")
+    losses, wanted = trained(YZTransformer(given), data)
+    found_losses, found = trained(YZTransformer(given, "cuda"), data)
+    assert found_losses == pytest.approx(losses, rel=1e-9)
+    for name, tensor in wanted.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-8, msg=lambda m, n=name: f"{n}: {m}")
