@@ -60,11 +60,15 @@ class PlainFlow:
 
         self.classes, self.model, self.eta_y, self.eta_z = classes, model, eta_y, eta_z
         self.n_rest = m - k  # outputs that are never a next token
+        distinct, e_m = np.zeros((k, m), dtype=bool), np.zeros((k, m))
+        for n in range(k):
+            distinct[n, classes.distinct(n)] = True
+            e_m[n, classes.query[n]] = model.residual != "none"
         with np.errstate(divide="ignore"):
             self.log_p = put(np.log(classes.p_context))  # (K, M), −inf outside the context
+        self.distinct, self.e_m = put(distinct), put(e_m)  # (K, M) each
         self.p_class = put(classes.p_class[:, None])  # (K, 1)
         self.query = put(np.searchsorted(classes.queries, classes.query))  # (K,)
-        self.e_m = put(np.eye(m)[classes.query] * (model.residual != "none"))  # (K, M)
         self.y = Stacked(torch.zeros(m, k + 1, dtype=torch.float64, device=device))  # (M, J)
         self.z = Stacked(put(z0))  # (Q, M)
 
@@ -125,11 +129,7 @@ class PlainFlow:
 
     def read(self, name: str, at: Point) -> FloatArray:
         if name == "entropy":
-            distinct = np.zeros(at.f.shape, dtype=bool)
-            for n in range(len(distinct)):
-                distinct[n, self.classes.distinct(n)] = True
-            logit = (self.log_p + at.z[self.query]).cpu().numpy()  # (K, M)
-            found = entropy(torch.as_tensor(np.where(distinct, logit, -np.inf)))
+            found = entropy((self.log_p + at.z[self.query]).masked_fill(~self.distinct, -torch.inf))
         elif name == "gap":
             found = gap(at, self.n_rest)
         elif name == "loss":
