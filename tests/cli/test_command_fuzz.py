@@ -153,6 +153,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     from scansnap.dynamics import loop
     from scansnap.paper.report import make
     from scansnap.sweep import run as sweep
+    from scansnap.sweep.places import local
     from scansnap.text import sample as sample_text
     from scansnap.text import train as training
 
@@ -202,7 +203,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(maps, "_ending_at_once", reached)
     patch.setattr(make, "make", reached)
     patch.setattr(sweep, "_fill", reached)
-    patch.setattr(sweep, "probe", lambda ready: 1.0)
+    patch.setattr(local, "probe", lambda *_: 1.0)
     patch.setattr(uvicorn.Server, "run", reached)
     patch.setattr("webbrowser.open", lambda *_: None)
 
