@@ -198,7 +198,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(training._Loop, "run", few_updates)
     patch.setattr(sample_text, "_draw", few_words)
     patch.setattr(socket, "getaddrinfo", local_names)
-    patch.setattr(fig6, "sweep", reached)
+    patch.setattr(fig6, "panel", reached)
     patch.setattr(agreement, "three_way", reached)
     patch.setattr(maps, "_ending_at_once", reached)
     patch.setattr(make, "make", reached)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scansnap.checks import InputError
-from scansnap.corpus.windows import Windows, random_windows
+from scansnap.corpus.windows import Windows
 
 
 @given(
@@ -32,7 +32,6 @@ def test_windows_cover_the_stream_once(n: int, batch: int, length: int, seed: in
     starts = np.arange(batch)[:, None] * rows
     expected = (starts + np.arange(rows - 1)).ravel()
     assert sorted(torch.cat([x.ravel() for x in inputs]).tolist()) == expected.tolist()
-    assert windows.n_targets == sum(y.numel() for y in targets)
     assert len(windows) == len(inputs)
 
 
@@ -68,29 +67,6 @@ def test_index_out_of_range() -> None:
             windows[i]
 
 
-@given(n=st.integers(1, 60), batch=st.integers(1, 5), length=st.integers(1, 60), seed=st.integers(0, 2**62))
-def test_random_windows_are_pieces_of_the_stream(n: int, batch: int, length: int, seed: int) -> None:
-    stream = np.arange(n, dtype=np.int32)
-    if length > n:
-        with pytest.raises(InputError, match="the stream"):
-            random_windows(stream, batch, length)
-        return
-    found = random_windows(stream, batch, length, seed=seed, step=4)
-    assert found.shape == (batch, length)
-    assert found.dtype == torch.int64
-    assert (found[:, 1:] - found[:, :-1] == 1).all()
-    assert (found >= 0).all()
-    assert (found < n).all()
-    assert torch.equal(found, random_windows(torch.arange(n), batch, length, seed=seed, step=4))
-
-
-def test_random_windows_start_anywhere_alike() -> None:
-    starts = torch.cat([random_windows(np.arange(14), 100, 5, seed=1, step=s)[:, 0] for s in range(50)])
-    times = torch.bincount(starts, minlength=10)
-    assert len(times) == 10
-    assert (times - 500).abs().max() < 5 * (5000 * 0.1 * 0.9) ** 0.5
-
-
 @pytest.mark.parametrize("stream", [np.zeros((3, 3), int), np.zeros(9)])
 def test_what_is_no_stream(stream: np.ndarray) -> None:
     with pytest.raises(InputError, match="one row of token ids"):
@@ -99,6 +75,5 @@ def test_what_is_no_stream(stream: np.ndarray) -> None:
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"length": 0}])
 def test_settings_are_checked(wrong: dict[str, int]) -> None:
-    for make in (Windows, random_windows):
-        with pytest.raises(InputError, match=next(iter(wrong))):
-            make(np.arange(9), **wrong)
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Windows(np.arange(9), **wrong)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import math
+import re
 import signal
 from pathlib import Path
 
@@ -151,3 +152,13 @@ def test_what_stopped_it_is_kept_in_files(tmp_path: Path) -> None:
     assert loaded.attrs["stopped"] == "event: entropy of class 0 below 5"
     assert (loaded.attrs["norm"], loaded.attrs["residual"], loaded.attrs["field"]) == ("none", "none", "plain")
     loaded.close()
+
+
+def test_the_page_about_the_flow_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "flow.md").read_text(encoding="utf-8")
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, names)
+    assert names["other"].attrs["norm"] == "layernorm"
+    assert names["data"].attrs["stopped"] == "event: learned"
+    assert np.isfinite(names["data"].event_t[[0, 2, 3], 0]).all()

@@ -230,6 +230,19 @@ def test_without_a_norm_attention_goes_one_hot_and_with_l2_it_stays_a_mixture() 
     assert left["none"][1] < 0.8 * left["l2"][1]
 
 
+def test_without_a_norm_equal_tokens_are_told_apart_by_rounding() -> None:
+    """A change of z(0) grows by 3e4 where attention goes one-hot (1e11 with 20 classes), and shrinks with l2."""
+    classes = ss.SequenceClasses.synthetic(1, 6)
+    z0 = np.zeros((1, classes.vocab_size))
+    z0[0, 0] = 1e-10
+    grown = {}
+    for norm in ("none", "l2"):
+        one, other = (flow(classes, 1.0, 2.0, [3e3], norm=norm, z0=z, rtol=1e-10) for z in (None, z0))
+        grown[norm] = float(abs(one.z - other.z).max()) / 1e-10
+    assert grown["none"] > 1e4
+    assert grown["l2"] < 2
+
+
 # --- where it is not defined -------------------------------------------------------------------------------------
 
 

@@ -58,6 +58,10 @@ BAD = {
     "setting": ({"run": {"step": 3}}, "'step' in [run]"),
     "optimizer": ({"run": {"optimizer": "sdg"}}, "optimizer is 'sdg'"),
     "variable": ({"run": {"variables": ["atention"]}}, "variables is 'atention'"),
+    "idle momentum": (
+        {"grid": {"eta_z": 1, "eta_y": 1, "momentum": [0, 0.5]}, "run": {"optimizer": "adam"}},
+        "momentum is 0.5; it must be 0 or left out with adam",
+    ),
     "momentum": ({"run": {"momentum": [0.1, 0.2]}}, "momentum in [run]"),
     "momentum twice": (
         {"grid": {"eta_z": 1, "eta_y": 1, "momentum": 0}, "run": {"momentum": 0.5}},

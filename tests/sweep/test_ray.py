@@ -32,6 +32,7 @@ ray = pytest.importorskip("ray")
 # 12 groups of about half a second
 LONG = (
     SMALL.replace("steps = 6", 'steps = 300\noptimizer = "adam"')
+    .replace("momentum = 0.9\n", "")
     .replace("3, 6]", "300]")
     .replace("runs = 4", "runs = 3")
 )

@@ -1,7 +1,9 @@
 """The loop: what it records, and that an interrupted run goes on as if it had not been."""
 
+import gc
 import signal
 import sys
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -73,6 +75,20 @@ def test_measures_and_validates_when_asked():
     assert result.measured[3]["map"].tolist() == [[3, 3], [3, 3]]
     assert list(result.valid) == [10, 20, 25]
     assert result.valid[25] == perplexity(model, stream(90, 1), length=10, batch=4)
+
+
+@pytest.mark.parametrize("kind", ["transformer", "yz"])
+def test_a_model_is_gone_with_its_last_name(kind):
+    """Its tables may be all the memory there is: no cycle may keep them until Python looks for one."""
+    model = MODELS[kind]()
+    train(model, stream(), steps=2, batch=4, length=10)
+    seen = weakref.ref(model)
+    gc.disable()
+    try:
+        del model
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_log_spaced_steps():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 import torch
 
@@ -16,14 +14,8 @@ from scansnap.text.yz.settings import YZSettings
 NAMES = ["sgd", "momentum", "nesterov", "adam", "adamw", "sign"]
 
 
-@dataclass(frozen=True)
-class Chosen:
-    optimizer: str
-    momentum: float | None = None
-    weight_decay: float = 0.0
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
+def chosen(name: str, momentum: float | None = None, weight_decay: float = 0.0) -> Update:
+    return Update.of(name, momentum, weight_decay, beta1=0.9, beta2=0.95, eps=1e-8)
 
 
 def numbers(*values: float) -> list[torch.Tensor]:
@@ -45,7 +37,7 @@ def test_an_update_in_place_is_the_registered_rule(name, decay, monkeypatch):
     """Also where the table is worked on in blocks."""
     monkeypatch.setattr(updates, "BLOCK", 10)  # two rows of five
     generator = torch.Generator().manual_seed(0)
-    update = Update.of(Chosen(name, weight_decay=decay))
+    update = chosen(name, weight_decay=decay)
     own = torch.randn(7, 5, dtype=torch.float64, generator=generator)
     theirs, moments = own[None].clone(), update.moments(own)
     their_moments = update.optimizer.start(theirs)
@@ -64,7 +56,7 @@ def test_an_update_in_place_is_the_registered_rule(name, decay, monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_move_as_a_whole_table_of_the_touched_ones_would(name):
     generator = torch.Generator().manual_seed(0)
-    update = Update.of(Chosen(name))
+    update = chosen(name)
     eta, table = torch.tensor(0.1, dtype=torch.float64), torch.randn(7, 3, dtype=torch.float64, generator=generator)
     whole, moments, whole_moments = table.clone(), update.moments(table), update.moments(table)
     for step in range(1, 4):
@@ -80,7 +72,7 @@ def test_rows_move_as_a_whole_table_of_the_touched_ones_would(name):
 
 
 def test_rows_that_are_not_touched_do_not_decay():
-    update, table = Update.of(Chosen("adamw", weight_decay=0.5)), torch.ones(4, 2, dtype=torch.float64)
+    update, table = chosen("adamw", weight_decay=0.5), torch.ones(4, 2, dtype=torch.float64)
     moments = update.moments(table)
     update.move_rows(table, torch.tensor([1]), torch.zeros(1, 2, dtype=torch.float64), moments, *numbers(0.1, 1))
     assert table.tolist() == [[1, 1], [0.95, 0.95], [1, 1], [1, 1]]
@@ -91,7 +83,7 @@ def test_the_rules_are_those_of_torch(name):
     generator = torch.Generator().manual_seed(1)
     start = torch.randn(4, 5, dtype=torch.float64, generator=generator)
     own, theirs = start.clone(), start.clone().requires_grad_()
-    update = Update.of(Chosen(name, momentum=0.7 if name in ("momentum", "nesterov") else None, weight_decay=0.2))
+    update = chosen(name, momentum=0.7 if name in ("momentum", "nesterov") else None, weight_decay=0.2)
     moments = update.moments(own)
     betas = {"betas": (0.9, 0.95), "weight_decay": 0.2}
     wanted = {
@@ -125,5 +117,5 @@ def test_what_a_rule_cannot_use_is_refused(settings):
 
 def test_momentum_is_sgd_with_one():
     assert YZSettings(10, optimizer="momentum").momentum == 0.9
-    assert Update.of(YZSettings(10)).momentum == 0
-    assert Update.of(Chosen("momentum", momentum=0.8)) == Update.of(Chosen("sgd", momentum=0.8))
+    assert YZSettings(10).update.momentum == 0
+    assert chosen("momentum", momentum=0.8) == chosen("sgd", momentum=0.8)

@@ -1,11 +1,12 @@
-"""Batches of a token stream: the columns-and-windows set-up of word language models, and random windows.
+"""Batches of a token stream: the columns-and-windows set-up of word language models.
 
 The stream is cut into ``batch`` columns of equal length, side by side; the batches are windows of ``length``
 tokens down the columns, and the targets are the same windows one token later. Read in order, column b of one
 batch goes on where column b of the batch before it stopped. The tokens that do not fill a column (fewer than
 ``batch``) are left out, the last window may be shorter.
 
-Everything drawn is a function of (seed, epoch or step): any batch can be made again after an interruption.
+The order is a function of (seed, epoch): any batch can be made again after an interruption. Windows from anywhere in
+the stream are drawn by :class:`scansnap.sampling.ordered.OrderedTokens`.
 """
 
 from __future__ import annotations
@@ -49,16 +50,12 @@ class Windows:
         start, end = i * self.length, min((i + 1) * self.length, self.columns.shape[1] - 1)
         return self.columns[:, start:end].long(), self.columns[:, start + 1 : end + 1].long()
 
-    @property
-    def n_targets(self) -> int:
-        """Tokens predicted in one pass."""
-        return self.batch * (self.columns.shape[1] - 1)
-
     def order(self, seed: int | None = None, epoch: int = 0) -> list[int]:
         """Window numbers in the order of an epoch: from first to last, or shuffled by a seed."""
         if seed is None:
             return list(range(len(self)))
-        draws = _draws(whole("seed", seed), Purpose.WINDOW_ORDER, whole("epoch", epoch), len(self))
+        key, place = torch.tensor([whole("seed", seed), whole("epoch", epoch)]), torch.arange(len(self))
+        draws, _ = uniforms(key[0], Purpose.WINDOW_ORDER, key[1], torch.zeros_like(place), place)
         return torch.argsort(draws, stable=True).tolist()
 
     def epoch(self, seed: int | None = None, epoch: int = 0, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -67,34 +64,8 @@ class Windows:
             yield self[i]
 
 
-def random_windows(
-    tokens: np.ndarray | Tensor,
-    batch: int = 20,
-    length: int = 35,
-    *,
-    seed: int = 0,
-    step: int = 0,
-    device: str | torch.device = "cpu",
-) -> Tensor:
-    """(B, T) int64: windows from anywhere in the stream, every start equally likely, for masked objectives."""
-    batch, length = whole("batch", batch, least=1), whole("length", length, least=1)
-    stream = _stream(tokens)
-    if len(stream) < length:
-        raise InputError("the stream", f"{len(stream)} tokens", f"at least {length}, the length of a window")
-    draws = _draws(whole("seed", seed), Purpose.WINDOW_START, whole("step", step), batch)
-    start = (draws * (len(stream) - length + 1)).long()  # (B,)
-    return stream[start[:, None] + torch.arange(length)].long().to(device)
-
-
 def _stream(tokens: np.ndarray | Tensor) -> Tensor:
     stream = tokens if isinstance(tokens, Tensor) else torch.from_numpy(np.ascontiguousarray(tokens))
     if stream.ndim != 1 or stream.is_floating_point():
         raise InputError("the stream", f"{stream.dtype} of shape {tuple(stream.shape)}", "one row of token ids")
     return stream
-
-
-def _draws(seed: int, purpose: Purpose, step: int, n: int) -> Tensor:
-    """n float64 uniforms on [0, 1)."""
-    place = torch.arange(n)
-    draws, _ = uniforms(torch.tensor(seed), purpose, torch.tensor(step), torch.zeros_like(place), place)
-    return draws

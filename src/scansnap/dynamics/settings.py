@@ -136,6 +136,17 @@ class Settings:
         """By the name of the table."""
         return {"y": self.optimizer_y, "z": self.optimizer_z}
 
+    @property
+    def has_momentum(self) -> bool:
+        """Whether any of the optimisers looks at a momentum."""
+        return any(one.rule.momentum for one in self.optimizers.values())
+
+    def refuse_idle_momentum(self, momentum: np.ndarray) -> None:
+        """A momentum of runs that no optimiser would look at is a misunderstanding."""
+        if np.any(momentum) and not self.has_momentum:
+            names = " and ".join(sorted({one.name for one in self.optimizers.values()}))
+            raise InputError("momentum", float(np.max(momentum)), f"0 or left out with {names}, which has none")
+
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, strings and lists."""
         flat = asdict(self)

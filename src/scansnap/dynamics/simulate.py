@@ -130,7 +130,7 @@ def simulate(
         names = (LOSS,) if variables is None else tuple([variables] if isinstance(variables, str) else variables)
         for name in names:
             choice("variables", name, trained.dims)
-    _refuse_momentum(runs, plan)
+    plan.refuse_idle_momentum(runs.momentum)
     loop = Loop(trained, names, record_fn, until)
     mark = loop.mark
 
@@ -190,13 +190,6 @@ def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
     if math.isinf(plan.context):
         raise InputError("context", plan.context, "finite: a module is trained on sampled sequences")
     return ClassSampler(data, int(plan.context))
-
-
-def _refuse_momentum(runs: Runs, plan: Settings) -> None:
-    """A momentum that no optimiser would look at is a misunderstanding."""
-    if runs.momentum.any() and not any(o.rule.momentum for o in plan.optimizers.values()):
-        names = " and ".join(sorted({o.name for o in plan.optimizers.values()}))
-        raise InputError("momentum", float(runs.momentum.max()), f"0 or left out with {names}, which has none")
 
 
 def _runs(runs: Runs | None, **rates: Any) -> Runs:

@@ -34,6 +34,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from scansnap.checks import InputError, choice, known_keys, whole
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import load_table
@@ -103,13 +105,14 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
         raise InputError("the name in [measure]", repeated[0], "another one, since a variable of the run has it")
     needed = dict.fromkeys((*stored, *(name for one in wanted for name in one.needs)))
     options = {**run, "variables": tuple(needed)}
-    checked = settings(options)
+    checked, axes = settings(options), Axes.of(axes_table)
+    checked.refuse_idle_momentum(axes.values.get("momentum", np.zeros(1)))
     groups = table.get("groups", {})
     known_keys("[groups]", groups, ("runs",))
     most_runs = whole("runs in [groups]", groups["runs"], least=1) if "runs" in groups else None
     return Sweep(
         class_sets=_class_sets(table["classes"]),
-        axes=Axes.of(axes_table),
+        axes=axes,
         options=arguments(options),
         settings=checked,
         stored=stored,

@@ -12,6 +12,8 @@ from scansnap.knobs import check, knob
 if TYPE_CHECKING:
     import torch
 
+    from scansnap.text.updates import Update
+
 
 def rules() -> list[str]:
     """Update rules that move entries on their own, as a table moves in parts here; ``momentum`` is sgd with one."""
@@ -39,12 +41,16 @@ class TextSettings:
     dtype: str = knob("float32", "Numbers the weights are kept in.", choices=("float32", "float64"))
 
     def __post_init__(self) -> None:
+        if self.update.momentum:
+            object.__setattr__(self, "momentum", self.update.momentum)
+        check(self)
+
+    @property
+    def update(self) -> Update:
+        """The rule with its numbers."""
         from scansnap.text.updates import Update
 
-        update = Update.of(self)
-        if update.momentum:
-            object.__setattr__(self, "momentum", update.momentum)
-        check(self)
+        return Update.of(self.optimizer, self.momentum, self.weight_decay, self.beta1, self.beta2, self.eps)
 
     @property
     def torch_dtype(self) -> torch.dtype:

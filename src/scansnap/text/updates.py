@@ -17,7 +17,7 @@ from torch import Tensor
 
 from scansnap.checks import InputError, choice, real
 from scansnap.dynamics.optimizers import RULES, Moments, Optimizer
-from scansnap.text.settings import TextSettings, rules
+from scansnap.text.settings import rules
 
 USUAL = 0.9  # momentum where none is given, but for sgd, which then has none
 BLOCK = 1 << 17  # entries a rule is applied to at a time on a CPU: what it makes on the way stays in the cache
@@ -32,21 +32,21 @@ class Update:
     weight_decay: float
 
     @classmethod
-    def of(cls, s: TextSettings) -> Update:
-        """As settings name it: any registered rule that moves entries on their own; ``momentum`` is sgd with one."""
+    def of(
+        cls, name: str, momentum: float | None, weight_decay: float, beta1: float, beta2: float, eps: float
+    ) -> Update:
+        """Any registered rule that moves entries on their own; ``momentum`` is sgd with one."""
         known = rules()
-        if s.optimizer in list(RULES) and s.optimizer not in known:
+        if name in list(RULES) and name not in known:
             parts = f"one of {', '.join(known)} (tables move in parts here, and it needs whole matrices)"
-            raise InputError("optimizer", s.optimizer, parts)
-        choice("optimizer", s.optimizer, known)
-        optimizer = Optimizer("sgd" if s.optimizer == "momentum" else s.optimizer, s.beta1, s.beta2, s.eps)
-        if s.momentum is None:
-            momentum = USUAL if optimizer.rule.momentum and s.optimizer != "sgd" else 0.0
-        elif optimizer.rule.momentum:
-            momentum = real("momentum", s.momentum, least=0, below=1)
-        else:
-            raise InputError("momentum", s.momentum, f"left out with {s.optimizer}, which has none")
-        return cls(optimizer, momentum, real("weight_decay", s.weight_decay, least=0))
+            raise InputError("optimizer", name, parts)
+        choice("optimizer", name, known)
+        optimizer = Optimizer("sgd" if name == "momentum" else name, beta1, beta2, eps)
+        if momentum is None:
+            momentum = USUAL if optimizer.rule.momentum and name != "sgd" else 0.0
+        elif not optimizer.rule.momentum:
+            raise InputError("momentum", momentum, f"left out with {name}, which has none")
+        return cls(optimizer, real("momentum", momentum, least=0, below=1), real("weight_decay", weight_decay, least=0))
 
     @property
     def linear(self) -> bool:

@@ -8,7 +8,7 @@ T → ∞ and in expectation over the classes, with c_n ∝ P(·|n) e^{z_m}, α_
     f_n = norm(c_n),   norm(norm(c_n) + e_m) (residual "normed")   or   norm(c_n + e_m) (residual "plain")
 
 For the l2 norm without residual ż is that of Lemma 1, diag(f)(I − f fᵀ) Y (e_n − α_n), and population.py is the same
-field, many times faster. Y(0) = 0, so all outputs that are never a next token share one column of multiplicity M − K.
+field, much faster for many classes. Y(0) = 0, so all outputs that are never a next token share one column.
 
     K classes · M tokens · J = K + 1 outputs · Q queries
 """

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from scansnap.text.transformer.settings import TransformerSettings
-from scansnap.text.updates import Update
 
 MOST_ROWS = 2048  # tokens in a batch up to which E is cheaper than a gradient for the whole vocabulary
 TINY = 1e-6  # of the clip, as in torch
@@ -46,7 +45,7 @@ class ClippedUpdate:
     """Moves named weights; ``moments`` are by name of the weights, then by their own."""
 
     def __init__(self, settings: TransformerSettings, weights: dict[str, Tensor]) -> None:
-        self.rule, self.settings = Update.of(settings), settings
+        self.rule, self.settings = settings.update, settings
         self.moments = {name: self.rule.moments(w) for name, w in weights.items()}
         first = next(iter(weights.values()))
         self.eta = torch.full((), settings.eta, dtype=first.dtype, device=first.device)

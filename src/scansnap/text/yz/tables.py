@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scansnap.text.updates import Update, add_rows
+from scansnap.text.updates import add_rows
 from scansnap.text.yz.settings import YZSettings
 
 
@@ -62,7 +62,7 @@ class FullTable:
         self.weight = self.storage[:, :m]
         if settings.init != "zero":
             self.weight.copy_(settings.draw((m, m), generator))
-        self.update = Update.of(settings)
+        self.update = settings.update
         self.stored_moments = self.update.moments(self.storage)
         self.moments = {name: moment[:, :m] for name, moment in self.stored_moments.items()}
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
@@ -129,7 +129,7 @@ class LowRankTable:
         shape = (settings.vocab_size, settings.rank)
         self.left = settings.draw(shape, generator).to(device)
         self.right = settings.draw(shape, generator).to(device)
-        self.update = Update.of(settings)
+        self.update = settings.update
         self.left_moments, self.right_moments = self.update.moments(self.left), self.update.moments(self.right)
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
