@@ -245,35 +245,8 @@ class SequenceClasses:
         Weights are unnormalised: ``common_weight`` for each common token, ``distinct_weights`` for the distinct
         ones of a class (default: evenly from 0.1 to 1).
         """
-        if common + common_per_query + distinct == 0:
-            raise InputError("common + common_per_query + distinct", 0, "at least 1, so that contexts are not empty")
-        if distinct_weights is None:
-            weights = np.linspace(0.1, 1.0, distinct)
-        else:
-            weights = numbers("distinct_weights", distinct_weights)
-            if weights.shape != (distinct,):
-                raise InputError("distinct_weights", f"of shape {weights.shape}", f"{distinct} numbers")
-            if not (np.isfinite(weights) & (weights > 0)).all():
-                raise InputError("distinct_weights", weights, "finite numbers above 0")
-        k = n_queries * next_per_query
-        first_distinct = common + common_per_query * n_queries
-        first_query = first_distinct + distinct * k
-        shared = np.full(common + common_per_query, common_weight)
-        probs = np.concatenate([shared, weights])
-        probs = probs / probs.sum()
-        tokens = []
-        for n in range(k):
-            m = n // next_per_query
-            own_common = common + m * common_per_query + np.arange(common_per_query)
-            own = first_distinct + n * distinct + np.arange(distinct)
-            tokens.append(np.concatenate([np.arange(common), own_common, own]))
-        return cls.from_support(
-            tokens,
-            [probs] * k,
-            vocab_size=first_query + n_queries + k + unused,
-            query=first_query + np.arange(k) // next_per_query,
-            next_token=first_query + n_queries + np.arange(k),
-        )
+        return cls.from_support(**presets.synthetic(n_queries, next_per_query, common, common_per_query, distinct,
+                                                    common_weight, distinct_weights, unused))  # fmt: skip
 
     @classmethod
     @checked
@@ -291,26 +264,7 @@ class SequenceClasses:
         the own ones at overlap 0, only the common ones at overlap 1). ``seed`` shuffles which token has which
         rank, for the common ones separately in each class, so that classes disagree about what is frequent.
         """
-        n_shared = (
-            0 if overlap == 0 else vocab - classes - 1 if overlap == 1 else (vocab - classes - 1) // (classes + 1)
-        )
-        n_own = 0 if overlap == 1 else (vocab - classes - 1 - n_shared) // classes
-        if n_shared + n_own <= 0 or (0 < overlap < 1 and n_shared <= 0):
-            need = 2 * classes + 2 if 0 < overlap < 1 else classes + 2 if overlap == 1 else 2 * classes + 1
-            raise InputError("vocab", vocab, f"at least {need} for {classes} classes at overlap {overlap:g}")
-        rng = np.random.default_rng(seed)
-        ids = rng.permutation(vocab)
-        shared, own, last = np.split(ids, [n_shared, n_shared + classes * n_own])
-        p_shared = overlap * _zipf_weights(n_shared, exponent)
-        p_own = (1 - overlap) * _zipf_weights(n_own, exponent)
-        tokens = [np.concatenate([rng.permutation(shared), row]) for row in own.reshape(classes, n_own)]
-        return cls.from_support(
-            tokens,
-            [np.concatenate([p_shared, p_own])] * classes,
-            vocab_size=vocab,
-            query=np.full(classes, last[0]),
-            next_token=last[1 : 1 + classes],
-        )
+        return cls.from_support(**presets.zipf(vocab, classes, exponent, overlap, seed))
 
     @classmethod
     def preset(cls, name: str, /, **knobs: Any) -> SequenceClasses:
@@ -367,11 +321,6 @@ PRESETS: dict[str, Callable[..., SequenceClasses]] = {
     "synthetic": SequenceClasses.synthetic,
     "zipf": SequenceClasses.zipf,
 }
-
-
-def _zipf_weights(n: int, exponent: float) -> FloatArray:
-    weights = np.arange(1, n + 1, dtype=np.float64) ** -exponent
-    return cast(FloatArray, weights / weights.sum()) if n else weights
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:
