@@ -17,6 +17,7 @@ TEXTBOOK = (
     "#classes=textbook&eta_y=0.9&eta_z=0.02&momentum=0&context=inf&batch_size=null&steps=3000&speed=max&preset=textbook"
 )
 SIZE = {"width": 1280, "height": 720}
+PATIENCE = 300_000  # milliseconds; the machine may be busy
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
 
@@ -63,19 +64,19 @@ def take_all(browser: Any, address: str) -> None:
     shoot(page, "medium-dark")
     page = opened(browser, address + TEXTBOOK + "&right=claims", "light")
     to_the_end(page)
-    page.wait_for_selector(".claim.holds", timeout=60_000)
+    page.wait_for_selector(".claim.holds", timeout=PATIENCE)
     page.wait_for_timeout(3000)  # the verdicts on the last step
     page.click(".claim.fails summary")
     shoot(page, "claims")
     page = opened(browser, address + "#left=tour&scene=4", "light")
-    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=60_000)
+    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=PATIENCE)
     page.wait_for_timeout(2500)
     shoot(page, "tour")
 
 
 def opened(browser: Any, address: str, scheme: str) -> Any:
     page = browser.new_page(viewport=SIZE, color_scheme=scheme)
-    page.set_default_timeout(300_000)  # the machine may be busy
+    page.set_default_timeout(PATIENCE)
     page.goto(address)
     page.wait_for_selector("html[data-ready]")
     page.wait_for_selector("#wait", state="hidden")
@@ -85,7 +86,7 @@ def opened(browser: Any, address: str, scheme: str) -> Any:
 
 def to_the_end(page: Any) -> None:
     page.click("#play")
-    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=60_000)
+    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=PATIENCE)
     page.wait_for_timeout(2500)  # the curves catch up, the flow arrives
 
 

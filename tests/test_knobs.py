@@ -96,7 +96,8 @@ def test_what_is_registered_is_everywhere(
     (tmp_path / "r.toml").write_text(f'[run]\n{option} = "{name}"\n')
     assert find_run(tmp_path / "r.toml", {})[2] == {option: name}
     assert scansnap("run", "r.toml", "--steps", 1, "--no-figure", "--out", "two.zarr")[0] == 0
-    assert from_table(SWEEP | {"run": {option: name}}).options[option] == name
+    swept = from_table(SWEEP | {"run": {option: name}}).settings
+    assert name in (swept.model.norm, swept.optimizer_y.name)
     assert name in (BY_NAME[option].options or ())
     assert BY_NAME[option].check(name) == name
     assert name in reference()
@@ -123,11 +124,11 @@ def test_a_declared_setting_is_everywhere(
     assert "--sharpness <float> How sharp the dummy is. [a finite number above 0 and at most 8 (dummies); default: " \
            "0.25]" in shown_help  # fmt: skip
     scansnap("run", "--sharpness", "2.5")
-    assert asked[0][1]["sharpness"] == 2.5
+    assert asked[0][1]["model"].sharpness == 2.5
     assert "sharpness is 'dull'; it must be a finite number" in scansnap("run", "--sharpness", "dull")[2]
     (tmp_path / "r.toml").write_text("[run]\nsharpness = 3\n")
     assert find_run(tmp_path / "r.toml", {})[2] == {"sharpness": 3}
-    assert from_table(SWEEP | {"run": {"sharpness": 3}}).settings.model.sharpness == 3.0  # type: ignore[attr-defined]
+    assert from_table(SWEEP | {"run": {"sharpness": 3}}).options["model"].sharpness == 3.0
     control = {one.name: one for one in controls()}["sharpness"].to_dict()
     assert (control["label"], control["kind"], control["default"], control["most"]) == ("Sharpness", "number", 0.25, 8)
     row = "| `sharpness` | How sharp the dummy is. | a finite number above 0 and at most 8 (dummies) | `0.25` |"

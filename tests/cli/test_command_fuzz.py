@@ -153,6 +153,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     from scansnap.dynamics import loop
     from scansnap.paper.report import make
     from scansnap.sweep import run as sweep
+    from scansnap.sweep.places import local
     from scansnap.text import sample as sample_text
     from scansnap.text import train as training
 
@@ -197,12 +198,12 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(training._Loop, "run", few_updates)
     patch.setattr(sample_text, "_draw", few_words)
     patch.setattr(socket, "getaddrinfo", local_names)
-    patch.setattr(fig6, "sweep", reached)
+    patch.setattr(fig6, "panel", reached)
     patch.setattr(agreement, "three_way", reached)
     patch.setattr(maps, "_ending_at_once", reached)
     patch.setattr(make, "make", reached)
     patch.setattr(sweep, "_fill", reached)
-    patch.setattr(sweep, "probe", lambda ready: 1.0)
+    patch.setattr(local, "probe", lambda *_: 1.0)
     patch.setattr(uvicorn.Server, "run", reached)
     patch.setattr("webbrowser.open", lambda *_: None)
 

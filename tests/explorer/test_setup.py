@@ -199,3 +199,11 @@ def test_anything_is_a_plan_or_a_refusal(setup: dict[str, Any]) -> None:
     else:
         assert isinstance(blueprint.classes, ss.SequenceClasses)
         to_toml(blueprint)
+
+
+def test_a_momentum_that_the_optimiser_does_not_have_is_said_to_be_zero() -> None:
+    """And what is exported is a run file that the command line takes."""
+    made = read_setup({**SMALL, "optimizer": "adam", "momentum": 0.9})
+    assert made.setup["momentum"] == 0.0
+    assert made.runs.momentum.tolist() == [0.0]
+    assert read_setup({**SMALL, "optimizer": "sgd", "momentum": 0.9}).setup["momentum"] == 0.9

@@ -47,6 +47,7 @@ def run(
     classes, rates, settings = find_run(file, given)
     if classes is None or preset is not None or knobs:
         classes = find_classes(None, preset, knobs)
+    from scansnap.dynamics.settings import arguments
     from scansnap.dynamics.simulate import simulate
     from scansnap.runs import grid
 
@@ -57,7 +58,7 @@ def run(
         warnings.simplefilter("ignore", Stopped)  # said below in terms of options
         try:
             data = simulate(
-                classes, runs, **settings, device=device, progress=progress,
+                classes, runs, **arguments(settings), device=device, progress=progress,
                 save_to=target, resume=resume, overwrite=overwrite,
             )  # fmt: skip
         except InputError as error:

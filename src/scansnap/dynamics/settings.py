@@ -199,6 +199,12 @@ def settings(options: Mapping[str, Any]) -> Settings:
     return replace(base, **rest) if base else Settings(**rest)
 
 
+def arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat options as arguments of ``simulate``: the model as one object, whatever is declared of it."""
+    model = _part(options, Model)
+    return {name: value for name, value in options.items() if name not in model} | {"model": Model(**model)}
+
+
 _Object = TypeVar("_Object", Settings, Model)
 
 
@@ -209,5 +215,5 @@ def _object(name: str, given: dict[str, Any], kind: type[_Object]) -> _Object | 
     return value
 
 
-def _part(given: dict[str, Any], place: type) -> dict[str, Any]:
+def _part(given: Mapping[str, Any], place: type) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in knobs_of(place)}

@@ -39,7 +39,7 @@ import numpy as np
 from scansnap.checks import InputError, choice, known_keys, whole
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import load_table
-from scansnap.dynamics.settings import Settings, run_settings, settings
+from scansnap.dynamics.settings import Settings, arguments, run_settings, settings
 from scansnap.knobs import Knob, knobs_of
 from scansnap.runs import SHARED
 from scansnap.sweep.axes import Axes, swept
@@ -113,7 +113,7 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
     return Sweep(
         class_sets=_class_sets(table["classes"]),
         axes=axes,
-        options=options,
+        options=arguments(options),
         settings=checked,
         stored=stored,
         measures=wanted,

@@ -31,7 +31,10 @@ def read_setup(given: Any) -> Blueprint:
             continue  # a table of its own settings, checked where it is read
         values[control.name] = control.check(values[control.name])
     rates = {name: values.pop(name) for name in run_fields() if name in values}
-    runs, made_of = grid(**rates), settings({**values, "record": [0]})
+    made_of = settings({**values, "record": [0]})
+    if not made_of.has_momentum:
+        rates["momentum"] = 0.0  # the page has one for every optimiser; what goes back says that there is none
+    runs = grid(**rates)
     layout = make_layout(classes, made_of.model, decays=runs.decays)
     made = Blueprint({"classes": form, **rates, **values}, classes, runs, made_of, layout)
     hold_against_caps(made)

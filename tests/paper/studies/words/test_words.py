@@ -119,6 +119,8 @@ def test_it_draws_words(computed):
     titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
     assert [title[0] for title in titles] == list("abcd")
     assert any("common" in text.get_text() or "cue" in text.get_text() for text in figure.axes[3].texts)
+    joined = [line.get_ydata()[0] for line in figure.axes[3].lines]
+    assert joined == sorted(joined, reverse=True)  # the same order whatever Python's hashes are
 
 
 def test_it_draws_with_a_seed_that_failed(computed):
