@@ -17,10 +17,10 @@ from scansnap.dynamics import norms
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.flow.plain import PlainFlow
 from scansnap.dynamics.flow.population import Places, PopulationFlow
-from scansnap.dynamics.flow.readings import VARIABLES
 from scansnap.dynamics.norms import NORMS, Norm
+from scansnap.results.variables import FLOWING
 
-EVERYTHING = tuple(VARIABLES)
+EVERYTHING = FLOWING
 MODELS = [(norm, residual) for norm in ("l2", "none", "layernorm") for residual in ("none", "normed", "plain")]
 CPU = torch.device("cpu")
 
