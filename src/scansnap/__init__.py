@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.optimizers import Optimizer as Optimizer
     from scansnap.dynamics.optimizers import Rule as Rule
     from scansnap.dynamics.optimizers import register_optimizer as register_optimizer
+    from scansnap.dynamics.settings import Settings as Settings
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import Model as Model
     from scansnap.results.trajectory import load as load
@@ -54,6 +55,7 @@ _HOME = {
     "Optimizer": "scansnap.dynamics.optimizers",
     "Rule": "scansnap.dynamics.optimizers",
     "register_optimizer": "scansnap.dynamics.optimizers",
+    "Settings": "scansnap.dynamics.settings",
     "simulate": "scansnap.dynamics.simulate",
     "Model": "scansnap.dynamics.yz",
     "Runs": "scansnap.runs",

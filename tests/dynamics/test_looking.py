@@ -89,5 +89,20 @@ def test_a_model_may_be_given_whole() -> None:
     whole = ss.simulate(CLASSES, **COMMON, model=model)
     flat = ss.simulate(CLASSES, **COMMON, norm="none", init="uniform", heads=2)
     np.testing.assert_array_equal(whole.z, flat.z)
-    with pytest.raises(ss.InputError, match="heads is 3; it must be left out here, since a model is given"):
-        ss.simulate(CLASSES, **COMMON, model=model, heads=3)
+    on_top = ss.simulate(CLASSES, **COMMON, model=ss.Model(heads=2), norm="none", init="uniform")
+    np.testing.assert_array_equal(on_top.z, flat.z)
+    whole = ss.simulate(CLASSES, settings=ss.Settings(steps=20, record=(0, 20), model=model), eta_y=0.5, eta_z=0.5)
+    np.testing.assert_array_equal(whole.z[:, -1], flat.z[:, -1])
+    for name, value in (("model", 3), ("settings", {})):
+        with pytest.raises(ss.InputError, match=f"{name} is .*; it must be a scansnap"):
+            ss.simulate(CLASSES, **COMMON, **{name: value})
+
+
+def test_the_options_are_those_declared() -> None:
+    import inspect
+
+    shown = inspect.signature(ss.simulate).parameters
+    assert {"eta_y", "seed", "steps", "norm", "optimizer", "variables", "save_to"} <= set(shown)
+    assert shown["steps"].default == ss.Settings().steps
+    with pytest.raises(ss.InputError, match="the key 'stepz' in the run settings"):
+        ss.simulate(CLASSES, **COMMON, stepz=3)

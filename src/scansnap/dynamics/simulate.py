@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -24,62 +25,44 @@ from scansnap.dynamics.engines.trained import Trained, TrainedYZ
 from scansnap.dynamics.looking import RecordFn, Until
 from scansnap.dynamics.loop import Loop
 from scansnap.dynamics.mark import difference
-from scansnap.dynamics.optimizers import Optimizer
-from scansnap.dynamics.settings import Model, Settings, settings
+from scansnap.dynamics.settings import Model, Settings, run_settings
+from scansnap.dynamics.settings import settings as merged
 from scansnap.interrupt import Interrupt, Stopped
+from scansnap.knobs import knobs_of
 from scansnap.progress import Progress
 from scansnap.results.trajectory import load
-from scansnap.runs import Runs, grid
+from scansnap.runs import SHARED, Runs, grid, run_fields
 from scansnap.sampling.sampler import Sampler
 from scansnap.storage import claimed, writable
+
+_OPEN = ("init", "variables", *run_fields())  # None is as if left out
 
 
 def simulate(
     classes: SequenceClasses | Sampler,
     runs: Runs | None = None,
     *,
-    eta_y: float | None = None,
-    eta_z: float | None = None,
-    ratio: float | None = None,
-    seed: int | None = None,
-    momentum: float | None = None,
-    weight_decay: float | None = None,
-    weight_decay_y: float | None = None,
-    weight_decay_z: float | None = None,
-    steps: int = 100,
-    batch_size: int | None = 128,
-    context: float = 128,
-    optimizer: str | Optimizer | dict[str, Any] = "sgd",
+    settings: Settings | None = None,
     model: Model | None = None,
-    init: str | None = None,
-    norm: str = "l2",
-    residual: str = "none",
-    query_in_keys: bool = False,
-    outputs: str = "all",
-    heads: int = 1,
-    position_bias: float | Sequence[float] | None = None,
-    sampling: str = "counts",
-    record: Sequence[int] | str = "log:50",
-    variables: Sequence[str] | None = None,
     record_fn: RecordFn | None = None,
     until: Until | None = None,
     module: torch.nn.Module | None = None,
     attention: Sequence[str] = (),
     device: str = "auto",
-    dtype: str = "float32",
     engine: str = "auto",
     progress: Progress | None = None,
     save_to: str | PathLike[str] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
+    **options: Any,
 ) -> xr.Dataset:
     """Train the YZ transformer by SGD (or another optimiser) on sequences drawn from ``classes``.
 
     Give either ``runs`` (see :func:`scansnap.grid`) or the rates of a single run: ``eta_z`` and ``eta_y`` or
-    ``ratio``, with ``seed``. The model options are explained at :class:`scansnap.Model` (which may be given whole, as
-    ``model``), the optimisers at :class:`scansnap.Optimizer`; ``optimizer={"y": …, "z": …}`` treats the two tables
-    differently.
+    ``ratio``, with ``seed``. The options are the fields of :class:`scansnap.Runs`, :class:`scansnap.Settings` and
+    :class:`scansnap.Model` (docs/settings.md lists them); the last two may be given whole, and options on top of them.
+    Optimisers are explained at :class:`scansnap.Optimizer`; ``optimizer={"y": …, "z": …}`` treats the tables apart.
 
     ``context`` is T; ``math.inf`` replaces counts by probabilities, and with ``batch_size=None`` classes by their
     expectation. ``record`` lists steps, or says ``all``, ``linear:N`` or ``log:N``. ``engine`` "general" keeps
@@ -102,13 +85,9 @@ def simulate(
     if not isinstance(classes, SequenceClasses) and (module is None or not isinstance(classes, Sampler)):
         unless = " (a sampler needs a module to train)" if isinstance(classes, Sampler) else ""
         raise InputError("classes", classes, f"a SequenceClasses object{unless}")
-    runs = _runs(runs, eta_y=eta_y, eta_z=eta_z, ratio=ratio, seed=seed).filled(
-        momentum=momentum, weight_decay=weight_decay, weight_decay_y=weight_decay_y, weight_decay_z=weight_decay_z
-    )
-    flat = {"norm": norm, "residual": residual, "query_in_keys": query_in_keys, "outputs": outputs, "heads": heads,
-            "position_bias": position_bias}  # fmt: skip
-    options: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "context": context, "optimizer": optimizer,
-               "sampling": sampling, "record": record, "dtype": dtype}  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None or name not in _OPEN}
+    shared = {name: given.pop(name) for name in SHARED if name in given}
+    runs = _runs(runs, {name: given.pop(name) for name in run_fields() if name in given}).filled(**shared)
     place = pick_device(device)
     real("checkpoint_seconds", checkpoint_seconds, least=0)
     choice("engine", engine, ENGINES)
@@ -117,17 +96,18 @@ def simulate(
         assert isinstance(classes, SequenceClasses)
         if attention:
             raise InputError("attention", list(attention), "left out without a module")
-        options |= {} if variables is None else {"variables": variables}
-        plan = settings({**options, **_model_options(model, {**flat, "init": init})})
+        plan = merged({**given, "settings": settings, "model": model})
         trained = yz = TrainedYZ(classes, runs, plan, place, engine)
         if engine == "fused" and yz.engine.why_not_fused():
             raise InputError("engine", engine, f"auto or general here, since {yz.engine.why_not_fused()}")
         names = plan.variables
     else:
-        _only_defaults({**flat, "model": model, "engine": engine, "sampling": sampling}, "left out with a module")
-        plan = replace(settings({**options, **({} if init is None else {"init": init})}), variables=())
-        trained = TrainedModule(module, _sampler(classes, plan), runs, plan, place, attention=attention, init=init)
-        names = (LOSS,) if variables is None else tuple([variables] if isinstance(variables, str) else variables)
+        _refuse_with_module({**given, "model": model, "engine": None if engine == "auto" else engine})
+        names = given.pop("variables", (LOSS,))
+        plan = replace(merged({**given, "settings": settings}), variables=())
+        trained = TrainedModule(module, _sampler(classes, plan), runs, plan, place, attention=attention,
+                                init=given.get("init"))  # fmt: skip
+        names = (names,) if isinstance(names, str) else tuple(names)
         for name in names:
             choice("variables", name, trained.dims)
     plan.refuse_idle_momentum(runs.momentum)
@@ -161,24 +141,10 @@ def simulate(
     return data
 
 
-def _model_options(model: Model | None, flat: dict[str, Any]) -> dict[str, Any]:
-    """The model's fields, from an object or from flat keywords."""
-    if model is None:
-        return {name: value for name, value in flat.items() if name != "init" or value is not None}
-    if not isinstance(model, Model):
-        raise InputError("model", model, "a scansnap.Model")
-    _only_defaults(flat, "left out here, since a model is given")
-    return {f.name: getattr(model, f.name) for f in fields(Model)}
-
-
-_DEFAULTS = {**{f.name: f.default for f in fields(Model)}, "init": None, "model": None, "engine": "auto",
-             "sampling": "counts"}  # fmt: skip
-
-
-def _only_defaults(options: dict[str, Any], allowed: str) -> None:
-    for name, value in options.items():
-        if value != _DEFAULTS[name]:
-            raise InputError(name, value, allowed)
+def _refuse_with_module(given: dict[str, Any]) -> None:
+    for name in ("model", "engine", "sampling", *(name for name in knobs_of(Model) if name != "init")):
+        if given.get(name) is not None:
+            raise InputError(name, given[name], "left out with a module")
 
 
 def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
@@ -192,8 +158,7 @@ def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
     return ClassSampler(data, int(plan.context))
 
 
-def _runs(runs: Runs | None, **rates: Any) -> Runs:
-    given = {name: value for name, value in rates.items() if value is not None}
+def _runs(runs: Runs | None, given: dict[str, Any]) -> Runs:
     if runs is None:
         return grid(**given)
     if not isinstance(runs, Runs):
@@ -235,3 +200,15 @@ def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: b
             raise InputError("save_to", str(checkpoint.folder), allowed)
         checkpoint.discard()
     return None
+
+
+def _signature() -> inspect.Signature:
+    """What ``help(simulate)`` shows: the declared options by name, as they are declared elsewhere."""
+    own = inspect.signature(simulate)
+    *first, _ = own.parameters.values()
+    declared = {**dict.fromkeys(run_fields()), **{n: k.default for n, k in run_settings().items()}}
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    return own.replace(parameters=[*first, *(inspect.Parameter(n, keyword, default=d) for n, d in declared.items())])
+
+
+simulate.__signature__ = _signature()  # type: ignore[attr-defined]
