@@ -274,3 +274,19 @@ def test_nothing_in_the_store_tells_when_it_was_made(tmp_path, whole):
         ready.store.write(group, local.run_group(job, classes, group.start, group.stop))
     assert ready.store.finish()
     assert contents(tmp_path / "s.zarr") == contents(whole)
+
+
+def test_each_table_may_have_a_weight_decay_of_its_own(tmp_path):
+    text = SMALL.replace("ratio = [1, 2, 5]", "ratio = 1\nweight_decay_y = [0, 0.1]").replace("[1, 2]", "2")
+    text = text.replace("momentum = 0.9", "momentum = 0.9\nweight_decay_z = 0.2")
+    path = tmp_path / "s.zarr"
+    assert run(prepare(read(write(tmp_path, text)), path, device="cpu")).complete
+    data = ss.load(path / "classes-0.zarr")
+    assert sorted(set(data.weight_decay_y.values)) == [0.0, 0.1]
+    assert set(data.weight_decay_z.values) == {0.2}
+    assert "weight_decay" not in data.coords
+    one = int(np.flatnonzero((data.weight_decay_y == 0.1) & (data.seed == 2) & (data.eta_z == 1))[0])
+    alone = ss.simulate(ss.SequenceClasses.syn_medium(2), eta_z=1.0, ratio=1.0, seed=2, weight_decay_y=0.1,
+                        weight_decay_z=0.2, momentum=0.9, steps=6, batch_size=16, context=32, init="uniform",
+                        record=[0, 3, 6], device="cpu")  # fmt: skip
+    np.testing.assert_allclose(data.z[one], alone.z[0], rtol=1e-6)

@@ -93,13 +93,13 @@ def gradients(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) 
     n = tables.target[batch.cls][..., None]  # (R, B, 1) column of the next token
     loss = -(batch.weight * log_alpha.gather(-1, n)[..., 0]).sum(-1)  # (R,)
 
-    e = -log_alpha.exp().scatter(-1, n, 0.0)
-    e = e.scatter(-1, n, -e.sum(-1, keepdim=True))  # (R, B, J)  e_n − α, with 1 − α_n as the sum of the others
-    e = e * batch.weight[..., None]
+    r = -log_alpha.exp().scatter(-1, n, 0.0)
+    r = r.scatter(-1, n, -r.sum(-1, keepdim=True))  # (R, B, J)  e_n − α, with 1 − α_n as the sum of the others
+    r = r * batch.weight[..., None]
     f_rows = _to_rows(f, batch, tables, y.shape[1])  # (R, B, L)
-    dy = f_rows.mT @ (e / tables.multiplicity)  # dY = f (e_n − α)ᵀ
+    dy = f_rows.mT @ (r / tables.multiplicity)  # dY = f (e_n − α)ᵀ
 
-    g = (e @ y.mT).gather(-1, tables.slot_row[batch.cls])  # (R, B, S)   Y (e_n − α)
+    g = (r @ y.mT).gather(-1, tables.slot_row[batch.cls])  # (R, B, S)   Y (e_n − α)
     if model.residual == "none":
         dc = norms.pull_back(model.norm, g, c, f)
     else:

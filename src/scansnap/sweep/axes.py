@@ -13,15 +13,9 @@ from typing import Any
 import numpy as np
 
 from scansnap.checks import InputError, known_keys
-from scansnap.knobs import Knob
 from scansnap.runs import DECAYS, MAX_SEED, SHARED, Runs, grid, run_fields, values_of
 
 _RANGE = "a number, a list of numbers, or for whole numbers a range such as '0:10' (10 not included)"
-
-
-def swept() -> dict[str, Knob]:
-    """The run fields a sweep may name and its store has as coordinates: the weight decays of both tables are one."""
-    return {name: one for name, one in run_fields().items() if name not in DECAYS}
 
 
 @dataclass(frozen=True)
@@ -33,7 +27,7 @@ class Axes:
     @classmethod
     def of(cls, table: dict[str, Any]) -> Axes:
         """From the ``[grid]`` table, checked as :func:`scansnap.grid` checks it."""
-        known_keys("[grid]", table, swept())
+        known_keys("[grid]", table, run_fields())
         grid(**{name: 1 if name in ("eta_y", "eta_z", "ratio") else 0 for name in table})  # which fields go together
         values = {name: _values(name, value) for name, value in table.items()}
         seeds = {"seed": values.pop("seed")} if "seed" in values else {}
@@ -43,6 +37,17 @@ class Axes:
 
     def __len__(self) -> int:
         return math.prod(len(values) for values in self.values.values())
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The run fields a store has along its runs: one weight decay for both tables, unless they have their own."""
+        apart = any(name in self.values for name in DECAYS)
+        return tuple(name for name in run_fields() if name not in (("weight_decay",) if apart else DECAYS))
+
+    @property
+    def decays(self) -> bool:
+        """Whether any run has weight decay."""
+        return any(np.any(self.values[name]) for name in ("weight_decay", *DECAYS) if name in self.values)
 
     @property
     def n_seeds(self) -> int:

@@ -42,7 +42,7 @@ from scansnap.classes.toml import load_table
 from scansnap.dynamics.settings import Settings, arguments, run_settings, settings
 from scansnap.knobs import Knob, knobs_of
 from scansnap.runs import SHARED
-from scansnap.sweep.axes import Axes, swept
+from scansnap.sweep.axes import Axes
 from scansnap.sweep.measures import Measure, measures
 
 TABLES = ("classes", "grid", "run", "measure", "groups")
@@ -89,10 +89,9 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
         if not isinstance(table.get(name, {}), dict):
             raise InputError(name, table[name], f"a table: [{name}]")
     run = dict(table.get("run", {}))
-    shared = [name for name in SHARED if name in swept()]
-    known_keys("[run]", run, (*run_settings(), *shared))
+    known_keys("[run]", run, (*run_settings(), *SHARED))
     axes_table = dict(table["grid"])
-    for name in shared:
+    for name in SHARED:
         if name in run:
             if name in axes_table:
                 raise InputError(f"{name} in [run]", run[name], "left out, since [grid] gives it")

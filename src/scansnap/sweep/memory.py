@@ -67,12 +67,11 @@ class Cost:
 def cost(sweep: Sweep, one: ClassSet, found: Schema | None, device: str) -> Cost:
     """Cost of the runs of one class set; without a schema, all but what is recorded."""
     settings, axes = sweep.settings, sweep.axes
-    decays = bool(np.any(axes.values.get("weight_decay", np.zeros(1))))
-    layout = make_layout(one.classes, settings.model, decays=decays)
+    layout = make_layout(one.classes, settings.model, decays=axes.decays)
     item = np.dtype(settings.dtype).itemsize
     y = len(layout.rows) * len(layout.columns)
     z = settings.model.heads * len(layout.queries) * layout.vocab_size
-    buffers = [len(rule.start(torch.empty(1, 1, 1))) for rule in (settings.optimizer_y, settings.optimizer_z)]
+    buffers = [len(one.rule.moments) for one in settings.optimizers.values()]
     tables = (y * (1 + buffers[0]) + z * (1 + buffers[1])) * item
     records = 0
     if found is not None:

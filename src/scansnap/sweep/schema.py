@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 
 from scansnap.dynamics.simulate import simulate
-from scansnap.sweep.axes import swept
+from scansnap.runs import run_fields
 from scansnap.sweep.config import ClassSet, Sweep
 from scansnap.sweep.work import results
-
-PER_RUN = tuple(swept())  # coordinates known beforehand
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ def schema(sweep: Sweep, one: ClassSet) -> Schema:
         seconds = time.perf_counter() - began
     variables, fixed = [], {}
     for name, variable in found.variables.items():
-        if name in PER_RUN or name == "run":
+        if name in run_fields() or name == "run":  # known beforehand
             continue
         if variable.dims[:1] == ("run",):
             kind = variable.dtype if variable.dtype.kind in "fiub" else np.dtype(object)

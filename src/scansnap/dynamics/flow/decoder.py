@@ -90,12 +90,12 @@ def decoder_flow(
     data: dict[str, list[FloatArray]] = {name: [] for name in ("a", "logits", "gap", "loss", "g")}
 
     def read(weights: FloatArray) -> None:
-        a, logits, e = field.point(weights)
+        a, logits, r = field.point(weights)
         data["a"].append(a.numpy())
         data["logits"].append(logits.numpy())
         data["gap"].append((logits.diagonal() - (logits[:, -1] if n_rest else torch.nan)).numpy())
-        data["loss"].append(-p @ np.log1p(-e.diagonal().numpy()))
-        data["g"].append((e @ a.mT).numpy())
+        data["loss"].append(-p @ np.log1p(-r.diagonal().numpy()))
+        data["g"].append((r @ a.mT).numpy())
 
     if times[0] == 0:
         read(np.zeros(0))

@@ -30,12 +30,12 @@ from scansnap.dynamics.settings import Model
 
 def error(logits: Tensor, n_rest: int) -> Tensor:
     """e_n − α_n, (K, J), where class n's next token is output n and the last output stands for ``n_rest``."""
-    e = torch.softmax(logits, dim=1)  # in place from here on: for many classes this is a large table
-    e[:, -1] *= n_rest
-    e /= -e.sum(1, keepdim=True)  # −α_n
-    e.diagonal().zero_()  # 1 − α_n as the sum of the others: full precision however close α_n is to 1
-    e.diagonal().copy_(-e.sum(1))
-    return e
+    r = torch.softmax(logits, dim=1)  # in place from here on: for many classes this is a large table
+    r[:, -1] *= n_rest
+    r /= -r.sum(1, keepdim=True)  # −α_n
+    r.diagonal().zero_()  # 1 − α_n as the sum of the others: full precision however close α_n is to 1
+    r.diagonal().copy_(-r.sum(1))
+    return r
 
 
 class PlainFlow:
@@ -86,14 +86,14 @@ class PlainFlow:
         c = torch.softmax(self.log_p + z[self.query], dim=1)  # (K, M)
         inner, v, f = self.f_of(c)
         logits = f @ y  # (K, J)
-        e = error(logits, self.n_rest)  # (K, J)
+        r = error(logits, self.n_rest)  # (K, J)
 
-        g = e @ y.mT  # (K, M)
+        g = r @ y.mT  # (K, M)
         dc = norms.pull_back(norm, g, v, f)  # (K, M)  (∂f/∂c)ᵀ g
         if residual == "normed":
             dc = norms.pull_back(norm, dc, c, inner)
         dz = self.eta_z * self.p_class * c * (dc - (c * dc).sum(1, keepdim=True))  # (K, M)
-        return Point(weights, z, c, f, logits, e, g, torch.zeros_like(z).index_add_(0, self.query, dz))
+        return Point(weights, z, c, f, logits, r, g, torch.zeros_like(z).index_add_(0, self.query, dz))
 
     def check_start(self) -> None:
         """Refuse a start at which the norm is 0/0, or would be but for rounding: f must not hang on last digits."""
@@ -113,8 +113,8 @@ class PlainFlow:
 
     def rates(self, stage: int, weights: FloatArray) -> None:
         at = self.point(weights)
-        at.e[:, -1] /= max(self.n_rest, 1)  # from the sum over the other outputs to each of them
-        self.y.rate[stage] = (self.eta_y * self.p_class * at.f).mT @ at.e
+        at.r[:, -1] /= max(self.n_rest, 1)  # from the sum over the other outputs to each of them
+        self.y.rate[stage] = (self.eta_y * self.p_class * at.f).mT @ at.r
         self.z.rate[stage] = at.z_rate
 
     def magnitudes(self, weights: FloatArray) -> Tensor:

@@ -95,12 +95,12 @@ class PopulationFlow:
 
         logits = self.common.votes(f[:, d:], y_common)  # (K, J)
         self.distinct.add_votes(logits, f[:, :d], weights)
-        e = error(logits, self.n_rest)  # (K, J)
+        r = error(logits, self.n_rest)  # (K, J)
 
-        g = torch.cat([self.distinct.pull(e, weights), self.common.pull(e, y_common)], dim=1)  # (K, L)
-        fg = (logits * e).sum(1, keepdim=True)  # (K, 1)  f_n · g_n
+        g = torch.cat([self.distinct.pull(r, weights), self.common.pull(r, y_common)], dim=1)  # (K, L)
+        fg = (logits * r).sum(1, keepdim=True)  # (K, 1)  f_n · g_n
         dz = self.eta_z * self.p_class * f * (g - f * fg)  # (K, L)
-        return Point(weights, z, c / c.sum(1, keepdim=True), f, logits, e, g, self._by_cell(dz))
+        return Point(weights, z, c / c.sum(1, keepdim=True), f, logits, r, g, self._by_cell(dz))
 
     def _by_cell(self, dz: Tensor) -> Tensor:
         """Sums over the classes of a query, (K, L) → (cells,)."""
@@ -112,10 +112,10 @@ class PopulationFlow:
         at = self.point(weights)
         d = self.distinct.shape[1]
         f = self.eta_y * self.p_class * at.f  # (K, L)
-        at.e[:, -1] /= max(self.n_rest, 1)  # from the sum over the other outputs to each of them
+        at.r[:, -1] /= max(self.n_rest, 1)  # from the sum over the other outputs to each of them
         self.z.rate[stage] = at.z_rate
-        self.distinct.store(stage, f[:, :d], at.e)
-        self.common.store(stage, f[:, d:], at.e)
+        self.distinct.store(stage, f[:, :d], at.r)
+        self.common.store(stage, f[:, d:], at.r)
 
     def magnitudes(self, weights: FloatArray) -> Tensor:
         """Rows are the rows of Y and, for each query, its row of Z."""

@@ -27,7 +27,7 @@ class Point(NamedTuple):
     attention: Tensor  # (K, L)  c_n
     f: Tensor  # (K, L)
     logits: Tensor  # (K, J)  Yᵀ f_n, the last one standing for each of the M − K other outputs
-    e: Tensor  # (K, J)  e_n − α_n, the last one summed over the M − K other outputs
+    r: Tensor  # (K, J)  e_n − α_n, the last one summed over the M − K other outputs
     g: Tensor  # (K, L)  Y (e_n − α_n)
     z_rate: Tensor  # (cells)
 
@@ -130,7 +130,7 @@ def gap(at: Point, n_rest: int) -> Tensor:
 
 def loss(at: Point, p_class: Tensor) -> Tensor:
     """−Σ_n p_n log α_n[n], with p_class (K, 1)."""
-    return -(p_class[:, 0] * torch.log1p(-at.e.diagonal())).sum()
+    return -(p_class[:, 0] * torch.log1p(-at.r.diagonal())).sum()
 
 
 def all_outputs(y: FloatArray, next_token: IntArray) -> FloatArray:

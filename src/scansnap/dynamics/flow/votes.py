@@ -1,18 +1,18 @@
 """The rows of Y, held so that a step of the flow costs little memory and few passes over it.
 
-What is computed is in plain.py, with Y as one table: the votes Yᵀ f_n, the pull g_n = Y e and the rates
-η_Y Σ_n p_n f_n eᵀ (e short for e_n − α_n). This is its optimisation, and exact.
+What is computed is in plain.py, with Y as one table: the votes Yᵀ f_n, the pull g_n = Y r and the rates
+η_Y Σ_n p_n f_n rᵀ (r short for e_n − α_n). This is its optimisation, and exact.
 
 A *distinct* token's row is moved by one class only, and all D of them in a class share the right factor. Within a step,
-with w_j the weights of the stages so far (see integrators.System), φ_j = η_Y p_n f_n and e_j at stage j,
+with w_j the weights of the stages so far (see integrators.System), φ_j = η_Y p_n f_n and r_j at stage j,
 
-    Y = Y_0 + Σ_j w_j φ_j e_jᵀ                    (D × J; Y_0 at the start of the step)
+    Y = Y_0 + Σ_j w_j φ_j r_jᵀ                    (D × J; Y_0 at the start of the step)
 
-so that a stage is kept as φ_j and e_j, D + J numbers instead of D·J, and Y itself is never formed:
+so that a stage is kept as φ_j and r_j, D + J numbers instead of D·J, and Y itself is never formed:
 
-    Yᵀ f = Y_0ᵀ f + Σ_j w_j (φ_j·f) e_j           Y e = Y_0 e + Σ_j w_j (e_j·e) φ_j
+    Yᵀ f = Y_0ᵀ f + Σ_j w_j (φ_j·f) r_j           Y r = Y_0 r + Σ_j w_j (r_j·r) φ_j
 
-Y_0 and the e_j stand in one table, one below the other: then each of the two is one product with it. A *common* token's
+Y_0 and the r_j stand in one table, one below the other: then each of the two is one product with it. A *common* token's
 row is moved by many classes: :class:`CommonVotes` keeps it and its rates in full.
 
     K classes · D distinct and C common tokens of a class (padded) · R common rows · J = K + 1 outputs · s stages so far
@@ -43,7 +43,7 @@ class _Block:
         self.classes, self.d = classes, d
         self.stack = torch.zeros(n, d + N_STAGES, n_outputs, dtype=torch.float64, device=device)  # (B, d + 17, J)
         self.y = self.stack[:, :d]  # (B, d, J)   Y_0, in the upper part of the stack
-        self.e = self.stack[:, d:]  # (B, 17, J)  e_j, in the lower part
+        self.r = self.stack[:, d:]  # (B, 17, J)  r_j, in the lower part
         self.phi = self.stack.new_zeros(n, N_STAGES, d)  # (B, 17, d)
 
     def add_votes(self, out: Tensor, f: Tensor, w: Tensor) -> None:
@@ -53,32 +53,32 @@ class _Block:
         along = (f @ self.phi[:, :s].mT) * w  # (B, 1, s)  w_j φ_j·f
         out[:, None].baddbmm_(torch.cat([f, along], 2), self.stack[:, : self.d + s])
 
-    def pull(self, e: Tensor, w: Tensor) -> Tensor:
+    def pull(self, r: Tensor, w: Tensor) -> Tensor:
         """Y e_n, (B, J) → (B, d)."""
         s = w.shape[0]
-        products = (e[:, None] @ self.stack[:, : self.d + s].mT)[:, 0]  # (B, d + s)  Y_0 e, then e_j·e
+        products = (r[:, None] @ self.stack[:, : self.d + s].mT)[:, 0]  # (B, d + s)  Y_0 r, then r_j·r
         stages = ((products[:, self.d :] * w)[:, None] @ self.phi[:, :s])[:, 0]  # (B, d)
         return products[:, : self.d] + stages
 
     def at(self, w: Tensor) -> Tensor:
         """Y, (B, d, J)."""
         s = w.shape[0]
-        return torch.baddbmm(self.y, self.phi[:, :s].mT * w, self.e[:, :s])
+        return torch.baddbmm(self.y, self.phi[:, :s].mT * w, self.r[:, :s])
 
     def advance(self, w: Tensor) -> None:
         s = w.shape[0]
-        self.y.baddbmm_(self.phi[:, :s].mT * w, self.e[:, :s])
-        self.e[:, 0] = self.e[:, END]
+        self.y.baddbmm_(self.phi[:, :s].mT * w, self.r[:, :s])
+        self.r[:, 0] = self.r[:, END]
         self.phi[:, 0] = self.phi[:, END]
 
     def magnitudes(self, out: Tensor, w: Tensor) -> None:
-        """Largest |entry| of each row of Y_0 and of Σ_j w_ij φ_j e_jᵀ; out (1 + i, B, d), w (i, s)."""
+        """Largest |entry| of each row of Y_0 and of Σ_j w_ij φ_j r_jᵀ; out (1 + i, B, d), w (i, s)."""
         n_sums, s = w.shape
         chunk = max(1, _CHUNK[w.device.type] // (n_sums * self.d * self.stack.shape[2]))
         for first in range(0, len(self.y), chunk):
             some = slice(first, first + chunk)  # b of the B classes
             left = (self.phi[some, :s].mT[:, None] * w[:, None]).flatten(1, 2)  # (b, i·d, s)
-            sums = largest(left @ self.e[some, :s])  # (b, i·d)
+            sums = largest(left @ self.r[some, :s])  # (b, i·d)
             out[1:, some] = sums.unflatten(1, (n_sums, self.d)).transpose(0, 1)
             out[0, some] = largest(self.y[some])
 
@@ -111,19 +111,19 @@ class DistinctVotes:
         for block in self.blocks:
             block.add_votes(out[block.classes], f[block.classes, : block.d], w)
 
-    def pull(self, e: Tensor, weights: FloatArray) -> Tensor:
+    def pull(self, r: Tensor, weights: FloatArray) -> Tensor:
         """Y e_n on the distinct tokens, (K, J) → (K, D)."""
         w = self._on_device(weights)
-        out = e.new_zeros(*self.shape[:2])
+        out = r.new_zeros(*self.shape[:2])
         for block in self.blocks:
-            out[block.classes, : block.d] = block.pull(e[block.classes], w)
+            out[block.classes, : block.d] = block.pull(r[block.classes], w)
         return out
 
-    def store(self, stage: int, phi: Tensor, e: Tensor) -> None:
-        """Rates φ_n e_nᵀ of a stage: φ (K, D), e (K, J)."""
+    def store(self, stage: int, phi: Tensor, r: Tensor) -> None:
+        """Rates φ_n r_nᵀ of a stage: φ (K, D), r (K, J)."""
         for block in self.blocks:
             block.phi[:, stage] = phi[block.classes, : block.d]
-            block.e[:, stage] = e[block.classes]
+            block.r[:, stage] = r[block.classes]
 
     def magnitudes(self, weights: FloatArray) -> Tensor:
         """Largest |entry| of each row of Y and of its sums of rates, (1 + len(weights), K·D)."""
@@ -190,17 +190,17 @@ class CommonVotes(Stacked):
         """Σ_l f_nl Y[l,:] over the common tokens, (K, C) → (K, J)."""
         return self._spread(f) @ y if self.dense else self.of_class.sum(f, y)
 
-    def pull(self, e: Tensor, y: Tensor) -> Tensor:
+    def pull(self, r: Tensor, y: Tensor) -> Tensor:
         """Y e_n on the common tokens, (K, J) → (K, C); anything at padding, where f is 0."""
         if self.dense:
-            return (e @ y.mT).gather(1, self.row)
-        out = e.new_zeros(self.row.shape)
-        chunk = max(1, _CHUNK[e.device.type] // e.shape[1])  # pairs at a time
+            return (r @ y.mT).gather(1, self.row)
+        out = r.new_zeros(self.row.shape)
+        chunk = max(1, _CHUNK[r.device.type] // r.shape[1])  # pairs at a time
         pairs = zip(*(x.split(chunk) for x in (self.of_class.other, self.cls, self.of_class.slot)), strict=True)
         for token, cls, slot in pairs:
-            out.view(-1)[slot] = (y[token][:, None] @ e[cls][:, :, None])[:, 0, 0]
+            out.view(-1)[slot] = (y[token][:, None] @ r[cls][:, :, None])[:, 0, 0]
         return out
 
-    def store(self, stage: int, phi: Tensor, e: Tensor) -> None:
-        """Rates Σ_n φ_n e_nᵀ of a stage: φ (K, C), e (K, J)."""
-        self.rate[stage] = self._spread(phi).mT @ e if self.dense else self.of_token.sum(phi, e)
+    def store(self, stage: int, phi: Tensor, r: Tensor) -> None:
+        """Rates Σ_n φ_n r_nᵀ of a stage: φ (K, C), r (K, J)."""
+        self.rate[stage] = self._spread(phi).mT @ r if self.dense else self.of_token.sum(phi, r)

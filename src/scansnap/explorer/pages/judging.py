@@ -92,10 +92,10 @@ def _votes(blueprint: Blueprint, evidence: Evidence, y: np.ndarray) -> tuple[np.
     """g_n = Y(e_n − α_n) on the class's context, (n, K, M), and the logit gap, (n, K); columns may stand for many."""
     lay, k = blueprint.layout, np.arange(blueprint.classes.n_classes)
     logits = evidence.f[..., lay.rows] @ y  # (n, K, J)
-    e = -np.exp(log_softmax(logits + np.log(lay.multiplicity), axis=-1))
-    e[:, k, lay.target] += 1
+    r = -np.exp(log_softmax(logits + np.log(lay.multiplicity), axis=-1))
+    r[:, k, lay.target] += 1
     g = np.zeros_like(evidence.attention)
-    g[..., lay.rows] = e @ y.transpose(0, 2, 1)
+    g[..., lay.rows] = r @ y.transpose(0, 2, 1)
     g = np.where(blueprint.classes.p_context > 0, g, 0.0)
     never = np.setdiff1d(np.arange(len(lay.columns)), lay.target)
     if len(never) == 0:

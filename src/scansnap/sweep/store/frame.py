@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from scansnap.results.trajectory import identity, versions
+from scansnap.runs import run_fields
 from scansnap.storage.checksums import NAME, PARTS
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Plan
-from scansnap.sweep.schema import PER_RUN, Schema, Variable, summary
+from scansnap.sweep.schema import Schema, Variable, summary
 from scansnap.sweep.store.arrays import create_array
 from scansnap.sweep.work import HEALTH
 
@@ -110,9 +111,9 @@ class Frame:
     def _coords(self, sets: Sequence[int]) -> dict[str, np.ndarray]:
         """What is known of each run of these class sets beforehand."""
         n, found = self.plan.n_runs, self.schemas[0]
-        taken = {*PER_RUN, "run", "class_set", "done", *found.fixed, *(v.name for v in found.variables)}
+        taken = {*run_fields(), "run", "class_set", "done", *found.fixed, *(v.name for v in found.variables)}
         runs, ones = self.sweep.axes.take(0, n), [self.sweep.class_sets[s] for s in sets]
-        coords = {name: np.tile(getattr(runs, name), len(sets)) for name in PER_RUN}
+        coords = {name: np.tile(getattr(runs, name), len(sets)) for name in self.sweep.axes.coordinates}
         coords["class_set"] = np.repeat(np.array(sets), n)
         for knob in dict.fromkeys(name for one in ones for name in one.knobs):
             values = np.array([one.knobs.get(knob, np.nan) for one in ones])
