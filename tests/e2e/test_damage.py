@@ -78,7 +78,7 @@ DAMAGES: dict[str, Callable[[bytearray, random.Random], None] | None] = {
 
 
 def damage(path: Path, kind: str, chance: random.Random) -> tuple[Path, bytes]:
-    """Damage one file; it and its bytes before."""
+    """Damage one file; it and its bytes before. A zero set to zero is no damage, and another place is taken."""
     files = sorted(place for place in path.rglob("*") if place.is_file()) if path.is_dir() else [path]
     change = DAMAGES[kind]
     victim = chance.choice([file for file in files if file.stat().st_size or change is None])
@@ -87,7 +87,8 @@ def damage(path: Path, kind: str, chance: random.Random) -> tuple[Path, bytes]:
         victim.unlink()
     else:
         content = bytearray(before)
-        change(content, chance)
+        while content == before:
+            change(content, chance)
         victim.write_bytes(content)
     return victim, before
 
@@ -199,7 +200,7 @@ def campaign(saved: Path, name: str, kind: str, times: int, scratch: Path) -> Co
 @pytest.mark.parametrize("name", READ)
 def test_damage_is_refused_by_name_or_without_effect(saved: Path, tmp_path: Path, name: str, kind: str) -> None:
     found = campaign(saved, name, kind, 8, tmp_path)
-    assert found["refused"] >= 6, found  # a flip may fall where nothing is: padding, a bit of zero set to zero
+    assert found["refused"] >= 7, found  # a change may fall where nothing is: a table's own white space
 
 
 @pytest.mark.slow

@@ -410,7 +410,7 @@ def test_the_fused_path_is_taken_where_it_applies(monkeypatch: pytest.MonkeyPatc
     for engine, changes, used in [
         ("auto", {}, True), ("fused", {}, True), ("general", {}, False), ("auto", {"norm": "none"}, False),
         ("auto", {"residual": "plain"}, False), ("auto", {"heads": 2}, False),
-        ("auto", {"optimizer": "adam"}, False),
+        ("auto", {"optimizer": {"z": "adam"}}, False),
         ("auto", {"optimizer": {"z": "nesterov"}}, False), ("auto", {"optimizer": {"y": {"clip": 1.0}}}, False),
         ("auto", {"dtype": "float64"}, False), ("auto", {"weight_decay": 0.1}, False),
         ("auto", {"position_bias": 0.5}, True), ("auto", {"query_in_keys": True, "init": "normal(1)"}, True),

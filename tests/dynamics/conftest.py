@@ -1,0 +1,1 @@
+"""Makes the references in this folder importable from the folders below it."""
