@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from typing import Any
 
 import numpy as np
+import tomli_w
 
 from scansnap.checks import InputError, choice, known_keys, real, whole
 from scansnap.classes import PRESETS, SequenceClasses
@@ -63,21 +63,15 @@ def summary(classes: SequenceClasses) -> dict[str, Any]:
 
 def to_toml(blueprint: Blueprint, notes: list[str] | None = None) -> str:
     """A file that ``scansnap run`` takes as it is; presets stay presets, everything else is spelt out."""
-    form = blueprint.setup["classes"]
-    lines = ["# A run of the explorer: scansnap run THIS_FILE --out run.zarr", *(f"# {note}" for note in notes or [])]
-    if "preset" in form:
-        lines += ["[classes]", *(f"{key} = {_toml(value)}" for key, value in form.items())]
-    else:
-        text = blueprint.classes.as_toml()
-        lines += ["[classes]", text.replace("\n[[class]]\n", "\n[[classes.class]]\n").rstrip()]
-    lines += ["", "[run]"]
-    for name in BY_NAME:
-        value = blueprint.setup[name]
-        if value is None and name == "batch_size":
-            lines.append('batch_size = "none"')
-        elif value is not None:
-            lines.append(f"{name} = {_toml(value)}")
-    return "\n".join(lines) + "\n"
+    heading = ["# A run of the explorer: scansnap run THIS_FILE --out run.zarr", *(f"# {note}" for note in notes or [])]
+    setup = blueprint.setup
+    classes = {key: value for key, value in setup["classes"].items() if "preset" in setup["classes"]}
+    spelt = blueprint.classes.as_toml().replace("\n[[class]]\n", "\n[[classes.class]]\n")
+    run = {name: setup[name] for name in BY_NAME if setup[name] is not None}
+    if setup["batch_size"] is None:
+        run["batch_size"] = "none"
+    told = tomli_w.dumps({"classes": classes}) if classes else f"[classes]\n{spelt}"
+    return "\n".join([*heading, told, tomli_w.dumps({"run": run})])
 
 
 def field_of(error: InputError) -> str:
@@ -202,15 +196,3 @@ def _normalised(field: str, weights: Any) -> list[float]:
 
 def _kinds(distinct: np.ndarray) -> list[str]:
     return ["distinct" if d else "common" for d in distinct]
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return json.dumps(value)
-    if isinstance(value, list):
-        return "[" + ", ".join(_toml(v) for v in value) + "]"
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{k} = {_toml(v)}" for k, v in value.items()) + " }"
-    return repr(value)
