@@ -10,7 +10,7 @@ import pytest
 from scansnap.checks import InputError
 from scansnap.claims import maps
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
-from scansnap.claims.maps import Axis, Point, regime_map
+from scansnap.claims.maps import Axis, MapPoint, regime_map
 from scansnap.paper.plots import regime_map as figure
 from scansnap.paper.style import save_figure
 
@@ -47,7 +47,7 @@ def test_bad_axes(text, message):
 @pytest.mark.parametrize("overlap", [0.05, 0.4, 0.8])
 @pytest.mark.parametrize("n_classes", [2, 4])
 def test_the_setting_has_the_overlap_and_vocabulary_it_names(overlap, n_classes):
-    classes = Point(overlap=overlap, n_classes=n_classes, vocab_size=500).classes()
+    classes = MapPoint(overlap=overlap, n_classes=n_classes, vocab_size=500).classes()
     assert classes.vocab_size == 500
     assert len(classes.common) == 1
     between = overlap_matrix(classes)[~np.eye(n_classes, dtype=bool)]
@@ -55,7 +55,7 @@ def test_the_setting_has_the_overlap_and_vocabulary_it_names(overlap, n_classes)
 
 
 def test_the_default_setting_meets_every_assumption():
-    setting = Point()
+    setting = MapPoint()
     found = check_assumptions(setting.classes(), eta_y=setting.eta_y, eta_z=setting.eta_y / setting.ratio)
     assert [a.name for a in found if not a.met] == []
 
@@ -87,9 +87,9 @@ def test_a_small_map_rises_with_the_ratio_and_draws(tmp_path):
 
 def test_a_vocabulary_too_small_for_the_classes_is_refused():
     """2 classes with 5 distinct tokens: 1 common, 10 distinct, 1 query, 2 next tokens."""
-    assert Point(vocab_size=14).classes().vocab_size == Point(vocab_size=14).needed == 14
+    assert MapPoint(vocab_size=14).classes().vocab_size == MapPoint(vocab_size=14).needed == 14
     with pytest.raises(InputError) as refused:
-        Point(vocab_size=13).classes()
+        MapPoint(vocab_size=13).classes()
     assert str(refused.value) == ("vocab_size is 13; it must be at least 14 for 2 classes with 5 distinct tokens each.")
 
 
@@ -104,14 +104,16 @@ def test_a_vocabulary_too_small_for_the_classes_is_refused():
 )
 def test_settings_without_classes_are_refused(knobs, message):
     with pytest.raises(InputError) as refused:
-        Point(**knobs)
+        MapPoint(**knobs)
     assert message in str(refused.value)
 
 
 def test_a_map_without_any_classes_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(maps, "ProcessPoolExecutor", None)
     with pytest.raises(InputError, match="vocab_size is 20; it must be at least 62 for 10 classes with 5 distinct"):
-        regime_map("lemma-3", Axis.parse("overlap=0.1:0.2", 2), Axis.parse("vocab_size=5:20", 3), Point(n_classes=10))
+        regime_map(
+            "lemma-3", Axis.parse("overlap=0.1:0.2", 2), Axis.parse("vocab_size=5:20", 3), MapPoint(n_classes=10)
+        )
 
 
 def test_corners_without_classes_are_left_out_and_said_to_be(tmp_path, monkeypatch):
@@ -163,10 +165,10 @@ class InThisProcess:
 
 def test_a_point_where_the_theorem_fails_is_negative():
     """Slow decoders and strong overlap are outside Theorem 3, and it is measured there all the same."""
-    margins, met = maps._point("theorem-3", Point(ratio=1.0, overlap=0.8, vocab_size=100))
+    margins, met = maps._point("theorem-3", MapPoint(ratio=1.0, overlap=0.8, vocab_size=100))
     assert not met
     assert min(margins.values()) < 0
-    margins, met = maps._point("lemma-4", Point(ratio=1.0))
+    margins, met = maps._point("lemma-4", MapPoint(ratio=1.0))
     assert margins["lemma-4"] < 0
 
 

@@ -13,7 +13,7 @@ from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.events import Crossing, EntropyBelow, Event, FateFlip
 from scansnap.dynamics.flow.integrate import flow
-from scansnap.dynamics.flow.readings import State
+from scansnap.dynamics.flow.readings import FlowState
 
 
 def test_entropy_event_is_where_the_entropy_is() -> None:
@@ -143,7 +143,7 @@ def test_rounding_does_not_flip_a_fate_in_the_plain_field() -> None:
 def test_direction() -> None:
     """g of a token rises and falls again; each direction finds its own crossing."""
 
-    def speed(state: State) -> float:
+    def speed(state: FlowState) -> float:
         return float(state["z_rate"].max()) - 1e-4
 
     directions = {1: [], -1: [], 0: []}
@@ -160,7 +160,7 @@ def test_direction() -> None:
 
 
 def test_attributes_of_a_function_count_as_with_scipy() -> None:
-    def half(state: State) -> float:
+    def half(state: FlowState) -> float:
         return float(state["loss"]) - 0.5 * math.log(34)
 
     half.terminal, half.direction = True, 1.0

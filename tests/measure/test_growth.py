@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scansnap.measure.growth import Place
+from scansnap.measure.growth import GrowthPoint
 
 
 def path(n: int = 400) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
@@ -18,7 +18,7 @@ def path(n: int = 400) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]
 
 def test_it_is_the_clock_that_the_tokens_rise_by() -> None:
     b, tokens = path()
-    found = Place.of(tokens).growth()
+    found = GrowthPoint.of(tokens).growth()
     assert found.shape == (400, 2)
     np.testing.assert_allclose(found[:, 0], b, rtol=1e-5)
     assert np.isnan(found[:, 1]).all()
@@ -26,8 +26,8 @@ def test_it_is_the_clock_that_the_tokens_rise_by() -> None:
 
 def test_step_by_step_is_the_same_to_the_last_bit() -> None:
     _, tokens = path(50)
-    whole = Place.of(tokens)
-    at = [Place(height, weight) for height, weight in zip(whole.height, whole.weight, strict=True)]
+    whole = GrowthPoint.of(tokens)
+    at = [GrowthPoint(height, weight) for height, weight in zip(whole.height, whole.weight, strict=True)]
     total = np.zeros(2)
     for i in range(1, 50):
         total = total + at[i].since(at[i - 1])
@@ -38,6 +38,6 @@ def test_step_by_step_is_the_same_to_the_last_bit() -> None:
 def test_what_is_not_a_number_is_not_hidden(bad: float) -> None:
     _, tokens = path(50)
     tokens[0][0][30, 0] = bad
-    found = Place.of(tokens).growth()[:, 0]
+    found = GrowthPoint.of(tokens).growth()[:, 0]
     assert np.isfinite(found[:30]).all()
     assert not np.isfinite(found[30:]).any()

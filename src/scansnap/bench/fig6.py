@@ -21,7 +21,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Size:
+class TimedSize:
     """Timings of one problem size."""
 
     n_queries: int
@@ -41,7 +41,7 @@ class Size:
 class Result:
     """The sweep as a whole."""
 
-    sizes: list[Size]
+    sizes: list[TimedSize]
     device: str
     threads: int
     peak_bytes: int  # resident memory of the process so far, or memory allocated on the GPU
@@ -94,7 +94,7 @@ def measure(device: str = "auto", seeds: int = SYN_MEDIUM.seeds, repeats: int = 
         report(f"plain loop, Syn-Medium({q}): {one:.2f} s a run")
         same = grid(eta_z=1.0, ratio=2.0, seed=range(plain_runs))
         ours = SYN_MEDIUM.train(classes, same, variables=["entropy"], device=device)
-        sizes.append(Size(q, classes.vocab_size, len(runs), seconds[q], one * len(runs),
+        sizes.append(TimedSize(q, classes.vocab_size, len(runs), seconds[q], one * len(runs),
                           float(ours.entropy.mean()), float(np.mean(entropies))))  # fmt: skip
     name = torch.cuda.get_device_name() if cuda else "CPU"
     return Result(sizes, name, torch.get_num_threads(), peak)

@@ -21,7 +21,7 @@ from scansnap.checks import InputError
 from scansnap.claims.assumptions import THEOREM_1, Assumption, check_assumptions
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
-from scansnap.measure.growth import Place
+from scansnap.measure.growth import GrowthPoint
 from scansnap.theory import t_scan, t_snap
 from scansnap.theory.outside import another_model, flow_outside_theory, outside_theory
 
@@ -90,7 +90,7 @@ class Evidence:
         """(n, K) B_n(t) along the path (:mod:`scansnap.measure.growth`); NaN for a class without distinct tokens."""
         distinct = [self.classes.distinct(n) for n in range(self.classes.n_classes)]
         path = ((self.z[:, self.class_query[n]][:, ids], self.f[:, n][:, ids]) for n, ids in enumerate(distinct))
-        return Place.of(path).growth()
+        return GrowthPoint.of(path).growth()
 
     def by_query(self, by_class: Array) -> Array:
         """(n, Q, …) sums over the classes of each query, of (n, K, …)."""

@@ -34,7 +34,7 @@ _WHOLE = tuple(_LEAST)
 
 
 @dataclass(frozen=True)
-class Point:
+class MapPoint:
     """One point of a map; the default is inside every assumption."""
 
     ratio: float = 50.0  # η_Y/η_Z
@@ -71,7 +71,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Axis:
-    """One side of a map: a field of Point and its values."""
+    """One side of a map: a field of MapPoint and its values."""
 
     name: str
     values: tuple[float, ...]
@@ -81,7 +81,7 @@ class Axis:
     def parse(cls, text: str, n: int = 30) -> Axis:
         """From ``ratio=1:1000:log`` or ``overlap=0.01:0.9``."""
         name, _, span = text.partition("=")
-        choice("the axis", name, Point.__dataclass_fields__)
+        choice("the axis", name, MapPoint.__dataclass_fields__)
         low, *rest = span.split(":")
         if len(rest) not in (1, 2) or (len(rest) == 2 and rest[1] not in ("log", "lin")):
             raise InputError(f"the axis {name}", span, "low:high or low:high:log")
@@ -104,7 +104,7 @@ def regime_map(
     theorem: str,
     x: Axis,
     y: Axis,
-    base: Point | None = None,
+    base: MapPoint | None = None,
     progress: Callable[[int, int], None] | None = None,
     processes: int | None = None,
 ) -> xr.Dataset:
@@ -117,7 +117,7 @@ def regime_map(
     choice("the theorem", theorem, MAPPED)
     if x.name == y.name:
         raise InputError("the axes", f"{x.name} twice", "two different fields")
-    base = base or Point()
+    base = base or MapPoint()
     grid = {(i, j): _with(base, {y.name: one, x.name: other})
             for i, one in enumerate(y.values) for j, other in enumerate(x.values)}  # fmt: skip
     points = {place: point for place, point in grid.items() if point.vocab_size >= point.needed}
@@ -155,7 +155,7 @@ def _left_out(missing: int, total: int) -> str:
     return f"{missing} of {total} points left out: their classes need more tokens than the vocabulary has"
 
 
-def _with(base: Point, values: dict[str, float]) -> Point:
+def _with(base: MapPoint, values: dict[str, float]) -> MapPoint:
     typed = {name: int(value) if name in _WHOLE else float(value) for name, value in values.items()}
     return replace(base, **typed)  # type: ignore[arg-type]
 
@@ -196,7 +196,7 @@ def _single_threaded_children() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _point(theorem: str, point: Point) -> tuple[dict[str, float], bool]:
+def _point(theorem: str, point: MapPoint) -> tuple[dict[str, float], bool]:
     """Margins of the claims that could be measured, and whether all assumptions are met."""
     classes = point.classes()
     snap = float(t_snap(eta_y=point.eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))

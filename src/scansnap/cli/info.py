@@ -16,7 +16,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.cli.console import err, out, say_json
 from scansnap.cli.options import Json, Preset, Set, preset_settings
 from scansnap.cli.run_file import find_classes
-from scansnap.storage.checksums import Checked, Damaged
+from scansnap.storage.checksums import CheckedFiles, Damaged
 
 ROWS = 20  # classes shown unless all are asked for
 
@@ -128,7 +128,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
     from scansnap.sweep.store import read_attributes
     from scansnap.text import model_files
 
-    def store(path: Path) -> Checked:
+    def store(path: Path) -> CheckedFiles:
         found = checksums.check("the store", path)
         read_attributes(path, "the store")
         return found

@@ -25,7 +25,7 @@ import torch
 from scansnap.checks import InputError
 from scansnap.dynamics.state import State
 from scansnap.storage import checksums, discard, put, remove, replacing, sweep_up
-from scansnap.storage.checksums import Checked, Damaged
+from scansnap.storage.checksums import CheckedFiles, Damaged
 
 PROGRESS = "progress.json"
 _FIELD = "the unfinished run"
@@ -123,10 +123,10 @@ def read_progress(folder: Path) -> dict[str, Any]:
         raise Damaged(_FIELD, folder, PROGRESS, "does not match its own checksum") from None
 
 
-def check(folder: Path) -> Checked:
+def check(folder: Path) -> CheckedFiles:
     """Compare every byte that counts in the folder of an unfinished run with its checksums."""
     progress = read_progress(folder)
-    done = Checked(1, (folder / PROGRESS).stat().st_size)
+    done = CheckedFiles(1, (folder / PROGRESS).stat().st_size)
     for piece in (*progress["pieces"], progress["state"]):
         table = f"{piece}/{checksums.NAME}"
         problem = checksums.problem_of(folder / table, progress["sums"][piece])

@@ -27,7 +27,7 @@ RULES: dict[str, Rule] = {}
 _SCHEDULE = "constant, cosine, cosine(final fraction) or step(every, factor), for example step(100, 0.5)"
 
 
-class Step(NamedTuple):
+class Turn(NamedTuple):
     """What a rule may look at beside table, direction and moments; numbers of a run broadcast along its table."""
 
     step: int | Tensor  # from 0
@@ -47,7 +47,7 @@ class Rule:
     entrywise  each entry moves by its own direction and moments alone, so a part of a table can move without the rest
     """
 
-    move: Callable[[Tensor, Tensor, Moments, Step], tuple[Tensor, Moments]]
+    move: Callable[[Tensor, Tensor, Moments, Turn], tuple[Tensor, Moments]]
     moments: tuple[str, ...] = ()
     momentum: bool = False
     decoupled: bool = False
@@ -150,7 +150,7 @@ class Optimizer:
             table = table * (1 - eta * weight_decay)
         else:
             d = d - weight_decay * table
-        return self.rule.move(table, d, moments, Step(step, eta, momentum, self, multiplicity))
+        return self.rule.move(table, d, moments, Turn(step, eta, momentum, self, multiplicity))
 
 
 def register_optimizer(name: str, rule: Rule) -> None:
@@ -162,27 +162,27 @@ def register_optimizer(name: str, rule: Rule) -> None:
     RULES[name] = rule
 
 
-def _sgd(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+def _sgd(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
     velocity = at.momentum * moments["velocity"] + d
     return table + at.eta * velocity, {"velocity": velocity}
 
 
-def _nesterov(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+def _nesterov(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
     velocity = at.momentum * moments["velocity"] + d
     return table + at.eta * (d + at.momentum * velocity), {"velocity": velocity}
 
 
-def _sign(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+def _sign(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
     velocity = at.momentum * moments["velocity"] + d
     return table + at.eta * velocity.sign(), {"velocity": velocity}
 
 
-def _muon(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+def _muon(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
     velocity = at.momentum * moments["velocity"] + d
     return table + at.eta * orthogonalize(velocity, at.multiplicity), {"velocity": velocity}
 
 
-def _adam(table: Tensor, d: Tensor, moments: Moments, at: Step) -> tuple[Tensor, Moments]:
+def _adam(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
     beta1, beta2 = at.optimizer.beta1, at.optimizer.beta2
     mean = beta1 * moments["mean"] + (1 - beta1) * d
     square = beta2 * moments["square"] + (1 - beta2) * d * d

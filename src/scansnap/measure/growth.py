@@ -20,20 +20,20 @@ from scansnap.checks.arrays import FloatArray
 
 
 @dataclass(frozen=True)
-class Place:
+class GrowthPoint:
     """Where the classes are on the path, at one moment (K,) or at many (n, K)."""
 
     height: FloatArray  # Σ_l z_l
     weight: FloatArray  # 1/Σ_l f_l², ∞ for a class without distinct tokens
 
     @classmethod
-    def of(cls, distinct: Iterable[tuple[FloatArray, FloatArray]]) -> Place:
+    def of(cls, distinct: Iterable[tuple[FloatArray, FloatArray]]) -> GrowthPoint:
         """From the logits and the normalised attention of each class's distinct tokens, (…, D) each."""
         with np.errstate(all="ignore"):
             found = [(z.sum(-1), 1 / (f**2).sum(-1)) for z, f in distinct]
         return cls(*(np.stack(values, axis=-1) for values in zip(*found, strict=True)))
 
-    def since(self, before: Place) -> FloatArray:
+    def since(self, before: GrowthPoint) -> FloatArray:
         """What B_n has grown by since an earlier place, by a trapezoid along the path; NaN without distinct tokens.
 
         The integrand moves only as far as attention does, so steps of 10% in t give four digits where attention moves

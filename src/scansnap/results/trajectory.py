@@ -30,7 +30,7 @@ from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.runs import Runs
 from scansnap.storage import checksums, put, replacing
-from scansnap.storage.checksums import Checked, Damaged
+from scansnap.storage.checksums import CheckedFiles, Damaged
 
 FORMAT, FORMER = "scansnap trajectory 2", "scansnap trajectory 1"
 _FIELD = "the result path"
@@ -133,7 +133,7 @@ def load(path: str | PathLike[str]) -> xr.Dataset:
     return data
 
 
-def check(path: Path) -> Checked:
+def check(path: Path) -> CheckedFiles:
     """Compare every byte of a saved trajectory with its checksums; refuses what is damaged or something else."""
     kind = _kind(path)
     if not path.exists():
@@ -182,7 +182,7 @@ def _netcdf(data: xr.Dataset) -> memoryview:
     return image
 
 
-def _check_netcdf(path: Path) -> Checked:
+def _check_netcdf(path: Path) -> CheckedFiles:
     """The whole file, before HDF5 sees any of it: that library may crash on what is damaged."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -204,7 +204,7 @@ def _check_netcdf(path: Path) -> Checked:
                 digest.update(tail)
             if digest.hexdigest() != said:
                 raise Damaged(_FIELD, path, "its content", "does not match its checksum")
-            return Checked(1, len(content))
+            return CheckedFiles(1, len(content))
     except OSError as error:
         raise InputError(_FIELD, str(path), f"a readable trajectory ({error.strerror})") from None
     except ValueError as error:

@@ -41,18 +41,18 @@ class Damaged(InputError):
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedFiles:
     """What was compared with its checksum."""
 
     files: int = 0
     bytes: int = 0
 
-    def __add__(self, other: Checked) -> Checked:
-        return Checked(self.files + other.files, self.bytes + other.bytes)
+    def __add__(self, other: CheckedFiles) -> CheckedFiles:
+        return CheckedFiles(self.files + other.files, self.bytes + other.bytes)
 
 
 @dataclass(frozen=True)
-class Table:
+class ChecksumTable:
     """What ``checksums.json`` says."""
 
     files: Mapping[str, Entry]  # by path, with / in it
@@ -117,15 +117,15 @@ def files_in(folder: Path) -> Iterator[str]:
 
 def put_table(folder: Path) -> None:
     """The table of a folder that is complete, into it."""
-    table = Table(of_files(folder, (name for name in files_in(folder) if name != NAME)))
+    table = ChecksumTable(of_files(folder, (name for name in files_in(folder) if name != NAME)))
     (folder / NAME).write_text(table.to_json(), encoding="utf-8")
 
 
-def read_table(field: str, folder: Path, name: str = NAME) -> Table:
+def read_table(field: str, folder: Path, name: str = NAME) -> ChecksumTable:
     """A table that is itself as it was written."""
     try:
         table = signed((folder / name).read_bytes())
-        return Table(table["files"], table["before"], table["growing"], tuple(table["inside"]))
+        return ChecksumTable(table["files"], table["before"], table["growing"], tuple(table["inside"]))
     except FileNotFoundError:
         raise Damaged(field, folder, name, "is missing") from None
     except OSError as error:
@@ -147,23 +147,25 @@ def problem_of(path: Path, entry: Entry) -> str:
     return "" if found[1] == entry[1] else "does not match its checksum"
 
 
-def check_files(field: str, folder: Path, table: Table, names: Iterable[str], *, stopped: bool = False) -> Checked:
+def check_files(
+    field: str, folder: Path, table: ChecksumTable, names: Iterable[str], *, stopped: bool = False
+) -> CheckedFiles:
     """Files of a table, all or some; with ``stopped`` what they were before counts as well."""
-    done = Checked()
+    done = CheckedFiles()
     for name in names:
         problem = problem_of(folder / name, table.files[name])
         if problem and name in table.before and not problem_of(folder / name, table.before[name]):
             problem = "" if stopped else "is from before it was finished, which resume does"
         if problem:
             raise Damaged(field, folder, name, problem)
-        done += Checked(1, table.files[name][0])
+        done += CheckedFiles(1, table.files[name][0])
     return done
 
 
-def check(field: str, folder: Path) -> Checked:
+def check(field: str, folder: Path) -> CheckedFiles:
     """Everything in a folder against its checksums: what is missing, cut, changed or does not belong is refused."""
     marked: dict[str, set[str]] = {}  # before the parts: a writer puts a part's mark after its checksums
-    known, todo, done = {NAME}, [NAME], Checked()
+    known, todo, done = {NAME}, [NAME], CheckedFiles()
     while todo:
         name = todo.pop()
         place = folder / name
@@ -189,7 +191,7 @@ def check(field: str, folder: Path) -> Checked:
     for name in files_in(folder):
         if name not in known and would_count(name, marked):
             raise Damaged(field, folder, name, "is not one of its files")
-    return done + Checked(1, (folder / NAME).stat().st_size)
+    return done + CheckedFiles(1, (folder / NAME).stat().st_size)
 
 
 def marks(folder: Path) -> list[str]:

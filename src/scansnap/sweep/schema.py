@@ -22,7 +22,7 @@ from scansnap.sweep.work import results
 
 
 @dataclass(frozen=True)
-class Variable:
+class StoredVariable:
     """An array of the store along run and perhaps more."""
 
     name: str
@@ -40,7 +40,7 @@ class Variable:
 class Schema:
     """The variables of a class set, and the coordinates that are the same for all runs."""
 
-    variables: tuple[Variable, ...]
+    variables: tuple[StoredVariable, ...]
     fixed: dict[str, tuple[tuple[str, ...], np.ndarray, dict[str, Any]]]  # dims, values, attributes
     recorded_bytes: int  # of one run while it is worked on: all that is recorded, stored or not
     measuring_seconds: float  # for one run, of the measures that go run by run
@@ -68,7 +68,7 @@ def schema(sweep: Sweep, one: ClassSet) -> Schema:
             continue
         if variable.dims[:1] == ("run",):
             kind = variable.dtype if variable.dtype.kind in "fiub" else np.dtype(object)
-            variables.append(Variable(str(name), tuple(map(str, variable.dims)), variable.shape[1:], kind,
+            variables.append(StoredVariable(str(name), tuple(map(str, variable.dims)), variable.shape[1:], kind,
                                       _plain(variable.attrs)))  # fmt: skip
         else:
             fixed[str(name)] = (tuple(map(str, variable.dims)), np.asarray(variable.values), _plain(variable.attrs))
@@ -79,7 +79,7 @@ def _plain(attrs: dict[Any, Any]) -> dict[str, Any]:
     return {str(k): v.item() if isinstance(v, np.generic) else v for k, v in attrs.items()}
 
 
-def summary(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
+def summary(variables: tuple[StoredVariable, ...]) -> tuple[StoredVariable, ...]:
     """What the root of the store says of every run: variables along run and step, those by class as their mean."""
     found = []
     for one in variables:
@@ -91,7 +91,7 @@ def summary(variables: tuple[Variable, ...]) -> tuple[Variable, ...]:
         elif one.dtype.kind == "f":
             shape = tuple(n for dim, n in zip(one.dims[1:], one.shape, strict=True) if dim != "class")
             attrs = one.attrs | {"long_name": "mean over classes: " + one.attrs.get("long_name", one.name)}
-            found.append(Variable(one.name, kept, shape, one.dtype, attrs))
+            found.append(StoredVariable(one.name, kept, shape, one.dtype, attrs))
     return tuple(found)
 
 

@@ -23,7 +23,7 @@ from scansnap.text.model import LanguageModel
 from scansnap.text.transformer.draws import rounds
 
 
-class Batch(NamedTuple):
+class ScoredBatch(NamedTuple):
     """Windows of one length; the last ``new`` positions are those whose targets no window before had."""
 
     inputs: Tensor  # (B, T)
@@ -31,7 +31,9 @@ class Batch(NamedTuple):
     new: int
 
 
-def stream_batches(tokens: Any, length: int, batch: int, stride: int | None, device: torch.device) -> Iterator[Batch]:
+def stream_batches(
+    tokens: Any, length: int, batch: int, stride: int | None, device: torch.device
+) -> Iterator[ScoredBatch]:
     """All windows of a stream: every token but the first is a new target exactly once."""
     stream = _stream(tokens, device)
     step = whole("stride", length if stride is None else stride, least=1, most=whole("length", length, least=1))
@@ -149,7 +151,7 @@ def _nats(logits: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(targets.shape)
 
 
-def _masked_nats(model: LanguageModel, part: Batch, keep: float | None) -> Tensor:
+def _masked_nats(model: LanguageModel, part: ScoredBatch, keep: float | None) -> Tensor:
     """−ln p of each target, hidden in a window that ends with the targets."""
     nats = torch.zeros(part.targets.shape, dtype=torch.float64, device=part.targets.device)
     for inputs, places, hidden in rounds(part.targets, model.describe()["mask_share"], model.vocab_size):
@@ -170,7 +172,7 @@ def _size(piece: tuple[int, int, int]) -> tuple[int, int]:
     return piece[1] - piece[0], piece[2]
 
 
-def _gathered(stream: Tensor, pieces: list[tuple[int, int, int]]) -> Batch:
+def _gathered(stream: Tensor, pieces: list[tuple[int, int, int]]) -> ScoredBatch:
     starts = torch.tensor([start for start, _, _ in pieces], device=stream.device)
     at = starts[:, None] + torch.arange(pieces[0][1] - pieces[0][0], device=stream.device)  # (B, T)
-    return Batch(stream[at].long(), stream[at + 1].long(), pieces[0][2])
+    return ScoredBatch(stream[at].long(), stream[at + 1].long(), pieces[0][2])

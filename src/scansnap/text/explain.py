@@ -29,7 +29,7 @@ from scansnap.text.yz.model import YZTransformer
 
 
 @dataclass(frozen=True)
-class Attended:
+class AttendedWord:
     """One word the query looks at."""
 
     word: str
@@ -45,7 +45,7 @@ class Explanation:
 
     query: str
     context: tuple[str, ...] | None
-    attended: tuple[Attended, ...]  # the strongest first
+    attended: tuple[AttendedWord, ...]  # the strongest first
     own: tuple[tuple[str, float], ...]  # votes of the query itself, which a residual connection adds; else empty
     predicted: tuple[tuple[str, float], ...]  # next words with their probabilities
     entropy: float  # of attention over words, nats
@@ -53,7 +53,7 @@ class Explanation:
     exact: bool  # the words shown are all that the model computes with
 
 
-class Tables(Protocol):
+class ExplainedTables(Protocol):
     """Rows of Y and Z."""
 
     exact: bool
@@ -90,7 +90,7 @@ def explain(
     rows = tables.y(ranked.tolist()).double().cpu().numpy()
     counts = k if given is not None else 1000 * k
     attended = tuple(
-        Attended(vocabulary.words[i], float(counts[i]), float(z[i]), float(c[i]), _best(row, vocabulary, votes))
+        AttendedWord(vocabulary.words[i], float(counts[i]), float(z[i]), float(c[i]), _best(row, vocabulary, votes))
         for i, row in zip(ranked.tolist(), rows, strict=True)
     )
     residual = model.describe().get("residual") in ("normed", "plain")
@@ -101,7 +101,7 @@ def explain(
                        float(entropy_of(k / k.sum())), tables.exact)  # fmt: skip
 
 
-def tables_of(model: LanguageModel) -> Tables:
+def tables_of(model: LanguageModel) -> ExplainedTables:
     """The rows of Y and Z of a one-layer model with one head."""
     if model.layers != 1:
         raise InputError("the model", f"of {model.layers} layers", "of one layer (only there words vote for words)")
@@ -149,7 +149,7 @@ def _context(vocabulary: Vocabulary, text: str) -> np.ndarray:
     return tokens
 
 
-def _next(model: LanguageModel, tables: Tables, m: int, c: np.ndarray, given: np.ndarray | None) -> np.ndarray:
+def _next(model: LanguageModel, tables: ExplainedTables, m: int, c: np.ndarray, given: np.ndarray | None) -> np.ndarray:
     """Probabilities of the next word: the model's own after a context, else of f made from c."""
     if given is not None:
         inputs = torch.tensor([[*given.tolist(), m]], device=model.device)

@@ -21,7 +21,7 @@ SUFFIX = ".safetensors"
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedModel:
     """A model one can ask about words."""
 
     model: LanguageModel
@@ -38,7 +38,7 @@ class Trained:
         return f"{kind}, {layers}, {len(self.vocabulary):,} words, {self.header.step:,} steps"
 
 
-def open_trained(path: Path, device: str | torch.device = "cpu") -> Trained:
+def open_trained(path: Path, device: str | torch.device = "cpu") -> TrainedModel:
     """The model of a checkpoint with its words."""
     header = read_header(path)
     vocabulary = read_vocabulary(path)
@@ -52,4 +52,4 @@ def open_trained(path: Path, device: str | torch.device = "cpu") -> Trained:
         for name, value in found.items():
             if not isinstance(value, np.ndarray):
                 measured.setdefault(name, {})[step] = float(value)
-    return Trained(model, vocabulary, header, measured)
+    return TrainedModel(model, vocabulary, header, measured)

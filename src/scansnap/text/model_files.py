@@ -23,7 +23,7 @@ from torch import Tensor
 from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import checksums, replacing
-from scansnap.storage.checksums import Checked, Damaged
+from scansnap.storage.checksums import CheckedFiles, Damaged
 from scansnap.text.model import LanguageModel
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.yz.model import YZTransformer
@@ -82,11 +82,11 @@ def read_header(path: Path) -> Header:
         return found.header
 
 
-def check(path: Path) -> Checked:
+def check(path: Path) -> CheckedFiles:
     """Compare every tensor with its checksum."""
     with _opened(path) as found:
         found.check(found.sums)
-        return Checked(1, path.stat().st_size)
+        return CheckedFiles(1, path.stat().st_size)
 
 
 def load_checkpoint(path: Path, model: LanguageModel) -> tuple[Header, dict[str, Tensor]]:

@@ -4,11 +4,12 @@ import io
 
 from scansnap.paper.plots import explanation
 from scansnap.paper.style import render
-from scansnap.text.explain import Attended, Explanation
+from scansnap.text.explain import AttendedWord, Explanation
 
 FOUND = Explanation(
     query="$_$", context=None,
-    attended=(Attended("$^$", 1.0, 2.0, 0.6, (("a", 3.0), ("b", 1.0))), Attended("it", 1.0, 1.0, 0.4, (("b", 2.5),))),
+    attended=(AttendedWord("$^$", 1.0, 2.0, 0.6, (("a", 3.0), ("b", 1.0))),
+              AttendedWord("it", 1.0, 1.0, 0.4, (("b", 2.5),))),
     own=(), predicted=(("a", 0.9),), entropy=0.6, uniform_entropy=0.7, exact=True,
 )  # fmt: skip
 

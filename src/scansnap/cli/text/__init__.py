@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from scansnap.text.library import Trained
+    from scansnap.text.library import TrainedModel
 
 Model = Annotated[Path, typer.Argument(help="A model that `scansnap text train` wrote: NAME.safetensors.")]
 
 
-def opened(path: Path, device: str) -> Trained:
+def opened(path: Path, device: str) -> TrainedModel:
     """The model of a file with its words, on a device."""
     from scansnap.dynamics.device import pick_device
     from scansnap.text.library import open_trained

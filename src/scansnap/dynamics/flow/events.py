@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrators import FloatArray, Step
-from scansnap.dynamics.flow.readings import Field, State
+from scansnap.dynamics.flow.readings import Field, FlowState
 
 _LOOKS = (0.25, 0.5, 0.75, 1.0)  # where in a step to look: two crossings closer than that can be missed
 _NOISE = 1e-11  # a rate this small beside the terms that cancel in it has no sign
@@ -55,7 +55,7 @@ class Crossing:
     name        what it is called in the result; that of the function unless given
     """
 
-    function: Callable[[State], float]
+    function: Callable[[FlowState], float]
     direction: int = 0
     terminal: bool = False
     name: str = ""
@@ -64,7 +64,7 @@ class Crossing:
         return self.name or getattr(self.function, "__name__", type(self.function).__name__)
 
 
-Event = EntropyBelow | FateFlip | Crossing | Callable[[State], float]
+Event = EntropyBelow | FateFlip | Crossing | Callable[[FlowState], float]
 
 
 class Watch:
@@ -76,7 +76,7 @@ class Watch:
         self._from_start = isinstance(event, EntropyBelow)
         self._sign = 0.0  # the last sign seen, 0 before there was any
 
-    def _value(self, state: State) -> float:
+    def _value(self, state: FlowState) -> float:
         value: Any = self.crossing.function(state)
         try:
             number = float(value)
@@ -86,7 +86,7 @@ class Watch:
             raise InputError(f"the event {str(self.crossing)!r} at t = {state.t:g}", value, "a finite number")
         return number
 
-    def start(self, state: State) -> float:
+    def start(self, state: FlowState) -> float:
         """Look at t = 0. Returns when the flow must end for this event: then or never (∞)."""
         self._sign = np.sign(self._value(state))
         if self._from_start and self._sign <= 0:
@@ -94,11 +94,11 @@ class Watch:
             self._sign = -1.0
         return 0.0 if self.times and self.crossing.terminal else math.inf
 
-    def look(self, step: Step, field: Field, states: Sequence[State]) -> float:
+    def look(self, step: Step, field: Field, states: Sequence[FlowState]) -> float:
         """Look for changes of sign within a step. Returns when in it the flow must end for this event, or ∞."""
 
         def value(time: float) -> float:
-            return self._value(State(time, field, step.weights(time)))
+            return self._value(FlowState(time, field, step.weights(time)))
 
         left, seen = step.t, len(self.times)
         for state in states:
@@ -111,9 +111,9 @@ class Watch:
         return self.times[seen] if self.crossing.terminal and len(self.times) > seen else math.inf
 
 
-def looks(step: Step, field: Field) -> list[State]:
+def looks(step: Step, field: Field) -> list[FlowState]:
     """Where in a step the events are looked at."""
-    return [State(time, field, step.weights(time)) for time in (step.t + step.h * part for part in _LOOKS)]
+    return [FlowState(time, field, step.weights(time)) for time in (step.t + step.h * part for part in _LOOKS)]
 
 
 def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
@@ -130,7 +130,7 @@ def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
             raise InputError("an event", event, "about a token in the context of one of the query's classes")
         cell = int(np.searchsorted(classes.queries, event.query)), event.token
 
-        def rate(state: State) -> float:
+        def rate(state: FlowState) -> float:
             value = float(state["z_rate"][cell])
             return value if abs(value) > _NOISE * float(state.z_terms()[cell]) else 0.0
 

@@ -22,7 +22,7 @@ from scansnap.dynamics.flow.events import Event, Watch, event_times, looks
 from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Step, dop853, threads_for
 from scansnap.dynamics.flow.plain import PlainFlow
 from scansnap.dynamics.flow.population import Places, PopulationFlow
-from scansnap.dynamics.flow.readings import Field, Readings, State, check_memory
+from scansnap.dynamics.flow.readings import Field, FlowState, Readings, check_memory
 from scansnap.dynamics.settings import Model
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.results.trajectory import identity
@@ -150,7 +150,7 @@ def _follow(
     interrupt: Interrupt,
 ) -> tuple[int, str]:
     """Read and watch the flow step by step; the number of steps, and why it ended."""
-    n_steps, start = 0, State(0.0, field, np.zeros(0))
+    n_steps, start = 0, FlowState(0.0, field, np.zeros(0))
     ends = [watch.start(start) for watch in watches]
     for _ in readings.due(0.0):
         readings.take(start)
@@ -163,25 +163,25 @@ def _follow(
             ends = [watch.look(step, field, states) for watch in watches]
             end = min([step.end, *ends])
             for time in readings.due(end):
-                readings.take(State(time, field, step.weights(time)))
+                readings.take(FlowState(time, field, step.weights(time)))
             if end in ends:
-                return n_steps, _end(readings, State(end, field, step.weights(end)), watches, ends)
+                return n_steps, _end(readings, FlowState(end, field, step.weights(end)), watches, ends)
             try:
                 done(step)
             except KeyboardInterrupt:
                 interrupt.asked = True
             if interrupt.asked and step.end < readings.times[-1]:
-                _close(readings, State(step.end, field, step.weights(step.end)))
+                _close(readings, FlowState(step.end, field, step.weights(step.end)))
                 return n_steps, "interrupted"
     except NonFinite as error:
         if n_steps == 0:
             raise
-        _close(readings, State(error.t, field, np.zeros(0)))
+        _close(readings, FlowState(error.t, field, np.zeros(0)))
         return n_steps, "non-finite"
     return n_steps, "complete"
 
 
-def _end(readings: Readings, state: State, watches: Sequence[Watch], ends: Sequence[float]) -> str:
+def _end(readings: Readings, state: FlowState, watches: Sequence[Watch], ends: Sequence[float]) -> str:
     """End the flow at the earliest of the events that end it, and forget what comes after it."""
     _close(readings, state)
     for watch in watches:
@@ -189,7 +189,7 @@ def _end(readings: Readings, state: State, watches: Sequence[Watch], ends: Seque
     return f"event: {watches[int(np.argmin(ends))].crossing}"
 
 
-def _close(readings: Readings, state: State) -> None:
+def _close(readings: Readings, state: FlowState) -> None:
     """Read the state in which the flow ends, unless that was asked for anyway."""
     if not readings.taken or readings.taken[-1] < state.t:
         readings.take(state)

@@ -44,7 +44,7 @@ class Field(System, Protocol):
         """One of FLOWING at a point; or "z_terms", the size of what may cancel in "z_rate", (Q, M)."""
 
 
-class State:
+class FlowState:
     """A flow at one moment: its time ``t``, and the variables by name as the Dataset has them (``state["entropy"]``).
 
     Each is computed when it is asked for.
@@ -85,7 +85,7 @@ class Readings:
         while len(self.taken) < len(self.times) and self.times[len(self.taken)] <= end:
             yield self.times[len(self.taken)]
 
-    def take(self, state: State) -> None:
+    def take(self, state: FlowState) -> None:
         for name, data in self.data.items():
             data[len(self.taken)] = state[name]
         self.taken.append(state.t)

@@ -15,7 +15,7 @@ from scansnap.dynamics.state import State, start
 from scansnap.explorer.live.film import Film, next_scheduled
 from scansnap.explorer.protocol import FIELDS, LIMITS
 from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
-from scansnap.measure.growth import Place
+from scansnap.measure.growth import GrowthPoint
 
 _DATA_FLOATS = 4 << 20  # mini-batch data sampled ahead at most
 _TABLE_BYTES = 8 << 20  # kept tables Y
@@ -193,13 +193,13 @@ class _Path:
         self.live = live
         self.total: np.ndarray | None = None
 
-    def _read(self, z: np.ndarray, c: np.ndarray) -> Place:
+    def _read(self, z: np.ndarray, c: np.ndarray) -> GrowthPoint:
         lay, distinct = self.live.blueprint.layout, self.live.observer.distinct
         c64 = c.astype(np.float64)
         with np.errstate(all="ignore"):
             f = c64 / np.linalg.norm(c64, axis=1, keepdims=True)  # (K, S)
         on_slots = z.astype(np.float64)[lay.class_query[:, None], lay.slots]  # (K, S)
-        return Place.of((on_slots[n, own], f[n, own]) for n, own in enumerate(distinct))
+        return GrowthPoint.of((on_slots[n, own], f[n, own]) for n, own in enumerate(distinct))
 
     def value(self, z: np.ndarray, c: np.ndarray) -> np.ndarray:
         """(K,) at the given point, from the last committed one."""

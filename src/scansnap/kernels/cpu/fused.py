@@ -12,7 +12,7 @@ from scansnap.kernels.cpu import library
 VECTOR = 16  # floats in a vector of fused.c; columns are padded to a multiple
 
 
-class Places(Protocol):
+class IndexTables(Protocol):
     """The index tables an update reads; ``dynamics.layout`` says what they mean."""
 
     @property
@@ -50,7 +50,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 def advance(
-    layout: Places,
+    layout: IndexTables,
     tables: Arrays,  # y (R, L, J), its velocity, z (R, Q, M), its velocity; float32
     *,
     stream: np.ndarray,  # (R,) which of the G data streams a run reads

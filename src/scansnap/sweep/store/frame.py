@@ -17,13 +17,13 @@ from scansnap.runs import run_fields
 from scansnap.storage.checksums import NAME, PARTS
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Plan
-from scansnap.sweep.schema import Schema, Variable, summary
+from scansnap.sweep.schema import Schema, StoredVariable, summary
 from scansnap.sweep.store.arrays import create_array
 from scansnap.sweep.work import HEALTH
 
 FORMAT, FORMER = "scansnap sweep 2", "scansnap sweep 1"
 ROOT_CHUNK = 1 << 16  # runs in a chunk of the root's arrays
-DONE = Variable("done", ("run",), (), np.dtype(bool), {"long_name": "whether the run's group is complete"})
+DONE = StoredVariable("done", ("run",), (), np.dtype(bool), {"long_name": "whether the run's group is complete"})
 
 ClassSetNumber = int | None  # None: the root
 
@@ -52,11 +52,11 @@ class Frame:
         return [*range(len(self.schemas)), None]
 
     @cached_property
-    def summary(self) -> tuple[Variable, ...]:
+    def summary(self) -> tuple[StoredVariable, ...]:
         """The root's variables."""
         return summary(self.schemas[0].variables)
 
-    def grown(self, s: ClassSetNumber) -> tuple[Variable, ...]:
+    def grown(self, s: ClassSetNumber) -> tuple[StoredVariable, ...]:
         """The arrays that are filled later, the marks first."""
         return (DONE, *(self.summary if s is None else self.schemas[s].variables))
 

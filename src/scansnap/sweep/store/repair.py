@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from scansnap.storage import checksums, remove
-from scansnap.storage.checksums import PARTS, Damaged, Table
+from scansnap.storage.checksums import PARTS, ChecksumTable, Damaged
 from scansnap.sweep.plan import Group
 from scansnap.sweep.store.arrays import SetArrays
 
 
-def sound_groups(arrays: SetArrays, groups: Iterable[Group]) -> tuple[dict[Group, Table], dict[Group, str]]:
+def sound_groups(arrays: SetArrays, groups: Iterable[Group]) -> tuple[dict[Group, ChecksumTable], dict[Group, str]]:
     """Groups of a class set that are marked and as they were written, with their tables; and what damaged ones lack."""
     folder, sound, damaged = arrays.folder, {}, {}
     final = checksums.read_table("--out", folder)  # or still growing: then it does not know of groups

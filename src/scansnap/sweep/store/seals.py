@@ -8,7 +8,7 @@ from typing import Any
 
 from scansnap.checks import InputError
 from scansnap.storage import checksums, put
-from scansnap.storage.checksums import NAME, PARTS, Damaged, Entry, Table
+from scansnap.storage.checksums import NAME, PARTS, ChecksumTable, Damaged, Entry
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Plan
 from scansnap.sweep.store.frame import FORMAT, FORMER, ClassSetNumber, Frame, folder_of, set_name
@@ -91,7 +91,7 @@ def _seal(
     folder = folder_of(path, s)
     now, other = (_metadata(folder, complete=one).encode() for one in (complete, not complete))
     inside = tuple(map(set_name, range(len(frame.schemas)))) if growing and s is None else ()
-    table = Table({**files, "zarr.json": checksums.of_bytes(now)}, {"zarr.json": checksums.of_bytes(other)},
+    table = ChecksumTable({**files, "zarr.json": checksums.of_bytes(now)}, {"zarr.json": checksums.of_bytes(other)},
                   growing, inside)  # fmt: skip
     put(folder / NAME, table.to_json())
     put(folder / "zarr.json", now)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from scansnap.storage import checksums, put, remove, replacing, sweep_up, sync
-from scansnap.storage.checksums import PARTS, Damaged, Entry, Table
+from scansnap.storage.checksums import PARTS, ChecksumTable, Damaged, Entry
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Group, Plan
 from scansnap.sweep.schema import Schema, class_mean
@@ -54,7 +54,7 @@ class Store:
             if self._whole:
                 return []
             check_frame(self.path, self.frame)
-            sound: dict[Group, Table] = {}
+            sound: dict[Group, ChecksumTable] = {}
             for s in range(len(self.frame.schemas)):
                 groups = [group for group in self.frame.plan.groups() if group.class_set == s]
                 found, damaged = sound_groups(self._set(s), groups)
@@ -93,7 +93,7 @@ class Store:
                 group, sums = self._unmarked[-1]
                 members = self._set(group.class_set)
                 place, mark = members.mark(group)
-                table = Table({**sums, place: checksums.of_bytes(mark)})
+                table = ChecksumTable({**sums, place: checksums.of_bytes(mark)})
                 put(members.folder / part_of(group), table.to_json())
                 put(members.folder / place, mark)
                 self._unmarked.pop()

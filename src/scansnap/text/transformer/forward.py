@@ -27,7 +27,7 @@ from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.transformer.weights import Layers
 
 
-class Place(NamedTuple):
+class WindowPlace(NamedTuple):
     """What depends on positions alone, for windows of one length."""
 
     added: Tensor | None  # (T, d), to embeddings
@@ -36,12 +36,12 @@ class Place(NamedTuple):
     ahead: Tensor  # (T, T), keys after their query
 
 
-class Forward:
+class ForwardPass:
     """The forward pass of a model's layers; ``parts`` finds their weights in the one vector they lie in."""
 
     def __init__(self, settings: TransformerSettings, parts: Layers, device: torch.device) -> None:
         self.settings, self.parts, self.device = settings, parts, device
-        self._kept: dict[int, Place] = {}
+        self._kept: dict[int, WindowPlace] = {}
 
     def __call__(
         self,
@@ -76,7 +76,7 @@ class Forward:
         return self._norm("pre", x, w, "norm")
 
     def _attend(
-        self, x: Tensor, w: dict[str, Tensor], at: str, place: Place,
+        self, x: Tensor, w: dict[str, Tensor], at: str, place: WindowPlace,
         drop: Dropout | None, keep: float | None, seen: list[Tensor] | None,
     ) -> Tensor:  # fmt: skip
         """W_O Σ_s b_ts v_s, (B, T, d). Fused unless the weights b themselves are wanted, or dropped out."""
@@ -103,7 +103,7 @@ class Forward:
             F.layer_norm(x, x.shape[-1:], w[name + "_gain"], w[name + "_shift"]) if self.settings.norm == where else x
         )
 
-    def place(self, length: int) -> Place:
+    def place(self, length: int) -> WindowPlace:
         """Kept, as a recorded graph reads them where they lie."""
         if length not in self._kept:
             s, device, dtype = self.settings, self.device, self.settings.work_dtype
@@ -111,7 +111,7 @@ class Forward:
             bias = positions.alibi(length, s.heads, device, dtype) if s.positions == "alibi" else None
             if bias is not None and s.objective == "next":
                 bias = bias.masked_fill(ahead, -torch.inf)
-            self._kept[length] = Place(
+            self._kept[length] = WindowPlace(
                 added=positions.sinusoidal(length, s.width, device, dtype) if s.positions == "sinusoidal" else None,
                 bias=bias,
                 turn=positions.rotation(length, s.width // s.heads, device, dtype) if s.positions == "rope" else None,

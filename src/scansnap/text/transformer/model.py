@@ -26,7 +26,7 @@ from scansnap.checks import InputError, real
 from scansnap.text.on_cuda import RecordedSteps, products_on
 from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.text.transformer.draws import Dropout, hide, step_seed
-from scansnap.text.transformer.forward import Forward
+from scansnap.text.transformer.forward import ForwardPass
 from scansnap.text.transformer.implied_yz import ImpliedYZ, implied_yz
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.transformer.update import MOST_ROWS, ClippedUpdate, Rows, dense_rows
@@ -45,7 +45,7 @@ class Transformer:
         self.settings, self.device = settings, torch.device(device)
         self.vocab_size, self.layers = settings.vocab_size, settings.layers
         self.parts = Layers(settings)
-        self.forward = Forward(settings, self.parts, self.device)
+        self.forward = ForwardPass(settings, self.parts, self.device)
         self.weights = {name: w.to(self.device) for name, w in initial_weights(settings, self.parts).items()}
         # the decoder's rows beyond the vocabulary stay as they are, whatever the rule
         self.moving = {name: w[: self.vocab_size] if name == "decoder" else w for name, w in self.weights.items()}

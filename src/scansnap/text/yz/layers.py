@@ -21,7 +21,7 @@ from torch import Tensor
 
 from scansnap.dynamics import norms
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import Table
+from scansnap.text.yz.tables import WeightTable
 from scansnap.text.yz.window import Mixed, attend, attend_backward, soft, soft_backward
 
 
@@ -46,7 +46,7 @@ class FirstPass(NamedTuple):
 class FirstLayer:
     """The layer that reads tokens."""
 
-    def __init__(self, settings: YZSettings, y: Table, z: Table) -> None:
+    def __init__(self, settings: YZSettings, y: WeightTable, z: WeightTable) -> None:
         self.settings, self.y, self.z = settings, y, z
 
     def attend(self, x: Tensor, keep: float | None = None) -> tuple[Tensor, Mixed]:
@@ -89,7 +89,7 @@ class SoftPass(NamedTuple):
 class SoftLayer:
     """A layer above the first: states are dense."""
 
-    def __init__(self, settings: YZSettings, y: Table, z: Table) -> None:
+    def __init__(self, settings: YZSettings, y: WeightTable, z: WeightTable) -> None:
         self.settings, self.y, self.z = settings, y, z
 
     def forward(self, u: Tensor, keep: float | None = None) -> SoftPass:

@@ -19,7 +19,7 @@ from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
 from scansnap.text.yz.layers import Between, FirstLayer, SoftLayer, between, between_backward
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import FullTable, LowRankTable, Table, in_turn
+from scansnap.text.yz.tables import FullTable, LowRankTable, WeightTable, in_turn
 from scansnap.text.yz.window import allowed
 
 LONGEST_FUSED = 64  # positions of a window that fit the kernels' tiles; longer ones go through plain torch
@@ -45,8 +45,8 @@ class YZTransformer:
         self.device = torch.device(device)
         generator = torch.Generator().manual_seed(settings.seed)
         kind = FullTable if settings.rank is None else LowRankTable
-        self.y: list[Table] = []
-        self.z: list[Table] = []
+        self.y: list[WeightTable] = []
+        self.z: list[WeightTable] = []
         for eta_y, eta_z in settings.rates:
             self.y.append(kind(settings, eta_y, generator, self.device))
             self.z.append(kind(settings, eta_z, generator, self.device))

@@ -20,7 +20,7 @@ from scansnap.text.updates import add_rows
 from scansnap.text.yz.settings import YZSettings
 
 
-class Table(Protocol):
+class WeightTable(Protocol):
     """Y or Z of one layer; B windows of T positions, N = B T, M tokens."""
 
     eta: Tensor  # 0-dim
