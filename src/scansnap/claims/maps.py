@@ -168,10 +168,9 @@ def _ending_at_once(n: int) -> Iterator[ProcessPoolExecutor]:
         try:
             yield pool
         except BaseException as error:
-            pool.shutdown(wait=False, cancel_futures=True)
             for child in set(active_children()) - others:
                 child.kill()
-                child.join()
+            pool.shutdown(cancel_futures=True)  # its thread joins them: of two that wait for a child one never hears
             if isinstance(error, BrokenProcessPool):
                 raise MemoryError("a process at work on the map was ended by the system") from None
             raise

@@ -56,7 +56,7 @@ def none_applies(reason: str) -> tuple[Claim, ...]:
 
 
 @dataclass(frozen=True)
-class AskedChecks:
+class AskedCheck:
     """A check that is to be made."""
 
     name: str
@@ -78,7 +78,7 @@ class AskedChecks:
         return [statement.not_applicable(reason) for statement in self.statements]
 
 
-def asked(checks: Iterable[str | Check] | None) -> list[AskedChecks]:
+def asked(checks: Iterable[str | Check] | None) -> list[AskedCheck]:
     """The checks by name, ours, or as functions, one's own; all of ours if there is nothing said."""
     if checks is None:
         checks = _OURS
@@ -87,12 +87,12 @@ def asked(checks: Iterable[str | Check] | None) -> list[AskedChecks]:
     found = []
     for check in checks:
         if callable(check):
-            found.append(AskedChecks(getattr(check, "__name__", repr(check)), check))
+            found.append(AskedCheck(getattr(check, "__name__", repr(check)), check))
         else:
             if not isinstance(check, str):
                 raise InputError("a check", check, "the name of one of ours, or a function from Evidence to a Claim")
             module = _OURS[choice("a check", check, _OURS)]
-            found.append(AskedChecks(check, module.check, module.STATEMENTS))
+            found.append(AskedCheck(check, module.check, module.STATEMENTS))
     if not found:
         raise InputError("checks", [], "at least one")
     return found

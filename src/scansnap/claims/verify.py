@@ -13,7 +13,7 @@ import xarray as xr
 from scansnap.checks import InputError, real, whole
 from scansnap.claims.claim import Claim, Report
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory, why_outside
-from scansnap.claims.registry import AskedChecks, Check, asked
+from scansnap.claims.registry import AskedCheck, Check, asked
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.progress import Progress
@@ -110,7 +110,7 @@ def gather(
     return replace(evidence, z_seeds=np.concatenate([evidence.z[None], more["z"].values[finite]]))
 
 
-def judge(evidence: Evidence, progress: Progress | None = None, checks: list[AskedChecks] | None = None) -> Report:
+def judge(evidence: Evidence, progress: Progress | None = None, checks: list[AskedCheck] | None = None) -> Report:
     """All claims on given evidence, in the order of the paper; none of ours applies to what is outside the theory."""
     claims: list[Claim] = []
     chosen = asked(None) if checks is None else checks
