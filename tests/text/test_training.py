@@ -16,7 +16,8 @@ from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Stopped
 from scansnap.text.evaluate import attention_measure, perplexity
 from scansnap.text.model_files import read_header
-from scansnap.text.train import TrainingSettings, log_spaced, train
+from scansnap.text.settings import TrainingSettings
+from scansnap.text.train import log_spaced, train
 from scansnap.text.transformer.settings import TransformerSettings
 
 MODELS = {

@@ -47,7 +47,7 @@ def commands() -> typer.Typer:
         "Real text: train a YZ model or a transformer, read what it learned, sample from it.",
         "text train --out out/yz.safetensors --max-words 2000",
         {
-            with_knobs(train.train, train.model_knobs()): (
+            with_knobs(train.train, train.training_knobs() | train.model_knobs()): (
                 "text train --model yz --data wikitext-2 --max-words 5000 --epochs 1",
             ),
             explain.explain: ('text explain out/yz.safetensors --query river --context "the bank of the"',),

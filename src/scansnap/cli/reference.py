@@ -10,6 +10,7 @@ from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Model, Settings
 from scansnap.knobs import Knob, knobs_of
 from scansnap.runs import run_fields
+from scansnap.text.settings import TrainingSettings
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.settings import YZSettings
 
@@ -27,6 +28,7 @@ _OPTIMIZER = """By its name alone (`--optimizer adam`), or in files with constan
 as an `ss.Optimizer`, where the field `optimizer` is called `name`, as in files."""
 _PRESETS = """`--preset syn-medium --set n_queries=3`, or keys of `[classes]` beside `preset`; in a sweep a list is one
 set of classes for each value. In Python: `ss.SequenceClasses.syn_medium(n_queries=3)`."""
+_TRAINING = "Options of `scansnap text train` (`--epochs 1` without steps), keywords of `scansnap.text.train.train`."
 _TEXT = """Options of `scansnap text train --model yz` or `--model transformer` (whose help says where its defaults
 differ), and arguments of `YZSettings` and `TransformerSettings`."""
 
@@ -41,6 +43,7 @@ def reference() -> str:
         ("Presets of classes", _PRESETS, ()),
         *((f"Preset {name}", (inspect.getdoc(make) or "").split("\n")[0], knobs_of(make).values())
           for name, make in PRESETS.items()),
+        ("A training on text", _TRAINING, knobs_of(TrainingSettings).values()),
         ("A YZ model of text", _TEXT, knobs_of(YZSettings).values()),
         ("A transformer", "As those of a YZ model.", knobs_of(TransformerSettings).values()),
     ]  # fmt: skip

@@ -1,8 +1,10 @@
-"""How a text model is trained: the settings that both kinds of model share. Loads no torch, so that --help is quick."""
+"""How a text model is trained: settings that both kinds of model share, and those of a training. Loads no torch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from scansnap.checks import InputError, known_keys
@@ -70,3 +72,34 @@ class TextSettings:
         if "vocab_size" not in values:
             raise InputError("vocab_size", None, "given")
         return cls(**values)
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How long, on which windows, what is looked at when, and what is written where.
+
+    snapshots       steps to measure at; None: log-spaced
+    checkpoint      a file, replaced every ``checkpoint_seconds``, on Ctrl-C and at the end; ``resume`` goes on from it,
+                    and one that is there already is refused unless ``overwrite``
+    tensorboard     a folder for event files of loss, perplexity and measured numbers
+    """
+
+    steps: int | None = knob(None, "Updates; none: as many as the epochs have.")
+    epochs: int | None = knob(None, "Passes over the text, instead of steps.")
+    batch: int = knob(20, "Windows in a batch.", least=1)
+    length: int = knob(35, "Tokens in a window.", unit="tokens", least=1)
+    shuffle: int | None = knob(None, "A seed that shuffles the windows, in each epoch otherwise; none: in order.")
+    validate_every: int | None = knob(None, "Steps between two validations; none: once an epoch.", least=1)
+    checkpoint_seconds: float = knob(300.0, "Time between two writings of the file.", unit="seconds", least=0)
+    snapshots: Sequence[int] | None = None
+    checkpoint: Path | str | None = None
+    resume: bool = False
+    overwrite: bool = False
+    tensorboard: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise InputError("steps", self.steps, "given, or epochs instead")
+        check(self)
+        if self.resume and self.checkpoint is None:
+            raise InputError("resume", True, "false without a checkpoint")

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, whole
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Interrupt, Stopped
@@ -39,49 +39,10 @@ from scansnap.text.model_files import (
     save_checkpoint,
 )
 from scansnap.text.record import Training
+from scansnap.text.settings import TrainingSettings
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
 READ_EVERY = 200  # steps between looks at the losses: each look waits for the device
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """How long, on which windows, what is looked at when, and what is written where.
-
-    steps, epochs   updates, or passes over the stream: one of the two
-    batch, length   windows of an update, and tokens of a window
-    shuffle         None reads the windows in order; a seed shuffles them, in each epoch otherwise
-    validate_every  steps between two validations; None: once an epoch. The last step is validated as well.
-    snapshots       steps to measure at; None: log-spaced
-    checkpoint      a file, replaced every ``checkpoint_seconds``, on Ctrl-C and at the end; ``resume`` goes on from it,
-                    and one that is there already is refused unless ``overwrite``
-    tensorboard     a folder for event files of loss, perplexity and measured numbers
-    """
-
-    steps: int | None = None
-    epochs: int | None = None
-    batch: int = 20
-    length: int = 35
-    shuffle: int | None = None
-    validate_every: int | None = None
-    snapshots: Sequence[int] | None = None
-    checkpoint: Path | str | None = None
-    checkpoint_seconds: float = 300.0
-    resume: bool = False
-    overwrite: bool = False
-    tensorboard: Path | str | None = None
-
-    def __post_init__(self) -> None:
-        if (self.steps is None) == (self.epochs is None):
-            raise InputError("steps", self.steps, "given, or epochs instead")
-        whole("batch", self.batch, least=1)
-        whole("length", self.length, least=1)
-        for name, least in (("steps", 0), ("epochs", 0), ("validate_every", 1)):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), least=least)
-        real("checkpoint_seconds", self.checkpoint_seconds, least=0)
-        if self.resume and self.checkpoint is None:
-            raise InputError("resume", True, "false without a checkpoint")
 
 
 def train(

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scansnap.checks import InputError, choice, whole
+from scansnap.checks import InputError, choice
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
 from scansnap.interrupt import Stopped
 from scansnap.knobs import Knob, knobs_of
-from scansnap.text.settings import TextSettings
+from scansnap.text.settings import TextSettings, TrainingSettings
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.settings import YZSettings
 
@@ -51,6 +51,18 @@ def model_knobs() -> dict[str, Knob]:
                 both = f"{found[name].help} [{found[name].told}] {told.help}"
                 found[name] = Knob(both, form=one.allowed, name=name, kind="text", default=one.default)
     return found
+
+
+def training_knobs() -> dict[str, Knob]:
+    """Options for the length of a training and its windows; the model's seed shuffles unless another is given."""
+    told = {"epochs": "1, without steps", "shuffle": "the seed of the model"}
+    return {name: replace(one, default=told.get(name, one.default)) for name, one in knobs_of(TrainingSettings).items()}
+
+
+def _training(given: dict[str, Any], seed: int) -> TrainingSettings:
+    if "steps" in given and "epochs" in given:
+        raise InputError("--epochs", given["epochs"], "left out when --steps is given")
+    return TrainingSettings(**({"shuffle": seed} | ({} if "steps" in given else {"epochs": 1}) | given))
 
 
 def _settings(kind: str, given: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
@@ -97,10 +109,6 @@ def train(
     max_words: Annotated[
         int | None, typer.Option(help="Only the most frequent words. [default: 5000 on a CPU]")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Updates. [default: one pass over the text]")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Passes over the text, instead of --steps.")] = None,
-    batch: Annotated[int, typer.Option(help="Windows in a batch.")] = 20,
-    length: Annotated[int, typer.Option(help="Tokens in a window.")] = 35,
     *,
     device: Device = "auto",
     resume: Resume = False,
@@ -125,16 +133,9 @@ def train(
         raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
     if tensorboard is not None:
         place_for_events(tensorboard)
+    training = {name: given.pop(name) for name in training_knobs() if name in given}
     made = _settings(model, given, sys.maxsize, where)  # refuses before any text is read
-    if steps is None and epochs is None:
-        epochs = 1
-    if steps is not None and epochs is not None:
-        raise InputError("--epochs", epochs, "left out when --steps is given")
-    for option, number in (("--steps", steps), ("--epochs", epochs)):
-        if number is not None:
-            whole(option, number)
-    whole("--batch", batch, least=1)
-    whole("--length", length, least=1)
+    plan = _training(training, made.seed)
     if max_words is None and where == "cpu":
         max_words = CPU_WORDS
     corpus = _corpus(data, max_words)
@@ -147,13 +148,13 @@ def train(
         if not told:  # nothing was refused
             told.append(repr(corpus))
             err.print(told[0], style="dim", markup=False)
-        return {"entropy": attention_statistics(now, said, length=length)[0]["entropy"]}
+        return {"entropy": attention_statistics(now, said, length=plan.length)[0]["entropy"]}
 
     with progress_bar("training") as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", Stopped)  # said below in terms of options
-        done = fit(trained, corpus.train, steps=steps, epochs=epochs, batch=batch, length=length, shuffle=made.seed,
-                   valid=corpus.valid, measure=look, checkpoint=target, resume=resume, overwrite=overwrite,
-                   vocabulary=corpus.vocabulary, progress=progress, tensorboard=tensorboard)  # fmt: skip
+        done = fit(trained, corpus.train, plan, valid=corpus.valid, measure=look, checkpoint=target, resume=resume,
+                   overwrite=overwrite, vocabulary=corpus.vocabulary, progress=progress,
+                   tensorboard=tensorboard)  # fmt: skip
     if done.failed_step is not None:
         left = (
             f"The state after {done.saved_step} steps is in {target}."
