@@ -65,7 +65,7 @@ def seen_in(
 
     def keep(seen: AttentionCall) -> None:
         every = torch.arange(seen.shape[2]) if queries is None else queries
-        found[seen.path, seen.number] = seen.rows(every)
+        found[seen.path, seen.number] = seen.rows(every).p
 
     with watching(model, keep), torch.no_grad():
         call()
@@ -155,3 +155,15 @@ def test_the_result_is_as_if_nobody_looked() -> None:
     assert torch.equal(plain, watched)
     assert watched.grad_fn is not None
     assert not nn.modules.module._global_forward_hooks, "no hook is left"
+
+
+def test_keys_that_may_be_looked_at_are_known_though_they_get_nothing() -> None:
+    """Attention that has snapped gives the others exactly 0; the mask says who they were."""
+    model = Net("sdpa", layers=1)
+    with torch.no_grad():
+        model.layers[0].qkv.weight.mul_(1e4)
+    rows = []
+    with watching(model, lambda seen: rows.append(seen.rows(torch.arange(T)))):
+        model(torch.randn(B, T, WIDTH))
+    assert (rows[0].p == 0).sum() > B * HEADS * T * (T - 1) / 2, "it snapped"
+    assert torch.equal(rows[0].visible, torch.ones(T, T, dtype=torch.bool).tril())

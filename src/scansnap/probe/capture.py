@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +25,13 @@ from torch.overrides import TorchFunctionMode
 _SOFTMAX = (torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax)
 
 
+class Rows(NamedTuple):
+    """The attention of some queries."""
+
+    p: Tensor  # (B, H, Q, S) probabilities, in float32 or better; NaN where all is masked
+    visible: Tensor  # the same shape, or broadcasting to it: keys that may be looked at, whatever they get
+
+
 @dataclass(frozen=True)
 class AttentionCall:
     """One attention of one forward pass."""
@@ -32,15 +39,15 @@ class AttentionCall:
     path: str  # of the module that computed it
     number: int  # which call of that path it was, from 0
     shape: tuple[int, int, int, int]  # B, H, T, S
-    _rows: Callable[[Tensor], Tensor]
+    _rows: Callable[[Tensor], Rows]
 
     @property
     def kind(self) -> str:
         """self where there are as many keys as queries, else cross."""
         return "self" if self.shape[2] == self.shape[3] else "cross"
 
-    def rows(self, queries: Tensor) -> Tensor:
-        """Probabilities (B, H, Q, S) of some query positions (Q,), in float32 or better; NaN where all is masked."""
+    def rows(self, queries: Tensor) -> Rows:
+        """Those of some query positions (Q,)."""
         return self._rows(queries)
 
 
@@ -84,7 +91,7 @@ class Watching(TorchFunctionMode):
         finally:
             functional.has_torch_function, self.heads = asked, None
 
-    def _seen(self, shape: tuple[int, int, int, int], rows: Callable[[Tensor], Tensor]) -> None:
+    def _seen(self, shape: tuple[int, int, int, int], rows: Callable[[Tensor], Rows]) -> None:
         path = self.stack[-1][0] if self.stack else ""
         with torch.no_grad(), torch.autocast("cpu", enabled=False), torch._C.DisableTorchFunction():
             self.sink(AttentionCall(path, self.calls[path], shape, rows))
@@ -124,7 +131,7 @@ def _of_products(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> tuple[tuple[int, int, int, int], Callable[[Tensor], Tensor]]:
+) -> tuple[tuple[int, int, int, int], Callable[[Tensor], Rows]]:
     """Shape and rows of ``scaled_dot_product_attention``; fewer heads of keys are shared by groups of heads."""
     q, k = (t if t.ndim == 4 else t.reshape(-1, 1, *t.shape[-2:]) for t in (query, key))  # (B, H, T, d), (B, H', S, d)
     b, h, n_queries, width = q.shape
@@ -132,29 +139,30 @@ def _of_products(
     factor = 1 / math.sqrt(width) if scale is None else scale
     mask = None if attn_mask is None else attn_mask.detach()
 
-    def rows(queries: Tensor) -> Tensor:
+    def rows(queries: Tensor) -> Rows:
         dtype = torch.promote_types(q.dtype, torch.float32)
         keys = k.to(dtype).repeat_interleave(h // k.shape[1], dim=1)  # (B, H, S, d)
         logits = factor * q[:, :, queries].to(dtype) @ keys.mT  # (B, H, Q, S)
+        visible = torch.ones(1, 1, len(queries), n_keys, dtype=torch.bool, device=q.device)
         if is_causal:
-            later = torch.arange(n_keys, device=q.device) > queries[:, None]
-            logits = logits.masked_fill(later, -torch.inf)
+            visible = torch.arange(n_keys, device=q.device) <= queries[:, None]
         if mask is not None:
             chosen = mask[..., queries, :] if mask.shape[-2] == n_queries else mask  # (…, Q or 1, S)
-            allows = chosen.dtype == torch.bool
-            logits = logits.masked_fill(~chosen, -torch.inf) if allows else logits + chosen.to(dtype)
-        return torch.softmax(logits, dim=-1)
+            visible = visible & (chosen if chosen.dtype == torch.bool else chosen > -torch.inf)
+            logits = logits if chosen.dtype == torch.bool else logits + chosen.to(dtype)
+        return Rows(torch.softmax(logits.masked_fill(~visible, -torch.inf), dim=-1), visible)
 
     return (b, h, n_queries, n_keys), rows
 
 
-def _of_probabilities(p: Tensor, heads: int | None) -> tuple[tuple[int, int, int, int], Callable[[Tensor], Tensor]]:
+def _of_probabilities(p: Tensor, heads: int | None) -> tuple[tuple[int, int, int, int], Callable[[Tensor], Rows]]:
     """Shape and rows of attention that was made by a softmax; (B·H, T, S) by ``heads``, or else as one head each."""
     whole = (p if p.ndim == 4 else p.reshape(-1, heads or 1, *p.shape[-2:])).detach()
     b, h, n_queries, n_keys = whole.shape
 
-    def rows(queries: Tensor) -> Tensor:
-        return whole[:, :, queries].to(torch.promote_types(p.dtype, torch.float32))
+    def rows(queries: Tensor) -> Rows:
+        some = whole[:, :, queries].to(torch.promote_types(p.dtype, torch.float32))
+        return Rows(some, some > 0)  # a key that gets nothing at all cannot be told from one that is masked
 
     return (b, h, n_queries, n_keys), rows
 
