@@ -1,0 +1,116 @@
+"""The probe in somebody else's training loop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from scansnap.checks import InputError
+from scansnap.probe.capture import watching
+from scansnap.probe.probe import Probe, schedule
+from scansnap.probe.statistics import statistics
+
+M, T, B = 13, 11, 3
+
+
+class Language(nn.Module):
+    """Two encoder layers with dropout and a causal mask, as torch has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(M, 8), nn.Linear(8, M)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.2, batch_first=True)
+        self.encode = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        mask = nn.Transformer.generate_square_subsequent_mask(input_ids.shape[1])
+        return self.out(self.encode(self.embed(input_ids), mask=mask))
+
+
+def trained(probed: bool, steps: int = 12) -> tuple[dict[str, Tensor], Probe | None]:
+    torch.manual_seed(0)
+    model = Language()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    ids = torch.arange(B * T).reshape(B, T) % M
+    probe = Probe(model, {"input_ids": ids}, every=3) if probed else None
+    for step in range(steps):
+        x = torch.randint(M, (4, T))
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x)[:, :-1].flatten(0, 1), x[:, 1:].flatten()).backward()
+        optimizer.step()
+        if probe is not None:
+            probe.step(step)
+    return model.state_dict(), probe
+
+
+def test_weights_are_the_same_with_and_without_it() -> None:
+    (plain, _), (probed, probe) = trained(False), trained(True)
+    for name, tensor in plain.items():
+        assert torch.equal(tensor, probed[name]), name
+    assert probe is not None
+    data = probe.dataset()
+    assert data.step.values.tolist() == [0, 3, 6, 9]
+    assert data.path.values.tolist() == ["encode.layers.0.self_attn", "encode.layers.1.self_attn"]
+    assert data.kind.values.tolist() == ["self", "self"]
+    assert data.sizes["head"] == 2
+    assert np.isfinite(data.entropy).all()
+    assert (data.entropy < data.entropy_uniform).all()
+    assert "induction" in data
+
+
+def test_what_it_says_is_what_the_statistics_say() -> None:
+    torch.manual_seed(1)
+    model, ids = Language().eval(), torch.randint(M, (B, T))
+    probe = Probe(model, ids, queries=None)
+    probe.measure(0)
+    found = []
+    queries = torch.arange(1, T)
+    with watching(model, lambda seen: found.append(statistics(seen.rows(queries), queries, ids))), torch.no_grad():
+        model(ids)
+    data = probe.dataset()
+    for layer, values in enumerate(found):
+        for name, one in values.items():
+            np.testing.assert_allclose(data[name][0, layer], one.value.double().nanmean(0), rtol=1e-6)
+
+
+def test_a_batch_is_kept_as_it_was() -> None:
+    model, ids = Language(), torch.zeros(B, T, dtype=torch.long)
+    probe = Probe(model, ids)
+    ids += 1
+    assert (probe.batch == 0).all()
+
+
+def test_a_failing_pass_warns_and_training_goes_on() -> None:
+    model = Language()
+    probe = Probe(model, torch.full((B, T), M))  # no such token
+    with pytest.warns(UserWarning, match="the probe could not measure at step 5 .*IndexError"):
+        probe.measure(5)
+    assert model.training
+    assert probe.dataset().sizes.get("step", 0) == 0
+
+
+def test_a_model_without_attention_is_said() -> None:
+    probe = Probe(nn.Linear(4, 4), torch.randn(2, 4))
+    with pytest.warns(UserWarning, match="the probe saw no attention"):
+        probe.measure(0)
+
+
+@pytest.mark.parametrize(
+    ("every", "due"),
+    [
+        (4, [0, 4, 8, 12, 16, 20]),
+        ([2, 7], [2, 7]),
+        ("log:3", [0, 1, 3, 5, 10, 22]),  # 10^(1/3) = 2.15, 10^(2/3) = 4.64, 10, 21.5
+    ],
+)
+def test_when_it_measures(every, due) -> None:
+    asked = schedule(every)
+    assert [step for step in range(23) if asked(step)] == due
+
+
+@pytest.mark.parametrize("every", ["log", "log:0", "often", 0, -3, [1.5]])
+def test_times_that_cannot_be(every) -> None:
+    with pytest.raises(InputError, match="every is"):
+        schedule(every)
