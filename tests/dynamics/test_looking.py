@@ -106,3 +106,8 @@ def test_the_options_are_those_declared() -> None:
     assert shown["steps"].default == ss.Settings().steps
     with pytest.raises(ss.InputError, match="the key 'stepz' in the run settings"):
         ss.simulate(CLASSES, **COMMON, stepz=3)
+
+
+def test_a_record_that_changes_on_the_way_is_one_sentence() -> None:
+    with pytest.raises(ss.InputError, match=r"what record_fn returns is .*; it must be the same names and dims"):
+        ss.simulate(CLASSES, **COMMON, record_fn=lambda seen: {f"at_{seen.step > 5}": np.zeros(1)})

@@ -235,15 +235,13 @@ def test_every_kind_of_target_is_taken() -> None:
         assert drawn.soft == target.is_floating_point()
 
 
-def test_the_example_of_own_data(capsys: pytest.CaptureFixture[str]) -> None:
-    """It runs as it stands in the repository, and its chain goes where its table says."""
-    names = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "own_data.py"), run_name="__main__")
-    printed = capsys.readouterr().out
-    assert printed.count("seed 0: [") == printed.count("seed 1: [") == 2
-    assert "seed 1 alone gives the same data: True" in printed
-    chain = names["data"]
-    drawn = draw(chain, ints(3), torch.arange(20), 20)
-    pairs = np.bincount((drawn.tokens * 3 + drawn.target).reshape(-1).numpy(), minlength=9).reshape(3, 3)
-    for row, p in zip(pairs, chain.p, strict=True):
-        assert not row[p == 0].any()
-        assert stats.chisquare(row[p > 0], p[p > 0] * row.sum()).pvalue > LEAST_P
+def test_the_example_of_own_data() -> None:
+    """Its ring is left as often as it says, and begun anywhere."""
+    names = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "own_data.py"), run_name="example")
+    tokens, target, _ = draw(names["NoisyRing"](), torch.arange(4), torch.arange(50), 50)
+    moved = (target - tokens) % 3
+    assert set(moved.unique().tolist()) == {0, 1}
+    n = moved.numel()
+    assert abs(float(moved.double().mean()) - 0.9) < 4 * (0.9 * 0.1 / n) ** 0.5
+    first = torch.bincount(tokens[..., 0].flatten()) / tokens[..., 0].numel()
+    assert (first - 1 / 3).abs().max() < 4 * (2 / 9 / tokens[..., 0].numel()) ** 0.5

@@ -109,7 +109,11 @@ class Loop:
         if step > last and (always or self._next_wanted(step - 1) == step):
             seen = Seen(self.trained, self.state)
             found = seen.make(self.variables)
-            found |= own_records(self.record_fn, seen)[0] if self.record_fn is not None else {}
+            if self.record_fn is not None:
+                own, dims = own_records(self.record_fn, seen)
+                if dims != {name: self.dims[name] for name in self.dims if name not in self.variables}:
+                    raise InputError("what record_fn returns", list(own), "the same names and dims at every step")
+                found |= own
             self.records.append(([step], {name: array[:, None] for name, array in found.items()}))
             if self.until is not None and not always and self._asks_to_stop(seen):
                 self.stopped = f"event: {getattr(self.until, '__name__', 'until')}"

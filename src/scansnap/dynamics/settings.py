@@ -1,7 +1,7 @@
 """What a simulation is, in full: the model, the optimisers, the data and what to record.
 
-Frozen and validated on creation; ``to_dict`` and ``from_dict`` are the one format of run files, stored
-attributes and fingerprints.
+Frozen and validated on creation; ``to_dict`` is the one format of stored attributes and fingerprints, ``settings``
+reads the flat options of ``simulate``, run files and the command line.
 """
 
 from __future__ import annotations

@@ -69,11 +69,11 @@ class Watching(TorchFunctionMode):
         if func is F.multi_head_attention_forward:
             return self._inside(func, args, kwargs)
         if func is F.scaled_dot_product_attention:
-            self._seen(*_of_products(*args, **kwargs))
+            self._seen(args[0] if args else kwargs["query"], *_of_products(*args, **kwargs))
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
         if func in _SOFTMAX and any(named for _, named in self.stack) and _over_keys(result, args, kwargs):
-            self._seen(*_of_probabilities(result, self.heads))
+            self._seen(result, *_of_probabilities(result, self.heads))
         return result
 
     def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -91,9 +91,9 @@ class Watching(TorchFunctionMode):
         finally:
             functional.has_torch_function, self.heads = asked, None
 
-    def _seen(self, shape: tuple[int, int, int, int], rows: Callable[[Tensor], Rows]) -> None:
+    def _seen(self, on: Tensor, shape: tuple[int, int, int, int], rows: Callable[[Tensor], Rows]) -> None:
         path = self.stack[-1][0] if self.stack else ""
-        with torch.no_grad(), torch.autocast("cpu", enabled=False), torch._C.DisableTorchFunction():
+        with torch.no_grad(), torch.autocast(on.device.type, enabled=False), torch._C.DisableTorchFunction():
             self.sink(AttentionCall(path, self.calls[path], shape, rows))
         self.calls[path] += 1
 

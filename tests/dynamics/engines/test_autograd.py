@@ -207,3 +207,25 @@ def test_what_cannot_be_trained_is_one_sentence(options, message) -> None:
 def test_a_sampler_needs_a_module() -> None:
     with pytest.raises(ss.InputError, match=r"it must be a SequenceClasses object \(a sampler needs a module"):
         ss.simulate(ClassSampler(CLASSES, 9), eta_y=0.1, eta_z=0.1)
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "nc"])
+def test_parameters_of_modules_inside_are_saved_and_resumed(tmp_path, suffix) -> None:
+    """Their names have dots."""
+    torch.manual_seed(2)
+    options = {"eta_y": 0.1, "eta_z": 0.1, "steps": 8, "batch_size": 5, "module": Bag(5), "attention": ["embed"],
+               "optimizer": {"y": "sgd", "z": "adam"}, "momentum": 0.5, "record": [0, 4, 8], "device": "cpu",
+               "variables": ["embed.weight", "out.bias"]}  # fmt: skip
+    whole = ss.simulate(Chain(), **options)
+
+    def stop(done, total):
+        if done >= 4:
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="stopped after"):
+        ss.simulate(Chain(), **options, save_to=tmp_path / f"m.{suffix}", progress=stop)
+    ss.simulate(Chain(), **options, save_to=tmp_path / f"m.{suffix}", resume=True)
+    again = ss.load(tmp_path / f"m.{suffix}")
+    for name in options["variables"]:
+        np.testing.assert_array_equal(again[name], whole[name])
+    assert float(np.abs(whole["embed.weight"][0, -1] - whole["embed.weight"][0, 0]).max()) > 0
