@@ -14,6 +14,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from scansnap import measure as measure
+    from scansnap import probe as probe
     from scansnap import theory as theory
     from scansnap.checks import InputError as InputError
     from scansnap.claims.claim import Claim as Claim
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.settings import Settings as Settings
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import Model as Model
+    from scansnap.probe.probe import Probe as Probe
     from scansnap.results.trajectory import load as load
     from scansnap.results.trajectory import save as save
     from scansnap.runs import Runs as Runs
@@ -58,6 +60,7 @@ _HOME = {
     "Settings": "scansnap.dynamics.settings",
     "simulate": "scansnap.dynamics.simulate",
     "Model": "scansnap.dynamics.yz",
+    "Probe": "scansnap.probe.probe",
     "Runs": "scansnap.runs",
     "grid": "scansnap.runs",
     "ClassSampler": "scansnap.classes.sampler",
@@ -68,7 +71,7 @@ _HOME = {
     "load": "scansnap.results.trajectory",
     "save": "scansnap.results.trajectory",
 }
-_MODULES = ("measure", "theory")
+_MODULES = ("measure", "probe", "theory")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from scansnap.checks import InputError
 from scansnap.probe.capture import watching
-from scansnap.probe.probe import Probe, schedule
-from scansnap.probe.statistics import statistics
+from scansnap.probe.probe import Probe
+from scansnap.probe.schedule import schedule
+from scansnap.probe.schema import STATISTICS
+from scansnap.probe.statistics import Plan, gather
 
 M, T, B = 13, 11, 3
 
@@ -66,13 +68,13 @@ def test_what_it_says_is_what_the_statistics_say() -> None:
     probe = Probe(model, ids, queries=None)
     probe.measure(0)
     found = []
-    queries = torch.arange(1, T)
-    with watching(model, lambda seen: found.append(statistics(seen.rows(queries), queries, ids))), torch.no_grad():
+    plan = Plan(torch.arange(1, T), torch.tensor([0]), ids)
+    with watching(model, lambda seen: found.append(gather(seen, plan))), torch.no_grad():
         model(ids)
     data = probe.dataset()
-    for layer, values in enumerate(found):
-        for name, one in values.items():
-            np.testing.assert_allclose(data[name][0, layer], one.value.double().nanmean(0), rtol=1e-6)
+    for layer, one in enumerate(found):
+        for i, name in enumerate(STATISTICS):
+            np.testing.assert_allclose(data[name][0, layer], one.value[i].double().nanmean(0), rtol=1e-6)
 
 
 def test_a_batch_is_kept_as_it_was() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from scansnap.probe.capture import Rows
-from scansnap.probe.statistics import statistics
+from scansnap.probe.capture import AttentionCall, Rows
+from scansnap.probe.schema import STATISTICS
+from scansnap.probe.statistics import Plan, gather
 
 B, H, T, M = 2, 3, 17, 5
 QUERIES = torch.tensor([0, 1, 4, 9, 16])
@@ -21,6 +22,20 @@ def a_pass(seed: int = 0):
     logits = 3 * torch.randn(B, H, len(QUERIES), T, dtype=torch.float64, generator=generator)
     visible = torch.arange(T) <= QUERIES[:, None]
     return Rows(torch.softmax(logits.masked_fill(~visible, -torch.inf), -1), visible), tokens
+
+
+def gathered(rows: Rows, queries: torch.Tensor, tokens: torch.Tensor, block: int = 1 << 22):
+    """Value and baseline (B, H) by name."""
+    place = {int(q): i for i, q in enumerate(queries)}
+
+    def some(of: torch.Tensor) -> Rows:
+        at = [place[int(q)] for q in of]
+        return Rows(rows.p[:, :, at], rows.visible[..., at, :])
+
+    b, h, _, s = rows.p.shape
+    call = AttentionCall("a", 0, (b, h, s, s), rows.p.device, some)
+    found = gather(call, Plan(queries, torch.tensor([0]), tokens), block)
+    return {name: (found.value[i], found.uniform[i]) for i, name in enumerate(STATISTICS)}, found.n_queries
 
 
 def by_hand(p: np.ndarray, tokens: np.ndarray, query: int) -> dict[str, float]:
@@ -42,38 +57,41 @@ def by_hand(p: np.ndarray, tokens: np.ndarray, query: int) -> dict[str, float]:
     return found | {name: sum(p[k] for k in some) for name, some in sets.items() if some}
 
 
+@pytest.mark.parametrize("block", [1, 1 << 22])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_all_are_those_of_plain_loops(seed: int) -> None:
+def test_all_are_those_of_plain_loops(seed: int, block: int) -> None:
     rows, tokens = a_pass(seed)
-    found = statistics(rows, QUERIES, tokens)
+    found, n_queries = gathered(rows, QUERIES, tokens, block)
     for b in range(B):
         for h in range(H):
             each = [by_hand(rows.p[b, h, i].numpy(), tokens[b].numpy(), q) for i, q in enumerate(QUERIES.tolist()) if q]
             even = [by_hand(np.where(np.arange(T) <= q, 1 / (q + 1), 0), tokens[b].numpy(), q)
                     for q in QUERIES.tolist() if q]  # fmt: skip
-            for name, one in found.items():
-                values = [row[name] for row in each if name in row]
-                assert int(one.n_queries[b, h]) == len(values), name
-                assert float(one.value[b, h]) == pytest.approx(np.mean(values), rel=1e-12), name
-                assert float(one.uniform[b, h]) == pytest.approx(np.mean([r[name] for r in even if name in r])), name
+            assert int(n_queries[b, h]) == len(each)
+            for name, both in found.items():
+                for known, one in zip((each, even), both, strict=True):
+                    pattern = name.removesuffix("_all")
+                    values = [row.get(pattern, 0.0 if name != pattern else None) for row in known]
+                    wanted = np.mean([value for value in values if value is not None])
+                    assert float(one[b, h]) == pytest.approx(wanted, rel=1e-12), name
 
 
 def test_uniform_attention_is_its_own_baseline() -> None:
     rows, tokens = a_pass()
     even = Rows((rows.visible / rows.visible.sum(-1, keepdim=True)).double().expand_as(rows.p), rows.visible)
-    for name, one in statistics(even, QUERIES, tokens).items():
-        torch.testing.assert_close(one.value, one.uniform.to(one.value), rtol=1e-6, atol=0, equal_nan=True, msg=name)
+    for name, (value, uniform) in gathered(even, QUERIES, tokens)[0].items():
+        torch.testing.assert_close(value, uniform.to(value), rtol=1e-6, atol=0, equal_nan=True, msg=name)
 
 
 def test_masked_rows_count_nowhere() -> None:
     rows, tokens = a_pass()
     p = rows.p.clone()
     p[0, 0, 3] = torch.nan
-    found = statistics(Rows(p, rows.visible), QUERIES, tokens)
-    assert int(found["entropy"].n_queries[0, 0]) == int(found["entropy"].n_queries[0, 1]) - 1
-    assert all(one.value.isfinite().all() for name, one in found.items() if name in ("entropy", "sink", "self"))
-    nothing = statistics(Rows(torch.full_like(p, torch.nan), rows.visible), QUERIES, tokens)
-    assert nothing["entropy"].value.isnan().all()
+    found, n_queries = gathered(Rows(p, rows.visible), QUERIES, tokens)
+    assert int(n_queries[0, 0]) == int(n_queries[0, 1]) - 1
+    assert all(value.isfinite().all() for name, (value, _) in found.items() if name in ("entropy", "sink", "self"))
+    nothing, _ = gathered(Rows(torch.full_like(p, torch.nan), rows.visible), QUERIES, tokens)
+    assert nothing["entropy"][0].isnan().all()
 
 
 def test_a_head_that_looks_back_one_is_told_from_one_that_copies() -> None:
@@ -86,6 +104,6 @@ def test_a_head_that_looks_back_one_is_told_from_one_that_copies() -> None:
         back[0, 0, i, q - 1] = 1
         induct[0, 0, i, q - 3 if q >= 4 else 0] = 1
     for p, name, other in ((back, "previous", "induction"), (induct, "induction", "previous")):
-        found = statistics(Rows(p, visible), queries, tokens)
-        assert float(found[name].value) == 1.0
-        assert float(found[other].value) < 0.5
+        found, _ = gathered(Rows(p, visible), queries, tokens)
+        assert float(found[name][0]) == 1.0
+        assert float(found[other][0]) < 0.5

@@ -33,13 +33,26 @@ class Rows(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Products:
+    """What scaled_dot_product_attention was asked: softmax(scale · q kᵀ + mask) over the keys a query may see."""
+
+    q: Tensor  # (B, H, T, d)
+    k: Tensor  # (B, H′, S, d); H/H′ heads share one of keys
+    scale: float
+    causal: bool
+    mask: Tensor | None  # broadcasts to (B, H, T, S); booleans say what is seen, numbers are added
+
+
+@dataclass(frozen=True)
 class AttentionCall:
     """One attention of one forward pass."""
 
     path: str  # of the module that computed it
     number: int  # which call of that path it was, from 0
     shape: tuple[int, int, int, int]  # B, H, T, S
+    device: torch.device
     _rows: Callable[[Tensor], Rows]
+    products: Products | None = None  # where it is nothing but these: a kernel may start from them
 
     @property
     def kind(self) -> str:
@@ -91,10 +104,16 @@ class Watching(TorchFunctionMode):
         finally:
             functional.has_torch_function, self.heads = asked, None
 
-    def _seen(self, on: Tensor, shape: tuple[int, int, int, int], rows: Callable[[Tensor], Rows]) -> None:
+    def _seen(
+        self,
+        on: Tensor,
+        shape: tuple[int, int, int, int],
+        rows: Callable[[Tensor], Rows],
+        products: Products | None = None,
+    ) -> None:
         path = self.stack[-1][0] if self.stack else ""
         with torch.no_grad(), torch.autocast(on.device.type, enabled=False), torch._C.DisableTorchFunction():
-            self.sink(AttentionCall(path, self.calls[path], shape, rows))
+            self.sink(AttentionCall(path, self.calls[path], shape, on.device, rows, products))
         self.calls[path] += 1
 
 
@@ -131,7 +150,7 @@ def _of_products(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> tuple[tuple[int, int, int, int], Callable[[Tensor], Rows]]:
+) -> tuple[tuple[int, int, int, int], Callable[[Tensor], Rows], Products]:
     """Shape and rows of ``scaled_dot_product_attention``; fewer heads of keys are shared by groups of heads."""
     q, k = (t if t.ndim == 4 else t.reshape(-1, 1, *t.shape[-2:]) for t in (query, key))  # (B, H, T, d), (B, H', S, d)
     b, h, n_queries, width = q.shape
@@ -152,7 +171,7 @@ def _of_products(
             logits = logits if chosen.dtype == torch.bool else logits + chosen.to(dtype)
         return Rows(torch.softmax(logits.masked_fill(~visible, -torch.inf), dim=-1), visible)
 
-    return (b, h, n_queries, n_keys), rows
+    return (b, h, n_queries, n_keys), rows, Products(q.detach(), k.detach(), factor, is_causal, mask)
 
 
 def _of_probabilities(p: Tensor, heads: int | None) -> tuple[tuple[int, int, int, int], Callable[[Tensor], Rows]]:
