@@ -13,7 +13,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -33,7 +32,7 @@ _HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads")  # w
 BLOCK = 1 << 24  # weights of a flex attention that are there at once
 
 Sink = Callable[[AttentionCall], None]
-_WATCHING: ContextVar[Any] = ContextVar("watching", default=None)
+_AT_WORK: list[Watching] = []  # of all that watch, from the first; a list, so that compiled code may ask
 
 
 class Watching(TorchFunctionMode):
@@ -127,7 +126,8 @@ def watching(model: nn.Module, sink: Sink) -> Iterator[Watching]:
     with ExitStack() as stack:
         stack.callback(nn.modules.module.register_module_forward_pre_hook(mode.enter).remove)
         stack.callback(nn.modules.module.register_module_forward_hook(mode.leave, always_call=True).remove)
-        stack.callback(_WATCHING.reset, _WATCHING.set(mode))
+        stack.callback(_AT_WORK.remove, mode)
+        _AT_WORK.append(mode)
         stack.enter_context(switched(model, mode))
         stack.enter_context(as_written())
         stack.enter_context(mode)
@@ -141,10 +141,11 @@ def as_written() -> Iterator[None]:
         yield
         return
     with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
+        for known in ("flex_attention called without torch.compile", r"Using `torch.compile\(module\)` when there are glob"):
+            warnings.filterwarnings("ignore", message=known)
         yield
 
 
 def at_work() -> Watching | None:
     """Who watches now, if anybody does."""
-    return _WATCHING.get()
+    return _AT_WORK[-1] if _AT_WORK else None
