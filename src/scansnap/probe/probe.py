@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from scansnap.checks import InputError, whole
 from scansnap.probe.batch import called, copied, fingerprint, token_ids
 from scansnap.probe.capture import watching
+from scansnap.probe.coverage import Coverage
 from scansnap.probe.look import Look
 from scansnap.probe.quiet import undisturbed
 from scansnap.probe.schedule import schedule
@@ -48,6 +49,7 @@ class Probe:
         self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
         self.tokens = token_ids(self.batch if tokens is None else tokens)
         self.measurements = Measurements()
+        self.coverage: Coverage | None = None  # of the last measurement
 
     def step(self, step: int) -> None:
         """Say after which update the training is; measures where that is due."""
@@ -59,18 +61,19 @@ class Probe:
         whole("step", step)
         look = Look(self.queries, self.tokens)
         try:
-            with undisturbed(self.model), watching(self.model, look):
+            with undisturbed(self.model), watching(self.model, look) as watched:
                 self.forward(self.model, self.batch)
             found = look.finish(self.measurements.last, self.measurements.first)
         except Exception as error:
             warnings.warn(f"the probe could not measure at step {step} ({type(error).__name__}: {error})", stacklevel=2)
             return
-        if not found.layers:
-            ways = "neither scaled_dot_product_attention nor a softmax in a module called attention"
-            warnings.warn(f"the probe saw no attention: {ways}", stacklevel=2)
+        before, self.coverage = self.coverage, Coverage.of(watched)
+        if not self.coverage.complete and self.coverage != before:  # said once
+            warnings.warn(self.coverage.sentence(), stacklevel=2)
         self.measurements.add(step, found)
 
     def dataset(self) -> xr.Dataset:
         """Means over the sequences of the batch by step, layer and head, and ``…_uniform`` beside each."""
         n_sequences = 0 if self.tokens is None else len(self.tokens)
-        return self.measurements.dataset(n_sequences, {"batch": fingerprint(self.batch)})
+        attrs = {"batch": fingerprint(self.batch), "coverage": self.coverage.sentence() if self.coverage else ""}
+        return self.measurements.dataset(n_sequences, attrs)
