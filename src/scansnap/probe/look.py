@@ -58,7 +58,8 @@ class Look:
         b, h, n_queries, n_keys = call.shape
         queries = positions(n_queries, self.queries, call.kind == "self").to(call.device)
         n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
-        sampled = torch.linspace(0, len(queries) - 1, n_sampled, device=queries.device).round().long().unique()
+        sampled = torch.linspace(0, len(queries) - 1, n_sampled, dtype=torch.float64).round().long().unique()
+        sampled = sampled.to(call.device)
         own = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
         tokens = self.tokens.to(queries.device) if own and self.tokens is not None else None
         if tokens is None or self.facts is None:
@@ -94,4 +95,4 @@ def positions(n_queries: int, wanted: int | None, to_itself: bool) -> Tensor:
     """Evenly spread; the first of a window that looks at itself has one key at most where it is causal."""
     first = 1 if to_itself and n_queries > 1 else 0
     n = n_queries - first if wanted is None else min(wanted, n_queries - first)
-    return torch.linspace(first, n_queries - 1, n).round().long().unique()
+    return torch.linspace(first, n_queries - 1, n, dtype=torch.float64).round().long().unique()

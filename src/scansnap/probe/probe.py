@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from scansnap.checks import InputError, whole
 from scansnap.probe.batch import called, copied, fingerprint, token_ids
-from scansnap.probe.capture import watching
+from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.coverage import Coverage
 from scansnap.probe.look import Look
-from scansnap.probe.quiet import undisturbed
+from scansnap.probe.parallel import agreed, bare, first_process, sharded
+from scansnap.probe.quiet import any_algorithm, undisturbed
 from scansnap.probe.schedule import schedule
 from scansnap.probe.store import Measurements
 
@@ -45,25 +46,44 @@ class Probe:
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
-        self.model, self.batch, self.forward = model, copied(batch), forward or called
+        self.model, self.batch, self.forward = bare(model), copied(batch), forward or called
         self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
         self.tokens = token_ids(self.batch if tokens is None else tokens)
-        self.measurements = Measurements()
+        self.measurements, self.losses = Measurements(), list[float]()
         self.coverage: Coverage | None = None  # of the last measurement
 
-    def step(self, step: int) -> None:
-        """Say after which update the training is; measures where that is due."""
-        if self.due(step) and step not in self.measurements.steps:
-            self.measure(step)
+    def step(self, step: int, loss: float | None = None) -> None:
+        """Say after which update the training is, and its loss if you like; measures where that is due."""
+        if self.due(step):
+            new = step not in self.measurements.steps
+            if agreed(new) if sharded(self.model) else new:
+                self.measure(step, loss)
 
-    def measure(self, step: int) -> None:
-        """Measure now."""
+    def measure(self, step: int, loss: float | None = None) -> None:
+        """Measure now. Of several processes the first keeps it; the others run the model only if it is in shards."""
         whole("step", step)
-        look = Look(self.queries, self.tokens)
+        if not first_process() and not sharded(self.model):
+            return
+        look, failed = Look(self.queries, self.tokens), list[Exception]()
+
+        def seen(call: AttentionCall) -> None:
+            """The model's pass goes on if a look fails: other processes may wait for this one inside it."""
+            if first_process() and not failed:
+                try:
+                    with any_algorithm():
+                        look(call)
+                except Exception as error:
+                    failed.append(error)
+
         try:
-            with undisturbed(self.model), watching(self.model, look) as watched:
+            with undisturbed(self.model), watching(self.model, seen) as watched:
                 self.forward(self.model, self.batch)
-            found = look.finish(self.measurements.last, self.measurements.first)
+            if not first_process():
+                return
+            if failed:
+                raise failed[0]
+            with any_algorithm():
+                found = look.finish(self.measurements.last, self.measurements.first)
         except Exception as error:
             warnings.warn(f"the probe could not measure at step {step} ({type(error).__name__}: {error})", stacklevel=2)
             return
@@ -71,9 +91,12 @@ class Probe:
         if not self.coverage.complete and self.coverage != before:  # said once
             warnings.warn(self.coverage.sentence(), stacklevel=2)
         self.measurements.add(step, found)
+        self.losses.append(float("nan") if loss is None else loss)
 
     def dataset(self) -> xr.Dataset:
         """Means over the sequences of the batch by step, layer and head, and ``…_uniform`` beside each."""
         n_sequences = 0 if self.tokens is None else len(self.tokens)
         attrs = {"batch": fingerprint(self.batch), "coverage": self.coverage.sentence() if self.coverage else ""}
-        return self.measurements.dataset(n_sequences, attrs)
+        data = self.measurements.dataset(n_sequences, attrs)
+        data["loss"] = ("step", self.losses, data["loss"].attrs)
+        return data
