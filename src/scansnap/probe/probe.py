@@ -10,9 +10,11 @@ import xarray as xr
 from torch import Tensor, nn
 
 from scansnap.checks import InputError, whole
-from scansnap.probe.batch import called, copied, fingerprint, token_ids
+from scansnap.probe.batch import called, copied, fingerprint, padding, token_ids
 from scansnap.probe.capture import AttentionCall, watching
+from scansnap.probe.corpus import facts
 from scansnap.probe.coverage import Coverage
+from scansnap.probe.findings import findings
 from scansnap.probe.look import Look
 from scansnap.probe.parallel import agreed, bare, first_process, sharded
 from scansnap.probe.quiet import any_algorithm, undisturbed
@@ -25,6 +27,8 @@ class Probe:
 
     batch    what ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` takes; for anything else there is
              ``forward(model, batch)``
+    corpus   what tells common from distinct tokens: token ids in one row, a table or a list of documents, or a
+             scansnap corpus; None: the batch itself
     every    when :meth:`step` measures: a number of steps, a list of steps, or ``log:N``, N a decade
     queries  query positions looked at in each sequence, spread evenly; None: all
     tokens   token ids (B, T) of the batch, where it does not have them as ``input_ids`` or is not made of them: without
@@ -38,6 +42,7 @@ class Probe:
         self,
         model: nn.Module,
         batch: Any,
+        corpus: Any = None,
         *,
         every: int | str | Iterable[int] = "log:40",
         queries: int | None = 64,
@@ -49,6 +54,11 @@ class Probe:
         self.model, self.batch, self.forward = bare(model), copied(batch), forward or called
         self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
         self.tokens = token_ids(self.batch if tokens is None else tokens)
+        if self.tokens is None and corpus is not None:
+            raise InputError(
+                "batch", "without token ids", "one with input_ids, or give tokens=, where there is a corpus"
+            )
+        self.facts = None if self.tokens is None else facts(corpus, self.tokens, padding(self.batch))
         self.measurements, self.losses = Measurements(), list[float]()
         self.coverage: Coverage | None = None  # of the last measurement
 
@@ -64,7 +74,7 @@ class Probe:
         whole("step", step)
         if not first_process() and not sharded(self.model):
             return
-        look, failed = Look(self.queries, self.tokens), list[Exception]()
+        look, failed = Look(self.queries, self.tokens, self.facts), list[Exception]()
 
         def seen(call: AttentionCall) -> None:
             """The model's pass goes on if a look fails: other processes may wait for this one inside it."""
@@ -94,9 +104,12 @@ class Probe:
         self.losses.append(float("nan") if loss is None else loss)
 
     def dataset(self) -> xr.Dataset:
-        """Means over the sequences of the batch by step, layer and head, and ``…_uniform`` beside each."""
+        """Means over the sequences of the batch by step, layer and head, ``…_uniform`` beside each, and what follows:
+
+        scan index, snapping times, verdicts (:mod:`scansnap.probe.findings`).
+        """
         n_sequences = 0 if self.tokens is None else len(self.tokens)
         attrs = {"batch": fingerprint(self.batch), "coverage": self.coverage.sentence() if self.coverage else ""}
-        data = self.measurements.dataset(n_sequences, attrs)
+        data = self.measurements.dataset(n_sequences, attrs | ({} if self.facts is None else self.facts.attrs))
         data["loss"] = ("step", self.losses, data["loss"].attrs)
-        return data
+        return findings(data)
