@@ -140,7 +140,9 @@ def _of_interface(
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         if position_bias is not None:
-            scores = scores + (position_bias[..., queries, :] if position_bias.shape[-2] == n_queries else position_bias)
+            scores = scores + (
+                position_bias[..., queries, :] if position_bias.shape[-2] == n_queries else position_bias
+            )
         if mask is not None and whole:
             chosen = mask[..., queries, :n_keys] if mask.shape[-2] == n_queries else mask[..., :n_keys]
             return scores.masked_fill(~chosen, -torch.inf) if chosen.dtype == torch.bool else scores + chosen

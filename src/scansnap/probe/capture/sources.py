@@ -1,6 +1,6 @@
 """The ways in which a model computes attention, each turned into rows of probabilities.
 
-    B sequences · H heads · T queries · S keys · d width of a head
+B sequences · H heads · T queries · S keys · d width of a head
 """
 
 from __future__ import annotations

@@ -141,7 +141,10 @@ def as_written() -> Iterator[None]:
         yield
         return
     with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
-        for known in ("flex_attention called without torch.compile", r"Using `torch.compile\(module\)` when there are glob"):
+        for known in (
+            "flex_attention called without torch.compile",
+            r"Using `torch.compile\(module\)` when there are glob",
+        ):
             warnings.filterwarnings("ignore", message=known)
         yield
 
