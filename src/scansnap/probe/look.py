@@ -39,6 +39,7 @@ class Measurement:
     layers: tuple[Layer, ...]
     values: dict[str, list[np.ndarray]]
     samples: Samples
+    positions: dict[Name, Tensor] = field(default_factory=dict)  # (q,) of the queries in the samples
 
 
 @dataclass
@@ -49,10 +50,12 @@ class Look:
     tokens: Tensor | None  # (B, T) of the batch
     facts: Any = None  # what a corpus says of the tokens
     found: dict[Name, tuple[Layer, Gathered]] = field(default_factory=dict)
+    positions: dict[Name, Tensor] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> None:
-        layer = Layer(call.path, call.number, call.kind, call.shape[1])
-        self.found[call.path, call.number] = layer, gather(call, self._plan(call))
+        layer, plan = Layer(call.path, call.number, call.kind, call.shape[1]), self._plan(call)
+        self.found[call.path, call.number] = layer, gather(call, plan)
+        self.positions[call.path, call.number] = plan.queries[plan.sampled]
 
     def _plan(self, call: AttentionCall) -> Plan:
         b, h, n_queries, n_keys = call.shape
@@ -87,7 +90,7 @@ class Look:
             samples[name] = one.sample.p
             put("moved", distance(one.sample.p, last.get(name)))
             put("moved_from_start", distance(one.sample.p, first.get(name)))
-        return Measurement(tuple(layer for layer, _ in self.found.values()), values, samples)
+        return Measurement(tuple(layer for layer, _ in self.found.values()), values, samples, self.positions)
 
 
 def positions(n_queries: int, wanted: int | None, to_itself: bool) -> Tensor:
