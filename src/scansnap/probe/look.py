@@ -42,6 +42,7 @@ class Measurement:
     layers: tuple[Layer, ...]
     values: dict[str, list[np.ndarray]]
     samples: Samples
+    positions: dict[Name, Tensor] = field(default_factory=dict)  # (q,) of the queries in the samples
 
 
 @dataclass
@@ -100,6 +101,7 @@ class Look:
             tuple(self.found[name][0] for name in names),
             {variable: [found[order[name]] for name in names] for variable, found in values.items()},
             samples,
+            {name: plan.queries[plan.sampled] for name, (*_, plan) in self.found.items()},
         )
 
     def _of_sample(self, name: Name, last: Tensor | None, first: Tensor | None) -> dict[str, Tensor]:

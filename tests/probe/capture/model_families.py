@@ -51,7 +51,11 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     ),
     "bart": lambda: tf.BartConfig(vocab_size=M, d_model=WIDTH, max_position_embeddings=64, **_BART, **_SPECIAL),
     "vit": lambda: tf.ViTConfig(
-        hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=HEADS, intermediate_size=48, image_size=12,
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=HEADS,
+        intermediate_size=48,
+        image_size=12,
         patch_size=4,
     ),  # fmt: skip
     "t5": lambda: tf.T5Config(
@@ -65,7 +69,10 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     ),
     "gemma2": lambda: tf.Gemma2Config(**_WINDOW, attn_logit_softcapping=0.5, query_pre_attn_scalar=8),
     "gpt_oss": lambda: tf.GptOssConfig(
-        **_WINDOW, **_LAYERS, num_local_experts=4, num_experts_per_tok=2,
+        **_WINDOW,
+        **_LAYERS,
+        num_local_experts=4,
+        num_experts_per_tok=2,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
     ),  # fmt: skip
 }
