@@ -3,6 +3,8 @@ forgets the mode are not: the control."""
 
 from __future__ import annotations
 
+import importlib
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import torch
 from tiny_models import IDS, MODELS, Plain, checkpointed, differing, naive, probing, trained
 from torch import nn
 
+from scansnap.checks import InputError
 from scansnap.probe.probe import Probe
 
 pytestmark = [
@@ -89,3 +92,22 @@ def test_a_probe_that_fails_at_every_step_lets_training_go_on() -> None:
     with pytest.warns(UserWarning, match=r"could not measure at step \d \(ZeroDivisionError: on purpose\)"):
         failed = trained(Plain, failing)
     assert differing(plain, failed) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "missing", "said"),
+    [
+        ("hf", ["transformers"], "transformers is 'not installed'; .* pip install 'scansnap\\[probe\\]'"),
+        (
+            "lightning",
+            ["lightning.pytorch", "pytorch_lightning"],
+            "lightning is 'not installed'; .* pip install lightning",
+        ),
+    ],
+)
+def test_a_package_that_is_not_there_is_said(module: str, missing: list[str], said: str, monkeypatch: Any) -> None:
+    monkeypatch.delitem(sys.modules, f"scansnap.probe.{module}", raising=False)
+    for name in missing:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError, match=said):
+        importlib.import_module(f"scansnap.probe.{module}")

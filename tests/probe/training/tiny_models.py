@@ -132,12 +132,13 @@ def trained(
     wrap: Callable[[nn.Module], Any] = lambda model: model,
     autocast: bool = False,
     accumulate: int = 1,
+    before_update: bool = False,
     steps: int = 3,
     device: str = "cpu",
     seed: int = 0,
 ) -> dict[str, Tensor]:
     """Weights, optimiser state and the next random number after some steps, looked at after each and, where gradients
-    are gathered over several batches, in the middle."""
+    are gathered over several batches, in the middle; ``before_update``: also when all are there."""
     torch.manual_seed(seed)
     model = make().to(device)
     model.train()
@@ -153,7 +154,7 @@ def trained(
             with torch.autocast(device, torch.bfloat16) if autocast else nullcontext():
                 loss = loss_of(wrapped, x)
             loss.backward()
-            if look is not None and i < accumulate - 1:
+            if look is not None and (before_update or i < accumulate - 1):
                 look(wrapped, 100 + accumulate * step + i)
         optimizer.step()
         if look is not None:
