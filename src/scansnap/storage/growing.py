@@ -8,7 +8,7 @@ every other file, and the SHA-256 of the document itself::
     {"dim": "step", "rows": ["8c736521", …], "files": {"path/c/0": [52, "190a55ad"], …},
      "links": ["attention_last/c/0/0/0/0/0"], "sha256": "d2a8…"}
 
-A link is replaced after ``zarr.json``, and holds what one of the files holds.
+A link holds what one of the files holds, and is replaced by itself.
 """
 
 from __future__ import annotations
@@ -118,16 +118,15 @@ class Growing:
         del self.table["rows"][n:]
 
     def add_file(self, name: str, content: bytes | memoryview | None = None) -> None:
-        """A file that lies there, or that is written now."""
+        """A file that lies there, or that is written now, over one that does not count."""
         if content is None:
             content = (self.folder / name).read_bytes()
         else:
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (self.folder / name).write_bytes(content)
+            _overwrite(self.folder / name, content)
         self.table["files"][name] = [len(content), _sum([content])]
 
-    def commit(self, attributes: Mapping[str, Any], links: Mapping[str, str] | None = None) -> None:
-        """From now on what was added counts; ``links`` become the files they name."""
+    def commit(self, attributes: Mapping[str, Any]) -> None:
+        """From now on what was added counts."""
         for name in self.arrays():
             self.document["consolidated_metadata"]["metadata"][name]["shape"][0] = len(self)
         self.document["attributes"] = {**attributes}
@@ -135,12 +134,15 @@ class Growing:
         content = json.dumps(self.document).encode()
         _replace(self.folder / ROOT, content)
         self.written = content
-        for link, name in (links or {}).items():
-            _link(self.folder / name, self.folder / link)
         for name in self.arrays():  # for readers that do not look at the root's; in place, which costs much less
             own = self.document["consolidated_metadata"]["metadata"][name]
             with (self.folder / name / ROOT).open("r+b") as at:
                 at.write(json.dumps(own).encode().ljust(_METADATA_BYTES))
+
+    def link(self, links: Mapping[str, str]) -> None:
+        """Links become the files they name, which must count before and after."""
+        for link, name in links.items():
+            _link(self.folder / name, self.folder / link)
 
     # --- what is there -----------------------------------------------------------------------------------------
 
@@ -226,6 +228,14 @@ def _replace(target: Path, content: bytes) -> None:
     scratch = target.with_name(f".{target.name}.new")
     scratch.write_bytes(content)
     os.replace(scratch, target)
+
+
+def _overwrite(target: Path, content: bytes | memoryview) -> None:
+    """In place: memory that the system already keeps for a file is many times faster than new."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT, 0o644), "wb") as at:
+        at.write(content)
+        at.truncate(len(content))
 
 
 def _link(file: Path, link: Path) -> None:

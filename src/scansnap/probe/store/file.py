@@ -3,9 +3,9 @@
 ::
 
     probe.zarr/             variables by step, read by xarray at any moment (see scansnap.storage.growing)
-      samples/0             what the sampled queries attended to in the first measurement (float32, as in memory)
-      samples/41 … 56       … and in the last ones: a training that goes back to a checkpoint finds the one before
-      attention_first, attention_last     the first and the last of these as variables
+      samples/0 … 17        what the sampled queries attended to (float32, as in memory) in the first measurement and in
+                            the last ones: a training that goes back to a checkpoint finds the one before it
+      attention_first, attention_last     the first and the last of these as variables: other names of the same files
 
 A resumed training says by its first step where it is: what was measured at that step or later belongs to the path that
 was given up, and is dropped when the next measurement is written.
@@ -35,7 +35,7 @@ from scansnap.probe.schema import VARIABLES
 from scansnap.probe.store.layout import Layout
 from scansnap.probe.store.measurements import FIRST, LAST, Measurements
 from scansnap.results.trajectory import PROBED
-from scansnap.storage import claimed, growing, remove, replacing, sweep_up, writable
+from scansnap.storage import claimed, growing, replacing, sweep_up, writable
 from scansnap.storage.growing import Growing, rows_in_chunk
 
 KEPT = 16  # samples of the last measurements; a training may go back by as many
@@ -177,60 +177,61 @@ class KeptMeasurements(Measurements):
         self.valid = len(self.rows)
 
     def _append(self, store: Growing) -> None:
-        n = len(self.rows)
+        n, slots = len(self.rows), _slots(store)
         if len(store) > self.valid:  # the path that was given up must no longer count when its place is taken
             store.cut(self.valid)
-            self._tidy(store, self.valid, last=max(i for i in _kept(store) if i < self.valid))
+            slots = {i: slot for i, slot in slots.items() if i < self.valid}
+            self._link(store, slots)  # both before and after these count
+            self._commit(store, slots)
         for i in range(len(store), n):
             store.add_rows([{**self.rows[i], "step": np.array(self.steps[i])}])
-        self._put_sample(store, n - 1, self.last)
-        self._tidy(store, n, last=n - 1)
-
-    def _tidy(self, store: Growing, n: int, last: int) -> None:
-        """Count ``n`` rows and the samples that belong to them; then remove what does not count."""
-        for i in _kept(store):
-            if i >= n or 0 < i < n - KEPT:
-                for name in _names(i):
-                    store.table["files"].pop(name, None)
-        links = {link: _names(0 if link.startswith(FIRST) else last)[0] for link in store.table["links"]}
-        store.commit(self._attributes(), links)
-        self.written = store.written
-        for file in (self.target / "samples").glob("*"):
-            if f"samples/{file.name}" not in store.table["files"]:
-                remove(file)
+        slots[n - 1] = next(slot for slot in range(len(slots) + 1) if slot not in slots.values())
+        self._put_sample(store, slots[n - 1], self.last)
+        slots = {i: slot for i, slot in slots.items() if i == 0 or i >= n - KEPT}
+        self._commit(store, slots)
+        self._link(store, slots)
 
     def _create(self) -> None:
         """The whole file anew, in one step."""
         n = len(self.rows)
         samples = {0: self.first, n - 1: self.last}
         if self.store is not None:  # in a new arrangement: layers have come that were not seen before
-            kept = [i for i in _kept(self.store) if 0 < i < min(self.valid, n - 1)]
+            kept = [i for i in _slots(self.store) if max(0, n - KEPT - 1) < i < min(self.valid, n - 1)]
             samples |= {i: _sample(self.store, i, _layout(self.store)[0]) for i in kept}
+        slots = {i: slot for slot, (i, sample) in enumerate(sorted(samples.items())) if sample}
         data = self.dataset()
         with replacing(self.target) as scratch:
             _write_zarr(data, scratch)
-            links = [f"{name}/c/0/0/0/0/0" for name in (FIRST, LAST) if name in data]
             rows = [{**row, "step": np.array(step)} for step, row in zip(self.steps, self.rows, strict=True)]
-            store = Growing.begin(scratch, "step", rows, links)
+            store = Growing.begin(scratch, "step", rows, [_chunk(name) for name in (FIRST, LAST) if name in data])
             store.add_file(f"samples/{growing.ROOT}", _GROUP)
-            for i, sample in samples.items():
-                if sample and (i == 0 or i >= n - KEPT):
-                    self._put_sample(store, i, sample)
-            store.commit(
-                self._attributes(), {link: _names(0 if link.startswith(FIRST) else n - 1)[0] for link in links}
-            )
-        self.store, self.anew, self.written = growing.opened(_FIELD, self.target), False, store.written
+            for i, slot in slots.items():
+                self._put_sample(store, slot, samples[i])
+            self._commit(store, slots)
+            self._link(store, slots)
+        self.store, self.anew = growing.opened(_FIELD, self.target), False
 
-    def _put_sample(self, store: Growing, i: int, samples: Samples) -> None:
-        (name, other), (block, rest) = _names(i), self.layout.packed(samples)
+    def _put_sample(self, store: Growing, slot: int, samples: Samples) -> None:
+        (name, other), (block, rest) = _names(slot), self.layout.packed(samples)
         store.add_file(name, block.data.cast("B") if block.size else b"")
         if rest.size:
             store.add_file(other, rest.tobytes())
 
-    def _attributes(self) -> dict[str, Any]:
+    def _commit(self, store: Growing, slots: dict[int, int]) -> None:
+        """What the store has now counts, with the samples in these slots."""
+        counting = {name for slot in slots.values() for name in _names(slot)} | {f"samples/{growing.ROOT}"}
+        for name in [*store.table["files"]]:
+            if name.startswith("samples/") and name not in counting:
+                del store.table["files"][name]
         layout = {"layers": [asdict(layer) for layer in self.layout.layers], "shapes": self.layout.shapes,
-                  "positions": None if self.positions is None else self.positions.tolist()}  # fmt: skip
-        return {**self.attrs, "layout": json.dumps(layout)}
+                  "positions": None if self.positions is None else self.positions.tolist(),
+                  "samples": list(slots.items())}  # fmt: skip
+        store.commit({**self.attrs, "layout": json.dumps(layout)})
+        self.written = store.written
+
+    def _link(self, store: Growing, slots: dict[int, int]) -> None:
+        at = {_chunk(FIRST): _names(slots[0])[0], _chunk(LAST): _names(slots[max(slots)])[0]}
+        store.link({link: at[link] for link in store.table["links"]})
 
 
 def _end(claim: ExitStack, process: int) -> None:
@@ -238,20 +239,28 @@ def _end(claim: ExitStack, process: int) -> None:
         claim.close()
 
 
-def _names(i: int) -> tuple[str, str]:
-    """The files with the sample of a measurement: of the layers of one shape, and of the others."""
-    return f"samples/{i}", f"samples/{i}-others"
+def _names(slot: int) -> tuple[str, str]:
+    """The files with one sample: of the layers of one shape, and of the others."""
+    return f"samples/{slot}", f"samples/{slot}-others"
 
 
-def _kept(store: Growing) -> list[int]:
-    names = [name.removeprefix("samples/") for name in store.table["files"] if name.startswith("samples/")]
-    return sorted(int(name) for name in names if name.isdecimal())
+def _chunk(name: str) -> str:
+    """The one file of a sample that is a variable."""
+    return f"{name}/c/0/0/0/0/0"
+
+
+def _slots(store: Growing) -> dict[int, int]:
+    """Where the samples are that count, by the number of the measurement."""
+    return dict(json.loads(store.document["attributes"]["layout"])["samples"])
 
 
 def _sample(store: Growing, i: int, layout: Layout) -> Samples:
     """That of a measurement; empty where it is no longer there."""
-    block, rest = (store.file(name) for name in _names(i))
-    return {} if block is None else layout.unpacked(block, rest or b"")
+    slot = _slots(store).get(i)
+    if slot is None:
+        return {}
+    block, rest = (store.file(name) for name in _names(slot))
+    return layout.unpacked(block or b"", rest or b"")
 
 
 def _layout(store: Growing) -> tuple[Layout, np.ndarray | None]:

@@ -57,8 +57,8 @@ class Measurements:
             values = np.stack([row[name] for row in self.rows]) if self.rows else self.layout.empty(name)[None][:0]
             data[name] = (("step", *variable.dims), values, {"long_name": variable.meaning})
         layers = self.layout.layers
-        coords = {"step": np.array(self.steps, dtype=np.int64),
-                  "decile": np.arange(DECILES), "against": _texts(AGAINST),
+        steps = np.array(self.steps, dtype=np.int64)
+        coords = {"step": steps, "decile": np.arange(DECILES), "against": _texts(AGAINST),
                   "path": ("layer", _texts([layer.path for layer in layers])),
                   "call": ("layer", [layer.number for layer in layers]),
                   "kind": ("layer", _texts([layer.kind for layer in layers]))}  # fmt: skip
