@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from os import PathLike
 from typing import Any
 
 import xarray as xr
@@ -74,3 +75,15 @@ class Probe:
         """Means over the sequences of the batch by step, layer and head, and ``…_uniform`` beside each."""
         n_sequences = 0 if self.tokens is None else len(self.tokens)
         return self.measurements.dataset(n_sequences, {"batch": fingerprint(self.batch)})
+
+    def report(self, path: str | PathLike[str]) -> None:
+        """Write the page about all measurements so far: one HTML file, which opens offline."""
+        from scansnap.probe.report.page import report
+
+        report(self.dataset(), path)
+
+    def tensorboard(self, folder: str | PathLike[str]) -> None:
+        """Write the measurements so far as TensorBoard scalars, in place of those written there before."""
+        from scansnap.probe.tensorboard import export
+
+        export(self.dataset(), folder)

@@ -9,7 +9,7 @@ import xarray as xr
 
 from scansnap.probe.schema import AGAINST, DECILES, STATISTICS, VARIABLES
 
-KINDS = ("scans, snaps", "snaps", "scans", "sink", "positional", "neither", "undecided", "snaps, sink")
+KINDS = ("scans and snaps", "snaps", "scans", "sink", "positional", "neither", "undecided", "snaps and sink")
 WORDS = ("Ġthe", "Ġof", "Ġand", "Ġin", "Ġriver", "Ġking", "dom", "Ġstation", "Ġ1912", ",", ".", "Ġwas", "Ġdiscovered",
          "Ġby", "Ġa", "Ġcomet", "Ġobserv", "atory", "Ġto", "ĠThe")  # fmt: skip
 
@@ -55,15 +55,18 @@ def made(
         for name, value in values.items():
             if {"layer", "head"} <= set(VARIABLES[name].dims):
                 dims = ("step", *VARIABLES[name].dims)
-                value[tuple(0 if d == "layer" else slice(fewer, None) if d == "head" else slice(None) for d in dims)] = np.nan
+                value[
+                    tuple(0 if d == "layer" else slice(fewer, None) if d == "head" else slice(None) for d in dims)
+                ] = np.nan
     data = {name: (("step", *VARIABLES[name].dims), value) for name, value in values.items()}
     t_snap = np.exp(at * np.log1p(last))
     data |= {
         "scan_index": (("layer", "head"), scan[-1]), "scan_low": (("layer", "head"), scan[-1] - 0.02),
-        "scan_high": (("layer", "head"), scan[-1] + 0.02), "verdict": (("layer", "head"), kinds),
+        "scan_high": (("layer", "head"), scan[-1] + 0.02), "verdict": (("layer", "head"), kinds.astype(np.str_)),
+        "t_snap_reason": (("layer", "head"), np.where(has["snaps"], "", "not yet")),
         "t_snap": (("layer", "head"), np.where(has["snaps"], t_snap, np.nan)),
         "t_snap_ln": (("layer", "head"), np.where(has["snaps"], t_snap, np.nan)),
-        "frozenness": (("layer", "head"), np.where(moving, 0.9, 0.2)), **_samples(rng, layers, heads, sequences, length),
+        "frozenness_ln": (("layer", "head"), np.where(moving, 0.9, 0.2)), **_samples(rng, layers, heads, sequences, length),
     }  # fmt: skip
     kind = ["self"] * layers
     if cross:
@@ -87,7 +90,9 @@ def _samples(rng: np.random.Generator, layers: int, heads: int, sequences: int, 
     tokens = rng.integers(0, len(WORDS), (sequences, length))
     keys = np.arange(length)
     visible = keys <= positions[:, None]
-    first = np.broadcast_to(visible / visible.sum(-1, keepdims=True), (layers, sequences, heads, len(positions), length))
+    first = np.broadcast_to(
+        visible / visible.sum(-1, keepdims=True), (layers, sequences, heads, len(positions), length)
+    )
     last = np.where(visible, rng.random(first.shape) ** 12, 0.0)
     dims = ("layer", "sequence", "head", "sampled", "position")
     return {"tokens": (("sequence", "position"), tokens), "attention_first": (dims, first.astype(np.float32)),

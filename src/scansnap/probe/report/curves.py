@@ -1,7 +1,7 @@
 """Curves of every head on one axis of ln t, as whole numbers: a page with hundreds of heads stays small.
 
-A place on the axis and a height are parts in ``FINE`` of a chart, whatever its size on the screen. A value that does not
-exist is None, and the curve has a gap there.
+A place on the axis and a height are parts in ``FINE`` of a chart, whatever its size on the screen. A value that does
+not exist is None, and the curve has a gap there.
 """
 
 from __future__ import annotations
@@ -133,14 +133,16 @@ def values_of(data: xr.Dataset, name: str) -> np.ndarray | None:
 
 
 def speed(moved: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Way per unit of ln t, over the measurements of the last e-fold: between neighbours it would be mostly noise."""
+    """Way per unit of ln t, over an e-fold around each step: between neighbours it would be mostly noise."""
     found = np.full(moved.shape, np.nan)
-    for i in range(1, len(steps)):
-        j = i - 1
-        while j > 0 and steps[j - 1] > 0 and steps[i] <= math.e * steps[j - 1]:
-            j -= 1
-        if steps[j] > 0:
-            found[i] = moved[j + 1 : i + 1].sum(0) / math.log(steps[i] / steps[j])
+    half = math.exp(0.5) * (1 + 1e-9)
+    for i, step in enumerate(steps):
+        if step > 0 and len(steps) > i + (steps[0] > 0):
+            start = min(int(np.searchsorted(steps, step / half)), max(i - 1, 0))
+            start += int(steps[start] <= 0)
+            end = max(int(np.searchsorted(steps, step * half, side="right")) - 1, min(i + 1, len(steps) - 1))
+            if end > start:
+                found[i] = moved[start + 1 : end + 1].sum(0) / math.log(steps[end] / steps[start])
     return found
 
 

@@ -76,6 +76,8 @@ def _rows(data: xr.Dataset, head: Head) -> tuple[np.ndarray, np.ndarray, np.ndar
     """Attention (sequence, sampled, key) at first and last, the queries' positions, and tokens (sequence, key)."""
     if head.kind == "cross" or not {"tokens", "attention_first", "attention_last", "sampled_position"} <= set(data):
         return None
+    if "position" not in data["attention_last"].dims:  # of keys that are not these tokens
+        return None
     of = {"layer": head.layer, "head": head.head}
     first, last = (data[f"attention_{when}"].isel(of).transpose("sequence", "sampled", "position").values
                    for when in ("first", "last"))  # fmt: skip

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -14,6 +15,7 @@ from scansnap.probe.report.curves import values_of
 
 WORDS = ("scans", "snaps", "sink", "positional", "neither", "undecided")  # the first that a head has gives its colour
 UNJUDGED = "not judged"
+DERIVED = ("scan_index", "scan_low", "scan_high", "t_snap", "t_snap_ln", "frozenness_ln")
 LAST = ("entropy_rel", "sink", "previous", "induction")  # of the last measurement, in the table
 
 
@@ -28,6 +30,8 @@ class Head:
     kind: str
     words: tuple[str, ...]
     numbers: dict[str, float]  # NaN where there is none
+    reasons: dict[str, str]  # why there is no t_snap, or none in ln t
+    said: str  # all that the verdict rests on, in a line
 
     @property
     def name(self) -> str:
@@ -39,25 +43,38 @@ class Head:
 
     @property
     def verdict(self) -> str:
-        return ", ".join(self.words) or UNJUDGED
+        return " and ".join(self.words) or UNJUDGED
+
+    @property
+    def snap(self) -> float:
+        """The step to mark for a head that snaps, as it is seen over ln t; NaN for others."""
+        times = [self.numbers[name] for name in ("t_snap_ln", "t_snap") if math.isfinite(self.numbers[name])]
+        return times[0] if times and "snaps" in self.words else math.nan
+
+    def time(self, name: str) -> str:
+        """A snapping time, or why there is none."""
+        value = self.numbers[name]
+        return step_words(value) if math.isfinite(value) else self.reasons[name] or ("not yet" if self.words else "–")
 
 
 def heads_of(data: xr.Dataset) -> list[Head]:
     """All heads there are; in the data a layer with fewer heads than others has empty places."""
     found = []
     judged = _by_head(data, "verdict")
-    numbers = {name: _by_head(data, name) for name in
-               ("scan_index", "scan_low", "scan_high", "t_snap", "t_snap_ln", "frozenness")}  # fmt: skip
+    numbers = {name: _by_head(data, name) for name in DERIVED}
+    words_for = {name: _by_head(data, name) for name in ("t_snap_reason", "t_snap_ln_reason", "verdict_numbers")}
     ends = {name: _first_and_last(values_of(data, name)) for name in LAST}
     for layer, head in np.argwhere(_there(data)).tolist():
         said = "" if judged is None else str(judged[layer, head])
+        texts = {name: "" if values is None else str(values[layer, head]) for name, values in words_for.items()}
+        reasons = {name: texts[f"{name}_reason"] for name in ("t_snap", "t_snap_ln")}
         own = {name: math.nan if values is None else float(values[layer, head]) for name, values in numbers.items()}
         for name, pair in ends.items():
             own[f"{name}_first"], own[name] = (math.nan, math.nan) if pair is None else (
                 float(pair[0][layer, head]), float(pair[1][layer, head]))  # fmt: skip
         words = tuple(word for word in WORDS if re.search(rf"\b{word}\b", said))
         found.append(Head(layer, head, _text(data, "path", layer), int(_label(data, "call", layer, 0)),
-                          _text(data, "kind", layer), words, own))  # fmt: skip
+                          _text(data, "kind", layer), words, own, reasons, texts["verdict_numbers"]))  # fmt: skip
     return found
 
 
@@ -110,7 +127,12 @@ def _first_and_last(values: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] 
     return tuple(np.take_along_axis(values, at[None], 0)[0] for at in (first, last))  # type: ignore[return-value]
 
 
-def _label(data: xr.Dataset, name: str, layer: int, default: object) -> object:
+def step_words(step: float) -> str:
+    """With thin spaces between the thousands."""
+    return f"{step:,.0f}".replace(",", "\u2009")
+
+
+def _label(data: xr.Dataset, name: str, layer: int, default: Any) -> Any:
     return data[name].values[layer] if name in data.variables else default
 
 

@@ -20,7 +20,7 @@ from markupsafe import Markup
 from scansnap.checks import InputError
 from scansnap.probe.report.curves import FINE, Axis, Drawn, drawn, loss_of, path, values_of
 from scansnap.probe.report.examples import example
-from scansnap.probe.report.heads import WORDS, Head, counts, heads_of, most_scanning
+from scansnap.probe.report.heads import WORDS, Head, counts, heads_of, most_scanning, step_words
 from scansnap.storage import WriteError, put, writable
 
 EXAMPLES = 5
@@ -45,14 +45,20 @@ def page(data: xr.Dataset) -> str:
     """The whole document."""
     environment = Environment(loader=PackageLoader("scansnap.probe", "report"), autoescape=True, trim_blocks=True,
                               lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
-    environment.filters |= {"number": number, "figure": figure, "percent": percent, "span": span}
+    environment.filters |= {
+        "number": number,
+        "figure": figure,
+        "percent": percent,
+        "step": step_words,
+        "interval": interval,
+    }
     axis, heads = Axis(data["step"].values if "step" in data.coords else np.array([])), heads_of(data)
     curves = drawn(data, axis)
     places = [axis.place(step) for step in axis.steps[axis.kept()]]
     shown, by_scan = most_scanning(heads, values_of(data, "moved_from_start"), EXAMPLES)
     text = environment.get_template("report.html").render(
         heads=heads, rows=_rows(heads), n_columns=max((head.head + 1 for head in heads), default=0),
-        counts=counts(heads), judged=any(head.words for head in heads), words=WORDS, loss=loss_of(data, axis),
+        counts=counts(heads), snapped=[head for head in heads if _marked(axis, head) is not None], judged=any(head.words for head in heads), words=WORDS, loss=loss_of(data, axis),
         ticks=axis.ticks(), axis=axis, curves=curves, fine=FINE, apart=axis.left,
         lines=_lines(curves[0], places) if curves else {}, uniform=curves[0].uniform if curves else [],
         examples=[(head, example(data, head)) for head in shown], by_scan=by_scan,
@@ -98,16 +104,16 @@ def _payload(
         "quantities": [{"title": one.quantity.title, "meaning": one.quantity.meaning, "low": one.low, "high": one.high,
                         "lines": one.lines, "uniform": one.uniform} for one in curves],
         "heads": [{"layer": head.layer, "head": head.head, "path": head.path, "kind": head.kind, "call": head.call,
-                   "words": head.words, "colour": head.colour, "snap": _snap_place(axis, head),
+                   "words": head.words, "colour": head.colour, "snap": _marked(axis, head), "said": head.said, "times": [head.time("t_snap"), head.time("t_snap_ln")],
                    **{name: _rounded(value) for name, value in head.numbers.items()}} for head in heads],
         "deciles": _deciles(data, heads),
-        "chosen": next((i for i, head in enumerate(heads) if shown and head == shown[0]), 0),
+        "chosen": next((i for i, head in enumerate(heads) if shown and head is shown[0]), 0),
     }  # fmt: skip
 
 
-def _snap_place(axis: Axis, head: Head) -> int | None:
-    t = head.numbers["t_snap"]
-    return axis.place(t) if math.isfinite(t) and len(axis.steps) > 1 else None
+def _marked(axis: Axis, head: Head) -> int | None:
+    """Where on the axis a head snaps."""
+    return axis.place(head.snap) if math.isfinite(head.snap) and len(axis.steps) > 1 else None
 
 
 def _deciles(data: xr.Dataset, heads: list[Head]) -> list[list[list[float | None]]]:
@@ -161,9 +167,10 @@ def figure(value: float) -> str:
     return f"{value:.3g}".replace("-", "−")
 
 
-def span(value: float) -> str:
-    """A step, with thin spaces; one that has not come is "not yet"."""
-    return f"{value:,.0f}".replace(",", "\u2009") if math.isfinite(value) else "not yet"
+def interval(head: Head) -> str:
+    """Of the scan index; empty where it has none."""
+    low, high = head.numbers["scan_low"], head.numbers["scan_high"]
+    return f"{number(low, True)} … {number(high, True)}" if math.isfinite(low) and math.isfinite(high) else ""
 
 
 def percent(value: float) -> str:

@@ -27,8 +27,8 @@ function number(v, signed) {
 /** Three digits and no more, for axes. @param {number} v */
 const figure = (v) => String(Number(v.toPrecision(3))).replace("-", "−");
 
-/** @param {number | null} v */
-const step = (v) => (v === null ? "not yet" : Math.round(v).toLocaleString("en").replaceAll(",", "\u2009"));
+/** @param {number} v */
+const step = (v) => Math.round(v).toLocaleString("en").replaceAll(",", "\u2009");
 
 /** As SVG draws a line, y downwards; a point between two gaps is a dot. @param {Line} line */
 function path(line) {
@@ -84,7 +84,7 @@ function show(i) {
   draw(plot, "cross", "");
   $("d-snap").hidden = head.snap === null;
   if (head.snap !== null) {
-    $("d-snap").textContent = `t_snap ${step(head.t_snap)}`;
+    $("d-snap").textContent = `snaps, step ${step(head.t_snap_ln ?? head.t_snap)}`;
     $("d-snap").style.left = `${Math.min(88, Math.max(12, head.snap / 10))}%`;
   }
   $("d-high").textContent = figure(q.high);
@@ -92,6 +92,7 @@ function show(i) {
   read(data.t.length - 1);
   bars(i);
   numbers(head);
+  $("d-said").textContent = head.said;
 }
 
 /** The value at a measurement. @param {number} k */
@@ -124,12 +125,12 @@ function bars(i) {
 
 /** @param {Head} head */
 function numbers(head) {
-  const interval = head.scan_low === null ? "" : ` [${number(head.scan_low, true)}, ${number(head.scan_high, true)}]`;
+  const interval = head.scan_low === null ? "" : ` (${number(head.scan_low, true)} … ${number(head.scan_high, true)})`;
   /** @type {[string, string, boolean?][]} */
   const rows = [
     ["scan index", number(head.scan_index, true) + interval, true],
-    ["t_snap", step(head.t_snap)], ["in ln t", step(head.t_snap_ln)],
-    ["frozenness", number(head.frozenness)], ["sink", number(head.sink)],
+    ["t_snap", head.times[0], head.times[0].length > 9], ["t_snap in ln t", head.times[1], true],
+    ["frozenness", number(head.frozenness_ln)], ["sink", number(head.sink)],
     ["entropy", `${number(head.entropy_rel_first)} → ${number(head.entropy_rel)}`, true],
     ["previous", number(head.previous)], ["induction", number(head.induction)],
   ];
