@@ -66,17 +66,19 @@ def made(
         "t_snap_reason": (("layer", "head"), np.where(has["snaps"], "", "not yet")),
         "t_snap": (("layer", "head"), np.where(has["snaps"], t_snap, np.nan)),
         "t_snap_ln": (("layer", "head"), np.where(has["snaps"], t_snap, np.nan)),
-        "frozenness_ln": (("layer", "head"), np.where(moving, 0.9, 0.2)), **_samples(rng, layers, heads, sequences, length),
+        "frozenness_ln": (("layer", "head"), np.where(moving, 0.9, 0.2)),
+        **_samples(rng, layers, heads, sequences, length),
     }  # fmt: skip
     kind = ["self"] * layers
     if cross:
         kind[-1] = "cross"
     coords = {"step": times, "decile": np.arange(DECILES), "against": list(AGAINST), "kind": ("layer", kind),
-              "path": ("layer", [f"transformer.h.{i}.attn" for i in range(layers)]), "call": ("layer", [0] * layers)}  # fmt: skip
+              "path": ("layer", [f"transformer.h.{i}.attn" for i in range(layers)]), "call": ("layer", [0] * layers),
+              "words": ("token", np.array(WORDS))}  # fmt: skip
     attrs = {"model": "GPT2LMHeadModel", "batch": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
              "coverage": f"all {layers} of {layers} attention modules were seen",
              "versions": '{"scansnap": "0.1.0", "torch": "2.13"}'}  # fmt: skip
-    return xr.Dataset(data, coords=coords, attrs=attrs).assign_coords(words=("token", np.array(WORDS, dtype=object)))
+    return xr.Dataset(data, coords=coords, attrs=attrs)
 
 
 def _size(dim: str, shape: tuple[int, ...], sequences: int) -> int:

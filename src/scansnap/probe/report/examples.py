@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +116,7 @@ def _names(data: xr.Dataset, tokens: np.ndarray) -> Callable[[int, int], str]:
     return name
 
 
-def words_of(data: xr.Dataset) -> Sequence[Any]:
+def words_of(data: xr.Dataset) -> Any:
     """The vocabulary, in order; empty where it is not known."""
     if "words" in data.variables and data["words"].ndim == 1:
         return data["words"].values

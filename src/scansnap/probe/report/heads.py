@@ -124,7 +124,7 @@ def _first_and_last(values: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] 
     finite = np.isfinite(values)
     n = len(values)
     first, last = finite.argmax(0), n - 1 - finite[::-1].argmax(0)
-    return tuple(np.take_along_axis(values, at[None], 0)[0] for at in (first, last))  # type: ignore[return-value]
+    return tuple(np.take_along_axis(values, at[None], 0)[0] for at in (first, last))
 
 
 def step_words(step: float) -> str:

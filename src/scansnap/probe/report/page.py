@@ -45,24 +45,20 @@ def page(data: xr.Dataset) -> str:
     """The whole document."""
     environment = Environment(loader=PackageLoader("scansnap.probe", "report"), autoescape=True, trim_blocks=True,
                               lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
-    environment.filters |= {
-        "number": number,
-        "figure": figure,
-        "percent": percent,
-        "step": step_words,
-        "interval": interval,
-    }
+    environment.filters |= {"number": number, "figure": figure, "percent": percent, "step": step_words,
+                            "interval": interval}  # fmt: skip
     axis, heads = Axis(data["step"].values if "step" in data.coords else np.array([])), heads_of(data)
     curves = drawn(data, axis)
     places = [axis.place(step) for step in axis.steps[axis.kept()]]
     shown, by_scan = most_scanning(heads, values_of(data, "moved_from_start"), EXAMPLES)
     text = environment.get_template("report.html").render(
         heads=heads, rows=_rows(heads), n_columns=max((head.head + 1 for head in heads), default=0),
-        counts=counts(heads), snapped=[head for head in heads if _marked(axis, head) is not None], judged=any(head.words for head in heads), words=WORDS, loss=loss_of(data, axis),
-        ticks=axis.ticks(), axis=axis, curves=curves, fine=FINE, apart=axis.left,
+        counts=counts(heads), snapped=[head for head in heads if _marked(axis, head) is not None],
+        judged=any(head.words for head in heads), words=WORDS, loss=loss_of(data, axis),
+        ticks=axis.ticks(), axis=axis, curves=curves, fine=FINE,
         lines=_lines(curves[0], places) if curves else {}, uniform=curves[0].uniform if curves else [],
         examples=[(head, example(data, head)) for head in shown], by_scan=by_scan,
-        facts=_facts(data), steps=[int(step) for step in axis.steps], distinct=_has_distinctness(curves),
+        facts=_facts(data), steps=[int(step) for step in axis.steps],
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), script=Markup(script()),
         data=Markup(_embedded(_payload(data, axis, places, curves, heads, shown))),
     )  # fmt: skip
@@ -91,10 +87,6 @@ def _lines(of: Drawn, places: list[int]) -> dict[tuple[int, int], str]:
     return {(i, j): path(places, line) for i, layer in enumerate(of.lines) for j, line in enumerate(layer)}
 
 
-def _has_distinctness(curves: list[Drawn]) -> bool:
-    return any(one.quantity.name == "distinctness" for one in curves)
-
-
 def _payload(
     data: xr.Dataset, axis: Axis, places: list[int], curves: list[Drawn], heads: list[Head], shown: list[Head]
 ) -> dict[str, Any]:
@@ -104,7 +96,8 @@ def _payload(
         "quantities": [{"title": one.quantity.title, "meaning": one.quantity.meaning, "low": one.low, "high": one.high,
                         "lines": one.lines, "uniform": one.uniform} for one in curves],
         "heads": [{"layer": head.layer, "head": head.head, "path": head.path, "kind": head.kind, "call": head.call,
-                   "words": head.words, "colour": head.colour, "snap": _marked(axis, head), "said": head.said, "times": [head.time("t_snap"), head.time("t_snap_ln")],
+                   "words": head.words, "colour": head.colour, "snap": _marked(axis, head), "said": head.said,
+                   "times": [head.time("t_snap"), head.time("t_snap_ln")],
                    **{name: _rounded(value) for name, value in head.numbers.items()}} for head in heads],
         "deciles": _deciles(data, heads),
         "chosen": next((i for i, head in enumerate(heads) if shown and head is shown[0]), 0),

@@ -129,7 +129,7 @@ function numbers(head) {
   /** @type {[string, string, boolean?][]} */
   const rows = [
     ["scan index", number(head.scan_index, true) + interval, true],
-    ["t_snap", head.times[0], head.times[0].length > 9], ["t_snap in ln t", head.times[1], true],
+    ["t_snap", head.times[0], true], ["t_snap in ln t", head.times[1], true],
     ["frozenness", number(head.frozenness_ln)], ["sink", number(head.sink)],
     ["entropy", `${number(head.entropy_rel_first)} → ${number(head.entropy_rel)}`, true],
     ["previous", number(head.previous)], ["induction", number(head.induction)],
