@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from scansnap.probe.capture import AttentionCall
-from scansnap.probe.movement import distance
-from scansnap.probe.schema import STATISTICS
+from scansnap.probe.corpus import Facts
+from scansnap.probe.movement import by_chance, distance
+from scansnap.probe.ranks import rank_correlation
+from scansnap.probe.schema import AGAINST, STATISTICS
 from scansnap.probe.statistics import Gathered, Plan, gather
 
-SAMPLE = 1 << 19  # weights of one attention that are kept whole, for movement, ranks and examples
+SAMPLE = 1 << 19  # weights of one attention that are kept whole, for movement and examples
+RANKED = 1 << 17  # … and ranked, which costs more
 SINK = 0.3  # mean attention to the first key from which a sequence counts as having a sink (Gu et al. 2024)
 
 Name = tuple[str, int]  # path and number of an attention
@@ -47,18 +49,19 @@ class Look:
 
     queries: int | None  # looked at in each sequence; None: all
     tokens: Tensor | None  # (B, T) of the batch
-    facts: Any = None  # what a corpus says of the tokens
-    found: dict[Name, tuple[Layer, Gathered]] = field(default_factory=dict)
+    facts: Facts | None = None  # what a corpus says of the tokens
+    found: dict[Name, tuple[Layer, Gathered, Plan]] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> None:
         layer = Layer(call.path, call.number, call.kind, call.shape[1])
-        self.found[call.path, call.number] = layer, gather(call, self._plan(call))
+        plan = self._plan(call)
+        self.found[call.path, call.number] = layer, gather(call, plan), plan
 
     def _plan(self, call: AttentionCall) -> Plan:
         b, h, n_queries, n_keys = call.shape
         queries = positions(n_queries, self.queries, call.kind == "self").to(call.device)
         n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
-        sampled = torch.linspace(0, len(queries) - 1, n_sampled, device=queries.device).round().long().unique()
+        sampled = spread(len(queries), n_sampled).to(queries.device)
         own = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
         tokens = self.tokens.to(queries.device) if own and self.tokens is not None else None
         if tokens is None or self.facts is None:
@@ -73,7 +76,7 @@ class Look:
         def put(name: str, tensor: Tensor) -> None:
             values.setdefault(name, []).append(tensor.double().cpu().numpy())
 
-        for name, (_, one) in self.found.items():
+        for name, (_, one, plan) in self.found.items():
             for i, statistic in enumerate(STATISTICS):
                 put(statistic, one.value[i].nanmean(0))
                 put(f"{statistic}_uniform", one.uniform[i].nanmean(0))
@@ -85,9 +88,30 @@ class Look:
             put("distinctness", one.distinctness)
             put("distinctness_uniform", one.uniform_distinctness)
             samples[name] = one.sample.p
-            put("moved", distance(one.sample.p, last.get(name)))
-            put("moved_from_start", distance(one.sample.p, first.get(name)))
-        return Measurement(tuple(layer for layer, _ in self.found.values()), values, samples)
+            put("moved", distance(one.sample, last.get(name)))
+            put("moved_from_start", distance(one.sample, first.get(name)))
+            if self.facts is not None and plan.tokens is not None:
+                types = self.facts.by_type(one.sample.p.device)
+                put("scan_chance", by_chance(one.sample, first.get(name), *types))
+                put("rank_corr", self._ranks(one, plan, self.facts))
+            else:
+                heads = one.value.shape[-1]
+                put("scan_chance", torch.full((heads,), torch.nan))
+                put("rank_corr", torch.full((heads, len(AGAINST)), torch.nan))
+        return Measurement(tuple(layer for layer, *_ in self.found.values()), values, samples)
+
+    def _ranks(self, one: Gathered, plan: Plan, facts: Facts) -> Tensor:
+        """Rank correlations of some of the sample."""
+        b, h, q, s = one.sample.p.shape
+        some = spread(q, max(1, min(q, RANKED // (b * h * s)))).to(plan.queries.device)
+        asked = tuple(plan.queries[plan.sampled[some]].tolist())
+        visible = one.sample.visible.expand(one.sample.p.shape)[:, :, some]
+        return rank_correlation(one.sample.p[:, :, some], visible, facts.scores(asked, one.sample.p.device))
+
+
+def spread(n: int, k: int) -> Tensor:
+    """k of n places, evenly spread from within: the first query has few keys, and after the last nothing comes."""
+    return ((torch.arange(k) + 0.5) * n / k).long()
 
 
 def positions(n_queries: int, wanted: int | None, to_itself: bool) -> Tensor:

@@ -11,8 +11,10 @@ import xarray as xr
 from torch import Tensor, nn
 
 from scansnap.checks import InputError, whole
-from scansnap.probe.batch import called, copied, fingerprint, token_ids
+from scansnap.probe.batch import called, copied, fingerprint, padding, token_ids
 from scansnap.probe.capture import watching
+from scansnap.probe.corpus import facts
+from scansnap.probe.findings import findings
 from scansnap.probe.look import Look
 from scansnap.probe.quiet import undisturbed
 from scansnap.probe.schedule import schedule
@@ -24,6 +26,8 @@ class Probe:
 
     batch    what ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` takes; for anything else there is
              ``forward(model, batch)``
+    corpus   what tells common from distinct tokens: token ids in one row, a table or a list of documents, or a
+             scansnap corpus; None: the batch itself
     every    when :meth:`step` measures: a number of steps, a list of steps, or ``log:N``, N a decade
     queries  query positions looked at in each sequence, spread evenly; None: all
     tokens   token ids (B, T) of the batch, where it does not have them as ``input_ids`` or is not made of them: without
@@ -37,6 +41,7 @@ class Probe:
         self,
         model: nn.Module,
         batch: Any,
+        corpus: Any = None,
         *,
         every: int | str | Iterable[int] = "log:40",
         queries: int | None = 64,
@@ -48,6 +53,11 @@ class Probe:
         self.model, self.batch, self.forward = model, copied(batch), forward or called
         self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
         self.tokens = token_ids(self.batch if tokens is None else tokens)
+        if self.tokens is None and corpus is not None:
+            raise InputError(
+                "batch", "without token ids", "one with input_ids, or give tokens=, where there is a corpus"
+            )
+        self.facts = None if self.tokens is None else facts(corpus, self.tokens, padding(self.batch))
         self.measurements = Measurements()
 
     def step(self, step: int) -> None:
@@ -58,7 +68,7 @@ class Probe:
     def measure(self, step: int) -> None:
         """Measure now."""
         whole("step", step)
-        look = Look(self.queries, self.tokens)
+        look = Look(self.queries, self.tokens, self.facts)
         try:
             with undisturbed(self.model), watching(self.model, look):
                 self.forward(self.model, self.batch)
@@ -72,9 +82,13 @@ class Probe:
         self.measurements.add(step, found)
 
     def dataset(self) -> xr.Dataset:
-        """Means over the sequences of the batch by step, layer and head, and ``…_uniform`` beside each."""
+        """Means over the sequences of the batch by step, layer and head, ``…_uniform`` beside each, and what follows:
+
+        scan index, snapping times, verdicts (:mod:`scansnap.probe.findings`).
+        """
         n_sequences = 0 if self.tokens is None else len(self.tokens)
-        return self.measurements.dataset(n_sequences, {"batch": fingerprint(self.batch)})
+        attrs = {"batch": fingerprint(self.batch), **({} if self.facts is None else self.facts.attrs)}
+        return findings(self.measurements.dataset(n_sequences, attrs))
 
     def report(self, path: str | PathLike[str]) -> None:
         """Write the page about all measurements so far: one HTML file, which opens offline."""

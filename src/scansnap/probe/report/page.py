@@ -18,9 +18,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from scansnap.checks import InputError
+from scansnap.probe.findings import findings
 from scansnap.probe.report.curves import FINE, Axis, Drawn, drawn, loss_of, path, values_of
 from scansnap.probe.report.examples import example
 from scansnap.probe.report.heads import WORDS, Head, counts, heads_of, most_scanning, step_words
+from scansnap.probe.schema import VARIABLES
 from scansnap.storage import WriteError, put, writable
 
 EXAMPLES = 5
@@ -43,6 +45,8 @@ def report(data: xr.Dataset, target: str | PathLike[str]) -> Path:
 
 def page(data: xr.Dataset) -> str:
     """The whole document."""
+    if "verdict" not in data and set(VARIABLES) <= set(data):  # from a file, which holds what was measured
+        data = findings(data)
     environment = Environment(loader=PackageLoader("scansnap.probe", "report"), autoescape=True, trim_blocks=True,
                               lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
     environment.filters |= {"number": number, "figure": figure, "percent": percent, "step": step_words,
