@@ -136,13 +136,12 @@ def speed(moved: np.ndarray, steps: np.ndarray) -> np.ndarray:
     """Way per unit of ln t, over an e-fold around each step: between neighbours it would be mostly noise."""
     found = np.full(moved.shape, np.nan)
     half = math.exp(0.5) * (1 + 1e-9)
-    for i, step in enumerate(steps):
-        if step > 0 and len(steps) > i + (steps[0] > 0):
-            start = min(int(np.searchsorted(steps, step / half)), max(i - 1, 0))
-            start += int(steps[start] <= 0)
-            end = max(int(np.searchsorted(steps, step * half, side="right")) - 1, min(i + 1, len(steps) - 1))
-            if end > start:
-                found[i] = moved[start + 1 : end + 1].sum(0) / math.log(steps[end] / steps[start])
+    positive = int(np.searchsorted(steps, 0, side="right"))  # from step 0 there is no way in ln t
+    for i in range(positive, len(steps)):
+        near = np.flatnonzero((steps >= steps[i] / half) & (steps <= steps[i] * half))
+        start, end = max(min(near[0], i - 1), positive), max(near[-1], min(i + 1, len(steps) - 1))  # or its neighbours
+        if end > start:
+            found[i] = moved[start + 1 : end + 1].sum(0) / math.log(steps[end] / steps[start])
     return found
 
 

@@ -93,6 +93,7 @@ function show(i) {
   bars(i);
   numbers(head);
   $("d-said").textContent = head.said;
+  $("d-why").hidden = !head.said;
 }
 
 /** The value at a measurement. @param {number} k */
