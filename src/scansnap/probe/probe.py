@@ -13,6 +13,7 @@ from scansnap.checks import InputError, whole
 from scansnap.probe.batch import called, copied, fingerprint, padding, token_ids
 from scansnap.probe.capture import watching
 from scansnap.probe.corpus import facts
+from scansnap.probe.findings import findings
 from scansnap.probe.look import Look
 from scansnap.probe.quiet import undisturbed
 from scansnap.probe.schedule import schedule
@@ -80,7 +81,10 @@ class Probe:
         self.measurements.add(step, found)
 
     def dataset(self) -> xr.Dataset:
-        """Means over the sequences of the batch by step, layer and head, and ``…_uniform`` beside each."""
+        """Means over the sequences of the batch by step, layer and head, ``…_uniform`` beside each, and what follows:
+
+        scan index, snapping times, verdicts (:mod:`scansnap.probe.findings`).
+        """
         n_sequences = 0 if self.tokens is None else len(self.tokens)
         attrs = {"batch": fingerprint(self.batch), **({} if self.facts is None else self.facts.attrs)}
-        return self.measurements.dataset(n_sequences, attrs)
+        return findings(self.measurements.dataset(n_sequences, attrs))
