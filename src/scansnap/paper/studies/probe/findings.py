@@ -22,7 +22,6 @@ from scansnap.paper.studies.words.findings import NO_RANKS
 MOST = 0.5  # more than half
 YZ = {"idf": 0.37, "pmi": 0.28, "cooccurrence": -0.28}  # of the study on words, WikiText-2, 20,000 steps
 NAMES = {"idf": "IDF", "pmi": "PMI", "cooccurrence": "co-occurrence"}
-OPTIMIZER = ["optimizer"]
 BEYOND = "Beyond the paper"
 
 
@@ -35,8 +34,8 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         more_than_by_chance(heads, over),
         control_is_quiet(heads),
         snaps(heads, over),
-        snaps_late(heads, over),
-        deeper_later(heads, table.step.max(), over),
+        fastest_late(heads, over),
+        deeper_later(heads, over),
         *(follows(heads, name, over) for name in YZ),
         sinks(heads, over),
     )
@@ -75,35 +74,35 @@ def control_is_quiet(heads: pd.DataFrame) -> Finding:
 
 
 def snaps(heads: pd.DataFrame, over: str) -> Finding:
-    """Whether most heads snap within the run, and when."""
-    share = over_heads(heads, "snaps")
-    when = heads[heads.snaps == 1].groupby(["model", "optimizer"], sort=False).t_snap.median()
-    steps = "; ".join(f"{_case(case)}: step {t:.0f}" for case, t in when.items() if math.isfinite(t))
+    """Whether most heads end up moving at less than half their greatest speed in ln t."""
+    share, frozen = over_heads(heads, "snaps"), over_heads(heads, "frozenness_ln")
     return Finding.compared(
         "Most heads snap although the learning rate stays", "Section 6, beyond the paper", compare(share - MOST),
         "rises", "models",
-        f"Heads that snap: {_each(share, share=True)} ({over}). Median of their times: {steps or 'none'}.",
+        f"Heads that snap: {_each(share, share=True)} ({over}). Frozenness in ln t, mean over heads: {_each(frozen)}.",
     )  # fmt: skip
 
 
-def snaps_late(heads: pd.DataFrame, over: str) -> Finding:
-    """How much of the fall of the loss lies before; cases in which no head of some seed has a time are left out."""
-    timed = heads[heads.learned.notna()]
-    share = over_heads(timed, "learned").dropna()
-    says = "Heads snap after most of the fall of the loss"
+def fastest_late(heads: pd.DataFrame, over: str) -> Finding:
+    """What of the fall of the loss lies before t_snap_ln, mean over the heads that have one; a seed may have none."""
+    share = over_heads(heads[heads.learned.notna()], "learned").dropna()
+    when = heads.groupby(["model", "optimizer"], sort=False).t_fast.median()
+    steps = "; ".join(f"{_case(case)}: {t:.0f}" for case, t in when.items())
+    says = "Attention moves fastest in ln t when most of the fall of the loss is over"
     if not len(share):
-        return Finding(says, BEYOND, 0, 0, "models", "No head has snapped.")
-    said = f"Of the fall of the loss before the snap, mean over heads: {_each(share, share=True)} ({over})."
-    return Finding.compared(says, BEYOND, compare(share - MOST), "rises", "models", said)
+        return Finding(says, BEYOND, 0, 0, "models", "No model has a head with such a time in each seed.")
+    return Finding.compared(
+        says, BEYOND, compare(share - MOST), "rises", "models",
+        f"Of the fall of the loss before: {_each(share, share=True)} ({over}). Median step of all heads: {steps}.",
+    )  # fmt: skip
 
 
-def deeper_later(heads: pd.DataFrame, last: float, over: str) -> Finding:
-    """A case is an optimiser and a time: the snap (not yet: after the end) or half of the way attention moves."""
+def deeper_later(heads: pd.DataFrame, over: str) -> Finding:
+    """A case is an optimiser and a time: of the greatest speed in ln t, or of half of the way attention moves."""
     deep = heads[heads.model == DEEP]
-    deep = deep.assign(t_snap=deep.t_snap.where((deep.snaps == 1) | deep.snaps.isna(), 2 * last))
     said, rows = [], []
-    for name, words in (("t_snap", "snap"), ("t_half", "half of the way")):
-        ranks = deep.groupby([*OPTIMIZER, "seed"], sort=False)[["layer", name]].apply(_by_depth).unstack("seed")
+    for name, words in (("t_fast", "fastest"), ("t_half", "half of the way")):
+        ranks = deep.groupby(["optimizer", "seed"], sort=False)[["layer", name]].apply(_by_depth).unstack("seed")
         rows.append(ranks.to_numpy())
         said += [f"{words}, {optimizer}: {number(row)}" for optimizer, row in ranks.iterrows()]
     return Finding.compared(
@@ -140,9 +139,9 @@ def sinks(heads: pd.DataFrame, over: str) -> Finding:
 
 
 def _by_depth(part: pd.DataFrame) -> float:
-    """Rank correlation of the two columns; 0 where one is constant, so that nothing follows anything."""
-    layer, time = part.to_numpy().T
-    if not np.isfinite(time).all():
+    """Rank correlation of the two columns over heads that have a time; 0 where one is constant: nothing follows."""
+    layer, time = part.dropna().to_numpy().T
+    if not len(time):
         return math.nan
     return float(spearmanr(layer, time).statistic) if len(set(time)) > 1 and len(set(layer)) > 1 else 0.0
 

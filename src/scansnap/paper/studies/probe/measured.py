@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from scansnap.probe.findings import findings
 from scansnap.probe.probe import Probe
 
-OF_HEADS = ("scan_index", "scan_low", "scan_high", "t_snap", "t_snap_ln", "frozenness")
-CURVES = ("moved_from_start", "rank_corr", "sink_share")
+IN_THE_END = ("scan_index", "scan_low", "scan_high", "scan_chance")
+OF_HEADS = ("scans", "snaps", "t_snap", "t_snap_ln", "frozenness", "frozenness_ln")
+WORDS = ("verdict", "t_snap_ln_reason")
+CURVES = ("scan_index", "moved_from_start", "rank_corr", "sink_share")
 
 
 class Measured:
@@ -39,21 +41,21 @@ class Measured:
         self.control.step(step)
 
     def record(self, failed: bool = False) -> dict[str, Any]:
-        """By step S, layer L and head H.
+        """By step S, layer L and head H: what was seen, and what :mod:`scansnap.probe.findings` derives from it.
 
-        steps, loss (S,); of the last step (L, H) what :mod:`scansnap.probe.findings` derives, the verdicts, and those
-        of the control; scan, moved_from_start and sink_share (S, L, H), rank_corr (S, L, H, 3). NaN where training
-        failed.
+        steps, loss (S,); CURVES (S, L, H), rank_corr also by what it is against; the rest (L, H), the scan index of the
+        control and whether it scans among it. NaN where training failed, and ``failed`` is the verdict.
         """
         data, other = (findings(probe.dataset()) for probe in (self.probe, self.control))
-        found: dict[str, Any] = {name: data[name].transpose("layer", "head").values for name in OF_HEADS}
-        found |= {name: data[name].transpose("step", "layer", "head", ...).values for name in CURVES}
-        at = data["distinctness"].mean("sequence")
-        found["scan"] = (at - at.isel(step=0)).transpose("step", "layer", "head").values
-        found["control"] = other["scan_index"].transpose("layer", "head").values
+        if not failed and data.sizes["step"] < len(self.losses):
+            raise RuntimeError("a measurement failed")  # the probe has warned, and let training go on
+        last, heads = data.isel(step=-1), ("layer", "head")
+        found = {f"{name}_curve": data[name].transpose("step", *heads, ...).values for name in CURVES}
+        found |= {name: last[name].transpose(*heads).values for name in (*IN_THE_END, *OF_HEADS)}
+        found |= {"control": other["scan_index"].isel(step=-1).transpose(*heads).values,
+                  "control_scans": other["scans"].transpose(*heads).values}  # fmt: skip
+        words = {name: data[name].transpose(*heads).values.astype(np.str_) for name in WORDS}
         if failed:
-            found = {name: np.full_like(values, np.nan, dtype=np.float64) for name, values in found.items()}
-        for name, whose in (("verdict", data), ("control_verdict", other)):
-            words = whose["verdict"].transpose("layer", "head").values.astype(str)
-            found[name] = np.full_like(words, "failed", dtype="U6") if failed else words
-        return {"steps": data["step"].values, "loss": self.losses, **found}
+            found = {name: np.full(values.shape, np.nan) for name, values in found.items()}
+            words = {name: np.full(values.shape, "failed") for name, values in words.items()}
+        return {"steps": data["step"].values, "loss": self.losses, **found, **words}

@@ -35,15 +35,15 @@ def colours(heads: pd.DataFrame) -> TwoSlopeNorm:
 
 
 def dots(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
-    """Each head at the time of its snap, layers as rows; behind the end those that have not snapped."""
+    """Each head at the time of its greatest speed in ln t, layers as rows; behind the end those still to come."""
     n_heads, n_seeds = heads["head"].max() + 1, heads.seed.max() + 1
     place = (heads["head"] * n_seeds + heads.seed + 0.5) / (n_heads * n_seeds) - 0.5
-    never = heads.t_snap.where(heads.snaps == 1).isna()
-    x = heads.t_snap.where(~never, _never(last))
-    ax.scatter(x, heads.layer + 1 + 0.7 * place, c=SCAN(norm(heads.scan_index)), s=13, linewidths=0.4,
-               edgecolors="0.35", marker="o", zorder=3)  # fmt: skip
+    x = heads.t_fast.replace({np.inf: _never(last), 0.0: 1.0})
+    for marker, own in (("o", heads.snaps == 1), (">", heads.snaps != 1)):
+        ax.scatter(x[own], (heads.layer + 1 + 0.7 * place)[own], c=SCAN(norm(heads.scan_index[own])), s=14,
+                   linewidths=0.4, edgecolors="0.3", marker=marker, zorder=3)  # fmt: skip
     ax.axvline(1.4 * last, color="0.75", linewidth=0.8, linestyle=":")
-    if never.any():
+    if np.isinf(heads.t_fast).any():
         ax.annotate("not yet", (_never(last), 1), xycoords=("data", "axes fraction"), ha="center", va="bottom",
                     fontsize=7, color="0.45")  # fmt: skip
     layers = np.arange(1, int(heads.layer.max()) + 2)
@@ -53,7 +53,7 @@ def dots(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
 
 
 def _never(last: float) -> float:
-    """Where heads stand that have no time."""
+    """Where heads stand whose time has not come."""
     return 2.2 * last
 
 

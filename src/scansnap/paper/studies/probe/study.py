@@ -25,10 +25,11 @@ from scansnap.progress import Progress
 TITLE = "Do GPT-2 and Llama scan and snap?"
 CAPTION = (
     "Models of the library transformers, trained from scratch on text with a probe in the loop; columns are models. "
-    "Top: loss on the validation text (bands: 95% intervals over seeds). Middle: every head of every seed as a dot at "
-    "the step of its snap, layers as rows from the first at the bottom; behind the dotted line heads that have not "
-    "snapped. Blue dots have turned to distinct words, red ones to common words. Bottom: rank correlation of attention "
-    "with three measures of its keys after training, mean over heads; dashed: the YZ model's on the same text."
+    "Top: loss on the validation text (bands: 95% intervals over seeds). Middle: every head of every seed where its "
+    "attention moves fastest per unit of ln t, layers as rows from the first at the bottom; dots have snapped, "
+    "triangles go on moving, those behind the dotted line faster than ever. Blue heads have turned to distinct words, "
+    "red ones to common words. Bottom: rank correlation of attention with three measures of its keys after training, "
+    "mean over heads; dashed: the YZ model's on WikiText-2."
 )
 
 

@@ -2,7 +2,7 @@
 
 loss   on the validation text at a step (``value``)
 scan   of a layer at a step: how far attention has turned to distinct words, mean over heads
-head   one head of one training: its scan, when it snapped, what it follows in the end
+head   one head of one training: its scan, when it moved fastest, whether it snapped, what it follows in the end
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from scansnap.paper.shared.kept_runs import Record
-from scansnap.paper.studies.probe.measured import OF_HEADS
+from scansnap.paper.studies.probe.measured import IN_THE_END, OF_HEADS, WORDS
+from scansnap.probe.findings.snap import EARLIER, NOT_YET
 from scansnap.probe.schema import AGAINST
 
 HALF = 0.5  # of the way attention has moved in the end
@@ -37,7 +38,7 @@ def losses(record: Record) -> pd.DataFrame:
 
 def scans(record: Record) -> pd.DataFrame:
     """Scan index over time, by layer."""
-    by_layer = record["scan"].mean(-1)  # (S, L)
+    by_layer = record["scan_index_curve"].mean(-1)  # (S, L)
     steps, layers = np.meshgrid(record["steps"], np.arange(by_layer.shape[1]), indexing="ij")
     return pd.DataFrame({"kind": "scan", "step": steps.ravel(), "layer": layers.ravel(), "value": by_layer.ravel()})
 
@@ -46,14 +47,14 @@ def heads(record: Record) -> pd.DataFrame:
     """One row for each head."""
     n_layers, n_heads = record["scan_index"].shape
     layer, head = np.meshgrid(np.arange(n_layers), np.arange(n_heads), indexing="ij")
-    columns = {name: record[name] for name in (*OF_HEADS, "verdict", "control", "control_verdict")}
-    columns |= {name: record["rank_corr"][-1, ..., i] for i, name in enumerate(AGAINST)}
-    columns |= {"sink_start": record["sink_share"][0], "sink_end": record["sink_share"][-1]}
+    columns = {name: record[name] for name in (*IN_THE_END, *OF_HEADS, *WORDS, "control", "control_scans")}
+    columns |= {name: record["rank_corr_curve"][-1, ..., i] for i, name in enumerate(AGAINST)}
+    columns |= {"sink_start": record["sink_share_curve"][0], "sink_end": record["sink_share_curve"][-1]}
     found = pd.DataFrame({"kind": "head", "layer": layer.ravel(), "head": head.ravel()})
     found = found.assign(**{name: values.ravel() for name, values in columns.items()})
-    moved = record["moved_from_start"].reshape(len(record["steps"]), -1).T  # (heads, S)
+    moved = record["moved_from_start_curve"].reshape(len(record["steps"]), -1).T  # (heads, S)
     t_half = [halfway(record["steps"], path) for path in moved]
-    learned = [share_learned(record["steps"], record["loss"], t) for t in found.t_snap]
+    learned = [share_learned(record["steps"], record["loss"], t) for t in found.t_snap_ln]
     return found.assign(t_half=t_half, learned=learned)
 
 
@@ -75,12 +76,14 @@ def share_learned(steps: np.ndarray, loss: np.ndarray, t: float) -> float:
 
 
 def heads_of(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of heads, with what their verdicts say as numbers; NaN where training failed."""
+    """The rows of heads. ``scans`` and so on are 1 where that is decided, else 0; ``t_fast`` is t_snap_ln, infinite
+    where attention is fastest in the last e-fold and 0 where it was in the first. NaN where training failed.
+    """
     found = table[table.kind == "head"]
     fine = found.verdict != "failed"
-    said = {"scans": ("verdict", "scans"), "snaps": ("verdict", "snaps"), "control_scans": ("control_verdict", "scans")}
-    return found.assign(**{name: found[column].str.contains(word, na=False).astype(float).where(fine)
-                           for name, (column, word) in said.items()})  # fmt: skip
+    decided = {name: (found[name] == 1).astype(float).where(fine) for name in ("scans", "snaps", "control_scans")}
+    beyond = found.t_snap_ln_reason.map({NOT_YET: math.inf, EARLIER: 0.0})
+    return found.assign(**decided, t_fast=found.t_snap_ln.fillna(beyond))
 
 
 def over_heads(found: pd.DataFrame, column: str, by: Iterable[str] = ("model", "optimizer")) -> pd.DataFrame:
