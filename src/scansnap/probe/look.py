@@ -88,11 +88,11 @@ class Look:
             put("distinctness", one.distinctness)
             put("distinctness_uniform", one.uniform_distinctness)
             samples[name] = one.sample.p
-            put("moved", distance(one.sample.p, last.get(name)))
-            put("moved_from_start", distance(one.sample.p, first.get(name)))
+            put("moved", distance(one.sample, last.get(name)))
+            put("moved_from_start", distance(one.sample, first.get(name)))
             if self.facts is not None and plan.tokens is not None:
                 types = self.facts.by_type(one.sample.p.device)
-                put("scan_chance", by_chance(one.sample.p, first.get(name), *types))
+                put("scan_chance", by_chance(one.sample, first.get(name), *types))
                 put("rank_corr", self._ranks(one, plan, self.facts))
             else:
                 heads = one.value.shape[-1]

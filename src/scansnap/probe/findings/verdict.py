@@ -55,11 +55,10 @@ def numbers_of(value: Callable[[str], Any], unsaid: str) -> str:
         frozen = f", frozen {value('frozenness_ln'):.2f} in ln t ({low:.2f} to {high:.2f})"
     times = [f"{name} {value(name):.4g}" if math.isfinite(value(name)) else f"no {name}: {value(name + '_reason')}"
              for name in ("t_snap", "t_snap_ln")]  # fmt: skip
-    near, uniform = (value("self" + which) + value("previous" + which) for which in ("", "_uniform"))
     scan_index = f"scan index {value('scan_index'):+.3f} ({value('scan_low_all'):+.3f} to {value('scan_high_all'):+.3f}"
     return "; ".join([
         f"scanning undecided ({unsaid})" if unsaid else f"{scan_index}, chance ±{value('scan_chance'):.3f})",
         ", ".join([f"moved {value('moved_from_start'):.3f}{frozen}", *times]),
         f"first key {value('sink'):.2f} (uniform {value('sink_uniform'):.2f})",
-        f"own and previous {near:.2f} (uniform {uniform:.2f})",
+        f"own and previous {value('near'):.2f} (uniform {value('near_uniform'):.2f})",
     ])  # fmt: skip
