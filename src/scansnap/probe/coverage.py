@@ -44,7 +44,9 @@ class Coverage:
         if not self.modules:
             return f"the probe saw no attention, and no module is called so: {_BLIND}; {_CURE}"
         more = len(self.missing) - NAMED
-        names = ", ".join(path or "the model itself" for path in self.missing[:NAMED]) + (f" and {more} more" if more > 0 else "")
+        names = ", ".join(path or "the model itself" for path in self.missing[:NAMED]) + (
+            f" and {more} more" if more > 0 else ""
+        )
         some = f"saw {self.seen} of {self.modules} attention modules" if self.seen else "saw no attention"
         return f"the probe {some} (missing: {names}): {_BLIND}; {_CURE}"
 

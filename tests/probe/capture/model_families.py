@@ -26,7 +26,8 @@ _LATENT = {**_USUAL, "num_key_value_heads": HEADS, "q_lora_rank": 16, "kv_lora_r
            "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
            "moe_intermediate_size": 16, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}  # fmt: skip
 _BART = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS,
-         "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "decoder_start_token_id": 1, "forced_eos_token_id": 2}  # fmt: skip
+         "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "decoder_start_token_id": 1, "forced_eos_token_id": 2,
+         **_SPECIAL}  # fmt: skip
 
 CONFIGS: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: tf.GPT2Config(
@@ -49,11 +50,15 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "distilbert": lambda: tf.DistilBertConfig(
         vocab_size=M, dim=WIDTH, n_layers=2, n_heads=HEADS, hidden_dim=48, max_position_embeddings=64
     ),
-    "bart": lambda: tf.BartConfig(vocab_size=M, d_model=WIDTH, max_position_embeddings=64, **_BART, **_SPECIAL),
+    "bart": lambda: tf.BartConfig(vocab_size=M, d_model=WIDTH, max_position_embeddings=64, **_BART),
     "vit": lambda: tf.ViTConfig(
-        hidden_size=WIDTH, num_hidden_layers=2, num_attention_heads=HEADS, intermediate_size=48, image_size=12,
+        hidden_size=WIDTH,
+        num_hidden_layers=2,
+        num_attention_heads=HEADS,
+        intermediate_size=48,
+        image_size=12,
         patch_size=4,
-    ),  # fmt: skip
+    ),
     "t5": lambda: tf.T5Config(
         vocab_size=M, d_model=WIDTH, d_kv=8, d_ff=48, num_layers=2, num_heads=HEADS, decoder_start_token_id=0
     ),
@@ -65,9 +70,12 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     ),
     "gemma2": lambda: tf.Gemma2Config(**_WINDOW, attn_logit_softcapping=0.5, query_pre_attn_scalar=8),
     "gpt_oss": lambda: tf.GptOssConfig(
-        **_WINDOW, **_LAYERS, num_local_experts=4, num_experts_per_tok=2,
+        **_WINDOW,
+        **_LAYERS,
+        num_local_experts=4,
+        num_experts_per_tok=2,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-    ),  # fmt: skip
+    ),
 }
 
 

@@ -32,7 +32,9 @@ def record(p: Tensor, name: str) -> None:
         raise InputError(field, f"of shape {tuple(p.shape)}", _ALLOWED)
     with torch.no_grad(), torch._C.DisableTorchFunction():
         p = p.detach()[(None,) * (4 - p.ndim)]
-        least, most, total = (float(t.nan_to_num(0.0)) for t in (p.amin(), p.amax(), p.sum(-1, dtype=torch.float32).amax()))
+        least, most, total = (
+            float(t.nan_to_num(0.0)) for t in (p.amin(), p.amax(), p.sum(-1, dtype=torch.float32).amax())
+        )
     if least < 0 or most > 1.001 or total > 1.01:  # of numbers with three digits
         raise InputError(field, f"from {least:.3g} to {most:.3g}, up to {total:.4g} over the keys", _ALLOWED)
     watcher.hand(of_softmax(p, None, None, False), name)

@@ -56,7 +56,7 @@ class Watching(TorchFunctionMode):
                 self.hand(of_products(*args, **kwargs))
             return func(*args, **kwargs)
         if type(func).__name__ == "FlexAttentionHOP":
-            self.hand(of_flex(args, getattr(self.stack[-1], "sinks", None) if self.stack else None))
+            self.hand(of_flex(args, _sinks(self.stack[-1]) if self.stack else None))
             return by_blocks(func, args, BLOCK)
         result = func(*args, **kwargs)
         if func in _SOFTMAX and (attention := self.modules.attending(self.stack)) is not None:
@@ -81,16 +81,16 @@ class Watching(TorchFunctionMode):
             functional.has_torch_function, self.heads = asked, None
 
     def _over_keys(self, attention: nn.Module, p: Any, args: Any, kwargs: Any) -> Seen | None:
-        """A softmax, if it is over the keys of queries: the last of three or four dimensions, and more than one key.
+        """A softmax, if it is over the keys of queries: the last of three dimensions or more, and more than one key.
 
         Of three the first may be sequences × heads; if it is not, the keys must be as many as the queries, or it could
         be over anything.
         """
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if not isinstance(p, Tensor) or p.ndim not in (3, 4) or dim not in (-1, p.ndim - 1):
+        if not isinstance(p, Tensor) or p.ndim < 3 or dim not in (-1, p.ndim - 1):
             return None
         n_queries, n_keys = p.shape[-2:]
-        sink = isinstance(getattr(attention, "sinks", None), Tensor)
+        sink = _sinks(attention) is not None
         heads = self.heads or next((n for name in _HEADS if isinstance(n := getattr(attention, name, None), int)), None)
         folded = p.ndim == 3 and heads and (self.heads or p.shape[0] == heads * (self.batch or 0))
         if min(n_queries, n_keys - sink) < 2 or (p.ndim == 3 and not folded and n_queries != n_keys - sink):
@@ -141,9 +141,18 @@ def as_written() -> Iterator[None]:
         yield
         return
     with torch.compiler.set_stance("force_eager"), warnings.catch_warnings():
-        for known in ("flex_attention called without torch.compile", r"Using `torch.compile\(module\)` when there are glob"):
+        for known in (
+            "flex_attention called without torch.compile",
+            r"Using `torch.compile\(module\)` when there are glob",
+        ):
             warnings.filterwarnings("ignore", message=known)
         yield
+
+
+def _sinks(module: nn.Module) -> Tensor | None:
+    """Logits of a sink beside the keys, as gpt-oss keeps them."""
+    sinks = getattr(module, "sinks", None)
+    return sinks if isinstance(sinks, Tensor) else None
 
 
 def at_work() -> Watching | None:
