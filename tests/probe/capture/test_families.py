@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from model_families import CONFIGS, built, by_stack, inputs, maps, seen_in, takes
+from model_families import CONFIGS, TWO, built, by_stack, inputs, maps, seen_in, takes
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
+from scansnap.probe.capture import watching
 from scansnap.probe.coverage import Coverage
 
 pytestmark = [  # of the libraries
@@ -105,3 +106,15 @@ def test_what_a_user_has_registered(family: str, by_hand: str) -> None:
     model = built(family, "eager")
     takes(model, by_hand)
     compared(family, model)
+
+
+@pytest.mark.parametrize("family", TWO)
+def test_cross_attention_of_equal_lengths_is_told_from_self_attention(family: str) -> None:
+    kinds = {}
+    model, batch = built(family), inputs(family)
+    with watching(model, lambda call: kinds.update({call.path: call.kind})), torch.no_grad():
+        model(**{**batch, "decoder_input_ids": batch["input_ids"]})
+    assert {path for path, kind in kinds.items() if kind == "cross"} == {
+        path for path in kinds if "EncDec" in path or "encoder_attn" in path
+    }
+    assert list(kinds.values()).count("cross") == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -141,9 +143,12 @@ def test_a_module_that_is_used_twice_is_two_calls() -> None:
 def test_cross_attention_is_told_from_self_attention() -> None:
     kinds = []
     attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+    x = torch.randn(B, T, WIDTH)
     with watching(attention, lambda seen: kinds.append((seen.kind, seen.shape))):
-        attention(torch.randn(B, T, WIDTH), *[torch.randn(B, 7, WIDTH)] * 2, need_weights=False)
-    assert kinds == [("cross", (B, HEADS, T, 7))]
+        attention(x, *[torch.randn(B, 7, WIDTH)] * 2, need_weights=False)
+        attention(x, *[torch.randn(B, T, WIDTH)] * 2)  # as many, but others
+        attention(x, x, x)
+    assert kinds == [("cross", (B, HEADS, T, 7)), ("cross", (B, HEADS, T, T)), ("self", (B, HEADS, T, T))]
 
 
 def test_the_result_is_as_if_nobody_looked() -> None:
@@ -167,3 +172,22 @@ def test_keys_that_may_be_looked_at_are_known_though_they_get_nothing() -> None:
         model(torch.randn(B, T, WIDTH))
     assert (rows[0].p == 0).sum() > B * HEADS * T * (T - 1) / 2, "it snapped"
     assert torch.equal(rows[0].visible, torch.ones(T, T, dtype=torch.bool).tril())
+
+
+def test_nothing_is_kept_after_the_call() -> None:
+    model, x, kept = Net("sdpa"), torch.randn(B, T, WIDTH), []
+    soft = Net("softmax")
+
+    def look(seen: AttentionCall) -> None:
+        kept.extend([weakref.ref(seen), weakref.ref(seen.rows(torch.arange(T)).p)])
+        kept.extend([weakref.ref(seen.products.q)] if seen.products else [])
+
+    gc.disable()  # nor until somebody collects
+    try:
+        for one in (model, soft):
+            with watching(one, look), torch.no_grad():
+                one(x)
+        assert len(kept) == 3 * 3 + 3 * 2
+        assert [ref() for ref in kept] == [None] * len(kept)
+    finally:
+        gc.enable()

@@ -17,6 +17,7 @@ _PART = re.compile(
     r"(norm|drop(out)?|linear|conv1d|proj(ection)?|embed(ding)?s?|rope|softmax|bias|mask|cache|out|output|scale)\d*$"
 )
 _ELSEWHERE = re.compile(r"(router|gate|gating|moe|mlp|experts?|ffn|feed_?forward|lm_?head|classifier|pooler)\d*$")
+_CROSS = re.compile(r"cross|enc_?dec|encoder_att|src_att")  # between two sequences
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # a model is known by its own names
 
 
@@ -42,6 +43,11 @@ class Modules:
             if any(_ELSEWHERE.search(word) for word in _words(self.paths[id(module)], module)):
                 return None
         return None
+
+    def to_others(self, module: nn.Module) -> bool:
+        """Whether an attention looks at another sequence, by what it says or how it is called."""
+        said = getattr(module, "is_cross_attention", False) is True
+        return said or any(_CROSS.search(word) for word in _words(self.paths[id(module)], module))
 
 
 def _is_named(path: str, module: nn.Module) -> bool:

@@ -29,6 +29,7 @@ _ATEN = torch.ops.aten
 _SOFTMAX = (torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax,
             _ATEN.softmax, _ATEN.softmax.int, _ATEN._softmax, _ATEN._softmax.default)  # fmt: skip
 _HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads")  # what modules call their number
+_OF_TORCH = ("query", "key", "value", "embed_dim_to_check", "num_heads")  # how torch's own attention begins
 BLOCK = 1 << 24  # weights of a flex attention that are there at once
 
 Sink = Callable[[AttentionCall], None]
@@ -46,6 +47,7 @@ class Watching(TorchFunctionMode):
         self.calls: Counter[str] = Counter()  # attentions seen, by path
         self.batch: int | None = None  # sequences, as the first module that is given some has them
         self.heads: int | None = None  # where torch's own attention has folded them into the batch
+        self.others = False  # whether it is given keys that are not its queries
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -70,7 +72,8 @@ class Watching(TorchFunctionMode):
 
         It would hand itself to the mode again, so its question whether there is one is answered with no.
         """
-        self.heads = kwargs.get("num_heads", args[4] if len(args) > 4 else None)
+        query, key, _, _, self.heads = (*args, *(kwargs[name] for name in _OF_TORCH[len(args) :]))[:5]
+        self.others = query is not key
         functional: Any = F
         asked = functional.has_torch_function
         functional.has_torch_function = lambda tensors: False
@@ -78,7 +81,7 @@ class Watching(TorchFunctionMode):
             with self:
                 return func(*args, **kwargs)
         finally:
-            functional.has_torch_function, self.heads = asked, None
+            functional.has_torch_function, self.heads, self.others = asked, None, False
 
     def _over_keys(self, attention: nn.Module, p: Any, args: Any, kwargs: Any) -> Seen | None:
         """A softmax, if it is over the keys of queries: the last of three dimensions or more, and more than one key.
@@ -103,8 +106,10 @@ class Watching(TorchFunctionMode):
         """Give it to the sink, under the path of the module at work."""
         own = [module for module in self.stack if not isinstance(module, nn.Softmax)]
         path = ".".join(filter(None, [self.modules.paths[id(own[-1])] if own else "", name]))
+        others = self.others or any(map(self.modules.to_others, own[-1:]))
+        call = AttentionCall(path, self.calls[path], seen.shape, seen.on.device, seen.rows, seen.products, others)
         with torch.no_grad(), torch.autocast(seen.on.device.type, enabled=False), torch._C.DisableTorchFunction():
-            self.sink(AttentionCall(path, self.calls[path], seen.shape, seen.on.device, seen.rows, seen.products))
+            self.sink(call)
         self.calls[path] += 1
 
     def enter(self, module: nn.Module, args: Any) -> None:
