@@ -87,6 +87,19 @@ def test_scores_and_masks_of_flex_attention(score_mod: Any, mask_mod: Any, compi
         assert (logits.softmax(-1) - found[""].p).abs().max() > FAR, "the control: without the mask"
 
 
+def test_a_sink_beside_the_keys_takes_its_share() -> None:
+    """Flex attention leaves it to be put in afterwards, by what the logits add up to."""
+    torch.manual_seed(3)
+    q, k, v = torch.randn(B, H, T, D), torch.randn(B, G, T, D), torch.randn(B, G, T, D)
+    model = Flexible(flex_attention, None, causal)
+    model.sinks = nn.Parameter(torch.randn(H))
+    found, _ = rows_in(model, q, k, v)
+    logits = (q @ k.repeat_interleave(H // G, 1).mT / D**0.5).masked_fill(~MASKS[causal], -torch.inf)
+    own = logits.exp() / (logits.exp().sum(-1, keepdim=True) + model.sinks.detach().exp()[:, None, None])
+    assert (found[""].p - own).abs().max() < NEAR
+    assert found[""].p.sum(-1).max() < 1
+
+
 def test_flex_attention_makes_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("scansnap.probe.capture.watching")
     torch.manual_seed(1)

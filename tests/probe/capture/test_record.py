@@ -118,6 +118,14 @@ def test_attention_outside_of_any_module_called_so_counts_too() -> None:
     assert coverage == Coverage(1, 2, ("layers.1",))
 
 
+def test_parts_that_are_called_after_their_attention_are_not_missing() -> None:
+    model = Model(Attention("softmax"))
+    model.layers[0].attn_cap = nn.Identity()  # of torch.nn or not, by its name it could be one
+    model.layers[0].register_forward_pre_hook(lambda module, args: module.attn_cap(*args))
+    _, coverage = watched(model, torch.randn(B, T, WIDTH))
+    assert coverage == Coverage(1, 1, ())
+
+
 class Records(nn.Module):
     def __init__(self, p: Any, name: Any = "it") -> None:
         super().__init__()
