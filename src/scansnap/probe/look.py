@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from scansnap.probe.capture import AttentionCall
-from scansnap.probe.movement import distance
-from scansnap.probe.schema import STATISTICS
+from scansnap.probe.corpus import Facts
+from scansnap.probe.movement import by_chance, distance
+from scansnap.probe.ranks import rank_correlation
+from scansnap.probe.schema import AGAINST, STATISTICS
 from scansnap.probe.statistics import Gathered, Plan, gather
 
-SAMPLE = 1 << 19  # weights of one attention that are kept whole, for movement, ranks and examples
+SAMPLE = 1 << 19  # weights of one attention that are kept whole, for movement and examples
+RANKED = 1 << 17  # … and ranked, which costs more
 SINK = 0.3  # mean attention to the first key from which a sequence counts as having a sink (Gu et al. 2024)
 
 Name = tuple[str, int]  # path and number of an attention
@@ -39,6 +42,7 @@ class Measurement:
     layers: tuple[Layer, ...]
     values: dict[str, list[np.ndarray]]
     samples: Samples
+    positions: dict[Name, Tensor] = field(default_factory=dict)  # (q,) of the queries in the samples
 
 
 @dataclass
@@ -47,13 +51,14 @@ class Look:
 
     queries: int | None  # looked at in each sequence; None: all
     tokens: Tensor | None  # (B, T) of the batch
-    facts: Any = None  # what a corpus says of the tokens
-    found: dict[Name, tuple[Layer, Gathered]] = field(default_factory=dict)
+    facts: Facts | None = None  # what a corpus says of the tokens
+    found: dict[Name, tuple[Layer, Gathered, Plan]] = field(default_factory=dict)
     plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> None:
         layer = Layer(call.path, call.number, call.kind, call.shape[1])
-        self.found[call.path, call.number] = layer, gather(call, self._plan(call))
+        plan = self._plan(call)
+        self.found[call.path, call.number] = layer, gather(call, plan), plan
 
     def _plan(self, call: AttentionCall) -> Plan:
         """One for all layers of a shape."""
@@ -66,7 +71,7 @@ class Look:
         b, h, n_queries, n_keys = call.shape
         queries = positions(n_queries, self.queries, call.kind == "self")
         n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
-        sampled = torch.linspace(0, len(queries) - 1, n_sampled).round().long().unique()
+        sampled = spread(len(queries), n_sampled)
         own = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
         tokens = self.tokens.to(call.device) if own and self.tokens is not None else None
         queries, sampled = queries.to(call.device), sampled.to(call.device)
@@ -77,18 +82,15 @@ class Look:
     def finish(self, last: Samples, first: Samples) -> Measurement:
         """Means over sequences, and how far attention moved since earlier looks."""
         names = list(self.found)
-        samples = {name: one.sample.p for name, (_, one) in self.found.items()}
-        alike: dict[
-            tuple[Any, ...], list[Name]
-        ] = {}  # layers whose sums can be stacked: few launches, whatever the depth
-        for name, (_, one) in self.found.items():
+        samples = {name: one.sample.p for name, (_, one, _) in self.found.items()}
+        alike: dict[tuple[Any, ...], list[Name]] = {}  # layers that can be stacked: few launches, whatever the depth
+        for name, (_, one, _) in self.found.items():
             alike.setdefault((one.sums.shape, one.sums.device), []).append(name)
         tables = []
         for some in alike.values():
             table = _over_sequences(torch.stack([self.found[name][1].sums for name in some]))
-            table["moved"] = torch.stack([distance(samples[name], last.get(name)) for name in some])
-            table["moved_from_start"] = torch.stack([distance(samples[name], first.get(name)) for name in some])
-            tables.append(table)
+            of_samples = [self._of_sample(name, last.get(name), first.get(name)) for name in some]
+            tables.append(table | {key: torch.stack([one[key] for one in of_samples]) for key in of_samples[0]})
         arrays = fetched([tensor for table in tables for tensor in table.values()])
         order = {name: i for i, name in enumerate(name for some in alike.values() for name in some)}
         values: dict[str, list[np.ndarray]] = {}
@@ -99,7 +101,31 @@ class Look:
             tuple(self.found[name][0] for name in names),
             {variable: [found[order[name]] for name in names] for variable, found in values.items()},
             samples,
+            {name: plan.queries[plan.sampled] for name, (*_, plan) in self.found.items()},
         )
+
+    def _of_sample(self, name: Name, last: Tensor | None, first: Tensor | None) -> dict[str, Tensor]:
+        """What is known from the rows that are kept whole, by head."""
+        _, one, plan = self.found[name]
+        found = {"moved": distance(one.sample, last), "moved_from_start": distance(one.sample, first)}
+        if self.facts is None or plan.tokens is None:
+            unknown = one.sample.p.new_full((one.sample.p.shape[1], len(AGAINST)), torch.nan)
+            return found | {"scan_chance": unknown[:, 0], "rank_corr": unknown}
+        found["scan_chance"] = by_chance(one.sample, first, *self.facts.by_type(one.sample.p.device))
+        return found | {"rank_corr": self._ranks(one, plan, self.facts)}
+
+    def _ranks(self, one: Gathered, plan: Plan, facts: Facts) -> Tensor:
+        """Rank correlations of some of the sample."""
+        b, h, q, s = one.sample.p.shape
+        some = spread(q, max(1, min(q, RANKED // (b * h * s)))).to(plan.queries.device)
+        asked = tuple(plan.queries[plan.sampled[some]].tolist())
+        visible = one.sample.visible.expand(one.sample.p.shape)[:, :, some]
+        return rank_correlation(one.sample.p[:, :, some], visible, facts.scores(asked, one.sample.p.device))
+
+
+def spread(n: int, k: int) -> Tensor:
+    """k of n places, evenly spread from within: the first query has few keys, and after the last nothing comes."""
+    return ((torch.arange(k) + 0.5) * n / k).long()
 
 
 def _over_sequences(sums: Tensor) -> dict[str, Tensor]:
@@ -132,4 +158,4 @@ def positions(n_queries: int, wanted: int | None, to_itself: bool) -> Tensor:
     """Evenly spread; the first of a window that looks at itself has one key at most where it is causal."""
     first = 1 if to_itself and n_queries > 1 else 0
     n = n_queries - first if wanted is None else min(wanted, n_queries - first)
-    return torch.linspace(first, n_queries - 1, n).round().long().unique()
+    return torch.linspace(first, n_queries - 1, n, dtype=torch.float64).round().long().unique()
