@@ -98,6 +98,7 @@ class KeptMeasurements(Measurements):
                 raise
             self.anew = True
             return
+        self.found = dict(store.document["attributes"])
         self.layout, self.positions = _layout(store)
         rows = [store.row(i) for i in range(len(store))]
         self.steps = [int(row["step"]) for row in rows]
@@ -152,7 +153,9 @@ class KeptMeasurements(Measurements):
             return
         with Interrupt() as end:  # half a row would be lost
             try:
+                self.is_written = False
                 self._write()
+                self.is_written = True
             except Exception as error:
                 self.store = None  # to be looked at again
                 reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
