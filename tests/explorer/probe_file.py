@@ -8,8 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from scansnap.probe.probe import Probe
-from scansnap.probe.schema import VARIABLES
-from scansnap.results.trajectory import FORMAT, save
 
 HOSTILE = "</script><script>window.hit = 1</script><img src=x onerror='window.hit = 2'>"
 
@@ -31,15 +29,10 @@ class Model(nn.Module):
 
 def write(path: Path) -> None:
     torch.manual_seed(0)
-    model = Model()
-    probe = Probe(model, {"input_ids": torch.randint(7, (3, 9))}, every=[0, 1, 3, 10, 30])
+    model = type(HOSTILE, (Model,), {})()
+    probe = Probe(model, {"input_ids": torch.randint(7, (3, 9))}, every=[0, 1, 3, 10, 30], out=path, overwrite=True)
     for step in range(31):
-        probe.step(step)
+        probe.step(step, loss=3 - step / 30)
         with torch.no_grad():
             for weights in model.parameters():
                 weights += 0.05 * torch.randn_like(weights)
-    data = probe.dataset()
-    data = data.drop_vars([name for name in data if name not in VARIABLES])  # what follows is found again from the file
-    for name in [name for name, one in data.coords.items() if one.dtype.kind == "U"]:
-        data = data.assign_coords({name: data[name].astype(object)})
-    save(data.assign_attrs(format=FORMAT, model=HOSTILE), path, overwrite=True)
