@@ -16,16 +16,15 @@ def test_a_probes_report_is_opened_read_and_searched(browser: Any, tmp_path: Pat
 
     write(tmp_path / "probe.zarr")
     with serving(probe=tmp_path / "probe.zarr") as address:
-        explorer = Page(browser, address).open(QUICK)
-        link = explorer.page.locator("#probe")
-        assert link.is_visible()
-        assert link.get_attribute("href") == "/probe"
-        explorer.check_quiet()
-        explorer.context.close()
-
         p = Page(browser, address)
-        page = p.page
-        page.goto(address + "probe")
+        p.page.goto(address + QUICK)
+        p.page.wait_for_selector("#probe:not([hidden])")
+        with p.context.expect_page() as opened:
+            p.page.click("#probe")
+        page = opened.value
+        p.page.close()
+        p.page = page
+        page.on("pageerror", lambda error: p.complaints.append(str(error)))
         assert page.evaluate("window.hit") is None
         assert page.locator(".cell").count() == 6
         cell = page.locator(".cell").nth(1)
