@@ -163,13 +163,13 @@ def test_a_training_that_diverges_has_no_numbers():
     assert np.isnan(found["control_scans"]).all()
 
 
-def test_two_processes_give_what_one_gives():
-    text, jobs = streams(), {name: job(model=name) for name in list(MODELS)[::2]}
+def test_another_process_gives_the_same():
+    text, jobs = streams(), {"one": job()}
     done, records = [], []
     for n in (1, 2):
         with runs.crew(n, done.append, text, None, {}) as work:
             records.append(work(jobs))
-    assert len(done) == 4
+    assert done == [job()] * 2
     for name in jobs:
         for key, values in records[0][name].items():
             np.testing.assert_array_equal(records[1][name][key], values, err_msg=key)
