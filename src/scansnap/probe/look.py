@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,6 +42,7 @@ class Measurement:
     layers: tuple[Layer, ...]
     values: dict[str, list[np.ndarray]]
     samples: Samples
+    positions: dict[Name, Tensor] = field(default_factory=dict)  # (q,) of the queries in the samples
 
 
 @dataclass
@@ -51,6 +53,7 @@ class Look:
     tokens: Tensor | None  # (B, T) of the batch
     facts: Facts | None = None  # what a corpus says of the tokens
     found: dict[Name, tuple[Layer, Gathered, Plan]] = field(default_factory=dict)
+    plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> None:
         layer = Layer(call.path, call.number, call.kind, call.shape[1])
@@ -58,47 +61,58 @@ class Look:
         self.found[call.path, call.number] = layer, gather(call, plan), plan
 
     def _plan(self, call: AttentionCall) -> Plan:
+        """One for all layers of a shape."""
+        kind = (call.shape, call.device)
+        if kind not in self.plans:
+            self.plans[kind] = self._new_plan(call)
+        return self.plans[kind]
+
+    def _new_plan(self, call: AttentionCall) -> Plan:
         b, h, n_queries, n_keys = call.shape
-        queries = positions(n_queries, self.queries, call.kind == "self").to(call.device)
+        queries = positions(n_queries, self.queries, call.kind == "self")
         n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
-        sampled = spread(len(queries), n_sampled).to(queries.device)
+        sampled = spread(len(queries), n_sampled)
         own = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
-        tokens = self.tokens.to(queries.device) if own and self.tokens is not None else None
+        tokens = self.tokens.to(call.device) if own and self.tokens is not None else None
+        queries, sampled = queries.to(call.device), sampled.to(call.device)
         if tokens is None or self.facts is None:
             return Plan(queries, sampled, tokens)
         return Plan(queries, sampled, tokens, self.facts.distinctness(tokens), self.facts.decile(tokens))
 
     def finish(self, last: Samples, first: Samples) -> Measurement:
         """Means over sequences, and how far attention moved since earlier looks."""
+        names = list(self.found)
+        samples = {name: one.sample.p for name, (_, one, _) in self.found.items()}
+        alike: dict[tuple[Any, ...], list[Name]] = {}  # layers that can be stacked: few launches, whatever the depth
+        for name, (_, one, _) in self.found.items():
+            alike.setdefault((one.sums.shape, one.sums.device), []).append(name)
+        tables = []
+        for some in alike.values():
+            table = _over_sequences(torch.stack([self.found[name][1].sums for name in some]))
+            of_samples = [self._of_sample(name, last.get(name), first.get(name)) for name in some]
+            tables.append(table | {key: torch.stack([one[key] for one in of_samples]) for key in of_samples[0]})
+        arrays = fetched([tensor for table in tables for tensor in table.values()])
+        order = {name: i for i, name in enumerate(name for some in alike.values() for name in some)}
         values: dict[str, list[np.ndarray]] = {}
-        samples: Samples = {}
+        for table in tables:
+            for variable in table:
+                values.setdefault(variable, []).extend(arrays.pop(0))  # by layer
+        return Measurement(
+            tuple(self.found[name][0] for name in names),
+            {variable: [found[order[name]] for name in names] for variable, found in values.items()},
+            samples,
+            {name: plan.queries[plan.sampled] for name, (*_, plan) in self.found.items()},
+        )
 
-        def put(name: str, tensor: Tensor) -> None:
-            values.setdefault(name, []).append(tensor.double().cpu().numpy())
-
-        for name, (_, one, plan) in self.found.items():
-            for i, statistic in enumerate(STATISTICS):
-                put(statistic, one.value[i].nanmean(0))
-                put(f"{statistic}_uniform", one.uniform[i].nanmean(0))
-            put("n_queries", one.n_queries.sum(0))
-            sink = one.value[list(STATISTICS).index("sink")]
-            put("sink_share", (sink > SINK).to(sink.dtype).where(sink.isfinite(), torch.nan).nanmean(0))
-            put("mass_by_decile", one.mass.nanmean(1).T)
-            put("uniform_by_decile", one.uniform_mass.nanmean(1).T)
-            put("distinctness", one.distinctness)
-            put("distinctness_uniform", one.uniform_distinctness)
-            samples[name] = one.sample.p
-            put("moved", distance(one.sample, last.get(name)))
-            put("moved_from_start", distance(one.sample, first.get(name)))
-            if self.facts is not None and plan.tokens is not None:
-                types = self.facts.by_type(one.sample.p.device)
-                put("scan_chance", by_chance(one.sample, first.get(name), *types))
-                put("rank_corr", self._ranks(one, plan, self.facts))
-            else:
-                heads = one.value.shape[-1]
-                put("scan_chance", torch.full((heads,), torch.nan))
-                put("rank_corr", torch.full((heads, len(AGAINST)), torch.nan))
-        return Measurement(tuple(layer for layer, *_ in self.found.values()), values, samples)
+    def _of_sample(self, name: Name, last: Tensor | None, first: Tensor | None) -> dict[str, Tensor]:
+        """What is known from the rows that are kept whole, by head."""
+        _, one, plan = self.found[name]
+        found = {"moved": distance(one.sample, last), "moved_from_start": distance(one.sample, first)}
+        if self.facts is None or plan.tokens is None:
+            unknown = one.sample.p.new_full((one.sample.p.shape[1], len(AGAINST)), torch.nan)
+            return found | {"scan_chance": unknown[:, 0], "rank_corr": unknown}
+        found["scan_chance"] = by_chance(one.sample, first, *self.facts.by_type(one.sample.p.device))
+        return found | {"rank_corr": self._ranks(one, plan, self.facts)}
 
     def _ranks(self, one: Gathered, plan: Plan, facts: Facts) -> Tensor:
         """Rank correlations of some of the sample."""
@@ -114,8 +128,34 @@ def spread(n: int, k: int) -> Tensor:
     return ((torch.arange(k) + 0.5) * n / k).long()
 
 
+def _over_sequences(sums: Tensor) -> dict[str, Tensor]:
+    """Variables (layer, …) from the sums (layer, line, B, H, 3) of layers of one shape."""
+    n_statistics = len(STATISTICS)
+    value, uniform = sums[..., 0] / sums[..., 2], sums[..., 1] / sums[..., 2]  # (layer, line, B, H); 0/0 if none counts
+    means, baseline = value.nanmean(2), uniform.nanmean(2)  # (layer, line, H)
+    found = {}
+    for i, statistic in enumerate(STATISTICS):
+        found[statistic], found[f"{statistic}_uniform"] = means[:, i], baseline[:, i]
+    sink = value[:, list(STATISTICS).index("sink")]
+    found["n_queries"] = sums[:, 0, ..., 2].sum(1)
+    found["sink_share"] = (sink > SINK).to(sink.dtype).where(sink.isfinite(), torch.nan).nanmean(1)
+    found["mass_by_decile"] = means[:, n_statistics:-1].mT
+    found["uniform_by_decile"] = baseline[:, n_statistics:-1].mT
+    found["distinctness"], found["distinctness_uniform"] = value[:, -1], uniform[:, -1]
+    return found
+
+
+def fetched(tensors: list[Tensor]) -> list[np.ndarray]:
+    """As arrays, in one transfer; in one each where they are on several devices."""
+    if len({tensor.device for tensor in tensors}) != 1:
+        return [tensor.double().cpu().numpy() for tensor in tensors]
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu().double().numpy()
+    ends = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
+    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, ends), tensors, strict=True)]
+
+
 def positions(n_queries: int, wanted: int | None, to_itself: bool) -> Tensor:
     """Evenly spread; the first of a window that looks at itself has one key at most where it is causal."""
     first = 1 if to_itself and n_queries > 1 else 0
     n = n_queries - first if wanted is None else min(wanted, n_queries - first)
-    return torch.linspace(first, n_queries - 1, n).round().long().unique()
+    return torch.linspace(first, n_queries - 1, n, dtype=torch.float64).round().long().unique()

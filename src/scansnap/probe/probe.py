@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from os import PathLike
 from typing import Any
 
+import numpy as np
 import xarray as xr
 from torch import Tensor, nn
 
 from scansnap.checks import InputError, whole
-from scansnap.probe.batch import called, copied, fingerprint, padding, token_ids
-from scansnap.probe.capture import watching
+from scansnap.probe.batch import called, copied, padding, token_ids
+from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.corpus import facts
+from scansnap.probe.coverage import Coverage
 from scansnap.probe.findings import findings
 from scansnap.probe.look import Look
-from scansnap.probe.quiet import undisturbed
+from scansnap.probe.parallel import agreed, bare, first_process, sharded
+from scansnap.probe.quiet import any_algorithm, undisturbed
 from scansnap.probe.schedule import schedule
-from scansnap.probe.store import Measurements
+from scansnap.probe.store import Measurements, described, kept_in
 
 
 class Probe:
@@ -31,6 +35,9 @@ class Probe:
     queries  query positions looked at in each sequence, spread evenly; None: all
     tokens   token ids (B, T) of the batch, where it does not have them as ``input_ids`` or is not made of them: without
              them nothing is known of which words are looked at
+    out      a Zarr folder that every measurement goes to; it is there and of the same batch where a training is
+             resumed, and goes on from the first step that is told. One that cannot be gone on with is refused, or
+             replaced with ``overwrite``. None: in memory only
 
     Weights, buffers, modes and random numbers are as if nobody had looked. A measurement that fails warns, and training
     goes on.
@@ -46,10 +53,13 @@ class Probe:
         queries: int | None = 64,
         tokens: Tensor | None = None,
         forward: Callable[[nn.Module, Any], Any] | None = None,
+        out: str | PathLike[str] | None = None,
+        overwrite: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
-        self.model, self.batch, self.forward = model, copied(batch), forward or called
+        self.model, self.batch, self.forward = bare(model), copied(batch), forward or called
+        every = every if isinstance(every, int | str) else list(every)
         self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
         self.tokens = token_ids(self.batch if tokens is None else tokens)
         if self.tokens is None and corpus is not None:
@@ -57,27 +67,57 @@ class Probe:
                 "batch", "without token ids", "one with input_ids, or give tokens=, where there is a corpus"
             )
         self.facts = None if self.tokens is None else facts(corpus, self.tokens, padding(self.batch))
-        self.measurements = Measurements()
+        self.coverage: Coverage | None = None  # of the last measurement
+        attrs = described(self.model, self.batch, every, self.queries)
+        attrs |= {} if self.facts is None else self.facts.attrs
+        if out is None or not first_process():
+            self.measurements = Measurements(attrs, self.tokens)
+        else:
+            self.measurements = kept_in(out, attrs, self.tokens, overwrite)
 
-    def step(self, step: int) -> None:
-        """Say after which update the training is; measures where that is due."""
-        if self.due(step) and step not in self.measurements.steps:
-            self.measure(step)
+    def step(self, step: int, loss: float | None = None) -> None:
+        """Say after which update the training is, and its loss if you like; measures where that is due."""
+        self.measurements.begin(step)
+        if self.due(step):
+            new = step not in self.measurements.steps
+            if agreed(new) if sharded(self.model) else new:
+                self.measure(step, loss)
 
-    def measure(self, step: int) -> None:
-        """Measure now."""
+    def measure(self, step: int, loss: float | None = None) -> None:
+        """Measure now. Of several processes the first keeps it; the others run the model only if it is in shards."""
         whole("step", step)
-        look = Look(self.queries, self.tokens, self.facts)
+        if not first_process() and not sharded(self.model):
+            return
+        self.measurements.begin(step)
+        look, failed = Look(self.queries, self.tokens, self.facts), list[Exception]()
+
+        def seen(call: AttentionCall) -> None:
+            """The model's pass goes on if a look fails: other processes may wait for this one inside it."""
+            if first_process() and not failed:
+                try:
+                    with any_algorithm():
+                        look(call)
+                except Exception as error:
+                    failed.append(error)
+
         try:
-            with undisturbed(self.model), watching(self.model, look):
+            with undisturbed(self.model), watching(self.model, seen) as watched:
                 self.forward(self.model, self.batch)
-            found = look.finish(self.measurements.last, self.measurements.first)
+            if not first_process():
+                return
+            if failed:
+                raise failed[0]
+            with any_algorithm():
+                found = look.finish(self.measurements.last, self.measurements.first)
         except Exception as error:
             warnings.warn(f"the probe could not measure at step {step} ({type(error).__name__}: {error})", stacklevel=2)
             return
-        if not found.layers:
-            ways = "neither scaled_dot_product_attention nor a softmax in a module called attention"
-            warnings.warn(f"the probe saw no attention: {ways}", stacklevel=2)
+        before, self.coverage = self.coverage, Coverage.of(watched)
+        if not self.coverage.complete and self.coverage != before:  # said once
+            warnings.warn(self.coverage.sentence(), stacklevel=2)
+        self.measurements.attrs["coverage"] = self.coverage.sentence()
+        if loss is not None:
+            found.values["loss"] = [np.array(float(loss))]
         self.measurements.add(step, found)
 
     def dataset(self) -> xr.Dataset:
@@ -85,6 +125,4 @@ class Probe:
 
         scan index, snapping times, verdicts (:mod:`scansnap.probe.findings`).
         """
-        n_sequences = 0 if self.tokens is None else len(self.tokens)
-        attrs = {"batch": fingerprint(self.batch), **({} if self.facts is None else self.facts.attrs)}
-        return findings(self.measurements.dataset(n_sequences, attrs))
+        return findings(self.measurements.dataset())

@@ -1,53 +1,159 @@
-"""Looking at a model without a trace: what the look changes is put back, whatever happens inside it."""
+"""Looking at a model without a trace: what the look changes is put back, whatever happens inside it.
+
+Put back are modes, buffers and what else hangs on the modules (attributes new, replaced or written to; tensors,
+generators and plain containers among them, but not what is inside other objects), the state of every random generator
+of Python, NumPy and torch, and the default dtype. Weights are not copied: a forward pass that writes to them is said in
+a warning. Hooks of the model run as in any forward pass (sharded models need theirs): what they do elsewhere stays.
+"""
 
 from __future__ import annotations
 
 import random
+import warnings
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
+
+from scansnap.checks import InputError
+from scansnap.probe.parallel import kept_in_shards, sharded
+
+_TABLES = (dict, OrderedDict, defaultdict)
+_ROWS = (list, deque)
 
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """Inside, the model evaluates without gradients; afterwards modes, buffers, attributes and chance are as before.
+    """Inside, the model evaluates without gradients; afterwards all is as before.
 
-    ``training`` is set directly, since a model's own ``eval`` may do more; attributes are put back because some modules
-    replace them in a forward pass (a rotary embedding that grows).
+    ``training`` is set directly, since a model's own ``eval`` may do more. Autocast is as it is outside, but keeps no
+    casts: weights cast here have no gradient, and training in the same region would go on with them.
     """
-    kept = [(module, dict(module.__dict__), dict(module._buffers)) for module in model.modules()]
-    contents = {id(t): (t, t.detach().clone()) for _, _, buffers in kept for t in buffers.values() if t is not None}
-    chance = _random_state()
-    try:
-        for module, *_ in kept:
+    if any(nn.parameter.is_lazy(tensor) for tensor in model.parameters()):
+        raise InputError("model", "without weights so far (lazy modules)", "run on a batch before it is measured")
+    in_shards = sharded(model)
+    with ExitStack() as after:
+        _keep_chance(after)
+        after.callback(torch.set_default_dtype, torch.get_default_dtype())
+        after.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
+        if not in_shards:
+            after.callback(_say_what_was_written, [(n, p, p._version) for n, p in model.named_parameters()])
+        memory = _Memory(after, {id(module._parameters) for module in model.modules()} if in_shards else set())
+        for module in model.modules():
+            memory.keep_module(module)
+        after.enter_context(kept_in_shards(model))
+        torch.set_autocast_cache_enabled(False)
+        for module in model.modules():
             module.training = False
-        with torch.no_grad():
-            yield
+        after.enter_context(torch.no_grad())
+        after.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # of checkpoints: they need not here
+        yield
+
+
+@contextmanager
+def any_algorithm() -> Iterator[None]:
+    """Inside, torch may add in any order, where a training that must not has to let statistics pass (CUDA's cumsum)."""
+    before = torch.get_deterministic_debug_mode()
+    if before:
+        torch.set_deterministic_debug_mode(0)
+    try:
+        yield
     finally:
-        for module, attributes, buffers in kept:
-            module.__dict__.clear()
-            module.__dict__.update(attributes)
-            module._buffers.clear()
-            module._buffers.update(buffers)
-        with torch.no_grad():
-            for tensor, before in contents.values():
-                tensor.copy_(before)
-        _restore(chance)
+        if before:
+            torch.set_deterministic_debug_mode(before)
 
 
-def _random_state() -> tuple[Any, ...]:
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
-    return random.getstate(), np.random.get_state(), torch.get_rng_state(), cuda  # noqa: NPY002 whatever the user draws from
+class _Memory:
+    """Things as they are now, each once, to be put back in ``after``."""
+
+    def __init__(self, after: ExitStack, leave: set[int]) -> None:
+        self.after, self.seen = after, leave
+
+    def keep_module(self, module: nn.Module) -> None:
+        """Its mode, attributes and buffers, and its weights where the layer is known to write to them."""
+        if isinstance(module, torch.jit.ScriptModule):  # its attributes are not Python's
+            self.after.callback(setattr, module, "training", module.training)
+            self.keep(list(module.buffers(recurse=False)))
+        else:
+            self.keep(module.__dict__)
+        if getattr(module, "max_norm", None) is not None and isinstance(module, nn.Embedding | nn.EmbeddingBag):
+            self._keep_tensor(module.weight)
+
+    def keep(self, value: Any) -> None:
+        """What it holds, if it is something that holds."""
+        kind = type(value)
+        if id(value) in self.seen or kind in (str, int, float, bool, type(None)) or isinstance(value, nn.Parameter):
+            return
+        self.seen.add(id(value))
+        if isinstance(value, Tensor):
+            self._keep_tensor(value)
+        elif kind in _TABLES:
+            self.after.callback(_put_back_table, value, dict(value))
+            for one in list(value.values()):
+                self.keep(one)
+        elif kind in _ROWS or kind is tuple:
+            if kind in _ROWS:
+                self.after.callback(_put_back_row, value, list(value))
+            for one in list(value):
+                self.keep(one)
+        elif kind is set:
+            self.after.callback(_put_back_set, value, set(value))
+        elif isinstance(value, torch.Generator):
+            self.after.callback(value.set_state, value.get_state())
+        elif isinstance(value, random.Random):
+            self.after.callback(value.setstate, value.getstate())
+        elif isinstance(value, np.random.Generator):
+            self.after.callback(setattr, value.bit_generator, "state", value.bit_generator.state)
+
+    def _keep_tensor(self, tensor: Tensor) -> None:
+        if not tensor.is_inference():  # autograd may hold it for a backward pass, and would find it written to
+            self.after.enter_context(torch.autograd.grad_mode._unsafe_preserve_version_counter(tensor))
+        self.after.callback(_put_back_tensor, tensor, tensor.detach().clone())
 
 
-def _restore(state: tuple[Any, ...]) -> None:
-    own, legacy, cpu, cuda = state
-    random.setstate(own)
-    np.random.set_state(legacy)  # noqa: NPY002
-    torch.set_rng_state(cpu)
-    if cuda is not None:
-        torch.cuda.set_rng_state_all(cuda)
+def _put_back_table(table: dict[Any, Any], before: dict[Any, Any]) -> None:
+    if list(map(id, table)) != list(map(id, before)):
+        table.clear()
+        table.update(before)
+    for key, value in before.items():
+        if table[key] is not value:
+            table[key] = value
+
+
+def _put_back_row(row: Any, before: list[Any]) -> None:
+    if list(map(id, row)) != list(map(id, before)):
+        row.clear()
+        row.extend(before)
+
+
+def _put_back_set(some: set[Any], before: set[Any]) -> None:
+    some.intersection_update(before)
+    some.update(before)
+
+
+def _put_back_tensor(tensor: Tensor, before: Tensor) -> None:
+    with torch.inference_mode(tensor.is_inference()), torch.no_grad():
+        tensor.copy_(before)
+
+
+def _say_what_was_written(weights: list[tuple[str, nn.Parameter, int]]) -> None:
+    written = [name for name, tensor, version in weights if tensor._version != version]
+    if written:
+        names = ", ".join(written[:3]) + (" and more" if len(written) > 3 else "")
+        warnings.warn(f"the model's forward pass writes to its weights {names}, and so does a look at it", stacklevel=2)
+
+
+def _keep_chance(after: ExitStack) -> None:
+    after.callback(random.setstate, random.getstate())
+    after.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002 whatever the user draws from
+    after.callback(torch.set_rng_state, torch.get_rng_state())
+    for device in (torch.cuda, torch.xpu):
+        if device.is_initialized():
+            after.callback(device.set_rng_state_all, device.get_rng_state_all())
+    if torch.backends.mps.is_available():
+        after.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())

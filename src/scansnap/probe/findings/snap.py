@@ -5,7 +5,7 @@ measurement to the next (``moved``), as total variations. Between two times the 
 of the first and the sum of the second: the triangle inequality, both ways. The sum counts noise that goes to and fro.
 
 t_snap       the step at which the mean speed since the start is greatest, as for our own models
-             (:func:`scansnap.measure.word_attention.snap_step`). Anything that moves as ln t has one.
+             (:func:`scansnap.measure.word_attention.snap_step`). It is passed by what goes on as ln t, too.
 t_snap_ln    the middle of the e-fold (t to e·t) over which the path per unit of ln t is longest
 frozenness   1 − speed over the last e-fold / greatest speed over an e-fold, speeds per step;
              ``frozenness_ln`` per unit of ln t: 0 for what moves as ln t for ever, 1 for what stands still

@@ -1,0 +1,107 @@
+"""Attention of the families people train, seen in every way they compute it, against their own eager maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from model_families import CONFIGS, built, by_stack, inputs, maps, seen_in, takes
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import sdpa_mask
+
+from scansnap.probe.coverage import Coverage
+
+pytestmark = [  # of the libraries
+    pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning"),
+]
+NEAR, FAR = 1e-5, 1e-2
+OWN_CODE = ("bloom", "falcon", "mpt", "deberta")  # they compute attention themselves, whatever is registered
+NO_FLEX = (*OWN_CODE, "gpt2", "gpt_oss", "t5")  # refused, for sinks on a CPU too; T5's bias is read beyond its end
+
+
+def written_by_hand(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+    scaling: float | None = None, softcap: float | None = None, s_aux: Tensor | None = None,
+    position_bias: Tensor | None = None, is_causal: bool | None = None, **_: Any,
+) -> tuple[Tensor, None]:  # fmt: skip
+    """What a user may register: no softmax in it that anybody could see."""
+    groups = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(groups, 1), value.repeat_interleave(groups, 1)
+    logits = query @ key.mT * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if softcap is not None:
+        logits = softcap * torch.tanh(logits / softcap)
+    if position_bias is not None:
+        logits = logits + position_bias
+    if attention_mask is not None:
+        logits = logits.masked_fill(~attention_mask, -torch.inf)
+    elif module.is_causal if is_causal is None else is_causal:
+        logits = logits.masked_fill(torch.ones(logits.shape[-2:], dtype=torch.bool).triu(1), -torch.inf)
+    most = logits.amax(-1, keepdim=True)
+    total = (logits - most).exp().sum(-1, keepdim=True)
+    if s_aux is not None:
+        total = total + (s_aux[None, :, None, None] - most).exp()
+    return ((logits - most).exp() / total @ value).transpose(1, 2), None
+
+
+@pytest.fixture
+def by_hand() -> Iterator[str]:
+    AttentionInterface.register("by_hand", written_by_hand)
+    AttentionMaskInterface.register("by_hand", sdpa_mask)
+    yield "by_hand"
+    del AttentionInterface._global_mapping["by_hand"], AttentionMaskInterface._global_mapping["by_hand"]
+
+
+def differs(seen: Tensor, own: Tensor, among: Tensor | bool = True) -> float:
+    return float((seen - own).abs().where(torch.as_tensor(among), 0.0).max())
+
+
+def compared(family: str, model: nn.Module) -> None:
+    found, watched = seen_in(model, inputs(family))
+    assert Coverage.of(watched).complete, Coverage.of(watched).sentence()
+    assert len({(one.path, one.number) for one in found}) == sum(map(len, maps(family).values()))
+    dropped, _ = seen_in(model, inputs(family, padded=False))
+    for (name, own), without in zip(maps(family).items(), by_stack(family, dropped).values(), strict=True):
+        stack = by_stack(family, found)[name]
+        for one, whole in zip(stack, own, strict=True):
+            some = one.rows.visible.expand(whole.shape).any(-1, keepdim=True)  # a row that is all masked says nothing
+            assert differs(one.rows.p, whole, some) < NEAR, (one.path, one.number)
+            assert torch.equal(one.rows.visible & some, (whole > 0) & some), "who may be looked at"
+            if one.unmasked is not None:
+                assert differs(one.unmasked, whole, some) > FAR, "the control: without the mask"
+        assert differs(stack[0].rows.p, own[1]) > FAR, "the control: layers swapped"
+        if family != "vit" and name != "decoder_attentions":
+            assert differs(without[0].rows.p, own[0]) > FAR, "the control: padding looked at"
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_as_they_come(family: str) -> None:
+    compared(family, built(family))
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "bert", "bart", "falcon", "t5"])
+def test_eager(family: str) -> None:
+    compared(family, built(family, "eager"))
+
+
+@pytest.mark.parametrize("family", [family for family in CONFIGS if family not in NO_FLEX])
+def test_flex_attention(family: str) -> None:
+    compared(family, built(family, "flex_attention"))
+
+
+@pytest.mark.parametrize("family", [family for family in CONFIGS if family not in OWN_CODE])
+def test_a_kernel_that_is_replaced_while_it_is_watched(family: str) -> None:
+    model = built(family, "eager")
+    takes(model, "flash_attention_2")  # not there at all: it would fail if it ran
+    compared(family, model)
+    assert {m.config._attn_implementation for m in model.modules() if "config" in m.__dict__} == {"flash_attention_2"}
+
+
+@pytest.mark.parametrize("family", [family for family in CONFIGS if family not in OWN_CODE])
+def test_what_a_user_has_registered(family: str, by_hand: str) -> None:
+    model = built(family, "eager")
+    takes(model, by_hand)
+    compared(family, model)

@@ -1,0 +1,100 @@
+"""A Hugging Face Trainer: the same weights with and without the callback, measured in the precision it trains in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny_models import IDS, M, T, differing, gpt2, llama
+from torch import Tensor, nn
+
+from scansnap.probe.probe import Probe
+
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate", reason="the Trainer needs accelerate")
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from scansnap.probe.hf import ProbeCallback
+
+
+class Naive(TrainerCallback):
+    """Looks in training mode."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: nn.Module, **rest: Any) -> None:
+        with torch.no_grad():
+            model(input_ids=IDS)
+
+
+def looks(model: nn.Module, batch: dict[str, Tensor]) -> Any:
+    """From inside the model, where accelerate does not cast."""
+    looks.autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+    return model.get_decoder()(**batch)
+
+
+def fit(
+    folder: Path, look: str | None, make: Any = gpt2, resume: bool = False, **options: Any
+) -> tuple[dict[str, Tensor], Probe]:
+    torch.manual_seed(0)
+    model, data = make(), [{"input_ids": row, "labels": row} for row in torch.randint(M, (16, T))]
+    args = TrainingArguments(str(folder), **{
+        "max_steps": 3, "per_device_train_batch_size": 2, "use_cpu": True, "report_to": [], "logging_steps": 1,
+        "save_strategy": "no", "disable_tqdm": True, "learning_rate": 1e-2, "dataloader_pin_memory": False, **options,
+    })  # fmt: skip
+    probe = Probe(model, {"input_ids": IDS}, every=1, forward=looks)
+    callbacks = {None: [], "probe": [ProbeCallback(probe)], "naive": [Naive()]}[look]
+    trainer = Trainer(model, args, train_dataset=data, callbacks=callbacks)
+    trainer.train(resume_from_checkpoint=resume)
+    state = {
+        f"{i} {name}": value for i, one in enumerate(trainer.optimizer.state.values()) for name, value in one.items()
+    }
+    return {**model.state_dict(), **state, "next": torch.rand(2)}, probe
+
+
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (gpt2, {}),
+        (gpt2, {"bf16": True}),
+        (llama, {"gradient_accumulation_steps": 2}),
+        (llama, {"bf16": True, "gradient_checkpointing": True}),
+    ],
+    ids=["plain", "bf16", "accumulated", "bf16, checkpoints"],
+)
+def test_weights_are_those_without_the_probe(make: Any, options: dict[str, Any], tmp_path: Path) -> None:
+    (plain, _), (probed, probe), (control, _) = (
+        fit(tmp_path, look, make, **options) for look in (None, "probe", "naive")
+    )
+    assert differing(plain, probed) == []
+    assert len(differing(plain, control)) > len(plain) / 2
+    data = probe.dataset()
+    assert data.step.values.tolist() == [0, 1, 2, 3]  # updates, not batches
+    assert data.loss.isnull().values.tolist() == [True, True, False, False]  # logged after the step ends
+    assert looks.autocast == (torch.bfloat16 if "bf16" in options else False)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_compiled_by_the_trainer(tmp_path: Path) -> None:
+    options = {"torch_compile": True, "torch_compile_backend": "eager", "max_steps": 2}
+    (plain, _), (probed, probe) = (fit(tmp_path, look, **options) for look in (None, "probe"))
+    assert differing(plain, probed) == []
+    assert len(probe.dataset().step) == 3
+
+
+def test_resumed_from_a_checkpoint(tmp_path: Path) -> None:
+    options = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2}
+    (plain, _), (probed, probe) = (fit(tmp_path / str(look), look, **options) for look in (None, "probe"))
+    assert differing(plain, probed) == []
+    for name in ("None", "probe"):
+        (tmp_path / name / "checkpoint-4").rename(tmp_path / f"{name}-4")
+    (again, _), (resumed, second) = (
+        fit(tmp_path / str(look), look, resume=True, **options) for look in (None, "probe")
+    )
+    assert differing(again, resumed) == []
+    assert differing(plain, resumed) == []
+    first, late = probe.dataset(), second.dataset()
+    assert late.step.values.tolist() == [2, 3, 4]
+    assert late.entropy.equals(first.entropy.sel(step=[2, 3, 4]))
+    kept = [path for path in (tmp_path / "probe").rglob("*.json") if "probe" in path.read_text().lower()]
+    assert kept == []  # checkpoints know nothing of it

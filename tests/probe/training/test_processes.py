@@ -1,0 +1,57 @@
+"""Training by two processes, replicated (DDP) and in shards (FSDP2): the same weights with and without the probe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+import two_processes
+from tiny_models import differing
+
+pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch without gloo")
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[dict[str, Any], list[str]]]:
+    """What each rank found: by case its state and the steps of its probes, and what was warned of."""
+    folder: Path = tmp_path_factory.mktemp("ranks")
+    mp.spawn(two_processes.run, (str(folder),), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("base", "look", "measured"),
+    [
+        ("ddp", "all ranks", [0, 1, 2, 3]),
+        ("ddp", "rank 0", [0, 1, 2, 3]),
+        ("ddp", "inside", [0, 1, 2, 3]),
+        ("fsdp", "all ranks", [0, 1, 2, 3]),
+        ("fsdp, gathered", "all ranks", [0, 1, 2, 100, 102]),
+        ("fsdp, bf16", "all ranks", [0, 1, 2, 3]),
+    ],
+)
+def test_weights_are_those_without_the_probe(ranks, base, look, measured) -> None:
+    for rank, (found, _) in enumerate(ranks):
+        plain, _ = found[f"{base}: none"]
+        probed, steps = found[f"{base}: {look}"]
+        assert differing(plain, probed) == []
+        assert sorted(steps[0]) == (measured if rank == 0 else [])  # the first one keeps
+    control, _ = ranks[0][0][f"{base}: naive"]
+    assert len(differing(ranks[0][0][f"{base}: none"][0], control)) > len(control) / 2
+
+
+def test_a_look_that_fails_inside_a_sharded_model_leaves_it_ready(ranks) -> None:
+    for found, said in ranks:
+        assert differing(found["fsdp: none"][0], found["fsdp: failing"][0]) == []
+        assert found["fsdp: failing"][1] == [[]]
+        assert sum("could not measure" in one and "division by zero" in one for one in said) == 4
+
+
+def test_weights_gathered_for_a_look_are_not_those_of_the_next_step(ranks) -> None:
+    """With the look between gradients and update, weights left gathered would be used again, one update too old."""
+    for found, _ in ranks:
+        assert differing(found["fsdp: none"][0], found["fsdp: before the update"][0]) == []

@@ -1,0 +1,110 @@
+"""What each of two processes does: the same trainings without a look and with several kinds of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from tiny_models import IDS, Block, Look, Plain, naive, trained
+from torch import Tensor, nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from scansnap.probe.probe import Probe
+
+
+def replicated(model: nn.Module) -> nn.Module:
+    return DistributedDataParallel(model)
+
+
+def in_shards(**options: Any) -> Callable[[nn.Module], nn.Module]:
+    def wrap(model: nn.Module) -> nn.Module:
+        for module in model.modules():
+            if isinstance(module, Block):
+                fully_shard(module, **options)
+        return fully_shard(model, **options)
+
+    return wrap
+
+
+def fails(model: nn.Module, batch: dict[str, Tensor]) -> None:
+    """In the middle of the pass, on all ranks."""
+    handle = model.blocks[1].proj.register_forward_pre_hook(lambda module, args: 1 / 0)
+    try:
+        model(**batch)
+    finally:
+        handle.remove()
+
+
+def looking(probes: list[Probe], rank: int | None = None, bare: bool = False, **options: Any) -> Any:
+    """With a probe: on all ranks or one, given the wrapped model or what is inside."""
+
+    def start(model: nn.Module) -> Look:
+        own = model.module if bare else model
+        probes.append(Probe(own, {"input_ids": IDS}, every=1, **options))
+
+        def look(model: nn.Module, step: int) -> None:
+            if rank is None or rank == dist.get_rank():
+                probes[-1].step(step, loss=float(step))
+
+        return look
+
+    return start
+
+
+def before_the_update(model: nn.Module) -> Look:
+    """Looks only there."""
+    probe = Probe(model, {"input_ids": IDS}, every=1)
+    return lambda model, step: probe.step(step) if step >= 100 else None
+
+
+def all_cases() -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
+    found: dict[str, tuple[list[Probe], dict[str, Tensor]]] = {}
+
+    def case(name: str, start: Any, probes: list[Probe], **options: Any) -> None:
+        seed = dist.get_rank() if options["wrap"] is replicated else 0
+        found[name] = probes, trained(Plain, start, seed=seed, **options)
+
+    def both(name: str, **options: Any) -> None:
+        case(f"{name}: none", None, [], **options)
+        probes: list[Probe] = []
+        case(f"{name}: all ranks", looking(probes), probes, **options)
+        case(f"{name}: naive", naive, [], **options)
+
+    both("ddp", wrap=replicated)
+    one: list[Probe] = []
+    case("ddp: rank 0", looking(one, rank=0), one, wrap=replicated)
+    inside: list[Probe] = []
+    case("ddp: inside", looking(inside, bare=True), inside, wrap=replicated)
+    both("fsdp", wrap=in_shards())
+    both("fsdp, gathered", wrap=in_shards(reshard_after_forward=False), accumulate=2, steps=2)
+    both("fsdp, bf16", wrap=in_shards(mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)))
+    failing: list[Probe] = []
+    case("fsdp: failing", looking(failing, forward=fails), failing, wrap=in_shards())
+    case("fsdp: before the update", before_the_update, [], wrap=in_shards(), before_update=True)
+    return found
+
+
+def plain(value: Any) -> Any:
+    """Of a shard what is here."""
+    return value.to_local() if hasattr(value, "to_local") else value
+
+
+def run(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    where = f"file://{Path(folder).as_posix()}/meeting"
+    dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=timedelta(minutes=5))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = all_cases()
+    record = {
+        name: ({key: plain(value) for key, value in state.items()}, [p.dataset().step.values.tolist() for p in probes])
+        for name, (probes, state) in found.items()
+    }
+    torch.save((record, [str(one.message) for one in said]), Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
