@@ -126,3 +126,15 @@ class Probe:
         scan index, snapping times, verdicts (:mod:`scansnap.probe.findings`).
         """
         return findings(self.measurements.dataset())
+
+    def report(self, path: str | PathLike[str]) -> None:
+        """Write the page about all measurements so far: one HTML file, which opens offline."""
+        from scansnap.probe.report.page import report
+
+        report(self.dataset(), path)
+
+    def tensorboard(self, folder: str | PathLike[str]) -> None:
+        """Write the measurements so far as TensorBoard scalars, in place of those written there before."""
+        from scansnap.probe.tensorboard import export
+
+        export(self.dataset(), folder)
