@@ -44,7 +44,7 @@ def dots(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
         ax.scatter(x[own], y[own], c=SCAN(norm(heads.scan_index[own])), s=14, linewidths=0.4, edgecolors="0.3",
                    marker=marker, zorder=3)  # fmt: skip
     still = x.isna() & heads.scan_index.notna()
-    ax.plot(np.full(still.sum(), 0.8), y[still], "x", color="0.6", markersize=2.5, markeredgewidth=0.6, clip_on=False)
+    ax.plot(np.full(still.sum(), 0.65), y[still], "x", color="0.55", markersize=3, markeredgewidth=0.7)
     ax.axvline(1.4 * last, color="0.75", linewidth=0.8, linestyle=":")
     if np.isinf(heads.t_fast).any():
         ax.annotate("not yet", (_never(last), 1), xycoords=("data", "axes fraction"), ha="center", va="bottom",
@@ -52,7 +52,7 @@ def dots(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
     layers = np.arange(1, int(heads.layer.max()) + 2)
     for layer in layers[::2]:
         ax.axhspan(layer - 0.5, layer + 0.5, color="0.96", zorder=0)
-    ax.set(xscale="log", xlim=(0.8, 1.5 * _never(last)), ylim=(0.5, layers[-1] + 0.5), yticks=layers)
+    ax.set(xscale="log", xlim=(0.5, 1.5 * _never(last)), ylim=(0.5, layers[-1] + 0.5), yticks=layers)
 
 
 def _around(values: Any) -> tuple[float, float]:
