@@ -200,7 +200,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(socket, "getaddrinfo", local_names)
     patch.setattr(fig6, "panel", reached)
     patch.setattr(agreement, "three_way", reached)
-    patch.setattr(maps, "_ending_at_once", reached)
+    patch.setattr(maps, "ending_at_once", reached)
     patch.setattr(make, "make", reached)
     patch.setattr(sweep, "_fill", reached)
     patch.setattr(local, "probe", lambda *_: 1.0)

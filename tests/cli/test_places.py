@@ -57,7 +57,7 @@ def work(scansnap, monkeypatch, tmp_path, evidence):
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(claims, "gather", lambda *_, **__: evidence[0])
     monkeypatch.setattr(claims, "judge", lambda *_: evidence[1])
-    monkeypatch.setattr(maps, "_ending_at_once", here)
+    monkeypatch.setattr(maps, "ending_at_once", here)
     monkeypatch.setattr(maps, "_point", lambda theorem, setting: ({"claim": setting.ratio - 100}, True))
     monkeypatch.setattr(maps, "as_completed", iter)
     (tmp_path / "s.toml").write_text(SWEEP)

@@ -8,12 +8,9 @@ weight. A corner of the grid whose classes need more tokens than M is left out, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from collections.abc import Callable
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
-from multiprocessing import active_children, get_context
 
 import numpy as np
 import xarray as xr
@@ -23,6 +20,7 @@ from scansnap.claims.evidence import from_flow
 from scansnap.claims.registry import CHECKS
 from scansnap.classes import SequenceClasses
 from scansnap.interrupt import deaf_children
+from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.theory import t_snap
 
 MAPPED = ("theorem-1", "theorem-2", "theorem-3", "theorem-4", "lemma-3", "lemma-4")
@@ -126,7 +124,7 @@ def regime_map(
         nearest.classes()  # refuses, and says what it would need
     found: dict[tuple[int, int], tuple[dict[str, float], bool]] = {}
     n = processes or os.cpu_count() or 1
-    with _single_threaded_children(), _ending_at_once(n) as pool:
+    with single_threaded_children(), ending_at_once(n) as pool:
         with deaf_children():
             jobs = {pool.submit(_point, theorem, point): place for place, point in points.items()}
         for done, job in enumerate(as_completed(jobs), start=1):
@@ -158,41 +156,6 @@ def _left_out(missing: int, total: int) -> str:
 def _with(base: MapPoint, values: dict[str, float]) -> MapPoint:
     typed = {name: int(value) if name in _WHOLE else float(value) for name, value in values.items()}
     return replace(base, **typed)  # type: ignore[arg-type]
-
-
-@contextmanager
-def _ending_at_once(n: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that do not finish all that was asked for when one stops waiting."""
-    others = set(active_children())
-    with ProcessPoolExecutor(n, mp_context=get_context("spawn")) as pool:
-        try:
-            yield pool
-        except BaseException as error:
-            for child in set(active_children()) - others:
-                child.kill()
-            pool.shutdown(cancel_futures=True)  # its thread joins them: of two that wait for a child one never hears
-            if isinstance(error, BrokenProcessPool):
-                raise MemoryError("a process at work on the map was ended by the system") from None
-            raise
-
-
-@contextmanager
-def _single_threaded_children() -> Iterator[None]:
-    """One process per core already: libraries in them that start threads of their own only get in the way.
-
-    They read these variables when they are loaded, so nothing later than the start of the process helps.
-    """
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.update(dict.fromkeys(names, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 def _point(theorem: str, point: MapPoint) -> tuple[dict[str, float], bool]:

@@ -32,7 +32,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[TARGETS]...",
-            help="all, synthetic, text, or fig1 to fig12, table1, claims, layers, words, sparsity. [default: all]",
+            help="all, synthetic, text, or fig1 to fig12, table1, claims, layers, words, sparsity, probe. "
+            "[default: all]",
         ),
     ] = None,
     target: Annotated[
@@ -56,9 +57,14 @@ def reproduce(
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
     from scansnap.paper.report.make import command, make, prepare
-    from scansnap.paper.report.targets import TEXT, chosen, label
+    from scansnap.paper.report.targets import TEXT, chosen, label, lacking, require
 
+    for name in names or []:
+        require(name)
     todo = chosen(names or [])
+    for name in [name for name in todo if lacking(name)]:
+        err.print(f"{label(name)} is left out: it is made where {lacking(name)}.", markup=False, soft_wrap=True)
+        todo.remove(name)
     prepare(target, todo, overwrite)
     pick_device(device)  # refuse a device that is not there before any work
     if any(name in TEXT for name in todo):

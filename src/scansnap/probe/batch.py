@@ -47,6 +47,12 @@ def token_ids(given: Any) -> Tensor | None:
     return found if whole_numbers else None
 
 
+def padding(batch: Any) -> Tensor | None:
+    """(B, T) 0 where the batch is padded, if it says so."""
+    mask = batch.get("attention_mask") if isinstance(batch, Mapping) else None
+    return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
+
+
 def tensors_of(batch: Any) -> list[Tensor]:
     """All tensors in it, in order."""
     if isinstance(batch, Tensor):

@@ -9,12 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.probe.capture import AttentionCall
-from scansnap.probe.movement import distance
-from scansnap.probe.schema import STATISTICS
+from scansnap.probe.capture import AttentionCall, Rows
+from scansnap.probe.corpus import Facts
+from scansnap.probe.movement import by_chance, distance
+from scansnap.probe.ranks import rank_correlation
+from scansnap.probe.schema import AGAINST, STATISTICS
 from scansnap.probe.statistics import Gathered, Plan, gather
 
-SAMPLE = 1 << 19  # weights of one attention that are kept whole, for movement, ranks and examples
+SAMPLE = 1 << 19  # weights of one attention that are kept whole, for movement and examples
+RANKED = 1 << 17  # … and ranked, which costs more
 SINK = 0.3  # mean attention to the first key from which a sequence counts as having a sink (Gu et al. 2024)
 
 Name = tuple[str, int]  # path and number of an attention
@@ -39,6 +42,7 @@ class Measurement:
     layers: tuple[Layer, ...]
     values: dict[str, list[np.ndarray]]
     samples: Samples
+    positions: dict[Name, Tensor] = field(default_factory=dict)  # (q,) of the queries in the samples
 
 
 @dataclass
@@ -47,48 +51,110 @@ class Look:
 
     queries: int | None  # looked at in each sequence; None: all
     tokens: Tensor | None  # (B, T) of the batch
-    facts: Any = None  # what a corpus says of the tokens
-    found: dict[Name, tuple[Layer, Gathered]] = field(default_factory=dict)
+    facts: Facts | None = None  # what a corpus says of the tokens
+    found: dict[Name, tuple[Layer, Gathered, Plan]] = field(default_factory=dict)
+    plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> None:
         layer = Layer(call.path, call.number, call.kind, call.shape[1])
-        self.found[call.path, call.number] = layer, gather(call, self._plan(call))
+        plan = self._plan(call)
+        self.found[call.path, call.number] = layer, gather(call, plan), plan
 
     def _plan(self, call: AttentionCall) -> Plan:
+        """One for all layers of a shape."""
+        kind = (call.shape, call.device)
+        if kind not in self.plans:
+            self.plans[kind] = self._new_plan(call)
+        return self.plans[kind]
+
+    def _new_plan(self, call: AttentionCall) -> Plan:
         b, h, n_queries, n_keys = call.shape
-        queries = positions(n_queries, self.queries, call.kind == "self").to(call.device)
+        queries = positions(n_queries, self.queries, call.kind == "self")
         n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
-        sampled = torch.linspace(0, len(queries) - 1, n_sampled, dtype=torch.float64).round().long().unique()
-        sampled = sampled.to(call.device)
+        sampled = spread(len(queries), n_sampled)
         own = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
-        tokens = self.tokens.to(queries.device) if own and self.tokens is not None else None
+        tokens = self.tokens.to(call.device) if own and self.tokens is not None else None
+        queries, sampled = queries.to(call.device), sampled.to(call.device)
         if tokens is None or self.facts is None:
             return Plan(queries, sampled, tokens)
         return Plan(queries, sampled, tokens, self.facts.distinctness(tokens), self.facts.decile(tokens))
 
     def finish(self, last: Samples, first: Samples) -> Measurement:
         """Means over sequences, and how far attention moved since earlier looks."""
+        names = list(self.found)
+        samples = {name: one.sample.p for name, (_, one, _) in self.found.items()}
+        alike: dict[tuple[Any, ...], list[Name]] = {}  # layers that can be stacked: few launches, whatever the depth
+        for name, (_, one, _) in self.found.items():
+            alike.setdefault((one.sums.shape, one.sample.p.shape, one.sums.device), []).append(name)
+        tables = []
+        for some in alike.values():
+            table = _over_sequences(torch.stack([self.found[name][1].sums for name in some]))
+            tables.append(table | self._of_samples(some, last, first))
+        arrays = fetched([tensor for table in tables for tensor in table.values()])
+        order = {name: i for i, name in enumerate(name for some in alike.values() for name in some)}
         values: dict[str, list[np.ndarray]] = {}
-        samples: Samples = {}
+        for table in tables:
+            for variable in table:
+                values.setdefault(variable, []).extend(arrays.pop(0))  # by layer
+        return Measurement(
+            tuple(self.found[name][0] for name in names),
+            {variable: [found[order[name]] for name in names] for variable, found in values.items()},
+            samples,
+            {name: plan.queries[plan.sampled] for name, (*_, plan) in self.found.items()},
+        )
 
-        def put(name: str, tensor: Tensor) -> None:
-            values.setdefault(name, []).append(tensor.double().cpu().numpy())
+    def _of_samples(self, some: list[Name], last: Samples, first: Samples) -> dict[str, Tensor]:
+        """What is known from the rows that are kept whole, of layers of one shape: (layer, head, …) each."""
+        kept, plan = [self.found[name][1].sample for name in some], self.found[some[0]][2]
+        now = Rows(torch.stack([one.p for one in kept]), torch.stack([one.visible.expand(one.p.shape) for one in kept]))
+        start = _stacked(first, some, now.p)
+        found = {"moved": distance(now, _stacked(last, some, now.p)), "moved_from_start": distance(now, start)}
+        if self.facts is None or plan.tokens is None:
+            unknown = now.p.new_full((len(some), now.p.shape[2], len(AGAINST)), torch.nan)
+            return found | {"scan_chance": unknown[..., 0], "rank_corr": unknown}
+        found["scan_chance"] = by_chance(now, start, *self.facts.by_type(now.p.device))
+        _, b, h, q, s = now.p.shape
+        ranked = spread(q, max(1, min(q, RANKED // (b * h * s)))).to(now.p.device)
+        scores = self.facts.scores(tuple(plan.queries[plan.sampled[ranked]].tolist()), now.p.device)
+        return found | {"rank_corr": rank_correlation(now.p[..., ranked, :], now.visible[..., ranked, :], scores)}
 
-        for name, (_, one) in self.found.items():
-            for i, statistic in enumerate(STATISTICS):
-                put(statistic, one.value[i].nanmean(0))
-                put(f"{statistic}_uniform", one.uniform[i].nanmean(0))
-            put("n_queries", one.n_queries.sum(0))
-            sink = one.value[list(STATISTICS).index("sink")]
-            put("sink_share", (sink > SINK).to(sink.dtype).where(sink.isfinite(), torch.nan).nanmean(0))
-            put("mass_by_decile", one.mass.nanmean(1).T)
-            put("uniform_by_decile", one.uniform_mass.nanmean(1).T)
-            put("distinctness", one.distinctness)
-            put("distinctness_uniform", one.uniform_distinctness)
-            samples[name] = one.sample.p
-            put("moved", distance(one.sample.p, last.get(name)))
-            put("moved_from_start", distance(one.sample.p, first.get(name)))
-        return Measurement(tuple(layer for layer, _ in self.found.values()), values, samples)
+
+def _stacked(samples: Samples, some: list[Name], like: Tensor) -> Tensor:
+    """Those of some layers, NaN where there is none of the same shape."""
+    none = like.new_full(like.shape[1:], torch.nan)
+    kept = [samples.get(name, none) for name in some]
+    return torch.stack([one.to(like.device) if one.shape == none.shape else none for one in kept])
+
+
+def spread(n: int, k: int) -> Tensor:
+    """k of n places, evenly spread from within: the first query has few keys, and after the last nothing comes."""
+    return ((torch.arange(k) + 0.5) * n / k).long()
+
+
+def _over_sequences(sums: Tensor) -> dict[str, Tensor]:
+    """Variables (layer, …) from the sums (layer, line, B, H, 3) of layers of one shape."""
+    n_statistics = len(STATISTICS)
+    value, uniform = sums[..., 0] / sums[..., 2], sums[..., 1] / sums[..., 2]  # (layer, line, B, H); 0/0 if none counts
+    means, baseline = value.nanmean(2), uniform.nanmean(2)  # (layer, line, H)
+    found = {}
+    for i, statistic in enumerate(STATISTICS):
+        found[statistic], found[f"{statistic}_uniform"] = means[:, i], baseline[:, i]
+    sink = value[:, list(STATISTICS).index("sink")]
+    found["n_queries"] = sums[:, 0, ..., 2].sum(1)
+    found["sink_share"] = (sink > SINK).to(sink.dtype).where(sink.isfinite(), torch.nan).nanmean(1)
+    found["mass_by_decile"] = means[:, n_statistics:-1].mT
+    found["uniform_by_decile"] = baseline[:, n_statistics:-1].mT
+    found["distinctness"], found["distinctness_uniform"] = value[:, -1], uniform[:, -1]
+    return found
+
+
+def fetched(tensors: list[Tensor]) -> list[np.ndarray]:
+    """As arrays, in one transfer; in one each where they are on several devices."""
+    if len({tensor.device for tensor in tensors}) != 1:
+        return [tensor.double().cpu().numpy() for tensor in tensors]
+    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu().double().numpy()
+    ends = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
+    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, ends), tensors, strict=True)]
 
 
 def positions(n_queries: int, wanted: int | None, to_itself: bool) -> Tensor:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from os import PathLike
 from typing import Any
 
+import numpy as np
 import xarray as xr
 from torch import Tensor, nn
 
 from scansnap.checks import InputError, whole
-from scansnap.probe.batch import called, copied, fingerprint, token_ids
+from scansnap.probe.batch import called, copied, padding, token_ids
 from scansnap.probe.capture import AttentionCall, watching
+from scansnap.probe.corpus import facts
+from scansnap.probe.coverage import Coverage
+from scansnap.probe.findings import findings
 from scansnap.probe.look import Look
 from scansnap.probe.parallel import agreed, bare, first_process, sharded
 from scansnap.probe.quiet import any_algorithm, undisturbed
 from scansnap.probe.schedule import schedule
-from scansnap.probe.store import Measurements
+from scansnap.probe.store import Measurements, described, kept_in
 
 
 class Probe:
@@ -24,10 +29,15 @@ class Probe:
 
     batch    what ``model(**batch)``, ``model(*batch)`` or ``model(batch)`` takes; for anything else there is
              ``forward(model, batch)``
+    corpus   what tells common from distinct tokens: token ids in one row, a table or a list of documents, or a
+             scansnap corpus; None: the batch itself
     every    when :meth:`step` measures: a number of steps, a list of steps, or ``log:N``, N a decade
     queries  query positions looked at in each sequence, spread evenly; None: all
     tokens   token ids (B, T) of the batch, where it does not have them as ``input_ids`` or is not made of them: without
              them nothing is known of which words are looked at
+    out      a Zarr folder that every measurement goes to; it is there and of the same batch where a training is
+             resumed, and goes on from the first step that is told. One that cannot be gone on with is refused, or
+             replaced with ``overwrite``. None: in memory only
 
     Weights, buffers, modes and random numbers are as if nobody had looked. A measurement that fails warns, and training
     goes on.
@@ -37,21 +47,37 @@ class Probe:
         self,
         model: nn.Module,
         batch: Any,
+        corpus: Any = None,
         *,
         every: int | str | Iterable[int] = "log:40",
         queries: int | None = 64,
         tokens: Tensor | None = None,
         forward: Callable[[nn.Module, Any], Any] | None = None,
+        out: str | PathLike[str] | None = None,
+        overwrite: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
         self.model, self.batch, self.forward = bare(model), copied(batch), forward or called
+        every = every if isinstance(every, int | str) else list(every)
         self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
         self.tokens = token_ids(self.batch if tokens is None else tokens)
-        self.measurements, self.losses = Measurements(), list[float]()
+        if self.tokens is None and corpus is not None:
+            raise InputError(
+                "batch", "without token ids", "one with input_ids, or give tokens=, where there is a corpus"
+            )
+        self.facts = None if self.tokens is None else facts(corpus, self.tokens, padding(self.batch))
+        self.coverage: Coverage | None = None  # of the last measurement
+        attrs = described(self.model, self.batch, every, self.queries)
+        attrs |= {} if self.facts is None else self.facts.attrs
+        if out is None or not first_process():
+            self.measurements = Measurements(attrs, self.tokens)
+        else:
+            self.measurements = kept_in(out, attrs, self.tokens, overwrite)
 
     def step(self, step: int, loss: float | None = None) -> None:
         """Say after which update the training is, and its loss if you like; measures where that is due."""
+        self.measurements.begin(step)
         if self.due(step):
             new = step not in self.measurements.steps
             if agreed(new) if sharded(self.model) else new:
@@ -62,7 +88,8 @@ class Probe:
         whole("step", step)
         if not first_process() and not sharded(self.model):
             return
-        look, failed = Look(self.queries, self.tokens), list[Exception]()
+        self.measurements.begin(step)
+        look, failed = Look(self.queries, self.tokens, self.facts), list[Exception]()
 
         def seen(call: AttentionCall) -> None:
             """The model's pass goes on if a look fails: other processes may wait for this one inside it."""
@@ -74,7 +101,7 @@ class Probe:
                     failed.append(error)
 
         try:
-            with undisturbed(self.model), watching(self.model, seen):
+            with undisturbed(self.model), watching(self.model, seen) as watched:
                 self.forward(self.model, self.batch)
             if not first_process():
                 return
@@ -85,15 +112,29 @@ class Probe:
         except Exception as error:
             warnings.warn(f"the probe could not measure at step {step} ({type(error).__name__}: {error})", stacklevel=2)
             return
-        if not found.layers:
-            ways = "neither scaled_dot_product_attention nor a softmax in a module called attention"
-            warnings.warn(f"the probe saw no attention: {ways}", stacklevel=2)
+        before, self.coverage = self.coverage, Coverage.of(watched)
+        if not self.coverage.complete and self.coverage != before:  # said once
+            warnings.warn(self.coverage.sentence(), stacklevel=2)
+        self.measurements.attrs["coverage"] = self.coverage.sentence()
+        if loss is not None:
+            found.values["loss"] = [np.array(float(loss))]
         self.measurements.add(step, found)
-        self.losses.append(float("nan") if loss is None else loss)
 
     def dataset(self) -> xr.Dataset:
-        """Means over the sequences of the batch by step, layer and head, and ``…_uniform`` beside each."""
-        n_sequences = 0 if self.tokens is None else len(self.tokens)
-        data = self.measurements.dataset(n_sequences, {"batch": fingerprint(self.batch)})
-        data["loss"] = ("step", self.losses, data["loss"].attrs)
-        return data
+        """Means over the sequences of the batch by step, layer and head, ``…_uniform`` beside each, and what follows:
+
+        scan index, snapping times, verdicts (:mod:`scansnap.probe.findings`).
+        """
+        return findings(self.measurements.dataset())
+
+    def report(self, path: str | PathLike[str]) -> None:
+        """Write the page about all measurements so far: one HTML file, which opens offline."""
+        from scansnap.probe.report.page import report
+
+        report(self.dataset(), path)
+
+    def tensorboard(self, folder: str | PathLike[str]) -> None:
+        """Write the measurements so far as TensorBoard scalars, in place of those written there before."""
+        from scansnap.probe.tensorboard import export
+
+        export(self.dataset(), folder)

@@ -42,6 +42,7 @@ OTHERS = {
     "uniform_by_decile": Variable((*Head, "decile"), "the same for uniform attention"),
     "distinctness": Variable(("sequence", *Head), "mean distinctness (0 to 1) of the tokens attended to"),
     "distinctness_uniform": Variable(("sequence", *Head), "the same for uniform attention"),
+    "scan_chance": Variable(Head, "standard deviation of the scan index if tokens had their distinctness at random"),
     "rank_corr": Variable((*Head, "against"), "rank correlation of a query's attention with a measure of its keys"),
     "moved": Variable(Head, "total variation since the last measurement"),
     "moved_from_start": Variable(Head, "total variation since the first measurement"),

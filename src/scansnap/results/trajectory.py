@@ -29,10 +29,11 @@ import scansnap
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.runs import Runs
-from scansnap.storage import checksums, put, replacing
+from scansnap.storage import checksums, growing, put, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
 
 FORMAT, FORMER = "scansnap trajectory 2", "scansnap trajectory 1"
+PROBED = "scansnap probe 1"  # measurements of somebody's model, in a folder that grows
 _FIELD = "the result path"
 _BLANK = b"scansnap sha256 " + b"0" * 64
 _CHECKSUM = re.compile(rb"scansnap sha256 ([0-9a-f]{64})")
@@ -127,9 +128,10 @@ def load(path: str | PathLike[str]) -> xr.Dataset:
             data.attrs.pop("checksum", None)
     except (OSError, ValueError, KeyError, TypeError) as error:  # whole, so it is something else
         raise InputError(_FIELD, fspath(path), f"a readable trajectory ({error})") from None
-    if data.attrs.get("format") != FORMAT:
+    if data.attrs.get("format") not in (FORMAT, PROBED):
         data.close()
         raise InputError(_FIELD, fspath(path), f"a file of the format '{FORMAT}'")
+    data.attrs.pop(growing.TABLE, None)
     return data
 
 
@@ -144,6 +146,8 @@ def check(path: Path) -> CheckedFiles:
         raise InputError(_FIELD, str(path), f"a readable trajectory (a {'folder' if kind == 'zarr' else 'file'})")
     if kind == "nc":
         return _check_netcdf(path)
+    if growing.is_growing(path):
+        return growing.check(_FIELD, path)
     if not (path / checksums.NAME).exists():
         _refuse_without_table(path)
     return checksums.check(_FIELD, path)

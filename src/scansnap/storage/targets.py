@@ -13,6 +13,18 @@ from scansnap.checks import InputError
 from scansnap.storage.scratch import MARK, fcntl, own_folder
 from scansnap.storage.writing import WriteError
 
+_claims: set[int] = set()  # open files that hold the locks
+
+
+def _forget() -> None:
+    """In a child of this process: its copies of the files would hold the locks when we are killed and it lives on."""
+    while _claims:
+        os.close(_claims.pop())
+
+
+if fcntl is not None:
+    os.register_at_fork(after_in_child=_forget)
+
 
 def writable(field: str, target: Path, *, folder: bool = False, inside: bool = False) -> Path:
     """``target`` if a file (or folder) could be written there; refused before the work, and nothing is changed.
@@ -66,12 +78,15 @@ def claimed(field: str, target: Path) -> Iterator[None]:
     # a name of fixed length: the target's may be as long as the disk allows
     lock = place.parent / f"{MARK}{hashlib.sha256(place.name.encode()).hexdigest()[:16]}.lock"
     handle = _lock(field, target, lock)
+    _claims.add(handle)
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)  # while it is held: whoever waits on the old file sees that it is gone
-        os.close(handle)
-        _drop(made)
+        if handle in _claims:  # not in a child, which has none
+            _claims.remove(handle)
+            lock.unlink(missing_ok=True)  # while it is held: whoever waits on the old file sees that it is gone
+            os.close(handle)
+            _drop(made)
 
 
 def _drop(folders: list[Path]) -> None:

@@ -18,10 +18,10 @@ def place_for_events(folder: Path) -> Path:
 class EventWriter:
     """Scalars by step; arrays are left out."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, suffix: str = "") -> None:
         self.folder = folder
         try:
-            self.writer: Any = _summary_writer(folder)(str(folder))
+            self.writer: Any = _summary_writer(folder)(str(folder), filename_suffix=suffix)
         except OSError as error:
             raise WriteError(folder, error) from error
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import cast
 
-from scansnap.checks import choice
+from scansnap.checks import InputError, choice
 from scansnap.paper.figure import PaperFigure
 
 SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims")
-STUDIES = ("layers", "words", "sparsity")  # beyond the paper's figures
+STUDIES = ("layers", "words", "sparsity", "probe")  # beyond the paper's figures
 TEXT = ("fig7", "fig10", *STUDIES)  # on real text: minutes instead of seconds
 TARGETS = (*SYNTHETIC, *TEXT)
+NEEDS = {"probe": ("transformers", "scansnap[probe]")}  # a package that not every installation has, and what brings it
 GROUPS = {"all": TARGETS, "synthetic": SYNTHETIC, "text": TEXT}
 
 
@@ -28,6 +30,19 @@ def chosen(names: Sequence[str]) -> list[str]:
         choice("TARGET", name, (*TARGETS, *GROUPS))
     wanted = {one for name in names or ["all"] for one in GROUPS.get(name, (name,))}
     return [name for name in TARGETS if name in wanted]
+
+
+def lacking(name: str) -> str:
+    """What a target needs and is not installed, in words; empty if nothing."""
+    package, extra = NEEDS.get(name, ("", ""))
+    there = not package or find_spec(package) is not None
+    return "" if there else f"the package {package} is installed, as with pip install '{extra}'"
+
+
+def require(name: str) -> None:
+    """Refuse a target that cannot be made here."""
+    if missing := lacking(name):
+        raise InputError("TARGET", name, f"another one unless {missing}")
 
 
 def label(name: str) -> str:

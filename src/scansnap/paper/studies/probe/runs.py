@@ -1,0 +1,143 @@
+"""All trainings of the study: rates chosen by the loss alone, then every model with every optimiser and seed.
+
+Models this small leave most of a GPU, and of a machine's cores, idle: several are trained at once, each in a process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from scansnap.dynamics.device import pick_device
+from scansnap.interrupt import deaf_children
+from scansnap.paper.figure import Effort
+from scansnap.paper.report.targets import require
+from scansnap.paper.shared.kept_runs import Record, kept
+from scansnap.paper.shared.text_runs import TextSetting, text_setting
+from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, Chosen, Rates, choose
+from scansnap.paper.studies.probe.models import MODELS
+from scansnap.paper.studies.probe.training import Job, Scale, Streams, run
+from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.progress import Progress
+
+SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
+    (False, True): {"max_words": 1_000, "steps": 100, "seeds": 1, "valid_tokens": 3_000},
+    (False, False): {"max_words": 1_000, "steps": 400, "seeds": 3, "valid_tokens": 3_000},
+    (True, True): {"max_words": 10_000, "steps": 1_000, "seeds": 1, "valid_tokens": 20_000},
+    (True, False): {"max_words": 10_000, "steps": 3_000, "seeds": 3, "valid_tokens": 20_000},
+}
+SCALE = {"cuda": Scale(width=256, heads=8, length=129, batch=32, watched=32),
+         "cpu": Scale(width=64, heads=4, length=33, batch=16, watched=32)}  # fmt: skip
+AT_ONCE = {"cuda": 6, "cpu": 8}  # trainings, but no more than there are cores
+SGD_MOMENTUM: tuple[Rates, ...] = tuple({"eta": eta} for eta in (0.01, 0.03, 0.1, 0.3, 1.0))
+GRID = {"AdamW": ADAM_TRANSFORMER, "SGD": SGD_MOMENTUM}
+
+Case = tuple[str, str]  # model and optimiser
+CASES: tuple[Case, ...] = tuple(product(MODELS, GRID))
+
+
+@dataclass(frozen=True)
+class ProbeRuns:
+    """What is left of the runs."""
+
+    setting: TextSetting
+    scale: Scale
+    chosen: dict[Case, Chosen]
+    records: dict[tuple[str, str, int], Record]  # by model, optimiser and seed
+
+
+def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
+    """First the short runs that choose the rates, then those that are watched."""
+    require("probe")
+    setting = text_setting(effort, **SIZES[pick_device(effort.device).type == "cuda", effort.quick])
+    steps, scale, corpus = setting.size.steps, SCALE[setting.device], setting.corpus
+    text = Streams(corpus.train, setting.valid, corpus.test[: setting.size.valid_tokens])
+
+    def job(case: Case, rates: Rates, seed: int) -> Job:
+        return Job(*case, rates["eta"], seed, steps, scale, corpus.vocab_size, setting.device, watch=True)
+
+    short = {(case, rates["eta"], seed): replace(job(case, rates, seed), steps=max(1, steps // SHARE), watch=False)
+             for case in CASES for rates in GRID[case[1]] for seed in SEEDS}  # fmt: skip
+    total = sum(one.steps for one in short.values()) + len(CASES) * len(setting.seeds) * steps
+    done = 0
+
+    def told(one: Job) -> None:
+        nonlocal done
+        done += one.steps
+        if progress is not None:
+            progress(done, total)
+
+    with crew(at_once(setting.device), told, text, effort.kept, setting.key()) as work:
+        tried = work(short)
+
+        def chosen_for(case: Case) -> Chosen:
+            def loss(rates: Rates, seed: int) -> float:
+                return float(tried[case, rates["eta"], seed]["loss"])
+
+            return choose(GRID[case[1]], loss, seeds=SEEDS, figure=setting.seeds)
+
+        chosen = {case: chosen_for(case) for case in CASES}
+        watched = {(*case, seed): job(case, chosen[case].rates, seed) for case in CASES for seed in setting.seeds}
+        return ProbeRuns(setting, scale, chosen, work(watched))
+
+
+def at_once(device: str) -> int:
+    """How many trainings share the machine."""
+    return max(1, min(AT_ONCE[device], os.cpu_count() or 1))
+
+
+@contextmanager
+def crew(
+    n: int, told: Callable[[Job], None], text: Streams, folder: Path | None, key: dict[str, Any]
+) -> Iterator[Callable[[dict[Any, Job]], dict[Any, Record]]]:
+    """Does jobs, n at a time, the longest begun first; what a stopped command had finished is not done again.
+
+    told  is called with each job when it is done
+    """
+    if n == 1:
+
+        def one_by_one(jobs: dict[Any, Job]) -> dict[Any, Record]:
+            records = {}
+            for name, job in jobs.items():
+                records[name] = _kept(job, text, folder, key)
+                told(job)
+            return records
+
+        yield one_by_one
+        return
+    with single_threaded_children(), ending_at_once(n, _begin, (text, folder, key)) as pool:
+
+        def together(jobs: dict[Any, Job]) -> dict[Any, Record]:
+            longest = sorted(jobs, key=lambda name: -MODELS[jobs[name].model].layers)
+            with deaf_children():
+                pending = {pool.submit(_work, jobs[name]): name for name in longest}
+            records = {}
+            for finished in as_completed(pending):
+                records[pending[finished]] = finished.result()
+                told(jobs[pending[finished]])
+            return {name: records[name] for name in jobs}
+
+        yield together
+
+
+def _kept(job: Job, text: Streams, folder: Path | None, key: dict[str, Any]) -> Record:
+    told = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
+    return kept(folder, told, lambda: run(job, text))
+
+
+_given: dict[str, Any] = {}  # to a process, when it begins
+
+
+def _begin(text: Streams, folder: Path | None, key: dict[str, Any]) -> None:
+    _given.update(text=text, folder=folder, key=key)
+
+
+def _work(job: Job) -> Record:
+    return _kept(job, **_given)

@@ -1,0 +1,77 @@
+"""Does attention leave common for distinct tokens.
+
+    scan index(t) = mean over sequences of  d(t) − d(first)
+
+d is the mean distinctness (0 to 1) of the tokens that a head attends to in a sequence; that of uniform attention stays
+the same and drops out. Two things may deceive. The sequences are a few of many: a t-interval over them. And attention
+that leaves a few frequent tokens for any other reason has an index too, in all sequences alike: ``scan_chance`` is how
+large, if the same movement met distinctness dealt out at random. A head scans where the index is beyond both, each
+adjusted for the number of heads (Bonferroni), so that of a model in which none does one is called so with probability
+of about ``LEVEL``.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import xarray as xr
+from scipy.stats import norm, t
+
+from scansnap.checks.arrays import FloatArray
+from scansnap.probe.corpus.facts import ITSELF
+
+LEVEL = 0.05
+LEAST = 0.01  # a hundredth of the text: a smaller shift of the tokens attended to is nothing to speak of
+
+
+def scan(data: xr.Dataset) -> xr.Dataset:
+    """``scan_index`` (step, layer, head), its interval, and ``scans``: 1, 0 or NaN where that is undecided."""
+    d = data["distinctness"].transpose("sequence", "step", "layer", "head")
+    change = (d - d.isel(step=0)).values
+    index, low, high = interval(change, LEVEL)
+    n_heads = max(int(np.isfinite(index[-1]).sum()), 1) if len(index) else 1
+    _, low_all, high_all = interval(change, LEVEL / n_heads)
+    chance = data["scan_chance"].transpose("step", "layer", "head").values
+    beyond = index > norm.isf(LEVEL / (2 * n_heads)) * chance  # False where chance is not known
+    scans = np.where((low_all > LEAST) & beyond, 1.0, np.where(high_all < LEAST, 0.0, np.nan))
+    scans = np.full(index.shape[1:], np.nan) if reason(data) else scans[-1]
+    at_each = ("step", "layer", "head")
+    return xr.Dataset(
+        {
+            "scan_index": (at_each, index, {"long_name": "change of the mean distinctness of the tokens attended to"}),
+            "scan_low": (at_each, low, {"long_name": "lower end of its 95 % interval over sequences"}),
+            "scan_high": (at_each, high, {"long_name": "upper end of it"}),
+            "scan_low_all": (at_each, low_all, {"long_name": f"the same, adjusted for {n_heads} heads"}),
+            "scan_high_all": (at_each, high_all, {"long_name": f"the same, adjusted for {n_heads} heads"}),
+            "scans": (("layer", "head"), scans, {"long_name": "1: scans, 0: does not, NaN: undecided"}),
+        }
+    )
+
+
+def reason(data: xr.Dataset) -> str:
+    """Why nothing can be said of scanning; empty where something can."""
+    if data.sizes.get("step", 0) < 2:
+        return "a single measurement"
+    n = data.sizes.get("sequence", 0)
+    if n < 2:
+        return "a single sequence" if n else "no token ids"
+    return "no corpus" if data.attrs.get("corpus", ITSELF) == ITSELF else ""
+
+
+def interval(values: FloatArray, level: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Mean over the first axis and its two-sided t-interval; NaN are left out.
+
+    Without a spread to take it from (one value, or equal ones: copies of one sequence) it is infinite, save where
+    nothing has changed at all.
+    """
+    known = np.isfinite(values)
+    n = known.sum(0)
+    with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
+        warnings.simplefilter("ignore", RuntimeWarning)  # empty slices are NaN, as they should be
+        mean, spread = np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
+        width = t.isf(level / 2, n - 1) * spread / np.sqrt(n)
+    most = np.where(known, np.abs(values), 0.0).max(0, initial=0.0)
+    rounding = 1e-6 * most  # distinctness is held in float32
+    width = np.where((n > 1) & (spread > rounding), width, np.where((n > 1) & (most == 0), 0.0, np.inf))
+    return mean, np.where(n > 0, mean - width, np.nan), np.where(n > 0, mean + width, np.nan)

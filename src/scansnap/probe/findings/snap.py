@@ -1,0 +1,121 @@
+"""Does attention freeze, and when: in t, and in ln t, which is the harder question.
+
+How far attention has gone by the measurement at step t is known from the start (``moved_from_start``) and from one
+measurement to the next (``moved``), as total variations. Between two times the true distance lies between the change
+of the first and the sum of the second: the triangle inequality, both ways. The sum counts noise that goes to and fro.
+
+t_snap       the step at which the mean speed since the start is greatest, as for our own models
+             (:func:`scansnap.measure.word_attention.snap_step`). It is passed by what goes on as ln t, too.
+t_snap_ln    the middle of the e-fold (t to e·t) over which the path per unit of ln t is longest
+frozenness   1 − speed over the last e-fold / greatest speed over an e-fold, speeds per step;
+             ``frozenness_ln`` per unit of ln t: 0 for what moves as ln t for ever, 1 for what stands still
+
+A head *snaps* where frozenness_ln is at least ``FROZEN`` whichever of the bounds on the distances is true, and does not
+where it is below for all of them, or where it has not moved. In ln t the clock is the training's own step.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from scansnap.checks.arrays import FloatArray
+from scansnap.measure.snap.interval import fastest
+
+MOVED = 0.01  # of its attention that a head must have moved: below, speeds are those of rounding and noise
+FROZEN = 0.5  # moving at less than half its greatest speed: most of what it did in an e-fold it no longer does
+E_FOLDS = 2.0  # of ln t that a record must have: the last one, and another to compare it with
+NOT_YET, UNMOVED, EARLIER = "not yet", "did not move", "slows down from the first measurement on"
+SHORT = "the measurements span less than two e-folds"
+GAPS = "not measured at every step"
+
+
+class Snap(NamedTuple):
+    """Of one head; times are NaN where the reason says why."""
+
+    t_snap: float
+    reason: str
+    t_snap_ln: float
+    reason_ln: str
+    frozenness: float
+    frozenness_ln: float
+    low: float  # of frozenness_ln, from the bounds on the distances
+    high: float
+    snaps: float  # 1, 0, or NaN where undecided
+
+
+def snap_of(steps: np.ndarray, moved: FloatArray, gone: FloatArray) -> Snap:
+    """From ``moved`` since the last measurement and ``gone`` since the first, (n,) each; their first are not read."""
+    nan = float("nan")
+    if len(steps) < 2 or not (np.isfinite(moved[1:]).all() and np.isfinite(gone[1:]).all()):
+        why = SHORT if len(steps) < 2 else GAPS
+        return Snap(nan, why, nan, why, nan, nan, nan, nan, nan)
+    gone, path = np.concatenate([[0.0], gone[1:]]), np.concatenate([[0.0], np.cumsum(moved[1:])])
+    if gone.max() < MOVED:
+        return Snap(nan, UNMOVED, nan, UNMOVED, nan, nan, nan, nan, 0.0)
+    t_snap, reason = _in_t((steps - steps[0])[1:], gone[1:])
+    start, end = e_folds(steps)
+    if not len(end) or np.log(steps[-1] / steps[start[0]]) < E_FOLDS:
+        return Snap(t_snap, reason, nan, SHORT, nan, nan, nan, nan, nan)
+    log_t = np.log(np.maximum(steps, 1))
+    span, along = log_t[end] - log_t[start], path[end] - path[start]
+    longest, least = along / span, np.abs(gone[end] - gone[start]) / span  # per unit of ln t
+    per_step = along / (steps[end] - steps[start])
+    top = int(longest.argmax())
+    reason_ln = {0: EARLIER, len(end) - 1: NOT_YET}.get(top, "")
+    when = nan if reason_ln else float(np.exp((log_t[start[top]] + log_t[end[top]]) / 2))
+    low = max(0.0, 1 - longest[-1] / least.max()) if least.max() > 0 else 0.0
+    high = 1 - least[-1] / longest[top]
+    snaps = 1.0 if low >= FROZEN else 0.0 if high < FROZEN else nan
+    return Snap(t_snap, reason, when, reason_ln, float(1 - per_step[-1] / per_step.max()),
+                float(1 - longest[-1] / longest[top]), float(low), float(high), snaps)  # fmt: skip
+
+
+def e_folds(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Windows of measurements: for each from which a step of at most 1/e can be looked back at, the nearest such."""
+    begin = np.searchsorted(steps, steps / np.e * (1 + 1e-9), side="right") - 1
+    end = np.flatnonzero((begin >= 0) & (steps[np.maximum(begin, 0)] > 0))
+    return begin[end], end
+
+
+def _in_t(t: np.ndarray, gone: FloatArray) -> tuple[float, str]:
+    if len(t) < 3:
+        return float("nan"), SHORT
+    with np.errstate(divide="ignore"):
+        when = float(fastest(np.log(t), np.log(gone), between=False))
+    if np.isinf(when):
+        return float("nan"), NOT_YET if when > 0 else EARLIER
+    return float(np.rint(np.exp(when))), ""
+
+
+def snap(data: xr.Dataset) -> xr.Dataset:
+    """What :class:`Snap` has, of every head."""
+    heads = ("layer", "head")
+    steps = np.asarray(data["step"].values, dtype=np.int64)
+    moved, gone = (data[name].transpose(*heads, "step").values for name in ("moved", "moved_from_start"))
+    shape = moved.shape[:2]
+    found = [[snap_of(steps, moved[at, h], gone[at, h]) for h in range(shape[1])] for at in range(shape[0])]
+
+    def of(name: str, meaning: str) -> tuple[tuple[str, str], np.ndarray, dict[str, str]]:
+        values = [getattr(one, name) for row in found for one in row]
+        return (
+            heads,
+            np.array(values, dtype=np.str_ if "reason" in name else float).reshape(shape),
+            {"long_name": meaning},
+        )
+
+    return xr.Dataset(
+        {
+            "t_snap": of("t_snap", "step at which the mean speed since the start is greatest"),
+            "t_snap_reason": of("reason", "why there is no t_snap"),
+            "t_snap_ln": of("t_snap_ln", "middle of the e-fold with the greatest speed per unit of ln t"),
+            "t_snap_ln_reason": of("reason_ln", "why there is no t_snap_ln"),
+            "frozenness": of("frozenness", "1 − last speed per step over the greatest"),
+            "frozenness_ln": of("frozenness_ln", "the same per unit of ln t"),
+            "frozenness_ln_low": of("low", "lower bound of frozenness_ln: noise to and fro taken for movement"),
+            "frozenness_ln_high": of("high", "upper bound of it: movement at one distance from the start left out"),
+            "snaps": of("snaps", "1: snaps, 0: does not, NaN: undecided"),
+        }
+    )

@@ -1,0 +1,1 @@
+"""A probe's page: one HTML file that needs nothing else, to read and to show."""

@@ -1,0 +1,171 @@
+"""The page about a probe's data. What it says is in report.html, how it is drawn on request in report.js."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from datetime import UTC, datetime
+from importlib.resources import files
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from scansnap.checks import InputError
+from scansnap.probe.findings import findings
+from scansnap.probe.report.curves import FINE, Axis, Drawn, drawn, loss_of, path, values_of
+from scansnap.probe.report.examples import example
+from scansnap.probe.report.heads import WORDS, Head, counts, heads_of, most_scanning, step_words
+from scansnap.probe.schema import VARIABLES
+from scansnap.storage import WriteError, put, writable
+
+EXAMPLES = 5
+LONGEST = 2000  # letters of an attribute
+
+
+def report(data: xr.Dataset, target: str | PathLike[str]) -> Path:
+    """Write the page, whole or not at all."""
+    if not isinstance(target, str | PathLike) or not fspath(target):
+        raise InputError("the report's path", target, "the name of a file")
+    where = writable("the report's path", Path(fspath(target)))
+    text = page(data)
+    try:
+        put(where, text)
+    except WriteError as error:
+        raise InputError("the report's path", str(where), f"a place that can be written ({error.strerror})") from None
+    return where
+
+
+def page(data: xr.Dataset) -> str:
+    """The whole document."""
+    if "verdict" not in data and set(VARIABLES) <= set(data):  # from a file, which holds what was measured
+        data = findings(data)
+    environment = Environment(loader=PackageLoader("scansnap.probe", "report"), autoescape=True, trim_blocks=True,
+                              lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
+    environment.filters |= {"number": number, "figure": figure, "percent": percent, "step": step_words,
+                            "interval": interval}  # fmt: skip
+    axis, heads = Axis(data["step"].values if "step" in data.coords else np.array([])), heads_of(data)
+    curves = drawn(data, axis)
+    places = [axis.place(step) for step in axis.steps[axis.kept()]]
+    shown, by_scan = most_scanning(heads, values_of(data, "moved_from_start"), EXAMPLES)
+    text = environment.get_template("report.html").render(
+        heads=heads, rows=_rows(heads), n_columns=max((head.head + 1 for head in heads), default=0),
+        counts=counts(heads), snapped=[head for head in heads if _marked(axis, head) is not None],
+        judged=any(head.words for head in heads), words=WORDS, loss=loss_of(data, axis),
+        ticks=axis.ticks(), axis=axis, curves=curves, fine=FINE,
+        lines=_lines(curves[0], places) if curves else {}, uniform=curves[0].uniform if curves else [],
+        examples=[(head, example(data, head)) for head in shown], by_scan=by_scan,
+        facts=_facts(data), steps=[int(step) for step in axis.steps],
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), script=Markup(script()),
+        data=Markup(_embedded(_payload(data, axis, places, curves, heads, shown))),
+    )  # fmt: skip
+    return text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
+
+
+def script() -> str:
+    """The page's only script."""
+    return files("scansnap.probe.report").joinpath("report.js").read_text(encoding="utf-8")
+
+
+def script_hash() -> str:
+    """As a content-security policy names the script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(f"\n{script()}\n".encode()).digest()).decode()
+
+
+def _rows(heads: list[Head]) -> list[list[Head]]:
+    """Layers, each with its heads."""
+    found: dict[int, list[Head]] = {}
+    for head in heads:
+        found.setdefault(head.layer, []).append(head)
+    return list(found.values())
+
+
+def _lines(of: Drawn, places: list[int]) -> dict[tuple[int, int], str]:
+    return {(i, j): path(places, line) for i, layer in enumerate(of.lines) for j, line in enumerate(layer)}
+
+
+def _payload(
+    data: xr.Dataset, axis: Axis, places: list[int], curves: list[Drawn], heads: list[Head], shown: list[Head]
+) -> dict[str, Any]:
+    """What the script draws from."""
+    return {
+        "x": places, "t": axis.steps[axis.kept()].astype(int).tolist(), "ticks": axis.ticks(),
+        "quantities": [{"title": one.quantity.title, "meaning": one.quantity.meaning, "low": one.low, "high": one.high,
+                        "lines": one.lines, "uniform": one.uniform} for one in curves],
+        "heads": [{"layer": head.layer, "head": head.head, "path": head.path, "kind": head.kind, "call": head.call,
+                   "words": head.words, "colour": head.colour, "snap": _marked(axis, head), "said": head.said,
+                   "times": [head.time("t_snap"), head.time("t_snap_ln")],
+                   **{name: _rounded(value) for name, value in head.numbers.items()}} for head in heads],
+        "deciles": _deciles(data, heads),
+        "chosen": next((i for i, head in enumerate(heads) if shown and head is shown[0]), 0),
+    }  # fmt: skip
+
+
+def _marked(axis: Axis, head: Head) -> int | None:
+    """Where on the axis a head snaps."""
+    return axis.place(head.snap) if math.isfinite(head.snap) and len(axis.steps) > 1 else None
+
+
+def _deciles(data: xr.Dataset, heads: list[Head]) -> list[list[list[float | None]]]:
+    """For each head attention by distinctness of the tokens: at first, at last, and uniform."""
+    if not {"mass_by_decile", "uniform_by_decile"} <= set(data) or not data.sizes.get("step"):
+        return []
+    mass = data["mass_by_decile"].transpose("step", "layer", "head", "decile").values
+    even = data["uniform_by_decile"].transpose("step", "layer", "head", "decile").values
+    if not np.isfinite(mass).any():
+        return []
+    return [[[_rounded(v) for v in rows[at, head.layer, head.head]] for rows, at in ((mass, 0), (mass, -1), (even, -1))]
+            for head in heads]  # fmt: skip
+
+
+def _facts(data: xr.Dataset) -> dict[str, str]:
+    """Attributes as they are read; JSON in one line each."""
+    found: dict[str, str] = {}
+    for name, value in data.attrs.items():
+        text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+        if name == "versions" and isinstance(value, str):
+            try:
+                text = ", ".join(f"{key} {one}" for key, one in json.loads(value).items())
+            except (ValueError, AttributeError):
+                text = value
+        found[str(name)] = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return found
+
+
+def _embedded(value: Any) -> str:
+    """JSON inside of a page: nothing in it may look like the end of its element."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _rounded(value: float) -> float | None:
+    return float(f"{float(value):.4g}") if math.isfinite(value) else None
+
+
+def number(value: float, signed: bool = False) -> str:
+    """Three digits, or a dash where there is no number."""
+    if not math.isfinite(value):
+        return "–"
+    text = f"{abs(value):.3f}" if abs(value) < 10 else figure(abs(value))
+    return ("−" if value < 0 else "+" if signed else "") + text
+
+
+def figure(value: float) -> str:
+    """Three digits and no more, for axes."""
+    return f"{value:.3g}".replace("-", "−")
+
+
+def interval(head: Head) -> str:
+    """Of the scan index; empty where it has none."""
+    low, high = head.numbers["scan_low"], head.numbers["scan_high"]
+    return f"{number(low, True)} … {number(high, True)}" if math.isfinite(low) and math.isfinite(high) else ""
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.0f} %" if value >= 0.095 or value == 0 else f"{100 * value:.1f} %"

@@ -1,0 +1,301 @@
+"""Measurements that are on disk too, after each of them: killed at any moment and resumed, the file goes on.
+
+::
+
+    probe.zarr/             variables by step, read by xarray at any moment (see scansnap.storage.growing)
+      samples/0 … 17        what the sampled queries attended to (float32, as in memory) in the first measurement and in
+                            the last ones: a training that goes back to a checkpoint finds the one before it
+      attention_first, attention_last     the first and the last of these as variables: other names of the same files
+
+A resumed training says by its first step where it is: what was measured at that step or later belongs to the path that
+was given up, and is dropped when the next measurement is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+import weakref
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from torch import Tensor
+
+from scansnap.checks import InputError
+from scansnap.interrupt import Interrupt
+from scansnap.probe.look import Layer, Measurement, Samples
+from scansnap.probe.schema import VARIABLES
+from scansnap.probe.store.layout import Layout
+from scansnap.probe.store.measurements import FIRST, LAST, Measurements
+from scansnap.results.trajectory import PROBED
+from scansnap.storage import claimed, growing, replacing, sweep_up, writable
+from scansnap.storage.growing import Growing, rows_in_chunk
+
+KEPT = 16  # samples of the last measurements; a training may go back by as many
+SAME = ("batch", "queries", "corpus")  # attributes that measurements in one file share
+_FIELD = "out"
+_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'  # so that Zarr knows what samples is
+_writers: weakref.WeakValueDictionary[Path, KeptMeasurements] = weakref.WeakValueDictionary()
+
+
+def kept_in(
+    out: str | PathLike[str], attrs: dict[str, Any], tokens: Tensor | None = None, overwrite: bool = False
+) -> Measurements:
+    """Measurements in the file at ``out``, which is made, or gone on with if it is of the same batch and corpus."""
+    target = Path(out)
+    if target.suffix != ".zarr":
+        raise InputError(_FIELD, str(target), "a name ending in .zarr, or None to keep it in memory")
+    if find_spec("zarr") is None:
+        raise InputError(_FIELD, str(target), "None, since the package zarr is not installed (pip install zarr)")
+    writable(_FIELD, target, folder=True)
+    return KeptMeasurements(target, attrs, tokens, overwrite)
+
+
+class KeptMeasurements(Measurements):
+    """Those of one file. Only one process writes to it; in one process the latest probe does."""
+
+    def __init__(self, target: Path, attrs: dict[str, Any], tokens: Tensor | None, overwrite: bool) -> None:
+        super().__init__(attrs, tokens)
+        self.target, self.overwrite, self.begun = target, overwrite, False
+        self.store: Growing | None = None  # what is gone on with, if there is such a thing
+        self.anew = False  # the whole is to be written anew
+        self.valid = 0  # rows of the store that are also the first in memory
+        self.written: bytes | None = None  # zarr.json as we know it; None: there is none
+        self.release = self._claimed()
+        try:
+            self._open()
+        except BaseException:
+            self.release()
+            raise
+
+    # --- what is there already ---------------------------------------------------------------------------------
+
+    def _claimed(self) -> weakref.finalize:
+        place = self.target.resolve()
+        before = _writers.get(place)
+        if before is not None:  # a notebook's cell that is run again
+            before.release()
+        claim = ExitStack()
+        claim.enter_context(claimed(_FIELD, self.target))
+        _writers[place] = self
+        return weakref.finalize(self, _end, claim, os.getpid())
+
+    def _open(self) -> None:
+        if not os.path.lexists(self.target):
+            return
+        self.written = _root(self.target)
+        try:
+            self.store = store = self._checked()
+        except InputError:
+            if not self.overwrite:
+                raise
+            self.anew = True
+            return
+        self.found = dict(store.document["attributes"])
+        self.layout, self.positions = _layout(store)
+        rows = [store.row(i) for i in range(len(store))]
+        self.steps = [int(row["step"]) for row in rows]
+        self.rows = [self.layout.widened(row) for row in rows]
+        self.first, self.last = (_sample(store, i, self.layout) for i in (0, len(rows) - 1))
+        # another version may have had other variables
+        self.anew = any(self.layout.empty(name).shape != rows[0].get(name, np.empty(0)).shape for name in VARIABLES)
+
+    def _checked(self) -> Growing:
+        """The file, if it is whole and its measurements can be gone on with."""
+        if not growing.is_growing(self.target):
+            raise InputError(_FIELD, str(self.target), "a path that does not exist yet, or a probe's file")
+        growing.check(_FIELD, self.target)
+        store = growing.opened(_FIELD, self.target)
+        there = store.document["attributes"]
+        if there.get("format") != PROBED:
+            raise InputError(_FIELD, str(self.target), f"a path that does not exist yet, or of the format '{PROBED}'")
+        for name in SAME:
+            if there.get(name) != self.attrs.get(name):
+                allowed = f"a file with the same {name} ({self.attrs.get(name)}; there it is {there.get(name)})"
+                raise InputError(_FIELD, str(self.target), f"{allowed}, or overwrite=True")
+        return store
+
+    def begin(self, step: int) -> None:
+        """The first step of this training: what the file has from there on was given up."""
+        if self.begun:
+            return
+        n = next((i for i, one in enumerate(self.steps) if one >= step), len(self.steps))
+        if self.steps and n == 0 and not self.overwrite:
+            allowed = f"a new file, since training begins again at step {step} and that one has steps from "
+            raise InputError(_FIELD, str(self.target), f"{allowed}{self.steps[0]} on (or say overwrite=True)")
+        self.begun, self.valid = True, n
+        if self.store is None or n == 0:
+            self.anew = self.anew or self.store is not None
+            self.store, self.steps, self.rows, self.layout, self.positions = None, [], [], Layout(), None
+            self.first, self.last = {}, {}
+            return
+        self.last = _sample(self.store, n - 1, self.layout)
+        if not self.last:
+            words = f"the attention at step {self.steps[n - 1]} is no longer in {self.target}, which keeps that of the "
+            words += f"first and the last {KEPT} measurements: moved will be unknown at the next one"
+            warnings.warn(words, stacklevel=4)
+        self.steps, self.rows = self.steps[:n], self.rows[:n]
+
+    # --- writing -----------------------------------------------------------------------------------------------
+
+    def add(self, step: int, new: Measurement) -> None:
+        """Keep one more, and put it on disk; where that fails it stays in memory, and is tried again with the next."""
+        self.begin(step)
+        super().add(step, new)
+        if not self.layout.layers:
+            return
+        with Interrupt() as end:  # half a row would be lost
+            try:
+                self.is_written = False
+                self._write()
+                self.is_written = True
+            except Exception as error:
+                self.store = None  # to be looked at again
+                reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+                words = f"the probe could not write step {step} to {self.target} ({reason.rstrip('.')})"
+                warnings.warn(f"{words}; it stays in memory", stacklevel=4)
+        if end.asked:
+            raise KeyboardInterrupt
+
+    def _write(self) -> None:
+        if not self.release.alive:
+            raise OSError("another probe of this process writes to it")
+        sweep_up(self.target.parent)
+        there = _root(self.target)
+        if there is not None and there != self.written:
+            raise OSError("another program has changed it")
+        if there is None:  # new, or somebody has removed it
+            self.store, self.valid = None, 0
+        elif self.store is None and not self.anew:  # a write has failed
+            self.store = growing.opened(_FIELD, self.target)
+        if self.store is None or self.anew or _layout(self.store)[0] != self.layout:
+            self._create()
+        else:
+            self._append(self.store)
+        self.valid = len(self.rows)
+
+    def _append(self, store: Growing) -> None:
+        n, slots = len(self.rows), _slots(store)
+        if len(store) > self.valid:  # the path that was given up must no longer count when its place is taken
+            store.cut(self.valid)
+            slots = {i: slot for i, slot in slots.items() if i < self.valid}
+            self._link(store, slots)  # both before and after these count
+            self._commit(store, slots)
+        for i in range(len(store), n):
+            store.add_rows([{**self.rows[i], "step": np.array(self.steps[i])}])
+        slots[n - 1] = next(slot for slot in range(len(slots) + 1) if slot not in slots.values())
+        self._put_sample(store, slots[n - 1], self.last)
+        slots = {i: slot for i, slot in slots.items() if i == 0 or i >= n - KEPT}
+        self._commit(store, slots)
+        self._link(store, slots)
+
+    def _create(self) -> None:
+        """The whole file anew, in one step."""
+        n = len(self.rows)
+        samples = {0: self.first, n - 1: self.last}
+        if self.store is not None:  # in a new arrangement: layers have come that were not seen before
+            kept = [i for i in _slots(self.store) if max(0, n - KEPT - 1) < i < min(self.valid, n - 1)]
+            samples |= {i: _sample(self.store, i, _layout(self.store)[0]) for i in kept}
+        slots = {i: slot for slot, (i, sample) in enumerate(sorted(samples.items())) if sample}
+        data = self.dataset()
+        with replacing(self.target) as scratch:
+            _write_zarr(data, scratch)
+            rows = [{**row, "step": np.array(step)} for step, row in zip(self.steps, self.rows, strict=True)]
+            store = Growing.begin(scratch, "step", rows, [_chunk(name) for name in (FIRST, LAST) if name in data])
+            store.add_file(f"samples/{growing.ROOT}", _GROUP)
+            for i, slot in slots.items():
+                self._put_sample(store, slot, samples[i])
+            self._commit(store, slots)
+            self._link(store, slots)
+        self.store, self.anew = growing.opened(_FIELD, self.target), False
+
+    def _put_sample(self, store: Growing, slot: int, samples: Samples) -> None:
+        (name, other), (block, rest) = _names(slot), self.layout.packed(samples)
+        store.add_file(name, block.data.cast("B") if block.size else b"")
+        if rest.size:
+            store.add_file(other, rest.tobytes())
+
+    def _commit(self, store: Growing, slots: dict[int, int]) -> None:
+        """What the store has now counts, with the samples in these slots."""
+        counting = {name for slot in slots.values() for name in _names(slot)} | {f"samples/{growing.ROOT}"}
+        for name in [*store.table["files"]]:
+            if name.startswith("samples/") and name not in counting:
+                del store.table["files"][name]
+        layout = {"layers": [asdict(layer) for layer in self.layout.layers], "shapes": self.layout.shapes,
+                  "positions": None if self.positions is None else self.positions.tolist(),
+                  "samples": list(slots.items())}  # fmt: skip
+        store.commit({**self.attrs, "layout": json.dumps(layout)})
+        self.written = store.written
+
+    def _link(self, store: Growing, slots: dict[int, int]) -> None:
+        at = {_chunk(FIRST): _names(slots[0])[0], _chunk(LAST): _names(slots[max(slots)])[0]}
+        store.link({link: at[link] for link in store.table["links"]})
+
+
+def _end(claim: ExitStack, process: int) -> None:
+    if os.getpid() == process:  # a child that ends has no claim to give up
+        claim.close()
+
+
+def _names(slot: int) -> tuple[str, str]:
+    """The files with one sample: of the layers of one shape, and of the others."""
+    return f"samples/{slot}", f"samples/{slot}-others"
+
+
+def _chunk(name: str) -> str:
+    """The one file of a sample that is a variable."""
+    return f"{name}/c/0/0/0/0/0"
+
+
+def _slots(store: Growing) -> dict[int, int]:
+    """Where the samples are that count, by the number of the measurement."""
+    return dict(json.loads(store.document["attributes"]["layout"])["samples"])
+
+
+def _sample(store: Growing, i: int, layout: Layout) -> Samples:
+    """That of a measurement; empty where it is no longer there."""
+    slot = _slots(store).get(i)
+    if slot is None:
+        return {}
+    block, rest = (store.file(name) for name in _names(slot))
+    return layout.unpacked(block or b"", rest or b"")
+
+
+def _layout(store: Growing) -> tuple[Layout, np.ndarray | None]:
+    """How the file is arranged, and the positions of the sampled queries."""
+    there = json.loads(store.document["attributes"]["layout"])
+    layers = tuple(Layer(**layer) for layer in there["layers"])
+    positions = None if there["positions"] is None else np.array(there["positions"])
+    return Layout(layers, tuple(map(tuple, there["shapes"]))), positions
+
+
+def _root(target: Path) -> bytes | None:
+    """What zarr.json is now."""
+    try:
+        return (target / growing.ROOT).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def _write_zarr(data: xr.Dataset, folder: Path) -> None:
+    """With arrays along step as :class:`Growing` needs them: raw, some rows a file."""
+    encoding: dict[str, Any] = {}
+    for name, one in data.variables.items():
+        if one.dims[:1] == ("step",):
+            row = one.shape[1:]
+            n = rows_in_chunk(int(one.dtype.itemsize * np.prod(row)))
+            encoding[str(name)] = {"chunks": (n, *(max(1, size) for size in row)), "compressors": None}
+        elif name in (FIRST, LAST):
+            encoding[str(name)] = {"chunks": one.shape, "compressors": None}
+    with warnings.catch_warnings():
+        # strings in Zarr 3 are not yet in its written standard; both libraries read them
+        warnings.filterwarnings("ignore", message=".*Zarr format 3 specification.*")
+        warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")
+        data.drop_encoding().to_zarr(folder, mode="w", zarr_format=3, consolidated=True, encoding=encoding)

@@ -1,0 +1,48 @@
+"""Processes that work for this one: they end when it stops waiting for them, and take one core each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context
+from typing import Any
+
+
+@contextmanager
+def ending_at_once(
+    n: int, begin: Callable[..., None] | None = None, given: tuple[Any, ...] = ()
+) -> Iterator[ProcessPoolExecutor]:
+    """Processes that do not finish all that was asked for when one stops waiting; each starts with begin(*given)."""
+    others = set(active_children())
+    with ProcessPoolExecutor(n, get_context("spawn"), begin, given) as pool:
+        try:
+            yield pool
+        except BaseException as error:
+            for child in set(active_children()) - others:
+                child.kill()
+            pool.shutdown(cancel_futures=True)  # its thread joins them: of two that wait for a child one never hears
+            if isinstance(error, BrokenProcessPool):
+                raise MemoryError("a process at work was ended by the system") from None
+            raise
+
+
+@contextmanager
+def single_threaded_children() -> Iterator[None]:
+    """One process per core already: libraries in them that start threads of their own only get in the way.
+
+    They read these variables when they are loaded, so nothing later than the start of the process helps.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ.update(dict.fromkeys(names, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
