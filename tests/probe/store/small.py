@@ -45,24 +45,43 @@ def batch() -> Tensor:
     return torch.arange(B * T).reshape(B, T) ** 2 % M
 
 
-def train(out: Path | None, checkpoint: Path | None = None, steps: int = STEPS, **options: Any) -> Probe:
-    """Measures after every update; goes on from the checkpoint if there is one."""
+def train(
+    out: Path | None,
+    checkpoint: Path | None = None,
+    steps: int = STEPS,
+    back: dict[str, Any] | None = None,
+    **options: Any,
+) -> Probe:
+    """Measures after every update; goes on from the checkpoint if there is one, or from the state to go ``back`` to."""
     torch.manual_seed(0)
     model, begin = Small(), 0
-    if checkpoint is not None and checkpoint.exists():
-        state = torch.load(checkpoint)
-        begin = state.pop("step")
-        model.load_state_dict(state)
+    state = back or (torch.load(checkpoint) if checkpoint is not None and checkpoint.exists() else None)
+    if state is not None:
+        begin = state["step"]
+        model.load_state_dict(state["model"])
     probe = Probe(model, batch(), every=1, out=out, **options)
     for step in range(begin, steps):
-        x = torch.randint(M, (4, T), generator=torch.Generator().manual_seed(step))
-        model.zero_grad()
-        F.cross_entropy(model(x)[:, :-1].flatten(0, 1), x[:, 1:].flatten()).backward()
-        with torch.no_grad():
-            for p in model.parameters():
-                p -= 0.5 * p.grad
+        update(model, step)
         probe.step(step + 1)
         if checkpoint is not None and (step + 1) % SAVED == 0:
-            torch.save({**model.state_dict(), "step": step + 1}, checkpoint.with_suffix(".new"))
+            torch.save({"model": model.state_dict(), "step": step + 1}, checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").replace(checkpoint)
     return probe
+
+
+def update(model: Small, step: int) -> None:
+    x = torch.randint(M, (4, T), generator=torch.Generator().manual_seed(step))
+    model.zero_grad()
+    F.cross_entropy(model(x)[:, :-1].flatten(0, 1), x[:, 1:].flatten()).backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.5 * p.grad
+
+
+def state_after(steps: int) -> dict[str, Any]:
+    """What a checkpoint has."""
+    torch.manual_seed(0)
+    model = Small()
+    for step in range(steps):
+        update(model, step)
+    return {"model": model.state_dict(), "step": steps}

@@ -67,7 +67,7 @@ def work(job):
     os.chdir(job["folder"])
     watch(job)
     try:
-        train(Path("probe.zarr"), Path("../checkpoint.pt"), overwrite=True)  # before the first checkpoint it begins anew
+        train(Path("probe.zarr"), Path("../checkpoint.pt"), overwrite=True)  # it begins anew without a checkpoint
     except KeyboardInterrupt:
         print("interrupted")
 
@@ -94,8 +94,9 @@ class Server:
     """A process whose children train for us until they end themselves."""
 
     def __init__(self) -> None:
-        self.process = subprocess.Popen([sys.executable, "-c", _SERVER, str(Path(__file__).parent)], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        command = [sys.executable, "-c", _SERVER, str(Path(__file__).parent)]
+        self.process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE)  # fmt: skip
 
     def __call__(self, folder: Path, last: int = -1, signal: int = KILL) -> list[str]:
         """What the child said; nothing if it was killed."""

@@ -98,10 +98,12 @@ class KeptMeasurements(Measurements):
                 raise
             self.anew = True
             return
+        self.found = dict(store.document["attributes"])
         self.layout, self.positions = _layout(store)
         rows = [store.row(i) for i in range(len(store))]
         self.steps = [int(row["step"]) for row in rows]
         self.rows = [self.layout.widened(row) for row in rows]
+        self.first, self.last = (_sample(store, i, self.layout) for i in (0, len(rows) - 1))
         # another version may have had other variables
         self.anew = any(self.layout.empty(name).shape != rows[0].get(name, np.empty(0)).shape for name in VARIABLES)
 
@@ -132,8 +134,9 @@ class KeptMeasurements(Measurements):
         if self.store is None or n == 0:
             self.anew = self.anew or self.store is not None
             self.store, self.steps, self.rows, self.layout, self.positions = None, [], [], Layout(), None
+            self.first, self.last = {}, {}
             return
-        self.first, self.last = (_sample(self.store, i, self.layout) for i in (0, n - 1))
+        self.last = _sample(self.store, n - 1, self.layout)
         if not self.last:
             words = f"the attention at step {self.steps[n - 1]} is no longer in {self.target}, which keeps that of the "
             words += f"first and the last {KEPT} measurements: moved will be unknown at the next one"
@@ -150,7 +153,9 @@ class KeptMeasurements(Measurements):
             return
         with Interrupt() as end:  # half a row would be lost
             try:
+                self.is_written = False
                 self._write()
+                self.is_written = True
             except Exception as error:
                 self.store = None  # to be looked at again
                 reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

@@ -25,6 +25,8 @@ class Measurements:
 
     def __init__(self, attrs: dict[str, Any], tokens: Tensor | None = None) -> None:
         self.attrs = attrs
+        self.found: dict[str, Any] = {}  # what the file said when it was opened
+        self.is_written = True  # all of it is where it should be
         self.tokens = None if tokens is None else tokens.cpu().numpy()
         self.steps: list[int] = []
         self.rows: list[Row] = []
