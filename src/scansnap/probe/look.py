@@ -62,7 +62,7 @@ class Look:
 
     def _plan(self, call: AttentionCall) -> Plan:
         """One for all layers of a shape."""
-        kind = (call.shape, call.device)
+        kind = (call.shape, call.kind, call.device)
         if kind not in self.plans:
             self.plans[kind] = self._new_plan(call)
         return self.plans[kind]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scansnap.kernels.cuda import triton_available
 from scansnap.probe.capture.call import Products, Rows, Seen, at_least_float32, not_hidden
 
 
@@ -99,6 +100,10 @@ def of_scores(
 def products(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """scale · q kᵀ (B, H, Q, S) from (B, H, Q, d) and (B, H′, S, d): heads that share keys are rows of one product."""
     b, h, n, d = q.shape
+    if q.is_cuda and q.dtype == k.dtype != torch.float64 and triton_available():
+        from scansnap.kernels.cuda import attention  # whose products are float32's own where the user allows TF32
+
+        return attention.logits(q, k, scale, torch.arange(n, device=q.device))
     dtype = at_least_float32(q)
     folded = (scale * q.to(dtype)).reshape(b, k.shape[1], -1, d)
     return (folded @ k.to(dtype).mT).reshape(b, h, n, -1)

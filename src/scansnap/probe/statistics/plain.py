@@ -39,8 +39,11 @@ class KeyTables:
 
     def uniform(self, visible: Tensor, dtype: torch.dtype) -> Uniform:
         """Of uniform attention over what is visible; that of the layer before, if it saw the same."""
-        if self._kept is None or not torch.equal(self._kept[0], visible):
-            self._kept = visible, Uniform.of(visible, dtype, self)
+        if self._kept is not None:
+            seen, known = self._kept
+            if known.n_keys.dtype == dtype and torch.equal(seen, visible):
+                return known
+        self._kept = visible, Uniform.of(visible, dtype, self)
         return self._kept[1]
 
 
