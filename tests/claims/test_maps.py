@@ -7,6 +7,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from scansnap import processes
 from scansnap.checks import InputError
 from scansnap.claims import maps
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
@@ -109,7 +110,7 @@ def test_settings_without_classes_are_refused(knobs, message):
 
 
 def test_a_map_without_any_classes_is_refused_before_any_work(monkeypatch):
-    monkeypatch.setattr(maps, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", None)
     with pytest.raises(InputError, match="vocab_size is 20; it must be at least 62 for 10 classes with 5 distinct"):
         regime_map(
             "lemma-3", Axis.parse("overlap=0.1:0.2", 2), Axis.parse("vocab_size=5:20", 3), MapPoint(n_classes=10)
@@ -117,7 +118,7 @@ def test_a_map_without_any_classes_is_refused_before_any_work(monkeypatch):
 
 
 def test_corners_without_classes_are_left_out_and_said_to_be(tmp_path, monkeypatch):
-    monkeypatch.setattr(maps, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(maps, "as_completed", list)
     axes = Axis("n_classes", (2, 3), log=False), Axis("vocab_size", (14, 60), log=False)
     data = regime_map("lemma-3", *axes)
@@ -136,7 +137,7 @@ def test_each_point_is_the_setting_that_stands_there(monkeypatch):
     """What the flow is given, against the axes: M, K, rates."""
     seen = []
     monkeypatch.setattr(maps, "_point", lambda theorem, setting: seen.append(setting) or ({"lemma-3": 0.5}, True))
-    monkeypatch.setattr(maps, "ProcessPoolExecutor", InThisProcess)
+    monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(maps, "as_completed", list)
     regime_map("lemma-3", Axis("vocab_size", (14, 20, 500), log=True), Axis("n_classes", (2, 3), log=False))
     made = [(setting.vocab_size, setting.n_classes) for setting in seen]
@@ -178,5 +179,5 @@ def _ended():
 
 def test_a_worker_that_the_system_ends_is_told_in_words():
     """As the command line has it: a lack of memory is one sentence."""
-    with pytest.raises(MemoryError, match="was ended by the system"), maps.ending_at_once(1) as pool:
+    with pytest.raises(MemoryError, match="was ended by the system"), processes.ending_at_once(1) as pool:
         pool.submit(_ended).result()

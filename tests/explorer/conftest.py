@@ -42,7 +42,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("models")
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
-    app = create_app(WebSettings(port=port, workers=1, grace_seconds=GRACE, static=static, folder=folder))
+    probe = tmp_path_factory.mktemp("probes") / "probe.zarr"
+    app = create_app(WebSettings(port=port, workers=1, grace_seconds=GRACE, static=static, folder=folder, probe=probe))
     # on a machine that is busy with other things nothing may be given up as too slow, unless a test says so
     before = {name: LIMITS[name] for name in _SECONDS}
     LIMITS.update(dict.fromkeys(_SECONDS, PATIENCE))
@@ -51,7 +52,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as client:
-        found = Site(port, static, client, app, folder)
+        found = Site(port, static, client, app, folder, probe)
         while not server.started:
             assert thread.is_alive(), "the server did not start"
             time.sleep(0.01)

@@ -27,6 +27,7 @@ class Site:
     client: Any
     app: Any
     folder: Path
+    probe: Path  # not there until a test writes it
 
     @property
     def switchboard(self) -> Any:

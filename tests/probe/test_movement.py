@@ -72,8 +72,24 @@ def test_distance_is_total_variation() -> None:
     now, then = attention(0), attention(1)
     each = (now.p - then.p).abs().sum(-1) / 2
     torch.testing.assert_close(distance(now, then.p), each.mean((0, 2)))
-    assert distance(now, None).isnan().all()
-    assert distance(now, then.p[:, :, :2]).isnan().all(), "another sample cannot be compared"
+    assert distance(now, torch.full_like(then.p, math.nan)).isnan().all()
+
+
+def test_layers_side_by_side_are_layers_one_by_one() -> None:
+    first, second = attention(0), attention(1)
+    shorter = second.visible & (torch.arange(S) < 7)  # a window of its own
+    second = Rows(torch.where(shorter, second.p, 0.0), shorter)
+    both = Rows(
+        torch.stack([first.p, second.p]), torch.stack([one.visible.expand(B, H, Q, S) for one in (first, second)])
+    )
+    then = torch.stack([second.p, first.p])
+    scores = torch.randn(3, B, Q, S, dtype=torch.float64)
+    place, spread = torch.arange(B * S) % 5, torch.tensor(0.3)
+    for i, one in enumerate((first, second)):
+        torch.testing.assert_close(distance(both, then)[i], distance(one, then[i]))
+        torch.testing.assert_close(by_chance(both, then, place, spread)[i], by_chance(one, then[i], place, spread))
+        alone = rank_correlation(one.p, one.visible, scores)
+        torch.testing.assert_close(rank_correlation(both.p, both.visible, scores)[i], alone)
 
 
 def test_rows_that_cannot_move_do_not_count() -> None:

@@ -27,6 +27,7 @@ class Wild(nn.Module):
         self.inner = nn.Linear(8, 8)
         self.register_buffer("count", torch.zeros(2))
         self.register_buffer("table", torch.zeros(2))
+        self.register_buffer("wide", torch.zeros(1).expand(4))  # four places, one number
         self.cache = torch.zeros(3)  # a plain tensor, written to
         self.frames = [torch.zeros(2), torch.zeros(2)]
         self.pairs: dict[str, object] = {"deep": {"list": [1, 2]}}
@@ -40,6 +41,7 @@ class Wild(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.count += 1
         self.table = self.table + 1
+        self.wide[0].add_(1)
         self.cache[0] = 5.0
         self.frames[0].add_(1)
         self.frames.append(torch.ones(1))

@@ -22,6 +22,9 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on; 0 picks a free one.")] = 8765,
     folder: Annotated[Path | None, typer.Option(help="The folder whose trained text models may be shown.")] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
+    probe: Annotated[
+        Path | None, typer.Option(help="A probe's file (probe.zarr), whose report to show at /probe.")
+    ] = None,
 ) -> int:
     """Watch attention scan and snap in a browser, until Ctrl-C.
 
@@ -33,11 +36,15 @@ def serve(
     port = whole("--port", port, most=65535)
     if folder is not None and not folder.is_dir():
         raise InputError("--folder", str(folder), "a folder that exists")
+    if probe is not None:
+        from scansnap.explorer.pages.probe import html
+
+        html(probe)  # what cannot be shown is refused before anything starts
     with _bind(host, port) as listening:
-        return _serve(listening, host, folder, open_browser)
+        return _serve(listening, host, folder, open_browser, probe)
 
 
-def _serve(listening: socket.socket, host: str, folder: Path | None, open_browser: bool) -> int:
+def _serve(listening: socket.socket, host: str, folder: Path | None, open_browser: bool, probe: Path | None) -> int:
     port = listening.getsockname()[1]
     shown = "localhost" if host in ("127.0.0.1", "::1") else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/"
@@ -46,9 +53,12 @@ def _serve(listening: socket.socket, host: str, folder: Path | None, open_browse
     from scansnap.explorer.api.listening import configuration
     from scansnap.explorer.api.server import WebSettings, create_app
 
-    app = create_app(WebSettings(host=host, port=port, folder=folder))
+    app = create_app(WebSettings(host=host, port=port, folder=folder, probe=probe))
     server = uvicorn.Server(configuration(app))
     err.print(f"The explorer is at {address} (Ctrl-C ends it)")
+    if probe is not None:
+        address += "probe"
+        err.print(f"The probe's report is at {address}")
     if host not in ("127.0.0.1", "localhost", "::1"):
         err.print("It listens beyond this machine: everybody who reaches this address can use it.")
     if open_browser:

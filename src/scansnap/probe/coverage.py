@@ -26,10 +26,14 @@ class Coverage:
     @classmethod
     def of(cls, watched: Watching) -> Coverage:
         """Of what was watched, after the pass."""
-        ran = [path for path in watched.modules.attention if path in watched.ran or path in watched.modules.scripted]
-        missing = tuple(path for path in ran if not any(_inside(seen, path) for seen in watched.calls))
-        others = [seen for seen in watched.calls if not any(_inside(seen, path) for path in ran)]
-        n = len(ran) + len(others)
+        ran = watched.ran | watched.modules.scripted
+        by = {
+            path: {seen for seen in watched.calls if _inside(seen, path) or seen in around}
+            for path, around in watched.modules.attention.items()
+            if path in ran
+        }
+        missing = tuple(path for path, seen in by.items() if not seen)
+        n = len(by) + len(set(watched.calls) - set().union(*by.values()))
         return cls(n - len(missing), n, missing)
 
     @property
@@ -43,10 +47,8 @@ class Coverage:
             return f"the probe saw all of the {self.modules} attention modules"
         if not self.modules:
             return f"the probe saw no attention, and no module is called so: {_BLIND}; {_CURE}"
-        more = len(self.missing) - NAMED
-        names = ", ".join(path or "the model itself" for path in self.missing[:NAMED]) + (
-            f" and {more} more" if more > 0 else ""
-        )
+        names = ", ".join(path or "the model itself" for path in self.missing[:NAMED])
+        names += f" and {len(self.missing) - NAMED} more" if len(self.missing) > NAMED else ""
         some = f"saw {self.seen} of {self.modules} attention modules" if self.seen else "saw no attention"
         return f"the probe {some} (missing: {names}): {_BLIND}; {_CURE}"
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.probe.capture import AttentionCall
+from scansnap.probe.capture import AttentionCall, Rows
 from scansnap.probe.corpus import Facts
 from scansnap.probe.movement import by_chance, distance
 from scansnap.probe.ranks import rank_correlation
@@ -85,12 +85,11 @@ class Look:
         samples = {name: one.sample.p for name, (_, one, _) in self.found.items()}
         alike: dict[tuple[Any, ...], list[Name]] = {}  # layers that can be stacked: few launches, whatever the depth
         for name, (_, one, _) in self.found.items():
-            alike.setdefault((one.sums.shape, one.sums.device), []).append(name)
+            alike.setdefault((one.sums.shape, one.sample.p.shape, one.sums.device), []).append(name)
         tables = []
         for some in alike.values():
             table = _over_sequences(torch.stack([self.found[name][1].sums for name in some]))
-            of_samples = [self._of_sample(name, last.get(name), first.get(name)) for name in some]
-            tables.append(table | {key: torch.stack([one[key] for one in of_samples]) for key in of_samples[0]})
+            tables.append(table | self._of_samples(some, last, first))
         arrays = fetched([tensor for table in tables for tensor in table.values()])
         order = {name: i for i, name in enumerate(name for some in alike.values() for name in some)}
         values: dict[str, list[np.ndarray]] = {}
@@ -104,23 +103,27 @@ class Look:
             {name: plan.queries[plan.sampled] for name, (*_, plan) in self.found.items()},
         )
 
-    def _of_sample(self, name: Name, last: Tensor | None, first: Tensor | None) -> dict[str, Tensor]:
-        """What is known from the rows that are kept whole, by head."""
-        _, one, plan = self.found[name]
-        found = {"moved": distance(one.sample, last), "moved_from_start": distance(one.sample, first)}
+    def _of_samples(self, some: list[Name], last: Samples, first: Samples) -> dict[str, Tensor]:
+        """What is known from the rows that are kept whole, of layers of one shape: (layer, head, …) each."""
+        kept, plan = [self.found[name][1].sample for name in some], self.found[some[0]][2]
+        now = Rows(torch.stack([one.p for one in kept]), torch.stack([one.visible.expand(one.p.shape) for one in kept]))
+        start = _stacked(first, some, now.p)
+        found = {"moved": distance(now, _stacked(last, some, now.p)), "moved_from_start": distance(now, start)}
         if self.facts is None or plan.tokens is None:
-            unknown = one.sample.p.new_full((one.sample.p.shape[1], len(AGAINST)), torch.nan)
-            return found | {"scan_chance": unknown[:, 0], "rank_corr": unknown}
-        found["scan_chance"] = by_chance(one.sample, first, *self.facts.by_type(one.sample.p.device))
-        return found | {"rank_corr": self._ranks(one, plan, self.facts)}
+            unknown = now.p.new_full((len(some), now.p.shape[2], len(AGAINST)), torch.nan)
+            return found | {"scan_chance": unknown[..., 0], "rank_corr": unknown}
+        found["scan_chance"] = by_chance(now, start, *self.facts.by_type(now.p.device))
+        _, b, h, q, s = now.p.shape
+        ranked = spread(q, max(1, min(q, RANKED // (b * h * s)))).to(now.p.device)
+        scores = self.facts.scores(tuple(plan.queries[plan.sampled[ranked]].tolist()), now.p.device)
+        return found | {"rank_corr": rank_correlation(now.p[..., ranked, :], now.visible[..., ranked, :], scores)}
 
-    def _ranks(self, one: Gathered, plan: Plan, facts: Facts) -> Tensor:
-        """Rank correlations of some of the sample."""
-        b, h, q, s = one.sample.p.shape
-        some = spread(q, max(1, min(q, RANKED // (b * h * s)))).to(plan.queries.device)
-        asked = tuple(plan.queries[plan.sampled[some]].tolist())
-        visible = one.sample.visible.expand(one.sample.p.shape)[:, :, some]
-        return rank_correlation(one.sample.p[:, :, some], visible, facts.scores(asked, one.sample.p.device))
+
+def _stacked(samples: Samples, some: list[Name], like: Tensor) -> Tensor:
+    """Those of some layers, NaN where there is none of the same shape."""
+    none = like.new_full(like.shape[1:], torch.nan)
+    kept = [samples.get(name, none) for name in some]
+    return torch.stack([one.to(like.device) if one.shape == none.shape else none for one in kept])
 
 
 def spread(n: int, k: int) -> Tensor:

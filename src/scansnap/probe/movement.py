@@ -9,25 +9,23 @@ from scansnap.probe.capture import Rows
 
 
 def choosing(rows: Rows) -> Tensor:
-    """(B, H, q): rows with attention on something and more than one key to choose from; others cannot move."""
-    several = rows.visible.expand(rows.p.shape).any(1, keepdim=True).sum(-1) > 1  # keys that any head may look at
+    """(…, B, H, q): rows with attention on something and more than one key to choose from; others cannot move."""
+    several = rows.visible.expand(rows.p.shape).any(-3, keepdim=True).sum(-1) > 1  # keys that any head may look at
     return several & (rows.p.sum(-1) > 0)
 
 
-def distance(now: Rows, then: Tensor | None) -> Tensor:
-    """Total variation: mean over sequences and queries of ½ Σ_k |p_k − p′_k|, from rows (B, H, q, S) to (H,).
+def distance(now: Rows, then: Tensor) -> Tensor:
+    """Total variation: mean over sequences and queries of ½ Σ_k |p_k − p′_k|, from rows (…, B, H, q, S) to (…, H).
 
-    NaN without a then. Queries without a choice do not count.
+    Queries without a choice do not count. NaN where ``then`` is.
     """
-    if then is None or then.shape != now.p.shape:
-        return now.p.new_full((now.p.shape[1],), float("nan"))
     counts = choosing(now)
-    apart = (now.p - then.to(now.p.device)).abs().sum(-1) / 2
-    return torch.where(counts, apart, 0.0).sum((0, 2)) / counts.sum((0, 2))
+    apart = (now.p - then).abs().sum(-1) / 2
+    return torch.where(counts, apart, 0.0).sum((-3, -1)) / counts.sum((-3, -1))
 
 
-def by_chance(now: Rows, then: Tensor | None, place: Tensor, spread: Tensor) -> Tensor:
-    """How large a scan index would be by chance, (H,): its standard deviation if tokens had distinctness at random.
+def by_chance(now: Rows, then: Tensor, place: Tensor, spread: Tensor) -> Tensor:
+    """How large a scan index would be by chance, (…, H): its standard deviation if tokens had distinctness at random.
 
     With Δ_l what attention to the token l has changed by, in the mean over rows, the index is Σ_l Δ_l s_l. Over all
     ways to deal the values s out to the tokens its mean is 0, since Σ Δ_l is, and its variance is Σ_l Δ_l² times that
@@ -37,9 +35,8 @@ def by_chance(now: Rows, then: Tensor | None, place: Tensor, spread: Tensor) -> 
     place   (B·S,) which of the known tokens a key is, B·S where it is none
     spread  the standard deviation of s
     """
-    if then is None or then.shape != now.p.shape:
-        return now.p.new_full((now.p.shape[1],), float("nan"))
-    rows = choosing(now).sum((0, 2))  # (H,)
-    change = (now.p - then.to(now.p.device)).sum(2).transpose(0, 1).flatten(1)  # (H, B·S)
-    by_token = change.new_zeros(len(change), len(place) + 1).index_add_(1, place, change)  # as many types as places
-    return (by_token[:, :-1] / rows[:, None]).square().sum(-1).sqrt() * spread
+    rows = choosing(now).sum((-3, -1))  # (…, H)
+    change = (now.p - then).sum(-2).transpose(-3, -2).flatten(-2)  # (…, H, B·S)
+    types = change.new_zeros(*change.shape[:-1], len(place) + 1)  # no more of them than places, and one for none
+    by_token = types.index_add_(-1, place, change)[..., :-1]
+    return (by_token / rows[..., None]).square().sum(-1).sqrt() * spread

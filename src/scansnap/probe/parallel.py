@@ -29,7 +29,7 @@ def bare(model: nn.Module) -> nn.Module:
 
 def sharded(model: nn.Module) -> bool:
     """Whether no process has the whole model."""
-    return running() and (any(_fsdp(model)) or any(type(tensor).__name__ == "DTensor" for tensor in model.parameters()))
+    return running() and (any(_fsdp(model)) or any(map(_piece, model.parameters())))
 
 
 def running() -> bool:
@@ -67,6 +67,11 @@ def kept_in_shards(model: nn.Module) -> Iterator[None]:
             reshard: Callable[[], None] | None = getattr(module, "reshard", None)
             if reshard is not None:
                 reshard()
+
+
+def _piece(tensor: nn.Parameter) -> bool:
+    """Torch's shards, or DeepSpeed's, which are gathered by hooks."""
+    return type(tensor).__name__ == "DTensor" or hasattr(tensor, "ds_id")
 
 
 def _fsdp(model: nn.Module) -> Iterator[nn.Module]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils import checkpoint
 
 from scansnap.checks import InputError
 from scansnap.probe.parallel import kept_in_shards, sharded
@@ -50,8 +51,9 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         for module in model.modules():
             module.training = False
         after.enter_context(torch.no_grad())
-        after.enter_context(warnings.catch_warnings())
-        warnings.filterwarnings("ignore", "None of the inputs have requires_grad")  # of checkpoints: they need not here
+        # Checkpoints warn that nothing needs gradients. A filter would make all of the user's warnings come again.
+        after.callback(setattr, checkpoint, "check_backward_validity", checkpoint.check_backward_validity)
+        checkpoint.check_backward_validity = lambda inputs: None
         yield
 
 
@@ -113,7 +115,10 @@ class _Memory:
     def _keep_tensor(self, tensor: Tensor) -> None:
         if not tensor.is_inference():  # autograd may hold it for a backward pass, and would find it written to
             self.after.enter_context(torch.autograd.grad_mode._unsafe_preserve_version_counter(tensor))
-        self.after.callback(_put_back_tensor, tensor, tensor.detach().clone())
+        once = tensor.detach()
+        for dim, stride in enumerate(tensor.stride() if tensor.layout is torch.strided else ()):
+            once = once if stride else once.narrow(dim, 0, min(1, tensor.shape[dim]))  # expanded: many places, one number
+        self.after.callback(_put_back_tensor, once, once.clone())
 
 
 def _put_back_table(table: dict[Any, Any], before: dict[Any, Any]) -> None:

@@ -12,8 +12,12 @@ from torch import Tensor, nn
 
 from scansnap.probe.capture import AttentionCall, Products, Rows, watching
 from scansnap.probe.capture.watching import Watching
+from scansnap.probe.coverage import Coverage
 
 WIDTH, HEADS, T, B, M = 32, 4, 13, 2, 37
+NEAR, FAR = 1e-5, 1e-2
+TWO = ("bart", "t5")
+OWN_CODE = ("bloom", "falcon", "mpt", "deberta")  # they compute attention themselves, whatever is registered
 LEARNED = 0.3  # spread of the weights: what models start with hardly attends to anything
 
 _SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -26,7 +30,8 @@ _LATENT = {**_USUAL, "num_key_value_heads": HEADS, "q_lora_rank": 16, "kv_lora_r
            "qk_rope_head_dim": 8, "v_head_dim": 8, "n_routed_experts": 4, "num_experts_per_tok": 2,
            "moe_intermediate_size": 16, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1}  # fmt: skip
 _BART = {"encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS,
-         "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "decoder_start_token_id": 1, "forced_eos_token_id": 2}  # fmt: skip
+         "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "decoder_start_token_id": 1, "forced_eos_token_id": 2,
+         **_SPECIAL}  # fmt: skip
 
 CONFIGS: dict[str, Callable[[], Any]] = {
     "gpt2": lambda: tf.GPT2Config(
@@ -49,7 +54,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
     "distilbert": lambda: tf.DistilBertConfig(
         vocab_size=M, dim=WIDTH, n_layers=2, n_heads=HEADS, hidden_dim=48, max_position_embeddings=64
     ),
-    "bart": lambda: tf.BartConfig(vocab_size=M, d_model=WIDTH, max_position_embeddings=64, **_BART, **_SPECIAL),
+    "bart": lambda: tf.BartConfig(vocab_size=M, d_model=WIDTH, max_position_embeddings=64, **_BART),
     "vit": lambda: tf.ViTConfig(
         hidden_size=WIDTH,
         num_hidden_layers=2,
@@ -57,7 +62,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         intermediate_size=48,
         image_size=12,
         patch_size=4,
-    ),  # fmt: skip
+    ),
     "t5": lambda: tf.T5Config(
         vocab_size=M, d_model=WIDTH, d_kv=8, d_ff=48, num_layers=2, num_heads=HEADS, decoder_start_token_id=0
     ),
@@ -74,7 +79,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         num_local_experts=4,
         num_experts_per_tok=2,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
-    ),  # fmt: skip
+    ),
 }
 
 
@@ -98,7 +103,6 @@ def inputs(family: str, padded: bool = True) -> dict[str, Tensor]:
     return {"input_ids": ids, "attention_mask": mask} | ({"decoder_input_ids": ids[:, :7]} if family in TWO else {})
 
 
-TWO = ("bart", "t5")
 PRECISE = ("t5",)  # its scores are not scaled: in float32 its own maps differ by 1e-5 from themselves in float64
 
 
@@ -137,14 +141,15 @@ def maps(family: str) -> dict[str, list[Tensor]]:
     return {name: list(out[name]) for name in names}
 
 
-def seen_in(model: nn.Module, batch: dict[str, Tensor]) -> tuple[list[Found], Watching]:
+def seen_in(model: nn.Module, batch: dict[str, Any]) -> tuple[list[Found], Watching]:
     found: list[Found] = []
 
     def keep(call: AttentionCall) -> None:
-        found.append(Found(call.path, call.number, call.rows(torch.arange(call.shape[2])), unmasked(call.products)))
+        rows = call.rows(torch.arange(call.shape[2], device=call.device))
+        found.append(Found(call.path, call.number, Rows(*(t.cpu() for t in rows)), unmasked(call.products)))
 
     with watching(model, keep) as watched, torch.no_grad():
-        model(**batch)
+        model(**{name: t.to(model.device) if isinstance(t, Tensor) else t for name, t in batch.items()})
     return found, watched
 
 
@@ -152,7 +157,7 @@ def unmasked(products: Products | None) -> Tensor | None:
     if products is None or (products.mask is None and not products.causal):
         return None
     q, k = products.q, products.k.repeat_interleave(products.q.shape[1] // products.k.shape[1], dim=1)
-    return torch.softmax(products.scale * q @ k.mT, dim=-1)
+    return torch.softmax(products.scale * q @ k.mT, dim=-1).cpu()
 
 
 def by_stack(family: str, found: list[Found]) -> dict[str, list[Found]]:
@@ -166,3 +171,26 @@ def by_stack(family: str, found: list[Found]) -> dict[str, list[Found]]:
             side = "encoder" if one.path.startswith("encoder") else "cross" if cross else "decoder"
             stacks[f"{side}_attentions"].append(one)
     return stacks
+
+
+def differs(seen: Tensor, own: Tensor, among: Tensor | bool = True) -> float:
+    return float((seen - own).abs().where(torch.as_tensor(among), 0.0).max())
+
+
+def compared(family: str, model: nn.Module, near: float = NEAR) -> None:
+    """What is seen in a model is in its own maps, and in no other's."""
+    found, watched = seen_in(model, inputs(family))
+    assert Coverage.of(watched).complete, Coverage.of(watched).sentence()
+    assert len({(one.path, one.number) for one in found}) == sum(map(len, maps(family).values()))
+    dropped, _ = seen_in(model, inputs(family, padded=False))
+    for (name, own), without in zip(maps(family).items(), by_stack(family, dropped).values(), strict=True):
+        stack = by_stack(family, found)[name]
+        for one, whole in zip(stack, own, strict=True):
+            some = one.rows.visible.expand(whole.shape).any(-1, keepdim=True)  # a row that is all masked says nothing
+            assert differs(one.rows.p, whole, some) < near, (one.path, one.number)
+            assert torch.equal(one.rows.visible & some, (whole > 0) & some), "who may be looked at"
+            if one.unmasked is not None:
+                assert differs(one.unmasked, whole, some) > FAR, "the control: without the mask"
+        assert differs(stack[0].rows.p, own[1]) > FAR, "the control: layers swapped"
+        if family != "vit" and name != "decoder_attentions":
+            assert differs(without[0].rows.p, own[0]) > FAR, "the control: padding looked at"

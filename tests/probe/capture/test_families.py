@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from model_families import CONFIGS, built, by_stack, inputs, maps, seen_in, takes
+from model_families import CONFIGS, OWN_CODE, TWO, built, compared, inputs, takes
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
 
-from scansnap.probe.coverage import Coverage
+from scansnap.probe.capture import watching
 
 pytestmark = [  # of the libraries
     pytest.mark.filterwarnings("ignore:_compile flag on create_block_mask:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning"),
 ]
-NEAR, FAR = 1e-5, 1e-2
-OWN_CODE = ("bloom", "falcon", "mpt", "deberta")  # they compute attention themselves, whatever is registered
 NO_FLEX = (*OWN_CODE, "gpt2", "gpt_oss", "t5")  # refused, for sinks on a CPU too; T5's bias is read beyond its end
 
 
@@ -55,28 +53,6 @@ def by_hand() -> Iterator[str]:
     del AttentionInterface._global_mapping["by_hand"], AttentionMaskInterface._global_mapping["by_hand"]
 
 
-def differs(seen: Tensor, own: Tensor, among: Tensor | bool = True) -> float:
-    return float((seen - own).abs().where(torch.as_tensor(among), 0.0).max())
-
-
-def compared(family: str, model: nn.Module) -> None:
-    found, watched = seen_in(model, inputs(family))
-    assert Coverage.of(watched).complete, Coverage.of(watched).sentence()
-    assert len({(one.path, one.number) for one in found}) == sum(map(len, maps(family).values()))
-    dropped, _ = seen_in(model, inputs(family, padded=False))
-    for (name, own), without in zip(maps(family).items(), by_stack(family, dropped).values(), strict=True):
-        stack = by_stack(family, found)[name]
-        for one, whole in zip(stack, own, strict=True):
-            some = one.rows.visible.expand(whole.shape).any(-1, keepdim=True)  # a row that is all masked says nothing
-            assert differs(one.rows.p, whole, some) < NEAR, (one.path, one.number)
-            assert torch.equal(one.rows.visible & some, (whole > 0) & some), "who may be looked at"
-            if one.unmasked is not None:
-                assert differs(one.unmasked, whole, some) > FAR, "the control: without the mask"
-        assert differs(stack[0].rows.p, own[1]) > FAR, "the control: layers swapped"
-        if family != "vit" and name != "decoder_attentions":
-            assert differs(without[0].rows.p, own[0]) > FAR, "the control: padding looked at"
-
-
 @pytest.mark.parametrize("family", CONFIGS)
 def test_as_they_come(family: str) -> None:
     compared(family, built(family))
@@ -105,3 +81,15 @@ def test_what_a_user_has_registered(family: str, by_hand: str) -> None:
     model = built(family, "eager")
     takes(model, by_hand)
     compared(family, model)
+
+
+@pytest.mark.parametrize("family", TWO)
+def test_cross_attention_of_equal_lengths_is_told_from_self_attention(family: str) -> None:
+    kinds = {}
+    model, batch = built(family), inputs(family)
+    with watching(model, lambda call: kinds.update({call.path: call.kind})), torch.no_grad():
+        model(**{**batch, "decoder_input_ids": batch["input_ids"]})
+    assert {path for path, kind in kinds.items() if kind == "cross"} == {
+        path for path in kinds if "EncDec" in path or "encoder_attn" in path
+    }
+    assert list(kinds.values()).count("cross") == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -104,6 +106,36 @@ def test_keys_may_be_shared_by_groups_of_heads(kv_heads: int) -> None:
         torch.testing.assert_close(p, model.get_submodule(path).maps, rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("q", "k", "mask"),
+    [
+        ((T, 4), (T, 4), None),
+        ((B, T, 4), (B, 7, 4), (B, T, 7)),
+        ((B, T, 4), (B, 7, 4), (B, 1, 7)),
+        ((B, 6, T, 4), (B, 6, 7, 4), (T, 7)),
+        ((B, 6, T, 4), (B, 3, 7, 4), (B, 1, 1, 7)),
+        ((B, 6, T, 4), (B, 2, T, 4), None),
+        ((B, 2, 3, T, 4), (B, 2, 3, 7, 4), (B, 1, 1, T, 7)),
+    ],
+)
+@pytest.mark.parametrize("numbers", [True, False])
+def test_rows_give_what_attention_gives_in_any_number_of_dimensions(q, k, mask, numbers: bool) -> None:
+    torch.manual_seed(7)
+    query, key, value, out = torch.randn(q), torch.randn(k), torch.randn(k), []
+    seen_by = None if mask is None else torch.randn(mask) if numbers else torch.rand(mask) < 0.8
+    options = {"attn_mask": seen_by, "is_causal": mask is None, "enable_gqa": q[-3:-2] != k[-3:-2]}
+
+    def give(seen: AttentionCall) -> None:
+        p = seen.rows(torch.arange(seen.shape[2])).p
+        assert p.shape == seen.shape
+        v = value.reshape(p.shape[0], -1, *value.shape[-2:])
+        out.append((p @ v.repeat_interleave(p.shape[1] // v.shape[1], 1)).nan_to_num(0.0))
+
+    with watching(nn.Identity(), give):
+        given = F.scaled_dot_product_attention(query, key, value, **options)
+    torch.testing.assert_close(out[0].reshape(given.shape), given, rtol=0, atol=1e-6)
+
+
 def test_some_queries_are_rows_of_all() -> None:
     torch.manual_seed(2)
     model, x, queries = Net("sdpa"), torch.randn(B, T, WIDTH), torch.tensor([0, 5, 12])
@@ -141,9 +173,12 @@ def test_a_module_that_is_used_twice_is_two_calls() -> None:
 def test_cross_attention_is_told_from_self_attention() -> None:
     kinds = []
     attention = nn.MultiheadAttention(WIDTH, HEADS, batch_first=True)
+    x = torch.randn(B, T, WIDTH)
     with watching(attention, lambda seen: kinds.append((seen.kind, seen.shape))):
-        attention(torch.randn(B, T, WIDTH), *[torch.randn(B, 7, WIDTH)] * 2, need_weights=False)
-    assert kinds == [("cross", (B, HEADS, T, 7))]
+        attention(x, *[torch.randn(B, 7, WIDTH)] * 2, need_weights=False)
+        attention(x, *[torch.randn(B, T, WIDTH)] * 2)  # as many, but others
+        attention(x, x, x)
+    assert kinds == [("cross", (B, HEADS, T, 7)), ("cross", (B, HEADS, T, T)), ("self", (B, HEADS, T, T))]
 
 
 def test_the_result_is_as_if_nobody_looked() -> None:
@@ -167,3 +202,22 @@ def test_keys_that_may_be_looked_at_are_known_though_they_get_nothing() -> None:
         model(torch.randn(B, T, WIDTH))
     assert (rows[0].p == 0).sum() > B * HEADS * T * (T - 1) / 2, "it snapped"
     assert torch.equal(rows[0].visible, torch.ones(T, T, dtype=torch.bool).tril())
+
+
+def test_nothing_is_kept_after_the_call() -> None:
+    model, x, kept = Net("sdpa"), torch.randn(B, T, WIDTH), []
+    soft = Net("softmax")
+
+    def look(seen: AttentionCall) -> None:
+        kept.extend([weakref.ref(seen), weakref.ref(seen.rows(torch.arange(T)).p)])
+        kept.extend([weakref.ref(seen.products.q)] if seen.products else [])
+
+    gc.disable()  # nor until somebody collects
+    try:
+        for one in (model, soft):
+            with watching(one, look), torch.no_grad():
+                one(x)
+        assert len(kept) == 3 * 3 + 3 * 2
+        assert [ref() for ref in kept] == [None] * len(kept)
+    finally:
+        gc.enable()

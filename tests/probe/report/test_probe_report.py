@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 from probe_data import WORDS, made
+from torch import nn
 
 from scansnap.checks import InputError
+from scansnap.probe.probe import Probe
 from scansnap.probe.report.page import page, report, script_hash
 
 VOID = {"meta", "link", "path", "rect", "col", "br"}
@@ -229,6 +232,20 @@ def test_twelve_layers_of_twelve_heads_stay_small() -> None:
     drawn = Reader(text).data
     assert len(drawn["t"]) <= 128
     assert (drawn["t"][0], drawn["t"][-1]) == (0, 10_000)
+
+
+def test_a_probe_writes_it(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(7, 8), nn.TransformerEncoderLayer(8, 2, 8, batch_first=True))
+    probe = Probe(model, torch.randint(7, (3, 9)), every=1)
+    for step in range(2):
+        probe.step(step, loss=3.25 - step)
+        nn.init.normal_(model[1].self_attn.in_proj_weight)
+    probe.report(tmp_path / "probe.html")
+    text = (tmp_path / "probe.html").read_text(encoding="utf-8")
+    assert len(Reader(text).all("cell")) == 2
+    assert "3.25 → 2.25" in words_in(text)
+    assert len(Reader(text).all("sentence")) == 2 * 2, "two heads, at first and at last"
 
 
 def test_it_is_written_whole_or_refused(data: xr.Dataset, tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def llama(**options: Any) -> nn.Module:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(LlamaConfig(vocab_size=M, hidden_size=D, intermediate_size=D, num_hidden_layers=2,
-                                        num_attention_heads=4, num_key_value_heads=2, attention_dropout=0.2,
+                                        num_attention_heads=2, num_key_value_heads=1, attention_dropout=0.2,
                                         max_position_embeddings=64, **options))  # fmt: skip
 
 

@@ -45,12 +45,13 @@ async def blueprint_of(given: Any) -> Blueprint:
     return await asyncio.to_thread(read_blueprint, given)
 
 
-def answer_questions(app: FastAPI) -> None:
+def answer_questions(app: FastAPI, probe: bool) -> None:
     @app.get("/api/catalogue", response_model=Catalogue)
     async def catalogue() -> Response:
         """Every control, preset and limit; the page is built from it."""
         return as_json({"version": scansnap.__version__, "limits": LIMITS, "controls": [c.to_dict() for c in CONTROLS],
-                        "presets": PRESETS, "class_presets": class_presets(), "default": DEFAULT})  # fmt: skip
+                        "presets": PRESETS, "class_presets": class_presets(), "default": DEFAULT,
+                        "probe": probe})  # fmt: skip
 
     @app.get("/api/tour", response_model=Tour)
     async def tour() -> Response:

@@ -21,11 +21,11 @@ from scansnap.explorer.api.describe import describe
 from scansnap.explorer.api.errors import REFUSALS, handle_errors
 from scansnap.explorer.api.guard import Guard
 from scansnap.explorer.api.questions import answer_questions, as_json
-from scansnap.explorer.api.takeaway import hand_out
+from scansnap.explorer.api.takeaway import export, hand_out
 from scansnap.explorer.live.pool import default_workers
 from scansnap.explorer.live.switchboard import Switchboard
 from scansnap.explorer.messages.told import LensSaid, TextModels
-from scansnap.explorer.pages import lens
+from scansnap.explorer.pages import lens, probe
 from scansnap.explorer.protocol import LIMITS, Refused
 
 
@@ -35,7 +35,8 @@ class WebSettings:
 
     host: str = "127.0.0.1"
     port: int = 8765
-    folder: Path | None = None  # the only place files are read from, besides the package
+    folder: Path | None = None  # the only place files are read from, besides the package …
+    probe: Path | None = None  # … and this file of a probe
     workers: int = field(default_factory=default_workers)
     grace_seconds: float = float(LIMITS["grace_seconds"])
     static: Path = Path(__file__).parents[1] / "static"
@@ -56,9 +57,10 @@ def create_app(settings: WebSettings | None = None) -> ASGIApp:
     handle_errors(app)
     describe(app)
     _pages(app, settings)
-    answer_questions(app)
+    answer_questions(app, settings.probe is not None)
     hand_out(app, settings.static)
     _lens(app, settings)
+    _probe(app, settings)
 
     @app.websocket("/ws")
     async def socket(websocket: WebSocket) -> None:
@@ -105,3 +107,11 @@ def _lens(app: FastAPI, settings: WebSettings) -> None:
         """What a model attends to, and votes for, at a query word."""
         path = await asyncio.to_thread(lens.check, settings.folder, name, query)
         return Response(await app.state.switchboard.lens(path, query), media_type="application/json")
+
+
+def _probe(app: FastAPI, settings: WebSettings) -> None:
+    @app.get("/probe", include_in_schema=False)
+    async def report() -> Response:
+        made = await export(app.state.switchboard, lambda: asyncio.to_thread(probe.html, settings.probe), "text/html")
+        made.headers["content-security-policy"] = probe.policy()
+        return made

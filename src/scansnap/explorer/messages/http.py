@@ -107,6 +107,8 @@ class Catalogue(Said):
     class_presets: list[ClassPresetSaid]
     default: SetupJson
     """Of the first run."""
+    probe: bool
+    """Whether a probe's file was given at start; its report is at /probe."""
 
 
 class Scene(Said):

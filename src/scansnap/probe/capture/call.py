@@ -51,11 +51,12 @@ class AttentionCall:
     device: torch.device
     _rows: Callable[[Tensor], Rows]
     products: Products | None = None  # where it is nothing but these: a kernel may start from them
+    to_others: bool = False  # keys are of another sequence, though they may be as many
 
     @property
     def kind(self) -> str:
-        """self where there are as many keys as queries, else cross."""
-        return "self" if self.shape[2] == self.shape[3] else "cross"
+        """self where the keys are the queries' own positions, else cross."""
+        return "cross" if self.to_others or self.shape[2] != self.shape[3] else "self"
 
     def rows(self, queries: Tensor) -> Rows:
         """Those of some query positions (Q,)."""

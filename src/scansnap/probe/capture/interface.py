@@ -23,7 +23,7 @@ from scansnap.probe.capture.sources import of_scores
 NAME = "scansnap"
 BLOCK = 1 << 22  # weights that are there at once
 CHECKED = 8  # queries by which a user's function is compared
-_SEEN = (None, "eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa")
+_SEEN = (None, "eager", "sdpa", "flex_attention")
 
 
 class Watcher(Protocol):
@@ -37,21 +37,21 @@ class Watcher(Protocol):
 @contextmanager
 def switched(model: nn.Module, watcher: Watcher) -> Iterator[None]:
     """Inside the block the attention of every part of ``model`` that comes from transformers can be seen."""
-    library, masks = (sys.modules.get(f"transformers.{name}") for name in ("modeling_utils", "masking_utils"))
+    library: Any = sys.modules.get("transformers.modeling_utils")  # not there: nor is a model of it
+    masks: Any = sys.modules.get("transformers.masking_utils")
     configs = _configs(model, library) if library and masks else []
     with ExitStack() as stack:
-        for name in sorted({config._attn_implementation for config in configs}):
-            if name.startswith(("flash_attention", "paged|")) or "/" in name:
-                _put(stack, library.AttentionInterface, NAME, _ours(watcher, library))  # type: ignore[union-attr]
-                _put(stack, masks.AttentionMaskInterface, NAME, masks.sdpa_mask)  # type: ignore[union-attr]
-                for config in configs:
-                    if config._attn_implementation == name:
-                        stack.callback(setattr, config, "_attn_implementation_internal", name)
-                        config._attn_implementation_internal = NAME
-            else:
-                theirs = library.AttentionInterface._global_mapping.get(name)  # type: ignore[union-attr]
-                if theirs is not None:
-                    _put(stack, library.AttentionInterface, name, _checked(watcher, theirs))  # type: ignore[union-attr]
+        for config in configs:
+            name = config._attn_implementation
+            if name.startswith("flash_attention") or "/" in name:  # a kernel is called after where it is kept
+                _put(stack, library.AttentionInterface, NAME, _ours(watcher, library))
+                _put(stack, masks.AttentionMaskInterface, NAME, masks.sdpa_mask)
+                stack.callback(setattr, config, "_attn_implementation_internal", name)
+                config._attn_implementation_internal = NAME
+        for name in {config._attn_implementation for config in configs} - {NAME}:
+            theirs = library.AttentionInterface._global_mapping.get(name)
+            if theirs is not None:
+                _put(stack, library.AttentionInterface, name, _checked(watcher, theirs))
         yield
 
 
@@ -82,7 +82,8 @@ def _ours(watcher: Watcher, library: Any) -> Callable[..., Any]:
         watcher.hand(seen)
         b, h, n_queries, n_keys = seen.shape
         every = torch.arange(n_queries, device=query.device).split(max(1, BLOCK // (b * h * n_keys)))
-        return torch.cat([_given(seen, value, some) for some in every], dim=1).to(query.dtype), None
+        parts = [_given(seen, value, some).nan_to_num(0.0) for some in every]  # nothing where all is masked
+        return torch.cat(parts, dim=1).to(query.dtype), None
 
     return attend
 
@@ -93,12 +94,12 @@ def _checked(watcher: Watcher, theirs: Callable[..., Any]) -> Callable[..., Any]
     def attend(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, **more: Any) -> Any:
         before = watcher.calls.total()
         result = theirs(module, query, key, value, mask, **more)
-        if watcher.calls.total() == before:
+        if watcher.calls.total() == before and (mask is None or isinstance(mask, Tensor)):
             seen = _of_interface(module, query, key, mask, **more)
             some = torch.linspace(0, seen.shape[2] - 1, min(CHECKED, seen.shape[2]), device=query.device).long()
-            given, expected = result[0][:, some], _given(seen, value, some)
-            far, size = ((t.abs()).nan_to_num(0.0).max() for t in (given - expected, given))  # all masked: says nothing
-            if far <= 16 * torch.finfo(query.dtype).eps ** 0.75 * size:
+            given, expected = result[0][:, some].flatten(2), _given(seen, value, some).flatten(2)
+            far, size = (t.abs().nan_to_num(0.0).max() for t in (given - expected, given))  # all masked: says nothing
+            if far <= max(1e-4, 4 * torch.finfo(query.dtype).eps) * size:
                 watcher.hand(seen)
         return result
 
@@ -140,11 +141,9 @@ def _of_interface(
         if softcap is not None:
             scores = softcap * torch.tanh(scores / softcap)
         if position_bias is not None:
-            scores = scores + (
-                position_bias[..., queries, :] if position_bias.shape[-2] == n_queries else position_bias
-            )
+            scores = scores + position_bias.expand(-1, -1, n_queries, -1)[..., queries, :]
         if mask is not None and whole:
-            chosen = mask[..., queries, :n_keys] if mask.shape[-2] == n_queries else mask[..., :n_keys]
+            chosen = mask.expand(-1, -1, n_queries, -1)[..., queries, :n_keys]
             return scores.masked_fill(~chosen, -torch.inf) if chosen.dtype == torch.bool else scores + chosen
         ahead = torch.arange(n_keys, device=scores.device) - (queries[:, None] + n_keys - n_queries)
         if causal:

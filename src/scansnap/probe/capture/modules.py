@@ -17,11 +17,16 @@ _PART = re.compile(
     r"(norm|drop(out)?|linear|conv1d|proj(ection)?|embed(ding)?s?|rope|softmax|bias|mask|cache|out|output|scale)\d*$"
 )
 _ELSEWHERE = re.compile(r"(router|gate|gating|moe|mlp|experts?|ffn|feed_?forward|lm_?head|classifier|pooler)\d*$")
+_CROSS = re.compile(r"cross|enc_?dec|encoder_att|src_att")  # between two sequences
 _WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")  # a model is known by its own names
 
 
 class Modules:
-    """The modules of a model by path, and which are attention."""
+    """The modules of a model by path, and which are attention.
+
+    attention  paths of those that contain no other, and of the layers around each
+    scripted   those of which nobody is told when they run
+    """
 
     def __init__(self, model: nn.Module) -> None:
         by_path = dict(model.named_modules())
@@ -29,10 +34,11 @@ class Modules:
         named = [path for path, module in by_path.items() if _is_named(path, module)]
         inside = {path: [other for other in named if other != path and _within(other, path)] for path in named}
         leaves = [path for path in named if not inside[path]]
-        self.attention = [_own(path) for path in leaves]
-        self.scripted = [_own(path) for path in leaves if isinstance(by_path[path], torch.jit.ScriptModule)]
+        self.scripted = {_own(path) for path in leaves if isinstance(by_path[path], torch.jit.ScriptModule)}
         # A layer around one attention may do its softmax itself; a stack of them, or the model, does others.
-        self._named = {id(by_path[path]) for path in named if len(inside[path]) < 2 and (path or not inside[path])}
+        layers = [path for path in named if len(inside[path]) < 2 and (path or not inside[path])]
+        self._named = {id(by_path[path]) for path in layers}
+        self.attention = {_own(leaf): {_own(path) for path in layers if leaf in inside[path]} for leaf in leaves}
 
     def attending(self, stack: list[nn.Module]) -> nn.Module | None:
         """The attention that is at work, among the modules that are, if it is one."""
@@ -42,6 +48,11 @@ class Modules:
             if any(_ELSEWHERE.search(word) for word in _words(self.paths[id(module)], module)):
                 return None
         return None
+
+    def to_others(self, module: nn.Module) -> bool:
+        """Whether an attention looks at another sequence, by what it says or how it is called."""
+        said = getattr(module, "is_cross_attention", False) is True
+        return said or any(_CROSS.search(word) for word in _words(self.paths[id(module)], module))
 
 
 def _is_named(path: str, module: nn.Module) -> bool:

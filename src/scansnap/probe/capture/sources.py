@@ -105,10 +105,10 @@ def products(q: Tensor, k: Tensor, scale: float) -> Tensor:
 
 
 def four_dimensional(tensor: Tensor, heads: int | None = None) -> Tensor:
-    """(B, H, T, ·) from any number of leading dimensions; folded into one they are sequences × ``heads``."""
-    if tensor.ndim == 4:
-        return tensor
-    return tensor.flatten(0, -4) if tensor.ndim > 4 else tensor.reshape(-1, heads or 1, *tensor.shape[-2:])
+    """(B, H, T, ·): groups of heads are heads; what is folded into one dimension is sequences × ``heads``."""
+    if tensor.ndim > 4:
+        return tensor.flatten(1, -3)
+    return tensor if tensor.ndim == 4 else tensor.reshape(-1, heads or 1, *tensor.shape[-2:])
 
 
 def of_flex(args: tuple[Any, ...], sinks: Tensor | None) -> Seen:

@@ -29,6 +29,7 @@ _ATEN = torch.ops.aten
 _SOFTMAX = (torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax,
             _ATEN.softmax, _ATEN.softmax.int, _ATEN._softmax, _ATEN._softmax.default)  # fmt: skip
 _HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads")  # what modules call their number
+_OF_TORCH = ("query", "key", "value", "embed_dim_to_check", "num_heads")  # how torch's own attention begins
 BLOCK = 1 << 24  # weights of a flex attention that are there at once
 
 Sink = Callable[[AttentionCall], None]
@@ -46,6 +47,7 @@ class Watching(TorchFunctionMode):
         self.calls: Counter[str] = Counter()  # attentions seen, by path
         self.batch: int | None = None  # sequences, as the first module that is given some has them
         self.heads: int | None = None  # where torch's own attention has folded them into the batch
+        self.others = False  # whether it is given keys that are not its queries
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -56,7 +58,7 @@ class Watching(TorchFunctionMode):
                 self.hand(of_products(*args, **kwargs))
             return func(*args, **kwargs)
         if type(func).__name__ == "FlexAttentionHOP":
-            self.hand(of_flex(args, getattr(self.stack[-1], "sinks", None) if self.stack else None))
+            self.hand(of_flex(args, _sinks(self.stack[-1]) if self.stack else None))
             return by_blocks(func, args, BLOCK)
         result = func(*args, **kwargs)
         if func in _SOFTMAX and (attention := self.modules.attending(self.stack)) is not None:
@@ -70,7 +72,8 @@ class Watching(TorchFunctionMode):
 
         It would hand itself to the mode again, so its question whether there is one is answered with no.
         """
-        self.heads = kwargs.get("num_heads", args[4] if len(args) > 4 else None)
+        query, key, _, _, self.heads = (*args, *(kwargs[name] for name in _OF_TORCH[len(args) :]))[:5]
+        self.others = query is not key
         functional: Any = F
         asked = functional.has_torch_function
         functional.has_torch_function = lambda tensors: False
@@ -78,19 +81,19 @@ class Watching(TorchFunctionMode):
             with self:
                 return func(*args, **kwargs)
         finally:
-            functional.has_torch_function, self.heads = asked, None
+            functional.has_torch_function, self.heads, self.others = asked, None, False
 
     def _over_keys(self, attention: nn.Module, p: Any, args: Any, kwargs: Any) -> Seen | None:
-        """A softmax, if it is over the keys of queries: the last of three or four dimensions, and more than one key.
+        """A softmax, if it is over the keys of queries: the last of three dimensions or more, and more than one key.
 
         Of three the first may be sequences × heads; if it is not, the keys must be as many as the queries, or it could
         be over anything.
         """
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
-        if not isinstance(p, Tensor) or p.ndim not in (3, 4) or dim not in (-1, p.ndim - 1):
+        if not isinstance(p, Tensor) or p.ndim < 3 or dim not in (-1, p.ndim - 1):
             return None
         n_queries, n_keys = p.shape[-2:]
-        sink = isinstance(getattr(attention, "sinks", None), Tensor)
+        sink = _sinks(attention) is not None
         heads = self.heads or next((n for name in _HEADS if isinstance(n := getattr(attention, name, None), int)), None)
         folded = p.ndim == 3 and heads and (self.heads or p.shape[0] == heads * (self.batch or 0))
         if min(n_queries, n_keys - sink) < 2 or (p.ndim == 3 and not folded and n_queries != n_keys - sink):
@@ -103,8 +106,10 @@ class Watching(TorchFunctionMode):
         """Give it to the sink, under the path of the module at work."""
         own = [module for module in self.stack if not isinstance(module, nn.Softmax)]
         path = ".".join(filter(None, [self.modules.paths[id(own[-1])] if own else "", name]))
+        others = self.others or any(map(self.modules.to_others, own[-1:]))
+        call = AttentionCall(path, self.calls[path], seen.shape, seen.on.device, seen.rows, seen.products, others)
         with torch.no_grad(), torch.autocast(seen.on.device.type, enabled=False), torch._C.DisableTorchFunction():
-            self.sink(AttentionCall(path, self.calls[path], seen.shape, seen.on.device, seen.rows, seen.products))
+            self.sink(call)
         self.calls[path] += 1
 
     def enter(self, module: nn.Module, args: Any) -> None:
@@ -147,6 +152,12 @@ def as_written() -> Iterator[None]:
         ):
             warnings.filterwarnings("ignore", message=known)
         yield
+
+
+def _sinks(module: nn.Module) -> Tensor | None:
+    """Logits of a sink beside the keys, as gpt-oss keeps them."""
+    sinks = getattr(module, "sinks", None)
+    return sinks if isinstance(sinks, Tensor) else None
 
 
 def at_work() -> Watching | None:

@@ -27,7 +27,7 @@ def findings(data: xr.Dataset) -> xr.Dataset:
     real = np.isfinite(data["n_queries"].isel(step=-1).transpose("layer", "head").values)  # layers may have fewer heads
     holds = np.stack([found[name].transpose("layer", "head").values for name in WORDS], -1)
     unsaid = reason(data)
-    last = data.merge(found).isel(step=-1)
+    last = data.merge(found, compat="no_conflicts").isel(step=-1)
     by_head = {str(name): one.transpose("layer", "head").values for name, one in last.items() if set(one.dims) == HEADS}
     words, numbers = np.full((2, *real.shape), "", dtype=object)
     for layer, head in np.argwhere(real):
@@ -35,7 +35,7 @@ def findings(data: xr.Dataset) -> xr.Dataset:
         one = {name: values[layer, head] for name, values in by_head.items()}
         numbers[layer, head] = numbers_of(one.__getitem__, unsaid)
     heads = ("layer", "head")
-    return data.merge(found).assign(
+    return data.merge(found, compat="no_conflicts").assign(
         verdict=(heads, words.astype(np.str_), {"long_name": "what holds of the head"}),
         verdict_numbers=(heads, numbers.astype(np.str_), {"long_name": "what the verdict rests on"}),
     ).assign_attrs(findings_note=NOTE)  # fmt: skip

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -104,7 +102,7 @@ def _shown(seen: np.ndarray, position: int, causal: bool) -> list[int]:
 
 def _names(data: xr.Dataset, tokens: np.ndarray) -> Callable[[int, int], str]:
     """The word at a place of the batch; the number of the token where no words are known."""
-    words = words_of(data)
+    words = data["words"].values if "words" in data.variables else ()
 
     def name(sequence: int, position: int) -> str:
         token = tokens[sequence, position]
@@ -114,19 +112,6 @@ def _names(data: xr.Dataset, tokens: np.ndarray) -> Callable[[int, int], str]:
         return str(words[number]) if 0 <= number < len(words) else str(number)
 
     return name
-
-
-def words_of(data: xr.Dataset) -> Any:
-    """The vocabulary, in order; empty where it is not known."""
-    if "words" in data.variables and data["words"].ndim == 1:
-        return data["words"].values
-    found = data.attrs.get("words")
-    if isinstance(found, str):
-        try:
-            found = json.loads(found)
-        except ValueError:
-            return ()
-    return found if isinstance(found, list | tuple | np.ndarray) else ()
 
 
 def _plain(text: str, marked: bool) -> tuple[str, bool]:

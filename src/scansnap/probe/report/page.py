@@ -27,7 +27,6 @@ from scansnap.storage import WriteError, put, writable
 
 EXAMPLES = 5
 LONGEST = 2000  # letters of an attribute
-HIDDEN = ("words",)  # attributes that are not shown as facts
 
 
 def report(data: xr.Dataset, target: str | PathLike[str]) -> Path:
@@ -129,8 +128,6 @@ def _facts(data: xr.Dataset) -> dict[str, str]:
     """Attributes as they are read; JSON in one line each."""
     found: dict[str, str] = {}
     for name, value in data.attrs.items():
-        if name in HIDDEN:
-            continue
         text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
         if name == "versions" and isinstance(value, str):
             try:

@@ -135,6 +135,7 @@ async function begin() {
     setTimeout(() => location.reload(), 3000);
     return;
   }
+  $("probe").hidden = !app.catalogue.probe;
   setup.build();
   presets();
   keys.start({ focus, scale });

@@ -60,6 +60,7 @@ export interface Catalogue {
   presets: PresetSaid[];
   class_presets: ClassPresetSaid[];
   default: Setup;  // Of the first run.
+  probe: boolean;  // Whether a probe's file was given at start; its report is at /probe.
 }
 
 /** What a set-up means. */

@@ -66,20 +66,22 @@ def control_is_quiet(heads: pd.DataFrame) -> Finding:
     """A case is a head of a training: with distinctness permuted over the vocabulary it must not scan."""
     known = heads[heads.control_scans.notna()]
     quiet = int((known.control_scans == 0).sum())
+    mean = f"{known.control.mean():+.4f}".replace("-", "−")
     return Finding(
         "With distinctness permuted over the vocabulary no head scans", BEYOND, quiet, len(heads), "heads",
-        f"Mean scan index {known.control.mean():+.4f}, largest of a head {known.control.abs().max():.3f}; each "
-        "training has its own permutation.".replace("-", "−"),
+        f"Mean scan index {mean}, largest of a head {known.control.abs().max():.3f}; each training has its own "
+        "permutation.",
     )  # fmt: skip
 
 
 def snaps(heads: pd.DataFrame, over: str) -> Finding:
     """Whether most heads end up moving at less than half their greatest speed in ln t."""
-    share, frozen = over_heads(heads, "snaps"), over_heads(heads, "frozenness_ln")
+    share, frozen = over_heads(heads, "snaps"), over_heads(heads[heads.frozenness_ln.notna()], "frozenness_ln")
     return Finding.compared(
         "Most heads snap although the learning rate stays", "Section 6, beyond the paper", compare(share - MOST),
         "rises", "models",
-        f"Heads that snap: {_each(share, share=True)} ({over}). Frozenness in ln t, mean over heads: {_each(frozen)}.",
+        f"Heads that snap: {_each(share, share=True)} ({over}). Frozenness in ln t, mean over heads that moved: "
+        f"{_each(frozen.dropna())}.",
     )  # fmt: skip
 
 
@@ -87,7 +89,7 @@ def fastest_late(heads: pd.DataFrame, over: str) -> Finding:
     """What of the fall of the loss lies before t_snap_ln, mean over the heads that have one; a seed may have none."""
     share = over_heads(heads[heads.learned.notna()], "learned").dropna()
     when = heads.groupby(["model", "optimizer"], sort=False).t_fast.median()
-    steps = "; ".join(f"{_case(case)}: {t:.0f}" for case, t in when.items())
+    steps = "; ".join(f"{_case(case)}: {_time(t)}" for case, t in when.items())
     says = "Attention moves fastest in ln t when most of the fall of the loss is over"
     if not len(share):
         return Finding(says, BEYOND, 0, 0, "models", "No model has a head with such a time in each seed.")
@@ -121,7 +123,7 @@ def follows(heads: pd.DataFrame, name: str, over: str) -> Finding:
         f"Attention {way} {NAMES[name]} as the YZ model's does", "The authors' slides",
         compare(sign * ranks, margin=NO_RANKS), "rises", "models",
         f"Rank correlation of a query's attention with its keys', mean over heads: {_each(ranks)} ({over}; less than "
-        f"{NO_RANKS:g} is none). The YZ model's, by word: {YZ[name]:+.2f}.".replace("-", "−"),
+        f"{NO_RANKS:g} is none). The YZ model's, by word: {_signed(YZ[name])}.",
     )  # fmt: skip
 
 
@@ -150,6 +152,15 @@ def _each(family: pd.DataFrame, share: bool = False) -> str:
     """Every case with its interval."""
     said = [percent(row, signed=False) if share else number(row) for row in family.to_numpy()]
     return "; ".join(f"{_case(case)}: {one}" for case, one in zip(family.index, said, strict=True))
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
+def _time(step: float) -> str:
+    """A step, or which side of the record it is on."""
+    return "not yet" if math.isinf(step) else f"{step:.0f}" if step else "the first"
 
 
 def _case(case: Iterable[str]) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from scansnap.probe.findings import findings
 from scansnap.probe.probe import Probe
 
 IN_THE_END = ("scan_index", "scan_low", "scan_high", "scan_chance")
@@ -37,8 +36,8 @@ class Measured:
     def look(self, step: int, loss: float) -> None:
         """Measure now, where one of them is due."""
         self.losses.append(loss)
-        self.probe.step(step)
-        self.control.step(step)
+        self.probe.step(step, loss)
+        self.control.step(step, loss)
 
     def record(self, failed: bool = False) -> dict[str, Any]:
         """By step S, layer L and head H: what was seen, and what :mod:`scansnap.probe.findings` derives from it.
@@ -46,7 +45,7 @@ class Measured:
         steps, loss (S,); CURVES (S, L, H), rank_corr also by what it is against; the rest (L, H), the scan index of the
         control and whether it scans among it. NaN where training failed, and ``failed`` is the verdict.
         """
-        data, other = (findings(probe.dataset()) for probe in (self.probe, self.control))
+        data, other = (probe.dataset() for probe in (self.probe, self.control))
         if not failed and data.sizes["step"] < len(self.losses):
             raise RuntimeError("a measurement failed")  # the probe has warned, and let training go on
         last, heads = data.isel(step=-1), ("layer", "head")

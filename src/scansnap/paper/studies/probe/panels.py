@@ -25,7 +25,7 @@ def loss(ax: Any, table: pd.DataFrame, model: str) -> None:
     for name, colour in OPTIMIZERS.items():
         wide = part[part.optimizer == name].pivot(index="step", columns="seed", values="value")
         band(ax, wide.index, wide, colour=colour, label=name)
-    ax.set(title=model, xscale="log")
+    ax.set(title=model, xscale="log", ylim=_around(table[table.kind == "loss"].value))
 
 
 def colours(heads: pd.DataFrame) -> TwoSlopeNorm:
@@ -39,9 +39,12 @@ def dots(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
     n_heads, n_seeds = heads["head"].max() + 1, heads.seed.max() + 1
     place = (heads["head"] * n_seeds + heads.seed + 0.5) / (n_heads * n_seeds) - 0.5
     x = heads.t_fast.replace({np.inf: _never(last), 0.0: 1.0})
+    y = heads.layer + 1 + 0.7 * place
     for marker, own in (("o", heads.snaps == 1), (">", heads.snaps != 1)):
-        ax.scatter(x[own], (heads.layer + 1 + 0.7 * place)[own], c=SCAN(norm(heads.scan_index[own])), s=14,
-                   linewidths=0.4, edgecolors="0.3", marker=marker, zorder=3)  # fmt: skip
+        ax.scatter(x[own], y[own], c=SCAN(norm(heads.scan_index[own])), s=14, linewidths=0.4, edgecolors="0.3",
+                   marker=marker, zorder=3)  # fmt: skip
+    still = x.isna() & heads.scan_index.notna()
+    ax.plot(np.full(still.sum(), 0.65), y[still], "x", color="0.55", markersize=3, markeredgewidth=0.7)
     ax.axvline(1.4 * last, color="0.75", linewidth=0.8, linestyle=":")
     if np.isinf(heads.t_fast).any():
         ax.annotate("not yet", (_never(last), 1), xycoords=("data", "axes fraction"), ha="center", va="bottom",
@@ -49,7 +52,14 @@ def dots(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
     layers = np.arange(1, int(heads.layer.max()) + 2)
     for layer in layers[::2]:
         ax.axhspan(layer - 0.5, layer + 0.5, color="0.96", zorder=0)
-    ax.set(xscale="log", xlim=(0.8, 1.5 * _never(last)), ylim=(0.5, layers[-1] + 0.5), yticks=layers)
+    ax.set(xscale="log", xlim=(0.5, 1.5 * _never(last)), ylim=(0.5, layers[-1] + 0.5), yticks=layers)
+
+
+def _around(values: Any) -> tuple[float, float]:
+    """Limits that leave a little room."""
+    shown = np.asarray(values, dtype=np.float64)
+    low, high = (float(end) for end in np.quantile(shown[np.isfinite(shown)], (0, 1)))
+    return low - 0.06 * (high - low), high + 0.06 * (high - low)
 
 
 def _never(last: float) -> float:
@@ -57,8 +67,8 @@ def _never(last: float) -> float:
     return 2.2 * last
 
 
-def correlations(ax: Any, heads: pd.DataFrame) -> None:
-    """What attention follows in the end, beside the YZ model's."""
+def correlations(ax: Any, heads: pd.DataFrame, of_all: pd.DataFrame) -> None:
+    """What attention follows in the end, beside the YZ model's; limits hold all models' means."""
     for i, (name, yz) in enumerate(YZ.items()):
         ranks = over_heads(heads, name, ["optimizer"])
         for j, (optimizer, colour) in enumerate(OPTIMIZERS.items()):
@@ -66,7 +76,8 @@ def correlations(ax: Any, heads: pd.DataFrame) -> None:
                 marks(ax, [i + 0.24 * (j - 0.5)], ranks.loc[[optimizer]], colour=colour, beside=0.07, linestyle="none")
         ax.plot([i - 0.35, i + 0.35], [yz, yz], color="0.45", linewidth=1.2, linestyle="--", zorder=1)
     ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-    ax.set(xlim=(-0.6, len(YZ) - 0.4))
+    means = of_all.groupby(["model", "optimizer", "seed"])[list(YZ)].mean()
+    ax.set(xlim=(-0.6, len(YZ) - 0.4), ylim=_around([*YZ.values(), *means.to_numpy().ravel()]))
     ax.set_xticks(range(len(YZ)), list(NAMES.values()), fontsize=7.5)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -127,7 +128,8 @@ def crew(
 
 
 def _kept(job: Job, text: Streams, folder: Path | None, key: dict[str, Any]) -> Record:
-    return kept(folder, {"figure": "probe", **job.key(), "text": key}, lambda: run(job, text))
+    told = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
+    return kept(folder, told, lambda: run(job, text))
 
 
 _given: dict[str, Any] = {}  # to a process, when it begins

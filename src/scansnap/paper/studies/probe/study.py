@@ -6,6 +6,7 @@ common for distinct words, whether and when it freezes, whether deeper layers fo
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -27,9 +28,9 @@ CAPTION = (
     "Models of the library transformers, trained from scratch on text with a probe in the loop; columns are models. "
     "Top: loss on the validation text (bands: 95% intervals over seeds). Middle: every head of every seed where its "
     "attention moves fastest per unit of ln t, layers as rows from the first at the bottom; dots have snapped, "
-    "triangles go on moving, those behind the dotted line faster than ever. Blue heads have turned to distinct words, "
-    "red ones to common words. Bottom: rank correlation of attention with three measures of its keys after training, "
-    "mean over heads; dashed: the YZ model's on WikiText-2."
+    "triangles go on moving, those behind the dotted line faster than ever, crosses at the left have not moved. Blue "
+    "heads have turned to distinct words, red ones to common words. Bottom: rank correlation of attention with three "
+    "measures of its keys after training, mean over heads; dashed: the YZ model's on WikiText-2."
 )
 
 
@@ -49,7 +50,8 @@ def described(runs: ProbeRuns) -> dict[str, Any]:
     return {**runs.setting.describe(), "batch": scale.batch, "length": scale.length, "models": list(MODELS),
             "width": scale.width, "heads": scale.heads, "sequences_watched": scale.watched, "clip": CLIP,
             "momentum": MOMENTUM, "warm_up_steps": max(1, runs.setting.size.steps // WARM_UP),
-            "schedule": "constant after the warm-up", "measurements_per_decade": PER_DECADE}  # fmt: skip
+            "schedule": "constant after the warm-up", "measurements_per_decade": PER_DECADE,
+            "transformers": version("transformers")}  # fmt: skip
 
 
 def draw(computed: Computed) -> Figure:
@@ -65,12 +67,9 @@ def draw(computed: Computed) -> Figure:
             for ax, optimizer in zip(rows[1:3, i], panels.OPTIMIZERS, strict=True):
                 panels.dots(ax, own[own.optimizer == optimizer], norm, last)
                 ax.set_ylabel(f"layer ({optimizer})" if i == 0 else "")
-            panels.correlations(rows[3, i], own)
+            panels.correlations(rows[3, i], own, heads)
             rows[0, i].set_xlim(rows[1, i].get_xlim())
             rows[2, i].set_xlabel("training step")
-            if i:
-                rows[3, i].sharey(rows[3, 0])
-                rows[0, i].sharey(rows[0, 0])
         rows[0, 0].set_ylabel("loss (nats)")
         rows[0, 0].legend()
         rows[3, 0].set_ylabel("rank correlation")

@@ -1,0 +1,57 @@
+"""The report on a probe's file in chromium: from the explorer's button to one head's numbers, by mouse and keys."""
+
+# ruff: noqa: F401, F811 (fixtures come by their name)
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from browser import QUICK, Page, browser, require_browser, serving
+
+require_browser()
+
+
+def test_a_probes_report_is_opened_read_and_searched(browser: Any, tmp_path: Path) -> None:
+    from probe_file import write
+
+    write(tmp_path / "probe.zarr")
+    with serving(probe=tmp_path / "probe.zarr") as address:
+        p = Page(browser, address)
+        p.page.goto(address + QUICK)
+        p.page.wait_for_selector("#probe:not([hidden])")
+        with p.context.expect_page() as opened:
+            p.page.click("#probe")
+        page = opened.value
+        p.page.close()
+        p.page = page
+        page.on("pageerror", lambda error: p.complaints.append(str(error)))
+        assert page.evaluate("window.hit") is None
+        assert page.locator(".cell").count() == 6
+        cell = page.locator(".cell").nth(1)
+        cell.click()
+        assert page.inner_text("#d-name") == "layer 0 · head 1"
+        assert cell.get_attribute("aria-pressed") == "true"
+        page.keyboard.press("ArrowDown")
+        assert page.inner_text("#d-name") == "layer 1 · head 1"
+        page.keyboard.press("ArrowRight")  # the layer has two heads
+        assert page.inner_text("#d-name") == "layer 1 · head 1"
+        before = cell.locator(".curve").get_attribute("d")
+        page.select_option("#quantity", label="from start")
+        assert cell.locator(".curve").get_attribute("d") != before
+        assert "Total variation" in page.inner_text("#meaning")
+        page.hover("#d-plot", position={"x": 2, "y": 20})
+        assert "at step 0: –" in page.inner_text("#d-read"), "nothing has moved by the first measurement"
+        page.click("#all th:nth-child(10) button")  # the last entropy, the greatest first
+        values = [float(text) for text in page.locator("#all tbody td:nth-child(10)").all_inner_texts()]
+        assert values == sorted(values, reverse=True)
+        assert len(set(values)) > 1
+        chip = page.locator(".chip:enabled").first
+        chip.click()
+        marked = page.locator(".cell.marked").count()
+        assert marked == int(chip.locator("b").inner_text()) > 0
+        page.click("#theme")
+        assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, "nothing sticks out on a phone"
+        p.check_quiet()
+        p.context.close()

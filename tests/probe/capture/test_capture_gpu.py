@@ -1,0 +1,80 @@
+"""Attention seen on CUDA: the families against their own maps, every kernel of torch, compiled flex, CUDA graphs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),  # of the compiler, about what it could do better
+]
+families = pytest.importorskip("model_families", reason="no transformers")
+
+
+@pytest.mark.parametrize("family", families.CONFIGS)
+def test_as_they_come(family: str) -> None:
+    families.compared(family, families.built(family).cuda())
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss", "bert"])
+def test_flex_attention_that_was_compiled(family: str) -> None:
+    """Sinks too, which flex attention has on CUDA only."""
+    model = families.built(family, "flex_attention").cuda()
+    batch = {name: tensor.cuda() for name, tensor in families.inputs(family).items()}
+    with torch.no_grad():
+        before = model(**batch).last_hidden_state
+        families.compared(family, model)
+        assert torch.equal(model(**batch).last_hidden_state, before)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "gpt_oss"])
+def test_a_kernel_that_is_replaced_while_it_is_watched(family: str) -> None:
+    model = families.built(family, "eager").cuda()
+    families.takes(model, "flash_attention_2")
+    families.compared(family, model)
+
+
+@pytest.mark.parametrize("kernel", [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
+def test_whatever_kernel_torch_takes(kernel: SDPBackend) -> None:
+    """In bfloat16, in which a map of its own has three digits: those of the first layer, before errors grow."""
+    batch = families.inputs("gpt2", padded=False)
+    own = families.built("gpt2", "eager").cuda().bfloat16()
+    with torch.no_grad():
+        maps = own(**{name: t.cuda() for name, t in batch.items()}, output_attentions=True).attentions
+    with sdpa_kernel(kernel):
+        found, _ = families.seen_in(families.built("gpt2").cuda().bfloat16(), batch)
+    assert families.differs(found[0].rows.p, maps[0].float().cpu()) < 2e-2
+    assert families.differs(found[0].rows.p, maps[1].float().cpu()) > 1e-1, "the control: layers swapped"
+
+
+def test_a_model_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its products have three digits, and so have its maps."""
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    families.compared("llama", families.built("llama").cuda(), near=5e-3)
+
+
+def test_a_model_in_cuda_graphs_is_seen_and_stays_in_them() -> None:
+    torch._dynamo.reset()
+    counters.clear()
+    model = families.built("gpt2").cuda()
+    batch = {name: tensor.cuda() for name, tensor in families.inputs("gpt2", padded=False).items()}
+    plain, _ = families.seen_in(model, batch)
+    compiled: nn.Module = torch.compile(model, mode="reduce-overhead")
+    with torch.no_grad():
+        before = [compiled(**batch).last_hidden_state.clone() for _ in range(4)][-1]  # warmed up, recorded, replayed
+        graphs = counters["stats"]["unique_graphs"]
+        assert graphs > 0
+        for _ in range(2):
+            found, _ = families.seen_in(compiled, batch)
+            for one, other in zip(found, plain, strict=True):
+                assert one.path == other.path
+                assert torch.equal(one.rows.p, other.rows.p)
+            with torch.compiler.set_stance("fail_on_recompile"):
+                assert torch.equal(compiled(**batch).last_hidden_state, before)
+    assert counters["stats"]["unique_graphs"] == graphs
