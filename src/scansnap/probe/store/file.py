@@ -13,10 +13,10 @@ was given up, and is dropped when the next measurement is written.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 import weakref
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -39,14 +39,18 @@ from scansnap.storage import claimed, growing, replacing, sweep_up, writable
 from scansnap.storage.growing import Growing, rows_in_chunk
 
 KEPT = 16  # samples of the last measurements; a training may go back by as many
-SAME = ("batch", "queries", "corpus")  # attributes that measurements in one file share
+SAME = ("batch", "queries", "corpus", "corpus_hash")  # attributes that measurements in one file share
 _FIELD = "out"
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'  # so that Zarr knows what samples is
 _writers: weakref.WeakValueDictionary[Path, KeptMeasurements] = weakref.WeakValueDictionary()
 
 
 def kept_in(
-    out: str | PathLike[str], attrs: dict[str, Any], tokens: Tensor | None = None, overwrite: bool = False
+    out: str | PathLike[str],
+    attrs: dict[str, Any],
+    tokens: Tensor | None = None,
+    words: Sequence[str] | None = None,
+    overwrite: bool = False,
 ) -> Measurements:
     """Measurements in the file at ``out``, which is made, or gone on with if it is of the same batch and corpus."""
     target = Path(out)
@@ -55,14 +59,21 @@ def kept_in(
     if find_spec("zarr") is None:
         raise InputError(_FIELD, str(target), "None, since the package zarr is not installed (pip install zarr)")
     writable(_FIELD, target, folder=True)
-    return KeptMeasurements(target, attrs, tokens, overwrite)
+    return KeptMeasurements(target, attrs, tokens, words, overwrite)
 
 
 class KeptMeasurements(Measurements):
     """Those of one file. Only one process writes to it; in one process the latest probe does."""
 
-    def __init__(self, target: Path, attrs: dict[str, Any], tokens: Tensor | None, overwrite: bool) -> None:
-        super().__init__(attrs, tokens)
+    def __init__(
+        self,
+        target: Path,
+        attrs: dict[str, Any],
+        tokens: Tensor | None,
+        words: Sequence[str] | None,
+        overwrite: bool,
+    ) -> None:
+        super().__init__(attrs, tokens, words)
         self.target, self.overwrite, self.begun = target, overwrite, False
         self.store: Growing | None = None  # what is gone on with, if there is such a thing
         self.anew = False  # the whole is to be written anew
@@ -98,7 +109,8 @@ class KeptMeasurements(Measurements):
                 raise
             self.anew = True
             return
-        self.found = dict(store.document["attributes"])
+        self.found = {name: value for name, value in store.document["attributes"].items() if name != growing.TABLE}
+        self.attrs |= {name: value for name, value in self.found.items() if name not in self.attrs}
         self.layout, self.positions = _layout(store)
         rows = [store.row(i) for i in range(len(store))]
         self.steps = [int(row["step"]) for row in rows]
@@ -231,7 +243,8 @@ class KeptMeasurements(Measurements):
         layout = {"layers": [asdict(layer) for layer in self.layout.layers], "shapes": self.layout.shapes,
                   "positions": None if self.positions is None else self.positions.tolist(),
                   "samples": list(slots.items())}  # fmt: skip
-        store.commit({**self.attrs, "layout": json.dumps(layout)})
+        store.table["layout"] = layout
+        store.commit(self.attrs)
         self.written = store.written
 
     def _link(self, store: Growing, slots: dict[int, int]) -> None:
@@ -256,7 +269,7 @@ def _chunk(name: str) -> str:
 
 def _slots(store: Growing) -> dict[int, int]:
     """Where the samples are that count, by the number of the measurement."""
-    return dict(json.loads(store.document["attributes"]["layout"])["samples"])
+    return dict(store.table["layout"]["samples"])
 
 
 def _sample(store: Growing, i: int, layout: Layout) -> Samples:
@@ -270,7 +283,7 @@ def _sample(store: Growing, i: int, layout: Layout) -> Samples:
 
 def _layout(store: Growing) -> tuple[Layout, np.ndarray | None]:
     """How the file is arranged, and the positions of the sampled queries."""
-    there = json.loads(store.document["attributes"]["layout"])
+    there = store.table["layout"]
     layers = tuple(Layer(**layer) for layer in there["layers"])
     positions = None if there["positions"] is None else np.array(there["positions"])
     return Layout(layers, tuple(map(tuple, there["shapes"]))), positions

@@ -21,13 +21,15 @@ class Measurements:
 
     attrs   what is said of all of them
     tokens  token ids (B, T) of the batch, if it has them
+    words   the text of each token id, from 0 on, if that is known
     """
 
-    def __init__(self, attrs: dict[str, Any], tokens: Tensor | None = None) -> None:
+    def __init__(self, attrs: dict[str, Any], tokens: Tensor | None = None, words: Sequence[str] | None = None) -> None:
         self.attrs = attrs
         self.found: dict[str, Any] = {}  # what the file said when it was opened
         self.is_written = True  # all of it is where it should be
         self.tokens = None if tokens is None else tokens.cpu().numpy()
+        self.words = words
         self.steps: list[int] = []
         self.rows: list[Row] = []
         self.layout = Layout()
@@ -70,7 +72,12 @@ class Measurements:
         """The tokens of the batch, where its sequences are those of the attention."""
         if self.tokens is None or len(self.tokens) != self.layout.sizes["sequence"]:
             return {}
-        return {"tokens": (("sequence", "position"), self.tokens, {"long_name": "token ids of the batch"})}
+        found: dict[str, Any] = {
+            "tokens": (("sequence", "position"), self.tokens, {"long_name": "token ids of the batch"})
+        }
+        if self.words is not None:
+            found["words"] = ("token", _texts(list(self.words)), {"long_name": "text of each token id"})
+        return found
 
     def _sampled(self) -> dict[str, Any]:
         block = self.layout.block
