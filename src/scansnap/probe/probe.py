@@ -110,7 +110,7 @@ class Probe:
             if failed:
                 raise failed[0]
             with any_algorithm():
-                found = look.finish(self.measurements.last, self.measurements.first)
+                found = look.finish(self.measurements.last, self.measurements.first, self.measurements.before(step))
         except Exception as error:
             warnings.warn(f"the probe could not measure at step {step} ({type(error).__name__}: {error})", stacklevel=2)
             return
