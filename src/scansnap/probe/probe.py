@@ -17,7 +17,7 @@ from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.corpus import facts
 from scansnap.probe.coverage import Coverage
 from scansnap.probe.findings import findings
-from scansnap.probe.look import Look
+from scansnap.probe.look import Chosen, Look
 from scansnap.probe.parallel import agreed, bare, first_process, sharded
 from scansnap.probe.quiet import any_algorithm, undisturbed
 from scansnap.probe.schedule import schedule
@@ -70,6 +70,7 @@ class Probe:
             )
         self.facts = None if self.tokens is None else facts(corpus, self.tokens, padding(self.batch))
         self.coverage: Coverage | None = None  # of the last measurement
+        self.chosen: dict[Any, Chosen] = {}  # what is looked at, by the shape of an attention
         attrs = described(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
         if out is None or not first_process():
@@ -91,7 +92,7 @@ class Probe:
         if not first_process() and not sharded(self.model):
             return
         self.measurements.begin(step)
-        look, failed = Look(self.queries, self.tokens, self.facts), list[Exception]()
+        look, failed = Look(self.queries, self.tokens, self.facts, self.chosen), list[Exception]()
 
         def seen(call: AttentionCall) -> None:
             """The model's pass goes on if a look fails: other processes may wait for this one inside it."""

@@ -25,7 +25,7 @@ from scansnap.probe.parallel import kept_in_shards, sharded
 
 _TABLES = (dict, OrderedDict, defaultdict)
 _ROWS = (list, deque)
-_HOLDING = (*_TABLES, *_ROWS, set)
+_HOLDING = frozenset({*_TABLES, *_ROWS, set})
 _PLAIN = frozenset({str, int, float, bool, type(None), nn.Parameter})
 
 
@@ -46,11 +46,12 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         if not in_shards:
             after.callback(_say_what_was_written, [(n, p, p._version) for n, p in model.named_parameters()])
         memory = _Memory(after, {id(module._parameters) for module in model.modules()} if in_shards else set())
-        for module in model.modules():
+        modules = list(model.modules())
+        for module in modules:
             memory.keep_module(module)
         after.enter_context(kept_in_shards(model))
         torch.set_autocast_cache_enabled(False)
-        for module in model.modules():
+        for module in modules:
             module.training = False
         after.enter_context(torch.no_grad())
         # Checkpoints warn that nothing needs gradients. A filter would make all of the user's warnings come again.
@@ -109,12 +110,14 @@ class _Memory:
         self.seen.add(id(value))
         if isinstance(value, Tensor):
             self._keep_tensor(value)
-        elif kind in _HOLDING and not value:
-            self.empty.append(value)
         elif kind in _TABLES:
             self.tables.append((value, dict(value)))
             for one in list(value.values()):
-                self.keep(one)
+                kind = type(one)
+                if kind in _HOLDING and not one:
+                    self.empty.append(one)
+                elif kind not in _PLAIN:
+                    self.keep(one)
         elif kind in _ROWS or kind is tuple:
             if kind in _ROWS:
                 self.after.callback(_put_back_row, value, list(value))
