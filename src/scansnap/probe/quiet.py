@@ -137,9 +137,8 @@ class _Memory:
             self.after.enter_context(torch.autograd.grad_mode._unsafe_preserve_version_counter(tensor))
         once = tensor.detach()
         for dim, stride in enumerate(tensor.stride() if tensor.layout is torch.strided else ()):
-            once = (
-                once if stride else once.narrow(dim, 0, min(1, tensor.shape[dim]))
-            )  # expanded: many places, one number
+            if not stride:  # expanded: many places, one number
+                once = once.narrow(dim, 0, min(1, tensor.shape[dim]))
         self.after.callback(_put_back_tensor, once, once.clone())
 
 

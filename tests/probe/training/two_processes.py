@@ -71,7 +71,7 @@ def before_the_update(model: nn.Module) -> Look:
     return lambda model, step: probe.step(step) if step >= 100 else None
 
 
-def all_cases() -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
+def all_cases(folder: str) -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
     found: dict[str, tuple[list[Probe], dict[str, Tensor]]] = {}
 
     def case(name: str, start: Any, probes: list[Probe], **options: Any) -> None:
@@ -81,7 +81,8 @@ def all_cases() -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
     def both(name: str, **options: Any) -> None:
         case(f"{name}: none", None, [], **options)
         probes: list[Probe] = []
-        case(f"{name}: all ranks", looking(probes), probes, **options)
+        out = Path(folder) / f"{name}.zarr"  # of the first process alone
+        case(f"{name}: all ranks", looking(probes, out=out), probes, **options)
         case(f"{name}: naive", naive, [], **options)
 
     both("ddp", wrap=replicated)
@@ -111,7 +112,7 @@ def run(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=timedelta(minutes=5))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = all_cases()
+        found = all_cases(folder)
     record = {
         name: ({key: plain(value) for key, value in state.items()}, [p.dataset().step.values.tolist() for p in probes])
         for name, (probes, state) in found.items()
