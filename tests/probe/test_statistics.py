@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from scansnap.kernels.cpu import attention, library
 from scansnap.probe.capture import AttentionCall, Rows
-from scansnap.probe.look import fetched
+from scansnap.probe.look import Look, fetched
 from scansnap.probe.schema import DECILES, STATISTICS
 from scansnap.probe.statistics import Gathered, Plan, gather, plain
 
@@ -232,3 +233,24 @@ def test_all_that_was_found_is_fetched_at_once(monkeypatch: pytest.MonkeyPatch) 
         assert array.dtype == np.float64
         np.testing.assert_array_equal(array, one.numpy())
     assert fetched([]) == []
+
+
+def test_a_look_keeps_layers_of_different_shapes_apart() -> None:
+    """Layers of one shape are reduced together and come back in the order in which they were seen; one whose keys are
+    another sequence has no tokens, though it has the shape of those that have."""
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(M, (B, T), generator=generator)
+    look = Look(None, tokens)
+    for number, (heads, others) in enumerate(((3, False), (2, False), (3, True), (3, False))):
+        p = torch.randn(B, heads, T, T, generator=generator).softmax(-1)
+        call = call_of(Rows(p, torch.ones(T, T, dtype=torch.bool)), torch.arange(T))
+        look(dataclasses.replace(call, number=number, to_others=others))
+    found = look.finish({}, {})
+    assert [(layer.number, layer.heads) for layer in found.layers] == [(0, 3), (1, 2), (2, 3), (3, 3)]
+    assert [np.isnan(copy).all() for copy in found.values["copy"]] == [False, False, True, False]
+    for i, (_, one, *_) in enumerate(look.found.values()):
+        for line, name in enumerate(STATISTICS):
+            np.testing.assert_allclose(found.values[name][i], one.value[line].nanmean(0), rtol=1e-6)
+            np.testing.assert_allclose(found.values[f"{name}_uniform"][i], one.uniform[line].nanmean(0), rtol=1e-6)
+        np.testing.assert_array_equal(found.values["n_queries"][i], one.n_queries.sum(0))
+    assert not np.array_equal(found.values["entropy"][0], found.values["entropy"][2])

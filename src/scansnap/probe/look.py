@@ -94,9 +94,9 @@ class Look:
         """Means over sequences, and how far attention moved since earlier looks: ``fold`` is an e-fold ago."""
         names = list(self.found)
         samples = {name: one.sample.p for name, (_, one, _) in self.found.items()}
-        alike: dict[tuple[Any, ...], list[Name]] = {}  # layers that can be stacked: few launches, whatever the depth
-        for name, (_, one, _) in self.found.items():
-            alike.setdefault((one.sums.shape, one.sample.p.shape, one.sums.device), []).append(name)
+        alike: dict[int, list[Name]] = {}  # layers of one plan can be stacked: few launches, whatever the depth
+        for name, (*_, plan) in self.found.items():
+            alike.setdefault(id(plan), []).append(name)
         tables = []
         for some in alike.values():
             table = _over_sequences(torch.stack([self.found[name][1].sums for name in some]))
