@@ -105,6 +105,15 @@ def test_depth_counts_heads_whose_time_has_not_come():
     assert findings(table)[5].agree < 4
 
 
+def test_where_nothing_moves_nothing_follows():
+    """Attention that stands still has no times: that deeper layers follow later is then not shown, nor failed."""
+    table = world()
+    table["t_snap_ln"], table["t_half"], table["t_snap_ln_reason"] = np.nan, np.nan, "did not move"
+    found = findings(table)[5]
+    assert found.agree == 0
+    assert "failed" not in found.detail
+
+
 def test_without_any_time_there_is_nothing_to_compare_with_the_loss():
     table = world()
     table["learned"] = np.nan
