@@ -19,7 +19,7 @@ families = pytest.importorskip("model_families", reason="no transformers")
 
 @pytest.mark.parametrize("family", families.CONFIGS)
 def test_as_they_come(family: str) -> None:
-    families.compared(family, families.built(family).cuda())
+    families.compared(family, families.as_it_comes(family).cuda())
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", "gemma2", "gpt_oss", "bert"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from model_families import CONFIGS, OWN_CODE, TWO, built, compared, inputs, takes
+from model_families import CONFIGS, OWN_CODE, TWO, as_it_comes, built, compared, inputs, takes
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import sdpa_mask
@@ -55,7 +55,7 @@ def by_hand() -> Iterator[str]:
 
 @pytest.mark.parametrize("family", CONFIGS)
 def test_as_they_come(family: str) -> None:
-    compared(family, built(family))
+    compared(family, as_it_comes(family))
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "bert", "bart", "falcon", "t5"])

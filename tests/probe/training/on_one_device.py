@@ -37,7 +37,8 @@ def cases() -> dict[str, Case]:
     bf16 = {"autocast": True}
     found: dict[str, Case] = {f"{name}, float32": (name, nullcontext, {}, True) for name in MODELS}
     for name in ("plain", "gpt2", "llama"):
-        found[f"{name}, bf16, flash"] = name, only(SDPBackend.FLASH_ATTENTION), bf16, True
+        so = bf16 | {"looked_at_so": True}  # it has no float32
+        found[f"{name}, bf16, flash"] = name, only(SDPBackend.FLASH_ATTENTION), so, True
     for name in ("plain", "gpt2"):  # it has no groups of heads that share keys
         found[f"{name}, bf16, efficient"] = name, only(SDPBackend.EFFICIENT_ATTENTION), bf16, True
     found["plain, compiled"] = "plain", nullcontext, bf16 | {"wrap": compiled()}, False

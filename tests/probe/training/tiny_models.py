@@ -131,6 +131,7 @@ def trained(
     *,
     wrap: Callable[[nn.Module], Any] = lambda model: model,
     autocast: bool = False,
+    looked_at_so: bool = False,
     accumulate: int = 1,
     before_update: bool = False,
     steps: int = 3,
@@ -138,7 +139,8 @@ def trained(
     seed: int = 0,
 ) -> dict[str, Tensor]:
     """Weights, optimiser state and the next random number after some steps, looked at after each and, where gradients
-    are gathered over several batches, in the middle; ``before_update``: also when all are there."""
+    are gathered over several batches, in the middle; ``before_update``: also when all are there. Looks come outside
+    of autocast, as most loops would have it, unless they are to be so too."""
     torch.manual_seed(seed)
     model = make().to(device)
     model.train()
@@ -146,6 +148,8 @@ def trained(
     wrapped = wrap(model)
     optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-2)
     look = start(wrapped) if start is not None else None
+    if look is not None and looked_at_so:
+        look = torch.autocast(device, torch.bfloat16)(look)
     if look is not None:
         look(wrapped, 0)
     for step in range(steps):
