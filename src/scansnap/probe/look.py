@@ -62,7 +62,7 @@ class Look:
 
     def _plan(self, call: AttentionCall) -> Plan:
         """One for all layers of a shape."""
-        kind = (call.shape, call.device)
+        kind = (call.shape, call.kind, call.device)
         if kind not in self.plans:
             self.plans[kind] = self._new_plan(call)
         return self.plans[kind]
@@ -79,8 +79,8 @@ class Look:
             return Plan(queries, sampled, tokens)
         return Plan(queries, sampled, tokens, self.facts.distinctness(tokens), self.facts.decile(tokens))
 
-    def finish(self, last: Samples, first: Samples) -> Measurement:
-        """Means over sequences, and how far attention moved since earlier looks."""
+    def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Measurement:
+        """Means over sequences, and how far attention moved since earlier looks: ``fold`` is an e-fold ago."""
         names = list(self.found)
         samples = {name: one.sample.p for name, (_, one, _) in self.found.items()}
         alike: dict[tuple[Any, ...], list[Name]] = {}  # layers that can be stacked: few launches, whatever the depth
@@ -89,7 +89,7 @@ class Look:
         tables = []
         for some in alike.values():
             table = _over_sequences(torch.stack([self.found[name][1].sums for name in some]))
-            tables.append(table | self._of_samples(some, last, first))
+            tables.append(table | self._of_samples(some, last, first, fold or {}))
         arrays = fetched([tensor for table in tables for tensor in table.values()])
         order = {name: i for i, name in enumerate(name for some in alike.values() for name in some)}
         values: dict[str, list[np.ndarray]] = {}
@@ -103,12 +103,13 @@ class Look:
             {name: plan.queries[plan.sampled] for name, (*_, plan) in self.found.items()},
         )
 
-    def _of_samples(self, some: list[Name], last: Samples, first: Samples) -> dict[str, Tensor]:
+    def _of_samples(self, some: list[Name], last: Samples, first: Samples, fold: Samples) -> dict[str, Tensor]:
         """What is known from the rows that are kept whole, of layers of one shape: (layer, head, …) each."""
         kept, plan = [self.found[name][1].sample for name in some], self.found[some[0]][2]
         now = Rows(torch.stack([one.p for one in kept]), torch.stack([one.visible.expand(one.p.shape) for one in kept]))
         start = _stacked(first, some, now.p)
-        found = {"moved": distance(now, _stacked(last, some, now.p)), "moved_from_start": distance(now, start)}
+        found = {"moved": distance(now, _stacked(last, some, now.p)), "moved_from_start": distance(now, start),
+                 "moved_fold": distance(now, _stacked(fold, some, now.p))}  # fmt: skip
         if self.facts is None or plan.tokens is None:
             unknown = now.p.new_full((len(some), now.p.shape[2], len(AGAINST)), torch.nan)
             return found | {"scan_chance": unknown[..., 0], "rank_corr": unknown}

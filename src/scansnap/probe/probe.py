@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from typing import Any
 
@@ -38,6 +38,7 @@ class Probe:
     out      a Zarr folder that every measurement goes to; it is there and of the same batch where a training is
              resumed, and goes on from the first step that is told. One that cannot be gone on with is refused, or
              replaced with ``overwrite``. None: in memory only
+    words    the text of each token id, from 0 on, so that the report can show sentences
 
     Weights, buffers, modes and random numbers are as if nobody had looked. A measurement that fails warns, and training
     goes on.
@@ -55,6 +56,7 @@ class Probe:
         forward: Callable[[nn.Module, Any], Any] | None = None,
         out: str | PathLike[str] | None = None,
         overwrite: bool = False,
+        words: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
@@ -73,9 +75,9 @@ class Probe:
         attrs = described(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
         if out is None or not first_process():
-            self.measurements = Measurements(attrs, self.tokens)
+            self.measurements = Measurements(attrs, self.tokens, words)
         else:
-            self.measurements = kept_in(out, attrs, self.tokens, overwrite)
+            self.measurements = kept_in(out, attrs, self.tokens, words, overwrite)
 
     def step(self, step: int, loss: float | None = None) -> None:
         """Say after which update the training is, and its loss if you like; measures where that is due."""
@@ -110,7 +112,7 @@ class Probe:
             if failed:
                 raise failed[0]
             with any_algorithm():
-                found = look.finish(self.measurements.last, self.measurements.first)
+                found = look.finish(self.measurements.last, self.measurements.first, self.measurements.before(step))
             if loss is not None:
                 found.values["loss"] = [np.array(float(loss))]
             before, self.coverage = self.coverage, Coverage.of(watched)

@@ -33,6 +33,7 @@ def world(like=1.0, seeds=6, noise=1e-3):
                         "learned": (0.9 if yes else 0.1) + wave, "sink_start": 0.3 - 0.2 * like,
                         "sink_end": 0.3 + wave,
                         **{name: like * value + wave for name, value in YZ.items()},
+                        **{f"{name}_start": wave for name in YZ},
                     })  # fmt: skip
     return pd.DataFrame(rows)
 

@@ -115,15 +115,18 @@ def deeper_later(heads: pd.DataFrame, over: str) -> Finding:
 
 
 def follows(heads: pd.DataFrame, name: str, over: str) -> Finding:
-    """The sign that the YZ model's attention has on the same text, and at least a weak correlation."""
-    ranks = over_heads(heads, name)
+    """The sign that the YZ model's attention has, and at least a weak correlation.
+
+    Random weights correlate with something, too: what they do by themselves stands beside it.
+    """
+    ranks, start = over_heads(heads, name), over_heads(heads, f"{name}_start")
     sign = math.copysign(1, YZ[name])
     way = "follows" if sign > 0 else "avoids raw"
     return Finding.compared(
         f"Attention {way} {NAMES[name]} as the YZ model's does", "The authors' slides",
         compare(sign * ranks, margin=NO_RANKS), "rises", "models",
         f"Rank correlation of a query's attention with its keys', mean over heads: {_each(ranks)} ({over}; less than "
-        f"{NO_RANKS:g} is none). The YZ model's, by word: {_signed(YZ[name])}.",
+        f"{NO_RANKS:g} is none). Before training: {_each(start)}. The YZ model's, by word: {_signed(YZ[name])}.",
     )  # fmt: skip
 
 
