@@ -6,9 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+import scansnap as ss
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -56,3 +59,42 @@ def test_own_norm(said) -> None:
     assert (rate, smaller) == (0.1, 0.05)
     assert 0 < off < 0.01
     assert off / less == pytest.approx(2, abs=0.1)
+
+
+@pytest.fixture
+def written(tmp_path):
+    def run(name: str, *files: str) -> str:
+        done = subprocess.run([sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True,
+                              check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        assert sorted(path.name for path in tmp_path.iterdir()) == sorted(files)
+        return done.stdout
+
+    return run
+
+
+def test_probe_in_a_loop(written, tmp_path: Path) -> None:
+    said = written("probe_loop.py", "probe.zarr", "probe.html")
+    start, end = map(float, re.findall(r"\d\.\d+", said))
+    assert end > start + 0.05
+    assert said.endswith("; the probe saw all of the 2 attention modules\n")
+    with ss.load(tmp_path / "probe.zarr") as data:
+        assert float(data.loss[-1]) < 0.8 * float(data.loss[0])
+        assert data.step.values.tolist()[-1] > 99
+
+
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="the Trainer needs accelerate")
+def test_probe_in_a_trainer(written, tmp_path: Path) -> None:
+    said = written("probe_trainer.py", "probe.zarr").splitlines()
+    assert said[0].startswith("4 heads, ")
+    assert "from step 0 to " in said[0]
+    assert sum(line.startswith("transformer.h.") for line in said) == 4
+    with ss.load(tmp_path / "probe.zarr") as data:
+        assert "".join(data.words.values[data.tokens.values[0]]).startswith("the cat sat on the mat")
+
+
+def test_probe_of_checkpoints(written, tmp_path: Path) -> None:
+    said = written("probe_checkpoints.py", "probe.zarr", "run", "ids.npy").splitlines()
+    assert re.fullmatch(r"step_100.pt is the same as step_1000.pt \(sha \w+\): measured once, at step 1000", said[0])
+    assert said[1].startswith("2 heads, 3 measurements from step 0 to 1000: ")

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from scansnap.checks import InputError
-from scansnap.cli import bench, info, reproduce, run, serve, sweep, verify
+from scansnap.cli import bench, info, probe, reproduce, run, serve, sweep, verify
 from scansnap.cli.options import with_knobs
 from scansnap.cli.text import evaluate, explain, sample, train
 from scansnap.dynamics.settings import run_settings
@@ -39,6 +39,10 @@ def commands() -> typer.Typer:
             ),
             reproduce.reproduce: ("reproduce all --out out", "reproduce fig6 fig11 --quick"),
             sweep.sweep: ("sweep examples/sweep.toml --out out/fig6.zarr --dry-run",),
+            probe.probe: (
+                "probe checkpoints --batch text.txt --out probe.zarr --report probe.html",
+                r"probe runs/gpt --batch ids.npy --loader mine:load --steps step_(\d+)",
+            ),
             bench.bench: ("bench --quick",),
             serve.serve: ("serve --port 8765 --no-open",),
         },

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
 from typing import Any
 
@@ -12,12 +12,12 @@ import xarray as xr
 from torch import Tensor, nn
 
 from scansnap.checks import InputError, whole
-from scansnap.probe.batch import called, copied, padding, token_ids
+from scansnap.probe.batch import called, copied, device_of, padding, placed, token_ids
 from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.corpus import facts
 from scansnap.probe.coverage import Coverage
 from scansnap.probe.findings import findings
-from scansnap.probe.look import Look
+from scansnap.probe.look import Chosen, Look
 from scansnap.probe.parallel import agreed, bare, first_process, sharded
 from scansnap.probe.quiet import any_algorithm, undisturbed
 from scansnap.probe.schedule import schedule
@@ -38,6 +38,7 @@ class Probe:
     out      a Zarr folder that every measurement goes to; it is there and of the same batch where a training is
              resumed, and goes on from the first step that is told. One that cannot be gone on with is refused, or
              replaced with ``overwrite``. None: in memory only
+    words    the text of each token id, from 0 on, so that the report can show sentences
 
     Weights, buffers, modes and random numbers are as if nobody had looked. A measurement that fails warns, and training
     goes on.
@@ -55,10 +56,13 @@ class Probe:
         forward: Callable[[nn.Module, Any], Any] | None = None,
         out: str | PathLike[str] | None = None,
         overwrite: bool = False,
+        words: Sequence[str] | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
         self.model, self.batch, self.forward = bare(model), copied(batch), forward or called
+        if forward is None:
+            device_of(self.model)
         every = every if isinstance(every, int | str) else list(every)
         self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
         self.tokens = token_ids(self.batch if tokens is None else tokens)
@@ -68,12 +72,13 @@ class Probe:
             )
         self.facts = None if self.tokens is None else facts(corpus, self.tokens, padding(self.batch))
         self.coverage: Coverage | None = None  # of the last measurement
+        self.chosen: dict[Any, Chosen] = {}  # what is looked at, by the shape of an attention
         attrs = described(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
         if out is None or not first_process():
-            self.measurements = Measurements(attrs, self.tokens)
+            self.measurements = Measurements(attrs, self.tokens, words)
         else:
-            self.measurements = kept_in(out, attrs, self.tokens, overwrite)
+            self.measurements = kept_in(out, attrs, self.tokens, words, overwrite)
 
     def step(self, step: int, loss: float | None = None) -> None:
         """Say after which update the training is, and its loss if you like; measures where that is due."""
@@ -89,7 +94,7 @@ class Probe:
         if not first_process() and not sharded(self.model):
             return
         self.measurements.begin(step)
-        look, failed = Look(self.queries, self.tokens, self.facts), list[Exception]()
+        look, failed = Look(self.queries, self.tokens, self.facts, self.chosen), list[Exception]()
 
         def seen(call: AttentionCall) -> None:
             """The model's pass goes on if a look fails: other processes may wait for this one inside it."""
@@ -102,23 +107,23 @@ class Probe:
 
         try:
             with undisturbed(self.model), watching(self.model, seen) as watched:
-                self.forward(self.model, self.batch)
+                self.forward(self.model, placed(self.model, self.batch))
             if not first_process():
                 return
             if failed:
                 raise failed[0]
             with any_algorithm():
-                found = look.finish(self.measurements.last, self.measurements.first)
+                found = look.finish(self.measurements.last, self.measurements.first, self.measurements.before(step))
+            if loss is not None:
+                found.values["loss"] = [np.array(float(loss))]
+            before, self.coverage = self.coverage, Coverage.of(watched)
+            self.measurements.attrs["coverage"] = self.coverage.sentence()
+            self.measurements.add(step, found)
         except Exception as error:
             warnings.warn(f"the probe could not measure at step {step} ({type(error).__name__}: {error})", stacklevel=2)
             return
-        before, self.coverage = self.coverage, Coverage.of(watched)
         if not self.coverage.complete and self.coverage != before:  # said once
             warnings.warn(self.coverage.sentence(), stacklevel=2)
-        self.measurements.attrs["coverage"] = self.coverage.sentence()
-        if loss is not None:
-            found.values["loss"] = [np.array(float(loss))]
-        self.measurements.add(step, found)
 
     def dataset(self) -> xr.Dataset:
         """Means over the sequences of the batch by step, layer and head, ``…_uniform`` beside each, and what follows:

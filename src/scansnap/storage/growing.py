@@ -8,7 +8,7 @@ every other file, and the SHA-256 of the document itself::
     {"dim": "step", "rows": ["8c736521", …], "files": {"path/c/0": [52, "190a55ad"], …},
      "links": ["attention_last/c/0/0/0/0/0"], "sha256": "d2a8…"}
 
-A link holds what one of the files holds, and is replaced by itself.
+A link holds what one of the files holds, and is replaced by itself. Whoever writes may keep more in that table.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +50,7 @@ def find(folder: Path, steps: str | None, *, hugging_face: bool) -> list[Checkpo
         kinds = "sub-folders with config.json and *.safetensors, or state dicts *.pt or *.safetensors"
         raise InputError("FOLDER", str(folder), f"a folder with checkpoints in it: {kinds}")
     checkpoints = sorted((Checkpoint(_step(path, pattern), path) for path in found), key=lambda one: one.step)
-    for one, other in zip(checkpoints, checkpoints[1:], strict=False):
+    for one, other in pairwise(checkpoints):
         if one.step == other.step:
             allowed = f"such that {one.name} and {other.name} have different steps (both have {one.step})"
             raise InputError("--steps", steps or "the last number in the name", allowed)
@@ -71,7 +73,9 @@ def _step(path: Path, pattern: re.Pattern[str]) -> int:
     found = pattern.search(name)
     text = found[1] if found else None
     if text is None or not (text.isascii() and text.isdecimal()) or int(text) > LARGEST:
-        raise InputError("a checkpoint's name", path.name, f"one in which {pattern.pattern} finds the step (see --steps)")
+        raise InputError(
+            "a checkpoint's name", path.name, f"one in which {pattern.pattern} finds the step (see --steps)"
+        )
     return int(text)
 
 
@@ -86,14 +90,15 @@ def weights_of(path: Path) -> list[Path]:
 
 def with_sha(checkpoint: Checkpoint) -> Checkpoint:
     """With the SHA-256 of its weights, by name: how they are cut into files and when they were saved does not count."""
-    digest, tensors = hashlib.sha256(), {}
+    digest = hashlib.sha256()
+    tensors: dict[str, Callable[[], Tensor]] = {}
     try:
         for file in weights_of(checkpoint.path):
             tensors |= dict(_tensors_in(file))
         for name in sorted(tensors):
             tensor = tensors[name]()
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy())
+            digest.update(tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     except (pickle.UnpicklingError, RuntimeError, ValueError, EOFError, KeyError, TypeError):  # not plain weights
         digest = hashlib.sha256(b"".join(file.read_bytes() for file in weights_of(checkpoint.path)))
     return Checkpoint(checkpoint.step, checkpoint.path, digest.hexdigest()[:16])
@@ -113,13 +118,17 @@ def _tensors_in(file: Path) -> Iterator[tuple[str, Callable[[], Tensor]]]:
         try:
             opened = safe_open(file, framework="pt")
             for name in opened.keys():  # noqa: SIM118 it is no dictionary
-                yield name, lambda name=name: opened.get_tensor(name)
+                yield name, partial(opened.get_tensor, name)
         except SafetensorError as error:
             raise InputError("FOLDER", str(file), f"a whole safetensors file ({error})") from None
         return
     state = torch.load(file, map_location="cpu", weights_only=True, mmap=_can_map(file))
     for name, tensor in _flat(state):
-        yield name, lambda tensor=tensor: tensor
+        yield name, partial(_same, tensor)
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 def _can_map(file: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,14 +16,24 @@ from torch import nn
 from scansnap.checks import InputError
 
 Encode = Callable[[str], list[int]]
+
+
+class Tokens(NamedTuple):
+    """How a text becomes token ids, and the text of each id if that is known."""
+
+    encode: Encode
+    words: list[str] | None = None
+
+
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.tiktoken")  # files of which there is one at least
 _CAUSAL = ("ForCausalLM", "LMHeadModel")  # given their own tokens as labels these say the loss
 
 
 class Loaded(NamedTuple):
-    """A model, and what makes token ids of a text if that is known."""
+    """A model, and what gets its tokenizer, if there may be one."""
 
     model: nn.Module
-    encode: Encode | None = None
+    tokens: Callable[[], Tokens] | None = None
     says_loss: bool = False
 
 
@@ -59,22 +70,22 @@ def _users(name: str, function: Callable[[Path], Any], path: Path) -> Loaded:
     if not isinstance(model, nn.Module):
         allowed = "a function that returns a torch.nn.Module, or it and a tokenizer"
         raise InputError("--loader", name, f"{allowed} ({path.name}: {type(model).__name__})")
-    return Loaded(model, None if tokenizer is None else encoder(tokenizer))
+    return Loaded(model, None if tokenizer is None else lambda: _tokens(tokenizer))
 
 
-def encoder(tokenizer: Any) -> Encode:
-    """A function, or a tokenizer with a method ``encode``; without special tokens where it can do without."""
+def _tokens(tokenizer: Any) -> Tokens:
+    """Of a function, or of a tokenizer with a method ``encode``; without special tokens where it can do without."""
     if not hasattr(tokenizer, "encode"):
-        return lambda text: list(tokenizer(text))
+        return Tokens(lambda text: list(tokenizer(text)))
+    options = {"add_special_tokens": False}
     try:
-        tokenizer.encode("a", add_special_tokens=False)
+        tokenizer.encode("a", **options)
     except TypeError:
-        return lambda text: _ids(tokenizer.encode(text))
-    return lambda text: _ids(tokenizer.encode(text, add_special_tokens=False))
-
-
-def _ids(encoded: Any) -> list[int]:
-    return list(getattr(encoded, "ids", encoded))  # the package tokenizers wraps them
+        options = {}
+    named = getattr(tokenizer, "convert_ids_to_tokens", None)
+    words = None if named is None else [str(word) for word in named(range(len(tokenizer)))]
+    # the package tokenizers wraps the numbers
+    return Tokens(lambda text: list(getattr(found := tokenizer.encode(text, **options), "ids", found)), words)
 
 
 def _hugging_face(path: Path) -> Loaded:
@@ -88,20 +99,22 @@ def _hugging_face(path: Path) -> Loaded:
             model = kind.from_pretrained(path, local_files_only=True)
         except Exception as error:
             raise InputError("FOLDER", str(path), f"a checkpoint that transformers can load ({_line(error)})") from None
-    return Loaded(model, lambda text: _tokenizer(path)(text), architecture.endswith(_CAUSAL))
+    return Loaded(model, lambda: _tokenizer(path), architecture.endswith(_CAUSAL))
 
 
-def _tokenizer(path: Path) -> Encode:
+def _tokenizer(path: Path) -> Tokens:
     """That of the checkpoint, or one in the folder of all."""
     import transformers
 
-    error: Exception | None = None
+    error: Exception = OSError("it has no file tokenizer.json")
     for place in (path, path.parent):
+        if not any(file for pattern in _TOKENIZERS for file in place.glob(pattern)):
+            continue  # some kinds are made without a single word then
         with _silent(transformers):
             try:
-                return encoder(transformers.AutoTokenizer.from_pretrained(place, local_files_only=True))
+                return _tokens(transformers.AutoTokenizer.from_pretrained(place, local_files_only=True))
             except Exception as problem:
-                error = error or problem
+                error = problem
     allowed = "token ids in a .pt or .npy file, as the checkpoint has no tokenizer that can be loaded"
     raise InputError("--batch", "a text", f"{allowed} ({_line(error)})")
 
@@ -121,6 +134,6 @@ def _silent(transformers: Any) -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def _line(error: Exception | None) -> str:
+def _line(error: Exception) -> str:
     """The first line of what may be a page."""
     return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".: ")

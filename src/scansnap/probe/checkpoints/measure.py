@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import xarray as xr
@@ -16,11 +17,9 @@ from scansnap.checks import InputError, whole
 from scansnap.dynamics.device import pick_device
 from scansnap.probe.checkpoints.find import Checkpoint, distinct, find, with_sha
 from scansnap.probe.checkpoints.loaders import Loaded, loader_of
-from scansnap.probe.checkpoints.text import check_batch, encoded, read_batch
+from scansnap.probe.checkpoints.text import IDS, check_batch, encoded, read_batch
 from scansnap.probe.probe import Probe
 from scansnap.progress import Progress
-
-_NOTHING: Progress = lambda *_: None  # noqa: E731
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def measure_folder(
     sequences: int | None = None,
     device: str = "auto",
     overwrite: bool = False,
-    progress: Progress = _NOTHING,
+    progress: Progress = lambda done, total: None,
 ) -> Outcome:
     """Every checkpoint of ``folder`` that is not the same as a later one, in the order of steps.
 
@@ -76,7 +75,6 @@ def measure_folder(
     load = loader_of(loader)
     checkpoints = [with_sha(one) for one in found]
     todo, same = distinct(checkpoints)
-    ids: Any = None
     notes: list[str] = []
     probe: Probe | None = None
     before = 0
@@ -86,11 +84,12 @@ def measure_folder(
         loaded = load(one.path)
         model = loaded.model.to(where).eval()
         if probe is None:
-            ids = read_batch(batch, loaded.encode, length, sequences).to(where)
+            ids = read_batch(batch, loaded.tokens, length, sequences).to(where)
             given = {"input_ids": ids, "labels": ids} if loaded.says_loss else ids
-            known = {} if corpus is None else {"corpus": _corpus(corpus, loaded)}
+            known = None if corpus is None else _corpus(corpus, loaded)
+            words = loaded.tokens().words if loaded.tokens is not None and batch.suffix not in IDS else None
             with _said(notes):
-                probe = Probe(model, given, queries=queries, out=out, overwrite=overwrite, **known)
+                probe = Probe(model, given, known, queries=queries, out=out, overwrite=overwrite, words=words)
             before = _done(probe, todo, overwrite)
             probe.measurements.attrs["checkpoints"] = json.dumps([[o.name, o.step, o.sha] for o in checkpoints])
             progress(before, len(todo))
@@ -105,9 +104,9 @@ def measure_folder(
 
 def _corpus(path: Path, loaded: Loaded) -> torch.Tensor:
     """Token ids of a text."""
-    if loaded.encode is None:
+    if loaded.tokens is None:
         raise InputError("--corpus", str(path), "left out, or --loader a function that returns (model, tokenizer)")
-    return torch.tensor(encoded("--corpus", path, loaded.encode))
+    return torch.tensor(encoded("--corpus", path, loaded.tokens().encode))
 
 
 def _done(probe: Probe, todo: list[Checkpoint], overwrite: bool) -> int:
@@ -136,19 +135,13 @@ def _measure(probe: Probe, one: Checkpoint, notes: list[str]) -> None:
     notes += [words for words in said if words not in notes]
 
 
-class _said(warnings.catch_warnings):  # noqa: N801 it reads as a verb
-    """Warnings as sentences in a list."""
-
-    def __init__(self, sentences: list[str]) -> None:
-        super().__init__(record=True)
-        self.sentences = sentences
-
-    def __enter__(self) -> Any:
-        self.caught: Any = super().__enter__()
+@contextmanager
+def _said(sentences: list[str]) -> Iterator[None]:
+    """Warnings of the probe as sentences in a list, whatever comes of the block."""
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", UserWarning)
-        return self.caught
-
-    def __exit__(self, *ended: Any) -> None:
-        super().__exit__(*ended)
-        self.sentences += [str(one.message) for one in self.caught if one.category is UserWarning]
+        try:
+            yield
+        finally:
+            sentences += [str(one.message) for one in caught if one.category is UserWarning]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from scansnap.checks import InputError, whole
-from scansnap.probe.checkpoints.loaders import Encode
+from scansnap.probe.checkpoints.loaders import Encode, Tokens
 
 LENGTH, SEQUENCES = 127, 16
 IDS = (".pt", ".npy")
@@ -30,19 +31,19 @@ def check_batch(path: Path, length: int | None, sequences: int | None) -> None:
         raise InputError("--length", length, "an odd number of tokens")
 
 
-def read_batch(path: Path, encode: Encode | None, length: int | None, sequences: int | None) -> Tensor:
+def read_batch(path: Path, tokens: Callable[[], Tokens] | None, length: int | None, sequences: int | None) -> Tensor:
     """Token ids (B, T)."""
     if path.suffix in IDS:
         return _ids(path)
-    if encode is None:
+    if tokens is None:
         allowed = "token ids in a .pt or .npy file, or --loader a function that returns (model, tokenizer)"
         raise InputError("--batch", str(path), allowed)
     t, b = LENGTH if length is None else length, SEQUENCES if sequences is None else sequences
-    tokens = encoded("--batch", path, encode, b * t)
-    if len(tokens) < b * t:
-        allowed = f"a text of at least {b * t} tokens, {b} sequences of {t} (it has {len(tokens)}; see --sequences)"
+    ids = encoded("--batch", path, tokens().encode, b * t)
+    if len(ids) < b * t:
+        allowed = f"a text of at least {b * t} tokens, {b} sequences of {t} (it has {len(ids)}; see --sequences)"
         raise InputError("--batch", str(path), allowed)
-    return torch.tensor(tokens[: b * t]).reshape(b, t)
+    return torch.tensor(ids[: b * t]).reshape(b, t)
 
 
 def encoded(option: str, path: Path, encode: Encode, most: int | None = None) -> list[int]:

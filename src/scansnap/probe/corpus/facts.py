@@ -10,6 +10,7 @@ Without a corpus the batch itself is the corpus, with few documents and so with 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +47,9 @@ class Facts:
     def attrs(self) -> dict[str, Any]:
         """What a file says about it."""
         own = self.tokens[self.tokens >= 0]
-        return {"corpus": self.source, "corpus_tokens": len(self.corpus.ids),
+        digest = hashlib.sha256(np.ascontiguousarray(self.corpus.ids).tobytes())
+        digest.update(np.ascontiguousarray(self.corpus.starts).tobytes())
+        return {"corpus": self.source, "corpus_hash": digest.hexdigest()[:16], "corpus_tokens": len(self.corpus.ids),
                 "corpus_documents": len(self.corpus.starts) - 1,
                 "tokens_known": float(np.isfinite(self.percentile[own]).mean())}  # fmt: skip
 

@@ -3,8 +3,9 @@
 ::
 
     probe.zarr/             variables by step, read by xarray at any moment (see scansnap.storage.growing)
-      samples/0 … 17        what the sampled queries attended to (float32, as in memory) in the first measurement and in
-                            the last ones: a training that goes back to a checkpoint finds the one before it
+      samples/0 … 20        what the sampled queries attended to (float32, as in memory) in the first measurement, in
+                            the last ones and in those an e-fold ago: a training that goes back to a checkpoint finds
+                            the ones before it
       attention_first, attention_last     the first and the last of these as variables: other names of the same files
 
 A resumed training says by its first step where it is: what was measured at that step or later belongs to the path that
@@ -13,10 +14,10 @@ was given up, and is dropped when the next measurement is written.
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 import weakref
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.util import find_spec
@@ -31,6 +32,7 @@ from torch import Tensor
 from scansnap.checks import InputError
 from scansnap.interrupt import Interrupt
 from scansnap.probe.look import Layer, Measurement, Samples
+from scansnap.probe.movement import still_needed
 from scansnap.probe.schema import VARIABLES
 from scansnap.probe.store.layout import Layout
 from scansnap.probe.store.measurements import FIRST, LAST, Measurements
@@ -39,14 +41,18 @@ from scansnap.storage import claimed, growing, replacing, sweep_up, writable
 from scansnap.storage.growing import Growing, rows_in_chunk
 
 KEPT = 16  # samples of the last measurements; a training may go back by as many
-SAME = ("batch", "queries", "corpus")  # attributes that measurements in one file share
+SAME = ("batch", "queries", "corpus", "corpus_hash")  # attributes that measurements in one file share
 _FIELD = "out"
 _GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'  # so that Zarr knows what samples is
 _writers: weakref.WeakValueDictionary[Path, KeptMeasurements] = weakref.WeakValueDictionary()
 
 
 def kept_in(
-    out: str | PathLike[str], attrs: dict[str, Any], tokens: Tensor | None = None, overwrite: bool = False
+    out: str | PathLike[str],
+    attrs: dict[str, Any],
+    tokens: Tensor | None = None,
+    words: Sequence[str] | None = None,
+    overwrite: bool = False,
 ) -> Measurements:
     """Measurements in the file at ``out``, which is made, or gone on with if it is of the same batch and corpus."""
     target = Path(out)
@@ -55,14 +61,21 @@ def kept_in(
     if find_spec("zarr") is None:
         raise InputError(_FIELD, str(target), "None, since the package zarr is not installed (pip install zarr)")
     writable(_FIELD, target, folder=True)
-    return KeptMeasurements(target, attrs, tokens, overwrite)
+    return KeptMeasurements(target, attrs, tokens, words, overwrite)
 
 
 class KeptMeasurements(Measurements):
     """Those of one file. Only one process writes to it; in one process the latest probe does."""
 
-    def __init__(self, target: Path, attrs: dict[str, Any], tokens: Tensor | None, overwrite: bool) -> None:
-        super().__init__(attrs, tokens)
+    def __init__(
+        self,
+        target: Path,
+        attrs: dict[str, Any],
+        tokens: Tensor | None,
+        words: Sequence[str] | None,
+        overwrite: bool,
+    ) -> None:
+        super().__init__(attrs, tokens, words)
         self.target, self.overwrite, self.begun = target, overwrite, False
         self.store: Growing | None = None  # what is gone on with, if there is such a thing
         self.anew = False  # the whole is to be written anew
@@ -98,7 +111,8 @@ class KeptMeasurements(Measurements):
                 raise
             self.anew = True
             return
-        self.found = dict(store.document["attributes"])
+        self.found = {name: value for name, value in store.document["attributes"].items() if name != growing.TABLE}
+        self.attrs |= {name: value for name, value in self.found.items() if name not in self.attrs}
         self.layout, self.positions = _layout(store)
         rows = [store.row(i) for i in range(len(store))]
         self.steps = [int(row["step"]) for row in rows]
@@ -134,7 +148,7 @@ class KeptMeasurements(Measurements):
         if self.store is None or n == 0:
             self.anew = self.anew or self.store is not None
             self.store, self.steps, self.rows, self.layout, self.positions = None, [], [], Layout(), None
-            self.first, self.last = {}, {}
+            self.first, self.last, self.anchors = {}, {}, {}
             return
         self.last = _sample(self.store, n - 1, self.layout)
         if not self.last:
@@ -142,6 +156,7 @@ class KeptMeasurements(Measurements):
             words += f"first and the last {KEPT} measurements: moved will be unknown at the next one"
             warnings.warn(words, stacklevel=4)
         self.steps, self.rows = self.steps[:n], self.rows[:n]
+        self.anchors = {i: _sample(self.store, i, self.layout) for i in still_needed(self.steps)}
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -192,7 +207,8 @@ class KeptMeasurements(Measurements):
             store.add_rows([{**self.rows[i], "step": np.array(self.steps[i])}])
         slots[n - 1] = next(slot for slot in range(len(slots) + 1) if slot not in slots.values())
         self._put_sample(store, slots[n - 1], self.last)
-        slots = {i: slot for i, slot in slots.items() if i == 0 or i >= n - KEPT}
+        needed = still_needed(self.steps, KEPT)
+        slots = {i: slot for i, slot in slots.items() if i == 0 or i >= n - KEPT or i in needed}
         self._commit(store, slots)
         self._link(store, slots)
 
@@ -201,8 +217,12 @@ class KeptMeasurements(Measurements):
         n = len(self.rows)
         samples = {0: self.first, n - 1: self.last}
         if self.store is not None:  # in a new arrangement: layers have come that were not seen before
-            kept = [i for i in _slots(self.store) if max(0, n - KEPT - 1) < i < min(self.valid, n - 1)]
+            needed = still_needed(self.steps, KEPT)
+            kept = [
+                i for i in _slots(self.store) if i < min(self.valid, n - 1) and (i >= max(1, n - KEPT) or i in needed)
+            ]
             samples |= {i: _sample(self.store, i, _layout(self.store)[0]) for i in kept}
+        samples = self.anchors | samples
         slots = {i: slot for slot, (i, sample) in enumerate(sorted(samples.items())) if sample}
         data = self.dataset()
         with replacing(self.target) as scratch:
@@ -231,7 +251,8 @@ class KeptMeasurements(Measurements):
         layout = {"layers": [asdict(layer) for layer in self.layout.layers], "shapes": self.layout.shapes,
                   "positions": None if self.positions is None else self.positions.tolist(),
                   "samples": list(slots.items())}  # fmt: skip
-        store.commit({**self.attrs, "layout": json.dumps(layout)})
+        store.table["layout"] = layout
+        store.commit(self.attrs)
         self.written = store.written
 
     def _link(self, store: Growing, slots: dict[int, int]) -> None:
@@ -256,7 +277,7 @@ def _chunk(name: str) -> str:
 
 def _slots(store: Growing) -> dict[int, int]:
     """Where the samples are that count, by the number of the measurement."""
-    return dict(json.loads(store.document["attributes"]["layout"])["samples"])
+    return dict(store.table["layout"]["samples"])
 
 
 def _sample(store: Growing, i: int, layout: Layout) -> Samples:
@@ -270,7 +291,7 @@ def _sample(store: Growing, i: int, layout: Layout) -> Samples:
 
 def _layout(store: Growing) -> tuple[Layout, np.ndarray | None]:
     """How the file is arranged, and the positions of the sampled queries."""
-    there = json.loads(store.document["attributes"]["layout"])
+    there = store.table["layout"]
     layers = tuple(Layer(**layer) for layer in there["layers"])
     positions = None if there["positions"] is None else np.array(there["positions"])
     return Layout(layers, tuple(map(tuple, there["shapes"]))), positions

@@ -10,6 +10,7 @@ import xarray as xr
 from torch import Tensor
 
 from scansnap.probe.look import Measurement, Samples
+from scansnap.probe.movement import a_fold_before, still_needed
 from scansnap.probe.schema import AGAINST, DECILES, VARIABLES
 from scansnap.probe.store.layout import Layout, Row
 
@@ -21,22 +22,30 @@ class Measurements:
 
     attrs   what is said of all of them
     tokens  token ids (B, T) of the batch, if it has them
+    words   the text of each token id, from 0 on, if that is known
     """
 
-    def __init__(self, attrs: dict[str, Any], tokens: Tensor | None = None) -> None:
+    def __init__(self, attrs: dict[str, Any], tokens: Tensor | None = None, words: Sequence[str] | None = None) -> None:
         self.attrs = attrs
         self.found: dict[str, Any] = {}  # what the file said when it was opened
         self.is_written = True  # all of it is where it should be
         self.tokens = None if tokens is None else tokens.cpu().numpy()
+        self.words = words
         self.steps: list[int] = []
         self.rows: list[Row] = []
         self.layout = Layout()
         self.positions: np.ndarray | None = None  # of the queries whose attention is kept
         self.first: Samples = {}  # what the sampled queries attended to in the first measurement
         self.last: Samples = {}  # … and in the last
+        self.anchors: dict[int, Samples] = {}  # … and in those that later ones are compared with over an e-fold
 
     def begin(self, step: int) -> None:
         """Training is at this step; nothing follows from it in memory."""
+
+    def before(self, step: int) -> Samples:
+        """What the sampled queries attended to an e-fold of steps ago; empty where that is not known."""
+        i = a_fold_before(self.steps, step)
+        return {} if i is None else self.anchors.get(i, {})
 
     def add(self, step: int, new: Measurement) -> None:
         """Keep one more."""
@@ -48,6 +57,8 @@ class Measurements:
         self.steps.append(step)
         self.first = self.first or new.samples
         self.last = new.samples
+        known = self.anchors | {len(self.steps) - 1: new.samples}
+        self.anchors = {i: known[i] for i in still_needed(self.steps) if i in known}
         for name, shape in zip(layout.names, layout.shapes, strict=True):
             if self.positions is None and shape == layout.block and name in new.positions:
                 self.positions = new.positions[name].cpu().numpy()
@@ -70,7 +81,12 @@ class Measurements:
         """The tokens of the batch, where its sequences are those of the attention."""
         if self.tokens is None or len(self.tokens) != self.layout.sizes["sequence"]:
             return {}
-        return {"tokens": (("sequence", "position"), self.tokens, {"long_name": "token ids of the batch"})}
+        found: dict[str, Any] = {
+            "tokens": (("sequence", "position"), self.tokens, {"long_name": "token ids of the batch"})
+        }
+        if self.words is not None:
+            found["words"] = ("token", _texts(list(self.words)), {"long_name": "text of each token id"})
+        return found
 
     def _sampled(self) -> dict[str, Any]:
         block = self.layout.block

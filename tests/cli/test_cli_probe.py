@@ -1,0 +1,243 @@
+"""``scansnap probe`` on folders of checkpoints, as a user types it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import xarray as xr
+
+import scansnap as ss
+from scansnap.cli import console
+from scansnap.probe.probe import Probe
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "probe" / "checkpoints"))
+from folders import LOADER, TEXT, hugging_face, state_dicts
+
+SIZE = ("--length", "15", "--sequences", "3")
+numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def trainer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return hugging_face(tmp_path_factory.mktemp("hf") / "run", [0, 5, 20])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a text, token ids, state dicts and a module that loads them, under a name of its own."""
+    (tmp_path / "text.txt").write_text(TEXT)
+    np.save(tmp_path / "ids.npy", np.arange(45).reshape(3, 15) % 40)
+    state_dicts(tmp_path / "run", [1, 2, 10])
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def loader(here: Path) -> str:
+    name = f"mine{next(numbers)}"
+    (here / f"{name}.py").write_text(LOADER)
+    return name
+
+
+def loaded(path: Path) -> xr.Dataset:
+    with ss.load(path) as data:
+        return data.load()
+
+
+def test_checkpoints_of_a_trainer(scansnap, here: Path, trainer: Path) -> None:
+    code, out, err = scansnap("probe", trainer, "--batch", "text.txt", *SIZE, "--report", "page.html")
+    assert (code, err) == (0, "")
+    assert out.startswith("GPT2LMHeadModel (")
+    assert "transformer.h.1.attn head 1" in out
+    assert out.endswith("file probe.zarr\npage page.html\n")
+    data = loaded(here / "probe.zarr")
+    assert data.step.values.tolist() == [0, 5, 20]
+    assert data.sizes["layer"] == 2
+    assert np.isfinite(data.moved[1:]).all()
+    assert (data.moved[1:, 0] > 1e-4).all(), "its weights change"
+    words = data.words.values
+    assert "".join(words[data.tokens.values[0]])[1:] == TEXT.replace(" ", "▁")[:14]
+    assert "checkpoint-5" in data.attrs["checkpoints"]
+    assert "checkpoint-5" not in data.attrs["coverage"]
+    assert "<html" in (here / "page.html").read_text()
+
+
+def test_it_is_what_a_probe_of_each_model_says(scansnap, here: Path, trainer: Path) -> None:
+    from transformers import GPT2LMHeadModel
+
+    assert scansnap("probe", trainer, "--batch", "ids.npy", "--out", "a.zarr", "--queries", "5")[0] == 0
+    ids = torch.from_numpy(np.load(here / "ids.npy"))
+    data = loaded(here / "a.zarr")
+    for i, step in enumerate((0, 5, 20)):
+        probe = Probe(GPT2LMHeadModel.from_pretrained(trainer / f"checkpoint-{step}"), {"input_ids": ids}, queries=5)
+        probe.measure(step)
+        np.testing.assert_allclose(data.entropy[i], probe.dataset().entropy[0], atol=1e-6)
+
+
+def test_state_dicts_with_a_function_of_ones_own(scansnap, here: Path, loader: str) -> None:
+    line = ("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load", "--json")
+    code, out, err = scansnap(*line)
+    assert (code, err) == (0, "")
+    said = json.loads(out)
+    assert said["steps"] == [1, 2, 10], "by number, not by name"
+    assert [one["path"] for one in said["heads"]] == ["attention", "attention"]
+    assert (said["model"], said["there_before"]) == ("Net", 0)
+    assert all(one["verdict"] for one in said["heads"])
+    with_text = ("--batch", "text.txt", "--loader", f"{loader}:with_text", *SIZE, "--corpus", "text.txt")
+    assert scansnap("probe", "run", *with_text, "--out", "b.zarr")[0] == 0
+    assert "the batch itself" not in loaded(here / "b.zarr").attrs["corpus"]
+
+
+def test_steps_by_a_regular_expression(scansnap, here: Path, loader: str) -> None:
+    for path in (here / "run").iterdir():
+        path.rename(path.with_name(f"{path.stem}_seed1.pt"))
+    line = ("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load", "--json")
+    code, _, err = scansnap(*line)
+    assert code == 2
+    assert "have different steps (both have 1)" in err
+    code, out, _ = scansnap(*line, "--steps", r"step_(\d+)")
+    assert json.loads(out)["steps"] == [1, 2, 10]
+
+
+def test_the_same_weights_are_measured_once_and_said(scansnap, here: Path, loader: str) -> None:
+    """As published checkpoints once were: an early one that is the last one."""
+    weights = torch.load(here / "run" / "step_10.pt")
+    torch.save(dict(reversed(weights.items())), here / "run" / "step_5.pt")  # other bytes, the same weights
+    code, out, err = scansnap("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load", "--json")
+    assert code == 0
+    said = json.loads(out)
+    sha = said["checkpoints"][-1]["sha"]
+    assert err == f"Note: step_5.pt is the same as step_10.pt (sha {sha}): measured once, at step 10.\n"
+    assert said["steps"] == [1, 2, 10]
+    assert [one["step"] for one in said["checkpoints"]] == [1, 2, 5, 10]
+    assert "step_5.pt" in loaded(here / "probe.zarr").attrs["checkpoints"]
+
+
+def test_stopped_it_goes_on(scansnap, here: Path, loader: str, monkeypatch) -> None:
+    line = ("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load")
+    assert scansnap(*line, "--out", "whole.zarr")[0] == 0
+    measure = Probe.measure
+
+    def stopped(probe: Probe, step: int, loss: float | None = None) -> None:
+        if step == 10:
+            raise KeyboardInterrupt
+        measure(probe, step, loss)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Probe, "measure", stopped)
+        code, out, err = scansnap(*line)
+    assert (code, out) == (130, "")
+    assert err == "Stopped. What was measured is in probe.zarr: the same command goes on.\n"
+    assert loaded(here / "probe.zarr").step.values.tolist() == [1, 2]
+    asked = []
+    monkeypatch.setattr(Probe, "measure", lambda probe, step: (asked.append(step), measure(probe, step)))
+    code, out, err = scansnap(*line, "--json")
+    assert (code, json.loads(out)["there_before"], asked) == (0, 2, [10])
+    xr.testing.assert_identical(loaded(here / "probe.zarr"), loaded(here / "whole.zarr"))
+    asked.clear()
+    assert scansnap(*line)[0] == 0
+    assert asked == [], "nothing is left to do"
+    torch.save(torch.load(here / "run" / "step_10.pt"), here / "run" / "step_2.pt")
+    state_dicts(here / "other", [1, 2])
+    shutil.copy(here / "other" / "step_1.pt", here / "run" / "step_0.pt")
+    assert scansnap("probe", "other", *line[2:])[0] == 0, "fewer of the same"
+
+
+def test_other_weights_are_not_taken_for_those_measured(scansnap, here: Path, loader: str) -> None:
+    line = ("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load", "--json")
+    assert scansnap(*line)[0] == 0
+    before = loaded(here / "probe.zarr")
+    weights = torch.load(here / "run" / "step_1.pt")
+    torch.save({name: 3 * tensor for name, tensor in weights.items()}, here / "run" / "step_1.pt")
+    code, out, err = scansnap(*line)
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: --out is 'probe.zarr'; it must be a new file")
+    assert "(or say --overwrite)" in err
+    xr.testing.assert_identical(loaded(here / "probe.zarr"), before)
+    code, out, _ = scansnap(*line, "--overwrite")
+    assert (code, json.loads(out)["there_before"]) == (0, 0)
+    assert (loaded(here / "probe.zarr").entropy[0] != before.entropy[0]).any()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("nowhere --batch ids.npy", "FOLDER is 'nowhere'; it must be a folder with checkpoints in it"),
+        ("empty --batch ids.npy", "FOLDER is 'empty'; it must be a folder with checkpoints in it: sub-folders with"),
+        ("run --batch ids.npy", "given with --loader module:function, as step_1.pt, step_10.pt are state dicts"),
+        ("named --batch ids.npy --loader M:load", "a checkpoint's name is 'final.pt'; it must be one in which"),
+        ("run --batch ids.npy --loader M:load --steps (", "--steps is '('; it must be a regular expression"),
+        ("run --batch ids.npy --loader M:load --steps step", "--steps is 'step'; it must be a regular expression"),
+        ("run --batch ids.npy --loader M:load --steps (step)", "finds the step"),
+        ("run --batch ids.npy --loader nope", "--loader is 'nope'; it must be hf or module:function"),
+        ("run --batch ids.npy --loader nope:load", "No module named 'nope'"),
+        ("run --batch ids.npy --loader M:nope", "has no attribute 'nope'"),
+        ("run --batch ids.npy --loader M:CONSTANT", "CONSTANT is no function"),
+        ("run --batch ids.npy --loader M:broken", "able to load run/step_1.pt (OSError: no such weights)"),
+        ("run --batch ids.npy --loader M:number", "a function that returns a torch.nn.Module"),
+        ("run --batch text.txt --loader M:load", "or --loader a function that returns (model, tokenizer)"),
+        ("run --batch nope.txt --loader M:load", "--batch is 'nope.txt'; it must be a text file, or token ids"),
+        ("run --batch text.txt --loader M:with_text --length 99 --sequences 99", "a text of at least 9801 tokens"),
+        ("run --batch text.txt --loader M:with_text --length 8", "--length is 8; it must be an odd number"),
+        ("run --batch text.txt --loader M:with_text --sequences 0", "--sequences is 0; it must be a whole number"),
+        ("run --batch ids.npy --length 9 --loader M:load", "--length is 9; it must be left out where --batch has"),
+        ("run --batch flat.npy --loader M:load", "whole numbers (sequence, position), and it has (4,) torch.int64"),
+        ("run --batch broken.pt --loader M:load", "a file with whole numbers (sequence, position)"),
+        ("run --batch large.npy --loader M:load", "a model that can be measured"),
+        ("run --batch ids.npy --loader M:load --queries 0", "--queries is 0; it must be a whole number of at least 1"),
+        ("run --batch ids.npy --loader M:load --corpus nope", "--corpus is 'nope'; it must be a text file"),
+        ("run --batch ids.npy --loader M:load --corpus text.txt", "--corpus is 'text.txt'; it must be left out, or"),
+        ("run --batch ids.npy --loader M:load --out x.nc", "--out is 'x.nc'; it must be a name ending in .zarr"),
+        ("run --batch ids.npy --loader M:load --report x.txt", "--report is 'x.txt'; it must be a name ending in"),
+        ("run --batch ids.npy --loader M:load --device tpu", "device is 'tpu'; it must be auto, cpu or cuda"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_sentence(scansnap, here: Path, loader: str, line: str, says: str) -> None:
+    (here / "empty").mkdir()
+    shutil.copytree(here / "run", here / "named")
+    (here / "named" / "step_1.pt").rename(here / "named" / "final.pt")
+    np.save(here / "flat.npy", np.arange(4))
+    np.save(here / "large.npy", np.full((2, 5), 40))
+    (here / "broken.pt").write_bytes(b"x")
+    before = sorted(path.name for path in here.iterdir())
+    code, out, err = scansnap("probe", *line.replace("M:", f"{loader}:").split())
+    assert (code, out) == (2, "")
+    assert err.startswith("Error: ")
+    assert err.endswith(".\n")
+    assert err.count("\n") == 1
+    assert says in err
+    assert sorted(path.name for path in here.iterdir() if path.name != "__pycache__") == before
+
+
+def test_a_checkpoint_without_a_tokenizer(scansnap, here: Path, trainer: Path) -> None:
+    shutil.copytree(trainer / "checkpoint-5", here / "bare" / "checkpoint-5")
+    for file in (here / "bare" / "checkpoint-5").glob("token*"):
+        file.unlink()
+    code, _, err = scansnap("probe", "bare", "--batch", "text.txt", *SIZE)
+    assert code == 2
+    assert "the checkpoint has no tokenizer that can be loaded" in err
+    assert scansnap("probe", "bare", "--batch", "ids.npy")[0] == 0
+    (here / "bare" / "checkpoint-5" / "config.json").write_text("{}")
+    code, _, err = scansnap("probe", "bare", "--batch", "ids.npy", "--out", "b.zarr")
+    assert code == 2
+    assert "a checkpoint that transformers can load" in err
+    assert not (here / "b.zarr").exists()
+
+
+def test_off_a_terminal_progress_is_lines(scansnap, here: Path, loader: str, monkeypatch) -> None:
+    monkeypatch.setattr(console, "SILENT", 0)
+    _, _, err = scansnap("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load")
+    assert "checkpoints: 3/3" in err
+
+
+def test_help_has_examples(scansnap) -> None:
+    code, out, _ = scansnap("probe", "--help")
+    assert code == 0
+    assert "Example: scansnap probe checkpoints --batch text.txt" in " ".join(out.split())
