@@ -59,10 +59,16 @@ def test_a_stream_is_cut_into_windows_of_the_batchs_length(form: str) -> None:
     assert found.distinctness(BATCH).dtype == torch.float32
     assert found.attrs == {
         "corpus": "the corpus given",
+        "corpus_hash": facts(STREAM, BATCH).attrs["corpus_hash"],  # the same in every form
         "corpus_tokens": 200,
         "corpus_documents": 29,
         "tokens_known": 1,
     }
+
+
+def test_another_corpus_has_another_hash() -> None:
+    hashes = {facts(one, BATCH).attrs["corpus_hash"] for one in (STREAM, STREAM[::-1], STREAM.reshape(20, 10))}
+    assert len(hashes) == 3
 
 
 def test_documents_stay_what_they_are() -> None:

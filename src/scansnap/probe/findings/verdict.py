@@ -52,7 +52,8 @@ def numbers_of(value: Callable[[str], Any], unsaid: str) -> str:
     frozen = ""
     if math.isfinite(value("frozenness_ln")):
         low, high = value("frozenness_ln_low"), value("frozenness_ln_high")
-        frozen = f", frozen {value('frozenness_ln'):.2f} in ln t ({low:.2f} to {high:.2f})"
+        bounds = f" ({low:.2f} to {high:.2f})" if high - low > 0.005 else ""
+        frozen = f", frozen {value('frozenness_ln'):.2f} in ln t{bounds}"
     times = [f"{name} {value(name):.4g}" if math.isfinite(value(name)) else f"no {name}: {value(name + '_reason')}"
              for name in ("t_snap", "t_snap_ln")]  # fmt: skip
     scan_index = f"scan index {value('scan_index'):+.3f} ({value('scan_low_all'):+.3f} to {value('scan_high_all'):+.3f}"
