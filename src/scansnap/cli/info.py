@@ -175,7 +175,8 @@ def _probe(path: Path, as_json: bool) -> int:
     with load(path) as data:
         about = {name: data.attrs[name] for name in ("model", "parameters", "coverage", "corpus") if name in data.attrs}
         facts = {**about, "steps": data.step.values.tolist(), "layers": data.sizes["layer"],
-                 "heads": data.sizes["head"], "versions": json.loads(data.attrs["versions"]), "findings": summary(data)}  # fmt: skip
+                 "heads": data.sizes["head"], "versions": json.loads(data.attrs["versions"]),
+                 "findings": summary(data)}  # fmt: skip
     return _say(f"{path}: what a probe measured", facts, as_json)
 
 
