@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from scansnap.kernels.cuda import triton_available
 from scansnap.probe.capture import AttentionCall, watching
+from scansnap.probe.capture.sources import products
 from scansnap.probe.schema import DECILES
 from scansnap.probe.statistics import Gathered, Plan, gather
 from scansnap.probe.statistics.gathering import _for_kernel
@@ -115,10 +116,15 @@ def test_lengths(length: int) -> None:
 
 
 def test_tf32_is_not_used() -> None:
+    """Nor for attention whose logits are changed, which the kernel does not start from."""
     asked = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("high")
     try:
         close(*both())
+        q, k = torch.randn(2, 2, 6, 65, 64, generator=torch.Generator().manual_seed(0))
+        exact = 0.3 * q.double() @ k[:, :3].repeat_interleave(2, 1).double().mT
+        found = products(q.cuda(), k[:, :3].cuda(), 0.3)
+        torch.testing.assert_close(found.cpu().double(), exact, rtol=0, atol=1e-5)
     finally:
         torch.set_float32_matmul_precision(asked)
 

@@ -10,7 +10,7 @@ import torch
 from scipy.stats import spearmanr
 
 from scansnap.probe.capture import Rows
-from scansnap.probe.movement import by_chance, distance
+from scansnap.probe.movement import a_fold_before, anchors, by_chance, distance, still_needed
 from scansnap.probe.ranks import rank_correlation
 
 B, H, Q, S = 3, 2, 4, 9
@@ -117,3 +117,24 @@ def test_chance_is_the_spread_over_all_ways_to_deal_distinctness_out() -> None:
     unknown = place.clone()
     unknown[place == 5] = B * S
     assert (by_chance(now, then.p, unknown, spread) < found).all(), "tokens of which nothing is known add nothing"
+
+
+STEPS = [0, *np.unique(np.rint(np.geomspace(1, 3000, 130)).astype(int)).tolist()]
+
+
+def test_what_is_compared_over_an_e_fold_is_kept_until_then() -> None:
+    """Also for a training that goes back by some measurements and finds what it would have had."""
+    assert a_fold_before([0, 1, 2], 2) is None
+    assert a_fold_before([0, 1, 2], 3) == 1
+    kept: set[int] = set()
+    for n in range(len(STEPS) - 1):
+        kept = {i for i in kept | {n} if i in still_needed(STEPS[: n + 1])}
+        wanted = a_fold_before(STEPS[: n + 1], STEPS[n + 1])
+        assert wanted is None or wanted in kept
+        assert len(kept) <= 4
+        for back in (1, 7, 16):
+            before = STEPS[: max(n + 1 - back, 0)]
+            if len(before) > 1:
+                needed = {a_fold_before(before, step) for step in range(before[-1] + 1, 2 * before[-1] + 3)} - {None}
+                assert needed <= set(still_needed(STEPS[: n + 1], back))
+                assert anchors(before) == [i for i in anchors(STEPS[: n + 1]) if i < len(before)]

@@ -28,6 +28,12 @@ def called(model: nn.Module, batch: Any) -> Any:
     return model(*batch) if isinstance(batch, tuple | list) else model(batch)
 
 
+def placed(model: nn.Module, batch: Any) -> Any:
+    """The batch where the model is now: a Trainer may have moved it. As it is, where that is no single place."""
+    devices = {tensor.device for tensor in model.parameters()}
+    return moved_to(batch, devices.pop()) if len(devices) == 1 else batch
+
+
 def moved_to(batch: Any, device: torch.device) -> Any:
     """The batch where the model is."""
     if isinstance(batch, Tensor):

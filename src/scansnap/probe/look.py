@@ -45,51 +45,62 @@ class Measurement:
     positions: dict[Name, Tensor] = field(default_factory=dict)  # (q,) of the queries in the samples
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """What is looked at in attention of one shape, the same in every measurement; all but ``asked`` on its device."""
+
+    plan: Plan
+    sampled: Tensor  # (q,) positions of the queries that are kept whole
+    ranked: Tensor  # (r,) places among them of those whose keys are ranked
+    asked: tuple[int, ...]  # their positions, known without asking the device
+
+
 @dataclass
 class Look:
-    """Takes every attention as it is computed."""
+    """Takes every attention as it is computed.
+
+    Until :meth:`finish` fetches the numbers nothing waits for the device, so that it works while Python goes on.
+    """
 
     queries: int | None  # looked at in each sequence; None: all
     tokens: Tensor | None  # (B, T) of the batch
     facts: Facts | None = None  # what a corpus says of the tokens
-    found: dict[Name, tuple[Layer, Gathered, Plan]] = field(default_factory=dict)
-    plans: dict[tuple[Any, ...], Plan] = field(default_factory=dict)
+    chosen: dict[tuple[Any, ...], Chosen] = field(default_factory=dict)  # by shape, from one look to the next
+    found: dict[Name, tuple[Layer, Gathered, Chosen]] = field(default_factory=dict)
 
     def __call__(self, call: AttentionCall) -> None:
         layer = Layer(call.path, call.number, call.kind, call.shape[1])
-        plan = self._plan(call)
-        self.found[call.path, call.number] = layer, gather(call, plan), plan
+        kind = (call.shape, call.kind, call.device)
+        if kind not in self.chosen:
+            self.chosen[kind] = self._choose(call)
+        self.found[call.path, call.number] = layer, gather(call, self.chosen[kind].plan), self.chosen[kind]
 
-    def _plan(self, call: AttentionCall) -> Plan:
-        """One for all layers of a shape."""
-        kind = (call.shape, call.device)
-        if kind not in self.plans:
-            self.plans[kind] = self._new_plan(call)
-        return self.plans[kind]
-
-    def _new_plan(self, call: AttentionCall) -> Plan:
+    def _choose(self, call: AttentionCall) -> Chosen:
         b, h, n_queries, n_keys = call.shape
         queries = positions(n_queries, self.queries, call.kind == "self")
         n_sampled = max(1, min(len(queries), SAMPLE // (b * h * n_keys)))
         sampled = spread(len(queries), n_sampled)
         own = self.tokens is not None and call.kind == "self" and tuple(self.tokens.shape) == (b, n_keys)
         tokens = self.tokens.to(call.device) if own and self.tokens is not None else None
-        queries, sampled = queries.to(call.device), sampled.to(call.device)
-        if tokens is None or self.facts is None:
-            return Plan(queries, sampled, tokens)
-        return Plan(queries, sampled, tokens, self.facts.distinctness(tokens), self.facts.decile(tokens))
+        ranked = spread(n_sampled, max(1, min(n_sampled, RANKED // (b * h * n_keys))))
+        asked = tuple(queries[sampled[ranked]].tolist())
+        queries, sampled, ranked = (places.to(call.device) for places in (queries, sampled, ranked))
+        told = (
+            () if tokens is None or self.facts is None else (self.facts.distinctness(tokens), self.facts.decile(tokens))
+        )
+        return Chosen(Plan(queries, sampled, tokens, *told), queries[sampled], ranked, asked)
 
-    def finish(self, last: Samples, first: Samples) -> Measurement:
-        """Means over sequences, and how far attention moved since earlier looks."""
+    def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Measurement:
+        """Means over sequences, and how far attention moved since earlier looks: ``fold`` is an e-fold ago."""
         names = list(self.found)
         samples = {name: one.sample.p for name, (_, one, _) in self.found.items()}
-        alike: dict[tuple[Any, ...], list[Name]] = {}  # layers that can be stacked: few launches, whatever the depth
-        for name, (_, one, _) in self.found.items():
-            alike.setdefault((one.sums.shape, one.sample.p.shape, one.sums.device), []).append(name)
+        alike: dict[int, list[Name]] = {}  # layers of one plan can be stacked: few launches, whatever the depth
+        for name, (*_, plan) in self.found.items():
+            alike.setdefault(id(plan), []).append(name)
         tables = []
         for some in alike.values():
             table = _over_sequences(torch.stack([self.found[name][1].sums for name in some]))
-            tables.append(table | self._of_samples(some, last, first))
+            tables.append(table | self._of_samples(some, last, first, fold or {}))
         arrays = fetched([tensor for table in tables for tensor in table.values()])
         order = {name: i for i, name in enumerate(name for some in alike.values() for name in some)}
         values: dict[str, list[np.ndarray]] = {}
@@ -100,23 +111,23 @@ class Look:
             tuple(self.found[name][0] for name in names),
             {variable: [found[order[name]] for name in names] for variable, found in values.items()},
             samples,
-            {name: plan.queries[plan.sampled] for name, (*_, plan) in self.found.items()},
+            {name: chosen.sampled for name, (*_, chosen) in self.found.items()},
         )
 
-    def _of_samples(self, some: list[Name], last: Samples, first: Samples) -> dict[str, Tensor]:
+    def _of_samples(self, some: list[Name], last: Samples, first: Samples, fold: Samples) -> dict[str, Tensor]:
         """What is known from the rows that are kept whole, of layers of one shape: (layer, head, …) each."""
-        kept, plan = [self.found[name][1].sample for name in some], self.found[some[0]][2]
+        kept, chosen = [self.found[name][1].sample for name in some], self.found[some[0]][2]
         now = Rows(torch.stack([one.p for one in kept]), torch.stack([one.visible.expand(one.p.shape) for one in kept]))
         start = _stacked(first, some, now.p)
-        found = {"moved": distance(now, _stacked(last, some, now.p)), "moved_from_start": distance(now, start)}
-        if self.facts is None or plan.tokens is None:
+        found = {"moved": distance(now, _stacked(last, some, now.p)), "moved_from_start": distance(now, start),
+                 "moved_fold": distance(now, _stacked(fold, some, now.p))}  # fmt: skip
+        if self.facts is None or chosen.plan.tokens is None:
             unknown = now.p.new_full((len(some), now.p.shape[2], len(AGAINST)), torch.nan)
             return found | {"scan_chance": unknown[..., 0], "rank_corr": unknown}
         found["scan_chance"] = by_chance(now, start, *self.facts.by_type(now.p.device))
-        _, b, h, q, s = now.p.shape
-        ranked = spread(q, max(1, min(q, RANKED // (b * h * s)))).to(now.p.device)
-        scores = self.facts.scores(tuple(plan.queries[plan.sampled[ranked]].tolist()), now.p.device)
-        return found | {"rank_corr": rank_correlation(now.p[..., ranked, :], now.visible[..., ranked, :], scores)}
+        scores = self.facts.scores(chosen.asked, now.p.device)
+        ranked = now.p[..., chosen.ranked, :], now.visible[..., chosen.ranked, :]
+        return found | {"rank_corr": rank_correlation(*ranked, scores)}
 
 
 def _stacked(samples: Samples, some: list[Name], like: Tensor) -> Tensor:

@@ -2,10 +2,39 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from scansnap.probe.capture import Rows
+
+BETWEEN = 0.5  # e-folds of steps between measurements whose attention is kept for later
+
+
+def anchors(steps: Sequence[int]) -> list[int]:
+    """Which measurements are kept to be compared with later ones: the first after step 0, then each half an e-fold on.
+
+    Those of fewer steps are the first of these, so that a training that goes back finds the same.
+    """
+    found: list[int] = []
+    for i, step in enumerate(steps):
+        if step > 0 and (not found or step >= steps[found[-1]] * math.exp(BETWEEN) - 1e-9):
+            found.append(i)
+    return found
+
+
+def a_fold_before(steps: Sequence[int], step: int) -> int | None:
+    """The latest of these measurements from which it is an e-fold to ``step``; half an e-fold more at most, about."""
+    return next((i for i in reversed(anchors(steps)) if steps[i] <= step / math.e + 1e-9), None)
+
+
+def still_needed(steps: Sequence[int], back: int = 0) -> list[int]:
+    """Those that a next measurement may be compared with, also after a training has gone back by so many."""
+    before = list(steps)[: max(len(steps) - back, 0)]
+    oldest = a_fold_before(before, before[-1]) if before else None
+    return [i for i in anchors(steps) if i >= (oldest or 0)]
 
 
 def choosing(rows: Rows) -> Tensor:

@@ -7,7 +7,7 @@ weights are in shards (FSDP, tensors parallel) can only run everywhere at once, 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,9 +64,16 @@ def kept_in_shards(model: nn.Module) -> Iterator[None]:
         raise
     finally:
         for module in modules:
-            reshard: Callable[[], None] | None = getattr(module, "reshard", None)
-            if reshard is not None:
-                reshard()
+            _reshard(module)
+
+
+def _reshard(module: Any) -> None:
+    from torch.distributed.fsdp import FSDPModule, _runtime_utils
+
+    if isinstance(module, FSDPModule):
+        module.reshard()
+    elif module._handle is not None and module._is_root is not None:  # of the older kind, and it has run before
+        _runtime_utils._reshard(module, module._handle, True)
 
 
 def _piece(tensor: nn.Parameter) -> bool:
@@ -83,15 +90,17 @@ def _fsdp(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def _forget_pass(module: Any) -> None:
-    from torch.distributed.fsdp import FSDPModule
+    from torch.distributed.fsdp import FSDPModule, _common_utils
     from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState
 
-    if not isinstance(module, FSDPModule):
-        return
-    state: Any = module._get_fsdp_state()
-    groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-    for one in (state, *groups):
-        if one is not None:
-            one._training_state = TrainingState.IDLE
-    state._state_ctx.iter_forward_root = None
-    getattr(state, "_modules_to_run_forward", set()).clear()
+    if isinstance(module, FSDPModule):
+        state: Any = module._get_fsdp_state()
+        state._state_ctx.iter_forward_root = None
+        getattr(state, "_modules_to_run_forward", set()).clear()
+        for one in (state, *(getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group])):
+            if one is not None:
+                one._training_state = TrainingState.IDLE
+    else:
+        module.training_state = _common_utils.TrainingState.IDLE
+        if module._handle is not None:
+            module._handle._training_state = _common_utils.HandleTrainingState.IDLE

@@ -12,12 +12,12 @@ import xarray as xr
 from torch import Tensor, nn
 
 from scansnap.checks import InputError, whole
-from scansnap.probe.batch import called, copied, padding, token_ids
+from scansnap.probe.batch import called, copied, device_of, padding, placed, token_ids
 from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.corpus import facts
 from scansnap.probe.coverage import Coverage
 from scansnap.probe.findings import findings
-from scansnap.probe.look import Look
+from scansnap.probe.look import Chosen, Look
 from scansnap.probe.parallel import agreed, bare, first_process, sharded
 from scansnap.probe.quiet import any_algorithm, undisturbed
 from scansnap.probe.schedule import schedule
@@ -61,6 +61,8 @@ class Probe:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
         self.model, self.batch, self.forward = bare(model), copied(batch), forward or called
+        if forward is None:
+            device_of(self.model)
         every = every if isinstance(every, int | str) else list(every)
         self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
         self.tokens = token_ids(self.batch if tokens is None else tokens)
@@ -70,6 +72,7 @@ class Probe:
             )
         self.facts = None if self.tokens is None else facts(corpus, self.tokens, padding(self.batch))
         self.coverage: Coverage | None = None  # of the last measurement
+        self.chosen: dict[Any, Chosen] = {}  # what is looked at, by the shape of an attention
         attrs = described(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
         if out is None or not first_process():
@@ -91,7 +94,7 @@ class Probe:
         if not first_process() and not sharded(self.model):
             return
         self.measurements.begin(step)
-        look, failed = Look(self.queries, self.tokens, self.facts), list[Exception]()
+        look, failed = Look(self.queries, self.tokens, self.facts, self.chosen), list[Exception]()
 
         def seen(call: AttentionCall) -> None:
             """The model's pass goes on if a look fails: other processes may wait for this one inside it."""
@@ -104,23 +107,23 @@ class Probe:
 
         try:
             with undisturbed(self.model), watching(self.model, seen) as watched:
-                self.forward(self.model, self.batch)
+                self.forward(self.model, placed(self.model, self.batch))
             if not first_process():
                 return
             if failed:
                 raise failed[0]
             with any_algorithm():
-                found = look.finish(self.measurements.last, self.measurements.first)
+                found = look.finish(self.measurements.last, self.measurements.first, self.measurements.before(step))
+            if loss is not None:
+                found.values["loss"] = [np.array(float(loss))]
+            before, self.coverage = self.coverage, Coverage.of(watched)
+            self.measurements.attrs["coverage"] = self.coverage.sentence()
+            self.measurements.add(step, found)
         except Exception as error:
             warnings.warn(f"the probe could not measure at step {step} ({type(error).__name__}: {error})", stacklevel=2)
             return
-        before, self.coverage = self.coverage, Coverage.of(watched)
         if not self.coverage.complete and self.coverage != before:  # said once
             warnings.warn(self.coverage.sentence(), stacklevel=2)
-        self.measurements.attrs["coverage"] = self.coverage.sentence()
-        if loss is not None:
-            found.values["loss"] = [np.array(float(loss))]
-        self.measurements.add(step, found)
 
     def dataset(self) -> xr.Dataset:
         """Means over the sequences of the batch by step, layer and head, ``…_uniform`` beside each, and what follows:

@@ -25,6 +25,8 @@ from scansnap.probe.parallel import kept_in_shards, sharded
 
 _TABLES = (dict, OrderedDict, defaultdict)
 _ROWS = (list, deque)
+_HOLDING = frozenset({*_TABLES, *_ROWS, set})
+_PLAIN = frozenset({str, int, float, bool, type(None), nn.Parameter})
 
 
 @contextmanager
@@ -44,11 +46,12 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         if not in_shards:
             after.callback(_say_what_was_written, [(n, p, p._version) for n, p in model.named_parameters()])
         memory = _Memory(after, {id(module._parameters) for module in model.modules()} if in_shards else set())
-        for module in model.modules():
+        modules = list(model.modules())
+        for module in modules:
             memory.keep_module(module)
         after.enter_context(kept_in_shards(model))
         torch.set_autocast_cache_enabled(False)
-        for module in model.modules():
+        for module in modules:
             module.training = False
         after.enter_context(torch.no_grad())
         # Checkpoints warn that nothing needs gradients. A filter would make all of the user's warnings come again.
@@ -71,10 +74,23 @@ def any_algorithm() -> Iterator[None]:
 
 
 class _Memory:
-    """Things as they are now, each once, to be put back in ``after``."""
+    """Things as they are now, each once, to be put back in ``after``.
+
+    A module has some fifteen containers for hooks, nearly all empty: those are only listed, which is most of the speed.
+    """
 
     def __init__(self, after: ExitStack, leave: set[int]) -> None:
         self.after, self.seen = after, leave
+        self.empty: list[Any] = []
+        self.tables: list[tuple[dict[Any, Any], dict[Any, Any]]] = []  # each with its content
+        after.callback(self._put_back)
+
+    def _put_back(self) -> None:
+        for table, before in self.tables:
+            _put_back_table(table, before)
+        for container in self.empty:
+            if container:
+                container.clear()
 
     def keep_module(self, module: nn.Module) -> None:
         """Its mode, attributes and buffers, and its weights where the layer is known to write to them."""
@@ -89,15 +105,19 @@ class _Memory:
     def keep(self, value: Any) -> None:
         """What it holds, if it is something that holds."""
         kind = type(value)
-        if id(value) in self.seen or kind in (str, int, float, bool, type(None)) or isinstance(value, nn.Parameter):
+        if kind in _PLAIN or id(value) in self.seen or isinstance(value, nn.Parameter | nn.Module):
             return
         self.seen.add(id(value))
         if isinstance(value, Tensor):
             self._keep_tensor(value)
         elif kind in _TABLES:
-            self.after.callback(_put_back_table, value, dict(value))
+            self.tables.append((value, dict(value)))
             for one in list(value.values()):
-                self.keep(one)
+                kind = type(one)
+                if kind in _HOLDING and not one:
+                    self.empty.append(one)
+                elif kind not in _PLAIN:
+                    self.keep(one)
         elif kind in _ROWS or kind is tuple:
             if kind in _ROWS:
                 self.after.callback(_put_back_row, value, list(value))
@@ -117,12 +137,13 @@ class _Memory:
             self.after.enter_context(torch.autograd.grad_mode._unsafe_preserve_version_counter(tensor))
         once = tensor.detach()
         for dim, stride in enumerate(tensor.stride() if tensor.layout is torch.strided else ()):
-            once = once if stride else once.narrow(dim, 0, min(1, tensor.shape[dim]))  # expanded: many places, one number
+            if not stride:  # expanded: many places, one number
+                once = once.narrow(dim, 0, min(1, tensor.shape[dim]))
         self.after.callback(_put_back_tensor, once, once.clone())
 
 
 def _put_back_table(table: dict[Any, Any], before: dict[Any, Any]) -> None:
-    if list(map(id, table)) != list(map(id, before)):
+    if len(table) != len(before) or any(a is not b for a, b in zip(table, before, strict=True)):
         table.clear()
         table.update(before)
     for key, value in before.items():

@@ -45,6 +45,7 @@ OTHERS = {
     "scan_chance": Variable(Head, "standard deviation of the scan index if tokens had their distinctness at random"),
     "rank_corr": Variable((*Head, "against"), "rank correlation of a query's attention with a measure of its keys"),
     "moved": Variable(Head, "total variation since the last measurement"),
+    "moved_fold": Variable(Head, "total variation since a measurement 1 to 1½ e-folds of steps earlier"),
     "moved_from_start": Variable(Head, "total variation since the first measurement"),
     "loss": Variable((), "loss of the batch, where the model gives one or step() was told it"),
 }

@@ -33,6 +33,7 @@ def world(like=1.0, seeds=6, noise=1e-3):
                         "learned": (0.9 if yes else 0.1) + wave, "sink_start": 0.3 - 0.2 * like,
                         "sink_end": 0.3 + wave,
                         **{name: like * value + wave for name, value in YZ.items()},
+                        **{f"{name}_start": wave for name in YZ},
                     })  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -102,6 +103,15 @@ def test_depth_counts_heads_whose_time_has_not_come():
     assert findings(table)[5].verdict == "agrees"
     table.loc[late, "t_snap_ln_reason"] = EARLIER
     assert findings(table)[5].agree < 4
+
+
+def test_where_nothing_moves_nothing_follows():
+    """Attention that stands still has no times: that deeper layers follow later is then not shown, nor failed."""
+    table = world()
+    table["t_snap_ln"], table["t_half"], table["t_snap_ln_reason"] = np.nan, np.nan, "did not move"
+    found = findings(table)[5]
+    assert found.agree == 0
+    assert "failed" not in found.detail
 
 
 def test_without_any_time_there_is_nothing_to_compare_with_the_loss():

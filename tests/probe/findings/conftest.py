@@ -34,6 +34,8 @@ def recorded(steps: Any, *, heads: int = 1, layers: int = 1, sequences: int = 16
         data[name] = (dims, np.broadcast_to(np.asarray(known[name], float), [sizes[dim] for dim in dims]).copy())
     for name in ("moved", "moved_from_start", "scan_chance"):
         data[name][1][0] = np.nan  # nothing came before
+    if "moved_fold" not in values:
+        data["moved_fold"][1][:] = np.nan
     coords = {"step": steps, "path": ("layer", [f"layers.{i}.attn" for i in range(layers)]),
               "call": ("layer", [0] * layers), "kind": ("layer", ["self"] * layers)}  # fmt: skip
     return xr.Dataset(data, coords=coords, attrs={"corpus": corpus})

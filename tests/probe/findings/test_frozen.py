@@ -27,10 +27,14 @@ from scansnap.probe.findings.snap import (
 STEPS = np.unique(np.rint(np.append(0, np.geomspace(1, 10_000, 80)))).astype(int)
 
 
-def along(gone: np.ndarray, steps: np.ndarray = STEPS, jitter: float = 0.0) -> Snap:
-    """Movement in one direction, ``gone`` from the start, and noise to and fro."""
+def along(gone: np.ndarray, steps: np.ndarray = STEPS, jitter: float = 0.0, known: bool = True) -> Snap:
+    """Movement in one direction, ``gone`` from the start, and noise to and fro; what was a fold ago is known or not."""
     moved = np.append(np.nan, np.abs(np.diff(gone)) + jitter)
-    return snap_of(steps, moved, np.append(np.nan, gone[1:]))
+    fold = np.full(len(steps), np.nan)
+    if known:
+        start, end = e_folds(steps)
+        fold[end] = gone[end] - gone[start] + jitter
+    return snap_of(steps, moved, np.append(np.nan, gone[1:]), fold)
 
 
 def hill(t: np.ndarray, at: float) -> np.ndarray:
@@ -78,9 +82,17 @@ def test_what_does_not_move_does_not_snap() -> None:
     assert (found.reason, found.reason_ln, found.snaps) == (UNMOVED, UNMOVED, 0)
 
 
-def test_noise_to_and_fro_is_undecided_not_frozen() -> None:
+def test_noise_that_goes_on_is_movement() -> None:
+    """As far from where it was an e-fold ago as ever; little noise beside what was, and it has snapped."""
+    assert along(0.02 * hill(STEPS, 0.1), jitter=0.2).snaps == 0
+    assert along(hill(STEPS, 100), jitter=0.02).snaps == 1
+
+
+def test_without_a_fold_ago_noise_is_undecided() -> None:
     """The path goes on while the distance from the start does not: either may be true."""
-    found = along(hill(STEPS, 100), jitter=0.02)
+    assert along(hill(STEPS, 100), known=False).snaps == 1
+    assert along(0.05 * np.log1p(STEPS / 10), known=False).snaps == 0
+    found = along(hill(STEPS, 100), jitter=0.02, known=False)
     assert found.low < FROZEN <= found.high
     assert math.isnan(found.snaps)
 
@@ -92,7 +104,7 @@ def test_short_records_and_gaps_are_undecided() -> None:
     assert along(np.zeros(1), np.zeros(1, int)).reason == SHORT
     moved = np.full(len(STEPS), 0.01)
     moved[5] = np.nan
-    assert snap_of(STEPS, moved, hill(STEPS, 100)).reason == GAPS
+    assert snap_of(STEPS, moved, hill(STEPS, 100), moved).reason == GAPS
 
 
 def test_time_in_t_counts_from_the_first_measurement() -> None:
@@ -100,9 +112,15 @@ def test_time_in_t_counts_from_the_first_measurement() -> None:
     assert along(hill(STEPS, 100), later).t_snap == along(hill(STEPS, 100)).t_snap
 
 
-def test_windows_are_the_shortest_that_span_an_e_fold() -> None:
+def test_windows_span_an_e_fold_and_little_more() -> None:
     start, end = e_folds(np.array([0, 1, 2, 3, 5, 8, 20]))
     assert list(zip(start.tolist(), end.tolist(), strict=True)) == [(1, 3), (1, 4), (2, 5), (4, 6)]
+    start, end = e_folds(STEPS)
+    late = STEPS[start] > 20  # where steps are dense
+    span = np.log(STEPS[end] / STEPS[start])
+    assert span.min() >= 1 - 1e-6
+    assert span[late].max() < 1.5 + np.diff(np.log(STEPS[1:]))[-1] + 0.05
+    assert len(e_folds(np.array([0, 1, 2]))[0]) == 0
 
 
 def test_sparse_measurements_find_the_same() -> None:

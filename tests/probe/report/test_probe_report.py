@@ -149,6 +149,23 @@ def test_a_sentence_is_shaded_by_attention_and_shortened_where_nothing_is_looked
     assert [w[3] for w in words if w[0]] == [WORDS[199 % len(WORDS)].lstrip("Ġ")]
 
 
+def test_the_query_shown_has_words_to_choose_from() -> None:
+    """An early one that changed more is passed over; of those from the median on, the one that changed most."""
+    data = one_sentence(first={199: 1.0}, last={150: 0.2, 199: 0.8})
+    data["attention_first"].values[..., 0, :2], data["attention_last"].values[..., 0, :2] = (1, 0), (0, 1)
+    data["attention_first"].values[..., 1, :2], data["attention_last"].values[..., 1, :2] = (0.5, 0.5), (0, 1)
+    text = page(data)
+    assert re.findall(r'class="w q"[^>]*>([^<]*)<', text) == [WORDS[100 % len(WORDS)].lstrip("Ġ")] * 2
+
+
+def test_where_no_head_scans_none_is_said_to() -> None:
+    data = made(1, 2)
+    data["verdict"] = (("layer", "head"), np.array([["neither", "undecided"]]))
+    said = words_in(page(data))
+    assert "The 2 heads with the greatest scan index None of them is shown to scan." in said
+    assert "that scan most" not in said
+
+
 def test_without_words_the_tokens_are_shown_by_number() -> None:
     text = page(one_sentence(first={199: 1.0}, last={198: 1.0}).drop_vars("words"))
     sentence = re.search(r'(?s)class="sentence"><b>.*?</b><p>(.*?)</p>', text)

@@ -94,6 +94,30 @@ def test_a_probe_that_fails_at_every_step_lets_training_go_on() -> None:
     assert differing(plain, failed) == []
 
 
+def test_a_full_disk_lets_training_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(step: int, found: Any) -> None:
+        raise OSError("no space left on device")
+
+    probe = Probe(Plain(), {"input_ids": IDS})
+    monkeypatch.setattr(probe.measurements, "add", full)
+    with pytest.warns(UserWarning, match=r"could not measure at step 7 \(OSError: no space left on device\)"):
+        probe.measure(7)
+
+
+def test_the_batch_goes_where_the_model_is() -> None:
+    """A Trainer may move the model after the probe was made; a model in two places is refused at once."""
+    model, found = Plain(), []
+    probe = Probe(model, {"input_ids": IDS}, forward=lambda model, batch: found.append(batch["input_ids"].device.type))
+    model.to("meta")
+    with pytest.warns(UserWarning, match="no attention"):
+        probe.measure(0)
+    assert found == ["meta"]
+    assert probe.batch["input_ids"].device.type == "cpu"
+    model.out.to_empty(device="cpu")
+    with pytest.raises(InputError, match=r"model is 'on cpu and meta'; it must be on one device, or give forward="):
+        Probe(model, {"input_ids": IDS})
+
+
 @pytest.mark.parametrize(
     ("module", "missing", "said"),
     [

@@ -160,7 +160,8 @@ def trained(
         if look is not None:
             look(wrapped, step + 1)
     state = {f"{i} {name}": value for i, one in enumerate(optimizer.state.values()) for name, value in one.items()}
-    return {**model.state_dict(), **state, "next": torch.rand(3), "next there": torch.rand(3, device=device)}
+    weights = {name: tensor.detach() for name, tensor in (*model.named_parameters(), *model.named_buffers())}
+    return {**weights, **state, "next": torch.rand(3), "next there": torch.rand(3, device=device)}
 
 
 def differing(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from tiny_models import IDS, Block, Look, Plain, naive, trained
 from torch import Tensor, nn
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 from torch.nn.parallel import DistributedDataParallel
 
 from scansnap.probe.probe import Probe
@@ -32,9 +33,16 @@ def in_shards(**options: Any) -> Callable[[nn.Module], nn.Module]:
     return wrap
 
 
+def in_older_shards(model: nn.Module) -> nn.Module:
+    return FullyShardedDataParallel(
+        model, auto_wrap_policy=ModuleWrapPolicy({Block}), device_id=torch.device("cpu"), use_orig_params=True
+    )
+
+
 def fails(model: nn.Module, batch: dict[str, Tensor]) -> None:
     """In the middle of the pass, on all ranks."""
-    handle = model.blocks[1].proj.register_forward_pre_hook(lambda module, args: 1 / 0)
+    proj = next(module for name, module in model.named_modules() if name.endswith("proj") and "1" in name)
+    handle = proj.register_forward_pre_hook(lambda module, args: 1 / 0)
     try:
         model(**batch)
     finally:
@@ -63,7 +71,7 @@ def before_the_update(model: nn.Module) -> Look:
     return lambda model, step: probe.step(step) if step >= 100 else None
 
 
-def all_cases() -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
+def all_cases(folder: str) -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
     found: dict[str, tuple[list[Probe], dict[str, Tensor]]] = {}
 
     def case(name: str, start: Any, probes: list[Probe], **options: Any) -> None:
@@ -73,7 +81,8 @@ def all_cases() -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
     def both(name: str, **options: Any) -> None:
         case(f"{name}: none", None, [], **options)
         probes: list[Probe] = []
-        case(f"{name}: all ranks", looking(probes), probes, **options)
+        out = Path(folder) / f"{name}.zarr"  # of the first process alone
+        case(f"{name}: all ranks", looking(probes, out=out), probes, **options)
         case(f"{name}: naive", naive, [], **options)
 
     both("ddp", wrap=replicated)
@@ -84,9 +93,11 @@ def all_cases() -> dict[str, tuple[list[Probe], dict[str, Tensor]]]:
     both("fsdp", wrap=in_shards())
     both("fsdp, gathered", wrap=in_shards(reshard_after_forward=False), accumulate=2, steps=2)
     both("fsdp, bf16", wrap=in_shards(mp_policy=MixedPrecisionPolicy(torch.bfloat16, torch.float32)))
-    failing: list[Probe] = []
-    case("fsdp: failing", looking(failing, forward=fails), failing, wrap=in_shards())
-    case("fsdp: before the update", before_the_update, [], wrap=in_shards(), before_update=True)
+    both("fsdp 1", wrap=in_older_shards)
+    for name, wrap in (("fsdp", in_shards()), ("fsdp 1", in_older_shards)):
+        failing: list[Probe] = []
+        case(f"{name}: failing", looking(failing, forward=fails), failing, wrap=wrap)
+        case(f"{name}: before the update", before_the_update, [], wrap=wrap, before_update=True)
     return found
 
 
@@ -101,7 +112,7 @@ def run(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=where, rank=rank, world_size=2, timeout=timedelta(minutes=5))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = all_cases()
+        found = all_cases(folder)
     record = {
         name: ({key: plain(value) for key, value in state.items()}, [p.dataset().step.values.tolist() for p in probes])
         for name, (probes, state) in found.items()

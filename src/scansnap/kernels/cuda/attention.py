@@ -49,6 +49,7 @@ def logits(q: Tensor, k: Tensor, scale: float, queries: Tensor) -> Tensor:
     whatever the user lets matrix products be made in.
     """
     b, h, _, width = q.shape
+    k = k.expand(b, -1, -1, -1)
     n, s = len(queries), k.shape[2]
     out = torch.empty(b, h, n, s, dtype=torch.float32, device=q.device)
     tile_q, tile_s = 16, 64

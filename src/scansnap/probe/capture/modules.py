@@ -6,6 +6,7 @@ A softmax is attention only inside one of them: elsewhere it may be over words o
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import torch
 from torch import nn
@@ -31,7 +32,7 @@ class Modules:
     def __init__(self, model: nn.Module) -> None:
         by_path = dict(model.named_modules())
         self.paths = {id(module): _own(path) for path, module in by_path.items()}
-        named = [path for path, module in by_path.items() if _is_named(path, module)]
+        named = [path for path, module in by_path.items() if _attention(_words(path, module))]
         inside = {path: [other for other in named if other != path and _within(other, path)] for path in named}
         leaves = [path for path in named if not inside[path]]
         self.scripted = {_own(path) for path in leaves if isinstance(by_path[path], torch.jit.ScriptModule)}
@@ -55,8 +56,8 @@ class Modules:
         return said or any(_CROSS.search(word) for word in _words(self.paths[id(module)], module))
 
 
-def _is_named(path: str, module: nn.Module) -> bool:
-    words = _words(path, module)
+@cache  # asked of every module in every measurement
+def _attention(words: tuple[str, str]) -> bool:
     part = any(_PART.search(word) or _ELSEWHERE.search(word) for word in words)
     return not part and any(_ATTENTION.search(word) for word in words)
 

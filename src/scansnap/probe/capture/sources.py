@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from scansnap.kernels.cuda import triton_available
 from scansnap.probe.capture.call import Products, Rows, Seen, at_least_float32, not_hidden
 
 
@@ -99,6 +100,10 @@ def of_scores(
 def products(q: Tensor, k: Tensor, scale: float) -> Tensor:
     """scale · q kᵀ (B, H, Q, S) from (B, H, Q, d) and (B, H′, S, d): heads that share keys are rows of one product."""
     b, h, n, d = q.shape
+    if q.is_cuda and q.dtype == k.dtype != torch.float64 and triton_available():
+        from scansnap.kernels.cuda import attention  # whose products are float32's own where the user allows TF32
+
+        return attention.logits(q, k, scale, torch.arange(n, device=q.device))
     dtype = at_least_float32(q)
     folded = (scale * q.to(dtype)).reshape(b, k.shape[1], -1, d)
     return (folded @ k.to(dtype).mT).reshape(b, h, n, -1)
@@ -154,3 +159,35 @@ def by_blocks(flex: Callable[..., Any], args: tuple[Any, ...], block: int) -> An
         for start in range(0, n_queries, size)
     ]  # fmt: skip
     return tuple(torch.cat(part, dim=2) for part in zip(*parts, strict=True))
+
+
+def of_flash(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size_left: int = -1,
+    window_size_right: int = -1,
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    return_softmax: bool = False,
+) -> Seen:
+    """The operator of the package flash-attn, on (B, T, H, d): the last query stands at the last key."""
+    query, key, value = (t.detach().transpose(1, 2) for t in (q, k, v))
+    n_queries, n_keys = query.shape[2], key.shape[2]
+    scale = query.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
+    if not softcap and alibi_slopes is None and max(window_size_left, window_size_right) < 0 and n_queries == n_keys:
+        return of_products(query, key, value, is_causal=causal, scale=scale)
+    right = 0 if causal else window_size_right
+
+    def changed(scores: Tensor, queries: Tensor) -> Tensor:
+        scores = softcap * torch.tanh(scores / softcap) if softcap else scores
+        ahead = torch.arange(n_keys, device=scores.device) - (queries[:, None] + n_keys - n_queries)
+        if alibi_slopes is not None:  # (H,) or (B, H)
+            scores = scores - alibi_slopes[..., None, None] * ahead.abs()
+        scores = scores.masked_fill(ahead > right, -torch.inf) if right >= 0 else scores
+        return scores.masked_fill(ahead < -window_size_left, -torch.inf) if window_size_left >= 0 else scores
+
+    return of_scores(query, key, scale, changed)

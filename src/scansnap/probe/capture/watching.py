@@ -1,9 +1,9 @@
 """Watching one forward pass.
 
-A ``TorchFunctionMode`` sees every call of ``scaled_dot_product_attention`` and of ``flex_attention``, and every softmax
-over keys inside a module that is called attention; a stack of the modules at work says whose it is. A call is named by
-its path and its number there: a module may be used several times in a pass. What is compiled runs as it was written
-for as long as it is watched, and keeps what was compiled.
+A ``TorchFunctionMode`` sees every call of ``scaled_dot_product_attention``, of ``flex_attention`` and of flash-attn's
+operator, and every softmax over keys inside a module that is called attention; a stack of the modules at work says
+whose it is. A call is named by its path and its number there: a module may be used several times in a pass. What is
+compiled runs as it was written for as long as it is watched, and keeps what was compiled.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from torch.overrides import TorchFunctionMode
 from scansnap.probe.capture.call import AttentionCall, Seen
 from scansnap.probe.capture.interface import switched
 from scansnap.probe.capture.modules import Modules
-from scansnap.probe.capture.sources import by_blocks, of_flex, of_products, of_softmax
+from scansnap.probe.capture.sources import by_blocks, of_flash, of_flex, of_products, of_softmax
 
 _ATEN = torch.ops.aten
+_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _SOFTMAX = (torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax,
             _ATEN.softmax, _ATEN.softmax.int, _ATEN._softmax, _ATEN._softmax.default)  # fmt: skip
 _HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads")  # what modules call their number
@@ -56,6 +57,9 @@ class Watching(TorchFunctionMode):
         if func is F.scaled_dot_product_attention:
             if not (args[0] if args else kwargs["query"]).is_nested:
                 self.hand(of_products(*args, **kwargs))
+            return func(*args, **kwargs)
+        if isinstance(func, _OPERATORS) and str(func).startswith("flash_attn._flash_attn_forward"):
+            self.hand(of_flash(*args, **kwargs))
             return func(*args, **kwargs)
         if type(func).__name__ == "FlexAttentionHOP":
             self.hand(of_flex(args, _sinks(self.stack[-1]) if self.stack else None))

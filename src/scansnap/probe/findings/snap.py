@@ -1,17 +1,19 @@
 """Does attention freeze, and when: in t, and in ln t, which is the harder question.
 
-How far attention has gone by the measurement at step t is known from the start (``moved_from_start``) and from one
-measurement to the next (``moved``), as total variations. Between two times the true distance lies between the change
-of the first and the sum of the second: the triangle inequality, both ways. The sum counts noise that goes to and fro.
+How far attention has gone is known from the start (``moved_from_start``), from one measurement to the next (``moved``)
+and over about an e-fold of steps (``moved_fold``), as total variations. The last says how fast attention moves in ln t.
+Where it is not there (an attention that was not seen a fold ago), the distance lies between the change of the first and
+the sum of the second, by the triangle inequality; the sum counts all noise that goes to and fro.
 
 t_snap       the step at which the mean speed since the start is greatest, as for our own models
              (:func:`scansnap.measure.word_attention.snap_step`). It is passed by what goes on as ln t, too.
-t_snap_ln    the middle of the e-fold (t to e·t) over which the path per unit of ln t is longest
+t_snap_ln    the middle of the e-fold (t to e·t) over which attention goes farthest per unit of ln t
 frozenness   1 − speed over the last e-fold / greatest speed over an e-fold, speeds per step;
              ``frozenness_ln`` per unit of ln t: 0 for what moves as ln t for ever, 1 for what stands still
 
-A head *snaps* where frozenness_ln is at least ``FROZEN`` whichever of the bounds on the distances is true, and does not
-where it is below for all of them, or where it has not moved. In ln t the clock is the training's own step.
+A head *snaps* where frozenness_ln is at least ``FROZEN``, whatever the distances are within their bounds, and does not
+where it is below for all of them, or where it has not moved. Noise that goes on at the same size is movement: what is
+as far from where it was an e-fold ago as ever has not frozen. In ln t the clock is the training's own step.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import xarray as xr
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.measure.snap.interval import fastest
+from scansnap.probe.movement import a_fold_before
 
 MOVED = 0.01  # of its attention that a head must have moved: below, speeds are those of rounding and noise
 FROZEN = 0.5  # moving at less than half its greatest speed: most of what it did in an e-fold it no longer does
@@ -46,8 +49,8 @@ class Snap(NamedTuple):
     snaps: float  # 1, 0, or NaN where undecided
 
 
-def snap_of(steps: np.ndarray, moved: FloatArray, gone: FloatArray) -> Snap:
-    """From ``moved`` since the last measurement and ``gone`` since the first, (n,) each; their first are not read."""
+def snap_of(steps: np.ndarray, moved: FloatArray, gone: FloatArray, fold: FloatArray) -> Snap:
+    """From ``moved`` since the last measurement, ``gone`` since the first and ``fold`` over an e-fold, (n,) each."""
     nan = float("nan")
     if len(steps) < 2 or not (np.isfinite(moved[1:]).all() and np.isfinite(gone[1:]).all()):
         why = SHORT if len(steps) < 2 else GAPS
@@ -60,12 +63,16 @@ def snap_of(steps: np.ndarray, moved: FloatArray, gone: FloatArray) -> Snap:
     if not len(end) or np.log(steps[-1] / steps[start[0]]) < E_FOLDS:
         return Snap(t_snap, reason, nan, SHORT, nan, nan, nan, nan, nan)
     log_t = np.log(np.maximum(steps, 1))
-    span, along = log_t[end] - log_t[start], path[end] - path[start]
-    longest, least = along / span, np.abs(gone[end] - gone[start]) / span  # per unit of ln t
-    per_step = along / (steps[end] - steps[start])
+    span, known = log_t[end] - log_t[start], np.isfinite(fold[end])
+    farthest = np.where(known, fold[end], path[end] - path[start])
+    longest = farthest / span  # per unit of ln t
+    least = np.where(known, fold[end], np.abs(gone[end] - gone[start])) / span
+    per_step = farthest / (steps[end] - steps[start])
     top = int(longest.argmax())
     reason_ln = {0: EARLIER, len(end) - 1: NOT_YET}.get(top, "")
     when = nan if reason_ln else float(np.exp((log_t[start[top]] + log_t[end[top]]) / 2))
+    if longest[top] == 0:
+        return Snap(t_snap, reason, nan, EARLIER, 1.0, 1.0, 1.0, 1.0, 1.0)  # all of it before the first e-fold
     low = max(0.0, 1 - longest[-1] / least.max()) if least.max() > 0 else 0.0
     high = 1 - least[-1] / longest[top]
     snaps = 1.0 if low >= FROZEN else 0.0 if high < FROZEN else nan
@@ -74,10 +81,11 @@ def snap_of(steps: np.ndarray, moved: FloatArray, gone: FloatArray) -> Snap:
 
 
 def e_folds(steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Windows of measurements: for each from which a step of at most 1/e can be looked back at, the nearest such."""
-    begin = np.searchsorted(steps, steps / np.e * (1 + 1e-9), side="right") - 1
-    end = np.flatnonzero((begin >= 0) & (steps[np.maximum(begin, 0)] > 0))
-    return begin[end], end
+    """Windows of measurements over which ``moved_fold`` is taken: where each begins and ends."""
+    begin = [a_fold_before(steps[:i].tolist(), int(step)) for i, step in enumerate(steps)]
+    pairs = [(i, j) for j, i in enumerate(begin) if i is not None]
+    start, end = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    return start, end
 
 
 def _in_t(t: np.ndarray, gone: FloatArray) -> tuple[float, str]:
@@ -95,8 +103,10 @@ def snap(data: xr.Dataset) -> xr.Dataset:
     heads = ("layer", "head")
     steps = np.asarray(data["step"].values, dtype=np.int64)
     moved, gone = (data[name].transpose(*heads, "step").values for name in ("moved", "moved_from_start"))
+    fold = data["moved_fold"].transpose(*heads, "step").values if "moved_fold" in data else np.full_like(moved, np.nan)
     shape = moved.shape[:2]
-    found = [[snap_of(steps, moved[at, h], gone[at, h]) for h in range(shape[1])] for at in range(shape[0])]
+    found = [[snap_of(steps, moved[at], gone[at], fold[at]) for at in ((i, h) for h in range(shape[1]))]
+             for i in range(shape[0])]  # fmt: skip
 
     def of(name: str, meaning: str) -> tuple[tuple[str, str], np.ndarray, dict[str, str]]:
         values = [getattr(one, name) for row in found for one in row]
@@ -114,8 +124,8 @@ def snap(data: xr.Dataset) -> xr.Dataset:
             "t_snap_ln_reason": of("reason_ln", "why there is no t_snap_ln"),
             "frozenness": of("frozenness", "1 − last speed per step over the greatest"),
             "frozenness_ln": of("frozenness_ln", "the same per unit of ln t"),
-            "frozenness_ln_low": of("low", "lower bound of frozenness_ln: noise to and fro taken for movement"),
-            "frozenness_ln_high": of("high", "upper bound of it: movement at one distance from the start left out"),
+            "frozenness_ln_low": of("low", "lower bound of frozenness_ln, the same where moved_fold is known"),
+            "frozenness_ln_high": of("high", "upper bound of it"),
             "snaps": of("snaps", "1: snaps, 0: does not, NaN: undecided"),
         }
     )

@@ -43,12 +43,15 @@ class Example:
 
 
 def example(data: xr.Dataset, head: Head) -> Example | None:
-    """Of the sampled queries, the one whose attention changed most; None where no sample of tokens was kept."""
+    """Of the later half of the sampled queries the one whose attention changed most; None where there is no sample.
+
+    The first queries of a window see a token or two, between which attention easily changes as much as it can.
+    """
     found = _rows(data, head)
     if found is None:
         return None
     first, last, positions, tokens = found
-    way = np.abs(last - first).sum(-1)  # (sequence, sampled)
+    way = np.where(positions >= np.median(positions), np.abs(last - first).sum(-1), -1.0)  # (sequence, sampled)
     sequence, sampled = np.unravel_index(int(way.argmax()), way.shape)
     position = int(positions[sampled])
     then, now = first[sequence, sampled], last[sequence, sampled]

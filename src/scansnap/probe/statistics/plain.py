@@ -39,8 +39,11 @@ class KeyTables:
 
     def uniform(self, visible: Tensor, dtype: torch.dtype) -> Uniform:
         """Of uniform attention over what is visible; that of the layer before, if it saw the same."""
-        if self._kept is None or not torch.equal(self._kept[0], visible):
-            self._kept = visible, Uniform.of(visible, dtype, self)
+        if self._kept is not None:
+            seen, known = self._kept
+            if known.n_keys.dtype == dtype and torch.equal(seen, visible):
+                return known
+        self._kept = visible, Uniform.of(visible, dtype, self)
         return self._kept[1]
 
 
@@ -125,7 +128,8 @@ def _by(weights: Tensor, by_key: Tensor | None) -> Tensor | None:
     """Weights (…, H, Q, S) times the table of keys (B, S, n): (B, H, Q, n)."""
     if by_key is None:
         return None
-    return (weights.flatten(1, 2) @ by_key.to(weights.dtype)).unflatten(1, weights.shape[1:3])
+    dtype = torch.float64 if weights.is_cuda else weights.dtype  # float32 products may be TF32's there
+    return (weights.flatten(1, 2).to(dtype) @ by_key.to(dtype)).unflatten(1, weights.shape[1:3]).to(weights.dtype)
 
 
 def _patterns(queries: Tensor, tokens: Tensor) -> Tensor:

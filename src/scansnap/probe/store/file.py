@@ -3,8 +3,9 @@
 ::
 
     probe.zarr/             variables by step, read by xarray at any moment (see scansnap.storage.growing)
-      samples/0 … 17        what the sampled queries attended to (float32, as in memory) in the first measurement and in
-                            the last ones: a training that goes back to a checkpoint finds the one before it
+      samples/0 … 20        what the sampled queries attended to (float32, as in memory) in the first measurement, in
+                            the last ones and in those an e-fold ago: a training that goes back to a checkpoint finds
+                            the ones before it
       attention_first, attention_last     the first and the last of these as variables: other names of the same files
 
 A resumed training says by its first step where it is: what was measured at that step or later belongs to the path that
@@ -31,6 +32,7 @@ from torch import Tensor
 from scansnap.checks import InputError
 from scansnap.interrupt import Interrupt
 from scansnap.probe.look import Layer, Measurement, Samples
+from scansnap.probe.movement import still_needed
 from scansnap.probe.schema import VARIABLES
 from scansnap.probe.store.layout import Layout
 from scansnap.probe.store.measurements import FIRST, LAST, Measurements
@@ -146,7 +148,7 @@ class KeptMeasurements(Measurements):
         if self.store is None or n == 0:
             self.anew = self.anew or self.store is not None
             self.store, self.steps, self.rows, self.layout, self.positions = None, [], [], Layout(), None
-            self.first, self.last = {}, {}
+            self.first, self.last, self.anchors = {}, {}, {}
             return
         self.last = _sample(self.store, n - 1, self.layout)
         if not self.last:
@@ -154,6 +156,7 @@ class KeptMeasurements(Measurements):
             words += f"first and the last {KEPT} measurements: moved will be unknown at the next one"
             warnings.warn(words, stacklevel=4)
         self.steps, self.rows = self.steps[:n], self.rows[:n]
+        self.anchors = {i: _sample(self.store, i, self.layout) for i in still_needed(self.steps)}
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -204,7 +207,8 @@ class KeptMeasurements(Measurements):
             store.add_rows([{**self.rows[i], "step": np.array(self.steps[i])}])
         slots[n - 1] = next(slot for slot in range(len(slots) + 1) if slot not in slots.values())
         self._put_sample(store, slots[n - 1], self.last)
-        slots = {i: slot for i, slot in slots.items() if i == 0 or i >= n - KEPT}
+        needed = still_needed(self.steps, KEPT)
+        slots = {i: slot for i, slot in slots.items() if i == 0 or i >= n - KEPT or i in needed}
         self._commit(store, slots)
         self._link(store, slots)
 
@@ -213,8 +217,12 @@ class KeptMeasurements(Measurements):
         n = len(self.rows)
         samples = {0: self.first, n - 1: self.last}
         if self.store is not None:  # in a new arrangement: layers have come that were not seen before
-            kept = [i for i in _slots(self.store) if max(0, n - KEPT - 1) < i < min(self.valid, n - 1)]
+            needed = still_needed(self.steps, KEPT)
+            kept = [
+                i for i in _slots(self.store) if i < min(self.valid, n - 1) and (i >= max(1, n - KEPT) or i in needed)
+            ]
             samples |= {i: _sample(self.store, i, _layout(self.store)[0]) for i in kept}
+        samples = self.anchors | samples
         slots = {i: slot for slot, (i, sample) in enumerate(sorted(samples.items())) if sample}
         data = self.dataset()
         with replacing(self.target) as scratch:

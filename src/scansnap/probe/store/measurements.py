@@ -10,6 +10,7 @@ import xarray as xr
 from torch import Tensor
 
 from scansnap.probe.look import Measurement, Samples
+from scansnap.probe.movement import a_fold_before, still_needed
 from scansnap.probe.schema import AGAINST, DECILES, VARIABLES
 from scansnap.probe.store.layout import Layout, Row
 
@@ -36,9 +37,15 @@ class Measurements:
         self.positions: np.ndarray | None = None  # of the queries whose attention is kept
         self.first: Samples = {}  # what the sampled queries attended to in the first measurement
         self.last: Samples = {}  # … and in the last
+        self.anchors: dict[int, Samples] = {}  # … and in those that later ones are compared with over an e-fold
 
     def begin(self, step: int) -> None:
         """Training is at this step; nothing follows from it in memory."""
+
+    def before(self, step: int) -> Samples:
+        """What the sampled queries attended to an e-fold of steps ago; empty where that is not known."""
+        i = a_fold_before(self.steps, step)
+        return {} if i is None else self.anchors.get(i, {})
 
     def add(self, step: int, new: Measurement) -> None:
         """Keep one more."""
@@ -50,6 +57,8 @@ class Measurements:
         self.steps.append(step)
         self.first = self.first or new.samples
         self.last = new.samples
+        known = self.anchors | {len(self.steps) - 1: new.samples}
+        self.anchors = {i: known[i] for i in still_needed(self.steps) if i in known}
         for name, shape in zip(layout.names, layout.shapes, strict=True):
             if self.positions is None and shape == layout.block and name in new.positions:
                 self.positions = new.positions[name].cpu().numpy()

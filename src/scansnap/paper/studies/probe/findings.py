@@ -104,7 +104,11 @@ def deeper_later(heads: pd.DataFrame, over: str) -> Finding:
     deep = heads[heads.model == DEEP]
     said, rows = [], []
     for name, words in (("t_fast", "fastest"), ("t_half", "half of the way")):
-        ranks = deep.groupby(["optimizer", "seed"], sort=False)[["layer", name]].apply(_by_depth).unstack("seed")
+        ranks = (
+            deep.groupby(["optimizer", "seed"], sort=False)[["layer", name, "scan_index"]]
+            .apply(_by_depth)
+            .unstack("seed")
+        )
         rows.append(ranks.to_numpy())
         said += [f"{words}, {optimizer}: {number(row)}" for optimizer, row in ranks.iterrows()]
     return Finding.compared(
@@ -115,15 +119,18 @@ def deeper_later(heads: pd.DataFrame, over: str) -> Finding:
 
 
 def follows(heads: pd.DataFrame, name: str, over: str) -> Finding:
-    """The sign that the YZ model's attention has on the same text, and at least a weak correlation."""
-    ranks = over_heads(heads, name)
+    """The sign that the YZ model's attention has, and at least a weak correlation.
+
+    Random weights correlate with something, too: what they do by themselves stands beside it.
+    """
+    ranks, start = over_heads(heads, name), over_heads(heads, f"{name}_start")
     sign = math.copysign(1, YZ[name])
     way = "follows" if sign > 0 else "avoids raw"
     return Finding.compared(
         f"Attention {way} {NAMES[name]} as the YZ model's does", "The authors' slides",
         compare(sign * ranks, margin=NO_RANKS), "rises", "models",
         f"Rank correlation of a query's attention with its keys', mean over heads: {_each(ranks)} ({over}; less than "
-        f"{NO_RANKS:g} is none). The YZ model's, by word: {_signed(YZ[name])}.",
+        f"{NO_RANKS:g} is none). Before training: {_each(start)}. The YZ model's, by word: {_signed(YZ[name])}.",
     )  # fmt: skip
 
 
@@ -141,10 +148,10 @@ def sinks(heads: pd.DataFrame, over: str) -> Finding:
 
 
 def _by_depth(part: pd.DataFrame) -> float:
-    """Rank correlation of the two columns over heads that have a time; 0 where one is constant: nothing follows."""
-    layer, time = part.dropna().to_numpy().T
-    if not len(time):
-        return math.nan
+    """Rank correlation of layer and time over heads that have one; 0 where that leaves no order: nothing follows."""
+    if part.scan_index.isna().any():
+        return math.nan  # the training failed
+    layer, time = part.iloc[:, :2].dropna().to_numpy().T
     return float(spearmanr(layer, time).statistic) if len(set(time)) > 1 and len(set(layer)) > 1 else 0.0
 
 

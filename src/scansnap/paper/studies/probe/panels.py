@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import TwoSlopeNorm
 
-from scansnap.paper.shared.over_seeds import band, marks
+from scansnap.paper.shared.over_seeds import band, marks, mean_and_half
 from scansnap.paper.studies.probe.findings import NAMES, YZ
 from scansnap.paper.studies.probe.table import over_heads
 from scansnap.paper.style import SERIES
@@ -68,7 +68,7 @@ def _never(last: float) -> float:
 
 
 def correlations(ax: Any, heads: pd.DataFrame, of_all: pd.DataFrame) -> None:
-    """What attention follows in the end, beside the YZ model's; limits hold all models' means."""
+    """What attention follows in the end, beside the YZ model's; limits hold those of all models."""
     for i, (name, yz) in enumerate(YZ.items()):
         ranks = over_heads(heads, name, ["optimizer"])
         for j, (optimizer, colour) in enumerate(OPTIMIZERS.items()):
@@ -76,8 +76,9 @@ def correlations(ax: Any, heads: pd.DataFrame, of_all: pd.DataFrame) -> None:
                 marks(ax, [i + 0.24 * (j - 0.5)], ranks.loc[[optimizer]], colour=colour, beside=0.07, linestyle="none")
         ax.plot([i - 0.35, i + 0.35], [yz, yz], color="0.45", linewidth=1.2, linestyle="--", zorder=1)
     ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
-    means = of_all.groupby(["model", "optimizer", "seed"])[list(YZ)].mean()
-    ax.set(xlim=(-0.6, len(YZ) - 0.4), ylim=_around([*YZ.values(), *means.to_numpy().ravel()]))
+    ends = [mean + side * half for name in YZ for mean, half in [mean_and_half(over_heads(of_all, name))]
+            for side in (-1, 1)]  # fmt: skip
+    ax.set(xlim=(-0.6, len(YZ) - 0.4), ylim=_around([*YZ.values(), *np.ravel(ends)]))
     ax.set_xticks(range(len(YZ)), list(NAMES.values()), fontsize=7.5)
 
 

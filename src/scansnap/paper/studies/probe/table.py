@@ -48,7 +48,8 @@ def heads(record: Record) -> pd.DataFrame:
     n_layers, n_heads = record["scan_index"].shape
     layer, head = np.meshgrid(np.arange(n_layers), np.arange(n_heads), indexing="ij")
     columns = {name: record[name] for name in (*IN_THE_END, *OF_HEADS, *WORDS, "control", "control_scans")}
-    columns |= {name: record["rank_corr_curve"][-1, ..., i] for i, name in enumerate(AGAINST)}
+    for i, name in enumerate(AGAINST):
+        columns |= {f"{name}_start": record["rank_corr_curve"][0, ..., i], name: record["rank_corr_curve"][-1, ..., i]}
     columns |= {"sink_start": record["sink_share_curve"][0], "sink_end": record["sink_share_curve"][-1]}
     found = pd.DataFrame({"kind": "head", "layer": layer.ravel(), "head": head.ravel()})
     found = found.assign(**{name: values.ravel() for name, values in columns.items()})
