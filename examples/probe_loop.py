@@ -13,7 +13,7 @@ M, T = 12, 15  # words, length; an odd length is rarely taken for a number of wo
 
 
 def sequences(n, seed):
-    """Random words, again and again with a period of their own: what follows is what once followed."""
+    """Random words, again and again, each sequence with its own period."""
     generator = torch.Generator().manual_seed(seed)
     words, period = (torch.randint(*args, generator=generator) for args in ((M, (n, T)), (3, 7, (n, 1))))
     return words.gather(1, torch.arange(T) % period)
@@ -39,9 +39,9 @@ if __name__ == "__main__":
         tokens = sequences(32, seed=step)
         loss = F.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
         probe.step(step, loss.item())  # after `step` updates
-        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
+        model.zero_grad()
     probe.report("probe.html")
-    start, end = probe.dataset().mean(("layer", "head"), numeric_only=True).isel(step=[0, -1]).induction.values
+    start, end = probe.dataset().induction.mean(("layer", "head")).values[[0, -1]]
     print(f"attention to what once followed the word: {start:.3f} → {end:.3f}; {probe.coverage.sentence()}")

@@ -241,3 +241,19 @@ def test_help_has_examples(scansnap) -> None:
     code, out, _ = scansnap("probe", "--help")
     assert code == 0
     assert "Example: scansnap probe checkpoints --batch text.txt" in " ".join(out.split())
+
+
+def test_info_tells_what_a_probe_found_and_whether_it_is_whole(scansnap, here: Path, loader: str) -> None:
+    assert scansnap("probe", "run", "--batch", "ids.npy", "--loader", f"{loader}:load")[0] == 0
+    code, out, err = scansnap("info", "probe.zarr")
+    assert (code, err) == (0, "")
+    assert "Net" in out
+    assert "attention head 1" in out
+    code, out, _ = scansnap("info", "probe.zarr", "--json")
+    assert json.loads(out)["steps"] == [1, 2, 10]
+    code, out, _ = scansnap("info", "probe.zarr", "--check")
+    assert (code, out.startswith("probe.zarr (probe) is whole: ")) == (0, True)
+    file = here / "probe.zarr" / "entropy" / "c" / "0" / "0" / "0"
+    file.write_bytes(bytes([file.read_bytes()[0] ^ 1]) + file.read_bytes()[1:])
+    code, _, err = scansnap("info", "probe.zarr", "--check")
+    assert (code, err) == (1, "probe.zarr is damaged: row 0 does not match its checksum.\n")

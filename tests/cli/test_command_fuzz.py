@@ -67,7 +67,8 @@ def values(parameter: Any) -> st.SearchStrategy[str]:
     )
     numbers = st.one_of(st.integers(-3, 300).map(str), st.floats(0, 10).map(str))
     anything = st.one_of(st.sampled_from(NASTY), numbers, st.text(st.characters(exclude_characters="\0"), max_size=8))
-    files = {"TOML": ["c.toml", "r.toml", "s.toml"], "trajectory": ["t.zarr"], "safetensors": ["m.safetensors"]}
+    files = {"TOML": ["c.toml", "r.toml", "s.toml"], "trajectory": ["t.zarr"], "safetensors": ["m.safetensors"],
+             "Checkpoints": ["checkpoints", "folder"]}  # fmt: skip
     if parameter.param_type_name == "argument" and parameter.nargs != -1:  # a file that is there
         usual = [name for word, names in files.items() if word in (parameter.help or "") for name in names]
     return st.integers(0, 2).flatmap(lambda n: anything if n == 0 else st.sampled_from(usual))
@@ -112,6 +113,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("taken.png", "taken.nc", "taken.safetensors"):
         (place / name).write_text("somebody's")
     (place / "taken.zarr").mkdir()
+    (place / "checkpoints").mkdir()
+    (place / "checkpoints" / "step_1.pt").write_text("somebody's")
     (place / "text").mkdir()
     for split in ("train", "valid", "test"):
         (place / "text" / f"{split}.txt").write_text("the cat sat on the mat\nthe dog ran\n" * 20)

@@ -23,7 +23,8 @@ ROWS = 20  # classes shown unless all are asked for
 
 def info(
     file: Annotated[
-        Path | None, typer.Argument(help="A TOML file, a trajectory, a sweep, a text model or an unfinished run.")
+        Path | None,
+        typer.Argument(help="A TOML file, a trajectory, a sweep, a probe's file, a text model, an unfinished run."),
     ] = None,
     preset: Preset = None,
     preset_set: Set = None,
@@ -47,7 +48,8 @@ def info(
     if check:
         return _check(file, kind, as_json)
     if file is not None and kind != "classes":
-        show = {"trajectory": _trajectory, "sweep": _sweep, "unfinished run": _unfinished, "text model": _model}
+        show = {"trajectory": _trajectory, "sweep": _sweep, "probe": _probe, "unfinished run": _unfinished,
+                "text model": _model}  # fmt: skip
         return show[kind](file, as_json)
     if file is None and preset is None and not settings:
         return _installation(as_json)
@@ -116,7 +118,9 @@ def _ids(ids: np.ndarray) -> str:
 def _kind(file: Path) -> str:
     """What a file or folder is, from its name and, for a sweep, from what lies in it."""
     if file.suffix == ".zarr":
-        return "sweep" if (file / "classes-0.zarr").is_dir() else "trajectory"
+        from scansnap.storage.growing import is_growing
+
+        return "sweep" if (file / "classes-0.zarr").is_dir() else "probe" if is_growing(file) else "trajectory"
     return {".nc": "trajectory", ".partial": "unfinished run", ".safetensors": "text model"}.get(file.suffix, "classes")
 
 
@@ -133,8 +137,8 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
         read_attributes(path, "the store")
         return found
 
-    checks = {"trajectory": trajectory.check, "sweep": store, "unfinished run": checkpoint.check,
-              "text model": model_files.check}  # fmt: skip
+    checks = {"trajectory": trajectory.check, "probe": trajectory.check, "sweep": store,
+              "unfinished run": checkpoint.check, "text model": model_files.check}  # fmt: skip
     if file is None or kind not in checks:
         raise InputError("--check", str(file) if file else None, "of a saved .zarr, .nc, .partial or .safetensors")
     try:
@@ -149,7 +153,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
         say_json({"file": str(file), "kind": kind, "whole": True, "files": found.files, "bytes": found.bytes})
     else:
         files = "1 file" if found.files == 1 else f"{found.files:,} files"
-        out.print(f"{file} ({kind}) is whole: {files}, {found.bytes:,} bytes, each as its SHA-256 says", markup=False)
+        out.print(f"{file} ({kind}) is whole: {files}, {found.bytes:,} bytes, each as its checksum says", markup=False)
     return 0
 
 
@@ -162,6 +166,18 @@ def _say(title: str, facts: dict[str, Any], as_json: bool) -> int:
         text = value if isinstance(value, str | int) else json.dumps(value, ensure_ascii=False)
         out.print(f"{name:<11} {text}", markup=False)
     return 0
+
+
+def _probe(path: Path, as_json: bool) -> int:
+    from scansnap.probe.findings import summary
+    from scansnap.results.trajectory import load
+
+    with load(path) as data:
+        about = {name: data.attrs[name] for name in ("model", "parameters", "coverage", "corpus") if name in data.attrs}
+        facts = {**about, "steps": data.step.values.tolist(), "layers": data.sizes["layer"],
+                 "heads": data.sizes["head"], "versions": json.loads(data.attrs["versions"]),
+                 "findings": summary(data)}  # fmt: skip
+    return _say(f"{path}: what a probe measured", facts, as_json)
 
 
 def _sweep(path: Path, as_json: bool) -> int:
