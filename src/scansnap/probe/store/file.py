@@ -31,11 +31,12 @@ from torch import Tensor
 
 from scansnap.checks import InputError
 from scansnap.interrupt import Interrupt
-from scansnap.probe.look import Layer, Measurement, Samples
+from scansnap.probe.look import Measurement, Samples
 from scansnap.probe.movement import still_needed
 from scansnap.probe.schema import VARIABLES
 from scansnap.probe.store.layout import Layout
 from scansnap.probe.store.measurements import FIRST, LAST, Measurements
+from scansnap.probe.store.slots import chunk, layout_of, names, sample_of, slots_of
 from scansnap.results.trajectory import PROBED
 from scansnap.storage import claimed, growing, replacing, sweep_up, writable
 from scansnap.storage.growing import Growing, rows_in_chunk
@@ -113,11 +114,11 @@ class KeptMeasurements(Measurements):
             return
         self.found = {name: value for name, value in store.document["attributes"].items() if name != growing.TABLE}
         self.attrs |= {name: value for name, value in self.found.items() if name not in self.attrs}
-        self.layout, self.positions = _layout(store)
+        self.layout, self.positions = layout_of(store)
         rows = [store.row(i) for i in range(len(store))]
         self.steps = [int(row["step"]) for row in rows]
         self.rows = [self.layout.widened(row) for row in rows]
-        self.first, self.last = (_sample(store, i, self.layout) for i in (0, len(rows) - 1))
+        self.first, self.last = (sample_of(store, i, self.layout) for i in (0, len(rows) - 1))
         # another version may have had other variables
         self.anew = any(self.layout.empty(name).shape != rows[0].get(name, np.empty(0)).shape for name in VARIABLES)
 
@@ -150,13 +151,13 @@ class KeptMeasurements(Measurements):
             self.store, self.steps, self.rows, self.layout, self.positions = None, [], [], Layout(), None
             self.first, self.last, self.anchors = {}, {}, {}
             return
-        self.last = _sample(self.store, n - 1, self.layout)
+        self.last = sample_of(self.store, n - 1, self.layout)
         if not self.last:
             words = f"the attention at step {self.steps[n - 1]} is no longer in {self.target}, which keeps that of the "
             words += f"first and the last {KEPT} measurements: moved will be unknown at the next one"
             warnings.warn(words, stacklevel=4)
         self.steps, self.rows = self.steps[:n], self.rows[:n]
-        self.anchors = {i: _sample(self.store, i, self.layout) for i in still_needed(self.steps)}
+        self.anchors = {i: sample_of(self.store, i, self.layout) for i in still_needed(self.steps)}
 
     # --- writing -----------------------------------------------------------------------------------------------
 
@@ -190,14 +191,14 @@ class KeptMeasurements(Measurements):
             self.store, self.valid = None, 0
         elif self.store is None and not self.anew:  # a write has failed
             self.store = growing.opened(_FIELD, self.target)
-        if self.store is None or self.anew or _layout(self.store)[0] != self.layout:
+        if self.store is None or self.anew or layout_of(self.store)[0] != self.layout:
             self._create()
         else:
             self._append(self.store)
         self.valid = len(self.rows)
 
     def _append(self, store: Growing) -> None:
-        n, slots = len(self.rows), _slots(store)
+        n, slots = len(self.rows), slots_of(store)
         if len(store) > self.valid:  # the path that was given up must no longer count when its place is taken
             store.cut(self.valid)
             slots = {i: slot for i, slot in slots.items() if i < self.valid}
@@ -219,16 +220,16 @@ class KeptMeasurements(Measurements):
         if self.store is not None:  # in a new arrangement: layers have come that were not seen before
             needed = still_needed(self.steps, KEPT)
             kept = [
-                i for i in _slots(self.store) if i < min(self.valid, n - 1) and (i >= max(1, n - KEPT) or i in needed)
+                i for i in slots_of(self.store) if i < min(self.valid, n - 1) and (i >= max(1, n - KEPT) or i in needed)
             ]
-            samples |= {i: _sample(self.store, i, _layout(self.store)[0]) for i in kept}
+            samples |= {i: sample_of(self.store, i, layout_of(self.store)[0]) for i in kept}
         samples = self.anchors | samples
         slots = {i: slot for slot, (i, sample) in enumerate(sorted(samples.items())) if sample}
         data = self.dataset()
         with replacing(self.target) as scratch:
             _write_zarr(data, scratch)
             rows = [{**row, "step": np.array(step)} for step, row in zip(self.steps, self.rows, strict=True)]
-            store = Growing.begin(scratch, "step", rows, [_chunk(name) for name in (FIRST, LAST) if name in data])
+            store = Growing.begin(scratch, "step", rows, [chunk(name) for name in (FIRST, LAST) if name in data])
             store.add_file(f"samples/{growing.ROOT}", _GROUP)
             for i, slot in slots.items():
                 self._put_sample(store, slot, samples[i])
@@ -237,14 +238,14 @@ class KeptMeasurements(Measurements):
         self.store, self.anew = growing.opened(_FIELD, self.target), False
 
     def _put_sample(self, store: Growing, slot: int, samples: Samples) -> None:
-        (name, other), (block, rest) = _names(slot), self.layout.packed(samples)
+        (name, other), (block, rest) = names(slot), self.layout.packed(samples)
         store.add_file(name, block.data.cast("B") if block.size else b"")
         if rest.size:
             store.add_file(other, rest.tobytes())
 
     def _commit(self, store: Growing, slots: dict[int, int]) -> None:
         """What the store has now counts, with the samples in these slots."""
-        counting = {name for slot in slots.values() for name in _names(slot)} | {f"samples/{growing.ROOT}"}
+        counting = {name for slot in slots.values() for name in names(slot)} | {f"samples/{growing.ROOT}"}
         for name in [*store.table["files"]]:
             if name.startswith("samples/") and name not in counting:
                 del store.table["files"][name]
@@ -256,45 +257,13 @@ class KeptMeasurements(Measurements):
         self.written = store.written
 
     def _link(self, store: Growing, slots: dict[int, int]) -> None:
-        at = {_chunk(FIRST): _names(slots[0])[0], _chunk(LAST): _names(slots[max(slots)])[0]}
+        at = {chunk(FIRST): names(slots[0])[0], chunk(LAST): names(slots[max(slots)])[0]}
         store.link({link: at[link] for link in store.table["links"]})
 
 
 def _end(claim: ExitStack, process: int) -> None:
     if os.getpid() == process:  # a child that ends has no claim to give up
         claim.close()
-
-
-def _names(slot: int) -> tuple[str, str]:
-    """The files with one sample: of the layers of one shape, and of the others."""
-    return f"samples/{slot}", f"samples/{slot}-others"
-
-
-def _chunk(name: str) -> str:
-    """The one file of a sample that is a variable."""
-    return f"{name}/c/0/0/0/0/0"
-
-
-def _slots(store: Growing) -> dict[int, int]:
-    """Where the samples are that count, by the number of the measurement."""
-    return dict(store.table["layout"]["samples"])
-
-
-def _sample(store: Growing, i: int, layout: Layout) -> Samples:
-    """That of a measurement; empty where it is no longer there."""
-    slot = _slots(store).get(i)
-    if slot is None:
-        return {}
-    block, rest = (store.file(name) for name in _names(slot))
-    return layout.unpacked(block or b"", rest or b"")
-
-
-def _layout(store: Growing) -> tuple[Layout, np.ndarray | None]:
-    """How the file is arranged, and the positions of the sampled queries."""
-    there = store.table["layout"]
-    layers = tuple(Layer(**layer) for layer in there["layers"])
-    positions = None if there["positions"] is None else np.array(there["positions"])
-    return Layout(layers, tuple(map(tuple, there["shapes"]))), positions
 
 
 def _root(target: Path) -> bytes | None:
