@@ -207,6 +207,10 @@ def compare_times(device: str, rounds: int) -> None:
     what |= {"forward pass alone": forward, "probe, 64 queries": measuring(model, tokens, 64, autocast),
              "probe, all queries": measuring(model, tokens, None, autocast), "naive probe": all_maps}  # fmt: skip
     times = times_of(device, what, rounds)
+    if device == "cuda":
+        times["a measurement among training steps"] = among_steps(
+            what["training step, compiled"], measuring(model, tokens, 64, autocast), rounds
+        )
     n = sum(p.numel() for p in model.parameters())
     print(f"{name}, {n / 1e6:.0f}M parameters, {BATCH} × {size.tokens} tokens, {torch.get_num_threads()} threads\n")
     step = statistics.median(times["training step, compiled" if device == "cuda" else "training step"])
@@ -216,12 +220,31 @@ def compare_times(device: str, rounds: int) -> None:
         print(f"| {name} | {1e3 * middle:.1f} ({1e3 * low:.1f} to {1e3 * high:.1f}) | {middle / step:.2f} |")
     least = reading(device, size)
     print(f"| reading q and k once | {1e3 * least:.2f} | {least / step:.4f} |")
-    cost = statistics.median(times["probe, 64 queries"]) / step
+    cost = (
+        statistics.median(times["a measurement among training steps" if device == "cuda" else "probe, 64 queries"])
+        / step
+    )
     print("\n| steps at log:40 | measurements | of the training |\n|---|---|---|")
     due = schedule("log:40")
     for steps in (10**3, 10**4, 10**5):
         measured = sum(due(i) for i in range(steps))
         print(f"| {steps:,} | {measured} | {100 * measured * cost / steps:.2f} % |")
+
+
+def among_steps(step: Callable[[], None], measure: Callable[[], None], rounds: int) -> list[float]:
+    """Seconds by which a measurement makes ten training steps longer, with and without it in turn.
+
+    A training loop does not wait for the GPU before or after it, as a measurement that is timed alone must.
+    """
+
+    def ten(look: bool) -> None:
+        for i in range(10):
+            step()
+            if look and i == 4:
+                measure()
+
+    times = times_of("cuda", {"without": lambda: ten(False), "with": lambda: ten(True)}, rounds)
+    return [after - before for before, after in zip(times["without"], times["with"], strict=True)]
 
 
 def reading(device: str, size: Size) -> float:
