@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scansnap.kernels.cpu import attention, library
 from scansnap.probe.capture import AttentionCall, Rows
-from scansnap.probe.look import Look, fetched
+from scansnap.probe.look import Look, fetching
 from scansnap.probe.schema import DECILES, STATISTICS
 from scansnap.probe.statistics import Gathered, Plan, gather, plain
 
@@ -227,12 +227,12 @@ def test_all_that_was_found_is_fetched_at_once(monkeypatch: pytest.MonkeyPatch) 
     to_host = Tensor.cpu
     monkeypatch.setattr(Tensor, "cpu", lambda tensor: (transfers.append(tensor), to_host(tensor))[1])
     given = [torch.arange(6.0).view(2, 3), torch.tensor(7.0, dtype=torch.float64), torch.ones(0, 2)]
-    found = fetched(given)
+    found = fetching(given)()
     assert len(transfers) == 1
     for one, array in zip(given, found, strict=True):
         assert array.dtype == np.float64
         np.testing.assert_array_equal(array, one.numpy())
-    assert fetched([]) == []
+    assert fetching([])() == []
 
 
 def test_a_look_keeps_layers_of_different_shapes_apart() -> None:
@@ -245,7 +245,7 @@ def test_a_look_keeps_layers_of_different_shapes_apart() -> None:
         p = torch.randn(B, heads, T, T, generator=generator).softmax(-1)
         call = call_of(Rows(p, torch.ones(T, T, dtype=torch.bool)), torch.arange(T))
         look(dataclasses.replace(call, number=number, to_others=others))
-    found = look.finish({}, {})
+    found = look.finish({}, {})()
     assert [(layer.number, layer.heads) for layer in found.layers] == [(0, 3), (1, 2), (2, 3), (3, 3)]
     assert [np.isnan(copy).all() for copy in found.values["copy"]] == [False, False, True, False]
     for i, (_, one, *_) in enumerate(look.found.values()):

@@ -59,6 +59,12 @@ def padding(batch: Any) -> Tensor | None:
     return mask if isinstance(mask, Tensor) and mask.ndim == 2 else None
 
 
+def own_loss(output: Any) -> Tensor | None:
+    """The loss that a model gives by itself, where its batch has labels."""
+    found = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
+    return found.detach() if isinstance(found, Tensor) and found.numel() == 1 else None
+
+
 def tensors_of(batch: Any) -> list[Tensor]:
     """All tensors in it, in order."""
     if isinstance(batch, Tensor):

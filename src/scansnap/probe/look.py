@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +60,7 @@ class Chosen:
 class Look:
     """Takes every attention as it is computed.
 
-    Until :meth:`finish` fetches the numbers nothing waits for the device, so that it works while Python goes on.
+    Nothing waits for the device until the numbers are asked for, so that it works while Python goes on.
     """
 
     queries: int | None  # looked at in each sequence; None: all
@@ -90,8 +91,11 @@ class Look:
         )
         return Chosen(Plan(queries, sampled, tokens, *told), queries[sampled], ranked, asked)
 
-    def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Measurement:
-        """Means over sequences, and how far attention moved since earlier looks: ``fold`` is an e-fold ago."""
+    def finish(self, last: Samples, first: Samples, fold: Samples | None = None) -> Callable[[], Measurement]:
+        """Means over sequences, and how far attention moved since earlier looks: ``fold`` is an e-fold ago.
+
+        The numbers are on their way; who calls the answer waits for them.
+        """
         names = list(self.found)
         samples = {name: one.sample.p for name, (_, one, _) in self.found.items()}
         alike: dict[int, list[Name]] = {}  # layers of one plan can be stacked: few launches, whatever the depth
@@ -101,18 +105,20 @@ class Look:
         for some in alike.values():
             table = _over_sequences(torch.stack([self.found[name][1].sums for name in some]))
             tables.append(table | self._of_samples(some, last, first, fold or {}))
-        arrays = fetched([tensor for table in tables for tensor in table.values()])
+        arrive = fetching([tensor for table in tables for tensor in table.values()])
         order = {name: i for i, name in enumerate(name for some in alike.values() for name in some)}
-        values: dict[str, list[np.ndarray]] = {}
-        for table in tables:
-            for variable in table:
-                values.setdefault(variable, []).extend(arrays.pop(0))  # by layer
-        return Measurement(
-            tuple(self.found[name][0] for name in names),
-            {variable: [found[order[name]] for name in names] for variable, found in values.items()},
-            samples,
-            {name: chosen.sampled for name, (*_, chosen) in self.found.items()},
-        )
+        variables = [variable for table in tables for variable in table]
+        layers = tuple(self.found[name][0] for name in names)
+        places = {name: chosen.sampled for name, (*_, chosen) in self.found.items()}
+
+        def arrived() -> Measurement:
+            values: dict[str, list[np.ndarray]] = {}
+            for variable, array in zip(variables, arrive(), strict=True):
+                values.setdefault(variable, []).extend(array)  # by layer
+            found = {variable: [by_layer[order[name]] for name in names] for variable, by_layer in values.items()}
+            return Measurement(layers, found, samples, places)
+
+        return arrived
 
     def _of_samples(self, some: list[Name], last: Samples, first: Samples, fold: Samples) -> dict[str, Tensor]:
         """What is known from the rows that are kept whole, of layers of one shape: (layer, head, …) each."""
@@ -159,13 +165,27 @@ def _over_sequences(sums: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def fetched(tensors: list[Tensor]) -> list[np.ndarray]:
-    """As arrays, in one transfer; in one each where they are on several devices."""
+def fetching(tensors: list[Tensor]) -> Callable[[], list[np.ndarray]]:
+    """Starts one transfer, or one each where they are on several devices; the answer waits for it."""
     if len({tensor.device for tensor in tensors}) != 1:
-        return [tensor.double().cpu().numpy() for tensor in tensors]
-    flat = torch.cat([tensor.flatten() for tensor in tensors]).cpu().double().numpy()
-    ends = np.cumsum([tensor.numel() for tensor in tensors])[:-1]
-    return [part.reshape(tensor.shape) for part, tensor in zip(np.split(flat, ends), tensors, strict=True)]
+        return lambda: [tensor.double().cpu().numpy() for tensor in tensors]
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    ends, shapes = np.cumsum([tensor.numel() for tensor in tensors])[:-1], [tensor.shape for tensor in tensors]
+    wait = lambda: None  # noqa: E731
+    if flat.is_cuda:
+        there = torch.empty_like(flat, device="cpu", pin_memory=True).copy_(flat, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(flat.device))
+        wait = event.synchronize
+    else:
+        there = flat.cpu()
+
+    def arrived() -> list[np.ndarray]:
+        wait()
+        parts = np.split(there.double().numpy(), ends)
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    return arrived
 
 
 def positions(n_queries: int, wanted: int | None, to_itself: bool) -> Tensor:

@@ -12,14 +12,14 @@ import xarray as xr
 from torch import Tensor, nn
 
 from scansnap.checks import InputError, whole
-from scansnap.probe.batch import called, copied, device_of, padding, placed, token_ids
+from scansnap.probe.batch import called, copied, device_of, own_loss, padding, placed, token_ids
 from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.corpus import facts
 from scansnap.probe.coverage import Coverage
 from scansnap.probe.findings import findings
-from scansnap.probe.look import Chosen, Look
+from scansnap.probe.look import Chosen, Look, Measurement
 from scansnap.probe.parallel import agreed, bare, first_process, sharded
-from scansnap.probe.quiet import any_algorithm, undisturbed
+from scansnap.probe.quiet import any_algorithm, undisturbed, without_collecting
 from scansnap.probe.schedule import schedule
 from scansnap.probe.store import Measurements, described, kept_in
 
@@ -75,25 +75,33 @@ class Probe:
         self.chosen: dict[Any, Chosen] = {}  # what is looked at, by the shape of an attention
         attrs = described(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
-        if out is None or not first_process():
-            self.measurements = Measurements(attrs, self.tokens, words)
-        else:
-            self.measurements = kept_in(out, attrs, self.tokens, words, overwrite)
+        self._kept = Measurements(attrs, self.tokens, words)
+        self._on_its_way: tuple[int, Any, Callable[[], Measurement]] | None = None  # step, loss, and the rest
+        self._at_once = out is not None  # what is on disk must not lag behind a checkpoint
+        if out is not None and first_process():
+            self._kept = kept_in(out, attrs, self.tokens, words, overwrite)
 
-    def step(self, step: int, loss: float | None = None) -> None:
+    @property
+    def measurements(self) -> Measurements:
+        """All so far; waits for the last one."""
+        self._settle()
+        return self._kept
+
+    def step(self, step: int, loss: float | Tensor | None = None) -> None:
         """Say after which update the training is, and its loss if you like; measures where that is due."""
-        self.measurements.begin(step)
+        self._kept.begin(step)
         if self.due(step):
             new = step not in self.measurements.steps
             if agreed(new) if sharded(self.model) else new:
                 self.measure(step, loss)
 
-    def measure(self, step: int, loss: float | None = None) -> None:
+    def measure(self, step: int, loss: float | Tensor | None = None) -> None:
         """Measure now. Of several processes the first keeps it; the others run the model only if it is in shards."""
         whole("step", step)
         if not first_process() and not sharded(self.model):
             return
-        self.measurements.begin(step)
+        kept = self.measurements
+        kept.begin(step)
         look, failed = Look(self.queries, self.tokens, self.facts, self.chosen), list[Exception]()
 
         def seen(call: AttentionCall) -> None:
@@ -106,24 +114,42 @@ class Probe:
                     failed.append(error)
 
         try:
-            with undisturbed(self.model), watching(self.model, seen) as watched:
-                self.forward(self.model, placed(self.model, self.batch))
+            with without_collecting(), undisturbed(self.model), watching(self.model, seen) as watched:
+                output = self.forward(self.model, placed(self.model, self.batch))
             if not first_process():
                 return
             if failed:
                 raise failed[0]
             with any_algorithm():
-                found = look.finish(self.measurements.last, self.measurements.first, self.measurements.before(step))
-            if loss is not None:
-                found.values["loss"] = [np.array(float(loss))]
-            before, self.coverage = self.coverage, Coverage.of(watched)
-            self.measurements.attrs["coverage"] = self.coverage.sentence()
-            self.measurements.add(step, found)
+                found = look.finish(kept.last, kept.first, kept.before(step))
         except Exception as error:
-            warnings.warn(f"the probe could not measure at step {step} ({type(error).__name__}: {error})", stacklevel=2)
+            self._say(step, error)
             return
+        before, self.coverage = self.coverage, Coverage.of(watched)
+        kept.attrs["coverage"] = self.coverage.sentence()
+        told = own_loss(output) if loss is None else loss
+        self._on_its_way = step, told.detach().clone() if isinstance(told, Tensor) else told, found
+        if self._at_once:
+            self._settle()
         if not self.coverage.complete and self.coverage != before:  # said once
             warnings.warn(self.coverage.sentence(), stacklevel=2)
+
+    def _settle(self) -> None:
+        """Keep what is on its way. A GPU goes on with the training meanwhile, so it is asked for when it is needed."""
+        if self._on_its_way is None:
+            return
+        (step, loss, found), self._on_its_way = self._on_its_way, None
+        try:
+            new = found()
+            if loss is not None:
+                new.values["loss"] = [np.array(float(loss))]
+            self._kept.add(step, new)
+        except Exception as error:
+            self._say(step, error)
+
+    def _say(self, step: int, error: Exception) -> None:
+        words = f"the probe could not measure at step {step} ({type(error).__name__}: {error})"
+        warnings.warn(words, stacklevel=4)
 
     def dataset(self) -> xr.Dataset:
         """Means over the sequences of the batch by step, layer and head, ``…_uniform`` beside each, and what follows:

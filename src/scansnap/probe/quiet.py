@@ -8,6 +8,7 @@ a warning. Hooks of the model run as in any forward pass (sharded models need th
 
 from __future__ import annotations
 
+import gc
 import random
 import warnings
 from collections import OrderedDict, defaultdict, deque
@@ -36,7 +37,8 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
     ``training`` is set directly, since a model's own ``eval`` may do more. Autocast is as it is outside, but keeps no
     casts: weights cast here have no gradient, and training in the same region would go on with them.
     """
-    if any(nn.parameter.is_lazy(tensor) for tensor in model.parameters()):
+    modules = list(model.modules())
+    if any(nn.parameter.is_lazy(one) for module in modules for one in module._parameters.values() if one is not None):
         raise InputError("model", "without weights so far (lazy modules)", "run on a batch before it is measured")
     in_shards = sharded(model)
     with ExitStack() as after:
@@ -45,8 +47,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         after.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
         if not in_shards:
             after.callback(_say_what_was_written, [(n, p, p._version) for n, p in model.named_parameters()])
-        memory = _Memory(after, {id(module._parameters) for module in model.modules()} if in_shards else set())
-        modules = list(model.modules())
+        memory = _Memory(after, {id(module._parameters) for module in modules} if in_shards else set())
         for module in modules:
             memory.keep_module(module)
         after.enter_context(kept_in_shards(model))
@@ -58,6 +59,19 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         after.callback(setattr, checkpoint, "check_backward_validity", checkpoint.check_backward_validity)
         checkpoint.check_backward_validity = lambda inputs: None
         yield
+
+
+@contextmanager
+def without_collecting() -> Iterator[None]:
+    """Inside, Python looks for no garbage: much is remembered for a moment, and in a large process one search takes
+    longer than a look."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 @contextmanager

@@ -65,7 +65,7 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         patch_size=4,
     ),
     "t5": lambda: tf.T5Config(
-        vocab_size=M, d_model=WIDTH, d_kv=16, d_ff=48, num_layers=2, num_heads=HEADS, decoder_start_token_id=0
+        vocab_size=M, d_model=WIDTH, d_kv=8, d_ff=48, num_layers=2, num_heads=HEADS, decoder_start_token_id=0
     ),
     "bloom": lambda: tf.BloomConfig(vocab_size=M, hidden_size=WIDTH, n_layer=2, n_head=HEADS),
     "falcon": lambda: tf.FalconConfig(**_SMALL),

@@ -8,6 +8,8 @@ from torch import nn
 from torch._dynamo.utils import counters
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from scansnap.probe.capture import AttentionCall, watching
+
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
@@ -53,10 +55,32 @@ def test_whatever_kernel_torch_takes(kernel: SDPBackend) -> None:
     assert families.differs(found[0].rows.p, maps[1].float().cpu()) > 1e-1, "the control: layers swapped"
 
 
-def test_a_model_in_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its products have three digits, and so have its maps."""
+def test_products_are_made_anew_in_float32_where_the_model_has_tf32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is made of a model's q and k has all digits, whatever its own products have."""
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
-    families.compared("llama", families.built("llama").cuda(), near=5e-3)
+    errors, coarse = [], []
+
+    def look(call: AttentionCall) -> None:
+        assert call.products is not None
+        q, k, scale = call.products.q, call.products.k, call.products.scale
+        k = k.repeat_interleave(q.shape[1] // k.shape[1], dim=1)
+        ahead = torch.ones(call.shape[2:], dtype=torch.bool, device=q.device).triu(1)
+
+        def attention(dtype: torch.dtype) -> torch.Tensor:
+            logits = scale * q.to(dtype) @ k.to(dtype).mT
+            return logits.masked_fill(ahead, -torch.inf).softmax(-1)
+
+        exact, seen = attention(torch.float64), call.rows(torch.arange(call.shape[2], device=q.device)).p
+        errors.append(float((seen - exact).abs().max()))
+        coarse.append(float((attention(torch.float32) - exact).abs().max()))
+
+    batch = {name: tensor.cuda() for name, tensor in families.inputs("llama", padded=False).items()}
+    model = families.built("llama").cuda()
+    with torch.no_grad(), watching(model, look):
+        model(**batch)
+    assert len(errors) == 2
+    assert max(errors) < 1e-5
+    assert max(coarse) > 1e-5, "the control: products as the model makes them"
 
 
 def test_a_model_in_cuda_graphs_is_seen_and_stays_in_them() -> None:

@@ -58,6 +58,9 @@ def switched(model: nn.Module, watcher: Watcher) -> Iterator[None]:
 def _configs(model: nn.Module, library: Any) -> list[Any]:
     """Those that name an attention that cannot be seen, of parts that look it up when they run."""
     found: dict[int, Any] = {}
+    told = [module.__dict__.get("config") for module in model.modules()]
+    if all(getattr(config, "_attn_implementation", None) in _SEEN for config in told):  # as it nearly always is
+        return []
     for part in (module for module in model.modules() if isinstance(module, library.PreTrainedModel)):
         configs = {id(own): own for module in part.modules() if (own := module.__dict__.get("config")) is not None}
         hidden = {key: own for key, own in configs.items() if getattr(own, "_attn_implementation", None) not in _SEEN}
