@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from scansnap.checks import InputError
+from scansnap.probe import look
 from scansnap.probe.capture import watching
 from scansnap.probe.probe import Probe
 from scansnap.probe.schedule import schedule
@@ -91,6 +96,77 @@ def test_a_failing_pass_warns_and_training_goes_on() -> None:
         probe.measure(5)
     assert model.training
     assert probe.dataset().sizes.get("step", 0) == 0
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Says when the numbers of a look are waited for."""
+    found, fetching = [], look.fetching
+
+    def telling(tensors: list[Tensor]) -> Callable[[], list[np.ndarray]]:
+        arrive = fetching(tensors)
+        return lambda: (found.append("waited"), arrive())[1]
+
+    monkeypatch.setattr(look, "fetching", telling)
+    return found
+
+
+def test_numbers_in_memory_are_waited_for_when_they_are_needed(asked: list[str]) -> None:
+    probe = Probe(Language(), torch.zeros(B, T, dtype=torch.long))
+    probe.measure(0)
+    assert not asked
+    probe.measure(1)  # how far attention has moved since
+    assert len(asked) == 1
+    assert probe.dataset().step.values.tolist() == [0, 1]
+    assert len(asked) == 2
+    probe.dataset()
+    assert len(asked) == 2
+
+
+def test_numbers_that_are_written_are_waited_for_at_once(asked: list[str], tmp_path: Path) -> None:
+    probe = Probe(Language(), torch.zeros(B, T, dtype=torch.long), out=tmp_path / "probe.zarr")
+    probe.measure(0)
+    assert len(asked) == 1
+
+
+def test_numbers_that_do_not_arrive_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lost() -> list[np.ndarray]:
+        raise RuntimeError("device lost")
+
+    monkeypatch.setattr(look, "fetching", lambda tensors: lost)
+    probe = Probe(Language(), torch.zeros(B, T, dtype=torch.long))
+    probe.measure(7)
+    with pytest.warns(UserWarning, match="the probe could not measure at step 7 .*device lost"):
+        assert probe.dataset().sizes["step"] == 0
+
+
+def test_the_loss_is_what_was_told_or_else_the_models_own() -> None:
+    def forward(model: nn.Module, ids: Tensor) -> dict[str, Tensor]:
+        return {"logits": model(ids), "loss": torch.tensor(2.5)}
+
+    ids, told = torch.zeros(B, T, dtype=torch.long), torch.tensor(1.5)
+    probe = Probe(Language(), ids, forward=forward)
+    probe.measure(0)
+    probe.measure(1, told)
+    told += 1  # a running mean that goes on
+    probe.measure(2, 0.5)
+    assert probe.dataset().loss.values.tolist() == [2.5, 1.5, 0.5]
+    plain = Probe(Language(), ids)
+    plain.measure(0)
+    assert np.isnan(plain.dataset().loss.values).all()
+
+
+@pytest.mark.parametrize("collecting", [True, False])
+def test_garbage_is_collected_afterwards_as_before(collecting: bool) -> None:
+    probe, during = Probe(model := Language(), torch.zeros(B, T, dtype=torch.long)), []
+    model.register_forward_hook(lambda *_: during.append(gc.isenabled()))
+    try:
+        (gc.enable if collecting else gc.disable)()
+        probe.measure(0)
+        assert gc.isenabled() is collecting
+        assert during == [False]
+    finally:
+        gc.enable()
 
 
 def test_a_model_without_attention_is_said() -> None:
