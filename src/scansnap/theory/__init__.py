@@ -5,7 +5,17 @@ batch-size-1 steps; s = t/K is the number of visits of one class.
 """
 
 from scansnap.theory.closed_form import gamma, gamma_integral, h, h_recursion, u
+from scansnap.theory.drive import (
+    beta,
+    drive,
+    drive_rate,
+    growth_drive,
+    growth_drive_early,
+    growth_drive_late,
+)
 from scansnap.theory.expansions import gamma_early, gamma_late, growth_early, growth_late, snap_delta, t_scan, t_snap
+from scansnap.theory.frozen import FrozenDecoder, frozen_decoder
+from scansnap.theory.memory import Memory, memory, memory_early, memory_gain, memory_late, memory_speed, u_star
 from scansnap.theory.token_growth import chi, growth, relative_gain
 
 __all__ = [
