@@ -12,8 +12,9 @@ gathered against n. A distinct token moves as dz_l/du = (η_Z/η_Y) f_l² D, the
 
     B_n = (η_Z/η_Y) ∫ D du = (η_Z/η_Y) (K − 1)/M [u (e^{ρu} − 1) − ρu²/2]
 
-This is the B_n of Theorem 3 as η_Y/η_Z → ∞; it takes the place of Theorem 4's, whose premise fails. Limits: relative
-errors are about (1 − ρ)e^{ρu}/(ρM) where that is above 1/M, so it ends at u ≈ ln(ρM)/ρ, where e^{ρu} saturates.
+This is the B_n of Theorem 3 as η_Y/η_Z → ∞; it takes the place of Theorem 4's, whose premise fails. Limits: D is too
+large by a relative (κ/ρ + K − 1) e^{ρu}/M, κ = 1 + ρ(K − 2), where ρu ≫ 1 (by less before). So leading order is not good
+at all times: it ends at u ≈ ln(ρM)/ρ, where the others' logits saturate and the power t^ρ becomes ln² t.
 ``form="exact"`` has no such end: it is the frozen decoder at any M (:mod:`scansnap.theory.frozen`), in the clock
 A − C, the difference of the entries of a_n at its own next token and at one that is nobody's. The memory of the decoder
 (:mod:`scansnap.theory.memory`) is in neither.
@@ -61,7 +62,7 @@ def drive_rate(
 ) -> Result:
     """D′(u) = ((K − 1)ρ/M) [2e^{ρu} + ρu e^{ρu} − 1]. Both forms are positive at every u, so that D only rises.
 
-    The exact one rises to (K − 1)ρ²(1 + κ)/κ², κ = 1 + ρ(K − 2), as M → ∞ and u ≫ ln(ρM)/ρ.
+    The exact one tends to (K − 1)ρ²(1 + κ)/κ², κ = 1 + ρ(K − 2), as M → ∞ and u ≫ ln(ρM)/ρ.
     """
     u_, k, m, rho = read(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
     if choice("form", form, FORMS) == "exact":

@@ -75,7 +75,7 @@ def memory_early(
     u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
 ) -> Result:  # fmt: skip
-    """v_l ≈ κ D(u), the drive alone: an upper bound, to a relative κu²/2 (κ = (η_Z/η_Y) f_l²), so for u ≪ u*."""
+    """v_l ≈ κ D(u), the drive alone: an upper bound, by at most a relative κu²/3 at first (κ = (η_Z/η_Y) f_l²); for u ≪ u*."""
     u_, eta_y_, eta_z_, k, m, rho, f_ = _read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
     return result(eta_z_ / eta_y_ * f_**2 * drive(u_, n_classes=k, vocab_size=m, overlap=rho, form=form))
 
@@ -102,7 +102,7 @@ class Memory:
     v: FloatArray
 
 
-def memory(
+def memory_tokens(
     u: ArrayLike, *, eta_y: float, eta_z: float, n_classes: int, vocab_size: int, f_distinct: ArrayLike,
     form: Form = "leading",
 ) -> Memory:  # fmt: skip
@@ -110,7 +110,7 @@ def memory(
 
     All arguments but u are single numbers. Conservation holds as in the flow: K Σ_l z_l + z_c = 0.
     """
-    u_, f = read(u=u, f=f_distinct)
+    (u_,), (f,) = read(u=u), read(f=f_distinct)
     eta_y_, eta_z_, k, m = read(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
     squares = f**2
     rho = np.asarray(1 - squares.sum())
