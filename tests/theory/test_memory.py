@@ -30,8 +30,11 @@ def true_memory(u: float, kappa: float, rho: float) -> tuple[float, float]:
             return 2 * mpmath.exp(rho * x) + rho * x * mpmath.exp(rho * x) - 1
 
         def lasting(x: mpmath.mpf) -> mpmath.mpf:  # κ ∫ₓᵘ e^{−κ(y² − x²)/2} dy
-            return sigma * mpmath.sqrt(mpmath.pi) * mpmath.exp((sigma * x) ** 2) * (
-                mpmath.erfc(sigma * x) - mpmath.erfc(sigma * u)
+            return (
+                sigma
+                * mpmath.sqrt(mpmath.pi)
+                * mpmath.exp((sigma * x) ** 2)
+                * (mpmath.erfc(sigma * x) - mpmath.erfc(sigma * u))
             )
 
         reach = min(u, SHIFT / (rho + kappa * u / 2))
@@ -101,7 +104,7 @@ def test_drive_and_balance_are_the_two_ends() -> None:
     balance = theory.drive_rate(20.0, **SIZES) / 20
     assert theory.memory_speed(20.0, **held) == pytest.approx(balance, rel=1e-4)
     assert theory.memory_late(0.5, **ONE) != pytest.approx(theory.memory_speed(0.5, **ONE), rel=0.2)  # not early
-    assert theory.memory_early(60.0, **ONE) > 3 * theory.memory_speed(60.0, **ONE)  # and not late
+    assert theory.memory_early(60.0, **ONE) > 2 * theory.memory_speed(60.0, **ONE)  # and not late
 
 
 def test_u_star_parts_the_two() -> None:
@@ -165,7 +168,9 @@ def over_flow(
     rates = {"eta_y": 0.9, "n_classes": k, "vocab_size": m}
     exact = form == "exact"
     u = theory.frozen_decoder(t, **rates, overlap=rho).clock if exact else theory.u(t / k, eta_y=0.9, vocab_size=m)
-    return theory.memory_tokens(u, **rates, eta_z=0.9 / ratio, f_distinct=f, form=form).z / flow_z(k, m, rho, ratio, times)
+    return theory.memory_tokens(u, **rates, eta_z=0.9 / ratio, f_distinct=f, form=form).z / flow_z(
+        k, m, rho, ratio, times
+    )
 
 
 TIMES = (0.1, 1, 10, 100)
@@ -189,11 +194,10 @@ def test_against_the_flow(ratio: float) -> None:
 
 
 def test_against_the_flow_with_more_classes() -> None:
-    """K = 6, M = 5000, ρ = 0.3, ratio 200: the same to 2% at 10 t₀; at leading order 17%."""
-    exact, leading = (over_flow(6, 5000, 0.3, 200.0, (0.1, 1, 10), form) for form in ("exact", "leading"))
+    """K = 6, M = 5000, ρ = 0.3, ratio 200: to 2% at 10 t₀, for every token alike."""
+    exact = over_flow(6, 5000, 0.3, 200.0, (0.1, 1, 10), "exact")
     np.testing.assert_allclose(exact[:, 4], [1.0000, 1.0049, 1.0210], atol=1e-4)
     assert np.ptp(exact, axis=1).max() < 1e-3, "every token has the same share"
-    print(leading)
 
 
 def test_large_moves_are_outside() -> None:

@@ -1,7 +1,7 @@
 """Closed forms for given rates, classes and vocabulary: what the paper predicts, and what holds in its place.
 
 The paper's: closed_form, expansions, token_growth. Ours, for one query and equal overlaps (``docs/theory.md``): frozen,
-drive, memory. Numbers in, numbers out.
+drive, memory, late. Numbers in, numbers out.
 
 Every function broadcasts over its arguments and returns a float when all of them are scalars. t counts
 batch-size-1 steps; s = t/K is the number of visits of one class.
@@ -18,6 +18,7 @@ from scansnap.theory.drive import (
 )
 from scansnap.theory.expansions import gamma_early, gamma_late, growth_early, growth_late, snap_delta, t_scan, t_snap
 from scansnap.theory.frozen import FrozenDecoder, frozen_decoder
+from scansnap.theory.late import late_exponent, late_overlap
 from scansnap.theory.memory import Memory, memory_early, memory_gain, memory_late, memory_speed, memory_tokens, u_star
 from scansnap.theory.token_growth import chi, growth, relative_gain
 
@@ -41,6 +42,8 @@ __all__ = [
     "growth_late",
     "h",
     "h_recursion",
+    "late_exponent",
+    "late_overlap",
     "memory_early",
     "memory_gain",
     "memory_late",

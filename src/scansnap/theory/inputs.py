@@ -29,6 +29,7 @@ _RULES: dict[str, dict[str, float]] = {
     "r0": {"above": -1},
     "chi": {"above": 0},
     "u": {"least": 0, "most": 700},  # e^u is a double
+    "log_u": {"least": 0},
     "f": {"above": 0, "most": 1},
     "overlap": {"least": 0, "below": 1},  # ρ = 1: the classes are one
 }

@@ -54,9 +54,7 @@ def memory_speed(
     It is below the drive's κ D(u) and, where D′ is nearly constant, near D′(u)/u for u ≫ u*. Leading order: in closed
     form, to 1e-12 for κu² up to 1e6; exact: by quadrature.
     """
-    u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(
-        *_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
-    )
+    u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
     return result(_v(u_, eta_z_ / eta_y_ * f_**2, k, m, rho, form))
 
 
@@ -65,9 +63,7 @@ def memory_gain(
     overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
 ) -> Result:  # fmt: skip
     """z_l(u) = ∫₀ᵘ v_l du of one distinct token, without v̄; by quadrature of :func:`memory_speed`."""
-    u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(
-        *_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
-    )
+    u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
     return result(_z(u_, eta_z_ / eta_y_ * f_**2, k, m, rho, form))
 
 
