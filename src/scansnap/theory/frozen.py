@@ -1,8 +1,8 @@
 """The decoder with frozen attention, exactly: the symmetric family at any M, K and overlap.
 
 By symmetry a_n of Y = Σ f_n a_nᵀ has three different entries: A at its own next token, B at those of the other K − 1
-classes, C at each of the M − K others, with A + (K − 1)B + (M − K)C = 0. With x = A − C and y = B − C the logits of class n
-are, above those of the M − K others, w = x + ρ(K − 1)y for its own next token and q = ρx + κy for another's,
+classes, C at each of the M − K others, with A + (K − 1)B + (M − K)C = 0. With x = A − C and y = B − C the logits of
+class n are, above those of the M − K others, w = x + ρ(K − 1)y for its own next token and q = ρx + κy for another's,
 κ = 1 + ρ(K − 2); and from ȧ_n = η_Y p (e_n − α_n), with E = e^q − 1, N = M − K + e^w + (K − 1)e^q and p = 1/K,
 
     ẋ = η_Y p ((K − 1)E + M)/N,     ẏ = −η_Y p E/N     ⇒     dq/dx = [ρM − (1 − ρ)E]/[(K − 1)E + M]
@@ -12,8 +12,9 @@ which is elementary. E rises to E∞ = ρM/(1 − ρ): from there on the others'
     x = a q + b τ,     a = (M − K + 1)/m,  b = Mκ/((1 − ρ) m),  m = 1 + ρ(M − 1)
     y = −[E∞ (e^{−τ} − 1 + τ) + (e^q − 1 − q)]/m
 
-One quadrature is left, the time: η_Y p t = x + ∫₀ˣ (e^w − 1)/((K − 1)E + M) dx. For K = 1 or ρ = 0 = K − 2 … it is that of
-:func:`scansnap.theory.u`. Nothing is expanded, so the differences from :mod:`scansnap.theory.drive` are its 1/M errors.
+One quadrature is left, the time: η_Y p t = x + ∫₀ˣ (e^w − 1)/((K − 1)E + M) dx. For K = 1 or ρ = 0 it is
+that of :func:`scansnap.theory.u`. Nothing is expanded, so the differences from
+:mod:`scansnap.theory.drive` are its 1/M errors.
 """
 
 from __future__ import annotations

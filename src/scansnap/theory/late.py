@@ -1,19 +1,20 @@
 """Late times: what the overlap does once the memory holds every token and the softmax has saturated.
 
 The symmetric family far past both u* (:func:`scansnap.theory.u_star`) and ln(ρM)/ρ, with M → ∞ and ρM ≫ 1. Then r_n is
-along e_n − σ Σ_{n'≠n} e_n' (and the rest, each O(1/M)), and two things are balanced at every u, not only to first order:
+along e_n − σ Σ_{n'≠n} e_n' (and the rest, each O(1/M)), and two things are balanced at every u, to all orders in z:
 
     the logit of another class's next token does not grow        f_c a − f_d d = 0
     drive and memory of the common and the distinct tokens       f_d a (1 − (K − 1)σ) = f_c (c + (K − 1)σ d)
 
-with f_c = √ρ, f_d = √(1 − ρ) and what Y remembers: a = ∫f_c (1 − (K − 1)σ) du, c = ∫f_d du, d = ∫f_d σ du. They give ρ and σ
-from a, c and d, so this is a flow of three numbers; divided by u it depends on ln u only. For small ρ it is
+with f_c = √ρ, f_d = √(1 − ρ) and what Y remembers: a = ∫f_c (1 − (K − 1)σ) du, c = ∫f_d du, d = ∫f_d σ du. They give
+ρ and σ from a, c and d, so this is a flow of three numbers; divided by u it depends on ln u only. For small ρ it is
 
     d ln ρ/d ln u = −4(K − 1) ρ (1 − O(Kρ))      ⇒      ρ ≃ 1/(4(K − 1) ln u),   u ~ ln t
 
-(for K = 2 the bracket is 1 − 5ρ + …). So no power of u is the last word: local exponents of ρ fall for ever, ρ as 1/ln ln t and
-z_c as −½ ln ln u. Attention on the common token vanishes, too slowly for any run to see. First order around constant
-attention has 2(K − 1)ρ(1 − ρ)(1 + κ)/κ², κ = 1 + ρ(K − 2): the same for small ρ, a fifth to a third too much at ρ of 0.1.
+(for K = 2 the bracket is 1 − 5ρ + …). So no power of u is the last word: local exponents of ρ fall for ever, ρ as
+1/ln ln t and z_c as −½ ln ln u, up to a factor KD/(KD + 1) for D distinct tokens. Attention on the common token
+vanishes, too slowly for any run to see. First order around constant attention has 2(K − 1)ρ(1 − ρ)(1 + κ)/κ²,
+κ = 1 + ρ(K − 2): the same for small ρ, a third too much at ρ = 0.1 and K = 2.
 """
 
 from __future__ import annotations

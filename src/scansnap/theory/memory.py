@@ -8,9 +8,9 @@ with the clock u, ε = η_Z/η_Y, v_l = dz_l/du and v̄ = Σ_j f_j² v_j over al
     common token    dv_c/du = ε K f_c² [−D′(u) (1 − ρ)/ρ − u (v_c − v̄)]              z = ∫ v du,  f_c² = ρ
 
 Without v̄ a distinct token has v_l = κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx, κ = ε f_l²: it follows the drive until
-u* = √(2/κ), and is held from then on. With v̄ the equations are linear with one constant matrix, and scaled by √K for the
-common token that is symmetric, diag(f_l², Kρ) − h hᵀ with h = (f_l², √K ρ). So v is a sum of the same integrals with
-κ = ελ over its eigenvalues λ > 0; the eigenvalue 0 is the common shift of all z, which conservation forbids.
+u* = √(2/κ), and is held from then on. With v̄ the equations are linear with one constant matrix, and scaled by √K for
+the common token that is symmetric, diag(f_l², Kρ) − h hᵀ with h = (f_l², √K ρ). So v is a sum of the same integrals
+with κ = ελ over its eigenvalues λ > 0; the eigenvalue 0 is the common shift of all z, which conservation forbids.
 
 The integral of the leading-order D′ is a Dawson function F; with σ² = κ/2 and c = ρ/(2σ),
 
@@ -71,7 +71,7 @@ def memory_early(
     u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
 ) -> Result:  # fmt: skip
-    """v_l ≈ κ D(u), the drive alone: an upper bound, by at most a relative κu²/3 at first (κ = (η_Z/η_Y) f_l²); for u ≪ u*."""
+    """v_l ≈ κ D(u), the drive alone, κ = (η_Z/η_Y) f_l²: an upper bound, above by a relative κu²/3 at first; u ≪ u*."""
     u_, eta_y_, eta_z_, k, m, rho, f_ = _read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
     return result(eta_z_ / eta_y_ * f_**2 * drive(u_, n_classes=k, vocab_size=m, overlap=rho, form=form))
 
