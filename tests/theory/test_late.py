@@ -37,7 +37,7 @@ def test_two_classes_have_the_second_order() -> None:
 
 
 def test_the_flow_falls_as_the_late_law_says() -> None:
-    """K = 2, M = 44, ratio 2, to 10¹² t₀ (a gap of 33): ρ against the law from the moment all is held, to 5%."""
+    """K = 2, M = 44, ratio 2, to 10¹² t₀ (a gap of 33): the exponent of ρ over the last stretch, to 5%."""
     p = np.zeros((2, 44))
     p[:, 0], p[0, 1], p[1, 2] = 0.5, 0.5, 0.5
     classes = ss.SequenceClasses(p_context=p, query=[3, 3], next_token=[4, 5])
@@ -51,9 +51,8 @@ def test_the_flow_falls_as_the_late_law_says() -> None:
     grid = np.linspace(0.3, 6, 400)
     path = theory.late_overlap(grid, n_classes=2, overlap=0.5)
     held = np.interp(-middle, -path, -np.gradient(np.log(path), grid))
-    print(measured, held, theory.late_exponent(middle, n_classes=2))
-    assert measured == pytest.approx(held, rel=0.2)
-    assert measured != pytest.approx(theory.late_exponent(0.5, n_classes=2), rel=0.2)  # not that of the start
+    assert measured == pytest.approx(held, rel=0.05)
+    assert measured < 0.85 * theory.late_exponent(middle, n_classes=2)  # first order alone is not enough
 
 
 def test_bad_input_is_named() -> None:
