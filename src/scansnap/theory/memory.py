@@ -55,7 +55,7 @@ def memory_speed(
     form, to 1e-12 for κu² up to 1e6; exact: by quadrature.
     """
     u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
-    return result(_v(u_, eta_z_ / eta_y_ * f_**2, k, m, rho, form))
+    return result(_v(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
 
 
 def memory_gain(
@@ -64,7 +64,7 @@ def memory_gain(
 ) -> Result:  # fmt: skip
     """z_l(u) = ∫₀ᵘ v_l du of one distinct token, without v̄; by quadrature of :func:`memory_speed`."""
     u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
-    return result(_z(u_, eta_z_ / eta_y_ * f_**2, k, m, rho, form))
+    return result(_z(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
 
 
 def memory_early(
@@ -120,7 +120,7 @@ def memory_tokens(
     moved = values > values[-1] * 1e-12  # all but the common shift
     lam, part = values[moved], (modes[:, moved] * push[moved] / values[moved]).T * stretch  # (modes, tokens)
     each = np.broadcast_arrays(u_[..., None], eta_z_ / eta_y_ * lam, k, m, rho)
-    return Memory(_z(*each, form) @ part, _v(*each, form) @ part)
+    return Memory(_z(form, *each) @ part, _v(form, *each) @ part)
 
 
 def _read(
@@ -129,7 +129,7 @@ def _read(
     return read(u=u, eta_y=eta_y, eta_z=eta_z, n_classes=k, vocab_size=m, overlap=rho, f=f)
 
 
-def _v(u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray, form: Form) -> FloatArray:
+def _v(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
     """κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx; all arguments of one shape."""
     if choice("form", form, FORMS) == "exact":
         return kappa * _integral(lambda x, u, kappa: np.exp(-kappa / 2 * (u - x) * (u + x)), u, kappa, k, m, rho, form)
@@ -140,7 +140,7 @@ def _v(u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: Floa
     return kappa * (k - 1) * rho / m * value
 
 
-def _z(u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray, form: Form) -> FloatArray:
+def _z(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
     """∫₀ᵘ v = ∫₀ᵘ D′(x) W(x) dx, W = κ ∫ₓᵘ e^{−κ(y² − x²)/2} dy the lasting effect of a push at x."""
     choice("form", form, FORMS)
     return _integral(_lasting, u, kappa, k, m, rho, form)
