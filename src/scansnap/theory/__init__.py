@@ -1,27 +1,58 @@
-"""Closed forms: what the paper predicts for given rates, classes and vocabulary. Numbers in, numbers out.
+"""Closed forms for given rates, classes and vocabulary: what the paper predicts, and what holds in its place.
+
+The paper's: closed_form, expansions, token_growth. Ours, for one query and equal overlaps (``docs/theory.md``): frozen,
+drive, memory, late. Numbers in, numbers out.
 
 Every function broadcasts over its arguments and returns a float when all of them are scalars. t counts
 batch-size-1 steps; s = t/K is the number of visits of one class.
 """
 
 from scansnap.theory.closed_form import gamma, gamma_integral, h, h_recursion, u
+from scansnap.theory.drive import (
+    beta,
+    drive,
+    drive_rate,
+    growth_drive,
+    growth_drive_early,
+    growth_drive_late,
+)
 from scansnap.theory.expansions import gamma_early, gamma_late, growth_early, growth_late, snap_delta, t_scan, t_snap
+from scansnap.theory.frozen import FrozenDecoder, frozen_decoder
+from scansnap.theory.late import late_exponent, late_overlap
+from scansnap.theory.memory import Memory, memory_early, memory_gain, memory_late, memory_speed, memory_tokens, u_star
 from scansnap.theory.token_growth import chi, growth, relative_gain
 
 __all__ = [
+    "FrozenDecoder",
+    "Memory",
+    "beta",
     "chi",
+    "drive",
+    "drive_rate",
+    "frozen_decoder",
     "gamma",
     "gamma_early",
     "gamma_integral",
     "gamma_late",
     "growth",
+    "growth_drive",
+    "growth_drive_early",
+    "growth_drive_late",
     "growth_early",
     "growth_late",
     "h",
     "h_recursion",
+    "late_exponent",
+    "late_overlap",
+    "memory_early",
+    "memory_gain",
+    "memory_late",
+    "memory_speed",
+    "memory_tokens",
     "relative_gain",
     "snap_delta",
     "t_scan",
     "t_snap",
     "u",
+    "u_star",
 ]

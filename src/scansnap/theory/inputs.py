@@ -28,6 +28,10 @@ _RULES: dict[str, dict[str, float]] = {
     "delta": {"least": 0},
     "r0": {"above": -1},
     "chi": {"above": 0},
+    "u": {"least": 0, "most": 700},  # e^u is a double
+    "log_u": {"least": 0},
+    "f": {"above": 0, "most": 1},
+    "overlap": {"least": 0, "below": 1},  # ρ = 1: the classes are one
 }
 
 
@@ -66,6 +70,8 @@ def _checked(field: str, value: ArrayLike, bounds: dict[str, float]) -> FloatArr
         bad |= array < bounds["least"]
     if "above" in bounds:
         bad |= array <= bounds["above"]
+    if "below" in bounds:
+        bad |= array >= bounds["below"]
     if "most" in bounds:
         bad |= array > bounds["most"]
     if bad.any():

@@ -1,0 +1,213 @@
+"""The memory of the decoder: what holds attention back once it has moved.
+
+Y was built with earlier f's. Attention feels Y only across its present f (P⊥ in Lemma 1), and f(then) − f(now) lies
+across: a restoring force, against a drive which is only O(1/M). In the symmetric family (:mod:`scansnap.theory.drive`),
+with the clock u, ε = η_Z/η_Y, v_l = dz_l/du and v̄ = Σ_j f_j² v_j over all tokens of a class,
+
+    distinct l      dv_l/du = ε f_l²   [D′(u) − u (v_l − v̄)]
+    common token    dv_c/du = ε K f_c² [−D′(u) (1 − ρ)/ρ − u (v_c − v̄)]              z = ∫ v du,  f_c² = ρ
+
+Without v̄ a distinct token has v_l = κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx, κ = ε f_l²: it follows the drive until
+u* = √(2/κ), and is held from then on. With v̄ the equations are linear with one constant matrix, and scaled by √K for
+the common token that is symmetric, diag(f_l², Kρ) − h hᵀ with h = (f_l², √K ρ). So v is a sum of the same integrals
+with κ = ελ over its eigenvalues λ > 0; the eigenvalue 0 is the common shift of all z, which conservation forbids.
+
+The integral of the leading-order D′ is a Dawson function F; with σ² = κ/2 and c = ρ/(2σ),
+
+    ∫₀ᵘ e^{ρx − σ²(u² − x²)} dx = [e^{ρu} F(σu + c) − e^{−σ²u²} F(c)]/σ
+
+Limits: first order in z, and leading order in 1/M in what is remembered; the drive may be the exact one
+(``form="exact"``). On the exact flow at M = 2014, ρ = 0.24: see ``docs/theory.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import dawsn, erf, erfcx
+
+from scansnap.checks import InputError, choice
+from scansnap.theory.drive import FORMS, Form, drive, drive_rate
+from scansnap.theory.inputs import FloatArray, Result, read, result
+
+_SMALL = 2.0  # of ρu + κu²/2: below it the closed form cancels, and 20 nodes are exact
+_NODES = 20
+_PANELS, _HALVINGS = 24, 22  # 2⁻²²/24 resolves the layer of 1/κu² at κu² = 10⁶
+_ASYMPTOTIC, _SERIES = 8.0, 20  # from here on F′ = 1 − 2yF cancels, and 20 terms of its series are exact
+
+
+def u_star(*, eta_y: ArrayLike, eta_z: ArrayLike, f: ArrayLike) -> Result:
+    """u* = √(2 η_Y/η_Z)/f_l, the gap from which a token of normalised attention f_l is held by the memory."""
+    eta_y_, eta_z_, f_ = read(eta_y=eta_y, eta_z=eta_z, f=f)
+    return result(np.sqrt(2 * eta_y_ / eta_z_) / f_)
+
+
+def memory_speed(
+    u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
+    overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
+) -> Result:  # fmt: skip
+    """v_l = dz_l/du of one distinct token, without v̄: κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx, κ = (η_Z/η_Y) f_l².
+
+    It is below the drive's κ D(u) and, where D′ is nearly constant, near D′(u)/u for u ≫ u*. Leading order: in closed
+    form, to 1e-12 for κu² up to 1e6; exact: by quadrature.
+    """
+    u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
+    return result(_v(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
+
+
+def memory_gain(
+    u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
+    overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
+) -> Result:  # fmt: skip
+    """z_l(u) = ∫₀ᵘ v_l du of one distinct token, without v̄; by quadrature of :func:`memory_speed`."""
+    u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
+    return result(_z(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
+
+
+def memory_early(
+    u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
+    overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
+) -> Result:  # fmt: skip
+    """v_l ≈ κ D(u), the drive alone, κ = (η_Z/η_Y) f_l²: an upper bound, above by a relative κu²/3 at first; u ≪ u*."""
+    u_, eta_y_, eta_z_, k, m, rho, f_ = _read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
+    return result(eta_z_ / eta_y_ * f_**2 * drive(u_, n_classes=k, vocab_size=m, overlap=rho, form=form))
+
+
+def memory_late(
+    u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
+    overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
+) -> Result:  # fmt: skip
+    """v_l ≈ D′(u)/(u + ρ/κ): the end of the integral, where the exponent rises by ρ + κu per unit. For κu² + ρu ≫ 1.
+
+    For κu ≫ ρ that is the quasi-static D′(u)/u, in which memory and drive balance; ε is no longer in it.
+    """
+    u_, eta_y_, eta_z_, k, m, rho, f_ = _read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
+    stiff = eta_z_ / eta_y_ * f_**2
+    rate = np.asarray(drive_rate(u_, n_classes=k, vocab_size=m, overlap=rho, form=form))
+    return result(stiff * rate / (stiff * u_ + rho))
+
+
+@dataclass(frozen=True)
+class Memory:
+    """z and v = dz/du of the tokens of a class (last axis): the distinct ones as given, then the common one."""
+
+    z: FloatArray
+    v: FloatArray
+
+
+def memory_tokens(
+    u: ArrayLike, *, eta_y: float, eta_z: float, n_classes: int, vocab_size: int, f_distinct: ArrayLike,
+    form: Form = "leading",
+) -> Memory:  # fmt: skip
+    """The memory equation with v̄, for all tokens of a class; ``f_distinct`` are its f_l, and f_c² = ρ = 1 − Σ f_l².
+
+    All arguments but u are single numbers. Conservation holds as in the flow: K Σ_l z_l + z_c = 0.
+    """
+    (u_,), (f,) = read(u=u), read(f=f_distinct)
+    eta_y_, eta_z_, k, m = read(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
+    squares = f**2
+    rho = np.asarray(1 - squares.sum())
+    if f.ndim != 1 or not 0 < rho < 1:
+        raise InputError("f_distinct", f_distinct, "a row of numbers whose squares have a sum below 1")
+    root = np.sqrt(k)
+    weight = np.append(squares, root * rho)  # h
+    values, modes = np.linalg.eigh(np.diag(np.append(squares, k * rho)) - np.outer(weight, weight))
+    push = modes.T @ np.append(squares, -root * (1 - rho))  # of D′, in each mode
+    stretch = np.append(np.ones(len(f)), root)
+    moved = values > values[-1] * 1e-12  # all but the common shift
+    lam, part = values[moved], (modes[:, moved] * push[moved] / values[moved]).T * stretch  # (modes, tokens)
+    each = np.broadcast_arrays(u_[..., None], eta_z_ / eta_y_ * lam, k, m, rho)
+    return Memory(_z(form, *each) @ part, _v(form, *each) @ part)
+
+
+def _read(
+    u: ArrayLike, eta_y: ArrayLike, eta_z: ArrayLike, k: ArrayLike, m: ArrayLike, rho: ArrayLike, f: ArrayLike
+) -> list[FloatArray]:
+    return read(u=u, eta_y=eta_y, eta_z=eta_z, n_classes=k, vocab_size=m, overlap=rho, f=f)
+
+
+def _v(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
+    """κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx; all arguments of one shape."""
+    if choice("form", form, FORMS) == "exact":
+        return kappa * _integral(lambda x, u, kappa: np.exp(-kappa / 2 * (u - x) * (u + x)), u, kappa, k, m, rho, form)
+    value = np.empty(u.shape)
+    small = rho * u + kappa * u**2 / 2 < _SMALL
+    value[small] = _by_nodes(u[small], kappa[small], rho[small])
+    value[~small] = _by_dawson(u[~small], kappa[~small], rho[~small])
+    return kappa * (k - 1) * rho / m * value
+
+
+def _z(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
+    """∫₀ᵘ v = ∫₀ᵘ D′(x) W(x) dx, W = κ ∫ₓᵘ e^{−κ(y² − x²)/2} dy the lasting effect of a push at x."""
+    choice("form", form, FORMS)
+    return _integral(_lasting, u, kappa, k, m, rho, form)
+
+
+def _lasting(x: FloatArray, u: FloatArray, kappa: FloatArray) -> FloatArray:
+    sigma = np.sqrt(kappa / 2)
+    near, end = sigma * x, sigma * u
+    short = end < 1  # e^{σ²x²} (erf − erf) there, scaled erfc beyond: each without overflow, and keeps its digits
+    low = np.where(short, near, 0.0)
+    by_erf = np.exp(low**2) * (erf(np.where(short, end, 0.0)) - erf(low))
+    by_erfcx = erfcx(near) - np.exp(-(end - near) * (end + near)) * erfcx(end)
+    return np.asarray(sigma * np.sqrt(np.pi) * np.where(short, by_erf, by_erfcx))
+
+
+def _integral(
+    kernel: Callable[[FloatArray, FloatArray, FloatArray], FloatArray],
+    u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray, form: Form,
+) -> FloatArray:  # fmt: skip
+    """∫₀ᵘ D′(x) kernel(x, u, κ) dx. In σx = sinh θ the kernels are smooth, but for a layer at the end."""
+    share, weights = _mesh()
+    u_, kappa_, k_, m_, rho_ = (value[..., None] for value in (u, kappa, k, m, rho))
+    sigma = np.sqrt(kappa_ / 2)
+    theta = np.arcsinh(sigma * u_)
+    x = np.minimum(np.sinh(theta * share) / sigma, u_)
+    rate = np.asarray(drive_rate(x, n_classes=k_, vocab_size=m_, overlap=rho_, form=form))
+    return np.asarray((rate * kernel(x, u_, kappa_) * np.cosh(theta * share)) @ weights * (theta / sigma)[..., 0])
+
+
+def _mesh() -> tuple[FloatArray, FloatArray]:
+    """Gauss–Legendre nodes and weights on [0, 1]: equal panels, the last of them halved again and again."""
+    ends = np.append(np.arange(_PANELS) / _PANELS, 1 - 0.5 ** np.arange(1, _HALVINGS) / _PANELS)
+    ends = np.append(ends, 1.0)
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    widths = np.diff(ends)
+    share = ends[:-1, None] + widths[:, None] * (1 + nodes) / 2
+    return share.ravel(), (widths[:, None] * weights / 2).ravel()
+
+
+def _by_nodes(u: FloatArray, kappa: FloatArray, rho: FloatArray) -> FloatArray:
+    """∫₀ᵘ (2e^{ρx} + ρx e^{ρx} − 1) e^{−κ(u² − x²)/2} dx where the integrand hardly bends."""
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    x = u[..., None] * (1 + nodes) / 2
+    rise = rho[..., None] * x
+    growth = np.exp(rise)
+    inner = (growth + np.expm1(rise) + rise * growth) * np.exp(-kappa[..., None] / 2 * (u[..., None] ** 2 - x**2))
+    return np.asarray(inner @ weights * u / 2)
+
+
+def _by_dawson(u: FloatArray, kappa: FloatArray, rho: FloatArray) -> FloatArray:
+    """The same in closed form: 2 I(e^{ρx}) + I(ρx e^{ρx}) − I(1), each over e^{−σ²(u² − x²)}, σ² = κ/2."""
+    sigma = np.sqrt(kappa / 2)
+    c, su = rho / (2 * sigma), sigma * u
+    end = su + c
+    growth, start = np.exp(rho * u), np.exp(-(su**2))
+    plain = (growth * dawsn(end) - start * dawsn(c)) / sigma
+    # I(x e^{ρx}) by parts is (e^{ρu} − e^{−σ²u²} − ρ I(e^{ρx}))/2σ². For large c that is the small difference of
+    # terms of size 1; with F′ = 1 − 2yF it is one of their actual size.
+    rising = c / sigma * (growth * (_dawson_slope(end) + 2 * su * dawsn(end)) - start * _dawson_slope(c))
+    return np.asarray(2 * plain + rising - dawsn(su) / sigma)
+
+
+def _dawson_slope(y: FloatArray) -> FloatArray:
+    """F′(y) = 1 − 2yF(y), which tends to −Σ (2n − 1)!!/(2y²)ⁿ."""
+    far = y > _ASYMPTOTIC
+    step = 1 / (2 * np.where(far, y, _ASYMPTOTIC) ** 2)
+    series = np.zeros_like(step)
+    for n in range(_SERIES, 0, -1):
+        series = (2 * n - 1) * step * (1 + series)
+    return np.where(far, -series, 1 - 2 * y * dawsn(y))
