@@ -201,6 +201,10 @@ class CommonVotes(Stacked):
             out.view(-1)[slot] = (y[token][:, None] @ r[cls][:, :, None])[:, 0, 0]
         return out
 
+    def collect(self, phi: Tensor, r: Tensor) -> Tensor:
+        """Σ_n φ_n r_nᵀ by rows of Y, (K, C) and (K, J) → (R, J)."""
+        return self._spread(phi).mT @ r if self.dense else self.of_token.sum(phi, r)
+
     def store(self, stage: int, phi: Tensor, r: Tensor) -> None:
-        """Rates Σ_n φ_n r_nᵀ of a stage: φ (K, C), r (K, J)."""
-        self.rate[stage] = self._spread(phi).mT @ r if self.dense else self.of_token.sum(phi, r)
+        """Rates of a stage: φ (K, C), r (K, J)."""
+        self.rate[stage] = self.collect(phi, r)
