@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.optimizers import Optimizer as Optimizer
     from scansnap.dynamics.optimizers import Rule as Rule
     from scansnap.dynamics.optimizers import register_optimizer as register_optimizer
+    from scansnap.dynamics.response.solve import response as response
     from scansnap.dynamics.settings import Settings as Settings
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import Model as Model
@@ -52,6 +53,7 @@ _HOME = {
     "Statement": "scansnap.claims.claim",
     "verify": "scansnap.claims.verify",
     "flow": "scansnap.dynamics.flow.integrate",
+    "response": "scansnap.dynamics.response.solve",
     "Norm": "scansnap.dynamics.norms",
     "register_norm": "scansnap.dynamics.norms",
     "Optimizer": "scansnap.dynamics.optimizers",
