@@ -1,4 +1,4 @@
-"""Attention of models that do not come from transformers: x-transformers, torch's own modules, nanoGPT's."""
+"""Attention of models that do not come from transformers: x-transformers, torch's own, nanoGPT's, TransformerLens."""
 
 from __future__ import annotations
 
@@ -158,3 +158,23 @@ def test_torchs_encoder_with_padding(nested: bool) -> None:
         assert torch.equal(rows.visible.expand(whole.shape), whole > 0)
     assert (found[0].p - own[1]).abs().max() > FAR, "the control: layers swapped"
     assert (next(iter(rows_in(encoder, x).values())).p - own[0]).abs().max() > FAR, "the control: without the mask"
+
+
+def test_transformer_lens() -> None:
+    """Its own model, which version 4 no longer has; its many packages are not among those we test with."""
+    lens = pytest.importorskip("transformer_lens", reason="transformer_lens is not installed")
+    if not hasattr(lens, "HookedTransformer"):
+        pytest.skip("transformer_lens 4 wraps models of transformers, which are tested as such")
+    torch.manual_seed(0)
+    size = {"n_layers": 2, "d_model": WIDTH, "n_heads": HEADS, "d_head": 8, "n_ctx": 16, "d_vocab": M}
+    model = lens.HookedTransformer(lens.HookedTransformerConfig(**size, act_fn="gelu")).eval()
+    ids = torch.randint(M, (B, T))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.3 * torch.randn_like(weight)
+        found = rows_in(model, ids)
+        _, own = model.run_with_cache(ids)
+    assert list(found) == ["blocks.0.attn", "blocks.1.attn"]
+    for i, rows in enumerate(found.values()):
+        assert float((rows.p - own["pattern", i]).abs().max()) < NEAR
+        assert float((rows.p - own["pattern", 1 - i]).abs().max()) > FAR, "the control: layers swapped"
