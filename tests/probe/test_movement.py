@@ -10,8 +10,8 @@ import torch
 from scipy.stats import spearmanr
 
 from scansnap.probe.capture import Rows
-from scansnap.probe.movement import a_fold_before, anchors, by_chance, distance, still_needed
-from scansnap.probe.ranks import rank_correlation
+from scansnap.probe.statistics.movement import a_fold_before, anchors, by_chance, distance, still_needed
+from scansnap.probe.statistics.ranks import rank_correlation
 
 B, H, Q, S = 3, 2, 4, 9
 

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from scansnap.probe.capture import AttentionCall, Rows
 from scansnap.probe.corpus import Facts
-from scansnap.probe.movement import by_chance, distance
-from scansnap.probe.ranks import rank_correlation
 from scansnap.probe.schema import AGAINST, STATISTICS
 from scansnap.probe.statistics import Gathered, Plan, gather
+from scansnap.probe.statistics.movement import by_chance, distance
+from scansnap.probe.statistics.ranks import rank_correlation
 
 SAMPLE = 1 << 19  # weights of one attention that are kept whole, for movement and examples
 RANKED = 1 << 17  # … and ranked, which costs more

@@ -25,7 +25,7 @@ import xarray as xr
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.measure.snap.interval import fastest
-from scansnap.probe.movement import a_fold_before
+from scansnap.probe.statistics.movement import a_fold_before
 
 MOVED = 0.01  # of its attention that a head must have moved: below, speeds are those of rounding and noise
 FROZEN = 0.5  # moving at less than half its greatest speed: most of what it did in an e-fold it no longer does

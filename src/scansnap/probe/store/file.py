@@ -32,8 +32,8 @@ from torch import Tensor
 from scansnap.checks import InputError
 from scansnap.interrupt import Interrupt
 from scansnap.probe.look import Measurement, Samples
-from scansnap.probe.movement import still_needed
 from scansnap.probe.schema import VARIABLES
+from scansnap.probe.statistics.movement import still_needed
 from scansnap.probe.store.layout import Layout
 from scansnap.probe.store.measurements import FIRST, LAST, Measurements
 from scansnap.probe.store.slots import chunk, layout_of, names, sample_of, slots_of

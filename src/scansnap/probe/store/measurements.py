@@ -10,8 +10,8 @@ import xarray as xr
 from torch import Tensor
 
 from scansnap.probe.look import Measurement, Samples
-from scansnap.probe.movement import a_fold_before, still_needed
 from scansnap.probe.schema import AGAINST, DECILES, VARIABLES
+from scansnap.probe.statistics.movement import a_fold_before, still_needed
 from scansnap.probe.store.layout import Layout, Row
 
 FIRST, LAST = "attention_first", "attention_last"
