@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,11 +95,11 @@ def test_a_probe_that_fails_at_every_step_lets_training_go_on() -> None:
     assert differing(plain, failed) == []
 
 
-def test_a_full_disk_lets_training_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_lets_training_go_on(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def full(step: int, found: Any) -> None:
         raise OSError("no space left on device")
 
-    probe = Probe(Plain(), {"input_ids": IDS})
+    probe = Probe(Plain(), {"input_ids": IDS}, out=tmp_path / "probe.zarr")
     monkeypatch.setattr(probe.measurements, "add", full)
     with pytest.warns(UserWarning, match=r"could not measure at step 7 \(OSError: no space left on device\)"):
         probe.measure(7)
