@@ -9,6 +9,7 @@ compiled runs as it was written for as long as it is watched, and keeps what was
 from __future__ import annotations
 
 import sys
+import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,6 +30,9 @@ _ATEN = torch.ops.aten
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
 _SOFTMAX = (torch.softmax, F.softmax, Tensor.softmax, torch.special.softmax,
             _ATEN.softmax, _ATEN.softmax.int, _ATEN._softmax, _ATEN._softmax.default)  # fmt: skip
+_LOOKED_AT = frozenset({F.multi_head_attention_forward, F.scaled_dot_product_attention, *_SOFTMAX})
+_ORDINARY = frozenset({types.FunctionType, types.BuiltinFunctionType, types.MethodDescriptorType,
+                       types.WrapperDescriptorType, types.MethodWrapperType})  # fmt: skip
 _HEADS = ("num_heads", "n_heads", "n_head", "num_attention_heads", "heads")  # what modules call their number
 _OF_TORCH = ("query", "key", "value", "embed_dim_to_check", "num_heads")  # how torch's own attention begins
 BLOCK = 1 << 24  # weights of a flex attention that are there at once
@@ -50,8 +54,10 @@ class Watching(TorchFunctionMode):
         self.heads: int | None = None  # where torch's own attention has folded them into the batch
         self.others = False  # whether it is given keys that are not its queries
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if type(func) in _ORDINARY and func not in _LOOKED_AT:  # nearly all of a pass, so it must cost little
+            return func(*args, **kwargs)
         if func is F.multi_head_attention_forward:
             return self._inside(func, args, kwargs)
         if func is F.scaled_dot_product_attention:
