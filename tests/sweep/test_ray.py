@@ -123,7 +123,7 @@ def test_a_driver_that_is_ended_leaves_no_process_of_its_cluster(tmp_path, numbe
     assert ray_watch.left(str(raylet))
     driver.send_signal(number)
     _, err = driver.communicate()
-    assert driver.returncode == (143 if number == signal.SIGTERM else -number)
+    assert driver.returncode == (143 if number == signal.SIGTERM else -number), err
     assert number == signal.SIGKILL or "--resume" in err
     while any(pid == watcher and b"ray_watch.py" in words for pid, _, words in processes()):
         time.sleep(0.1)

@@ -76,7 +76,9 @@ class Cluster:
                     yield running.pop(ref), result
                     del ref, result  # lets Ray free the arrays
         finally:
-            for ref in running:
+            # What is ours ends with the connection. A task cancelled as it ends trips a check inside Ray, which then
+            # ends this process before its results are kept; so only on somebody else's connection, which stays.
+            for ref in () if ours else running:
                 ray.cancel(ref, force=True)
             if ours:
                 ray.shutdown()
