@@ -8,7 +8,7 @@ of one pass stays taken. Both are for the user to allow.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class Recorded:
 
     def again(self, model: nn.Module) -> Pass:
         """The same pass with the weights of now."""
-        with chance_kept(), _buffers_kept(model):
+        with torch.cuda.device(_device(model)), chance_kept(), _buffers_kept(model):
             self.graph.replay()
         look = self.found.look
         # What is kept from one measurement to the next must not be written to by the next.
@@ -52,18 +52,31 @@ class Recorded:
 
 def recorded(model: nn.Module, batch: Any, run: Callable[[], Pass]) -> Recorded:
     """Record what ``run`` does. It has run before: what is compiled or chosen on the way is there."""
-    made_for, graph = what_it_depends_on(model), torch.cuda.CUDAGraph()
-    here = torch.cuda.current_stream()
-    aside = torch.cuda.Stream()
+    device, depends = _device(model), what_it_depends_on(model)
+    generator = torch.cuda.default_generators[device.index]
+    graph, memory, chance = torch.cuda.CUDAGraph(), torch.cuda.graph_pool_handle(), generator.clone_state()
+    here, aside = torch.cuda.current_stream(device), torch.cuda.Stream(device)
     aside.wait_stream(here)
-    with torch.cuda.stream(aside):
-        graph.capture_begin(capture_error_mode="thread_local")  # other threads may go on loading data
-        try:
-            found = run()
-        finally:
-            graph.capture_end()
+    try:
+        with torch.cuda.stream(aside):
+            graph.capture_begin(memory, capture_error_mode="thread_local")  # other threads may go on loading data
+            try:
+                found = run()
+            finally:
+                graph.capture_end()
+    except BaseException:
+        # A recording that was broken off leaves the generator waiting for its end, and the allocator too: the next
+        # random number of the training would fail.
+        generator.graphsafe_set_state(chance)
+        with suppress(RuntimeError):  # where the recording has ended well, and the pass itself has failed
+            torch._C._cuda_endAllocateToPool(device.index, memory)
+        raise
     here.wait_stream(aside)
-    return Recorded(graph, made_for, found, batch)
+    return Recorded(graph, depends, found, batch)
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
 
 
 def what_it_depends_on(model: nn.Module) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ def cases() -> dict[str, Case]:
         found[f"{name}, bf16, flash"] = name, only(SDPBackend.FLASH_ATTENTION), so, True
     for name in ("plain", "gpt2"):  # it has no groups of heads that share keys
         found[f"{name}, bf16, efficient"] = name, only(SDPBackend.EFFICIENT_ATTENTION), bf16, True
-    for name in MODELS:
+    for name in ("gpt2", "llama", "plain"):  # torch's encoder asks the device whether its mask is causal
         found[f"{name}, replayed"] = name, nullcontext, bf16 | {"graph": True, "steps": 6}, True
     found["plain, compiled"] = "plain", nullcontext, bf16 | {"wrap": compiled()}, False
     for name in ("plain", "gpt2"):
