@@ -101,11 +101,11 @@ def transformer(setting: TextSetting, *, layers: int = 1, eta: float = 5.0, seed
     return Transformer(settings, setting.device)
 
 
-def yz(setting: TextSetting, *, layers: int = 1, seed: int = 0, listening: bool = False, **more: Any) -> YZTransformer:
+def yz(setting: TextSetting, *, layers: int = 1, seed: int = 0, **more: Any) -> YZTransformer:
     """The YZ model over the setting's vocabulary, full tables; several layers in tf32 on CUDA."""
     precision = "tf32" if setting.device == "cuda" and layers > 1 else "float32"
     settings = YZSettings(vocab_size=setting.corpus.vocab_size, layers=layers, seed=seed, precision=precision, **more)
-    return YZTransformer(settings, setting.device, listening=listening)
+    return YZTransformer(settings, setting.device)
 
 
 def trained(model: LanguageModel, setting: TextSetting, *, seed: int = 0, measure: Measure | None = None,

@@ -20,10 +20,12 @@ from scansnap.corpus.windows import Windows
 from scansnap.measure.ranks import overlap, rank_correlation, slope
 from scansnap.paper.figure import Effort
 from scansnap.paper.shared.kept_runs import kept
-from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, trained, yz
+from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, trained
 from scansnap.paper.studies.words.runs import WordRuns, compared_steps, logits
 from scansnap.paper.studies.words.text import LEAST, Text
 from scansnap.progress import Progress, share
+from scansnap.text.yz.model import YZTransformer
+from scansnap.text.yz.settings import YZSettings
 
 SLOW = 300.0  # η_Y/η_Z of the second training: attention that hardly acts back on itself
 TOP_K = 10  # words most attended to
@@ -40,13 +42,15 @@ def listening(runs: WordRuns, effort: Effort, progress: Progress | None = None) 
     steps = compared_steps(setting.size.steps)
     short = replace(setting, size=replace(setting.size, steps=steps[-1]))
     names = np.array([setting.corpus.words[q] for q in words.queries])
-    slower = {"eta_y": rates["eta_y"], "eta_z": rates["eta_y"] / SLOW}
+    slower: dict[str, Any] = {"eta_y": rates["eta_y"], "eta_z": rates["eta_y"] / SLOW}
     tables = []
     for i, (seed, fast) in enumerate(zip(setting.seeds, runs.yz, strict=True)):
         part = share(progress, i, len(setting.seeds))
 
         def run(listens: bool, seed: int = seed, part: Progress | None = part) -> dict[str, Any]:
-            made = yz(short, seed=seed, listening=listens, **slower)
+            made = YZTransformer(
+                YZSettings(setting.corpus.vocab_size, seed=seed, **slower), setting.device, listening=listens
+            )
             return {"z": _followed(runs.text, made, short, seed, share(part, int(not listens), 2))}
 
         heard, slow = (
