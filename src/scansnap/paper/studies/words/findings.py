@@ -12,7 +12,7 @@ from scansnap.measure.word_attention import snap_step
 from scansnap.paper.figure import Finding
 from scansnap.paper.shared.over_seeds import how, number
 from scansnap.paper.studies.words.flow import FREQUENT
-from scansnap.paper.studies.words.listening import TOP_K
+from scansnap.paper.studies.words.listening import TOP_K, TWIN
 from scansnap.paper.studies.words.text import MARKS, NAMES
 
 FROZEN = 0.5  # the last third of the run moves a query's attention at most this share of what the first third did
@@ -30,7 +30,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         follows_pmi_and_idf(of["end"], over),
         becomes_sparse(of["entropy"], over),
         freezes(of["third"], of["moved"], of["left"], over),
-        listening_ranks_words(of["heard"], over),
+        listening_ranks_words(of["heard"], of["twin"], over),
         listening_knows_more_than_frequency(of["heard"], over),
         listening_wears_off(of["heard"], over),
         flow_ranks_words(of["prediction"], over),
@@ -93,7 +93,7 @@ def freezes(third: pd.DataFrame, moved: pd.DataFrame, left: pd.DataFrame, over: 
     )  # fmt: skip
 
 
-def listening_ranks_words(heard: pd.DataFrame, over: str) -> Finding:
+def listening_ranks_words(heard: pd.DataFrame, twin: pd.DataFrame, over: str) -> Finding:
     """A case is a ratio of the rates: rank correlation of the predicted with the trained logits at the last step."""
     ranks, slopes = _by_ratio(heard, "value"), _by_ratio(heard, "slope")
     last = heard.step.max()
@@ -107,7 +107,8 @@ def listening_ranks_words(heard: pd.DataFrame, over: str) -> Finding:
         "A model that never attends ranks the words attention turns to", "Beyond the paper",
         compare(ranks.xs(last, level="step").to_numpy() - RANKED), "rises", "ratios",
         f"Rank correlation of Z that only listened with Z that was trained, mean over {heard['query'].nunique()} "
-        f"queries ({over}; counted where above {RANKED:g} at the last): {told}.",
+        f"queries ({over}; counted where above {RANKED:g} at the last): {told}. A "
+        f"twin of the training, with η_Y a {1 / TWIN:,.0f}th larger: {number(_by_ratio(twin, 'value').iloc[-1])}.",
     )  # fmt: skip
 
 

@@ -78,13 +78,11 @@ def movement(ax: Any, table: pd.DataFrame) -> None:
 
 def foretold(ax: Any, table: pd.DataFrame) -> None:
     """Rank correlation of predicted and trained logits and, dashed, the slope between them."""
+    _curves(ax, table, "value", 1.0)
     heard = table[table.kind == "heard"]
     for ratio, colour in zip(_ratios(heard), SERIES, strict=False):
-        part = heard[heard.ratio == ratio].groupby(["step", "seed"])[["value", "slope"]].mean()
-        ranks, slopes = part["value"].unstack(), part["slope"].unstack()
-        band(ax, ranks.index, ranks, colour=colour, label=f"η_Y/η_Z = {ratio:g}", marker="o", markersize=3)
+        slopes = heard[heard.ratio == ratio].groupby(["step", "seed"])["slope"].mean().unstack()
         ax.plot(slopes.index, slopes.mean(axis=1), color=colour, linestyle="--", linewidth=1)
-    _flow(ax, table, "value", 1.0)
     ax.plot([], [], color="0.4", linestyle="--", linewidth=1, label="slope")
     ax.legend(loc="lower left")
     ax.set(ylim=(0, 1.1), ylabel="rank correlation; slope", title="d  Predicted and trained logits")
@@ -92,30 +90,31 @@ def foretold(ax: Any, table: pd.DataFrame) -> None:
 
 def shared(ax: Any, table: pd.DataFrame) -> None:
     """Of the words most attended to: how many are predicted, how many are the most frequent, and by chance."""
+    _curves(ax, table, "overlap", TOP_K, labels=False)
     heard = table[table.kind == "heard"]
-    for ratio, colour in zip(_ratios(heard), SERIES, strict=False):
-        mean = heard[heard.ratio == ratio].groupby(["step", "seed"])[["overlap", "frequent"]].mean() * TOP_K
-        wide = mean["overlap"].unstack()
-        band(ax, wide.index, wide, colour=colour, label=f"η_Y/η_Z = {ratio:g}", marker="o", markersize=3)
-        ax.plot(wide.index, mean["frequent"].unstack().mean(axis=1), color=colour, linestyle=":", linewidth=1.2)
-    chance = heard.groupby("step")["chance"].mean() * TOP_K
-    ax.plot(chance.index, chance, color="0.6", linewidth=1, label="chance")
-    ax.plot([], [], color="0.4", linestyle=":", linewidth=1.2, label="most frequent")
-    _flow(ax, table, "overlap", TOP_K)
-    ax.legend(ncols=2, loc="upper left", bbox_to_anchor=(0, 0.62))
-    ax.set(ylim=(0, TOP_K), ylabel=f"of the {TOP_K} most attended to", title="e  Words named in advance")
+    frequent, chance = (heard.groupby("step")[name].mean() * TOP_K for name in ("frequent", "chance"))
+    ax.plot(frequent.index, frequent, color="0.35", linestyle=":", linewidth=1.4, label="the most frequent")
+    ax.plot(chance.index, chance, color="0.6", linestyle="-.", linewidth=1, label="chance")
+    ax.legend(loc="lower left", ncols=2)
+    ax.set(ylim=(0, 1.06 * TOP_K), ylabel=f"of the {TOP_K} most attended to", title="e  Words named in advance")
+
+
+def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool = True) -> None:
+    """A prediction for each ratio, what a training shares with its twin, and the flow where its training ended."""
+    heard, twin = (table[table.kind == kind] for kind in ("heard", "twin"))
+    shown = [(heard[heard.ratio == ratio], colour, f"η_Y/η_Z = {ratio:g}")
+             for ratio, colour in zip(_ratios(heard), SERIES, strict=False)]  # fmt: skip
+    for part, colour, label in [(twin, "0.55", f"training's twin ({twin.ratio.max():g})"), *shown]:
+        wide = part.groupby(["step", "seed"])[name].mean().unstack() * scale
+        band(ax, wide.index, wide, colour=colour, label=label if labels else None, marker="o", markersize=3)
+    mean = table[table.kind == "prediction"].groupby("seed")[name].mean().mean() * scale
+    label = "flow of a few classes" if labels else None
+    ax.plot([table.step.max()], [mean], "D", color=SERIES[2], markersize=5, label=label, clip_on=False)
 
 
 def _ratios(heard: pd.DataFrame) -> list[float]:
     """The slower attention first."""
     return sorted(heard.ratio.unique(), reverse=True)
-
-
-def _flow(ax: Any, table: pd.DataFrame, name: str, scale: float) -> None:
-    """The flow's mean, where its training ended."""
-    mean = table[table.kind == "prediction"].groupby("seed")[name].mean().mean() * scale
-    step = table[table.kind == "moved"].step.max()
-    ax.plot([step], [mean], "D", color=SERIES[2], markersize=5, label="flow of a few classes", clip_on=False)
 
 
 def predicted(ax: Any, table: pd.DataFrame) -> None:

@@ -33,9 +33,9 @@ CAPTION = (
     "the text, mean over queries. (c) How far attention has moved, its entropy, and the snapping time: when the mean "
     "speed since the start is greatest. (d) Logits predicted by a model that never attends (Y trained with uniform "
     "attention, Z only listening) against those of training on the same batches: rank correlation over words seen at "
-    "least 20 times before a query until then, and slope, means over queries. (e) Of the ten words most attended to, "
-    "how many it names; dotted: the ten most frequent before the query; diamond: the population flow of a few sequence "
-    "classes. (f) Both lists for the query in the middle of all (first seed, last step)."
+    "least 20 times before a query, and slope, means over queries; grey: what training shares with a twin, its η_Y "
+    "larger by a 100,000th; diamond: the population flow of a few classes. (e) The same for the ten words most "
+    "attended to: how many are named. (f) Both lists for the query in the middle of all (first seed, last step)."
 )
 
 
