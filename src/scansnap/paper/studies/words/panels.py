@@ -108,8 +108,8 @@ def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool 
         wide = part.groupby(["step", "seed"])[name].mean().unstack() * scale
         band(ax, wide.index, wide, colour=colour, label=label if labels else None, marker="o", markersize=3)
     mean = table[table.kind == "prediction"].groupby("seed")[name].mean().mean() * scale
-    label = "flow of a few classes" if labels else None
-    ax.plot([table.step.max()], [mean], "D", color=SERIES[2], markersize=5, label=label, clip_on=False)
+    diamond: dict[str, Any] = {"label": "flow of a few classes"} if labels else {}
+    ax.plot([table.step.max()], [mean], "D", color=SERIES[2], markersize=5, clip_on=False, **diamond)
 
 
 def _ratios(heard: pd.DataFrame) -> list[float]:
