@@ -70,16 +70,17 @@ def test_what_is_heard_is_a_prediction_of_each_training(computed, effort):
     """Made anew for a seed, at both ratios, with other functions."""
     run = word_runs(effort)
     corpus, queries, rates = run.setting.corpus, run.text.words.queries, run.chosen["YZ"].rates
-    plan = {"steps": 30, "batch": BATCH, "length": LENGTH, "shuffle": 1}
+    plan = {"steps": 10, "batch": BATCH, "length": LENGTH, "shuffle": None}
+    tokens = np.roll(corpus.train, -(len(corpus.train) // (3 * BATCH)))  # where the second seed begins
     counts = counted_before(corpus.train, queries, corpus.vocab_size, LENGTH)
     counts[:, [corpus.vocabulary.unk, corpus.vocabulary.eos]] = 0
-    table = computed.table[(computed.table.kind == "heard") & (computed.table.seed == 1) & (computed.table.step == 30)]
+    table = computed.table[(computed.table.kind == "heard") & (computed.table.seed == 1) & (computed.table.step == 10)]
     assert sorted(table.ratio.unique()) == [10, SLOW]
     for ratio, part in table.groupby("ratio"):
         settings = YZSettings(corpus.vocab_size, eta_y=rates["eta_y"], eta_z=rates["eta_y"] / ratio)
-        heard = predict(settings, corpus.train, queries=queries.tolist(), **plan).z[30]
+        heard = predict(settings, tokens, queries=queries.tolist(), **plan).z[10]
         model = YZTransformer(settings)
-        train(model, corpus.train, **plan)
+        train(model, tokens, **plan)
         learned = model.z[0].matrix().numpy()[queries]
         for row, one in enumerate(part.itertuples()):
             used = np.flatnonzero((counts[row] >= LEAST) & (heard[row] != 0))
@@ -94,11 +95,11 @@ def test_what_is_heard_is_a_prediction_of_each_training(computed, effort):
 
 
 def test_a_twin_shares_what_is_not_chaos(computed):
-    """Thirty steps at a rate that converges: nearly all of it; and its slope is one."""
+    """Ten steps at a rate that converges: nearly all of it; and its slope is one."""
     twin = computed.table[computed.table.kind == "twin"]
     assert (twin.value > 0.99).all()
     np.testing.assert_allclose(twin.slope, 1, atol=0.01)
-    assert (twin[twin.step == 30].value < 1).any() or (twin.slope != 1).any()  # it is another run
+    assert (twin[twin.step == 10].value < 1).any() or (twin.slope != 1).any()  # it is another run
 
 
 def world(table, sign, seeds=4):

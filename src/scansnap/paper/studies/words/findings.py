@@ -24,15 +24,15 @@ NO_RANKS = 0.1  # a rank correlation, or a difference of two, that is smaller co
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """From the rows of :mod:`~scansnap.paper.studies.words.table`."""
     of: dict[str, pd.DataFrame] = dict(iter(table.groupby("kind")))
-    over = how(of["gain"].seed.nunique())
+    over, heard_over = (how(of[kind].seed.nunique()) for kind in ("gain", "heard"))
     return (
         distinct_words_gain(of["gain"], over),
         follows_pmi_and_idf(of["end"], over),
         becomes_sparse(of["entropy"], over),
         freezes(of["third"], of["moved"], of["left"], over),
-        listening_ranks_words(of["heard"], of["twin"], over),
-        listening_knows_more_than_frequency(of["heard"], over),
-        listening_wears_off(of["heard"], over),
+        listening_ranks_words(of["heard"], of["twin"], heard_over),
+        listening_knows_more_than_frequency(of["heard"], heard_over),
+        listening_wears_off(of["heard"], heard_over),
         flow_ranks_words(of["prediction"], over),
     )
 

@@ -3,7 +3,8 @@
 For each seed one run with uniform attention, Z listening (:mod:`scansnap.text.prediction`), and trainings on the same
 batches: at the chosen rates, with a slower Z, and a *twin* at the chosen rates with η_Y a little larger. Z that listens
 is proportional to η_Z, so that one run predicts for both ratios. Large rates make training chaotic: what the twin does
-not share with its training, nothing that is computed beforehand can know.
+not share with its training, nothing that is computed beforehand can know. The text is read in order, from another place
+with each seed.
 
 Compared are the words that stand before a query at least ``LEAST`` times in the text, as soon as they were seen there.
 """
@@ -21,8 +22,8 @@ from scansnap.checks.arrays import FloatArray
 from scansnap.measure.ranks import overlap, rank_correlation, slope
 from scansnap.paper.figure import Effort
 from scansnap.paper.shared.kept_runs import kept
-from scansnap.paper.shared.text_runs import LENGTH, TextSetting, trained
-from scansnap.paper.studies.words.runs import WordRuns, compared_steps, logits
+from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, trained
+from scansnap.paper.studies.words.runs import WordRuns, logits
 from scansnap.paper.studies.words.text import LEAST, Text
 from scansnap.progress import Progress, share
 from scansnap.text.prediction import counted_before
@@ -32,6 +33,9 @@ from scansnap.text.yz.settings import YZSettings
 SLOW = 300.0  # η_Y/η_Z of the second training: attention that hardly acts back on itself
 TWIN = 1e-5  # by which a twin's η_Y is larger, relatively
 TOP_K = 10  # words most attended to
+SEEDS = 3
+STEPS = (10, 30, 100, 300, 1_000, 3_000, 9_000)  # at which a training is held against its prediction
+SHORTER = 2  # they end at one in so many of the study's own steps, or before
 
 
 def listening(runs: WordRuns, effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
@@ -41,26 +45,32 @@ def listening(runs: WordRuns, effort: Effort, progress: Progress | None = None) 
     are of those; overlap, of the ``TOP_K`` largest, also of the most frequent words (frequent) and by chance.
     """
     setting, words, chosen = runs.setting, runs.text.words, runs.chosen["YZ"].rates
-    steps = compared_steps(setting.size.steps)
-    short = replace(setting, size=replace(setting.size, steps=steps[-1]))
+    steps = [step for step in STEPS if step <= setting.size.steps // SHORTER]
     slower = {**chosen, "eta_z": chosen["eta_y"] / SLOW}
-    others = [(slower, True), (slower, False), ({**chosen, "eta_y": chosen["eta_y"] * (1 + TWIN)}, False)]
+    every = [
+        (slower, True),
+        (slower, False),
+        (chosen, False),
+        ({**chosen, "eta_y": chosen["eta_y"] * (1 + TWIN)}, False),
+    ]
+    seeds = min(SEEDS, setting.size.seeds)
     names = np.array([setting.corpus.words[q] for q in words.queries])
     marks = [setting.corpus.vocabulary.unk, setting.corpus.vocabulary.eos]
     counts = counted_before(setting.corpus.train, words.queries, setting.corpus.vocab_size, LENGTH)[:, : runs.text.top]
     counts[:, marks] = 0
     often = np.where(counts >= LEAST, counts, np.nan)
     tables = []
-    for seed, fast in zip(setting.seeds, runs.yz, strict=True):
-        heard, slow, twin = (
-            kept(effort.kept, {"figure": "words", "listens": listens, "seed": seed, **rates, **short.key()},
-                 partial(_run, runs.text, short, seed, rates, listens,
-                         share(progress, len(others) * seed + i, len(others) * setting.size.seeds)))["z"]
-            for i, (rates, listens) in enumerate(others)
+    for seed in range(seeds):
+        here = _from_another_place(setting, steps[-1], seed)
+        heard, slow, fast, twin = (
+            kept(effort.kept, {"figure": "words", "listens": listens, **rates, **here.key()},
+                 partial(_run, runs.text, here, steps, rates, listens,
+                         share(progress, len(every) * seed + i, len(every) * seeds)))["z"]
+            for i, (rates, listens) in enumerate(every)
         )  # fmt: skip
         scaled = heard * np.float32(chosen["eta_z"] / slower["eta_z"])
-        for kind, rates, a, b in (("heard", slower, heard, slow), ("heard", chosen, scaled, fast["z_at"]),
-                                  ("twin", chosen, twin, fast["z_at"])):  # fmt: skip
+        for kind, rates, a, b in (("heard", slower, heard, slow), ("heard", chosen, scaled, fast),
+                                  ("twin", chosen, twin, fast)):  # fmt: skip
             said = {"kind": kind, "seed": seed, "ratio": rates["eta_y"] / rates["eta_z"], "query": names}
             tables += [pd.DataFrame({**said, "step": step, **_compared(x, y, often)})
                        for step, x, y in zip(steps, a, b, strict=True)]  # fmt: skip
@@ -70,13 +80,18 @@ def listening(runs: WordRuns, effort: Effort, progress: Progress | None = None) 
     return pd.concat(tables, ignore_index=True)
 
 
+def _from_another_place(setting: TextSetting, steps: int, seed: int) -> TextSetting:
+    """The setting with its text turned by a part of a column of windows, so that batches are others."""
+    turned = np.roll(setting.corpus.train, -seed * (len(setting.corpus.train) // (BATCH * SEEDS)))
+    return replace(setting, corpus=replace(setting.corpus, train=turned), size=replace(setting.size, steps=steps))
+
+
 def _run(
-    text: Text, setting: TextSetting, seed: int, rates: dict[str, Any], listens: bool, progress: Progress | None
+    text: Text, setting: TextSetting, steps: list[int], rates: dict[str, Any], listens: bool, progress: Progress | None
 ) -> dict[str, Any]:
-    """z (S, Q, top) at the compared steps; NaN from where a training failed."""
-    model = YZTransformer(YZSettings(setting.corpus.vocab_size, seed=seed, **rates), setting.device, listening=listens)
-    steps = compared_steps(setting.size.steps)
-    done = trained(model, setting, seed=seed, measure=lambda now, _: {"z": logits(text, now)}, snapshots=steps,
+    """z (S, Q, top) at the steps; NaN from where a training failed."""
+    model = YZTransformer(YZSettings(setting.corpus.vocab_size, **rates), setting.device, listening=listens)
+    done = trained(model, setting, seed=None, measure=lambda now, _: {"z": logits(text, now)}, snapshots=steps,
                    progress=progress)  # fmt: skip
     nothing = np.full((len(text.words.queries), text.top), np.nan, dtype=np.float32)
     return {"z": np.stack([done.measured[step]["z"] if step in done.measured else nothing for step in steps])}

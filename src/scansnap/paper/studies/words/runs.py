@@ -33,7 +33,6 @@ SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (True, True): {"max_words": None, "steps": 3_000, "seeds": 1, "valid_tokens": 20_000},
     (True, False): {"max_words": None, "steps": 20_000, "seeds": 5, "valid_tokens": 30_000},
 }
-COMPARED = (10, 30, 100, 300, 1_000, 3_000, 9_000)  # steps at which a training is held against its prediction
 TRANSFORMER_STEPS = {(False, True): 80, (False, False): 200, (True, True): 3_000, (True, False): 12_000}
 
 
@@ -81,12 +80,11 @@ def yz_record(
     """A YZ run of one seed, looked at in S steps; NaN from where its training failed.
 
     steps (S,), gain (S, 11) and entropy (S,) of attention on the validation text; correlation (S, 4), moved and left
-    (S,), means over queries; end (4, Q) and thirds (2, Q) by query; z (Q, top) after training, z_at (·, Q, top) at the
-    steps that are compared with a prediction; and the sparsity.
+    (S,), means over queries; end (4, Q) and thirds (2, Q) by query; z (Q, top) after training; and the sparsity.
     """
     words, last = text.words, setting.size.steps
     thirds = [last // 3, 2 * last // 3]
-    steps = sorted({*log_spaced(last), *thirds, *compared_steps(last)})
+    steps = sorted({*log_spaced(last), *thirds})
     done = trained(model, setting, seed=seed, measure=partial(look, text), snapshots=steps, progress=progress)
     nothing = {"z": np.full(words.used.shape, np.nan), "gain": np.full(MARKS + 1, np.nan), "entropy": np.nan}
     seen = [done.measured.get(step, nothing) for step in steps]
@@ -99,7 +97,6 @@ def yz_record(
     return {"steps": steps, "gain": gain, "entropy": entropy, "correlation": _mean(ranked),
             "moved": _mean(distance(c, c[0])), "left": _mean(distance(c, c[-1])), "end": ranked[-1],
             "thirds": np.stack([distance(c[first], c[0]), distance(c[-1], c[second])]), "z": z[-1],
-            "z_at": z[[steps.index(step) for step in compared_steps(last)]],
             **key_sparsity(model, text.setting, failed=done.failed_step is not None)}  # fmt: skip
 
 
@@ -111,11 +108,6 @@ def transformer_record(
     failed = trained(model, setting, seed=seed, progress=progress).failed_step is not None
     after = np.full(MARKS + 1, np.nan) if failed else attention_on(text, model)["gain"]
     return {"gain": np.stack([before, after]), **key_sparsity(model, text.setting, failed=failed)}
-
-
-def compared_steps(last: int) -> list[int]:
-    """Where a training is compared with its prediction: 10, 30, 100, … and not beyond 9,000 (three passes)."""
-    return [step for step in COMPARED if step <= last] or [last]
 
 
 def look(text: Text, model: LanguageModel, step: int) -> dict[str, np.ndarray]:
