@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.colors import LogNorm, TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from scansnap.paper.plots.regime_map import LABELS
 from scansnap.paper.studies.validity.findings import EXACT, FEW
@@ -29,8 +31,8 @@ def error(ax: Any, part: pd.DataFrame, name: str) -> Any:
     theirs = _grid(part, name, "paper")[2]
     if theirs.min() < FEW < theirs.max():
         strip = ax.contourf(x, y, np.log10(theirs), levels=[-300, np.log10(FEW)], colors="none", hatches=["////"])
-        strip.set_edgecolor("white")
-        _line(ax, x, y, theirs, FEW, colors="white", linewidths=0.8)
+        strip.set(edgecolor="white", linewidth=0)
+        _line(ax, x, y, theirs, FEW, colors="white", linewidths=0.6)
     _finish(ax, part, name)
     return image
 
@@ -53,6 +55,18 @@ def bars(figure: Figure, grid: Any, error: Any, trusted: Any) -> None:
     bar.set_ticks(ticks.tolist(), labels=[f"{100 * 10**tick:g}%" for tick in ticks])
     bar = figure.colorbar(trusted, ax=grid[:, len(MOMENTS) :], pad=0.02, aspect=40, label="t/t₀", extend="max")
     bar.set_ticks([1, 10, 100], labels=["1", "10", "100"])
+
+
+def key(figure: Figure) -> None:
+    """What the lines are."""
+    handles = [
+        Line2D([], [], color="black", linewidth=1.5, label="error 10%"),
+        Line2D([], [], color="black", linewidth=0.7, label="1%"),
+        Line2D([], [], color="black", linewidth=1.2, linestyle="--", label="its own estimate 10%"),
+        Patch(facecolor="#2166ac", edgecolor="white", hatch="////", label=r"Theorem 4's $B_n$ within 10% until then"),
+        Line2D([], [], color="black", marker=".", linestyle="none", label="all assumptions of the paper met"),
+    ]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
 
 
 def _grid(part: pd.DataFrame, name: str, value: str) -> tuple[Any, Any, Any]:

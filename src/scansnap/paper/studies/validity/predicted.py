@@ -27,10 +27,12 @@ WRONG = 3.0  # times η_Z/η_Y
 def memory(point: MapPoint, t: FloatArray, *, wrong: float = 1.0) -> FloatArray:
     """(n, 1, M) z by the memory equation with v̄; ``wrong`` is a factor on η_Z/η_Y."""
     f = _distinct(point)
-    sizes = {"n_classes": point.n_classes, "vocab_size": point.vocab_size}
-    clock = theory.frozen_decoder(t, eta_y=point.eta_y, overlap=point.overlap, **sizes).clock
-    rates = {"eta_y": point.eta_y, "eta_z": wrong * point.eta_y / point.ratio}
-    return _spread(point, theory.memory_tokens(clock, **rates, **sizes, f_distinct=f, form="exact").z)
+    k, m, eta_y = point.n_classes, point.vocab_size, point.eta_y
+    clock = theory.frozen_decoder(t, eta_y=eta_y, n_classes=k, vocab_size=m, overlap=point.overlap).clock
+    found = theory.memory_tokens(
+        clock, eta_y=eta_y, eta_z=wrong * eta_y / point.ratio, n_classes=k, vocab_size=m, f_distinct=f, form="exact"
+    )
+    return _spread(point, found.z)
 
 
 def no_memory(point: MapPoint, t: FloatArray) -> FloatArray:

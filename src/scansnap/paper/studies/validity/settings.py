@@ -68,7 +68,7 @@ def settings(size: Size) -> list[Setting]:
     for name, across in size.across.items():
         for overlap in np.linspace(*OVERLAP, size.up):
             for value in values(name, across):
-                point = replace(MapPoint(overlap=float(overlap)), **{name: value})
+                point = replace(MapPoint(overlap=float(overlap)), **{name: value})  # type: ignore[arg-type]
                 found.append(Setting(name, point.ratio, point))
     for preset, knobs in _PRESETS:
         found += [Setting(GENERAL, ratio, None, preset, tuple(knobs.items())) for ratio in size.ratios]

@@ -57,7 +57,7 @@ def noted(effort: Effort) -> str:
 def draw(computed: Computed) -> Figure:
     """A row for each map, a column for each time, and how long it is trusted."""
     table = computed.table
-    with styled(11.0, 5.4) as figure:
+    with styled(11.0, 5.6) as figure:
         grid = figure.subplots(len(AXES), len(MOMENTS) + 1, sharey=True, sharex="row")
         for name, axes in zip(AXES, grid, strict=True):
             part = table[table.part == name]
@@ -67,4 +67,5 @@ def draw(computed: Computed) -> Figure:
             trusted = panels.trusted(axes[-1], part[part.moment == MOMENTS[0]], name)
             axes[0].set_ylabel("overlap at the start")
         panels.bars(figure, grid, error, trusted)
+        panels.key(figure)
     return figure
