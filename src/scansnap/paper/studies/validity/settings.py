@@ -34,7 +34,7 @@ class Size:
 
 
 FULL = Size({"ratio": 11, "vocab_size": 8}, 12, (10.0, 30.0, 100.0, 300.0, 1000.0))
-QUICK = Size({"ratio": 4, "vocab_size": 3}, 4, (100.0,))
+QUICK = Size({"ratio": 4, "vocab_size": 3}, 3, (100.0,))
 
 
 @dataclass(frozen=True)
