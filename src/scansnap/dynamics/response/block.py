@@ -17,9 +17,11 @@ the change of a_n, follows from it, and is never formed:
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from scansnap.checks.arrays import IntArray
 from scansnap.dynamics.flow.integrators import END, N_STAGES, largest
 from scansnap.dynamics.flow.votes import Pattern
 
@@ -30,9 +32,14 @@ _PADDED = 1.25  # most by which a class's tokens are padded, where that costs an
 class Block:
     """a, e and δY of some of the classes, which stand after each other."""
 
-    def __init__(self, classes: slice, d: int, n_outputs: int, pattern: Pattern) -> None:
+    def __init__(self, classes: slice, d: int, n_outputs: int, common_row: IntArray, n_rows: int) -> None:
+        """``common_row`` (B, C) of the ``n_rows`` rows of common tokens, −1 at padding."""
         n = classes.stop - classes.start
-        self.classes, self.d, self.pattern = classes, d, pattern
+        self.classes, self.d = classes, d
+        cpu = torch.device("cpu")
+        self.pattern = Pattern(common_row, n_rows, cpu)
+        again = np.where(common_row < 0, -1, common_row + n_rows)  # the same tokens in a second table below the first
+        self.twice = Pattern(np.concatenate([common_row, again], axis=1), 2 * n_rows, cpu)
         self.stack = torch.zeros(n, d + 1 + N_STAGES, n_outputs, dtype=torch.float64)  # δY_0, a_0, ȧ_j
         self.e_stack = torch.zeros(n, 1 + N_STAGES, n_outputs, dtype=torch.float64)  # e_0, ė_j
         self.df = torch.zeros(n, N_STAGES, d, dtype=torch.float64)

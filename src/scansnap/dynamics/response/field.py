@@ -31,14 +31,12 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import ArrayLike
 from torch import Tensor
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.dynamics.flow.integrators import END, INSIDE, PROBE, Stacked
 from scansnap.dynamics.flow.plain import error
 from scansnap.dynamics.flow.population import Places
-from scansnap.dynamics.flow.votes import Pattern
 from scansnap.dynamics.response.block import Block, cut
 
 T = TypeVar("T")
@@ -59,8 +57,7 @@ class Part(NamedTuple):
     turned: Tensor  # (B, 1) a_n·δr_n
     others: Tensor  # (B, C) Y r_n of the common tokens
     common: Tensor  # (B, C) δY r_n + Y δr_n of the common tokens
-    y_rate: Tensor  # (R, J)
-    dy_rate: Tensor  # (R, J)
+    y_rate: Tensor  # (2R, J)
     true: Tensor | None  # (B, L) what the flow itself would do
 
 
@@ -90,18 +87,15 @@ class ResponseField:
         self.z, self.drive = Stacked(nothing), Stacked(nothing)  # (cells,) each
         self.off, self.off_rate = nothing.clone(), dict.fromkeys((0, INSIDE, END), nothing)
         n_rows = int(places.common_row.max(initial=-1)) + 1
-        table = torch.zeros(n_rows, k + 1, dtype=torch.float64)
-        self.y, self.dy = Stacked(table), Stacked(table)  # (R, J) each: common tokens' rows of Y and of its change
+        self.y = Stacked(torch.zeros(2 * n_rows, k + 1, dtype=torch.float64))  # common tokens' Y, then its change
         self.blocks = [
-            Block(some, places.n_distinct[some.stop - 1], k + 1, Pattern(places.common_row[some], n_rows, table.device))
+            Block(some, places.n_distinct[some.stop - 1], k + 1, places.common_row[some], n_rows)
             for some in cut(places.n_distinct, k + 1, n_rows)
         ]
 
-    def time(self, theta: ArrayLike) -> FloatArray:
-        return np.asarray(self.tau * np.expm1(theta))
-
-    def clock(self, t: ArrayLike) -> FloatArray:
-        return np.asarray(np.log1p(np.asarray(t) / self.tau))
+    def clock(self, t: FloatArray) -> FloatArray:
+        """θ of times."""
+        return np.asarray(np.log1p(t / self.tau))
 
     def rates(self, stage: int, weights: FloatArray) -> None:
         d, f, w = self.d, self.f, torch.as_tensor(weights)
@@ -109,10 +103,9 @@ class ResponseField:
         z = self.z.at(weights)
         df = self._moved(z)  # (K, L)
         true_f = self.attention(z) if stage in self.off_rate else None
-        y, dy = self.y.at(weights), self.dy.at(weights)
-        parts = list(self.each(lambda block: self._part(block, stage, w, df, y, dy, true_f, pace), self.blocks))
+        y = self.y.at(weights)
+        parts = list(self.each(lambda block: self._part(block, stage, w, df, y, true_f, pace), self.blocks))
         self.y.rate[stage] = sum(part.y_rate for part in parts)
-        self.dy.rate[stage] = sum(part.dy_rate for part in parts)
 
         memory, kept, change, turned, pulled, common = (
             torch.cat(values) for values in zip(*(part[:6] for part in parts), strict=True)
@@ -131,17 +124,18 @@ class ResponseField:
             self.off_rate[stage] = self._by_cell(true, pace) - rate
 
     def _part(
-        self, block: Block, stage: int, w: Tensor, df: Tensor, y: Tensor, dy: Tensor, true_f: Tensor | None, pace: float
+        self, block: Block, stage: int, w: Tensor, df: Tensor, both: Tensor, true_f: Tensor | None, pace: float
     ) -> Part:
         """The tables of a block: all that costs time. Stores their rates."""
         some, d, pattern = block.classes, block.d, block.pattern
         f, df, own = self.f[some], df[some], self.own[some]
         f_c, df_c = f[:, self.d :], df[:, self.d :]
+        y, dy = both.chunk(2)  # (R, J) each
         a, e = block.a(w), block.e(w)
         r = error(pattern.votes(f_c, y).addcmul_(own, a), self.n_rest, some.start)
         memory, kept = block.pull(r, w)
         turn = (f * df)[:, :d].sum(1, keepdim=True)  # (B, 1)
-        dl = pattern.votes(f_c, dy).add_(pattern.votes(df_c, y)).add_(e).addcmul_(turn, a)
+        dl = block.twice.votes(torch.cat([df_c, f_c], 1), both).add_(e).addcmul_(turn, a)
 
         # α_n = e_n − r_n, so α_n·δl_n is the right output's δl less r_n·δl_n
         right, along = dl[:, some.start :].diagonal()[:, None], _dot(r, dl)  # (B, 1) each
@@ -150,10 +144,11 @@ class ResponseField:
 
         step = pace * self.eta_y * self.p_class[some] / self.outputs  # (B, J)
         a_rate, da_rate = step * r, step.mul_(dr)
+        y_r, dy_r = block.twice.pull(r, both).chunk(2, 1)  # (B, C) each
+        y_rate = block.twice.collect(torch.cat([f_c, df_c], 1), a_rate)
+        y_rate[len(y) :] += pattern.collect(f_c, da_rate)
         part = Part(
-            F.pad(memory, (0, self.d - d)), kept, _dot(e, r), _dot(a, dr),
-            pattern.pull(r, y), pattern.pull(r, dy) + pattern.pull(dr, y),
-            pattern.collect(f_c, a_rate), pattern.collect(f_c, da_rate) + pattern.collect(df_c, a_rate),
+            F.pad(memory, (0, self.d - d)), kept, _dot(e, r), _dot(a, dr), y_r, dy_r + pattern.pull(dr, y), y_rate,
             None if true_f is None else self._true(block, w, true_f[some], a, e, y + dy),
         )  # fmt: skip
         block.store(stage, df[:, :d], a_rate, da_rate.mul_(own).addcmul_(turn, a_rate))
@@ -197,7 +192,7 @@ class ResponseField:
         self.off = self.neglected(1.0, step)
         self.off_rate[0] = self.off_rate[END]
         self.theta += step
-        for part in (self.z, self.drive, self.y, self.dy):
+        for part in (self.z, self.drive, self.y):
             part.advance(weights)
         w = torch.as_tensor(weights)
         for _ in self.each(lambda block: block.advance(w), self.blocks):
@@ -224,7 +219,7 @@ class ResponseField:
     def gap(self, weights: FloatArray) -> Tensor:
         """Logit of the right output less that of one that is never right, (K,); NaN where all outputs are."""
         f, df = self.f, self._moved(self.z.at(weights))
-        y, dy = (table.at(weights) for table in (self.y, self.dy))
+        y, dy = self.y.at(weights).chunk(2)
         w, found = torch.as_tensor(weights), []
         for block in self.blocks:
             some, row = block.classes, block.pattern.row

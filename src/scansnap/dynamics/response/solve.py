@@ -16,7 +16,7 @@ from scansnap.checks.arrays import FloatArray
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import one_thread
 from scansnap.dynamics.flow.integrate import checked_times
-from scansnap.dynamics.flow.integrators import NonFinite, Step, dop853
+from scansnap.dynamics.flow.integrators import NonFinite, dop853
 from scansnap.dynamics.flow.population import Places
 from scansnap.dynamics.flow.readings import check_memory
 from scansnap.dynamics.response.field import ResponseField
@@ -34,6 +34,7 @@ ANSWERS = {  # dimensions beside t, and what it is
     "gap": ("class", VARIABLES["gap"].meaning),
     "growth": ("class", "growth exponent B_n along the path of z"),
 }
+_BETWEEN = np.array([0.25, 0.5, 0.75])  # of a step: where its path is noted, too, for the integral along it
 
 
 def response(
@@ -69,23 +70,23 @@ def response(
         choice("variables", name, tuple(ANSWERS))
     classes.need_one_class_per_next_token("the response")
     field = ResponseField(Places(classes), eta_y, eta_z)
-    readings = _Readings(field, times, wanted)
     clock = field.clock(times)
+    readings = _Readings(field, times, clock, wanted)
     n_steps = 0
     with one_thread() as threads, ThreadPoolExecutor(threads) as pool, torch.inference_mode():
         if threads > 1 and len(field.blocks) > 1:
             field.each = pool.map
-        readings.look(0.0, np.zeros(0), 0.0)
+        readings.look(0.0, np.zeros(0), 0.0, 0.0)
         try:
             for step in dop853(field, clock[-1], 0.01, rtol, atol):
                 n_steps += 1
-                for i in np.flatnonzero((clock > step.t) & (clock <= step.end)):
-                    readings.look(times[i], step.weights(clock[i]), *_within(step, clock[i]))
-                readings.pass_by(step.weights(step.end))
+                asked = clock[(clock > step.t) & (clock <= step.end)]
+                for at in np.union1d(asked, np.append(step.t + step.h * _BETWEEN, step.end)):
+                    readings.look(at, step.weights(at), (at - step.t) / step.h, step.h)
                 if progress is not None:
                     progress(float(step.end / clock[-1]))
         except NonFinite as failed:
-            raise NonFinite(float(field.time(failed.t))) from None
+            raise NonFinite(field.tau * math.expm1(failed.t)) from None
     data = readings.dataset()
     late = times[(data.error > trust).any("query").values]
     return data.assign_attrs({"eta_y": eta_y, "eta_z": eta_z, "rtol": rtol, "atol": atol, "trust": trust,
@@ -94,16 +95,11 @@ def response(
                               **identity(classes)})  # fmt: skip
 
 
-def _within(step: Step, clock: float) -> tuple[float, float]:
-    """Which share of the step is done by then, and how long the step is."""
-    return (clock - step.t) / step.h, step.h
-
-
 class _Readings:
     """The variables at the asked times; the path between them for B_n, which is an integral along it."""
 
-    def __init__(self, field: ResponseField, times: FloatArray, wanted: Sequence[str]) -> None:
-        self.field, self.times, self.wanted = field, times, wanted
+    def __init__(self, field: ResponseField, times: FloatArray, clock: FloatArray, wanted: Sequence[str]) -> None:
+        self.field, self.clock, self.wanted = field, clock, wanted
         places, classes = field.places, field.places.classes
         self.coords = {"t": times, "query": classes.queries, "token": np.arange(classes.vocab_size),
                        "class": np.arange(classes.n_classes)}  # fmt: skip
@@ -117,11 +113,15 @@ class _Readings:
         self.path: list[tuple[FloatArray, FloatArray]] = []  # z and f of the distinct tokens' sums, by class
         self.places: list[int] = []  # of the asked times on the path
 
-    def look(self, time: float, weights: FloatArray, share: float, step: float = 0.0) -> None:
-        """At an asked time; the start is always on the path."""
-        z, f = self.pass_by(weights)
-        row = len(self.places)
-        if time != self.times[row]:
+    def look(self, at: float, weights: FloatArray, share: float, step: float) -> None:
+        """Note where the path is at θ = ``at``, a share of the present step; read the variables if that was asked for."""
+        d, places, row = self.field.d, self.field.places, len(self.places)
+        z_now = self.field.z.at(weights)
+        z, f = z_now.numpy(), self.field.attention(z_now).numpy()  # (cells,), (K, L)
+        x = z[places.cell[:, :d]]  # (K, D)
+        with np.errstate(divide="ignore"):
+            self.path.append(((x * places.used[:, :d]).sum(1), 1 / (f[:, :d] ** 2).sum(1)))
+        if row == len(self.clock) or at != self.clock[row]:
             return
         self.places.append(len(self.path) - 1)
         drive, off = self.field.drive.at(weights).numpy(), self.field.neglected(share, step).numpy()
@@ -129,24 +129,13 @@ class _Readings:
         self.error[row] = np.divide(neglected, size, out=np.zeros_like(size), where=size > 0)
         cells = {"z": z, "drive": drive, "memory": z - drive, "z_error": off}
         by_class = {"attention": f / f.sum(1, keepdims=True), "f": f}
-        at = self.field.places
         for name, data in self.data.items():
             if name in cells:
-                data[row, at.cell_query, at.cell_token] = cells[name]
+                data[row, places.cell_query, places.cell_token] = cells[name]
             elif name in by_class:
-                data[row, at.order[at.pairs[0]], at.token[at.pairs]] = by_class[name][at.pairs]
+                data[row, places.order[places.pairs[0]], places.token[places.pairs]] = by_class[name][places.pairs]
             elif name == "gap":
-                data[row, at.order] = self.field.gap(weights).numpy()
-
-    def pass_by(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Note where the path is; z (cells,) and f (K, L)."""
-        d, places = self.field.d, self.field.places
-        z = self.field.z.at(weights)
-        f = self.field.attention(z).numpy()
-        x = z.numpy()[places.cell[:, :d]]  # (K, D)
-        with np.errstate(divide="ignore"):
-            self.path.append(((x * places.used[:, :d]).sum(1), 1 / (f[:, :d] ** 2).sum(1)))
-        return z.numpy(), f
+                data[row, places.order] = self.field.gap(weights).numpy()
 
     def _largest(self, values: FloatArray) -> FloatArray:
         """Of each query's cells, (cells,) → (Q,)."""
