@@ -29,7 +29,7 @@ from scansnap.dynamics.settings import Model
 
 
 def error(logits: Tensor, n_rest: int, first: int = 0) -> Tensor:
-    """e_n − α_n, (K, J), where class n's next token is output ``first`` + n and the last output stands for ``n_rest``."""
+    """e_n − α_n, (K, J): class n's next token is output ``first`` + n, the last output stands for ``n_rest``."""
     r = torch.softmax(logits, dim=1)  # in place from here on: for many classes this is a large table
     r[:, -1] *= n_rest
     r /= -r.sum(1, keepdim=True)  # −α_n

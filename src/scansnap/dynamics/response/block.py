@@ -1,14 +1,14 @@
 """The tables of the response for some of the classes, held so that a stage reads them once.
 
-A class has its row a_n of the frozen decoder, with ȧ_n = η_Y p_n r_n, and for each of its distinct tokens a row δY_l that
-only it moves, δẎ_l = δf_nl ȧ_n. Both are moved by ȧ alone, so their rates at stage j are kept as ȧ_j and δf_j: with w_j
-the weights of the stages so far (see flow/integrators.System)
+A class has its row a_n of the frozen decoder, with ȧ_n = η_Y p_n r_n, and for each of its distinct tokens a row δY_l
+that only it moves, δẎ_l = δf_nl ȧ_n. Both are moved by ȧ alone, so their rates at stage j are kept as ȧ_j and δf_j:
+with w_j the weights of the stages so far (see flow/integrators.System)
 
     a = a_0 + Σ_j w_j ȧ_j           δY_l = δY_0l + Σ_j w_j δf_jl ȧ_j
 
-Rows δY_0, a_0 and ȧ_j stand below each other in one stack, and the products of all of them with r_n are one product with
-it. The third table, e_n = Σ_l f_nl (δY_l + f_nl δa_n), is what a class's distinct tokens add to its logits; δa_n itself,
-the change of a_n, follows from it, and is never formed:
+Rows δY_0, a_0 and ȧ_j stand below each other in one stack, and the products of all of them with r_n are one product
+with it. The third table, e_n = Σ_l f_nl (δY_l + f_nl δa_n), is what a class's distinct tokens add to its logits; δa_n
+itself, the change of a_n, follows from it, and is never formed:
 
     own δa_n = e_n − Σ_l f_nl δY_l,      own = Σ_l f_nl²
 
@@ -25,7 +25,7 @@ from scansnap.checks.arrays import IntArray
 from scansnap.dynamics.flow.integrators import END, N_STAGES, largest
 from scansnap.dynamics.flow.votes import Pattern
 
-_CACHED = 2**15  # numbers in a (B, J) table: some of them together fit in a core's cache
+_CACHED = 2**16  # numbers in a (B, J) table: some of them together fit in a core's cache
 _PADDED = 1.25  # most by which a class's tokens are padded, where that costs anything
 
 
@@ -66,7 +66,9 @@ class Block:
         """Σ_l g_nl δY_l, (B, d) → (B, J)."""
         s = len(w)
         along = (g[:, None] @ self.df[:, :s].mT) * w  # (B, 1, s)
-        return (torch.cat([g[:, None], along.new_zeros(len(g), 1, 1), along], 2) @ self.stack[:, : self.d + 1 + s])[:, 0]
+        return (torch.cat([g[:, None], along.new_zeros(len(g), 1, 1), along], 2) @ self.stack[:, : self.d + 1 + s])[
+            :, 0
+        ]
 
     def gaps(self, w: Tensor) -> tuple[Tensor, Tensor]:
         """a and e at each class's right output less those at one that is never right, (B,) each."""

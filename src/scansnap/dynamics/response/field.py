@@ -25,8 +25,8 @@ first order in δz whatever the classes, queries, overlaps and rates.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Protocol, TypeVar
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -120,7 +120,7 @@ class ResponseField:
         drive_rate, rate = self._by_cell(drive, pace), self._by_cell(drive + answer, pace)
         self.drive.rate[stage], self.z.rate[stage] = drive_rate, rate
         if true_f is not None:
-            true = torch.cat([part.true for part in parts])
+            true = torch.cat([part.true for part in parts if part.true is not None])
             self.off_rate[stage] = self._by_cell(true, pace) - rate
 
     def _part(
@@ -225,7 +225,9 @@ class ResponseField:
             some, row = block.classes, block.pattern.row
             n = torch.arange(some.start, some.stop)[:, None]
             a, e = block.gaps(w)
-            common = (f + df)[some, self.d :] * (y[row, n] - y[row, -1]) + f[some, self.d :] * (dy[row, n] - dy[row, -1])
+            common = (f + df)[some, self.d :] * (y[row, n] - y[row, -1]) + f[some, self.d :] * (
+                dy[row, n] - dy[row, -1]
+            )
             distinct = (f * (f + df))[some, : self.d].sum(1) * a + e
             found.append(distinct + common.sum(1))
         return torch.cat(found) if self.n_rest else torch.full_like(f[:, 0], math.nan)
