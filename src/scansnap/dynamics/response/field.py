@@ -40,6 +40,7 @@ from scansnap.dynamics.flow.population import Places
 from scansnap.dynamics.response.block import Block, cut
 
 T = TypeVar("T")
+_SEEN = {0: 0.0, 5: 1 / 3, 14: 0.2, INSIDE: PROBE, END: 1.0}  # stages that also ask the flow itself: share of the step
 
 
 class Each(Protocol):
@@ -85,7 +86,7 @@ class ResponseField:
         self.theta, self.tau = 0.0, 1 / (eta_y * classes.p_class.max())
         nothing = torch.zeros(len(places.cell_query), dtype=torch.float64)
         self.z, self.drive = Stacked(nothing), Stacked(nothing)  # (cells,) each
-        self.off, self.off_rate = nothing.clone(), dict.fromkeys((0, INSIDE, END), nothing)
+        self.off, self.off_rate = nothing.clone(), dict.fromkeys(_SEEN, nothing)
         n_rows = int(places.common_row.max(initial=-1)) + 1
         self.y = Stacked(torch.zeros(2 * n_rows, k + 1, dtype=torch.float64))  # common tokens' Y, then its change
         self.blocks = [
@@ -209,12 +210,11 @@ class ResponseField:
     def neglected(self, share: float, step: float) -> Tensor:
         """∫ of the flow's own rate less the response's, up to a share of the present step, (cells,).
 
-        By the parabola through both at the start, inside and at the end: for an estimate that is plenty.
+        By the polynomial through some stages: for an estimate that is plenty.
         """
-        nodes = np.array([0.0, PROBE, 1.0])
-        powers = share ** np.arange(1, 4) / np.arange(1, 4)
-        weights = step * np.linalg.solve(np.vander(nodes, increasing=True).T, powers)
-        return self.off + sum(float(w) * self.off_rate[at] for w, at in zip(weights, (0, INSIDE, END), strict=True))
+        degrees = np.arange(1, len(_SEEN) + 1)
+        weights = step * np.linalg.solve(np.vander(list(_SEEN.values()), increasing=True).T, share**degrees / degrees)
+        return self.off + sum(float(w) * rate for w, rate in zip(weights, self.off_rate.values(), strict=True))
 
     def gap(self, weights: FloatArray) -> Tensor:
         """Logit of the right output less that of one that is never right, (K,); NaN where all outputs are."""

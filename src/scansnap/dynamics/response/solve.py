@@ -59,7 +59,7 @@ def response(
     entry over that of z, and ``trusted_until`` in the attributes the first time at which one exceeds ``trust``.
     ``variables`` names those to return beside ``error``; for many classes ``attention`` and ``f`` are large.
 
-    At the default ``rtol`` z is right to about 1e-8 of its largest entry. Where the memory is far too strong for first
+    z is right to ``rtol`` of its largest entry or better, ``z_error`` to a percent. Where the memory is far too strong for first
     order the equations are also stiff, and cost many steps for nothing: with ``stop`` the response ends after the step
     in which ``error`` exceeds it (``attrs["stopped"]`` is then "error"), and ``t`` has the asked times up to there.
 
