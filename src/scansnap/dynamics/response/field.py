@@ -83,6 +83,7 @@ class ResponseField:
         self.outputs = torch.ones(k + 1, dtype=torch.float64)  # how many outputs a column stands for
         self.outputs[-1] = max(self.n_rest, 1)
         self.cell, self.cell_query = torch.as_tensor(places.cell), torch.as_tensor(places.cell_query)
+        self.n_evaluations = 0
         self.theta, self.tau = 0.0, 1 / (eta_y * classes.p_class.max())
         nothing = torch.zeros(len(places.cell_query), dtype=torch.float64)
         self.z, self.drive = Stacked(nothing), Stacked(nothing)  # (cells,) each
@@ -99,6 +100,7 @@ class ResponseField:
         return np.asarray(np.log1p(t / self.tau))
 
     def rates(self, stage: int, weights: FloatArray) -> None:
+        self.n_evaluations += 1
         d, f, w = self.d, self.f, torch.as_tensor(weights)
         pace = self.tau * math.exp(self.theta + weights.sum())  # dt/dθ
         z = self.z.at(weights)

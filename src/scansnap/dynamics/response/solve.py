@@ -59,9 +59,9 @@ def response(
     entry over that of z, and ``trusted_until`` in the attributes the first time at which one exceeds ``trust``.
     ``variables`` names those to return beside ``error``; for many classes ``attention`` and ``f`` are large.
 
-    z is right to ``rtol`` of its largest entry or better, ``z_error`` to a percent. Where the memory is far too strong for first
-    order the equations are also stiff, and cost many steps for nothing: with ``stop`` the response ends after the step
-    in which ``error`` exceeds it (``attrs["stopped"]`` is then "error"), and ``t`` has the asked times up to there.
+    z is right to ``rtol`` of its largest entry or better, ``z_error`` to a percent. Where the memory is far too strong
+    for first order the equations are also stiff, and cost many steps for nothing: with ``stop`` the response ends after
+    the step in which ``error`` exceeds it (``attrs["stopped"]`` is then "error"), and ``t`` ends there, too.
 
     >>> response(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.001, t=[10, 100]).attrs["trusted_until"]
     inf
@@ -100,7 +100,8 @@ def response(
     late = data.t.values[(data.error > trust).any("query").values]
     return data.assign_attrs({"eta_y": eta_y, "eta_z": eta_z, "rtol": rtol, "atol": atol, "trust": trust,
                               "trusted_until": float(late[0]) if len(late) else math.inf, "stopped": stopped,
-                              "n_steps": n_steps, "n_classes": classes.n_classes, "vocab_size": classes.vocab_size,
+                              "n_steps": n_steps, "n_evaluations": field.n_evaluations,
+                              "n_classes": classes.n_classes, "vocab_size": classes.vocab_size,
                               **identity(classes)})  # fmt: skip
 
 
