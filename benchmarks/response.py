@@ -2,8 +2,8 @@
 
 Each line is one call of ``response`` to 100 t₀, read at 31 times. Beside it, in the same process:
 
-    plain    the same equations as dynamics/response/field.py states them, with tables of all tokens and BLAS products; one
-             evaluation is timed and multiplied by the number of evaluations that ours needed
+    plain    the same equations as dynamics/response/field.py states them, with tables of all tokens and BLAS products;
+             one evaluation is timed and multiplied by the number of evaluations that ours needed
     limit    reading once, at each evaluation, what the method must read: the rows a_n, e_n and δY_l and on average
              eight stages of the first two, at the speed at which this machine reads a table that no cache holds
     flow     (``--flow``) the exact flow at the same tolerance, which answers without any expansion

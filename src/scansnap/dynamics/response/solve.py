@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
@@ -79,7 +80,8 @@ def response(
     clock = field.clock(times)
     readings = _Readings(field, times, clock, wanted)
     n_steps, stopped = 0, "complete"
-    with one_thread() as threads, ThreadPoolExecutor(threads) as pool, torch.inference_mode():
+    pool_of = partial(ThreadPoolExecutor, initializer=torch.set_num_threads, initargs=(1,))  # none starts its own
+    with one_thread() as threads, pool_of(threads) as pool, torch.inference_mode():
         if threads > 1 and len(field.blocks) > 1:
             field.each = pool.map
         readings.look(0.0, np.zeros(0), 0.0, 0.0)
