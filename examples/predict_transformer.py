@@ -4,10 +4,10 @@
 
 Attention is kept uniform while W_Q and W_K (and the embeddings) move by the gradients they hear. Compared with an
 ordinary training on the same batches is the change of the content logits Z[m, l] = q_m·k_l/√d of the 100 most frequent
-queries, over words that stand at least 20 times before them: rank correlation, the ten largest, slope. Beside it its two
-parts: that of the embeddings (Z of the moved embeddings through the first W_Q and W_K, which needs no listening) and
-the rest, that of W_Q and W_K, against the same rest of the training. And a twin: the same training with a rate larger
-by 1e-5. What a twin does not share is chaos, and nothing could predict it.
+queries, over words that stand at least 20 times before them: rank correlation, the ten largest, slope. Beside it two
+parts of it: that of the embeddings (Z of the moved embeddings through the first W_Q and W_K, which needs no listening),
+and the rest, that of W_Q and W_K, against the same rest of the training. And a twin: the same training with a rate
+larger by 1e-5. What a twin does not share is chaos, and nothing could predict it.
 """
 
 from __future__ import annotations
