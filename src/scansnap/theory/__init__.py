@@ -8,6 +8,7 @@ batch-size-1 steps; s = t/K is the number of visits of one class.
 """
 
 from scansnap.theory.closed_form import gamma, gamma_integral, h, h_recursion, u
+from scansnap.theory.drift import SampledFlow, drift_tokens, fall_below, sampling_push
 from scansnap.theory.drive import (
     beta,
     drive,
@@ -25,10 +26,13 @@ from scansnap.theory.token_growth import chi, growth, relative_gain
 __all__ = [
     "FrozenDecoder",
     "Memory",
+    "SampledFlow",
     "beta",
     "chi",
+    "drift_tokens",
     "drive",
     "drive_rate",
+    "fall_below",
     "frozen_decoder",
     "gamma",
     "gamma_early",
@@ -50,6 +54,7 @@ __all__ = [
     "memory_speed",
     "memory_tokens",
     "relative_gain",
+    "sampling_push",
     "snap_delta",
     "t_scan",
     "t_snap",
