@@ -133,6 +133,8 @@ def test_what_it_does_not_speak_of() -> None:
     assert short["finite-drift"].status == "not applicable"
     assert "long sequences" in short["finite-drift"].why
     assert short["finite-drift"].measured is not None
+    fast = verify(classes, eta_y=1.5, eta_z=0.05, context=64, t_end=30, seeds=1, checks=["finite-drift"])
+    assert fast["finite-drift"].why == "η_Y = 1.5 is not below 1: no runs are made for it"
     alone = ss.SequenceClasses([[1.0, 0, 0, 0], [0, 1.0, 0, 0]], query=[2, 2], next_token=[2, 3])
     found = verify(alone, eta_y=0.5, eta_z=0.05, context=64, t_end=30, seeds=1, checks=["finite-drift"])
     assert "single token" in found["finite-drift"].why

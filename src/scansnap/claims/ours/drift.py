@@ -88,6 +88,9 @@ def check(evidence: Evidence, *, runs: Pairs = pairs, forecast: Pairs = predicte
     if size > _LARGEST:
         return STATEMENT.not_applicable(f"{classes.n_classes} classes are too many to follow step by step")
     assumptions = evidence.assume(*_ASSUMED)
+    if not evidence.assumptions["eta_y below 1"].met:  # one step goes far then, and expected ones say nothing of it
+        why = f"η_Y = {evidence.eta_y:.3g} is not below 1: no runs are made for it"
+        return STATEMENT.not_applicable(why, assumptions)
     last = int(min(evidence.t[-1], _LAST * evidence.t_snap, _STEPS))
     if last < 1:
         return STATEMENT.not_applicable("the run has not made a step", assumptions)
