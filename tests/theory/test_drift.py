@@ -297,6 +297,47 @@ def test_where_tokens_begin_to_fall(context: float, t: float) -> None:
     assert predicted == pytest.approx(found, rel=0.06)
 
 
+def test_fates_on_textbook() -> None:
+    """Occurrences P_l N below which a distinct token falls, at 0.1, 1 and 10 t₀; the tokens have 28 to 282 at T = 1001."""
+    classes = ss.SequenceClasses.textbook()
+    f = classes.p_context[0] / np.linalg.norm(classes.p_context[0])
+    t = np.array([0.1, 1, 10]) * theory.t_snap(eta_y=0.9, n_classes=2, vocab_size=2014)
+    u = theory.u(t / 2, eta_y=0.9, vocab_size=2014)
+    sizes = {"n_classes": 2, "vocab_size": 2014, "f_distinct": f[classes.distinct(0)]}
+    np.testing.assert_allclose(theory.fall_below(u, **sizes, context=1001), [211, 176, 143], atol=0.5)
+    np.testing.assert_allclose(theory.fall_below(u, **sizes, context=100_001), [4408, 666, 320], atol=0.5)
+    p = classes.p_context[0, classes.distinct(0)]
+    np.testing.assert_allclose(1000 * p, [28, 92, 155, 218, 282], atol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "context", "flow", "drift"),
+    [("textbook", 500, [4.2e-6, 3.71e-4], [-2.95e-4, 1.391e-3]),
+     ("textbook", 128, [4.2e-6, 3.71e-4], [-1.138e-3, 5.34e-3]),
+     ("syn_small", 128, [1.07e-4, 1.074e-2], [-2.66e-4, -1.43e-4])],
+)  # fmt: skip
+def test_how_large_the_drift_is(name: str, context: int, flow: list[float], drift: list[float]) -> None:
+    """z of the rarest and the dominant distinct token at 2 t₀, η_Y = 0.9, η_Z = 0.02, and what the length adds."""
+    classes = getattr(ss.SequenceClasses, name)()
+    own = classes.distinct(0)[[0, -1]]
+    steps = int(2 * theory.t_snap(eta_y=0.9, n_classes=2, vocab_size=classes.vocab_size))
+    limit, more = drift_by_steps(classes, context, steps)
+    np.testing.assert_allclose(limit[0, own], flow, rtol=0.01)
+    np.testing.assert_allclose(more[0, own], drift, rtol=0.01)
+
+
+def drift_by_steps(classes: ss.SequenceClasses, context: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    field = SampledFlow(classes, 0.9, 0.02)
+    found = []
+    for share in (0, 1):
+        y, z = np.zeros(field.y_shape), np.zeros(field.z_shape)
+        for _ in range(steps):
+            move, more = field.flow(y, z), field.drift(y, z, context=context)
+            y, z = y + move.y + share * more.y, z + move.z + share * more.z
+        found.append(z)
+    return found[0], found[1] - found[0]
+
+
 def test_fall_below_has_its_limits() -> None:
     f = np.array([0.05, 0.2, 0.5, 0.6])
     rho = 1 - (f**2).sum()
