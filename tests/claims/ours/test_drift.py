@@ -42,43 +42,64 @@ def once(classes: ss.SequenceClasses, *, record: list[int], **setting: object) -
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_holds_on_sgd(name: str) -> None:
-    claim = drift.check(evidence_of(name), runs=once)
+    claim, fates = drift.check(evidence_of(name), runs=once)
     assert claim.status == "holds", claim
     assert claim.measured == pytest.approx(1, abs=0.07)
     assert all(a.met for a in claim.assumptions)
     assert claim.interval[1] < drift.TOLERANCE
+    assert fates.status == "holds", fates
+    if name == "textbook":  # Theorem 2(a) has them all rise
+        assert "6 of 10 distinct ones falling" in fates.quantity
 
 
 # --- it can fail --------------------------------------------------------------------------------------------------
 
 
-def other_sign(*args: object, **setting: object) -> np.ndarray:
-    return -drift.predicted(*args, **setting)
+Forecast = tuple[np.ndarray, np.ndarray]
 
 
-def half_as_long(*args: object, context: float, **setting: object) -> np.ndarray:
+def other_sign(*args: object, **setting: object) -> Forecast:
+    limit, found = drift.predicted(*args, **setting)
+    return limit, -found
+
+
+def half_as_long(*args: object, context: float, **setting: object) -> Forecast:
     return drift.predicted(*args, context=context / 2, **setting)
 
 
-def twice_as_long(*args: object, context: float, **setting: object) -> np.ndarray:
+def twice_as_long(*args: object, context: float, **setting: object) -> Forecast:
     return drift.predicted(*args, context=2 * context, **setting)
 
 
-def blind_to_frequency(classes: ss.SequenceClasses, **setting: object) -> np.ndarray:
+def blind_to_frequency(classes: ss.SequenceClasses, **setting: object) -> Forecast:
     """The right size on every class, but each distinct token gets what another one should."""
-    found = drift.predicted(classes, **setting)
+    limit, found = drift.predicted(classes, **setting)
     for n in range(classes.n_classes):
         own = classes.distinct(n)
         found[..., own] = found[..., own[::-1]]
-    return found
+    return limit, found
+
+
+def as_theorem_2_has_it(*args: object, **setting: object) -> Forecast:
+    """Next to no drift: every distinct token rises."""
+    limit, found = drift.predicted(*args, **setting)
+    return limit, 1e-6 * found
 
 
 @pytest.mark.parametrize(
-    ("forecast", "slope"), [(other_sign, -1.0), (half_as_long, 0.5), (twice_as_long, 2.0), (blind_to_frequency, None)]
+    ("forecast", "slope"),
+    [
+        (other_sign, -1.0),
+        (half_as_long, 0.5),
+        (twice_as_long, 2.0),
+        (blind_to_frequency, None),
+        (as_theorem_2_has_it, None),
+    ],
 )
 def test_wrong_predictions_fail(forecast: drift.Pairs, slope: float | None) -> None:
-    claim = drift.check(evidence_of("textbook"), runs=once, forecast=forecast)
+    claim, fates = drift.check(evidence_of("textbook"), runs=once, forecast=forecast)
     assert claim.status == "fails", claim
+    assert (fates.status == "fails") == (slope not in (0.5, 2.0)), fates  # the signs survive a wrong size
     assert "instead of" in claim.why
     if slope is not None:
         assert claim.measured == pytest.approx(slope, rel=0.1)
@@ -101,7 +122,7 @@ def longer(*args: object, context: float, **setting: object) -> np.ndarray:
 
 @pytest.mark.parametrize(("runs", "slope"), [(endless, 0.0), (nothing, 0.0), (longer, 2 / 3)])
 def test_other_runs_fail(runs: drift.Pairs, slope: float) -> None:
-    claim = drift.check(evidence_of("textbook"), runs=runs)
+    claim, _ = drift.check(evidence_of("textbook"), runs=runs)
     assert claim.status == "fails", claim
     assert claim.measured == pytest.approx(slope, abs=0.06)
 
@@ -110,15 +131,15 @@ def test_runs_that_are_not_finite_fail() -> None:
     def broken(*args: object, **setting: object) -> np.ndarray:
         return np.full_like(once(*args, **setting), np.nan)
 
-    assert drift.check(evidence_of("syn-small"), runs=broken).status == "fails"
+    assert [claim.status for claim in drift.check(evidence_of("syn-small"), runs=broken)] == ["fails", "fails"]
 
 
 def test_few_seeds_leave_it_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drift, "_SEEDS", 3)
     monkeypatch.setattr(drift, "_ROUNDS", 1)
     monkeypatch.setattr(drift, "_BATCH", 8)
-    claim = drift.check(evidence_of("syn-small"))
-    assert claim.status == "undecided", claim
+    claim, fates = drift.check(evidence_of("textbook"))
+    assert (claim.status, fates.status) == ("undecided", "undecided"), claim
     assert "more seeds would decide" in claim.why
 
 
@@ -127,8 +148,8 @@ def test_few_seeds_leave_it_undecided(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_it_does_not_speak_of() -> None:
     classes = ss.SequenceClasses.syn_small()
-    claim = drift.check(from_flow(classes, eta_y=0.9, eta_z=0.02, t_end=10, n_times=6))
-    assert (claim.status, "--finite-T" in claim.why) == ("not applicable", True)
+    for claim in drift.check(from_flow(classes, eta_y=0.9, eta_z=0.02, t_end=10, n_times=6)):
+        assert (claim.status, "--finite-T" in claim.why) == ("not applicable", True)
     short = verify(classes, eta_y=0.5, eta_z=0.05, context=16, t_end=30, seeds=1, checks=["finite-drift"])
     assert short["finite-drift"].status == "not applicable"
     assert "long sequences" in short["finite-drift"].why

@@ -7,6 +7,8 @@ recorded times, each in units of its noise (the variance over seeds, from seeds 
 and are quiet). The noise of D is not counted into it: ‖D − P‖² is the mean of (D_i − P)·(D_j − P) over pairs of
 different seeds, with a jackknife interval. The slope of D on P is reported, 1 where size and sign are right.
 
+The second claim is on the sign of z itself at the end: T → ∞ steps and drift together say which tokens rise.
+
 Neglected are 1/T² (the assumption of long sequences keeps its share to some hundredths) and what the noise of the
 tables does, of relative order η_Y/batch. The runs are the claim's own, plain SGD at the rates of the evidence: seeds of
 other runs do not share their classes, and the noise of those would be larger than the drift.
@@ -20,8 +22,10 @@ from collections.abc import Callable
 import numpy as np
 from scipy import stats
 
+from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.theorems.theorem2 import sure_signs
 from scansnap.classes import SequenceClasses
 from scansnap.theory.drift import SampledFlow
 
@@ -29,7 +33,11 @@ STATEMENT = Statement(
     "finite-drift", "Finite-T drift (ours)",
     "SGD at length T is off its T → ∞ limit, in the mean, by the drift of order 1/T that its sampled contexts add",
 )  # fmt: skip
-STATEMENTS = (STATEMENT,)
+FATES = Statement(
+    "finite-fates", "Fates at finite T (ours)",
+    "each token rises or falls as its T → ∞ limit and the drift together say: of the distinct ones the rare may fall",
+)  # fmt: skip
+STATEMENTS = (STATEMENT, FATES)
 
 TOLERANCE = (
     0.1  # on the slope: 1/T² has a share of some (1/‖P‖² − 1)/T, which long sequences keep below 0.01, a few times
@@ -43,6 +51,7 @@ _RECORDS = 8
 _LARGEST = 10**6  # entries of Y by class: seconds for a thousand steps
 
 Pairs = Callable[..., Array]
+Forecast = Callable[..., tuple[Array, Array]]
 
 
 def pairs(
@@ -62,8 +71,10 @@ def pairs(
     return found
 
 
-def predicted(classes: SequenceClasses, *, eta_y: float, eta_z: float, context: float, record: list[int]) -> Array:
-    """z of expected steps with the drift less z of those without, (n, Q, M)."""
+def predicted(
+    classes: SequenceClasses, *, eta_y: float, eta_z: float, context: float, record: list[int]
+) -> tuple[Array, Array]:
+    """z of expected steps as T → ∞, and what the drift adds to it, each (n, Q, M)."""
     field = SampledFlow(classes, eta_y, eta_z)
     paths = []
     for drifts in (True, False):
@@ -75,37 +86,30 @@ def predicted(classes: SequenceClasses, *, eta_y: float, eta_z: float, context: 
             if step + 1 in record:
                 seen.append(z)
         paths.append(np.array(seen))
-    found: Array = paths[0] - paths[1]
-    return found
+    return paths[1], paths[0] - paths[1]
 
 
-def check(evidence: Evidence, *, runs: Pairs = pairs, forecast: Pairs = predicted, seed: int = 0) -> Claim:
+def check(
+    evidence: Evidence, *, runs: Pairs = pairs, forecast: Forecast = predicted, seed: int = 0
+) -> list[Claim]:  # fmt: skip
     """At the length and the rates of an SGD run, to 2 t₀ or its end; ``runs`` and ``forecast`` as those above."""
-    classes = evidence.classes
-    if math.isinf(evidence.context):
-        return STATEMENT.not_applicable("T = ∞ has no drift; a finite length is asked for (--finite-T)")
-    size = int(classes.support_sizes.max()) * classes.n_classes * (classes.n_classes + 1)
-    if size > _LARGEST:
-        return STATEMENT.not_applicable(f"{classes.n_classes} classes are too many to follow step by step")
     assumptions = evidence.assume(*_ASSUMED)
-    if not evidence.assumptions["eta_y below 1"].met:  # one step goes far then, and expected ones say nothing of it
-        why = f"η_Y = {evidence.eta_y:.3g} is not below 1: no runs are made for it"
-        return STATEMENT.not_applicable(why, assumptions)
     last = int(min(evidence.t[-1], _LAST * evidence.t_snap, _STEPS))
-    if last < 1:
-        return STATEMENT.not_applicable("the run has not made a step", assumptions)
+    if reason := _why_not(evidence, last):
+        return [statement.not_applicable(reason, assumptions) for statement in STATEMENTS]
     record = np.unique(np.linspace(0, last, _RECORDS + 1).astype(int))[1:].tolist()
     setting = {"eta_y": evidence.eta_y, "eta_z": evidence.eta_z, "context": evidence.context, "record": record}
-    p = forecast(classes, **setting)
+    limit, p = forecast(evidence.classes, **setting)
     if not np.abs(p).max() > 0:
-        return STATEMENT.not_applicable("no drift is predicted: every context is a single token", assumptions)
-    noise = np.sqrt(runs(classes, **setting, seeds=range(seed, seed + _SEEDS)).var(0, ddof=1))
+        reason = "no drift is predicted: every context is a single token"
+        return [statement.not_applicable(reason, assumptions) for statement in STATEMENTS]
+    noise = np.sqrt(runs(evidence.classes, **setting, seeds=range(seed, seed + _SEEDS)).var(0, ddof=1))
     noise[noise == 0] = 1.0  # where nothing moves; nowhere, if the contexts are not sampled
     unit = math.sqrt(((p / noise) ** 2).sum())
     measured = np.empty((0, *p.shape))
     square, half = math.nan, math.nan
     for start in range(seed + _SEEDS, seed + (1 + _ROUNDS) * _SEEDS, _SEEDS):
-        measured = np.concatenate([measured, runs(classes, **setting, seeds=range(start, start + _SEEDS))])
+        measured = np.concatenate([measured, runs(evidence.classes, **setting, seeds=range(start, start + _SEEDS))])
         square, error = _distance(((measured - p) / noise / unit).reshape(len(measured), -1))
         half = float(stats.t.isf(LEVEL / 2, len(measured) - 1) * error)
         if not half > max(_ENOUGH, square / 4):
@@ -114,15 +118,12 @@ def check(evidence: Evidence, *, runs: Pairs = pairs, forecast: Pairs = predicte
     mean = measured.mean(0)
     slope = float((mean * p / noise**2).sum()) / unit**2
     row, token = np.unravel_index(int(np.argmax(np.abs(p[-1]))), p.shape[1:])
-    name = f"token {token} of query {classes.queries[row]}"
-    return STATEMENT.judge(
-        quantity=f"slope of the mean deviation of z from T = ∞ on the predicted one, all tokens, t ≤ {last} "
-        f"({last / evidence.t_snap:.3g} t₀), T = {evidence.context:g}, {len(measured)} seeds; judged by their distance",
-        measured=slope,
-        predicted=1.0,
-        deviation=off,
-        tolerance=TOLERANCE,
-        assumptions=assumptions,
+    name = f"token {token} of query {evidence.classes.queries[row]}"
+    where = f"t ≤ {last} ({last / evidence.t_snap:.3g} t₀), T = {evidence.context:g}, {len(measured)} seeds"
+    size = STATEMENT.judge(
+        quantity=f"slope of the mean deviation of z from T = ∞ on the predicted one, all tokens, {where}; "
+        "judged by their distance",
+        measured=slope, predicted=1.0, deviation=off, tolerance=TOLERANCE, assumptions=assumptions,
         where=f"{name} is off by {mean[-1, row, token]:.3g} instead of {p[-1, row, token]:.3g} at t = {last}",
         curve=Curve(
             "t", f"z − z(T = ∞) of {name}", np.array(record, dtype=float), mean[:, row, token], p[:, row, token],
@@ -130,6 +131,42 @@ def check(evidence: Evidence, *, runs: Pairs = pairs, forecast: Pairs = predicte
         ),
         interval=(low, high),
         to_decide=f"more seeds would decide: the distance is between {low:.2g} and {high:.2g}",
+    )  # fmt: skip
+    return [size, _fates(evidence, assumptions, where, limit[-1] + measured[:, -1], (limit + p)[-1])]
+
+
+def _why_not(evidence: Evidence, last: int) -> str:
+    classes = evidence.classes
+    if math.isinf(evidence.context):
+        return "T = ∞ has no drift; a finite length is asked for (--finite-T)"
+    size = int(classes.support_sizes.max()) * classes.n_classes * (classes.n_classes + 1)
+    if size > _LARGEST:
+        return f"{classes.n_classes} classes are too many to follow step by step"
+    if not evidence.assumptions["eta_y below 1"].met:  # one step goes far then, and expected ones say nothing of it
+        return f"η_Y = {evidence.eta_y:.3g} is not below 1: no runs are made for it"
+    return "" if last else "the run has not made a step"
+
+
+def _fates(evidence: Evidence, assumptions: list[Assumption], where: str, moved: Array, predicted: Array) -> Claim:
+    """Signs of z at the end: ``moved`` (R, Q, M) by seed, with the noise of the classes taken out; predicted (Q, M)."""
+    rows, tokens = np.nonzero(predicted)
+    along = moved[:, rows, tokens] * np.sign(predicted[rows, tokens])  # (R, p), above 0 where it is as predicted
+    sure = sure_signs(along) if np.isfinite(along).all() else None
+    own = np.isin(tokens, [token for n in evidence.with_distinct for token in evidence.classes.distinct(n)])
+    falls = int((predicted[rows, tokens][own] < 0).sum())
+    worst = int(np.argmin(along.mean(0)))
+    open_ = 0 if sure is None else int((~(sure[0] | sure[1])).sum())
+    return FATES.judge_every(
+        along.mean(0) > 0,
+        quantity=f"share of tokens that move as predicted, {falls} of {int(own.sum())} distinct ones falling, {where}",
+        where=f"token {tokens[worst]} of query {evidence.classes.queries[rows[worst]]} moved by "
+        f"{moved[:, rows[worst], tokens[worst]].mean():.3g} instead of {predicted[rows[worst], tokens[worst]]:.3g}",
+        assumptions=assumptions, sure=sure,
+        to_decide=f"of {open_} of {len(tokens)} tokens the seeds do not tell the sign; more would",
+        curve=Curve(
+            "predicted z", "z at the end, mean over seeds", predicted[rows, tokens], moved.mean(0)[rows, tokens],
+            predicted[rows, tokens], log_x=False,
+        ),
     )  # fmt: skip
 
 
