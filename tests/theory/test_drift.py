@@ -298,7 +298,7 @@ def test_where_tokens_begin_to_fall(context: float, t: float) -> None:
 
 
 def test_fates_on_textbook() -> None:
-    """Occurrences P_l N below which a distinct token falls, at 0.1, 1 and 10 t₀; the tokens have 28 to 282 at T = 1001."""
+    """The P_l N below which a distinct token falls, at 0.1, 1 and 10 t₀; the tokens have 28 to 282 at T = 1001."""
     classes = ss.SequenceClasses.textbook()
     f = classes.p_context[0] / np.linalg.norm(classes.p_context[0])
     t = np.array([0.1, 1, 10]) * theory.t_snap(eta_y=0.9, n_classes=2, vocab_size=2014)
