@@ -212,7 +212,7 @@ def fall_below(
 
     Where sampling outweighs the drive, T ≪ s²u/D ~ M/((K − 1)ρ‖P‖²), P* ≈ 1/(s² − 2sq), some ‖P‖²: tokens rarer than
     that fall whatever the length. For longer sequences N P* → u/D(u): M/((K − 1)ρ) occurrences at first, fewer as D/u
-    grows; late (``form="exact"``) κ²/((K − 1)ρ²(1 + κ)). Not P_l T of order 1. What the memory does to both is left out.
+    grows; late (``form="exact"``) κ²/((K − 1)ρ²(1 + κ)). It is not P_l T of order 1. The memory is left out.
     """
     (u_,), (length,), (k, m) = read(u=u), read(context=context), read(n_classes=n_classes, vocab_size=vocab_size)
     tokens = Tokens.of(f_distinct, f_common)
