@@ -65,15 +65,16 @@ def class_drive(
     rho = np.broadcast_to(rho, (k, k)) * (1 - np.eye(k))
     gap = np.asarray(logit_gap(t_[..., None] * p, eta_y=eta_y_, vocab_size=m))  # (…, K)
     share, weights = panels()
-    own = gap[..., None] * share  # (…, K, nodes): the clock of n on its way
-    visits = (np.expm1(own) + (m - 1) * own) / (m * eta_y_)  # s of n at that clock
-    # the other clocks at the same times, (…, K, K, nodes)
-    other = np.asarray(logit_gap(visits[..., None, :] * (p / p[:, None])[..., None], eta_y=eta_y_, vocab_size=m))
-    bent = rho[..., None] * other
-    first = (other * np.expm1(bent)) @ weights * gap[..., None]  # ∫ u_n'(e^{ρu_n'} − 1) du_n
-    # ∫ e^{ρu_n'} (U_n' − u_n') du_n, that is the second term of b_n'n
-    second = (np.exp(bent) * (gap[..., None, :, None] - other)) @ weights * gap[..., None]
-    pair = eta_z_ / (eta_y_ * m) * (first + np.swapaxes(second, -1, -2)) * (1 - np.eye(k))
+    pair = np.zeros((*gap.shape, k))
+    for n in range(k):  # one class at a time: all pairs at once would be K² times 240 numbers
+        own = gap[..., n, None] * share  # (…, nodes): the clock of n on its way
+        visits = (np.expm1(own) + (m - 1) * own) / (m * eta_y_)  # s of n at that clock
+        other = np.asarray(logit_gap(visits[..., None, :] * (p / p[n])[:, None], eta_y=eta_y_, vocab_size=m))
+        bent = rho[n, :, None] * other  # (…, K, nodes)
+        pair[..., n, :] += (other * np.expm1(bent)) @ weights * gap[..., n, None]  # ∫ u_n'(e^{ρu_n'} − 1) du_n
+        # ∫ e^{ρu_n'} (U_n' − u_n') du_n, which is the second term of b_n'n
+        pair[..., :, n] += (np.exp(bent) * (gap[..., None] - other)) @ weights * gap[..., n, None]
+    pair *= eta_z_ / (eta_y_ * m) * (1 - np.eye(k))
     return ClassDrive(gap, pair, (rho * pair).sum(-1))
 
 

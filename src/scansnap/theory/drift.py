@@ -2,7 +2,8 @@
 
 A context has N = T − 1 tokens with counts k ~ multinomial(N, P(·|n)), and f̂ ∝ k e^z. With k_l = N P_l (1 + η_l),
 E η_l η_j = (δ_lj/P_l − 1)/N. f̂ does not change when all η are equal, so the −1 has no effect to this order, and for
-any smooth G of the counts E G − G = (1/2N) Σ_l ∂²G/∂η_l²/P_l + O(1/N²). With ω_l = f_l²/P_l, S₀ = Σω, S₁ = Σωf²,
+any G made of f̂ E G − G = (1/2N) Σ_l ∂²G/∂η_l²/P_l + O(1/N²); third moments of η are of that order already. With
+ω_l = f_l²/P_l, S₀ = Σω, S₁ = Σωf²,
 
     b = N E[f̂ − f] = f ∘ [(3S₁ − S₀)/2 − ω]
     C = N Cov f̂   = diag ω − (ω∘f)fᵀ − f(ω∘f)ᵀ + S₁ ffᵀ               Cf = 0,  tr C = S₀ − S₁ = −2 fᵀb

@@ -5,11 +5,11 @@ across: a restoring force, against a drive which is only O(1/M). In the symmetri
 with the clock u, ε = η_Z/η_Y, v_l = dz_l/du and v̄ = Σ_j f_j² v_j over all tokens of a class,
 
     distinct l      dv_l/du = ε f_l²   [D′(u) − u (v_l − v̄)]
-    common token    dv_c/du = ε K f_c² [−D′(u) (1 − ρ)/ρ − u (v_c − v̄)]              z = ∫ v du,  f_c² = ρ
+    common c        dv_c/du = ε K f_c² [−D′(u) (1 − ρ)/ρ − u (v_c − v̄)]              z = ∫ v du,  Σ f_c² = ρ
 
 Without v̄ a distinct token has v_l = κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx, κ = ε f_l²: it follows the drive until
 u* = √(2/κ), and is held from then on. With v̄ the equations are linear with one constant matrix, and scaled by √K for
-the common token that is symmetric, diag(f_l², Kρ) − h hᵀ with h = (f_l², √K ρ). So v is a sum of the same integrals
+common tokens that is symmetric, diag(f_l², K f_c²) − h hᵀ with h = (f_l², √K f_c²). So v is a sum of the same integrals
 with κ = ελ over its eigenvalues λ > 0; the eigenvalue 0 is the common shift of all z, which conservation forbids.
 
 The integral of the leading-order D′ is a Dawson function F; with σ² = κ/2 and c = ρ/(2σ),
