@@ -13,14 +13,17 @@ Not every verdict is evidence: each statement says of which ``kind`` it is, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from scansnap.checks import InputError, choice
 from scansnap.claims.assumptions import Assumption
+
+if TYPE_CHECKING:
+    from scansnap.claims.ours.path import Path
 
 Status = Literal["holds", "fails", "undecided", "not applicable"]
 STATUSES: tuple[Status, ...] = ("holds", "fails", "undecided", "not applicable")
@@ -47,6 +50,7 @@ class Curve:
     predicted: np.ndarray
     log_x: bool = True
     log_y: bool = False
+    along: Callable[[Path], tuple[np.ndarray, np.ndarray]] | None = None  # x and y, measured on a path of ours instead
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,16 @@ class Claim:
     curve: Curve | None = None
     kind: Kind = "measured"
     interval: tuple[float, float] | None = None  # of the deviation; None where the measurement has no noise
+    candidates: tuple[str, ...] = ()  # the checks of ours that may hold where it fails: Statement.instead
+    instead: Instead | None = None  # what holds in its place, where it is seen to fail (claims/instead.py)
 
     def __post_init__(self) -> None:
         choice(f"the status of the claim {self.name}", self.status, STATUSES)
+
+    @property
+    def deviation(self) -> float | None:
+        """Whose complement, in units of the tolerance, the margin is."""
+        return None if self.margin is None or self.tolerance is None else (1 - self.margin) * self.tolerance
 
     @property
     def observed(self) -> Status:
@@ -85,6 +96,19 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Instead:
+    """What takes the place of a statement that fails: one of ours, judged on the same data, and its curve."""
+
+    claim: Claim
+    x: np.ndarray | None = None  # on the axes of the failing claim's curve
+    y: np.ndarray | None = None
+
+    def __str__(self) -> str:
+        off = "" if self.claim.deviation is None else f", off by {self.claim.deviation:.2g}"
+        return f"{self.claim.statement} ({self.claim.reference}: {self.claim.status}{off})"
+
+
+@dataclass(frozen=True)
 class Statement:
     """A claim before it is judged: its short name, where it stands, what it says in one line, what it rests on."""
 
@@ -92,6 +116,7 @@ class Statement:
     reference: str
     text: str
     kind: Kind = "measured"
+    instead: tuple[str, ...] = ()  # checks of ours that may hold where this one fails, the most telling first
 
     def __post_init__(self) -> None:
         for field in ("name", "reference", "text"):
@@ -133,7 +158,7 @@ class Statement:
             interval = None  # a number that is not one has no noise to hide behind
         claim = Claim(
             self.name, self.reference, self.text, "holds", quantity, measured, predicted, margin, tolerance, "",
-            assumptions, curve, self.kind, interval,
+            assumptions, curve, self.kind, interval, self.instead,
         )  # fmt: skip
         unmet = [a for a in assumptions if not a.met]
         if unmet:
@@ -210,6 +235,8 @@ class Report:
         for claim in self.claims:
             margin = "" if claim.margin is None else f"margin {claim.margin:6.2f}"
             lines.append(f"  {claim.reference:<{width}}  {claim.status:<14}  {margin:<14}  {claim.why}".rstrip())
+            if claim.instead is not None:
+                lines.append(f"  {'':<{width}}  instead: {claim.instead}")
         return "\n".join(lines)
 
 
