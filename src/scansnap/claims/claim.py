@@ -33,8 +33,9 @@ STATUSES: tuple[Status, ...] = ("holds", "fails", "undecided", "not applicable")
 #   formula        two ways to write one formula, or algebra and symmetry of it; no run takes part
 #   identity       follows for every run from what was already established; a failure would be a bug of ours
 #   measured       could have come out otherwise
-Kind = Literal["by definition", "formula", "identity", "measured"]
-KINDS: tuple[Kind, ...] = ("by definition", "formula", "identity", "measured")
+#   ours           measured too, but what is held against the run is our theory, not the paper's
+Kind = Literal["by definition", "formula", "identity", "measured", "ours"]
+KINDS: tuple[Kind, ...] = ("by definition", "formula", "identity", "measured", "ours")
 
 EVERY = 0.5  # of a statement on every case: one exception is too many, half a one is not
 
@@ -78,11 +79,6 @@ class Claim:
         choice(f"the status of the claim {self.name}", self.status, STATUSES)
 
     @property
-    def deviation(self) -> float | None:
-        """Whose complement, in units of the tolerance, the margin is."""
-        return None if self.margin is None or self.tolerance is None else (1 - self.margin) * self.tolerance
-
-    @property
     def observed(self) -> Status:
         """What the measurement alone would say, assumptions set aside."""
         if self.margin is None or self.tolerance is None:
@@ -102,10 +98,16 @@ class Instead:
     claim: Claim
     x: np.ndarray | None = None  # on the axes of the failing claim's curve
     y: np.ndarray | None = None
+    off: float | None = (
+        None  # how far it is from what was measured, and how far the failing prediction, where both are:
+    )
+    theirs: float | None = None  # the largest difference over the largest value, of a logarithmic axis relative
 
     def __str__(self) -> str:
-        off = "" if self.claim.deviation is None else f", off by {self.claim.deviation:.2g}"
-        return f"{self.claim.statement} ({self.claim.reference}: {self.claim.status}{off})"
+        said = f"{self.claim.reference} {self.claim.status}"
+        if self.off is None or self.theirs is None:
+            return said
+        return f"{said}; its curve is off by {share(self.off)}, the paper's by {share(self.theirs)}"
 
 
 @dataclass(frozen=True)
@@ -243,6 +245,11 @@ class Report:
 def worst(values: np.ndarray) -> tuple[int, ...]:
     """The place of the largest value; of one that is not a number, if there is any."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))
+
+
+def share(value: float) -> str:
+    """A relative distance in words."""
+    return f"{100 * value:.2g}%" if value < 1 else f"a factor of {1 + value:.3g}"
 
 
 def nan_is_worst(value: float) -> float:

@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from scansnap.checks import choice
-from scansnap.claims.claim import Claim, Instead
-from scansnap.claims.evidence import Evidence
+from scansnap.claims.claim import Claim, Curve, Instead
+from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.ours import memory, response
 from scansnap.claims.ours.path import Path
 from scansnap.claims.registry import CHECKS
@@ -44,9 +44,22 @@ def with_instead(claims: Iterable[Claim], evidence: Evidence) -> list[Claim]:
         if path is None or claim.curve is None or claim.curve.along is None:
             return replace(claim, instead=Instead(ours))
         with np.errstate(all="ignore"):
-            return replace(claim, instead=Instead(ours, *claim.curve.along(path)))
+            x, y = claim.curve.along(path)
+            return replace(claim, instead=Instead(ours, x, y, *apart(claim.curve, x, y)))
 
     return [found(claim) for claim in claims]
+
+
+def apart(curve: Curve, x: Array, y: Array) -> tuple[float | None, float | None]:
+    """How far a curve, and the predicted one, are from the measured one, over the part of the axis that all have."""
+    order = np.argsort(curve.x)
+    predicted = np.broadcast_to(curve.predicted, curve.x.shape)
+    inside = (x >= curve.x[order[0]]) & (x <= curve.x[order[-1]])
+    measured, theirs = (np.interp(x[inside], curve.x[order], values[order]) for values in (curve.measured, predicted))
+    if not len(measured):
+        return None, None
+    size = np.abs(measured) if curve.log_y else np.abs(measured).max()
+    return float((np.abs(y[inside] - measured) / size).max()), float((np.abs(theirs - measured) / size).max())
 
 
 def choose(ours: list[Claim]) -> Claim:

@@ -24,6 +24,7 @@ DRIVE = Statement(
     "drive",
     "Drive (ours, docs/theory.md §1)",
     "while the decoder hardly remembers earlier attention, B_n is what frozen attention feels, added up",
+    kind="ours",
 )
 STATEMENTS = (DRIVE,)
 

@@ -24,6 +24,7 @@ MEMORY = Statement(
     "memory",
     "Memory (ours, docs/theory.md §2)",
     "every token's z is what drive and memory of the decoder add up to, in closed form",
+    kind="ours",
 )
 STATEMENTS = (MEMORY,)
 

@@ -18,11 +18,13 @@ RESPONSE = Statement(
     "response",
     "Response (ours, docs/theory.md §3)",
     "every token's z is the linear response of the flow around frozen attention, as long as that trusts itself",
+    kind="ours",
 )
 ERROR = Statement(
     "response-error",
     "Response, its error (ours, §3)",
     "the error of the linear response is at most twice what it says itself",
+    kind="ours",
 )
 STATEMENTS = (RESPONSE, ERROR)
 
