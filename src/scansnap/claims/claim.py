@@ -96,6 +96,7 @@ class Instead:
     """What takes the place of a statement that fails: one of ours, judged on the same data, and its curve."""
 
     claim: Claim
+    until: str = ""  # how far it goes: "10 t₀"; what fails may do so later
     x: np.ndarray | None = None  # on the axes of the failing claim's curve
     y: np.ndarray | None = None
     off: float | None = (
@@ -104,7 +105,7 @@ class Instead:
     theirs: float | None = None  # the largest difference over the largest value, of a logarithmic axis relative
 
     def __str__(self) -> str:
-        said = f"{self.claim.reference} {self.claim.status}"
+        said = f"{self.claim.reference} {self.claim.status}" + (f" up to {self.until}" if self.until else "")
         if self.off is None or self.theirs is None:
             return said
         return f"{said}; its curve is off by {share(self.off)}, the paper's by {share(self.theirs)}"

@@ -41,11 +41,14 @@ def with_instead(claims: Iterable[Claim], evidence: Evidence) -> list[Claim]:
         if ours.name in PATHS and ours.name not in paths:
             paths[ours.name] = PATHS[ours.name](evidence)
         path = paths.get(ours.name)
-        if path is None or claim.curve is None or claim.curve.along is None:
+        if path is None:
             return replace(claim, instead=Instead(ours))
+        until = f"{path.t[-1] / evidence.t_snap:.2g} t₀"
+        if claim.curve is None or claim.curve.along is None:
+            return replace(claim, instead=Instead(ours, until))
         with np.errstate(all="ignore"):
             x, y = claim.curve.along(path)
-            return replace(claim, instead=Instead(ours, x, y, *apart(claim.curve, x, y)))
+            return replace(claim, instead=Instead(ours, until, x, y, *apart(claim.curve, x, y)))
 
     return [found(claim) for claim in claims]
 

@@ -164,7 +164,8 @@ def beyond(report: Report) -> dict[str, list[str]]:
     for claim in report:
         if claim.instead is not None and claim.status != "fails":
             ours = claim.instead.claim
-            found.setdefault(f"{ours.name} {ours.status} ({ours.quantity or ours.why})", []).append(claim.name)
+            until = f" up to {claim.instead.until}" if claim.instead.until else ""
+            found.setdefault(f"{ours.name} {ours.status}{until}", []).append(claim.name)
     return found
 
 
@@ -222,7 +223,8 @@ def _plain(claim: Claim) -> dict[str, Any]:
         ours = instead.claim
         flat["instead"] = {"name": ours.name, "reference": ours.reference, "statement": ours.statement,
                            "status": ours.status, "observed": ours.observed, "margin": _finite(ours.margin),
-                           "off": _finite(instead.off), "theirs": _finite(instead.theirs)}  # fmt: skip
+                           "until": instead.until, "off": _finite(instead.off),
+                           "theirs": _finite(instead.theirs)}  # fmt: skip
     numbers = ("measured", "predicted", "margin", "tolerance")
     flat |= {k: _finite(flat[k]) for k in numbers}
     if flat["interval"] is not None:

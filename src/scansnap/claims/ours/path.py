@@ -29,12 +29,14 @@ class Path(Evidence):
 
     @cached_property
     def z_rate(self) -> Array:
-        """(n, Q, M) ż by splines in ln t; 0 at the start."""
+        """(n, Q, M) ż by splines in ln t, of z (1/t² + 1/t₀′²), which is smooth at both ends; 0 at the start."""
         after = self.t > 0
-        log_t = np.log(self.t[after])
+        t, log_t = self.t[after, None, None], np.log(self.t[after])
         rate = np.zeros_like(self.z)
         if len(log_t) > 1:
-            rate[after] = CubicSpline(log_t, self.z[after])(log_t, 1) / self.t[after, None, None]
+            weight = 1 / t**2 + 1 / self.t_scan**2
+            spline = CubicSpline(log_t, self.z[after] * weight)
+            rate[after] = (spline(log_t, 1) + 2 * self.z[after] / t**2) / (weight * t)
         return rate
 
     def xi(self, n: int) -> Array:

@@ -38,6 +38,8 @@ class ClaimInstead(Said):
     reference: str
     statement: str
     status: Literal["holds", "fails", "undecided", "not applicable"]
+    until: str
+    """How far it goes, in t₀."""
     off: Number
     """How far its curve is from what was measured, relative."""
     theirs: Number

@@ -17,8 +17,8 @@ from scansnap.progress import Progress
 TITLE = "Lemmas and theorems"
 CAPTION = (
     "Measured (solid) against predicted (dashed) on the exact T → ∞ flow, where every assumption of the paper is met "
-    "(preset textbook). On top what fails, with what holds instead (broad green): our theory for the same data and rates, "
-    "without a fitted number. The colour of a title is the verdict; what is an identity or a formula says so."
+    "(preset textbook). On top what fails, with what holds instead (broad green): our theory for the same data and "
+    "rates, without a fitted number. The colour of a title is the verdict; what is an identity or a formula says so."
 )
 
 # preset, its knobs, η_Y, η_Z: first the setting that meets every assumption, then the paper's own experiments
@@ -54,9 +54,10 @@ def _instead(claim: Claim) -> dict[str, Any]:
     """What holds in its place: its name and verdict, and how far both curves are from the measured one."""
     found = claim.instead
     if found is None:
-        return {"instead": "", "instead_status": "", "instead_off": None, "off": None}
+        return {"instead": "", "instead_status": "", "instead_until": "", "instead_off": None, "off": None}
     ours = found.claim
-    return {"instead": ours.name, "instead_status": ours.status, "instead_off": found.off, "off": found.theirs}
+    return {"instead": ours.name, "instead_status": ours.status, "instead_until": found.until,
+            "instead_off": found.off, "off": found.theirs}  # fmt: skip
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -90,7 +91,8 @@ def _told(row: Any) -> str:
     curves = ""
     if pd.notna(row.instead_off):
         curves = f": its curve is off by {share(row.instead_off)}, the paper's by {share(row.off)}"
-    return f" Instead the claim {row.instead} {row.instead_status}{curves}."
+    until = f" up to {row.instead_until}" if row.instead_until else ""
+    return f" Instead the claim {row.instead} {row.instead_status}{until}{curves}."
 
 
 def draw(computed: Computed) -> Figure:
