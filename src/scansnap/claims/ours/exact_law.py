@@ -31,7 +31,7 @@ LAW = Statement(
 STATEMENTS = (LAW,)
 
 # What flow and quadrature may leave, relative to the largest ½‖Y_l‖²/η_Y of the time: the flow is integrated to 1e-9,
-# and its 120 times leave an integral right to 3e-6. What those of a record leave is told by every other one of them.
+# and its 120 times leave an integral right to 1e-6. What those of a record leave is told by every other one of them.
 INTEGRATED = 1e-5
 # Of a sum over steps that are all recorded: an ε for each, if all of them rounded the same way, and some more at first.
 ROUNDED = 1e3
@@ -95,13 +95,14 @@ def predicted(evidence: Evidence, y: Array) -> tuple[Array, Array]:
     rate = pull(evidence)
     if evidence.source == "sgd":
         rate = rate + evidence.eta_y / 2 * _squared_steps(evidence, y)
-    steps = evidence.source == "sgd"
-    total = _added_up(rate, evidence.t, steps)
+    every = np.arange(len(rate))
+    total = _added_up(rate, evidence, every)
     if _all_steps(evidence):
         return -total, np.zeros_like(total)
-    half = np.unique(np.append(np.arange(0, len(total), 2), len(total) - 1))
+    half = np.unique(np.append(every[::2], every[-1]))
     change = np.zeros_like(total)
-    change[half] = np.abs(_added_up(rate[half], evidence.t[half], steps) - total[half])
+    change[half] = np.abs(_added_up(rate, evidence, half) - total[half])
+    change[:-1] = np.maximum(change[:-1], change[1:])  # of the times left out, that of the next
     # a quarter of what half of the times change, where a rule of fourth order would have a fifteenth
     return -total, np.maximum.accumulate(change, axis=0) / 4
 
@@ -110,17 +111,18 @@ def _all_steps(evidence: Evidence) -> bool:
     return evidence.source == "sgd" and bool((np.diff(evidence.t) == 1).all())
 
 
-def _added_up(rate: Array, t: Array, steps: bool) -> Array:
-    """(n, M) ∫ rate dt from t = 0 on, or Σ over the steps before t, by splines in ln t between recorded times."""
-    after, log_t = t[1:, None], np.log(t[1:])
-    spline = CubicSpline(log_t, rate[1:] * after)  # rate dt = rate t d ln t
-    parts = np.empty_like(rate[1:])
-    parts[0] = (rate[0] + rate[1]) / 2 * t[1]  # near 0 the rate is linear
-    parts[1:] = np.diff(spline.antiderivative()(log_t), axis=0)
-    if steps:  # Euler and Maclaurin; between neighbours it is one step
-        slope = np.concatenate([(rate[1:2] - rate[:1]) / t[1], CubicSpline(log_t, rate[1:])(log_t, 1) / after])
+def _added_up(rate: Array, evidence: Evidence, at: Array) -> Array:
+    """(n, M) ∫ rate dt from t = 0 on, or Σ over the steps before t, by splines through the recorded times ``at``.
+
+    The splines are in ln(1 + t/t₀′): at first that is t, in which the rate begins linearly, and later its logarithm.
+    """
+    t, rate, scale = evidence.t[at, None], rate[at], evidence.t_scan
+    clock = np.log1p(t[:, 0] / scale)
+    parts = np.diff(CubicSpline(clock, rate * (t + scale)).antiderivative()(clock), axis=0)
+    if evidence.source == "sgd":  # Euler and Maclaurin; between neighbours it is one step
+        slope = CubicSpline(clock, rate)(clock, 1) / (t + scale)
         parts += -np.diff(rate, axis=0) / 2 + np.diff(slope, axis=0) / 12
-        parts = np.where(np.diff(t)[:, None] == 1, rate[:-1], parts)
+        parts = np.where(np.diff(t, axis=0) == 1, rate[:-1], parts)
     return np.concatenate([np.zeros_like(rate[:1]), np.cumsum(parts, axis=0)])
 
 
