@@ -8,7 +8,7 @@ import pytest
 from flows import flow
 
 from scansnap.checks import InputError
-from scansnap.claims.claim import Claim, Curve, Report, Statement
+from scansnap.claims.claim import Claim, Curve, Instead, Report, Statement
 from scansnap.claims.instead import apart, choose, with_instead
 from scansnap.claims.registry import CHECKS, asked, statements
 from scansnap.claims.theorems import theorem2, theorem3, theorem4
@@ -39,7 +39,7 @@ def test_what_fails_has_one_of_ours_that_holds_for_the_same_data(reports, name: 
     for instead in found.values():
         assert instead.claim.name == ours
         assert instead.claim.status == "holds"
-        assert ours.title() in str(instead)
+        assert str(instead).startswith(f"instead: {ours} holds up to")
 
 
 def test_on_the_axes_of_what_fails_ours_is_near_what_was_measured_and_the_papers_is_not(reports) -> None:
@@ -94,6 +94,13 @@ def test_curves_are_compared_where_both_are() -> None:
     assert apart(curve, np.array([9.0]), np.ones(1)) == (None, None)
 
 
+def test_what_does_not_hold_either_is_not_said_to() -> None:
+    claim = Statement("memory", "Memory", "a statement").not_applicable("why")
+    assert str(Instead(claim, "10 t₀")) == "memory is not applicable"
+    assert str(Instead(replace(claim, status="fails"), "10 t₀")) == "memory fails, too"
+    assert str(Instead(replace(claim, status="holds"))) == "instead: memory holds"
+
+
 def test_a_statement_of_ones_own_may_name_one_too() -> None:
     evidence = flow("textbook", 0.02)
     own = Statement("still", "Own claim", "attention does not move", instead=("memory",))
@@ -117,7 +124,7 @@ def test_the_command_line_tells_it_in_words_and_in_json(reports, capsys: pytest.
     command._tell(reports["textbook"])
     command._tell(reports["syn-medium"])
     text = " ".join(capsys.readouterr().out.split())
-    assert "instead: Memory (ours, docs/theory.md §2) holds up to 10 t₀; its curve is off by 0.4" in text
+    assert "instead: memory holds up to 10 t₀; its curve is off by 0.4" in text
     assert "fail where an assumption is not met: theorem-1-span" in text
     assert "instead: response holds up to" in text
 

@@ -104,11 +104,18 @@ class Instead:
     )
     theirs: float | None = None  # the largest difference over the largest value, of a logarithmic axis relative
 
+    @property
+    def verdict(self) -> str:
+        """Whether it does, in words."""
+        status = self.claim.status
+        if status == "holds":
+            return f"instead: {self.claim.name} holds" + (f" up to {self.until}" if self.until else "")
+        return f"{self.claim.name} {status}, too" if status == "fails" else f"{self.claim.name} is {status}"
+
     def __str__(self) -> str:
-        said = f"{self.claim.reference} {self.claim.status}" + (f" up to {self.until}" if self.until else "")
         if self.off is None or self.theirs is None:
-            return said
-        return f"{said}; its curve is off by {share(self.off)}, the paper's by {share(self.theirs)}"
+            return self.verdict
+        return f"{self.verdict}; its curve is off by {share(self.off)}, the paper's by {share(self.theirs)}"
 
 
 @dataclass(frozen=True)
@@ -239,7 +246,7 @@ class Report:
             margin = "" if claim.margin is None else f"margin {claim.margin:6.2f}"
             lines.append(f"  {claim.reference:<{width}}  {claim.status:<14}  {margin:<14}  {claim.why}".rstrip())
             if claim.instead is not None:
-                lines.append(f"  {'':<{width}}  instead: {claim.instead}")
+                lines.append(f"  {'':<{width}}  {claim.instead}")
         return "\n".join(lines)
 
 

@@ -57,12 +57,13 @@ def apart(curve: Curve, x: Array, y: Array) -> tuple[float | None, float | None]
     """How far a curve, and the predicted one, are from the measured one, over the part of the axis that all have."""
     order = np.argsort(curve.x)
     predicted = np.broadcast_to(curve.predicted, curve.x.shape)
-    inside = (x >= curve.x[order[0]]) & (x <= curve.x[order[-1]])
-    measured, theirs = (np.interp(x[inside], curve.x[order], values[order]) for values in (curve.measured, predicted))
-    if not len(measured):
+    measured, theirs = (np.interp(x, curve.x[order], values[order]) for values in (curve.measured, predicted))
+    inside = (x >= curve.x[order[0]]) & (x <= curve.x[order[-1]]) & (measured != 0)
+    if not inside.any():
         return None, None
-    size = np.abs(measured) if curve.log_y else np.abs(measured).max()
-    return float((np.abs(y[inside] - measured) / size).max()), float((np.abs(theirs - measured) / size).max())
+    size = np.abs(measured[inside]) if curve.log_y else np.abs(measured[inside]).max()
+    off, off_too = (float((np.abs(values - measured)[inside] / size).max()) for values in (y, theirs))
+    return off, off_too
 
 
 def choose(ours: list[Claim]) -> Claim:

@@ -141,9 +141,9 @@ def _tell(report: Report) -> None:
     for claim in report.failures:
         out.print(f"[{STYLE['fails']}]{claim.name}[/] fails: {escape(claim.why)} ({escape(claim.quantity)})")
         if claim.instead is not None:
-            out.print(f"  [{STYLE['holds']}]instead[/]: {escape(str(claim.instead))}", highlight=False)
+            out.print(f"  [{STYLE[claim.instead.claim.status]}]{escape(str(claim.instead))}[/]", highlight=False)
     for ours, names in beyond(report).items():
-        out.print(f"[dim]fail where an assumption is not met: {', '.join(names)}; instead: {escape(ours)}[/]")
+        out.print(f"[dim]fail where an assumption is not met: {', '.join(names)}; {escape(ours)}[/]")
     for claim in report:
         if claim.status == "undecided":
             out.print(f"[{STYLE['undecided']}]{claim.name}[/] undecided: {escape(claim.why)}")
@@ -163,9 +163,7 @@ def beyond(report: Report) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for claim in report:
         if claim.instead is not None and claim.status != "fails":
-            ours = claim.instead.claim
-            until = f" up to {claim.instead.until}" if claim.instead.until else ""
-            found.setdefault(f"{ours.name} {ours.status}{until}", []).append(claim.name)
+            found.setdefault(claim.instead.verdict, []).append(claim.name)
     return found
 
 

@@ -103,8 +103,8 @@ def test_every_verdict_has_a_colour(folder):
 
 def test_an_undecided_claim_is_shown_as_such():
     row = {"claim": "a", "reference": "Lemma 0", "kind": "identity", "setting": "x", "status": "undecided",
-           "observed": "undecided", "instead": "", "instead_status": "", "instead_until": ""}  # fmt: skip
-    ours = {"instead": "memory", "instead_status": "holds", "instead_until": "10 t₀"}
+           "observed": "undecided", "instead": "", "instead_status": "", "instead_words": ""}  # fmt: skip
+    ours = {"instead": "memory", "instead_status": "holds", "instead_words": "instead: memory holds up to 10 t₀"}
     computed = Computed(
         pd.DataFrame([row, {**row, "setting": "y", "status": "not applicable", "observed": "fails"},
                       {**row, "setting": "z", "status": "fails", "observed": "fails", **ours}]), {}

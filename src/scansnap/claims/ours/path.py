@@ -113,5 +113,5 @@ def distance(evidence: Evidence, measured: Array, predicted: Array, t: Array) ->
             spread = measured[:, i, row].std(0, ddof=1) / np.sqrt(len(measured))  # (L,)
             entries = max(int(np.count_nonzero(spread)), 1)
             wide = stats.t.isf(LEVEL / 2 / entries, len(measured) - 1) * float(spread.max() / size[i, row])
-            interval = (max(share - wide, 0.0), share + wide)
+            interval = (max(share - float(wide), 0.0), share + float(wide))
     return Off(share, interval, i, row, entry)

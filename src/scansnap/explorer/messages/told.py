@@ -38,8 +38,8 @@ class ClaimInstead(Said):
     reference: str
     statement: str
     status: Literal["holds", "fails", "undecided", "not applicable"]
-    until: str
-    """How far it goes, in t₀."""
+    words: str
+    """Whether it does hold and up to when."""
     off: Number
     """How far its curve is from what was measured, relative."""
     theirs: Number

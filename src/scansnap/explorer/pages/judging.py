@@ -141,6 +141,6 @@ def _as_json(claim: Claim) -> dict[str, Any]:
             "predicted": curve.predicted, "log_x": curve.log_x, "log_y": curve.log_y},
         "instead": None if instead is None else {
             "name": instead.claim.name, "reference": instead.claim.reference, "statement": instead.claim.statement,
-            "status": instead.claim.status, "until": instead.until, "off": instead.off, "theirs": instead.theirs,
+            "status": instead.claim.status, "words": instead.verdict, "off": instead.off, "theirs": instead.theirs,
             "x": instead.x, "y": instead.y},
     }  # fmt: skip

@@ -54,9 +54,9 @@ def _instead(claim: Claim) -> dict[str, Any]:
     """What holds in its place: its name and verdict, and how far both curves are from the measured one."""
     found = claim.instead
     if found is None:
-        return {"instead": "", "instead_status": "", "instead_until": "", "instead_off": None, "off": None}
+        return {"instead": "", "instead_status": "", "instead_words": "", "instead_off": None, "off": None}
     ours = found.claim
-    return {"instead": ours.name, "instead_status": ours.status, "instead_until": found.until,
+    return {"instead": ours.name, "instead_status": ours.status, "instead_words": found.verdict,
             "instead_off": found.off, "off": found.theirs}  # fmt: skip
 
 
@@ -91,8 +91,7 @@ def _told(row: Any) -> str:
     curves = ""
     if pd.notna(row.instead_off):
         curves = f": its curve is off by {share(row.instead_off)}, the paper's by {share(row.off)}"
-    until = f" up to {row.instead_until}" if row.instead_until else ""
-    return f" Instead the claim {row.instead} {row.instead_status}{until}{curves}."
+    return f" {row.instead_words[0].upper()}{row.instead_words[1:]}{curves}."
 
 
 def draw(computed: Computed) -> Figure:

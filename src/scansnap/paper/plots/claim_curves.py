@@ -90,7 +90,7 @@ def _title(ax: Axes, claim: Claim, large: bool) -> None:
     if not large or instead is None:
         ax.set_title(title, color=COLOURS[claim.status], fontsize=8)
         return
-    ours = f"instead: {instead.claim.name} {instead.claim.status} up to {instead.until}"
+    ours = instead.verdict
     if instead.off is not None and instead.theirs is not None:
         ours += f"\n{share(instead.off)} off; the paper {share(instead.theirs)}"
     ax.set_title(title, color=COLOURS[claim.status], fontsize=10, pad=30)

@@ -98,7 +98,7 @@ export interface ClaimInstead {
   reference: string;
   statement: string;
   status: "holds" | "fails" | "undecided" | "not applicable";
-  until: string;  // How far it goes, in t₀.
+  words: string;  // Whether it does hold and up to when.
   off: number | "inf" | "-inf" | null;  // How far its curve is from what was measured, relative.
   theirs: number | "inf" | "-inf" | null;  // How far that of the failing statement is.
   x: (number | "inf" | "-inf" | null)[] | null;
