@@ -64,6 +64,13 @@ def predicted(evidence: Evidence, t: Array) -> Array:
     return found
 
 
+def _measured(evidence: Evidence) -> Array:
+    """(R, n, K) B_n of the run, or of every seed."""
+    if evidence.z_seeds is None:
+        return evidence.measured_growth[None]
+    return np.array([path(evidence, evidence.t, z).measured_growth for z in runs(evidence, evidence.t)])
+
+
 @np.errstate(all="ignore")  # what is not a number is judged a failure, in Statement.judge
 def check(evidence: Evidence) -> Claim:
     """B_n of every class that has distinct tokens."""
@@ -80,8 +87,7 @@ def check(evidence: Evidence) -> Claim:
     if not len(times):
         return DRIVE.not_applicable(f"no time is recorded in {TRANSITION.words(evidence)}", assumed)
     t = recorded[times]
-    each = [path(evidence, evidence.t, z).measured_growth for z in runs(evidence, evidence.t)]
-    b = np.array(each)[:, np.searchsorted(evidence.t, recorded)][..., has, None]  # (R, n, classes, 1)
+    b = _measured(evidence)[:, np.searchsorted(evidence.t, recorded)][..., has, None]  # (R, n, classes, 1)
     expected = predicted(evidence, recorded)[:, has]
     off = distance(evidence, b[:, times], expected[times][..., None], t)
     if off is None:
