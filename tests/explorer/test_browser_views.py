@@ -97,6 +97,12 @@ def test_claims_come_with_numbers_and_reasons(explorer: Callable[..., Page]) -> 
     p.context.close()
 
 
+CURVE = {"x_label": "t", "y_label": "y", "x": [1, 2, 4], "measured": [1, 2, 4], "predicted": [1, 1, 1],
+         "log_x": True, "log_y": False}  # fmt: skip
+OURS = {"name": "memory", "reference": "Memory", "statement": "what holds", "status": "holds", "off": 0.005,
+        "words": "instead: memory holds up to 10 t₀", "theirs": 0.88, "x": [1, 2, 4], "y": [1, 2, 4]}  # fmt: skip
+
+
 def test_undecided_claims_and_kinds_are_shown(explorer: Callable[..., Page]) -> None:
     p = explorer(TEXTBOOK + "&right=claims&flow=off")
 
@@ -106,6 +112,7 @@ def test_undecided_claims_and_kinds_are_shown(explorer: Callable[..., Page]) -> 
             claim |= {"status": "holds", "kind": "measured", "why": ""}
         found["claims"][0] |= {"status": "undecided", "why": "9 seeds would decide"}
         found["claims"][1] |= {"kind": "identity"}
+        found["claims"][2] |= {"status": "fails", "instead": OURS, "curve": CURVE}
         route.fulfill(json=found)
 
     p.page.route("**/api/runs/*/claims", answer)
@@ -116,6 +123,15 @@ def test_undecided_claims_and_kinds_are_shown(explorer: Callable[..., Page]) -> 
     assert still.locator("strong").inner_text() == "undecided"
     still.locator("summary").click()
     assert "What would decide: 9 seeds would decide" in still.inner_text()
+    broken = p.page.locator(".claim.fails")
+    broken.locator("summary").click()
+    assert broken.locator(".instead").inner_text() == (
+        "Instead: memory holds up to 10 t₀: what holds. Its curve (broad) is off by 0.5%, the paper's by 88%."
+    )
+    green = """canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]
+        .filter((v, i, d) => i % 4 === 1 && d[i + 2] > 20 && v > d[i - 1] + 40 && v > d[i + 1] + 20).length"""
+    p.page.wait_for_timeout(300)
+    assert broken.locator("canvas").evaluate(green) > 50, "its curve is drawn"
     assert p.page.locator(".claim[data-kind=identity] .kind").inner_text() == "identity"
     tally = [int(t) for t in p.page.locator("#tally b").all_inner_texts()]
     assert tally[2] == 1

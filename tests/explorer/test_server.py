@@ -195,6 +195,7 @@ def test_a_run_to_take_away(quiet: Site, tmp_path: Path) -> None:
         claims = get(f"/api/runs/{name}/claims").json()
         assert claims["step"] == 60
         assert {c["status"] for c in claims["claims"]} <= {"holds", "fails", "undecided", "not applicable"}
+        assert {c["instead"] for c in claims["claims"]} == {None}  # nothing fails where nothing is judged
         assert get(f"/api/runs/{name}/claims").json() == claims
     finally:
         client.close()

@@ -13,14 +13,17 @@ Not every verdict is evidence: each statement says of which ``kind`` it is, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from scansnap.checks import InputError, choice
 from scansnap.claims.assumptions import Assumption
+
+if TYPE_CHECKING:
+    from scansnap.claims.ours.path import Path
 
 Status = Literal["holds", "fails", "undecided", "not applicable"]
 STATUSES: tuple[Status, ...] = ("holds", "fails", "undecided", "not applicable")
@@ -30,8 +33,9 @@ STATUSES: tuple[Status, ...] = ("holds", "fails", "undecided", "not applicable")
 #   formula        two ways to write one formula, or algebra and symmetry of it; no run takes part
 #   identity       follows for every run from what was already established; a failure would be a bug of ours
 #   measured       could have come out otherwise
-Kind = Literal["by definition", "formula", "identity", "measured"]
-KINDS: tuple[Kind, ...] = ("by definition", "formula", "identity", "measured")
+#   ours           measured too, but what is held against the run is our theory, not the paper's
+Kind = Literal["by definition", "formula", "identity", "measured", "ours"]
+KINDS: tuple[Kind, ...] = ("by definition", "formula", "identity", "measured", "ours")
 
 EVERY = 0.5  # of a statement on every case: one exception is too many, half a one is not
 
@@ -47,6 +51,7 @@ class Curve:
     predicted: np.ndarray
     log_x: bool = True
     log_y: bool = False
+    along: Callable[[Path], tuple[np.ndarray, np.ndarray]] | None = None  # x and y, measured on a path of ours instead
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,8 @@ class Claim:
     curve: Curve | None = None
     kind: Kind = "measured"
     interval: tuple[float, float] | None = None  # of the deviation; None where the measurement has no noise
+    candidates: tuple[str, ...] = ()  # the checks of ours that may hold where it fails: Statement.instead
+    instead: Instead | None = None  # what holds in its place, where it is seen to fail (claims/instead.py)
 
     def __post_init__(self) -> None:
         choice(f"the status of the claim {self.name}", self.status, STATUSES)
@@ -85,6 +92,33 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Instead:
+    """What takes the place of a statement that fails: one of ours, judged on the same data, and its curve."""
+
+    claim: Claim
+    until: str = ""  # how far it goes: "10 t₀"; what fails may do so later
+    x: np.ndarray | None = None  # on the axes of the failing claim's curve
+    y: np.ndarray | None = None
+    off: float | None = (
+        None  # how far it is from what was measured, and how far the failing prediction, where both are:
+    )
+    theirs: float | None = None  # the largest difference over the largest value, of a logarithmic axis relative
+
+    @property
+    def verdict(self) -> str:
+        """Whether it does, in words."""
+        status = self.claim.status
+        if status == "holds":
+            return f"instead: {self.claim.name} holds" + (f" up to {self.until}" if self.until else "")
+        return f"{self.claim.name} {status}, too" if status == "fails" else f"{self.claim.name} is {status}"
+
+    def __str__(self) -> str:
+        if self.off is None or self.theirs is None:
+            return self.verdict
+        return f"{self.verdict}; its curve is off by {share(self.off)}, the paper's by {share(self.theirs)}"
+
+
+@dataclass(frozen=True)
 class Statement:
     """A claim before it is judged: its short name, where it stands, what it says in one line, what it rests on."""
 
@@ -92,6 +126,7 @@ class Statement:
     reference: str
     text: str
     kind: Kind = "measured"
+    instead: tuple[str, ...] = ()  # checks of ours that may hold where this one fails, the most telling first
 
     def __post_init__(self) -> None:
         for field in ("name", "reference", "text"):
@@ -133,7 +168,7 @@ class Statement:
             interval = None  # a number that is not one has no noise to hide behind
         claim = Claim(
             self.name, self.reference, self.text, "holds", quantity, measured, predicted, margin, tolerance, "",
-            assumptions, curve, self.kind, interval,
+            assumptions, curve, self.kind, interval, self.instead,
         )  # fmt: skip
         unmet = [a for a in assumptions if not a.met]
         if unmet:
@@ -210,12 +245,19 @@ class Report:
         for claim in self.claims:
             margin = "" if claim.margin is None else f"margin {claim.margin:6.2f}"
             lines.append(f"  {claim.reference:<{width}}  {claim.status:<14}  {margin:<14}  {claim.why}".rstrip())
+            if claim.instead is not None:
+                lines.append(f"  {'':<{width}}  {claim.instead}")
         return "\n".join(lines)
 
 
 def worst(values: np.ndarray) -> tuple[int, ...]:
     """The place of the largest value; of one that is not a number, if there is any."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))
+
+
+def share(value: float) -> str:
+    """A relative distance in words."""
+    return f"{100 * value:.2g}%" if value < 1 else f"a factor of {1 + value:.3g}"
 
 
 def nan_is_worst(value: float) -> float:

@@ -26,6 +26,8 @@ from scansnap.theory import t_scan, t_snap
 from scansnap.theory.outside import another_model, flow_outside_theory, outside_theory
 
 Array = np.ndarray
+_RESPONSE_TIMES = 60  # about ten in a decade: what is between them is smooth
+_RESPONSE_RTOL = 1e-7  # what squares leave out is 1e-6 at the least
 _LARGEST_Y = 4000  # three tables of 4000² doubles are 400 MB
 # The least movement of a logit that can be told, a hundred times its error: the flow is integrated to 1e-12 and a
 # little more as steps add up; the logarithm of a ratio of two numbers in single precision has a few of its ε, 1e-7.
@@ -52,6 +54,7 @@ class Evidence:
     z_seeds: Array | None = None  # (R, n, Q, M) z of the runs that differ from this one in their seed, itself first
     outside: str = ""  # why the theory does not speak of it
     loss: Array | None = None  # (n,) Σ p_n (−log α_n) at T → ∞
+    momentum: float = 0.0  # of SGD; the rates have it in them
 
     @property
     def t_snap(self) -> float:
@@ -110,6 +113,16 @@ class Evidence:
             return None
         projected = self.g - self.f * (self.f * self.g).sum(-1, keepdims=True)  # (I − f fᵀ) g
         return self.by_query(self.eta_z * self.classes.p_class[:, None] * self.f * projected)
+
+    @cached_property
+    def response(self) -> xr.Dataset:
+        """What attention does to first order (:func:`scansnap.response`), at t = 0 and recorded times up to 10 t₀."""
+        from scansnap.dynamics.response.solve import response
+
+        times = self.t[(self.t > 0) & (self.t <= LAST * self.t_snap)]
+        if len(times) > _RESPONSE_TIMES:
+            times = times[np.linspace(0, len(times) - 1, _RESPONSE_TIMES).round().astype(int)]
+        return response(self.classes, self.eta_y, self.eta_z, np.append(0.0, times), rtol=_RESPONSE_RTOL)
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
@@ -192,6 +205,7 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
         one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
         y, None if y is None else np.arange(len(y)), sampled, _other_seeds(data, run) if sampled else None,
         why_outside(data, run), one["loss"].values.astype(np.float64) if "loss" in data else None,
+        float(one.momentum),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import xarray as xr
 from scansnap.checks import InputError, real, whole
 from scansnap.claims.claim import Claim, Report
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory, why_outside
+from scansnap.claims.instead import with_instead
 from scansnap.claims.registry import AskedCheck, Check, asked
 from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
@@ -121,6 +122,7 @@ def judge(evidence: Evidence, progress: Progress | None = None, checks: list[Ask
     names = [claim.name for claim in claims]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError("the name of a claim", twice[0], "its own: two claims have this one")
+    claims = with_instead(claims, evidence)
     if evidence.outside:
         return Report(f"{evidence.classes}: {evidence.outside}", tuple(claims))
     where = "exact flow" if evidence.source == "flow" else "SGD"

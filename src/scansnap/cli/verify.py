@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,6 +140,10 @@ def _tell(report: Report) -> None:
     out.print(table)
     for claim in report.failures:
         out.print(f"[{STYLE['fails']}]{claim.name}[/] fails: {escape(claim.why)} ({escape(claim.quantity)})")
+        if claim.instead is not None:
+            out.print(f"  [{STYLE[claim.instead.claim.status]}]{escape(str(claim.instead))}[/]", highlight=False)
+    for ours, names in beyond(report).items():
+        out.print(f"[dim]fail where an assumption is not met: {', '.join(names)}; {escape(ours)}[/]")
     for claim in report:
         if claim.status == "undecided":
             out.print(f"[{STYLE['undecided']}]{claim.name}[/] undecided: {escape(claim.why)}")
@@ -152,6 +156,15 @@ def _tell(report: Report) -> None:
     for kind, counts in totals(report).items():
         told = ", ".join(f"{n} {status}" for status, n in counts.items() if n or kind == "measured")
         out.print(f"{kind}: {told}")
+
+
+def beyond(report: Report) -> dict[str, list[str]]:
+    """What fails beyond its assumptions, by what holds instead."""
+    found: dict[str, list[str]] = {}
+    for claim in report:
+        if claim.instead is not None and claim.status != "fails":
+            found.setdefault(claim.instead.verdict, []).append(claim.name)
+    return found
 
 
 def totals(report: Report) -> dict[str, dict[str, int]]:
@@ -191,16 +204,27 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
 
 
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
 def _as_json(report: Report) -> dict[str, Any]:
     claims = [_plain(claim) for claim in report]
     return {"setting": report.setting, "failures": len(report.failures), "totals": totals(report), "claims": claims}
 
 
 def _plain(claim: Claim) -> dict[str, Any]:
-    """A claim without its curve; JSON has no infinity."""
-    flat = {k: v for k, v in asdict(claim).items() if k != "curve"} | {"observed": claim.observed}
+    """A claim without its curve, and what holds instead in short; JSON has no infinity."""
+    flat = asdict(replace(claim, curve=None, instead=None)) | {"observed": claim.observed}
+    del flat["curve"], flat["candidates"]
+    if (instead := claim.instead) is not None:
+        ours = instead.claim
+        flat["instead"] = {"name": ours.name, "reference": ours.reference, "statement": ours.statement,
+                           "status": ours.status, "observed": ours.observed, "margin": _finite(ours.margin),
+                           "until": instead.until, "off": _finite(instead.off),
+                           "theirs": _finite(instead.theirs)}  # fmt: skip
     numbers = ("measured", "predicted", "margin", "tolerance")
-    flat |= {k: None if flat[k] is None or not math.isfinite(flat[k]) else flat[k] for k in numbers}
+    flat |= {k: _finite(flat[k]) for k in numbers}
     if flat["interval"] is not None:
         flat["interval"] = [bound if math.isfinite(bound) else None for bound in flat["interval"]]
     for assumption in flat["assumptions"]:

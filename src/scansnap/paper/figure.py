@@ -128,11 +128,13 @@ def told(counted: dict[Kind, dict[Verdict, int]]) -> list[str]:
     lines = []
     if "measured" in counted:
         lines.append(f"measured: {_listed(counted['measured'])}, of {of['measured']} statements")
+    if "ours" in counted:
+        lines.append(f"ours, for what fails: {_listed(counted['ours'])}, of {of['ours']} statements")
     plural = {"formula": "formulas", "identity": "identities"}
     apart = [
         f"{of[kind]} {kind if of[kind] == 1 else plural.get(kind, kind)} ({_listed(counted[kind])})"
         for kind in KINDS
-        if kind in of and kind != "measured"
+        if kind in of and kind not in ("measured", "ours")
     ]
     if apart:
         lines.append(f"counted apart, since no run could show otherwise: {'; '.join(apart)}")

@@ -157,11 +157,14 @@ def test_claims_count_settings_and_say_why_they_fail():
         {"claim": ["a", "a", "a"], "reference": "Lemma 0", "statement": "It holds.", "kind": "identity",
          "setting": ["x", "y", "z"],
          "status": ["holds", "fails", "not applicable"], "observed": ["holds", "fails", "holds"],
-         "why": ["", "too large", "assumption"]}
+         "why": ["", "too large", "assumption"], "instead": ["", "memory", ""],
+         "instead_words": ["", "instead: memory holds up to 10 t₀", ""], "instead_off": [None, 0.005, None],
+         "off": [None, 7.0, None]}
     )  # fmt: skip
     (found,) = claims.findings(table)
     assert (found.agree, found.of, found.verdict, found.kind) == (1, 2, "mixed", "identity")
-    assert "Fails for y: too large." in found.detail
+    ours = "Instead: memory holds up to 10 t₀: its curve is off by 0.5%, the paper's by a factor of 8."
+    assert f"Fails for y: too large. {ours}" in found.detail
     assert "agrees in 1 of 1" in found.detail
 
 

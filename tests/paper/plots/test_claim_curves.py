@@ -1,8 +1,10 @@
 """The figure of all claims: what has a curve is drawn, whatever its shape."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from scansnap.claims.claim import Curve, Report, Statement
+from scansnap.claims.claim import Curve, Instead, Report, Statement
 from scansnap.paper.plots import claim_curves
 from scansnap.paper.style import save_figure
 
@@ -20,6 +22,21 @@ def test_an_undecided_claim_and_an_identity_are_named():
     law = Statement("b", "B", "a statement", "identity").judge(deviation=0.0, **judged)
     titles = [ax.get_title() for ax in claim_curves.draw([still, law]).axes]
     assert titles == ["A: undecided", "B, identity: holds"]
+
+
+def test_what_fails_comes_first_with_both_curves():
+    x = np.geomspace(1, 10, 5)
+    holds = claim("a", Curve("t", "y", x, x, x))
+    broken = replace(claim("b", Curve("t", "B_n of class 0", x, x, x / 9)), status="fails")
+    broken = replace(broken, instead=Instead(holds, "10 t₀", x[1:], 1.01 * x[1:], 0.01, 8 / 9))
+    figure = claim_curves.draw([holds, broken])
+    first, second = figure.axes
+    assert first.get_title() == "B: fails"
+    assert first.get_ylabel() == "$B_{n}$ of class 0"
+    assert [line.get_label() for line in first.lines] == ["ours: a", "measured", "the paper"]
+    assert first.texts[0].get_text() == "instead: a holds up to 10 t₀\n1% off; the paper 89%"
+    assert min(first.lines[1].get_xdata()) == x[1], "all three over what ours speaks of"
+    assert [line.get_label() for line in second.lines] == ["measured", "predicted"]
 
 
 def test_only_claims_with_curves_are_drawn(tmp_path):

@@ -103,15 +103,19 @@ def test_every_verdict_has_a_colour(folder):
 
 def test_an_undecided_claim_is_shown_as_such():
     row = {"claim": "a", "reference": "Lemma 0", "kind": "identity", "setting": "x", "status": "undecided",
-           "observed": "undecided"}  # fmt: skip
+           "observed": "undecided", "instead": "", "instead_status": "", "instead_words": ""}  # fmt: skip
+    ours = {"instead": "memory", "instead_status": "holds", "instead_words": "instead: memory holds up to 10 t₀"}
     computed = Computed(
-        pd.DataFrame([row, {**row, "setting": "y", "status": "not applicable", "observed": "fails"}]), {}
-    )
+        pd.DataFrame([row, {**row, "setting": "y", "status": "not applicable", "observed": "fails"},
+                      {**row, "setting": "z", "status": "fails", "observed": "fails", **ours}]), {}
+    )  # fmt: skip
     text = page.page([make.Made("claims", "Claims", "All.", computed, "scansnap", 1.0, ("claims.csv",), b"")], QUICK)
     assert '<td class="undecided">undecided</td>' in text
     assert '<td class="not-applicable">not applicable <small>(fails all the same)</small></td>' in text
     assert 'Lemma 0 <span class="kind">identity</span>' in text
-    assert "<th>x</th><th>y</th>" in text
+    assert "<th>x</th><th>y</th><th>z</th>" in text
+    beside = '<br><small class="agrees">instead: memory holds up to 10 t₀</small></td>'
+    assert f'<td class="disagrees">fails{beside}' in text, "what holds instead stands beside what fails"
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,15 @@ from scansnap.claims.theorems.theorem1.decomposition import Decomposition, decom
 from scansnap.claims.windows import LAST, TRAINING
 
 RATE = Statement(
-    "lemma-4", "Lemma 4, Eq. 10", "ż_m = η_Z γ Σ_n p_n diag(f_n) Σ β_nn' (f_n f_nᵀ − I) f_n' at every time"
+    "lemma-4",
+    "Lemma 4, Eq. 10",
+    "ż_m = η_Z γ Σ_n p_n diag(f_n) Σ β_nn' (f_n f_nᵀ − I) f_n' at every time",
+    instead=("memory", "response"),
 )
-RUN = Statement("lemma-4-run", "Lemma 4, Eq. 10", "over the run, the attention logits move by what Lemma 4 adds up to")
+RUN = Statement(
+    "lemma-4-run", "Lemma 4, Eq. 10", "over the run, the attention logits move by what Lemma 4 adds up to",
+    instead=("memory", "response"),
+)  # fmt: skip
 STATEMENTS = (RATE, RUN)
 
 # "≫" is read as a factor of MUCH throughout, so what the lemma drops may be this share of what it keeps.
@@ -82,7 +88,8 @@ def _rate(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
         tolerance=RATE_TOLERANCE, assumptions=evidence.assume(),
         where=f"{evidence.when(t[i])}, off by {off[i]:.1%}, most of it at "
         f"token {token} of query {evidence.classes.queries[row]}",
-        curve=Curve("t", "‖ż‖", t, size, _norm(lemma), log_y=True),
+        curve=Curve("t", "‖ż‖", t, size, _norm(lemma), log_y=True,
+                    along=lambda path: (path.t[1:], _norm(path.z_rate[1:]))),
     )  # fmt: skip
 
 
@@ -117,7 +124,8 @@ def _run(evidence: Evidence) -> Claim:
         assumptions=assumptions,
         where=f"{evidence.when(t[i])}, off by {off[i]:.1%} of the way, most of it at "
         f"token {token} of query {evidence.classes.queries[row]}",
-        curve=Curve("t", "‖z(t) − z(0)‖", t[1:], size[1:], expected[1:], log_y=True),
+        curve=Curve("t", "‖z(t) − z(0)‖", t[1:], size[1:], expected[1:], log_y=True,
+                    along=lambda path: (path.t[1:], _norm(path.z[1:]))),
     )  # fmt: skip
 
 

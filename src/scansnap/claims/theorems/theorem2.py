@@ -11,6 +11,8 @@ apart: the sign is that of the mean over seeds, as far as a t interval leaves it
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 from scipy import stats
 from scipy.integrate import trapezoid
@@ -22,13 +24,23 @@ from scansnap.claims.theorems.theorem1.decomposition import ROUNDING, nonzero, o
 from scansnap.claims.windows import TRAINING
 from scansnap.classes import SequenceClasses
 
-RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0")
+if TYPE_CHECKING:
+    from scansnap.claims.ours.path import Path
+
+OURS = ("memory", "response")  # what may hold where one of these fails
+RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0", instead=OURS)
 RISE_RATE = Statement(
-    "theorem-2a-rate", "Theorem 2(a), Eq. 98", "ż_ml = η_Z p_n f_nl² ξ_n with one ξ_n for all distinct tokens of n"
+    "theorem-2a-rate",
+    "Theorem 2(a), Eq. 98",
+    "ż_ml = η_Z p_n f_nl² ξ_n with one ξ_n for all distinct tokens of n",
+    instead=OURS,
 )
-FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0")
+FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0", instead=OURS)
 SYMMETRIC = Statement(
-    "corollary-2", "Corollary 2", "in the symmetric case with one query every common token loses attention"
+    "corollary-2",
+    "Corollary 2",
+    "in the symmetric case with one query every common token loses attention",
+    instead=OURS,
 )
 STATEMENTS = (RISE, RISE_RATE, FALL, SYMMETRIC)
 
@@ -88,13 +100,18 @@ def _rise_rate(evidence: Evidence) -> Claim:
             break
     assert found is not None
     n, token, i, measured, predicted = found
+
+    def along(path: Path) -> tuple[Array, Array]:
+        speed = path.z_rate[1:, path.class_query[n], token] / nonzero(path.f[1:, n, token] ** 2)
+        return path.t[1:], speed / (evidence.eta_z * classes.p_class[n])
+
     return RISE_RATE.judge(
         quantity="ż_ml/(η_Z p_n f_nl²) of the distinct token that is relatively furthest from its class's ξ_n, "
         f"{TRAINING.words(evidence)}",
         measured=float(measured[i]), predicted=float(predicted[i]), deviation=largest, tolerance=RATE_TOLERANCE,
         assumptions=assumptions,
         where=f"token {token} of class {n} at {evidence.when(t[i])}, off by {largest:.1%}",
-        curve=Curve("t", f"ż/(η_Z p f²) of token {token} and ξ of class {n}", t, measured, predicted),
+        curve=Curve("t", f"ż/(η_Z p f²) of token {token} and ξ of class {n}", t, measured, predicted, along=along),
     )  # fmt: skip
 
 
@@ -175,12 +192,19 @@ def _signs(
     i, j = worst(-relative)
     t = evidence.t[times]
     label = _label(evidence, rows[j], tokens[j])
+
+    def along(path: Path) -> tuple[Array, Array]:
+        """ż of a theory of ours over the terms that cancel in it as measured."""
+        both, here, there = np.intersect1d(t, path.t, return_indices=True)
+        return both, path.z_rate[there, rows[j], tokens[j]] / nonzero(scale[inside][here, j])
+
     return statement.judge_every(
         good[inside], assumptions=assumptions,
         quantity=f"share of tokens and times, {TRAINING.words(evidence)}, with ż {'>' if sign > 0 else '<'} 0 "
         f"beyond rounding{later}",
         where=f"{label} has ż = {sign * rate[inside][i, j]:.3g} at {evidence.when(t[i])}",
-        curve=Curve("t", f"ż/(η_Z p f² fᵀg) of {label}", t, sign * relative[:, j], np.zeros(len(t))),
+        curve=Curve("t", f"ż/(η_Z p f² fᵀg) of {label}", t, sign * relative[:, j], np.zeros(len(t)),
+                    along=along),
     )  # fmt: skip
 
 
@@ -194,8 +218,8 @@ def _net_signs(
         return statement.not_applicable("needs two recorded times", assumptions)
     runs = evidence.z[None] if evidence.z_seeds is None else evidence.z_seeds  # (R, n, Q, M)
     paths = sign * (runs[:, times] - runs[:, times[:1]])[..., rows, tokens]  # (R, n, p)
-    path = paths.mean(0)
-    j = int(np.argmax(-path[-1]))
+    mean = paths.mean(0)
+    j = int(np.argmax(-mean[-1]))
     label = _label(evidence, rows[j], tokens[j])
     verb = "rose" if sign > 0 else "fell"
     t = evidence.t[times]
@@ -204,12 +228,13 @@ def _net_signs(
         sure = sure_signs(paths[:, -1])
         seeds = f", in the mean over {len(runs)} seeds" if len(runs) > 1 else ", in one run"
     return statement.judge_every(
-        path[-1] > 0, assumptions=assumptions, sure=sure,
+        mean[-1] > 0, assumptions=assumptions, sure=sure,
         quantity=f"share of tokens whose logit {verb} from t = {t[0]:.4g} to {t[-1]:.4g}{seeds} "
         f"({_noise(evidence, times, rows, tokens)})",
-        where=f"{label} moved by {sign * path[-1, j]:.3g}",
+        where=f"{label} moved by {sign * mean[-1, j]:.3g}",
         to_decide=_to_decide(sure, len(runs)),
-        curve=Curve("t", f"z − z({t[0]:.4g}) of {label}", t[1:], sign * path[1:, j], np.zeros(len(t) - 1)),
+        curve=Curve("t", f"z − z({t[0]:.4g}) of {label}", t[1:], sign * mean[1:, j], np.zeros(len(t) - 1),
+                    along=lambda path: (path.t[1:], path.z[1:, rows[j], tokens[j]])),
     )  # fmt: skip
 
 

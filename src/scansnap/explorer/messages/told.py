@@ -31,6 +31,23 @@ class ClaimCurve(Said):
     log_y: bool
 
 
+class ClaimInstead(Said):
+    """What holds in the place of a statement that fails: one of ours, on the same run and axes."""
+
+    name: str
+    reference: str
+    statement: str
+    status: Literal["holds", "fails", "undecided", "not applicable"]
+    words: str
+    """Whether it does hold and up to when."""
+    off: Number
+    """How far its curve is from what was measured, relative."""
+    theirs: Number
+    """How far that of the failing statement is."""
+    x: _Series | None
+    y: _Series | None
+
+
 class ClaimSaid(Said):
     """The verdict on one statement."""
 
@@ -39,7 +56,7 @@ class ClaimSaid(Said):
     statement: str
     status: Literal["holds", "fails", "undecided", "not applicable"]
     kind: str
-    """What the verdict rests on: measured, identity, formula, by definition."""
+    """What the verdict rests on: measured, identity, formula, by definition; ours: measured, of our own theory."""
     quantity: str
     measured: Number
     predicted: Number
@@ -49,6 +66,7 @@ class ClaimSaid(Said):
     why: str
     assumptions: list[ClaimAssumption]
     curve: ClaimCurve | None
+    instead: ClaimInstead | None
 
 
 class ClaimsSaid(Said):

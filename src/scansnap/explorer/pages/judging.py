@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 from scansnap.checks import InputError
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
+from scansnap.claims.instead import with_instead
 from scansnap.claims.registry import CHECKS, none_applies
 from scansnap.explorer.pages.predict import Cancelled, why_not
 from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
@@ -54,6 +55,7 @@ def judge_frames(
                 raise Cancelled
             found = check(evidence)
             claims += found if isinstance(found, list) else [found]
+        claims = with_instead(claims, evidence)
     share = evidence.t[-1] / evidence.t_snap
     return {"setting": f"to step {int(evidence.t[-1])}, {share:.3g} t₀", "claims": [_as_json(c) for c in claims]}
 
@@ -125,7 +127,7 @@ def _none(reason: str) -> list[dict[str, Any]]:
 
 
 def _as_json(claim: Claim) -> dict[str, Any]:
-    curve = claim.curve
+    curve, instead = claim.curve, claim.instead
     return {
         "name": claim.name, "reference": claim.reference, "statement": claim.statement, "status": claim.status,
         "kind": claim.kind,
@@ -137,4 +139,8 @@ def _as_json(claim: Claim) -> dict[str, Any]:
         "curve": None if curve is None else {
             "x_label": curve.x_label, "y_label": curve.y_label, "x": curve.x, "measured": curve.measured,
             "predicted": curve.predicted, "log_x": curve.log_x, "log_y": curve.log_y},
+        "instead": None if instead is None else {
+            "name": instead.claim.name, "reference": instead.claim.reference, "statement": instead.claim.statement,
+            "status": instead.claim.status, "words": instead.verdict, "off": instead.off, "theirs": instead.theirs,
+            "x": instead.x, "y": instead.y},
     }  # fmt: skip

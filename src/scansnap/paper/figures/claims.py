@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.claims.claim import Report
+from scansnap.claims.claim import Claim, Report, share
 from scansnap.claims.verify import verify
 from scansnap.classes import SequenceClasses
 from scansnap.paper.figure import Computed, Effort, Finding
@@ -17,7 +17,8 @@ from scansnap.progress import Progress
 TITLE = "Lemmas and theorems"
 CAPTION = (
     "Measured (solid) against predicted (dashed) on the exact T → ∞ flow, where every assumption of the paper is met "
-    "(preset textbook). The colour of a title is the verdict; what is an identity or a formula says so."
+    "(preset textbook). On top what fails, with what holds instead (broad green): our theory for the same data and "
+    "rates, without a fitted number. The colour of a title is the verdict; what is an identity or a formula says so."
 )
 
 # preset, its knobs, η_Y, η_Z: first the setting that meets every assumption, then the paper's own experiments
@@ -40,12 +41,23 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     table = pd.DataFrame(
         {"setting": label, "eta_y": eta_y, "eta_z": eta_z, "claim": claim.name, "reference": claim.reference,
          "kind": claim.kind, "statement": claim.statement, "status": claim.status, "observed": claim.observed,
-         "measured": claim.measured, "predicted": claim.predicted, "margin": claim.margin, "why": claim.why}
+         "measured": claim.measured, "predicted": claim.predicted, "margin": claim.margin, "why": claim.why,
+         **_instead(claim)}
         for (label, report), (_, _, eta_y, eta_z) in zip(reports.items(), chosen, strict=True) for claim in report
     )  # fmt: skip
     settings = {"settings": [{"preset": p, **k, "eta_y": y, "eta_z": z, "context": "inf"} for p, k, y, z in chosen]}
     note = f"quick: {len(chosen)} of {len(SETTINGS)} settings" if effort.quick else ""
     return Computed(table, settings, findings(table), note, {"reports": list(reports.values())})
+
+
+def _instead(claim: Claim) -> dict[str, Any]:
+    """What holds in its place: its name and verdict, and how far both curves are from the measured one."""
+    found = claim.instead
+    if found is None:
+        return {"instead": "", "instead_status": "", "instead_words": "", "instead_off": None, "off": None}
+    ours = found.claim
+    return {"instead": ours.name, "instead_status": ours.status, "instead_words": found.verdict,
+            "instead_off": found.off, "off": found.theirs}  # fmt: skip
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -59,16 +71,27 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         beyond = rows[(rows.status == "not applicable") & (rows.observed != "not applicable")]
         detail = []
         if len(failed := applies[applies.status == "fails"]):
-            detail += [f"Fails for {row.setting}: {row.why}." for row in failed.itertuples()]
+            detail += [f"Fails for {row.setting}: {row.why}.{_told(row)}" for row in failed.itertuples()]
         if len(still := applies[applies.status == "undecided"]):
             detail += [f"Undecided for {row.setting}: {row.why}." for row in still.itertuples()]
         if len(beyond):
             held = int((beyond.observed == "holds").sum())
             detail.append(f"Where an assumption is not met, the measurement agrees in {held} of {len(beyond)}.")
+            detail += [f"For {row.setting} it does not.{_told(row)}" for row in beyond.itertuples() if row.instead]
         says, reference = rows.statement.iloc[0].rstrip("."), rows.reference.iloc[0]
         holds = int((applies.status == "holds").sum())
         found.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), kind))
     return tuple(found)
+
+
+def _told(row: Any) -> str:
+    """What holds instead, in a sentence."""
+    if not row.instead:
+        return ""
+    curves = ""
+    if pd.notna(row.instead_off):
+        curves = f": its curve is off by {share(row.instead_off)}, the paper's by {share(row.off)}"
+    return f" {row.instead_words[0].upper()}{row.instead_words[1:]}{curves}."
 
 
 def draw(computed: Computed) -> Figure:

@@ -1,18 +1,28 @@
-"""What claims look like: measured against predicted, one panel for each claim that has a curve."""
+"""What claims look like: measured against predicted, one panel for each claim that has a curve.
+
+Those that fail come first and larger, with what holds instead on the same axes: three curves, so that one sees at once
+that the second misses the first and the third does not.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.ticker import MaxNLocator
 
-from scansnap.claims.claim import Claim, Report
+from scansnap.claims.claim import Claim, Report, share
 from scansnap.paper.style import DISTINCT, styled
 
 COLOURS = {"holds": "#009E73", "fails": "#D55E00", "undecided": "#8250DF", "not applicable": "0.45"}
+INSTEAD = COLOURS["holds"]
 PANELS_PER_ROW = 4
+LARGE_PER_ROW = 3
+_SMALL, _LARGE = (3.1, 2.6), (4.2, 3.4)  # inches of a panel
 
 
 def compute(report: Report) -> list[Claim]:
@@ -21,29 +31,75 @@ def compute(report: Report) -> list[Claim]:
 
 
 def draw(claims: list[Claim]) -> Figure:
-    """Predicted as a dashed line; the title's colour is the verdict."""
-    rows = math.ceil(len(claims) / PANELS_PER_ROW)
-    with styled(3.1 * min(PANELS_PER_ROW, len(claims)), 2.6 * rows) as figure:
-        for i, claim in enumerate(claims):
-            ax = figure.add_subplot(rows, min(PANELS_PER_ROW, len(claims)), i + 1)
-            curve = claim.curve
-            assert curve is not None  # compute() kept only those
-            ax.plot(curve.x, curve.measured, color=DISTINCT, label="measured")
-            ax.plot(curve.x, np.broadcast_to(curve.predicted, curve.x.shape), "--", color="black", linewidth=1,
-                    label="predicted")  # fmt: skip
-            ax.set(xlabel=curve.x_label, ylabel=textwrap.fill(curve.y_label, 30))
-            ax.yaxis.label.set_fontsize(7.5)
-            if curve.log_x:
-                ax.set_xscale("log")
-            if curve.log_y:
-                ax.set_yscale("log")
-            observed = f" (measured: {claim.observed})" if claim.status == "not applicable" else ""
-            kind = "" if claim.kind == "measured" else f", {claim.kind}"
-            title = textwrap.fill(f"{claim.reference}{kind}: {claim.status}{observed}", 40)
-            ax.set_title(title, color=COLOURS[claim.status], fontsize=8)
-            seen = np.append(curve.measured, curve.predicted)
-            if np.ptp(seen) < 1e-6 * np.abs(seen).max():  # equal to the eye: do not magnify the rounding
-                ax.set_ylim(*sorted((0.9 * seen.mean(), 1.1 * seen.mean())))
-            if i == 0:
-                ax.legend()
+    """Predicted as a dashed line; the title's colour is the verdict. First what has something that holds instead."""
+    large = [claim for claim in claims if claim.instead is not None and claim.instead.y is not None]
+    small = [claim for claim in claims if claim not in large]
+    parts = [
+        (some, min(per_row, len(some)), size)
+        for some, per_row, size in ((large, LARGE_PER_ROW, _LARGE), (small, PANELS_PER_ROW, _SMALL)) if some
+    ]  # fmt: skip
+    heights = [math.ceil(len(some) / columns) * size[1] for some, columns, size in parts]
+    with styled(max(columns * size[0] for _, columns, size in parts), sum(heights)) as figure:
+        folders = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
+        for folder, (some, columns, _) in zip(folders, parts, strict=True):
+            if some is large:
+                folder.suptitle("What fails, and what holds instead", fontweight="bold", fontsize=11)
+            _panels(folder, some, columns)
     return figure
+
+
+def _panels(folder: SubFigure, claims: list[Claim], columns: int) -> None:
+    rows = math.ceil(len(claims) / columns)
+    for i, claim in enumerate(claims):
+        ax = folder.add_subplot(rows, columns, i + 1)
+        curve, instead = claim.curve, claim.instead
+        assert curve is not None  # compute() kept only those
+        predicted = np.broadcast_to(curve.predicted, curve.x.shape)
+        shown = np.ones(len(curve.x), dtype=bool)
+        large = False
+        if instead is not None and instead.x is not None and instead.y is not None and len(instead.x):
+            large = True
+            shown = (curve.x >= instead.x.min()) & (curve.x <= instead.x.max())
+            ax.plot(instead.x, instead.y, color=INSTEAD, linewidth=6, alpha=0.4, solid_capstyle="round",
+                    label=f"ours: {instead.claim.name}")  # fmt: skip
+        ax.plot(curve.x[shown], curve.measured[shown], color=DISTINCT, label="measured")
+        ax.plot(curve.x[shown], predicted[shown], "--", color="black", linewidth=1.4 if large else 1,
+                label="the paper" if large else "predicted")  # fmt: skip
+        ax.set(xlabel=maths(curve.x_label), ylabel=maths(textwrap.fill(curve.y_label, 30)))
+        ax.yaxis.label.set_fontsize(9 if large else 7.5)
+        if curve.log_x:
+            ax.set_xscale("log")
+        else:
+            ax.xaxis.set_major_locator(MaxNLocator(4))
+        if curve.log_y:
+            ax.set_yscale("log")
+        _title(ax, claim, large)
+        seen = np.append(curve.measured, predicted)
+        if np.ptp(seen) < 1e-6 * np.abs(seen).max():  # equal to the eye: do not magnify the rounding
+            ax.set_ylim(*sorted((0.9 * seen.mean(), 1.1 * seen.mean())))
+        if i == 0 or large:
+            ax.legend()
+
+
+def _title(ax: Axes, claim: Claim, large: bool) -> None:
+    """The verdict in its colour; below it what holds instead."""
+    observed = f" (measured: {claim.observed})" if claim.status == "not applicable" else ""
+    kind = "" if claim.kind in ("measured", "ours") else f", {claim.kind}"
+    title = textwrap.fill(f"{claim.reference}{kind}: {claim.status}{observed}", 40 if large else 34)
+    instead = claim.instead
+    if not large or instead is None:
+        ax.set_title(title, color=COLOURS[claim.status], fontsize=8)
+        return
+    ours = instead.verdict
+    if instead.off is not None and instead.theirs is not None:
+        ours += f"\n{share(instead.off)} off; the paper {share(instead.theirs)}"
+    ax.set_title(title, color=COLOURS[claim.status], fontsize=10, pad=30)
+    ax.annotate(
+        ours, (0.5, 1.0), (0, 4), xycoords="axes fraction", textcoords="offset points", ha="center", va="bottom",
+        color=COLOURS[instead.claim.status], fontsize=9,
+    )  # fmt: skip
+
+
+def maths(text: str) -> str:
+    """B_n and η_Z with their index below."""
+    return re.sub(r"(?<![A-Za-z_$])([A-Za-zα-ω])_([A-Za-z]{1,2}\b|\d)", r"$\1_{\2}$", text)

@@ -48,7 +48,7 @@ def origin(made: Sequence[Made]) -> str:
     found: dict[str, list[str]] = {}
     for one in made:
         kinds = {finding.kind for finding in one.computed.findings}
-        if len(kinds) == 1 and "measured" not in kinds:
+        if len(kinds) == 1 and kinds <= NO_MEASUREMENT.keys():
             found.setdefault(NO_MEASUREMENT[kinds.pop()], []).append(label(one.name))
     if not found:
         return "All of it comes from new runs."

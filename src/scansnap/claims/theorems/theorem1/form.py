@@ -22,6 +22,7 @@ SPAN = Statement(
     "theorem-1-span",
     "Theorem 1, Eq. 9",
     "g_n is a combination of f_1 … f_K: nothing else is back-propagated that could move attention",
+    instead=("memory", "response"),
 )
 BETA = Statement(
     "theorem-1-beta",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from scansnap.claims.claim import Claim, Curve, Statement, worst
@@ -18,8 +20,14 @@ from scansnap.claims.theorems.theorem1.decomposition import (
 from scansnap.claims.windows import TRAINING, TRANSITION
 from scansnap.theory import gamma
 
+if TYPE_CHECKING:
+    from scansnap.claims.ours.path import Path
+
 XI_SIZE = Statement(
-    "theorem-1-xi-size", "Theorem 1, Eqs. 87, 89, 93", "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)"
+    "theorem-1-xi-size",
+    "Theorem 1, Eqs. 87, 89, 93",
+    "ξ_n = −γ E'_nn up to O(1/M), since β_nn' = E'_nn' + O(1/M)",
+    instead=("memory", "response"),
 )
 GAMMA = Statement(
     "theorem-1-gamma", "Theorem 1(b), Eq. 85", "g_n is about γ(t) f_n with γ = (M−1)² h/(M−1+e^{Mh}), h = h(t/K)"
@@ -56,6 +64,12 @@ def xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
         return XI_SIZE.not_applicable(why, assumptions)
     off = np.maximum(np.abs(measured - predicted) - slack, 0) / np.where(said, predicted, 1)
     i, n = worst(np.where(said, off, -np.inf))
+
+    def along(path: Path) -> tuple[Array, Array]:
+        """ξ_n of a theory of ours over the γι_n that was measured."""
+        both, here, there = np.intersect1d(t, path.t, return_indices=True)
+        return both, path.xi(at[n])[there] / nonzero(gamma_iota[here, n])
+
     return XI_SIZE.judge(
         quantity=f"ξ_n/(γι_n) where it is relatively furthest from −E'_nn/(1 − E'_nn), beyond 3/M for each β, "
         f"{TRAINING.words(evidence)}",
@@ -63,7 +77,7 @@ def xi_size(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
         tolerance=XI_SIZE_TOLERANCE, assumptions=assumptions,
         where=f"class {at[n]} at {evidence.when(t[i])}",
         curve=Curve(
-            "t", f"ξ/(γι) of class {at[n]}", t, measured[:, n], predicted[:, n], log_y=True
+            "t", f"ξ/(γι) of class {at[n]}", t, measured[:, n], predicted[:, n], log_y=True, along=along
         ),
     )  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,10 +13,14 @@ from scansnap.claims.claim import Claim, Curve, Statement, nan_is_worst
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.windows import TRAINING
 
+if TYPE_CHECKING:
+    from scansnap.claims.ours.path import Path
+
 LOWER = Statement(
     "theorem-3-lower",
     "Theorem 3 (Eq. 12, left)",
     "The growth factor of the dominant distinct token is at least e^{2 f²(0) B_n}.",
+    instead=("memory", "response"),
 )
 # ż_l > 0 for every distinct token and Σ f² ≤ 1 give ż_l₀ ≤ Σ ż_l ≤ Σ ż_l/Σ f_l² = η_Z p_n ξ_n, interval by interval.
 UPPER = Statement(
@@ -25,7 +30,10 @@ UPPER = Statement(
     kind="identity",
 )
 MONOTONE = Statement(
-    "theorem-3-monotone", "Theorem 3", "Logit z and attention f of the dominant distinct token increase all the time."
+    "theorem-3-monotone",
+    "Theorem 3",
+    "Logit z and attention f of the dominant distinct token increase all the time.",
+    instead=("memory", "response"),
 )
 
 # An inequality has no slack of its own, and the lower bound is nearly an equality while attention has moved little.
@@ -156,14 +164,27 @@ def _bound(
         where=f"{worst}, {evidence.when(evidence.t[at])}: ½ ln χ = {rise:.4g} against the bound {expected:.4g}, "
         f"beyond it by {outside.max():.2g} of it; by {final:.2g} at the end of the record, "
         f"{evidence.when(evidence.t[-1])}",
-        curve=Curve("t", f"½ ln χ of {worst}, and its bound", evidence.t, worst.z, bound[worst.n]),
+        curve=Curve(
+            "t",
+            f"½ ln χ of {worst}, and its bound",
+            evidence.t,
+            worst.z,
+            bound[worst.n],
+            along=lambda path: (path.t[1:], path.z[1:, path.class_query[worst.n], worst.token]),
+        ),
     )
 
 
 def _monotone(evidence: Evidence, window: Array, dominant: list[_Dominant], assumed: list[Assumption]) -> Claim:
     times = np.concatenate([[0], window]) if window[0] != 0 else window
-    curves = [(f"{name} of {d}", x) for d in dominant for name, x in (("z", d.z), ("f", d.f))]
-    label, x = max(curves, key=lambda curve: nan_is_worst(_fall(curve[1], times, evidence.told)[0]))
+    curves = [(name, d, x) for d in dominant for name, x in (("z", d.z), ("f", d.f))]
+    name, token, x = max(curves, key=lambda curve: nan_is_worst(_fall(curve[2], times, evidence.told)[0]))
+    label = f"{name} of {token}"
+
+    def along(path: Path) -> tuple[Array, Array]:
+        n = token.n
+        return path.t[1:], path.f[1:, n, token.token] if name == "f" else path.z[1:, path.class_query[n], token.token]
+
     share, before, after = _fall(x, times, evidence.told)
     return MONOTONE.judge(
         quantity=f"{label} at t = {evidence.t[after]:.4g}, against its largest value before "
@@ -175,7 +196,7 @@ def _monotone(evidence: Evidence, window: Array, dominant: list[_Dominant], assu
         assumptions=assumed,
         where=f"{label} falls from {x[before]:.5g} at {evidence.when(evidence.t[before])} to {x[after]:.5g} at "
         f"{evidence.when(evidence.t[after])}, by {share:.2g} of the way it went until then",
-        curve=Curve("t", label, evidence.t, x, np.maximum.accumulate(x)),
+        curve=Curve("t", label, evidence.t, x, np.maximum.accumulate(x), along=along),
     )
 
 

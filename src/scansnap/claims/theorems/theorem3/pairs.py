@@ -14,6 +14,7 @@ IDENTITY = Statement(
     "theorem-3-identity",
     "Theorem 3 (Eq. 11)",
     "The relative gain of a distinct token over another grows as r(t) = r(0) χ(t), χ = e^{2(z(t) − z(0))}.",
+    instead=("memory", "response"),
 )
 
 # Theorem 1 drops terms of relative order 1/10 ("≫" is read as a factor of 10), so its consequences are asked to a
@@ -90,7 +91,17 @@ def identity(evidence: Evidence, window: Array) -> Claim:
             f"{worst.predicted[at]:.4g}, off by {error.max():.2g} of the growth ln χ; "
             f"by {final:.2g} at the end of the record, {evidence.when(evidence.t[-1])}"
         ),
-        curve=Curve("t", f"ln(1 + r), {pair}", evidence.t, worst.measured, worst.predicted),
+        curve=Curve(
+            "t",
+            f"ln(1 + r), {pair}",
+            evidence.t,
+            worst.measured,
+            worst.predicted,
+            along=lambda path: (
+                path.t[1:],
+                2 * np.log(path.attention[1:, worst.n, worst.token] / path.attention[1:, worst.n, worst.other]),
+            ),
+        ),
     )
 
 

@@ -19,6 +19,7 @@ GROWTH = Statement(
     "theorem-4-growth",
     "Theorem 4 (Eq. 14)",
     "The growth exponent is B_n = p_n · ¼ ln(1 + 4Γ/C₀), Γ = η_Z∫γ, with C₀ taken from the earliest times.",
+    instead=("memory", "response"),
 )
 
 # The paper calls its premise a qualitative estimation: it drops ρ against 1, and ρ is allowed up to 1/K. A quarter
@@ -127,7 +128,14 @@ def check(evidence: Evidence) -> Claim:
         where=f"class {n}, {evidence.when(t[at])}: B_n = {b[at]:.3g} against "
         f"{expected[at]:.3g} with C₀ = {worst.c0:.3g} from the earliest times (β = E' would give "
         f"{1 / from_overlap(evidence, n):.3g}); the exponent that fits best is {best} instead of {EXPONENT:g}",
-        curve=Curve("t", f"B_n of class {n}", evidence.t, measured[:, n], worst(evidence.t, evidence)),
+        curve=Curve(
+            "t",
+            f"B_n of class {n}",
+            evidence.t,
+            measured[:, n],
+            worst(evidence.t, evidence),
+            along=lambda path: (path.t[1:], path.measured_growth[1:, n]),
+        ),
     )
 
 

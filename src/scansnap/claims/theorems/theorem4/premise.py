@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.stats import linregress
 
 from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Claim, Curve, Statement, nan_is_worst
-from scansnap.claims.evidence import Evidence
+from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.theorems.theorem1.decomposition import coefficients
 from scansnap.claims.windows import TRANSITION
+
+if TYPE_CHECKING:
+    from scansnap.claims.ours.path import Path
 
 PREMISE = Statement(
     "theorem-4-premise",
     "Theorem 4 (Eq. 13)",
     "The speed falls with the common token's logit z as ξ_n ∝ γ e^{4z}, and so does ż itself.",
+    instead=("memory", "response"),
 )
 EXPONENT = 4.0  # of e^{4z} in Eq. 13
 
@@ -84,6 +89,16 @@ def check(evidence: Evidence) -> Claim:
     worst = max(lines, key=lambda name: nan_is_worst(abs(lines[name].slope - EXPONENT)))
     slope, offset = float(lines[worst].slope), float(lines[worst].intercept)
     speed = speeds[worst]
+    of_class = dict(zip(speeds, [*with_distinct, None], strict=True))[worst]  # None: the common token's own fall
+    mean_gamma = np.mean(list(gammas.values()), axis=0)
+
+    def along(path: Path) -> tuple[Array, Array]:
+        """The same speed over the same γ, as a theory of ours moves attention."""
+        inside = np.isin(path.t, evidence.t[window])
+        gamma = mean_gamma if of_class is None else gammas[f"γ of class {of_class}"]
+        moved = path.xi(of_class) if of_class is not None else -path.z_rate[:, 0, common] / evidence.eta_z
+        return path.z[inside, 0, common], moved[inside] / gamma[np.isin(evidence.t[window], path.t)]
+
     return PREMISE.judge(
         quantity=f"slope of ln({worst}) against z of the common token, {TRANSITION.words(evidence)} "
         f"(worst of {len(lines)}; z moves by {np.ptp(z):.3g})",
@@ -96,7 +111,8 @@ def check(evidence: Evidence) -> Claim:
         f"t = {evidence.t[window[-1]]:.4g} while z goes from {z[0]:.3g} to {z[-1]:.3g}: slope {slope:.3g} "
         f"instead of {EXPONENT:g}; β = E' would give {from_overlap(evidence, with_distinct[0]):.3g} at t = 0",
         curve=Curve("z of the common token", worst, z, speed,
-                    np.exp(offset + slope * z.mean() + EXPONENT * (z - z.mean())), log_x=False, log_y=True),
+                    np.exp(offset + slope * z.mean() + EXPONENT * (z - z.mean())), log_x=False, log_y=True,
+                    along=along),
     )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ TIME = Statement(
     "theorem-4-time",
     "Theorem 4",
     "Attention passes from scanning to snapping when B_n of Eq. 14 does, at about t₀ = 2K ln M/η_Y.",
+    instead=("memory", "response"),
 )
 
 # The theorem knows the transition as what lies between t₀′ and t₀, which are a factor of two apart.
@@ -75,6 +76,9 @@ def check(evidence: Evidence) -> Claim:
         f"what it is by Eq. 14, and {measured / evidence.t_snap:.2g} t₀",
         curve=Curve(
             "t", "mean speed B_n/t over its maximum", t[1:], speed / speed.max(), closed / closed.max(),
+            along=lambda path: (
+                path.t[1:], path.measured_growth[1:, with_distinct].mean(-1) / path.t[1:] / speed.max()
+            ),
         ),
         interval=_interval(found, expected) if evidence.sampled else None,
         to_decide=f"twice the 68% interval of {len(seen)} seeds reaches across the tolerance; more would tell",

@@ -92,13 +92,26 @@ export interface ClaimCurve {
   log_y: boolean;
 }
 
+/** What holds in the place of a statement that fails: one of ours, on the same run and axes. */
+export interface ClaimInstead {
+  name: string;
+  reference: string;
+  statement: string;
+  status: "holds" | "fails" | "undecided" | "not applicable";
+  words: string;  // Whether it does hold and up to when.
+  off: number | "inf" | "-inf" | null;  // How far its curve is from what was measured, relative.
+  theirs: number | "inf" | "-inf" | null;  // How far that of the failing statement is.
+  x: (number | "inf" | "-inf" | null)[] | null;
+  y: (number | "inf" | "-inf" | null)[] | null;
+}
+
 /** The verdict on one statement. */
 export interface ClaimSaid {
   name: string;
   reference: string;
   statement: string;
   status: "holds" | "fails" | "undecided" | "not applicable";
-  kind: string;  // What the verdict rests on: measured, identity, formula, by definition.
+  kind: string;  // What the verdict rests on: measured, identity, formula, by definition; ours: measured, of our own theory.
   quantity: string;
   measured: number | "inf" | "-inf" | null;
   predicted: number | "inf" | "-inf" | null;
@@ -107,6 +120,7 @@ export interface ClaimSaid {
   why: string;
   assumptions: ClaimAssumption[];
   curve: ClaimCurve | null;
+  instead: ClaimInstead | null;
 }
 
 /** Judged on the recorded steps. Where the theory does not speak of the run, every claim is "not applicable", with the reason in ``why``. */
