@@ -93,9 +93,10 @@ def shared(ax: Any, table: pd.DataFrame) -> None:
     _curves(ax, table, "overlap", TOP_K, labels=False)
     heard = table[table.kind == "heard"]
     frequent, chance = (heard.groupby("step")[name].mean() * TOP_K for name in ("frequent", "chance"))
-    ax.plot(frequent.index, frequent, color="0.35", linestyle=":", linewidth=1.4, label="the most frequent")
-    ax.plot(chance.index, chance, color="0.6", linestyle="-.", linewidth=1, label="chance")
-    ax.legend(loc="lower left", ncols=2)
+    for name, curve, style in (("the most frequent", frequent, ":"), ("chance", chance, "-.")):
+        ax.plot(curve.index, curve, color="0.35", linestyle=style, linewidth=1.2)
+        ax.annotate(name, (curve.index[0], curve.iloc[0]), xytext=(2, 4), textcoords="offset points", fontsize=7.5,
+                    color="0.35")  # fmt: skip
     ax.set(ylim=(0, 1.06 * TOP_K), ylabel=f"of the {TOP_K} most attended to", title="e  Words named in advance")
 
 
@@ -104,7 +105,7 @@ def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool 
     heard, twin = (table[table.kind == kind] for kind in ("heard", "twin"))
     shown = [(heard[heard.ratio == ratio], colour, f"η_Y/η_Z = {ratio:g}")
              for ratio, colour in zip(_ratios(heard), SERIES, strict=False)]  # fmt: skip
-    for part, colour, label in [(twin, "0.55", f"training's twin ({twin.ratio.max():g})"), *shown]:
+    for part, colour, label in [(twin, "0.55", f"training's twin, η_Y/η_Z = {twin.ratio.max():g}"), *shown]:
         wide = part.groupby(["step", "seed"])[name].mean().unstack() * scale
         band(ax, wide.index, wide, colour=colour, label=label if labels else None, marker="o", markersize=3)
     mean = table[table.kind == "prediction"].groupby("seed")[name].mean().mean() * scale
