@@ -78,10 +78,9 @@ class Block:
         a, e = ((rows.take_along_dim(right, 2)[..., 0] - rows[..., -1]) @ weights for rows in tables)
         return a, e
 
-    def store(self, stage: int, df: Tensor, a_rate: Tensor, e_rate: Tensor) -> None:
-        self.df[:, stage] = df
-        self.stack[:, self.d + 1 + stage] = a_rate
-        self.e_stack[:, 1 + stage] = e_rate
+    def rates_of(self, stage: int) -> tuple[Tensor, Tensor]:
+        """Where ȧ and ė of a stage stand, (B, J) each."""
+        return self.stack[:, self.d + 1 + stage], self.e_stack[:, 1 + stage]
 
     def magnitudes(self, weights: Tensor) -> Tensor:
         """Largest |entry| of each a_n, and of its sums of rates, (1 + len(weights), B)."""

@@ -80,8 +80,6 @@ class ResponseField:
         self.own = (self.f[:, : self.d] ** 2).sum(1, keepdim=True)  # (K, 1) f_n·f_n on its distinct tokens
         self.per_own = torch.where(self.own > 0, 1 / self.own, 0.0)  # (K, 1)
         self.p_class = torch.as_tensor(classes.p_class[places.order, None])  # (K, 1)
-        self.outputs = torch.ones(k + 1, dtype=torch.float64)  # how many outputs a column stands for
-        self.outputs[-1] = max(self.n_rest, 1)
         self.cell, self.cell_query = torch.as_tensor(places.cell), torch.as_tensor(places.cell_query)
         self.n_evaluations = 0
         self.theta, self.tau = 0.0, 1 / (eta_y * classes.p_class.max())
@@ -145,17 +143,26 @@ class ResponseField:
         dr = dl.sub_(right - along).mul_(r)
         dr[:, some.start :].diagonal().copy_(((r[:, some.start :].diagonal()[:, None] - 1) * along)[:, 0])
 
-        step = pace * self.eta_y * self.p_class[some] / self.outputs  # (B, J)
-        a_rate, da_rate = step * r, step.mul_(dr)
+        step = pace * self.eta_y * self.p_class[some]  # (B, 1)
+        a_rate, e_rate = block.rates_of(stage)
+        self._each_output(torch.mul(r, step, out=a_rate))
+        turned, turned_c = _dot(a, dr), pattern.pull(dr, y)
+        da_rate = self._each_output(dr.mul_(step))
         y_r, dy_r = block.twice.pull(r, both).chunk(2, 1)  # (B, C) each
         y_rate = block.twice.collect(torch.cat([f_c, df_c], 1), a_rate)
         y_rate[len(y) :] += pattern.collect(f_c, da_rate)
         part = Part(
-            F.pad(memory, (0, self.d - d)), kept, _dot(e, r), _dot(a, dr), y_r, dy_r + pattern.pull(dr, y), y_rate,
+            F.pad(memory, (0, self.d - d)), kept, _dot(e, r), turned, y_r, dy_r + turned_c, y_rate,
             None if true_f is None else self._true(block, w, true_f[some], a, e, y + dy),
         )  # fmt: skip
-        block.store(stage, df[:, :d], a_rate, da_rate.mul_(own).addcmul_(turn, a_rate))
+        block.df[:, stage] = df[:, :d]
+        torch.mul(da_rate, own, out=e_rate).addcmul_(turn, a_rate)
         return part
+
+    def _each_output(self, rate: Tensor) -> Tensor:
+        """In place: the last column from the sum over the outputs never right to each of them."""
+        rate[:, -1] /= max(self.n_rest, 1)
+        return rate
 
     def _true(self, block: Block, w: Tensor, f: Tensor, a: Tensor, e: Tensor, y: Tensor) -> Tensor:
         """p_n diag(f_n)(I − f_n f_nᵀ) Y r_n at the response's state, nothing expanded; f of its z, y (R, J); (B, L)."""
