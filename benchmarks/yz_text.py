@@ -1,4 +1,5 @@
-"""How fast the YZ language model trains, against the same update in plain torch, on a synthetic Zipf text.
+"""How fast the YZ language model trains and predicts (text predict: attention uniform, Z listening), against the same
+update in plain torch, on a synthetic Zipf text.
 
 python benchmarks/yz_text.py [--device cuda] [--vocab-size 33278] [--batch 20 80 320] [--window 35]
 
@@ -153,6 +154,12 @@ def main() -> None:
             found = speed(model.train_step, batches, given.seconds)
             print(f"{windows:6d} {name:30s} {found:12,.0f} {found / plain:9.2f}", flush=True)
             del model
+            if set(options) <= {"precision", "residual"}:  # what can listen
+                model = YZTransformer(YZSettings(**{**base, **options}), device, listening=True)
+                heard = speed(model.train_step, batches, given.seconds)
+                line = f"{windows:6d} {name + ', predicting':30s} {heard:12,.0f} {heard / plain:9.2f}"
+                print(f"{line}  ({heard / found:.2f} of training)", flush=True)
+                del model
             if cuda:
                 torch.cuda.empty_cache()
     for precision, (in_y, in_z) in errors(base, device, text(m, given.batch[0], given.window, 11, device)).items():

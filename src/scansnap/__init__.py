@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from scansnap import measure as measure
     from scansnap import probe as probe
+    from scansnap import text as text
     from scansnap import theory as theory
     from scansnap.checks import InputError as InputError
     from scansnap.claims.claim import Claim as Claim
@@ -73,7 +74,7 @@ _HOME = {
     "load": "scansnap.results.trajectory",
     "save": "scansnap.results.trajectory",
 }
-_MODULES = ("measure", "probe", "theory")
+_MODULES = ("measure", "probe", "text", "theory")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

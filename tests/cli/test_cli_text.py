@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scansnap.cli.text.train import HERE, KINDS, _settings, model_knobs
+from scansnap.cli.text.train import HERE, KINDS, model_knobs, model_settings
 from scansnap.text.model_files import read_header
 
 LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
@@ -47,6 +47,59 @@ def test_train_writes_a_model_with_its_words(text_command, text, tmp_path, kind)
     assert told["steps"] == 5
     assert told["perplexity"] > 1
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"m.safetensors"}
+
+
+PREDICT = ("predict", "--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "cpu")
+
+
+def test_predict_names_the_words_of_each_query(text_command, text, tmp_path):
+    asked = (*PREDICT, "--data", text, "--query", "the", "--query", "park", "--at", 10, "--top", 3)
+    code, out, _ = text_command(*asked, "--steps", 30, "--out", "p.safetensors", "--json")
+    assert code == 0
+    told = json.loads(out)
+    assert [(one["query"], one["step"]) for one in told["predicted"]] == [
+        ("the", 10), ("the", 30), ("park", 10), ("park", 30)
+    ]  # fmt: skip
+    for one in told["predicted"]:
+        z = [z for _, z in one["words"]]
+        assert 1 <= len(z) <= 3
+        assert z == sorted(z, reverse=True)
+    code, out, _ = text_command(*asked, "--steps", 30, "--out", "p.safetensors", "--resume")
+    assert code == 0
+    assert "will attend to most" in out
+    shown = " ".join(word for word, _ in told["predicted"][1]["words"])
+    assert shown in " ".join(out.split())
+    code, out, _ = text_command("explain", "p.safetensors", "--query", "the")
+    assert code == 0
+    assert out.startswith("Prediction of a YZ model")
+    assert {path.name for path in tmp_path.iterdir()} == {"p.safetensors", "cache"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--rank", 3), "rank is 3; it must be left out for a prediction, which needs full tables."),
+        (("--layers", 2), "layers is 2; it must be 1 for a prediction, which is made for one layer."),
+        (("--model", "transformer"), "--model is 'transformer'; it must be yz, of one layer and full rank"),
+        (("--init", "uniform"), "init is 'uniform'; it must be zero for a prediction"),
+        (("--query", "zebra"), "the word is 'zebra'; it must be one of"),
+        (("--at", 6), "--at is 6; it must be a whole number of at least 0 and at most 5."),
+        (("--top", 0), "--top is 0; it must be a whole number of at least 1."),
+        (("--validate-every", 2), "--validate-every is 2; it must be left out"),
+        (("--resume",), "it must be a prediction to go on with"),
+    ],
+)
+def test_predict_refuses_in_one_sentence(text_command, text, tmp_path, options, sentence):
+    code, out, err = text_command(*PREDICT, "--data", text, "--steps", 5, "--out", "p.safetensors", *options)
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert not (tmp_path / "p.safetensors").exists()
+
+
+def test_a_training_is_no_prediction_to_go_on_with(text_command, text, model):
+    code, _, err = text_command(*PREDICT, "--data", text, "--steps", 40, "--out", model, "--resume")
+    assert code == 2
+    assert "one of the same model (its listening is None, here True)" in err
 
 
 def test_explain_shows_attention_and_votes(text_command, model):
@@ -229,7 +282,7 @@ def test_a_setting_that_a_model_does_not_have_is_refused(text_command, text, tmp
 def test_defaults_of_the_command_are_told_where_they_are_not_those_of_the_settings(kind, given, words, device):
     """What the help does not tell apart is what the settings say."""
     plain = {"layers": 2, "init": "uniform"} if kind == "yz" and given else given
-    ours, theirs = _settings(kind, given, words, device).to_dict(), KINDS[kind](words, **plain).to_dict()
+    ours, theirs = model_settings(kind, given, words, device).to_dict(), KINDS[kind](words, **plain).to_dict()
     assert {name for name in ours if ours[name] != theirs[name]} <= set(HERE[kind])
     knobs = model_knobs()
     for name, told in HERE[kind].items():

@@ -13,7 +13,7 @@ import pytest
 
 from scansnap.claims import verify as claims
 from scansnap.cli import run as run_command
-from scansnap.cli.text import explain as explain_command
+from scansnap.cli.text import predict as predict_command
 from scansnap.cli.text import train as text_command
 from scansnap.paper.report import make
 from scansnap.storage import is_stream, put
@@ -34,10 +34,16 @@ WRITERS = {
     "verify --map": (MAP, "--out", "x.svg"),
     "the data of verify --map": ((*MAP, "--out", "x.png"), None, "x.csv"),
     "text train": ((*TRAIN, "--steps", 2), "--out", "x.safetensors"),
+    "text predict": (("text", "predict", *TRAIN[2:], "--steps", 2), "--out", "x.safetensors"),
     "text explain": (EXPLAIN, "--figure", "x.pdf"),
     "reproduce": (("reproduce", "fig3", "--quick", "--device", "cpu"), "--out", "x"),
 }
-SMALL = ("verify --json", "text train", "the data of verify --map")  # what they write here fits almost everywhere
+SMALL = (
+    "verify --json",
+    "text train",
+    "text predict",
+    "the data of verify --map",
+)  # what they write here fits almost everywhere
 EVERY = pytest.mark.parametrize("name", WRITERS)
 
 
@@ -137,7 +143,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(work, monkeyp
     def no_work(*_, **__):
         raise AssertionError("the work was begun")
 
-    for module, function in ((run_command, "find_run"), (text_command, "_corpus"), (explain_command, "opened"),
+    for module, function in ((run_command, "find_run"), (text_command, "read_corpus"), (predict_command, "read_corpus"),
                              (claims, "gather"), (make, "make")):  # fmt: skip
         monkeypatch.setattr(module, function, no_work)
     (tmp_path / "file").write_text("x")

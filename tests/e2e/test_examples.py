@@ -18,8 +18,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def said(tmp_path):
-    def run(name: str) -> str:
-        done = subprocess.run([sys.executable, EXAMPLES / name], cwd=tmp_path, capture_output=True, text=True,
+    def run(name: str, *options: str) -> str:
+        done = subprocess.run([sys.executable, EXAMPLES / name, *options], cwd=tmp_path, capture_output=True, text=True,
                               check=False, env={**os.environ, "OMP_NUM_THREADS": "1"})  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert done.stderr == ""
@@ -50,6 +50,18 @@ def test_own_data(said) -> None:
     before, after, entropy = map(float, re.findall(r"\d+\.\d+", loss))
     assert before > 2 * entropy
     assert entropy - 0.02 < after < entropy + 0.05
+
+
+def test_predict_transformer(said) -> None:
+    """A model that listens knows more than its embeddings; a twin, early and at a small rate, all but everything."""
+    lines = said("predict_transformer.py", "--max-words", "60", "--steps", "10", "--rates", "0.5").splitlines()[2:]
+    rank = {
+        name: float(value)
+        for name, value in (re.match(r"\s+0.5\s+10 (.*?)\s+([+-]\S+)", line).groups() for line in lines)
+    }
+    assert list(rank) == ["listening", "embeddings", "W_Q and W_K", "twin"]
+    assert rank["twin"] > 0.999
+    assert rank["twin"] > rank["listening"] > rank["embeddings"]
 
 
 def test_own_norm(said) -> None:

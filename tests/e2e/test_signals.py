@@ -66,6 +66,28 @@ def test_a_run_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
 
 
 @BOTH
+def test_a_prediction_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
+    from scansnap.cli.text import predict as predict_command
+
+    (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
+    monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
+    words = ("text", "predict", "--data", "t.txt", "--steps", 6, "--batch", 2, "--length", 5, "--device", "cpu")
+    code, whole, err = scansnap(*words, "--json", "--out", "whole.safetensors")
+    assert code == 0, err
+    with monkeypatch.context() as patch:
+        patch.setattr(predict_command, "progress_bar", predict_command.progress_bar)  # put back afterwards
+        ended(predict_command, "progress_bar", number)
+        code, out, err = scansnap(*words, "--json", "--out", "a.safetensors")
+    assert code == 128 + number, err
+    assert out == ""
+    assert "Nothing is lost: add --resume" in err
+    code, out, _ = scansnap(*words, "--json", "--out", "a.safetensors", "--resume")
+    assert code == 0
+    assert json.loads(out)["predicted"] == json.loads(whole)["predicted"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.safetensors", "cache", "t.txt", "whole.safetensors"]
+
+
+@BOTH
 def test_a_training_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
     (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
@@ -74,7 +96,6 @@ def test_a_training_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, numb
     code, whole, err = scansnap(*words, "--out", "whole.safetensors")
     assert code == 0, err
     with monkeypatch.context() as patch:
-        patch.setattr(text_command, "_corpus", text_command._corpus)
         bar = text_command.progress_bar
         ended(text_command, "progress_bar", number)
         pressed = text_command.progress_bar

@@ -1,4 +1,4 @@
-"""Rank correlation and shared leaders, row by row."""
+"""Rank correlation, slope and shared leaders, row by row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata
 
-from scansnap.measure.ranks import overlap, rank_correlation
+from scansnap.measure.ranks import overlap, rank_correlation, slope
 
 
 def test_it_is_pearsons_of_the_mean_ranks() -> None:
@@ -30,3 +30,15 @@ def test_leaders_shared_only_where_there_are_more_than_leaders() -> None:
     assert (shared[0], chance[0]) == (0.5, 2 / 3)
     assert np.isnan(shared[1])
     assert np.isnan(chance[1])
+
+
+def test_the_slope_is_that_of_least_squares() -> None:
+    rng = np.random.default_rng(1)
+    a = rng.normal(size=(3, 30))
+    b = 0.3 * a + 2 + 0.1 * rng.normal(size=a.shape)
+    b[0, 5] = np.nan
+    a[2] = 1.0
+    found = slope(a, b)
+    for i, keep in ((0, np.isfinite(b[0])), (1, slice(None))):
+        assert found[i] == pytest.approx(np.polyfit(a[i, keep], b[i, keep], 1)[0])
+    assert np.isnan(found[2])

@@ -200,6 +200,35 @@ def test_against_the_flow_with_more_classes() -> None:
     assert np.ptp(exact, axis=1).max() < 1e-3, "every token has the same share"
 
 
+@pytest.mark.parametrize("ratio", [1000.0, 45.0])
+def test_several_common_tokens(ratio: float) -> None:
+    """K = 3, M = 5000, three common tokens of ρ = 0.27 together: every token, against the flow and the response."""
+    common, weights = np.array([0.2, 0.4, 0.6]), np.array([0.1, 0.5, 1.0])
+    p = np.zeros((3, 5000))
+    p[:, :3] = common
+    for n in range(3):
+        p[n, 3 + 3 * n : 6 + 3 * n] = weights
+    p /= p.sum(1, keepdims=True)
+    classes = ss.SequenceClasses(p, query=[20] * 3, next_token=[21, 22, 23])
+    f = p[0] / np.linalg.norm(p[0])
+    rho = float((f[:3] ** 2).sum())
+    rates = {"eta_y": 0.9, "n_classes": 3, "vocab_size": 5000}
+    t = np.array([0.1, 1, 10]) * theory.t_snap(**rates)
+    u = theory.frozen_decoder(t, **rates, overlap=rho).clock
+    given_ = dict(rates, eta_z=0.9 / ratio, f_distinct=f[3:6])
+    found = theory.memory_tokens(u, **given_, f_common=f[:3], form="exact").z
+    flow = ss.flow(classes, 0.9, 0.9 / ratio, t, rtol=1e-10, variables=("z",)).z.values[:, 0, [3, 4, 5, 0, 1, 2]]
+    response = ss.response(classes, 0.9, 0.9 / ratio, t).z.values[:, 0, [3, 4, 5, 0, 1, 2]]
+    for true in (flow, response):
+        off = np.abs(found / true - 1).max(1)
+        assert (off < ([1e-4, 1e-3, 2e-3] if ratio == 1000 else [1e-4, 5e-3, 2e-2])).all(), off
+    np.testing.assert_allclose(3 * found[:, :3].sum(1), -found[:, 3:].sum(1), rtol=1e-10)
+    one = theory.memory_tokens(u, **given_, form="exact").z  # as if they were one token
+    assert np.abs(one[:, :3] / flow[:, :3] - 1).max() > (3e-3 if ratio == 1000 else 0.03)
+    falls = flow[0, 3:] / f[:3] ** 2
+    assert falls == pytest.approx(falls[0], rel=0.3 / ratio)  # each with its f², before the memory tells them apart
+
+
 def test_large_moves_are_outside() -> None:
     """M = 44, ρ = 0.82, η_Y/η_Z = 2: attention moves by O(1), and first order is not enough."""
     moved = over_flow(2, 44, 0.82, 2.0, (0.1, 10), "exact")

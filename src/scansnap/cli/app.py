@@ -15,7 +15,7 @@ import typer
 from scansnap.checks import InputError
 from scansnap.cli import bench, info, probe, reproduce, run, serve, sweep, verify
 from scansnap.cli.options import with_knobs
-from scansnap.cli.text import evaluate, explain, sample, train
+from scansnap.cli.text import evaluate, explain, predict, sample, train
 from scansnap.dynamics.settings import run_settings
 from scansnap.interrupt import Stopped, ending_quietly, exit_code
 from scansnap.runs import run_fields
@@ -53,6 +53,9 @@ def commands() -> typer.Typer:
         {
             with_knobs(train.train, train.training_knobs() | train.model_knobs()): (
                 "text train --model yz --data wikitext-2 --max-words 5000 --epochs 1",
+            ),
+            with_knobs(predict.predict, train.training_knobs() | train.model_knobs()): (
+                "text predict --data wikitext-2 --query river --steps 1000 --at 100",
             ),
             explain.explain: ('text explain out/yz.safetensors --query river --context "the bank of the"',),
             sample.sample: ('text sample out/yz.safetensors --prompt "the river" --words 50',),

@@ -1,4 +1,4 @@
-"""How alike two tables rank their entries, row by row."""
+"""How alike two tables are and rank their entries, row by row."""
 
 from __future__ import annotations
 
@@ -15,6 +15,18 @@ def rank_correlation(a: FloatArray, b: FloatArray) -> FloatArray:
         both = np.isfinite(x) & np.isfinite(y)
         if both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0:
             found[i] = spearmanr(x[both], y[both]).statistic
+    return found
+
+
+def slope(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Of b against a by least squares, row by row of (Q, M), over the places where both are finite; NaN where a is
+    constant."""
+    found = np.full(len(a), np.nan)
+    for i, (x, y) in enumerate(zip(a, b, strict=True)):
+        both = np.isfinite(x) & np.isfinite(y)
+        if both.sum() > 2 and np.ptp(x[both]) > 0:
+            apart = x[both].astype(np.float64) - x[both].mean(dtype=np.float64)
+            found[i] = apart @ y[both] / (apart @ apart)
     return found
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from scansnap.probe.capture import AttentionCall, Rows
 from scansnap.probe.corpus import Facts
+from scansnap.probe.coverage import Coverage
 from scansnap.probe.schema import AGAINST, STATISTICS
 from scansnap.probe.statistics import Gathered, Plan, gather
 from scansnap.probe.statistics.movement import by_chance, distance
@@ -134,6 +135,15 @@ class Look:
         scores = self.facts.scores(chosen.asked, now.p.device)
         ranked = now.p[..., chosen.ranked, :], now.visible[..., chosen.ranked, :]
         return found | {"rank_corr": rank_correlation(*ranked, scores)}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass that was looked at."""
+
+    look: Look
+    loss: Tensor | None  # the model's own, where its batch has labels
+    coverage: Coverage
 
 
 def _stacked(samples: Samples, some: list[Name], like: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -17,11 +17,14 @@ from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.corpus import facts
 from scansnap.probe.coverage import Coverage
 from scansnap.probe.findings import findings
-from scansnap.probe.look import Chosen, Look, Measurement
+from scansnap.probe.graph import Recorded, cannot_be_recorded, recorded, what_it_depends_on
+from scansnap.probe.look import Chosen, Look, Measurement, Pass
 from scansnap.probe.parallel import agreed, bare, first_process, sharded
 from scansnap.probe.quiet import any_algorithm, undisturbed, without_collecting
 from scansnap.probe.schedule import schedule
 from scansnap.probe.store import Measurements, described, kept_in
+
+T = TypeVar("T")
 
 
 class Probe:
@@ -39,6 +42,8 @@ class Probe:
              resumed, and goes on from the first step that is told. One that cannot be gone on with is refused, or
              replaced with ``overwrite``. None: in memory only
     words    the text of each token id, from 0 on, so that the report can show sentences
+    graph    measure by replaying a CUDA graph, for passes that depend on weights, buffers and the batch alone (not on
+             Python's numbers that change while it trains); the memory of one pass stays taken
 
     Weights, buffers, modes and random numbers are as if nobody had looked. A measurement that fails warns, and training
     goes on.
@@ -57,6 +62,7 @@ class Probe:
         out: str | PathLike[str] | None = None,
         overwrite: bool = False,
         words: Sequence[str] | None = None,
+        graph: bool = False,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError("model", type(model).__name__, "a torch.nn.Module")
@@ -75,6 +81,9 @@ class Probe:
         self.chosen: dict[Any, Chosen] = {}  # what is looked at, by the shape of an attention
         attrs = described(self.model, self.batch, every, self.queries)
         attrs |= {} if self.facts is None else self.facts.attrs
+        self._graph = graph  # whether to replay; not once it has turned out to be impossible
+        self._recorded: Recorded | None = None
+        self._depended: tuple[Any, ...] | None = None  # what the last pass that was not replayed depended on
         self._kept = Measurements(attrs, self.tokens, words)
         self._on_its_way: tuple[int, Any, Callable[[], Measurement]] | None = None  # step, loss, and the rest
         self._at_once = out is not None  # what is on disk must not lag behind a checkpoint
@@ -102,6 +111,47 @@ class Probe:
             return
         kept = self.measurements
         kept.begin(step)
+        try:
+            found = self._pass()
+            if not first_process():
+                return
+            with any_algorithm():
+                arriving = found.look.finish(kept.last, kept.first, kept.before(step))
+        except Exception as error:
+            self._say(step, error)
+            return
+        before, self.coverage = self.coverage, found.coverage
+        kept.attrs["coverage"] = self.coverage.sentence()
+        told = found.loss if loss is None else loss
+        self._on_its_way = step, told.detach().clone() if isinstance(told, Tensor) else told, arriving
+        if self._at_once:
+            self._settle()
+        if not self.coverage.complete and self.coverage != before:  # said once
+            warnings.warn(self.coverage.sentence(), stacklevel=2)
+
+    def _pass(self) -> Pass:
+        """One of the model over the batch, looked at; replayed if it may be and is as the one that was recorded."""
+        batch = placed(self.model, self.batch)
+        if not self._graph:
+            return self._watched(batch, lambda run: run())
+        depends = what_it_depends_on(self.model)
+        if self._recorded is None or self._recorded.made_for != depends:
+            self._recorded = None  # its memory is free before the next is recorded
+            last, self._depended = self._depended, depends
+            if last != depends:  # the first of its kind: what compiles or chooses as it runs does so now
+                return self._watched(batch, lambda run: run())
+            try:
+                if why := cannot_be_recorded(self.model, batch):
+                    raise RuntimeError(why)
+                self._recorded = self._watched(batch, lambda run: recorded(self.model, batch, run))
+            except Exception as error:
+                self._graph = False
+                warnings.warn(f"the probe goes on without a CUDA graph: {error}", stacklevel=4)
+                return self._watched(batch, lambda run: run())
+        return self._recorded.again(self.model)
+
+    def _watched(self, batch: Any, how: Callable[[Callable[[], Pass]], T]) -> T:
+        """``how`` is given a pass to run."""
         look, failed = Look(self.queries, self.tokens, self.facts, self.chosen), list[Exception]()
 
         def seen(call: AttentionCall) -> None:
@@ -113,26 +163,11 @@ class Probe:
                 except Exception as error:
                     failed.append(error)
 
-        try:
-            with without_collecting(), undisturbed(self.model), watching(self.model, seen) as watched:
-                output = self.forward(self.model, placed(self.model, self.batch))
-            if not first_process():
-                return
-            if failed:
-                raise failed[0]
-            with any_algorithm():
-                found = look.finish(kept.last, kept.first, kept.before(step))
-        except Exception as error:
-            self._say(step, error)
-            return
-        before, self.coverage = self.coverage, Coverage.of(watched)
-        kept.attrs["coverage"] = self.coverage.sentence()
-        told = own_loss(output) if loss is None else loss
-        self._on_its_way = step, told.detach().clone() if isinstance(told, Tensor) else told, found
-        if self._at_once:
-            self._settle()
-        if not self.coverage.complete and self.coverage != before:  # said once
-            warnings.warn(self.coverage.sentence(), stacklevel=2)
+        with without_collecting(), undisturbed(self.model), watching(self.model, seen) as watched:
+            found = how(lambda: Pass(look, own_loss(self.forward(self.model, batch)), Coverage.of(watched)))
+        if failed:
+            raise failed[0]
+        return found
 
     def _settle(self) -> None:
         """Keep what is on its way. A GPU goes on with the training meanwhile, so it is asked for when it is needed."""

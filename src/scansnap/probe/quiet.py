@@ -42,7 +42,7 @@ def undisturbed(model: nn.Module) -> Iterator[None]:
         raise InputError("model", "without weights so far (lazy modules)", "run on a batch before it is measured")
     in_shards = sharded(model)
     with ExitStack() as after:
-        _keep_chance(after)
+        after.enter_context(chance_kept())
         after.callback(torch.set_default_dtype, torch.get_default_dtype())
         after.callback(torch.set_autocast_cache_enabled, torch.is_autocast_cache_enabled())
         if not in_shards:
@@ -188,12 +188,16 @@ def _say_what_was_written(weights: list[tuple[str, nn.Parameter, int]]) -> None:
         warnings.warn(f"the model's forward pass writes to its weights {names}, and so does a look at it", stacklevel=2)
 
 
-def _keep_chance(after: ExitStack) -> None:
-    after.callback(random.setstate, random.getstate())
-    after.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002 whatever the user draws from
-    after.callback(torch.set_rng_state, torch.get_rng_state())
-    for device in (torch.cuda, torch.xpu):
-        if device.is_initialized():
-            after.callback(device.set_rng_state_all, device.get_rng_state_all())
-    if torch.backends.mps.is_available():
-        after.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
+@contextmanager
+def chance_kept() -> Iterator[None]:
+    """Whatever is drawn inside, every random generator goes on from where it was."""
+    with ExitStack() as after:
+        after.callback(random.setstate, random.getstate())
+        after.callback(np.random.set_state, np.random.get_state())  # noqa: NPY002 whatever the user draws from
+        after.callback(torch.set_rng_state, torch.get_rng_state())
+        for device in (torch.cuda, torch.xpu):
+            if device.is_initialized():
+                after.callback(device.set_rng_state_all, device.get_rng_state_all())
+        if torch.backends.mps.is_available():
+            after.callback(torch.mps.set_rng_state, torch.mps.get_rng_state())
+        yield

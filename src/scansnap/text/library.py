@@ -34,6 +34,7 @@ class TrainedModel:
         """In words: what it is and how far it was trained."""
         told = self.model.describe()
         kind = "YZ model" if told["kind"] == "yz" else "Transformer"
+        kind = f"Prediction of a {kind}" if told.get("listening") else kind
         layers = f"{self.model.layers} layer{'s' if self.model.layers > 1 else ''}"
         return f"{kind}, {layers}, {len(self.vocabulary):,} words, {self.header.step:,} steps"
 

@@ -47,7 +47,7 @@ def exp_beyond_linear(x: FloatArray) -> FloatArray:
     return np.where(small, near**2 / 2 * term, np.expm1(x) - x)
 
 
-def _panels() -> tuple[FloatArray, FloatArray]:
+def panels() -> tuple[FloatArray, FloatArray]:
     """Gauss–Legendre nodes and weights on equal panels of [0, 1]."""
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     share = (np.arange(_PANELS)[:, None] + (1 + nodes) / 2) / _PANELS
@@ -120,7 +120,7 @@ class Family:
         """η_Y p t at the clock x: x + ∫₀ˣ (e^w − 1)/((K − 1)E + M), over the last 44 units where w is that long."""
         fall = (1 - self.rho) * (1 + self.rho * (self.k - 1)) / self.kappa  # the least dw/dx
         length = np.minimum(x, _REACH / fall)
-        share, weights = _panels()
+        share, weights = panels()
         at = (x - length)[..., None] + length[..., None] * share
         inside = Family(self.k[..., None], self.m[..., None], self.rho[..., None])
         e, _, y, _ = inside.path(at)

@@ -31,6 +31,9 @@ _RULES: dict[str, dict[str, float]] = {
     "u": {"least": 0, "most": 700},  # e^u is a double
     "log_u": {"least": 0},
     "f": {"above": 0, "most": 1},
+    "p": {"above": 0, "most": 1},
+    "context": {"least": 2},  # T, the query included: a sequence has one token at least beside it
+    "momentum": {"least": 0, "below": 1},
     "overlap": {"least": 0, "below": 1},  # ρ = 1: the classes are one
 }
 

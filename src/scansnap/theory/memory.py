@@ -5,11 +5,11 @@ across: a restoring force, against a drive which is only O(1/M). In the symmetri
 with the clock u, ε = η_Z/η_Y, v_l = dz_l/du and v̄ = Σ_j f_j² v_j over all tokens of a class,
 
     distinct l      dv_l/du = ε f_l²   [D′(u) − u (v_l − v̄)]
-    common token    dv_c/du = ε K f_c² [−D′(u) (1 − ρ)/ρ − u (v_c − v̄)]              z = ∫ v du,  f_c² = ρ
+    common c        dv_c/du = ε K f_c² [−D′(u) (1 − ρ)/ρ − u (v_c − v̄)]              z = ∫ v du,  Σ f_c² = ρ
 
 Without v̄ a distinct token has v_l = κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx, κ = ε f_l²: it follows the drive until
 u* = √(2/κ), and is held from then on. With v̄ the equations are linear with one constant matrix, and scaled by √K for
-the common token that is symmetric, diag(f_l², Kρ) − h hᵀ with h = (f_l², √K ρ). So v is a sum of the same integrals
+common tokens that is symmetric, diag(f_l², K f_c²) − h hᵀ with h = (f_l², √K f_c²). So v is a sum of the same integrals
 with κ = ελ over its eigenvalues λ > 0; the eigenvalue 0 is the common shift of all z, which conservation forbids.
 
 The integral of the leading-order D′ is a Dawson function F; with σ² = κ/2 and c = ρ/(2σ),
@@ -37,6 +37,7 @@ _SMALL = 2.0  # of ρu + κu²/2: below it the closed form cancels, and 20 nodes
 _NODES = 20
 _PANELS, _HALVINGS = 24, 22  # 2⁻²²/24 resolves the layer of 1/κu² at κu² = 10⁶
 _ASYMPTOTIC, _SERIES = 8.0, 20  # from here on F′ = 1 − 2yF cancels, and 20 terms of its series are exact
+_ROUNDING = 1e-9  # of a sum of squares
 
 
 def u_star(*, eta_y: ArrayLike, eta_z: ArrayLike, f: ArrayLike) -> Result:
@@ -92,7 +93,7 @@ def memory_late(
 
 @dataclass(frozen=True)
 class Memory:
-    """z and v = dz/du of the tokens of a class (last axis): the distinct ones as given, then the common one."""
+    """z and v = dz/du of the tokens of a class (last axis): the distinct ones as given, then the common ones."""
 
     z: FloatArray
     v: FloatArray
@@ -100,27 +101,66 @@ class Memory:
 
 def memory_tokens(
     u: ArrayLike, *, eta_y: float, eta_z: float, n_classes: int, vocab_size: int, f_distinct: ArrayLike,
-    form: Form = "leading",
+    f_common: ArrayLike | None = None, form: Form = "leading",
 ) -> Memory:  # fmt: skip
-    """The memory equation with v̄, for all tokens of a class; ``f_distinct`` are its f_l, and f_c² = ρ = 1 − Σ f_l².
+    """The memory equation with v̄, for all tokens of a class; ``f_distinct`` and ``f_common`` are their f_l.
 
-    All arguments but u are single numbers. Conservation holds as in the flow: K Σ_l z_l + z_c = 0.
+    Left out, there is one common token of f_c² = ρ = 1 − Σ f_l². All arguments but u are single numbers or rows.
+    Conservation holds as in the flow: K Σ_l z_l + Σ_c z_c = 0.
     """
-    (u_,), (f,) = read(u=u), read(f=f_distinct)
+    (u_,) = read(u=u)
     eta_y_, eta_z_, k, m = read(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
-    squares = f**2
-    rho = np.asarray(1 - squares.sum())
-    if f.ndim != 1 or not 0 < rho < 1:
-        raise InputError("f_distinct", f_distinct, "a row of numbers whose squares have a sum below 1")
-    root = np.sqrt(k)
-    weight = np.append(squares, root * rho)  # h
-    values, modes = np.linalg.eigh(np.diag(np.append(squares, k * rho)) - np.outer(weight, weight))
-    push = modes.T @ np.append(squares, -root * (1 - rho))  # of D′, in each mode
-    stretch = np.append(np.ones(len(f)), root)
-    moved = values > values[-1] * 1e-12  # all but the common shift
-    lam, part = values[moved], (modes[:, moved] * push[moved] / values[moved]).T * stretch  # (modes, tokens)
-    each = np.broadcast_arrays(u_[..., None], eta_z_ / eta_y_ * lam, k, m, rho)
+    tokens = Tokens.of(f_distinct, f_common)
+    lam, part = tokens.modes(k, tokens.squares * np.append(np.ones(tokens.n), np.full(tokens.more, 1 - 1 / tokens.rho)))
+    each = np.broadcast_arrays(u_[..., None], eta_z_ / eta_y_ * lam, k, m, tokens.rho)
     return Memory(_z(form, *each) @ part, _v(form, *each) @ part)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of a class of the symmetric family: first the distinct ones, then those it shares with all others."""
+
+    f: FloatArray
+    n: int  # how many are distinct
+
+    @classmethod
+    def of(cls, f_distinct: ArrayLike, f_common: ArrayLike | None) -> Tokens:
+        (f,) = read(f=f_distinct)
+        rest = np.asarray(1 - (f**2).sum())
+        if f.ndim != 1 or not 0 < rest < 1:
+            raise InputError("f_distinct", f_distinct, "a row of numbers whose squares have a sum below 1")
+        if f_common is None:
+            return cls(np.append(f, np.sqrt(rest)), len(f))
+        (common,) = read(f=f_common)
+        if common.ndim != 1 or abs((common**2).sum() - rest) > _ROUNDING:
+            raise InputError("f_common", f_common, f"a row of numbers whose squares have the sum {rest:.6g}")
+        return cls(np.append(f, common), len(f))
+
+    @property
+    def more(self) -> int:
+        """How many are common."""
+        return len(self.f) - self.n
+
+    @property
+    def squares(self) -> FloatArray:
+        return np.asarray(self.f**2)
+
+    @property
+    def rho(self) -> FloatArray:
+        return np.asarray(self.squares[self.n :].sum())
+
+    def modes(self, k: FloatArray, push: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Of dv/du = ε s (push − u f² (v − v̄)), s = 1 for distinct tokens and K for common ones.
+
+        The eigenvalues λ > 0, (modes,), and what each mode adds to each token, (modes, tokens), when its own equation
+        is dv/du = ελ (1 − uv).
+        """
+        root = np.append(np.ones(self.n), np.full(self.more, np.sqrt(k)))
+        weight = root * self.squares
+        values, vectors = np.linalg.eigh(np.diag(root * weight) - np.outer(weight, weight))
+        moved = values > values[-1] * 1e-12  # all but the common shift
+        lam, vectors = values[moved], vectors[:, moved]
+        return lam, ((vectors.T @ (root * push)) / lam)[:, None] * (vectors * root[:, None]).T
 
 
 def _read(

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scansnap.paper import figures
-from scansnap.paper.report.targets import STUDIES, SYNTHETIC, TARGETS, TEXT, chosen, find
+from scansnap.paper.report.targets import STUDIES, SYNTHETIC, TARGETS, TEXT, THEORY, chosen, find
 
 
 def test_targets_come_in_the_papers_order_and_once():
@@ -11,6 +11,8 @@ def test_targets_come_in_the_papers_order_and_once():
     assert chosen(["table1", "fig2", "fig2"]) == ["fig2", "table1"]
     assert chosen(["fig7", "synthetic"]) == [*SYNTHETIC, "fig7"]
     assert chosen(["text"]) == list(TEXT)
+    assert chosen(["theory"]) == list(THEORY) == ["validity", "deviations"]
+    assert not set(THEORY) & {*SYNTHETIC, *TEXT}  # neither seconds nor in need of text
     for name in TARGETS:
         assert find(name).TITLE
 

@@ -18,6 +18,7 @@ EAGER = (
     [f"{name}, {how}" for name in ("gpt2", "llama", "plain", "encoder") for how in ("float32", "TF32")]
     + [f"{name}, bf16, {how}" for name in ("gpt2", "plain") for how in ("flash", "efficient")]
     + ["llama, bf16, flash"]
+    + [f"{name}, replayed" for name in ("gpt2", "llama", "plain")]
 )
 COMPILED = ["plain, compiled", "plain, CUDA graphs", "gpt2, CUDA graphs"]
 
@@ -41,7 +42,7 @@ def test_weights_are_those_without_the_probe(case: str, outcomes: dict[str, Any]
     assert found.get("again", []) == []
     assert found["probed"] == []
     assert found["warned"] == []
-    assert found["steps"] == list(range(7 if "graphs" in case else 4))
+    assert found["steps"] == list(range(7 if "graphs" in case or "replayed" in case else 4))
     assert found["layers"] == 2
 
 

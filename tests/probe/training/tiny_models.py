@@ -93,12 +93,12 @@ def loss_of(model: Any, x: Tensor) -> Tensor:
     return F.cross_entropy(logits[:, :-1].flatten(0, 1).float(), x[:, 1:].flatten())
 
 
-def probing(wanted: list[Probe]) -> Callable[[nn.Module], Look]:
-    """Looks through a probe, which is put into ``wanted``."""
+def probing(wanted: list[Probe], graph: bool = False) -> Callable[[nn.Module], Look]:
+    """Looks through a probe, which is put into ``wanted``; by replays of a ``graph``."""
 
     def start(model: nn.Module) -> Look:
         device = next(model.parameters()).device
-        wanted.append(Probe(model, {"input_ids": IDS.to(device)}, every=1))
+        wanted.append(Probe(model, {"input_ids": IDS.to(device)}, every=1, graph=graph))
         return lambda model, step: wanted[-1].step(step)
 
     return start

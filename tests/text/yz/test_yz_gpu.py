@@ -74,6 +74,29 @@ def test_the_kernels_give_the_numbers_of_float64(options):
 
 
 @needs_triton
+@pytest.mark.parametrize("options", FUSED, ids=lambda o: " ".join(str(v) for v in o.values()))
+def test_the_kernels_listen_as_float64_does(options):
+    """Y learns with uniform attention, Z gathers its directions there; with attention they would be other numbers."""
+    length = options["length"]
+    rest = {name: value for name, value in options.items() if name != "length"} | {"init": "zero"}
+    data = batches(1003, 6, length, 6)
+    losses, wanted = trained(YZTransformer(settings(**rest, dtype="float64"), listening=True), data)
+    _, attending = trained(YZTransformer(settings(**rest, dtype="float64")), data)
+    loose = {"bf16x3": 30, "tf32": 2000}.get(options.get("precision"), 1)
+    for graphs in (False, True):
+        model = YZTransformer(settings(**rest), "cuda", fused=True, graphs=graphs, listening=True)
+        found_losses, found = trained(model, data)
+        assert found_losses == pytest.approx(losses, rel=2e-6 * loose)
+        for name, tensor in wanted.items():
+            most = tensor.abs().max().clamp_min(1e-30)  # a window of one position has no Z to hear
+            error = (found[name] - tensor).abs().max() / most
+            assert error < loose * (2e-4 if "adam" in options.values() else 5e-6), f"{name}: off by {error:.1e}"
+    z, other = wanted["layer0.z"], attending["layer0.z"]
+    if length > 1:
+        assert (z - other).abs().max() > 1e-3 * z.abs().max()
+
+
+@needs_triton
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 def test_a_run_repeats_bit_by_bit(optimizer):
     """With the kernels, with or without recording."""

@@ -1,4 +1,4 @@
-"""``scansnap text …``: train, explain, sample from and evaluate language models, one file for each."""
+"""``scansnap text …``: train, predict, explain, sample from and evaluate language models, one file for each."""
 
 from __future__ import annotations
 

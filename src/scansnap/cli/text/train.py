@@ -28,7 +28,7 @@ CPU_WORDS = 5000  # two full tables of this size are 200 MB, and a step takes a 
 SNAPSHOT_TOKENS = 3500  # of the validation text, looked at again and again during training
 KINDS: dict[str, type[TextSettings]] = {"yz": YZSettings, "transformer": TransformerSettings}
 TITLES = {"yz": "YZ", "transformer": "Transformer"}
-# defaults of the command that are not those of the settings, as :func:`_settings` sets them
+# defaults of the command that are not those of the settings, as :func:`model_settings` sets them
 HERE = {
     "yz": {"residual": "normed", "eta_y": "100, or 300 for more than 10,000 words", "eta_z": "a tenth of eta_y",
            "init": "zero, or uniform with a rank or several layers", "precision": "bf16x3"},
@@ -59,13 +59,13 @@ def training_knobs() -> dict[str, Knob]:
     return {name: replace(one, default=told.get(name, one.default)) for name, one in knobs_of(TrainingSettings).items()}
 
 
-def _training(given: dict[str, Any], seed: int) -> TrainingSettings:
+def training_settings(given: dict[str, Any], seed: int) -> TrainingSettings:
     if "steps" in given and "epochs" in given:
         raise InputError("--epochs", given["epochs"], "left out when --steps is given")
     return TrainingSettings(**({"shuffle": seed} | ({} if "steps" in given else {"epochs": 1}) | given))
 
 
-def _settings(kind: str, given: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
+def model_settings(kind: str, given: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
     """The settings that were given, read as this kind of model means them, and what follows from them."""
     place = KINDS[choice("--model", kind, KINDS)]
     known = knobs_of(place)
@@ -134,12 +134,12 @@ def train(
     if tensorboard is not None:
         place_for_events(tensorboard)
     training = {name: given.pop(name) for name in training_knobs() if name in given}
-    made = _settings(model, given, sys.maxsize, where)  # refuses before any text is read
-    plan = _training(training, made.seed)
+    made = model_settings(model, given, sys.maxsize, where)  # refuses before any text is read
+    plan = training_settings(training, made.seed)
     if max_words is None and where == "cpu":
         max_words = CPU_WORDS
-    corpus = _corpus(data, max_words)
-    trained = _build(_settings(model, given, corpus.vocab_size, where), where)
+    corpus = read_corpus(data, max_words)
+    trained = _build(model_settings(model, given, corpus.vocab_size, where), where)
     said = corpus.valid[:SNAPSHOT_TOKENS]
 
     told: list[str] = []
@@ -185,7 +185,7 @@ def train(
     return 0
 
 
-def _corpus(data: str | None, max_words: int | None) -> Corpus:
+def read_corpus(data: str | None, max_words: int | None) -> Corpus:
     from scansnap.corpus.corpus import load_corpus
 
     with progress_bar("reading the text") as progress:

@@ -31,7 +31,7 @@ FloatArray = NDArray[np.float64]
 END = 12  # the rates at the end of a step, after its 12 stages; they are stage 0 of the next step
 INSIDE = 16  # after 3 more stages for the interpolant: the rates at a point of the interpolant, to judge it
 N_STAGES = 17
-_PROBE = 0.7  # where in the step: about where the defect of this interpolant is largest
+PROBE = 0.7  # where in the step: about where the defect of this interpolant is largest
 _ERROR_PER_DEFECT = 0.15  # measured on flows of all kinds, quickly damped or not: 0.09 to 0.17
 
 
@@ -93,7 +93,7 @@ class Step:
         Where the flow damps quickly the ends of a step can be right to the tolerance and its inside wrong by a
         hundred times that, which no estimate at the end sees.
         """
-        value, slope = _interpolant(_PROBE)
+        value, slope = _interpolant(PROBE)
         self.system.rates(INSIDE, self.h * value)
         return _ERROR_PER_DEFECT * self._scaled(np.append(slope, -1.0)[None], rtol, atol)[0]
 

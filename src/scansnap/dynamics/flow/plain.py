@@ -28,13 +28,14 @@ from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, lo
 from scansnap.dynamics.settings import Model
 
 
-def error(logits: Tensor, n_rest: int) -> Tensor:
-    """e_n − α_n, (K, J), where class n's next token is output n and the last output stands for ``n_rest``."""
+def error(logits: Tensor, n_rest: int, first: int = 0) -> Tensor:
+    """e_n − α_n, (K, J): class n's next token is output ``first`` + n, the last output stands for ``n_rest``."""
     r = torch.softmax(logits, dim=1)  # in place from here on: for many classes this is a large table
     r[:, -1] *= n_rest
     r /= -r.sum(1, keepdim=True)  # −α_n
-    r.diagonal().zero_()  # 1 − α_n as the sum of the others: full precision however close α_n is to 1
-    r.diagonal().copy_(-r.sum(1))
+    own = r[:, first:].diagonal()
+    own.zero_()  # 1 − α_n as the sum of the others: full precision however close α_n is to 1
+    own.copy_(-r.sum(1))
     return r
 
 

@@ -158,19 +158,17 @@ class _Pairs:
         return F.embedding_bag(self.other, table, self.start, mode="sum", per_sample_weights=weights)
 
 
-class CommonVotes(Stacked):
-    """Y of the common tokens, (R, J); ``row`` (K, C) says which one each class's C-th common token is.
+class Pattern:
+    """Which common tokens classes have: ``row`` (K, C) says which row of Y each class's C-th common token is.
 
     Products with the pattern are dense where it is dense (the paper's data) and sparse where it is not (text).
     Padded entries of ``row`` are −1 and carry f = 0.
     """
 
-    def __init__(self, row: IntArray, n_outputs: int, device: torch.device) -> None:
-        n_rows = int(row.max(initial=-1)) + 1
-        super().__init__(torch.zeros(n_rows, n_outputs, dtype=torch.float64, device=device))
+    def __init__(self, row: IntArray, n_rows: int, device: torch.device) -> None:
         cls, place = np.nonzero(row >= 0)  # (pairs,) each, by class
         token, slot = row[cls, place], np.ravel_multi_index((cls, place), row.shape)
-        self.dense = len(token) >= _DENSE * n_rows * len(row)
+        self.n_rows, self.dense = n_rows, len(token) >= _DENSE * n_rows * len(row)
         self.row = torch.as_tensor(np.maximum(row, 0), device=device)  # (K, C)
         if not self.dense:
 
@@ -184,7 +182,7 @@ class CommonVotes(Stacked):
 
     def _spread(self, f: Tensor) -> Tensor:
         """f by rows of Y, (K, C) → (K, R)."""
-        return f.new_zeros(len(f), len(self.value)).scatter_add_(1, self.row, f)
+        return f.new_zeros(len(f), self.n_rows).scatter_add_(1, self.row, f)
 
     def votes(self, f: Tensor, y: Tensor) -> Tensor:
         """Σ_l f_nl Y[l,:] over the common tokens, (K, C) → (K, J)."""
@@ -204,6 +202,15 @@ class CommonVotes(Stacked):
     def collect(self, phi: Tensor, r: Tensor) -> Tensor:
         """Σ_n φ_n r_nᵀ by rows of Y, (K, C) and (K, J) → (R, J)."""
         return self._spread(phi).mT @ r if self.dense else self.of_token.sum(phi, r)
+
+
+class CommonVotes(Stacked, Pattern):
+    """Y of the common tokens, (R, J), and its rates in full."""
+
+    def __init__(self, row: IntArray, n_outputs: int, device: torch.device) -> None:
+        n_rows = int(row.max(initial=-1)) + 1
+        Stacked.__init__(self, torch.zeros(n_rows, n_outputs, dtype=torch.float64, device=device))
+        Pattern.__init__(self, row, n_rows, device)
 
     def store(self, stage: int, phi: Tensor, r: Tensor) -> None:
         """Rates of a stage: φ (K, C), r (K, J)."""

@@ -18,127 +18,228 @@ With x_n = Σ_{n'≠n} f_n' (a_n'·r_n), what frozen attention feels of the othe
 The largest term of the memory is −δf_n (a_n·r_n): P takes the present f_n out of Y, not the earlier ones of which Y was
 made, and what is left of them pulls attention back. Nothing else is neglected but squares, so the answer is exact to
 first order in δz whatever the classes, queries, overlaps and rates.
+
+    K classes · L = D + C tokens of a class, distinct then common, each padded · R common tokens · J = K + 1 outputs
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from scansnap.checks.arrays import FloatArray
-from scansnap.dynamics.flow.integrators import Stacked
+from scansnap.dynamics.flow.integrators import END, INSIDE, PROBE, Stacked
 from scansnap.dynamics.flow.plain import error
 from scansnap.dynamics.flow.population import Places
-from scansnap.dynamics.flow.votes import CommonVotes, DistinctVotes
+from scansnap.dynamics.response.block import Block, cut
+
+T = TypeVar("T")
+_SEEN = {0: 0.0, 5: 1 / 3, 14: 0.2, INSIDE: PROBE, END: 1.0}  # stages that also ask the flow itself: share of the step
 
 
-class ResponsePoint(NamedTuple):
-    """The response at a point within a step; K classes, L tokens of a class, J outputs."""
+class Each(Protocol):
+    """As ``map``, or the ``map`` of a pool of threads."""
 
-    z: Tensor  # (cells,)
-    drive: Tensor  # (cells,) ∫ of what frozen attention feels
-    logits: Tensor  # (K, J) of the decoder with its change
-    r: Tensor  # (K, J) of the frozen decoder, the last summed over the outputs never right
-    dr: Tensor  # (K, J)
-    df: Tensor  # (K, L)
-    z_rate: Tensor  # (cells,)
-    drive_rate: Tensor  # (cells,)
-    true_rate: Tensor  # (cells,) what the flow itself would do from here
+    def __call__(self, function: Callable[[Block], T], blocks: Iterable[Block], /) -> Iterator[T]: ...
+
+
+class Part(NamedTuple):
+    """What the classes of a block contribute at a point within a step; B classes, R common tokens, J outputs."""
+
+    memory: Tensor  # (B, d) δY_l·r_n of the distinct tokens
+    kept: Tensor  # (B, 1) a_n·r_n
+    change: Tensor  # (B, 1) e_n·r_n
+    turned: Tensor  # (B, 1) a_n·δr_n
+    others: Tensor  # (B, C) Y r_n of the common tokens
+    common: Tensor  # (B, C) δY r_n + Y δr_n of the common tokens
+    y_rate: Tensor  # (2R, J)
+    true: Tensor | None  # (B, L) what the flow itself would do
 
 
 class ResponseField:
-    """State and vector field, as the integrator asks for them; classes are in the order of ``places``."""
+    """State and vector field, as the integrator asks for them; classes are in the order of ``places``.
 
-    def __init__(self, places: Places, eta_y: float, eta_z: float) -> None:
+    The clock is θ = ln(1 + t/τ), τ = 1/(η_Y max p_n), in which all is smooth: after t₀ the decoder grows as ln t.
+    """
+
+    def __init__(self, places: Places, eta_y: float, eta_z: float, each: Each = map) -> None:
+        """``each`` applies a function to blocks of classes, as ``map`` does; a pool's does so at the same time."""
         classes = places.classes
         k = classes.n_classes
-        self.places, self.eta_y, self.eta_z = places, eta_y, eta_z
+        self.places, self.eta_y, self.eta_z, self.each = places, eta_y, eta_z, each
         self.n_rest = classes.vocab_size - k
         self.d = max(places.n_distinct)
         self.p = torch.as_tensor(places.p)  # (K, L), 0 at padding
         self.f = self.p / torch.linalg.vector_norm(self.p, dim=1, keepdim=True)  # (K, L)
         self.own = (self.f[:, : self.d] ** 2).sum(1, keepdim=True)  # (K, 1) f_n·f_n on its distinct tokens
+        self.per_own = torch.where(self.own > 0, 1 / self.own, 0.0)  # (K, 1)
         self.p_class = torch.as_tensor(classes.p_class[places.order, None])  # (K, 1)
+        self.outputs = torch.ones(k + 1, dtype=torch.float64)  # how many outputs a column stands for
+        self.outputs[-1] = max(self.n_rest, 1)
         self.cell, self.cell_query = torch.as_tensor(places.cell), torch.as_tensor(places.cell_query)
+        self.n_evaluations = 0
+        self.theta, self.tau = 0.0, 1 / (eta_y * classes.p_class.max())
         nothing = torch.zeros(len(places.cell_query), dtype=torch.float64)
-        self.z, self.drive, self.off = Stacked(nothing), Stacked(nothing), Stacked(nothing)  # (cells,) each
-        table = torch.zeros(k, k + 1, dtype=torch.float64)
-        self.a, self.da = Stacked(table), Stacked(table)  # (K, J) each
-        self.distinct = DistinctVotes(places.n_distinct, k + 1, table.device)
-        self.common = CommonVotes(places.common_row, k + 1, table.device)
+        self.z, self.drive = Stacked(nothing), Stacked(nothing)  # (cells,) each
+        self.off, self.off_rate = nothing.clone(), dict.fromkeys(_SEEN, nothing)
+        n_rows = int(places.common_row.max(initial=-1)) + 1
+        self.y = Stacked(torch.zeros(2 * n_rows, k + 1, dtype=torch.float64))  # common tokens' Y, then its change
+        self.blocks = [
+            Block(some, places.n_distinct[some.stop - 1], k + 1, places.common_row[some], n_rows)
+            for some in cut(places.n_distinct, k + 1, n_rows)
+        ]
 
-    def point(self, weights: FloatArray) -> ResponsePoint:
-        d, f, common = self.d, self.f, self.common
-        a, da, z = self.a.at(weights), self.da.at(weights), self.z.at(weights)
-        y_common = common.at(weights)  # (R, J) δY of the common tokens
-        from_a, from_da = common.collect(f[:, d:], a), common.collect(f[:, d:], da)  # (R, J) rows of Σ f_n a_nᵀ
-        frozen = self.own * a + common.votes(f[:, d:], from_a)  # (K, J) logits
-        r = error(frozen, self.n_rest)
-        alpha = -r
-        alpha.diagonal().add_(1.0)
-
-        x = z[self.cell]  # (K, L)
-        df = f * (x - (f * f * x).sum(1, keepdim=True))
-        dl = self.own * da + common.votes(f[:, d:], from_da + y_common) + common.votes(df[:, d:], from_a)
-        dl += (df[:, :d] * f[:, :d]).sum(1, keepdim=True) * a
-        self.distinct.add_votes(dl, f[:, :d], weights)
-        dr = -alpha * (dl - (alpha * dl).sum(1, keepdim=True))
-
-        kept = (a * r).sum(1, keepdim=True)  # (K, 1) a_n·r_n
-        others = torch.zeros_like(f)  # (K, L) x_n: only common tokens know other classes
-        others[:, d:] = common.pull(r, from_a) - kept * f[:, d:]
-        others[:, d:] *= self.f[:, d:] > 0  # anything at padding
-        felt = torch.cat(
-            [self.distinct.pull(r, weights) + f[:, :d] * ((da * r) + (a * dr)).sum(1, keepdim=True),
-             common.pull(r, y_common + from_da) + common.pull(dr, from_a)], dim=1
-        )  # fmt: skip
-        along = (f * others).sum(1, keepdim=True)  # (K, 1) f_n·x_n
-        drive = f * (others - f * along)
-        felt = felt - df * kept
-        memory = f * (felt - f * (f * felt).sum(1, keepdim=True))
-        memory += df * (others - f * along) - f * (df * along + f * (df * others).sum(1, keepdim=True))
-        rate = self.eta_z * self.p_class
-        drive_rate = self._by_cell(rate * drive)
-        true = self._true_rate(x, a + da, from_a + from_da + y_common, weights)
-        return ResponsePoint(z, self.drive.at(weights), frozen + dl, r, dr, df,
-                             drive_rate + self._by_cell(rate * memory), drive_rate, true)  # fmt: skip
-
-    def _true_rate(self, x: Tensor, a: Tensor, y_common: Tensor, weights: FloatArray) -> Tensor:
-        """ż of the flow itself at the response's state, nothing expanded, (cells,)."""
-        d = self.d
-        c = self.p * torch.exp(x - x.amax(1, keepdim=True))
-        f = c / torch.linalg.vector_norm(c, dim=1, keepdim=True)
-        logits = (f[:, :d] * self.f[:, :d]).sum(1, keepdim=True) * a + self.common.votes(f[:, d:], y_common)
-        self.distinct.add_votes(logits, f[:, :d], weights)
-        r = error(logits, self.n_rest)
-        g = torch.cat([self.distinct.pull(r, weights) + self.f[:, :d] * (a * r).sum(1, keepdim=True),
-                       self.common.pull(r, y_common)], dim=1)  # fmt: skip
-        return self._by_cell(self.eta_z * self.p_class * f * (g - f * (logits * r).sum(1, keepdim=True)))
-
-    def _by_cell(self, dz: Tensor) -> Tensor:
-        return dz.new_zeros(self.cell_query.shape).index_add_(0, self.cell.flatten(), dz.flatten())
-
-    # --- what the integrator asks for ------------------------------------------------------------------------
+    def clock(self, t: FloatArray) -> FloatArray:
+        """θ of times."""
+        return np.asarray(np.log1p(t / self.tau))
 
     def rates(self, stage: int, weights: FloatArray) -> None:
-        at = self.point(weights)
-        each = torch.ones(at.r.shape[1], dtype=torch.float64)
-        each[-1] = max(self.n_rest, 1)
-        r, step = at.r / each, self.eta_y * self.p_class
-        self.z.rate[stage], self.drive.rate[stage] = at.z_rate, at.drive_rate
-        self.off.rate[stage] = at.true_rate - at.z_rate
-        self.a.rate[stage], self.da.rate[stage] = step * r, step * at.dr / each
-        self.distinct.store(stage, step * at.df[:, : self.d], r)
-        self.common.store(stage, step * at.df[:, self.d :], r)
+        self.n_evaluations += 1
+        d, f, w = self.d, self.f, torch.as_tensor(weights)
+        pace = self.tau * math.exp(self.theta + weights.sum())  # dt/dθ
+        z = self.z.at(weights)
+        df = self._moved(z)  # (K, L)
+        true_f = self.attention(z) if stage in self.off_rate else None
+        y = self.y.at(weights)
+        parts = list(self.each(lambda block: self._part(block, stage, w, df, y, true_f, pace), self.blocks))
+        self.y.rate[stage] = sum(part.y_rate for part in parts)
+
+        memory, kept, change, turned, pulled, common = (
+            torch.cat(values) for values in zip(*(part[:6] for part in parts), strict=True)
+        )
+        others = torch.zeros_like(f)  # (K, L) x_n: only common tokens know other classes
+        others[:, d:] = (pulled - kept * f[:, d:]) * (f[:, d:] > 0)  # anything at padding
+        felt = torch.cat([self._whole(memory, change, slice(None)) + f[:, :d] * turned, common], dim=1) - df * kept
+        along = (f * others).sum(1, keepdim=True)  # (K, 1) f_n·x_n
+        drive = f * (others - f * along)
+        answer = f * (felt - f * (f * felt).sum(1, keepdim=True))
+        answer += df * (others - f * along) - f * (df * along + f * (df * others).sum(1, keepdim=True))
+        drive_rate, rate = self._by_cell(drive, pace), self._by_cell(drive + answer, pace)
+        self.drive.rate[stage], self.z.rate[stage] = drive_rate, rate
+        if true_f is not None:
+            true = torch.cat([part.true for part in parts if part.true is not None])
+            self.off_rate[stage] = self._by_cell(true, pace) - rate
+
+    def _part(
+        self, block: Block, stage: int, w: Tensor, df: Tensor, both: Tensor, true_f: Tensor | None, pace: float
+    ) -> Part:
+        """The tables of a block: all that costs time. Stores their rates."""
+        some, d, pattern = block.classes, block.d, block.pattern
+        f, df, own = self.f[some], df[some], self.own[some]
+        f_c, df_c = f[:, self.d :], df[:, self.d :]
+        y, dy = both.chunk(2)  # (R, J) each
+        a, e = block.a(w), block.e(w)
+        r = error(pattern.votes(f_c, y).addcmul_(own, a), self.n_rest, some.start)
+        memory, kept = block.pull(r, w)
+        turn = (f * df)[:, :d].sum(1, keepdim=True)  # (B, 1)
+        dl = block.twice.votes(torch.cat([df_c, f_c], 1), both).add_(e).addcmul_(turn, a)
+
+        # α_n = e_n − r_n, so α_n·δl_n is the right output's δl less r_n·δl_n
+        right, along = dl[:, some.start :].diagonal()[:, None], _dot(r, dl)  # (B, 1) each
+        dr = dl.sub_(right - along).mul_(r)
+        dr[:, some.start :].diagonal().copy_(((r[:, some.start :].diagonal()[:, None] - 1) * along)[:, 0])
+
+        step = pace * self.eta_y * self.p_class[some] / self.outputs  # (B, J)
+        a_rate, da_rate = step * r, step.mul_(dr)
+        y_r, dy_r = block.twice.pull(r, both).chunk(2, 1)  # (B, C) each
+        y_rate = block.twice.collect(torch.cat([f_c, df_c], 1), a_rate)
+        y_rate[len(y) :] += pattern.collect(f_c, da_rate)
+        part = Part(
+            F.pad(memory, (0, self.d - d)), kept, _dot(e, r), _dot(a, dr), y_r, dy_r + pattern.pull(dr, y), y_rate,
+            None if true_f is None else self._true(block, w, true_f[some], a, e, y + dy),
+        )  # fmt: skip
+        block.store(stage, df[:, :d], a_rate, da_rate.mul_(own).addcmul_(turn, a_rate))
+        return part
+
+    def _true(self, block: Block, w: Tensor, f: Tensor, a: Tensor, e: Tensor, y: Tensor) -> Tensor:
+        """p_n diag(f_n)(I − f_n f_nᵀ) Y r_n at the response's state, nothing expanded; f of its z, y (R, J); (B, L)."""
+        some, d, pattern = block.classes, block.d, block.pattern
+        old, f_d, f_c = self.f[some, :d], f[:, :d], f[:, self.d :]
+        along = (f_d * old).sum(1, keepdim=True)  # (B, 1)
+        share = along * self.per_own[some]
+        logits = pattern.votes(f_c, y).addcmul_(along, a).addcmul_(share, e).add_(block.votes(f_d - share * old, w))
+        r = error(logits, self.n_rest, some.start)
+        memory, kept = block.pull(r, w)
+        distinct = self._whole(memory, _dot(e, r), some) + old * kept
+        g = torch.cat([F.pad(distinct, (0, self.d - d)), pattern.pull(r, y)], dim=1)
+        return f * (g - f * _dot(logits, r))
+
+    def _whole(self, memory: Tensor, change: Tensor, some: slice) -> Tensor:
+        """(δY_l + f_nl δa_n)·r_n of the distinct tokens, from δY_l·r_n and e_n·r_n."""
+        f = self.f[some, : memory.shape[1]]
+        return memory + f * self.per_own[some] * (change - (f * memory).sum(1, keepdim=True))
+
+    def _by_cell(self, dz: Tensor, pace: float) -> Tensor:
+        """Sums over the classes of a query, (K, L) → (cells,)."""
+        dz = pace * self.eta_z * self.p_class * dz
+        return dz.new_zeros(self.cell_query.shape).index_add_(0, self.cell.flatten(), dz.flatten())
+
+    # --- what else the integrator asks for -------------------------------------------------------------------
 
     def magnitudes(self, weights: FloatArray) -> Tensor:
+        """Rows are, for each query, its row of z, and the rows of a."""
         z = torch.cat([self.z.value[None], self.z.sums(weights)]).abs()
         index = self.cell_query.expand_as(z)
         by_query = z.new_zeros(len(z), len(self.places.queries)).scatter_reduce_(1, index, z, "amax")
-        return torch.cat([by_query, self.a.magnitudes(weights)], dim=1)
+        w = torch.as_tensor(weights)
+        return torch.cat([by_query, *self.each(lambda block: block.magnitudes(w), self.blocks)], dim=1)
 
     def advance(self, weights: FloatArray) -> None:
-        for part in (self.z, self.drive, self.off, self.a, self.da, self.distinct, self.common):
+        step = float(weights.sum())
+        self.off = self.neglected(1.0, step)
+        self.off_rate[0] = self.off_rate[END]
+        self.theta += step
+        for part in (self.z, self.drive, self.y):
             part.advance(weights)
+        w = torch.as_tensor(weights)
+        for _ in self.each(lambda block: block.advance(w), self.blocks):
+            pass
+
+    # --- readings --------------------------------------------------------------------------------------------
+
+    def attention(self, z: Tensor) -> Tensor:
+        """f of any z, nothing expanded, (cells,) → (K, L)."""
+        x = z[self.cell]
+        c = self.p * torch.exp(x - x.amax(1, keepdim=True))
+        return c / torch.linalg.vector_norm(c, dim=1, keepdim=True)
+
+    def neglected(self, share: float, step: float) -> Tensor:
+        """∫ of the flow's own rate less the response's, up to a share of the present step, (cells,).
+
+        By the polynomial through some stages: for an estimate that is plenty.
+        """
+        degrees = np.arange(1, len(_SEEN) + 1)
+        weights = step * np.linalg.solve(np.vander(list(_SEEN.values()), increasing=True).T, share**degrees / degrees)
+        return self.off + sum(float(w) * rate for w, rate in zip(weights, self.off_rate.values(), strict=True))
+
+    def gap(self, weights: FloatArray) -> Tensor:
+        """Logit of the right output less that of one that is never right, (K,); NaN where all outputs are."""
+        f, df = self.f, self._moved(self.z.at(weights))
+        y, dy = self.y.at(weights).chunk(2)
+        w, found = torch.as_tensor(weights), []
+        for block in self.blocks:
+            some, row = block.classes, block.pattern.row
+            n = torch.arange(some.start, some.stop)[:, None]
+            a, e = block.gaps(w)
+            common = (f + df)[some, self.d :] * (y[row, n] - y[row, -1]) + f[some, self.d :] * (
+                dy[row, n] - dy[row, -1]
+            )
+            distinct = (f * (f + df))[some, : self.d].sum(1) * a + e
+            found.append(distinct + common.sum(1))
+        return torch.cat(found) if self.n_rest else torch.full_like(f[:, 0], math.nan)
+
+    def _moved(self, z: Tensor) -> Tensor:
+        """δf, (cells,) → (K, L)."""
+        x = z[self.cell]
+        return self.f * (x - (self.f * self.f * x).sum(1, keepdim=True))
+
+
+def _dot(left: Tensor, right: Tensor) -> Tensor:
+    """Products of the rows, (B, J) → (B, 1)."""
+    return torch.linalg.vecdot(left, right)[:, None]

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import torch
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from scansnap.checks import real
+from scansnap.checks import choice, real
 from scansnap.checks.arrays import FloatArray
 from scansnap.classes import SequenceClasses
+from scansnap.dynamics.device import one_thread
 from scansnap.dynamics.flow.integrate import checked_times
-from scansnap.dynamics.flow.integrators import dop853, threads_for
+from scansnap.dynamics.flow.integrators import NonFinite, dop853
 from scansnap.dynamics.flow.population import Places
+from scansnap.dynamics.flow.readings import check_memory
 from scansnap.dynamics.response.field import ResponseField
 from scansnap.measure.growth import GrowthPoint
 from scansnap.results.trajectory import identity
 from scansnap.results.variables import VARIABLES
 
-_BY_QUERY = {
-    "z": "attention logit, to first order",
-    "drive": "what a frozen attention would feel, summed up",
-    "memory": "what the decoder's memory of earlier attention adds",
-    "z_error": "estimate of what squares would add",
+ANSWERS = {  # dimensions beside t, and what it is
+    "z": ("query", "token", "attention logit, to first order"),
+    "drive": ("query", "token", "what a frozen attention would feel, summed up"),
+    "memory": ("query", "token", "what the decoder's memory of earlier attention adds"),
+    "z_error": ("query", "token", "estimate of what squares would add"),
+    "attention": ("class", "token", VARIABLES["attention"].meaning),
+    "f": ("class", "token", VARIABLES["f"].meaning),
+    "gap": ("class", VARIABLES["gap"].meaning),
+    "growth": ("class", "growth exponent B_n along the path of z"),
 }
-_BY_CLASS = {name: VARIABLES[name].meaning for name in ("attention", "f")}
+_BETWEEN = np.array([0.25, 0.5, 0.75])  # of a step: where its path is noted, too, for the integral along it
 
 
 def response(
@@ -37,9 +44,11 @@ def response(
     eta_z: float = 0.02,
     t: ArrayLike | None = None,
     *,
-    rtol: float = 1e-8,
+    rtol: float = 1e-6,
     atol: float = 1e-12,
     trust: float = 0.1,
+    stop: float | None = None,
+    variables: Sequence[str] = tuple(ANSWERS),
     progress: Callable[[float], None] | None = None,
 ) -> xr.Dataset:
     """What attention does to first order, at the times ``t`` (default: those of ``flow``), from Y = Z = 0.
@@ -49,6 +58,11 @@ def response(
     of the flow's own rate at the response's state less the response's. It leaves out that the memory would answer to
     that, too, so where the memory is strong it is too large rather than too small. ``error`` (t, query) is its largest
     entry over that of z, and ``trusted_until`` in the attributes the first time at which one exceeds ``trust``.
+    ``variables`` names those to return beside ``error``; for many classes ``attention`` and ``f`` are large.
+
+    z is right to ``rtol`` of its largest entry or better, ``z_error`` to a percent. Where the memory is far too strong
+    for first order the equations are also stiff, and cost many steps for nothing: with ``stop`` the response ends after
+    the step in which ``error`` exceeds it (``attrs["stopped"]`` is then "error"), and ``t`` ends there, too.
 
     >>> response(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.001, t=[10, 100]).attrs["trusted_until"]
     inf
@@ -57,23 +71,38 @@ def response(
     times = checked_times(np.geomspace(0.1, 1e5, 200) if t is None else t)
     rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
     trust = real("trust", trust, above=0)
+    most = math.inf if stop is None else real("stop", stop, above=0)
+    wanted = (variables,) if isinstance(variables, str) else tuple(variables)
+    for name in wanted:
+        choice("variables", name, tuple(ANSWERS))
     classes.need_one_class_per_next_token("the response")
-    places = Places(classes)
-    field = ResponseField(places, eta_y, eta_z)
-    readings = _Readings(field, times)
-    first_step = 0.01 / (eta_y * classes.p_class.max())
-    with threads_for(field.a.value.numel() * max(1, field.d)), torch.inference_mode():
-        readings.look(0.0, np.zeros(0))
-        for step in dop853(field, times[-1], first_step, rtol, atol):
-            for time in times[(times > step.t) & (times <= step.end)]:
-                readings.look(time, step.weights(time))
-            readings.pass_by(step.weights(step.end))
-            if progress is not None:
-                progress(float(np.log1p(step.end / first_step) / np.log1p(times[-1] / first_step)))
+    field = ResponseField(Places(classes), eta_y, eta_z)
+    clock = field.clock(times)
+    readings = _Readings(field, times, clock, wanted)
+    n_steps, stopped = 0, "complete"
+    pool_of = partial(ThreadPoolExecutor, initializer=torch.set_num_threads, initargs=(1,))  # none starts its own
+    with one_thread() as threads, pool_of(threads) as pool, torch.inference_mode():
+        if threads > 1 and len(field.blocks) > 1:
+            field.each = pool.map
+        readings.look(0.0, np.zeros(0), 0.0, 0.0)
+        try:
+            for step in dop853(field, clock[-1], 0.1, rtol, atol):
+                n_steps += 1
+                asked = clock[(clock > step.t) & (clock <= step.end)]
+                for at in np.union1d(asked, np.append(step.t + step.h * _BETWEEN, step.end)):
+                    readings.look(at, step.weights(at), (at - step.t) / step.h, step.h)
+                if progress is not None:
+                    progress(float(step.end / clock[-1]))
+                if step.end < clock[-1] and readings.error_at(step.weights(step.end), 1.0, step.h).max() > most:
+                    stopped = "error"
+                    break
+        except NonFinite as failed:
+            raise NonFinite(field.tau * math.expm1(failed.t)) from None
     data = readings.dataset()
     late = data.t.values[(data.error > trust).any("query").values]
     return data.assign_attrs({"eta_y": eta_y, "eta_z": eta_z, "rtol": rtol, "atol": atol, "trust": trust,
-                              "trusted_until": float(late[0]) if len(late) else math.inf, "stopped": "complete",
+                              "trusted_until": float(late[0]) if len(late) else math.inf, "stopped": stopped,
+                              "n_steps": n_steps, "n_evaluations": field.n_evaluations,
                               "n_classes": classes.n_classes, "vocab_size": classes.vocab_size,
                               **identity(classes)})  # fmt: skip
 
@@ -81,73 +110,59 @@ def response(
 class _Readings:
     """The variables at the asked times; the path between them for B_n, which is an integral along it."""
 
-    def __init__(self, field: ResponseField, times: FloatArray) -> None:
-        self.field, self.times = field, times
-        self.rows: dict[str, list[FloatArray]] = {name: [] for name in (*_BY_QUERY, *_BY_CLASS, "gap")}
+    def __init__(self, field: ResponseField, times: FloatArray, clock: FloatArray, wanted: Sequence[str]) -> None:
+        self.field, self.clock, self.wanted = field, clock, wanted
+        places, classes = field.places, field.places.classes
+        self.coords = {"t": times, "query": classes.queries, "token": np.arange(classes.vocab_size),
+                       "class": np.arange(classes.n_classes)}  # fmt: skip
+        shapes = {name: tuple(len(self.coords[dim]) for dim in ("t", *ANSWERS[name][:-1])) for name in wanted}
+        need = {name: 8 * math.prod(shape) for name, shape in shapes.items()}
+        if need:
+            largest = max(need, key=lambda name: need[name])
+            check_memory("the size of the result", sum(need.values()), f"ask for fewer times or leave out {largest!r}")
+        self.data = {name: np.zeros(shape) for name, shape in shapes.items()}
+        self.error = np.zeros((len(times), len(places.queries)))
         self.path: list[tuple[FloatArray, FloatArray]] = []  # z and f of the distinct tokens' sums, by class
         self.places: list[int] = []  # of the asked times on the path
 
-    def look(self, time: float, weights: FloatArray) -> None:
-        """At an asked time; the start is always on the path."""
-        z, f = self.pass_by(weights)
-        if time != self.times[len(self.places)]:
+    def look(self, at: float, weights: FloatArray, share: float, step: float) -> None:
+        """Note where the path is at θ = ``at``, a share of the present step; read the variables if they are due."""
+        d, places, row = self.field.d, self.field.places, len(self.places)
+        z_now = self.field.z.at(weights)
+        z, f = z_now.numpy(), self.field.attention(z_now).numpy()  # (cells,), (K, L)
+        x = z[places.cell[:, :d]]  # (K, D)
+        with np.errstate(divide="ignore"):
+            self.path.append(((x * places.used[:, :d]).sum(1), 1 / (f[:, :d] ** 2).sum(1)))
+        if row == len(self.clock) or at != self.clock[row]:
             return
         self.places.append(len(self.path) - 1)
-        at = self.field.point(weights)
-        drive, off = at.drive.numpy(), self.field.off.at(weights).numpy()
-        for name, values in zip(_BY_QUERY, (z, drive, z - drive, off), strict=True):
-            self.rows[name].append(self._by_query(values))
-        attention = f / f.sum(1, keepdims=True)
-        for name, values in zip(_BY_CLASS, (attention, f), strict=True):
-            self.rows[name].append(self._by_token(values))
-        gap = np.empty(len(self.field.places.order))
-        gap[self.field.places.order] = at.logits.diagonal().numpy() - (
-            at.logits[:, -1].numpy() if self.field.n_rest else np.nan
-        )
-        self.rows["gap"].append(gap)
+        self.error[row] = self.error_at(weights, share, step)
+        drive, off = self.field.drive.at(weights).numpy(), self.field.neglected(share, step).numpy()
+        cells = {"z": z, "drive": drive, "memory": z - drive, "z_error": off}
+        by_class = {"attention": f / f.sum(1, keepdims=True), "f": f}
+        for name, data in self.data.items():
+            if name in cells:
+                data[row, places.cell_query, places.cell_token] = cells[name]
+            elif name in by_class:
+                data[row, places.order[places.pairs[0]], places.token[places.pairs]] = by_class[name][places.pairs]
+            elif name == "gap":
+                data[row, places.order] = self.field.gap(weights).numpy()
 
-    def pass_by(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Note where the path is; z (cells,) and f (K, L)."""
-        z = self.field.z.at(weights).numpy()
-        x = z[self.field.places.cell]  # (K, L)
-        c = self.field.places.p * np.exp(x - x.max(1, keepdims=True))
-        f = c / np.linalg.norm(c, axis=1, keepdims=True)
-        used = self.field.places.used[:, : self.field.d]
-        with np.errstate(divide="ignore"):
-            self.path.append(((x[:, : self.field.d] * used).sum(1), 1 / (f[:, : self.field.d] ** 2).sum(1)))
-        return z, f
+    def error_at(self, weights: FloatArray, share: float, step: float) -> FloatArray:
+        """Largest entry of what is neglected over that of z, by query, (Q,)."""
+        off, z = np.zeros((2, self.error.shape[1]))
+        np.maximum.at(off, self.field.places.cell_query, np.abs(self.field.neglected(share, step).numpy()))
+        np.maximum.at(z, self.field.places.cell_query, np.abs(self.field.z.at(weights).numpy()))
+        return np.divide(off, z, out=np.zeros_like(z), where=z > 0)
 
     def dataset(self) -> xr.Dataset:
-        places, classes = self.field.places, self.field.places.classes
-        height, weight = (np.stack(part) for part in zip(*self.path, strict=True))  # (path, K)
-        growth = np.empty((len(self.places), classes.n_classes))
-        growth[:, places.order] = GrowthPoint(height, weight).growth()[self.places]
-        variables: dict[str, Any] = {
-            name: (("t", "query", "token"), np.stack(self.rows[name]), {"long_name": _BY_QUERY[name]})
-            for name in _BY_QUERY
+        if "growth" in self.data:
+            height, weight = (np.stack(part) for part in zip(*self.path, strict=True))  # (path, K)
+            growth = GrowthPoint(height, weight).growth()
+            self.data["growth"][: len(self.places), self.field.places.order] = growth[self.places]
+        variables = {
+            name: (("t", *ANSWERS[name][:-1]), self.data[name], {"long_name": ANSWERS[name][-1]})
+            for name in self.wanted
         }
-        variables |= {
-            name: (("t", "class", "token"), np.stack(self.rows[name]), {"long_name": _BY_CLASS[name]})
-            for name in _BY_CLASS
-        }
-        variables["gap"] = (("t", "class"), np.stack(self.rows["gap"]), {"long_name": VARIABLES["gap"].meaning})
-        variables["growth"] = (("t", "class"), growth, {"long_name": "growth exponent B_n along the path of z"})
-        z, off = (np.abs(variables[name][1]).max(2) for name in ("z", "z_error"))  # (t, query)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            error = np.where(z > 0, off / z, 0.0)
-        variables["error"] = (("t", "query"), error, {"long_name": "largest entry of z_error over that of z"})
-        coords = {"t": self.times, "query": classes.queries, "token": np.arange(classes.vocab_size),
-                  "class": np.arange(classes.n_classes)}  # fmt: skip
-        return xr.Dataset(variables, coords)
-
-    def _by_query(self, values: FloatArray) -> FloatArray:
-        places = self.field.places
-        full = np.zeros((len(places.queries), places.classes.vocab_size))
-        full[places.cell_query, places.cell_token] = values
-        return full
-
-    def _by_token(self, values: FloatArray) -> FloatArray:
-        at = self.field.places
-        full = np.zeros((len(at.order), at.classes.vocab_size))
-        full[at.order[at.pairs[0]], at.token[at.pairs]] = values[at.pairs]
-        return full
+        variables["error"] = (("t", "query"), self.error, {"long_name": "largest entry of z_error over that of z"})
+        return xr.Dataset(variables, self.coords).isel(t=slice(len(self.places)))

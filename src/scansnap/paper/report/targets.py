@@ -11,11 +11,13 @@ from scansnap.checks import InputError, choice
 from scansnap.paper.figure import PaperFigure
 
 SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims")
-STUDIES = ("layers", "words", "sparsity", "probe")  # beyond the paper's figures
-TEXT = ("fig7", "fig10", *STUDIES)  # on real text: minutes instead of seconds
-TARGETS = (*SYNTHETIC, *TEXT)
+THEORY = ("validity", "deviations")  # what holds in place of the paper's statements, and where: two minutes
+ON_TEXT = ("layers", "words", "sparsity", "probe")
+STUDIES = (*THEORY, *ON_TEXT)  # beyond the paper's figures
+TEXT = ("fig7", "fig10", *ON_TEXT)  # on real text: minutes instead of seconds
+TARGETS = (*SYNTHETIC, *THEORY, *TEXT)
 NEEDS = {"probe": ("transformers", "scansnap[probe]")}  # a package that not every installation has, and what brings it
-GROUPS = {"all": TARGETS, "synthetic": SYNTHETIC, "text": TEXT}
+GROUPS = {"all": TARGETS, "synthetic": SYNTHETIC, "theory": THEORY, "text": TEXT}
 
 
 def find(name: str) -> PaperFigure:

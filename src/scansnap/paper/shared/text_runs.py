@@ -108,9 +108,9 @@ def yz(setting: TextSetting, *, layers: int = 1, seed: int = 0, **more: Any) -> 
     return YZTransformer(settings, setting.device)
 
 
-def trained(model: LanguageModel, setting: TextSetting, *, seed: int = 0, measure: Measure | None = None,
+def trained(model: LanguageModel, setting: TextSetting, *, seed: int | None = 0, measure: Measure | None = None,
             snapshots: Sequence[int] = (), progress: Progress | None = None) -> Training:  # fmt: skip
-    """Train for the setting's steps; windows are shuffled by the seed. Ctrl-C is passed on."""
+    """Train for the setting's steps; windows are shuffled by the seed, or in order. Ctrl-C is passed on."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="stopped after")  # said by whoever catches the interrupt
         done = train(model, setting.corpus.train, steps=setting.size.steps, batch=BATCH, length=LENGTH, shuffle=seed,

@@ -51,8 +51,12 @@ class ForwardPass:
         *,
         keep: float | None = None,
         seen: list[Tensor] | None = None,
+        listening: bool = False,
     ) -> Tensor:
-        """Embeddings U[x] to the decoder's input, both (B, T, d); ``seen`` collects the attention of each layer."""
+        """Embeddings U[x] to the decoder's input, both (B, T, d); ``seen`` collects the attention of each layer.
+
+        ``listening``: attention is uniform (but for relative positions), and logits have their gradient there.
+        """
         s, (length, width) = self.settings, e.shape[1:]
         w = self.parts.views(flat)
         x = e
@@ -67,7 +71,7 @@ class ForwardPass:
         x = dropped(x)
         for i in range(s.layers):
             at = f"layer{i}."
-            a = self._attend(self._norm("pre", x, w, at + "norm1"), w, at, place, drop, keep, seen)  # (B, T, d)
+            a = self._attend(self._norm("pre", x, w, at + "norm1"), w, at, place, drop, keep, seen, listening)
             x = self._norm("post", dropped(a) + x if s.residual else dropped(a), w, at + "norm1")
             if s.feed_forward:
                 y = affine(self._norm("pre", x, w, at + "norm2"), w[at + "w_1"], w.get(at + "b_1")).relu()  # (B, T, f)
@@ -77,7 +81,7 @@ class ForwardPass:
 
     def _attend(
         self, x: Tensor, w: dict[str, Tensor], at: str, place: WindowPlace,
-        drop: Dropout | None, keep: float | None, seen: list[Tensor] | None,
+        drop: Dropout | None, keep: float | None, seen: list[Tensor] | None, listening: bool,
     ) -> Tensor:  # fmt: skip
         """W_O Σ_s b_ts v_s, (B, T, d). Fused unless the weights b themselves are wanted, or dropped out."""
         heads, causal = self.settings.heads, self.settings.objective == "next"
@@ -85,10 +89,11 @@ class ForwardPass:
         q, k, v = (part.unflatten(-1, (heads, -1)).transpose(1, 2) for part in qkv.chunk(3, -1))  # (B, H, T, d_head)
         if place.turn is not None:
             q, k = positions.rotate(q, place.turn), positions.rotate(k, place.turn)
-        if seen is None and keep is None and drop is None:
+        if seen is None and keep is None and drop is None and not listening:
             mixed = F.scaled_dot_product_attention(q, k, v, place.bias, is_causal=causal and place.bias is None)
         else:
             z = q @ k.mT / math.sqrt(q.shape[-1])  # (B, H, T, T)
+            z = z - z.detach() if listening else z
             z = z if place.bias is None else z + place.bias
             b = torch.softmax(z.masked_fill(place.ahead, -torch.inf) if causal else z, -1)
             b = b if keep is None else keep_mass(b, keep)

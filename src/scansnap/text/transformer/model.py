@@ -36,13 +36,19 @@ from scansnap.text.transformer.weights import Layers, initial_weights
 class Transformer:
     """A trainable transformer; ``LanguageModel`` in its shape.
 
-    graphs  steps on CUDA are recorded once for each batch shape and replayed; a shape seen once runs as it comes
+    graphs     steps on CUDA are recorded once for each batch shape and replayed; a shape seen once runs as it comes
+    listening  updates are made with uniform attention, whose logits only move by what they hear (not kept in a file)
     """
 
     def __init__(
-        self, settings: TransformerSettings, device: str | torch.device = "cpu", *, graphs: bool = True
+        self,
+        settings: TransformerSettings,
+        device: str | torch.device = "cpu",
+        *,
+        graphs: bool = True,
+        listening: bool = False,
     ) -> None:
-        self.settings, self.device = settings, torch.device(device)
+        self.settings, self.device, self.listening = settings, torch.device(device), listening
         self.vocab_size, self.layers = settings.vocab_size, settings.layers
         self.parts = Layers(settings)
         self.forward = ForwardPass(settings, self.parts, self.device)
@@ -142,7 +148,7 @@ class Transformer:
             e = weights["embedding"][inputs].to(s.work_dtype).requires_grad_()  # (B, T, d)
             flat = weights["layers"].detach().to(s.work_dtype).requires_grad_()
             with torch.enable_grad():
-                x = self.forward(e, flat, drop)  # (B, T, d)
+                x = self.forward(e, flat, drop, listening=self.listening)  # (B, T, d)
                 if places is not None:
                     x = x.gather(1, places[..., None].expand(-1, -1, s.width))  # (B, k, d)
             with torch.no_grad():

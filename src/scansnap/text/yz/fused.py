@@ -40,7 +40,10 @@ MOST_SPLITS = 128  # of the columns; one program joins them
 class FusedStep:
     """Updates of one batch shape; the working memory is held between calls."""
 
-    def __init__(self, y: FullTable, z: FullTable, settings: YZSettings, step: Tensor, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, y: FullTable, z: FullTable, settings: YZSettings, step: Tensor, shape: tuple[int, ...], *, uniform: bool
+    ) -> None:
+        """``uniform``: attention as of Z = 0, while Z moves by its direction there."""
         self.y, self.z, self.settings, self.step = y, z, settings, step
         self.windows, self.length = shape
         self.block = max(16, triton.next_power_of_2(self.length))
@@ -56,7 +59,7 @@ class FusedStep:
         self.product = {"BN": COLUMNS, "PRECISION": precision, "SPLIT": split}
         self.wide = {**self.shape, **self.product, **LAUNCH, "TILES": self.tiles}
         self.model = {"RESIDUAL": settings.residual, "L2": settings.norm == "l2", "SELF": settings.query_in_keys,
-                      **self.shape, "num_warps": 4}  # fmt: skip
+                      "UNIFORM": uniform, **self.shape, "num_warps": 4}  # fmt: skip
 
         def buffer(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.empty(size, dtype=dtype, device=device)

@@ -49,15 +49,16 @@ class FirstLayer:
     def __init__(self, settings: YZSettings, y: WeightTable, z: WeightTable) -> None:
         self.settings, self.y, self.z = settings, y, z
 
-    def attend(self, x: Tensor, keep: float | None = None) -> tuple[Tensor, Mixed]:
-        """E and the attention of a batch (B, T)."""
+    def attend(self, x: Tensor, keep: float | None = None, *, uniform: bool = False) -> tuple[Tensor, Mixed]:
+        """E and the attention of a batch (B, T), by Z or ``uniform``, as of Z = 0."""
         s = self.settings
         same = (x[:, :, None] == x[:, None, :]).to(s.torch_dtype)
+        z = torch.zeros_like(same) if uniform else self.z.pairs(x)
         options = {"norm": s.norm, "residual": s.residual}
-        return same, attend(self.z.pairs(x), same, **options, query_in_keys=s.query_in_keys, keep=keep)
+        return same, attend(z, same, **options, query_in_keys=s.query_in_keys, keep=keep)
 
-    def forward(self, x: Tensor, keep: float | None = None) -> FirstPass:
-        same, mixed = self.attend(x, keep)
+    def forward(self, x: Tensor, keep: float | None = None, *, uniform: bool = False) -> FirstPass:
+        same, mixed = self.attend(x, keep, uniform=uniform)
         return FirstPass(x, same, mixed, self.y.votes(x, mixed.f))
 
     def backward(self, done: FirstPass, dh: Tensor, df: Tensor | None, step: Tensor) -> None:

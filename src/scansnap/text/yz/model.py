@@ -28,8 +28,10 @@ LONGEST_FUSED = 64  # positions of a window that fit the kernels' tiles; longer 
 class YZTransformer:
     """A trainable YZ model; ``LanguageModel`` in its shape.
 
-    fused   steps through the kernels of fused.py: one layer, full rank, float32, on CUDA; None: if possible
-    graphs  steps on CUDA are recorded once for each batch shape and replayed
+    fused      steps through the kernels of fused.py: one layer, full rank, float32, on CUDA; None: if possible
+    graphs     steps on CUDA are recorded once for each batch shape and replayed
+    listening  updates are made with attention kept uniform: Y learns, Z only gathers −η_Z ∇_Z along that run, which
+               predicts Z of a training (:mod:`scansnap.text.prediction`); everything but an update goes by Z
     """
 
     def __init__(
@@ -39,8 +41,11 @@ class YZTransformer:
         *,
         fused: bool | None = None,
         graphs: bool = True,
+        listening: bool = False,
     ) -> None:
-        self.settings = settings
+        if listening:
+            check_listening(settings)
+        self.settings, self.listening = settings, listening
         self.vocab_size, self.layers = settings.vocab_size, settings.layers
         self.device = torch.device(device)
         generator = torch.Generator().manual_seed(settings.seed)
@@ -67,11 +72,11 @@ class YZTransformer:
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> YZTransformer:
         """The model :meth:`describe` tells of, with its initial values."""
-        values = {key: value for key, value in description.items() if key != "kind"}
-        return cls(YZSettings.from_dict(values), device)
+        values = {key: value for key, value in description.items() if key not in ("kind", "listening")}
+        return cls(YZSettings.from_dict(values), device, listening=bool(description.get("listening", False)))
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "yz", **self.settings.to_dict()}
+        return {"kind": "yz", **({"listening": True} if self.listening else {}), **self.settings.to_dict()}
 
     def tensors(self) -> dict[str, Tensor]:
         """layer0.y, layer0.z, … (``.left`` and ``.right`` of low-rank ones), their moments, and the number of updates.
@@ -125,12 +130,14 @@ class YZTransformer:
             y, z = self.y[0], self.z[0]
             assert isinstance(y, FullTable)
             assert isinstance(z, FullTable)
-            self._fused[inputs.shape] = FusedStep(y, z, self.settings, self.step, inputs.shape)
+            self._fused[inputs.shape] = FusedStep(y, z, self.settings, self.step, inputs.shape, uniform=self.listening)
         return self._fused[inputs.shape](inputs, targets)
 
-    def _forward(self, inputs: Tensor, keep: float | None = None) -> tuple[list[Any], list[Between]]:
+    def _forward(
+        self, inputs: Tensor, keep: float | None = None, *, uniform: bool = False
+    ) -> tuple[list[Any], list[Between]]:
         """Passes of the layers, and what lies between them."""
-        passes: list[Any] = [self.first.forward(inputs, keep)]
+        passes: list[Any] = [self.first.forward(inputs, keep, uniform=uniform)]
         steps: list[Between] = []
         for layer in self.above:
             f = passes[-1].f(passes[-1].h) if self.settings.residual != "none" else None
@@ -142,7 +149,7 @@ class YZTransformer:
         """One update in torch."""
         with products_on(self.device, self.settings.precision):
             self.step += 1
-            passes, steps = self._forward(inputs)
+            passes, steps = self._forward(inputs, uniform=self.listening)
             loss = cross_entropy_(passes[-1].h, targets)
             dh, df = passes[-1].h, None
             for layer, done, below in zip(self.above[::-1], passes[:0:-1], steps[::-1], strict=True):
@@ -150,6 +157,17 @@ class YZTransformer:
                 df = dv if self.settings.residual != "none" else None
             self.first.backward(passes[0], dh, df, self.step)
             return loss
+
+
+def check_listening(settings: YZSettings) -> None:
+    """Whether a model of these settings can listen."""
+    for name, needed, must in (
+        ("layers", 1, "1 for a prediction, which is made for one layer"),
+        ("rank", None, "left out for a prediction, which needs full tables"),
+        ("init", "zero", "zero for a prediction, which begins with uniform attention"),
+    ):
+        if getattr(settings, name) != needed:
+            raise InputError(name, getattr(settings, name), must)
 
 
 def cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ def _norm(v, same, L2: tl.constexpr):
 @triton.jit
 def _attend(
     x, z, stride,
-    RESIDUAL: tl.constexpr, L2: tl.constexpr, SELF: tl.constexpr,
+    RESIDUAL: tl.constexpr, L2: tl.constexpr, SELF: tl.constexpr, UNIFORM: tl.constexpr,
     T: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """One window: E, b, the inner f with its norm and token sums, f with its own; see text/yz/window.py."""
@@ -40,7 +40,10 @@ def _attend(
     inside = (q < T) & (k < T)
     same = ((token[:, None] == token[None, :]) & inside).to(tl.float32)
     keys = (((k < q) | ((k == q) & ((q == 0) | SELF))) & inside).to(tl.int1)
-    logit = tl.load(z + token[:, None].to(tl.int64) * stride + token[None, :], mask=keys, other=-float("inf"))
+    if UNIFORM:
+        logit = tl.where(keys, 0.0, -float("inf"))
+    else:
+        logit = tl.load(z + token[:, None].to(tl.int64) * stride + token[None, :], mask=keys, other=-float("inf"))
     top = tl.where(t < T, tl.max(logit, 1), 0.0)
     weight = tl.exp(logit - top[:, None])
     b = weight / tl.where(t < T, tl.sum(weight, 1), 1.0)[:, None]
@@ -61,11 +64,11 @@ def _attend(
 @triton.jit
 def attend_kernel(
     x, target, z, z_stride, y, y_stride, f_out, token_out, first_out, right_out,
-    RESIDUAL: tl.constexpr, L2: tl.constexpr, SELF: tl.constexpr,
+    RESIDUAL: tl.constexpr, L2: tl.constexpr, SELF: tl.constexpr, UNIFORM: tl.constexpr,
     T: tl.constexpr, BT: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """f (t, s); f summed over equal tokens (s, t), at the first of them; the logit of each position's next token."""
-    _, first, _, _, _, _, f, _, f_token = _attend(x, z, z_stride, RESIDUAL, L2, SELF, T, BT)
+    _, first, _, _, _, _, f, _, f_token = _attend(x, z, z_stride, RESIDUAL, L2, SELF, UNIFORM, T, BT)
     window = tl.program_id(0)
     t = tl.arange(0, BT)
     place = window * BT * BT + t[:, None] * BT + t[None, :]
@@ -195,10 +198,12 @@ def _norm_backward(g, f, size, f_token, L2: tl.constexpr):
 @triton.jit
 def dlogits_kernel(
     x, z, stride, g_in, dz_out, token_out,
-    RESIDUAL: tl.constexpr, L2: tl.constexpr, SELF: tl.constexpr,
+    RESIDUAL: tl.constexpr, L2: tl.constexpr, SELF: tl.constexpr, UNIFORM: tl.constexpr,
     T: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    same, first, b, inner, inner_size, inner_token, f, size, f_token = _attend(x, z, stride, RESIDUAL, L2, SELF, T, BT)
+    same, first, b, inner, inner_size, inner_token, f, size, f_token = _attend(
+        x, z, stride, RESIDUAL, L2, SELF, UNIFORM, T, BT
+    )
     t = tl.arange(0, BT)
     place = tl.program_id(0) * BT * BT + t[:, None] * BT + t[None, :]
     d = _norm_backward(tl.load(g_in + place), f, size, f_token, L2)

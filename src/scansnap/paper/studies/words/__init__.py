@@ -1,4 +1,5 @@
-"""Scan and snap on words. From the question to the answer: study, text, runs, table, prediction, findings, panels."""
+"""Scan and snap on words. From the question to the answer: study, text, runs, table, listening, flow, findings,
+panels."""
 
 from scansnap.paper.studies.words.findings import findings
 from scansnap.paper.studies.words.study import CAPTION, TITLE, compute, draw

@@ -1,4 +1,4 @@
-"""What is found: six statements, each judged over seeds. A seed's number is a mean over its queries."""
+"""What is found: eight statements, each judged over seeds. A seed's number is a mean over its queries."""
 
 from __future__ import annotations
 
@@ -11,24 +11,29 @@ from scansnap.measure.comparison import compare
 from scansnap.measure.word_attention import snap_step
 from scansnap.paper.figure import Finding
 from scansnap.paper.shared.over_seeds import how, number
-from scansnap.paper.studies.words.prediction import FREQUENT, TOP_K
+from scansnap.paper.studies.words.flow import FREQUENT
+from scansnap.paper.studies.words.listening import TOP_K, TWIN
 from scansnap.paper.studies.words.text import MARKS, NAMES
 
 FROZEN = 0.5  # the last third of the run moves a query's attention at most this share of what the first third did
+RANKED = 0.5  # a rank correlation above which a prediction is said to rank words as training does
+TOLD = (100, 1_000)  # steps whose numbers are told beside the last one's
 NO_RANKS = 0.1  # a rank correlation, or a difference of two, that is smaller counts as none: 1% of the variance
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """From the rows of :mod:`~scansnap.paper.studies.words.table`."""
     of: dict[str, pd.DataFrame] = dict(iter(table.groupby("kind")))
-    over = how(of["gain"].seed.nunique())
+    over, heard_over = (how(of[kind].seed.nunique()) for kind in ("gain", "heard"))
     return (
         distinct_words_gain(of["gain"], over),
         follows_pmi_and_idf(of["end"], over),
         becomes_sparse(of["entropy"], over),
         freezes(of["third"], of["moved"], of["left"], over),
+        listening_ranks_words(of["heard"], of["twin"], heard_over),
+        listening_knows_more_than_frequency(of["heard"], heard_over),
+        listening_wears_off(of["heard"], heard_over),
         flow_ranks_words(of["prediction"], over),
-        flow_knows_more_than_frequency(of["prediction"], over),
     )
 
 
@@ -88,27 +93,70 @@ def freezes(third: pd.DataFrame, moved: pd.DataFrame, left: pd.DataFrame, over: 
     )  # fmt: skip
 
 
-def flow_ranks_words(told: pd.DataFrame, over: str) -> Finding:
-    """Rank correlation of the flow's logits with the trained ones."""
-    mean = told.groupby("seed")[["value", "value_frequent"]].mean()
+def listening_ranks_words(heard: pd.DataFrame, twin: pd.DataFrame, over: str) -> Finding:
+    """A case is a ratio of the rates: rank correlation of the predicted with the trained logits at the last step."""
+    ranks, slopes = _by_ratio(heard, "value"), _by_ratio(heard, "slope")
+    last = heard.step.max()
+    told = "; ".join(
+        f"η_Y/η_Z = {ratio:g}: "
+        + ", ".join(f"{number(row)} at step {step:.0f}" for (_, step), row in part.iterrows() if step in (*TOLD, last))
+        + f" (slope {number(slopes.loc[(ratio, last)], signed=False)})"
+        for ratio, part in ranks.groupby("ratio", sort=False)
+    )
     return Finding.compared(
-        "The words the flow ranks first are those attended to", "Theorem 2, beyond the paper",
-        compare(mean["value"], margin=NO_RANKS), "rises", "texts",
-        f"Rank correlation, mean over {told['query'].nunique()} queries: {number(mean['value'])}, and over the "
-        f"{FREQUENT} most frequent in their contexts {number(mean['value_frequent'])} ({over}; below {NO_RANKS:g} it "
-        "is none).",
+        "A model that never attends ranks the words attention turns to", "Beyond the paper",
+        compare(ranks.xs(last, level="step").to_numpy() - RANKED), "rises", "ratios",
+        f"Rank correlation of Z that only listened with Z that was trained, mean over {heard['query'].nunique()} "
+        f"queries ({over}; counted where above {RANKED:g} at the last): {told}. A "
+        f"twin of the training, with η_Y a {1 / TWIN:,.0f}th larger: {number(_by_ratio(twin, 'value').iloc[-1])}.",
     )  # fmt: skip
 
 
-def flow_knows_more_than_frequency(told: pd.DataFrame, over: str) -> Finding:
-    """Of the words most attended to, those the flow names less those that are merely frequent."""
-    mean = told.groupby("seed")[["overlap", "chance", "frequent"]].mean()
-    more = (mean["overlap"] - mean["frequent"]).to_numpy()
+def listening_knows_more_than_frequency(heard: pd.DataFrame, over: str) -> Finding:
+    """A case is a ratio: of the words most attended to, those that are predicted less those that are frequent."""
+    shared, frequent, chance = (_by_ratio(heard, name).xs(heard.step.max(), level="step")
+                                for name in ("overlap", "frequent", "chance"))  # fmt: skip
+    told = "; ".join(
+        f"η_Y/η_Z = {ratio:g}: predicted {TOP_K * row.mean():.1f}, among the most frequent "
+        f"{TOP_K * frequent.loc[ratio].mean():.1f}, by chance {TOP_K * chance.loc[ratio].mean():.1f}, difference "
+        f"{number(TOP_K * (row - frequent.loc[ratio]))}"
+        for ratio, row in shared.iterrows()
+    )
     return Finding.compared(
-        f"Of the {TOP_K} words most attended to the flow knows more than frequency does", "Beyond the paper",
-        compare(more), "rises", "texts",
-        f"Predicted {mean['overlap'].mean():.0%}, among the {TOP_K} most frequent of its contexts "
-        f"{mean['frequent'].mean():.0%}, by chance {mean['chance'].mean():.0%}; difference {number(more)} ({over}).",
+        f"Of the {TOP_K} words most attended to it names more than frequency does", "Beyond the paper",
+        compare((shared - frequent).to_numpy()), "rises", "ratios",
+        f"After {heard.step.max():.0f} steps, {told} ({over}).",
+    )  # fmt: skip
+
+
+def listening_wears_off(heard: pd.DataFrame, over: str) -> Finding:
+    """The slower attention moves, the less it acts back on itself and on Y, which a first order leaves out."""
+    ranks = _by_ratio(heard, "value").xs(heard.step.max(), level="step")
+    slow, fast = ranks.loc[ranks.index.max()], ranks.loc[ranks.index.min()]
+    return Finding.compared(
+        "The slower attention learns, the longer the prediction holds", "Beyond the paper",
+        compare((slow - fast).to_numpy()), "rises", "texts",
+        f"Rank correlation at η_Y/η_Z = {ranks.index.max():g} less that at {ranks.index.min():g}: "
+        f"{number(slow - fast)} ({over}).",
+    )  # fmt: skip
+
+
+def _by_ratio(heard: pd.DataFrame, name: str) -> pd.DataFrame:
+    """(ratio and step, seeds): means over queries; a failed run is NaN."""
+    mean = heard.groupby(["ratio", "step", "seed"])[name].mean().unstack("seed")
+    return mean.sort_index(level=["ratio", "step"], ascending=[False, True])
+
+
+def flow_ranks_words(told: pd.DataFrame, over: str) -> Finding:
+    """Rank correlation of the flow's logits with the trained ones."""
+    mean = told.groupby("seed")[["value", "value_frequent", "overlap", "frequent"]].mean()
+    return Finding.compared(
+        "The words the flow of a few classes ranks first are those attended to", "Theorem 2, beyond the paper",
+        compare(mean["value"], margin=NO_RANKS), "rises", "texts",
+        f"Rank correlation, mean over {told['query'].nunique()} queries: {number(mean['value'])}, and over the "
+        f"{FREQUENT} most frequent in their contexts {number(mean['value_frequent'])} ({over}; below {NO_RANKS:g} it "
+        f"is none). Of the {TOP_K} words most attended to it names {TOP_K * mean['overlap'].mean():.1f}, and "
+        f"{TOP_K * mean['frequent'].mean():.1f} are among the most frequent.",
     )  # fmt: skip
 
 

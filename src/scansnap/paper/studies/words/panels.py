@@ -1,4 +1,4 @@
-"""The four panels of the figure on words, each drawn from its rows of the table."""
+"""The six panels of the figure on words, each drawn from its rows of the table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pandas as pd
 
 from scansnap.measure.word_attention import MEASURES, snap_step
 from scansnap.paper.shared.over_seeds import band, mean_and_half
-from scansnap.paper.studies.words.prediction import TOP_K
+from scansnap.paper.studies.words.listening import TOP_K
 from scansnap.paper.studies.words.text import MARKS, NAMES
 from scansnap.paper.style import SERIES
 
@@ -76,12 +76,55 @@ def movement(ax: Any, table: pd.DataFrame) -> None:
     ax.set_title("c  How far attention has moved")
 
 
+def foretold(ax: Any, table: pd.DataFrame) -> None:
+    """Rank correlation of predicted and trained logits and, dashed, the slope between them."""
+    _curves(ax, table, "value", 1.0)
+    heard = table[table.kind == "heard"]
+    for ratio, colour in zip(_ratios(heard), SERIES, strict=False):
+        slopes = heard[heard.ratio == ratio].groupby(["step", "seed"])["slope"].mean().unstack()
+        ax.plot(slopes.index, slopes.mean(axis=1), color=colour, linestyle="--", linewidth=1)
+    ax.plot([], [], color="0.4", linestyle="--", linewidth=1, label="slope")
+    ax.legend(loc="lower left")
+    ax.set(ylim=(0, 1.1), ylabel="rank correlation; slope", title="d  Predicted and trained logits")
+
+
+def shared(ax: Any, table: pd.DataFrame) -> None:
+    """Of the words most attended to: how many are predicted, how many are the most frequent, and by chance."""
+    _curves(ax, table, "overlap", TOP_K, labels=False)
+    heard = table[table.kind == "heard"]
+    frequent, chance = (heard.groupby("step")[name].mean() * TOP_K for name in ("frequent", "chance"))
+    ax.plot(frequent.index, frequent, color="0.35", linestyle=":", linewidth=1.4, label="the most frequent")
+    ax.plot(chance.index, chance, color="0.6", linestyle="-.", linewidth=1, label="chance")
+    ax.legend(loc="lower left", ncols=2)
+    ax.set(ylim=(0, 1.06 * TOP_K), ylabel=f"of the {TOP_K} most attended to", title="e  Words named in advance")
+
+
+def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool = True) -> None:
+    """A prediction for each ratio, what a training shares with its twin, and the flow where its training ended."""
+    heard, twin = (table[table.kind == kind] for kind in ("heard", "twin"))
+    shown = [(heard[heard.ratio == ratio], colour, f"η_Y/η_Z = {ratio:g}")
+             for ratio, colour in zip(_ratios(heard), SERIES, strict=False)]  # fmt: skip
+    for part, colour, label in [(twin, "0.55", f"training's twin ({twin.ratio.max():g})"), *shown]:
+        wide = part.groupby(["step", "seed"])[name].mean().unstack() * scale
+        band(ax, wide.index, wide, colour=colour, label=label if labels else None, marker="o", markersize=3)
+    mean = table[table.kind == "prediction"].groupby("seed")[name].mean().mean() * scale
+    diamond: dict[str, Any] = {"label": "flow of a few classes"} if labels else {}
+    ax.plot([table.step.max()], [mean], "D", color=SERIES[2], markersize=5, clip_on=False, **diamond)
+
+
+def _ratios(heard: pd.DataFrame) -> list[float]:
+    """The slower attention first."""
+    return sorted(heard.ratio.unique(), reverse=True)
+
+
 def predicted(ax: Any, table: pd.DataFrame) -> None:
     """Two columns of words, those of both joined: for the query in the middle, neither the best nor the worst."""
-    first = table.kind.isin(["prediction", "word"]) & (table.seed == table.seed.min())
-    table = table[first]
-    told = table[(table.kind == "prediction") & table.overlap.notna()].sort_values(["overlap", "value"])
-    spoken = told[told["query"].str.isalpha()]
+    table = table[table.kind.isin(["heard", "word"]) & (table.seed == table.seed.min())]
+    ratio = table.ratio.min()
+    table = table[table.ratio == ratio]
+    told = table[(table.kind == "heard") & (table.step == table.step.max()) & table.overlap.notna()]
+    told = told.sort_values(["overlap", "value"])
+    spoken = told[told["query"].str.isalpha() & (told["query"].str.len() > 2)]
     told = spoken if len(spoken) else told
     ax.axis("off")
     if not len(told):
@@ -97,11 +140,13 @@ def predicted(ax: Any, table: pd.DataFrame) -> None:
             ax.text(x, -i, word, ha=align, va="center", fontsize=9, color=colour, parse_math=False)  # "$" is a word
     for word in both:
         ax.plot([0.385, 0.615], [-columns[0].index(word), -columns[1].index(word)], color=SERIES[0], alpha=0.6)
-    ax.text(0.36, 0.95, "the flow predicts", ha="right", fontsize=8, color="0.35", style="italic")
-    ax.text(0.64, 0.95, "training learned", ha="left", fontsize=8, color="0.35", style="italic")
-    ax.text(0.5, -TOP_K - 0.2, f"{len(both)} of {TOP_K} shared", ha="center", fontsize=8, color="0.35")
+    ax.text(0.36, 0.95, "predicted", ha="right", fontsize=8, color="0.35", style="italic")
+    ax.text(0.64, 0.95, "learned", ha="left", fontsize=8, color="0.35", style="italic")
+    ax.text(
+        0.5, -TOP_K - 0.2, f"{len(both)} of {TOP_K} shared; η_Y/η_Z = {ratio:g}", ha="center", fontsize=8, color="0.35"
+    )
     ax.set(xlim=(0, 1), ylim=(-TOP_K - 0.5, 1.5))
-    ax.set_title(f"d  Words “{chosen['query']}” attends to most", parse_math=False)
+    ax.set_title(f"f  Words “{chosen['query']}” attends to most", parse_math=False)
 
 
 def _apart(values: list[float], gap: float) -> list[float]:

@@ -112,9 +112,14 @@ def transformer_record(
 
 def look(text: Text, model: LanguageModel, step: int) -> dict[str, np.ndarray]:
     """Logits z (Q, top) of the queries, and the attention on the validation text."""
+    return {"z": logits(text, model), **attention_on(text, model)}
+
+
+def logits(text: Text, model: LanguageModel) -> np.ndarray:
+    """z (Q, top) of the queries."""
     assert isinstance(model, YZTransformer)
     z = model.z[0].matrix()[torch.as_tensor(text.words.queries).to(model.device), : text.top]
-    return {"z": z.float().cpu().numpy(), **attention_on(text, model)}
+    return np.asarray(z.float().cpu().numpy())
 
 
 def attention_on(text: Text, model: LanguageModel) -> dict[str, np.ndarray]:

@@ -4,7 +4,8 @@ gain                   attention to a tenth of the vocabulary (``group``) at a s
 correlation            with a statistic of the text (``measure``) at a step, mean over queries
 moved, left, entropy   at a step
 end, third             of one query: correlations after training, and how far its attention moved in a third of the run
-prediction, word       see :mod:`~scansnap.paper.studies.words.prediction`
+heard, twin, word      a prediction, see :mod:`~scansnap.paper.studies.words.listening`
+prediction             of the flow, see :mod:`~scansnap.paper.studies.words.flow`
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the population flow of the text's own sequence classes predicts, against what each run learned, word by word."""
+"""What the population flow of a few of the text's sequence classes predicts, against what each run learned.
+
+It is what was there before a model that listens (:mod:`~scansnap.paper.studies.words.listening`), and stays beside it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from scipy.stats import rankdata
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.ranks import overlap, rank_correlation
+from scansnap.paper.studies.words.listening import TOP_K
 from scansnap.paper.studies.words.runs import WordRuns
 from scansnap.paper.studies.words.text import contexts_of
 
@@ -18,12 +22,11 @@ FLOW_QUERIES, FLOW_NEXT, FLOW_TOP = 20, 2, 1_000
 # η_Y t up to which the flow is followed. On WikiText-2 the words it ranks then and at three times that agree to a rank
 # correlation of 0.91 and in 89% of the top ten; the time it takes to integrate grows in proportion.
 FLOW_LONGEST = 3_000.0
-TOP_K = 10  # words most attended to
 FREQUENT = 50  # words of a query's contexts for a second look
 
 
 def prediction(runs: WordRuns) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Rows of kind "prediction" (a query) and, of the first seed, "word" (a word of a query); the flow's settings.
+    """Rows of kind "prediction" (a query), and the flow's settings.
 
     The flow counts samples of its classes; of a training step's positions a share p are such samples, so its time is
     p times the steps, at the same rates.
@@ -50,11 +53,6 @@ def prediction(runs: WordRuns) -> tuple[pd.DataFrame, dict[str, Any]]:
             "value_frequent": rank_correlation(*_frequent(counts, predicted, trained)), "overlap": shared,
             "chance": chance, "frequent": frequent,
         }))  # fmt: skip
-        if seed == runs.setting.seeds[0]:
-            row, column = np.nonzero(seen)
-            points = {"query": names[row], "word": np.array(corpus.words[:top])[column],
-                      "predicted": predicted[row, column], "value": trained[row, column]}  # fmt: skip
-            tables.append(pd.DataFrame({"kind": "word", "seed": seed, **points}))
     described = {"flow_t": t, "flow_share": share, "flow_queries": len(names), "flow_next": FLOW_NEXT, "flow_top": top}
     return pd.concat(tables, ignore_index=True), described
 

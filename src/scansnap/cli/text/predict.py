@@ -1,0 +1,128 @@
+"""``scansnap text predict``: which words each query will attend to, before attention is trained."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from scansnap.checks import InputError, whole
+from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
+from scansnap.cli.places import place
+from scansnap.cli.text.train import CPU_WORDS, model_settings, read_corpus, training_knobs, training_settings
+from scansnap.interrupt import Stopped
+from scansnap.text.yz.settings import YZSettings
+
+if TYPE_CHECKING:
+    from scansnap.corpus.vocabulary import Vocabulary
+    from scansnap.text.prediction import Prediction
+
+QUERIES = 10  # of the most frequent words, where none are given
+
+
+def predict(
+    model: Annotated[str, typer.Option(help="yz: a prediction is made for its tables.")] = "yz",
+    data: Data = None,
+    target: Annotated[Path, typer.Option("--out", help="Where Y and the predicted Z go: NAME.safetensors.")] = Path(
+        "out/prediction.safetensors"
+    ),
+    max_words: Annotated[
+        int | None, typer.Option(help="Only the most frequent words. [default: 5000 on a CPU]")
+    ] = None,
+    query: Annotated[
+        list[str] | None,
+        typer.Option(help="A word to predict for, as often as you like. [default: the 10 most frequent]"),
+    ] = None,
+    at: Annotated[list[int] | None, typer.Option(help="An earlier step to predict for as well.")] = None,
+    top: Annotated[int, typer.Option(help="How many words to show.")] = 10,
+    *,
+    device: Device = "auto",
+    resume: Resume = False,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+    **given: Any,
+) -> int:
+    """Predict which words each query will attend to: attention stays uniform, and Z only listens.
+
+    Options and their defaults are those of `text train`, whose Z is predicted: one layer, full rank, zero init. The
+    file can be read with `text explain`. Ctrl-C keeps what there is, --resume goes on; then exit code 130.
+    """
+    from scansnap.dynamics.device import pick_device
+    from scansnap.text.library import SUFFIX
+    from scansnap.text.prediction import predict as listen
+    from scansnap.text.yz.model import YZTransformer
+
+    if model != "yz":
+        raise InputError("--model", model, "yz, of one layer and full rank: only its Z is a table that can listen")
+    where = pick_device(device).type
+    whole("--top", top, least=1)
+    place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
+    if resume and not target.exists():
+        raise InputError("--out", str(target), "a prediction to go on with (there is none; leave --resume out)")
+    training = {name: given.pop(name) for name in training_knobs() if name in given}
+    if "validate_every" in training:
+        raise InputError("--validate-every", training["validate_every"], "left out: a prediction is not validated")
+    plan = training_settings(training, _listening(given, sys.maxsize, where).seed)  # refuses before any text is read
+    for step in at or []:
+        whole("--at", step, most=plan.steps)
+    if max_words is None and where == "cpu":
+        max_words = CPU_WORDS
+    corpus = read_corpus(data, max_words)
+    settings = _listening(given, corpus.vocab_size, where)
+    words = corpus.vocabulary
+    marks = (words.unk, words.eos)
+    asked = [words.id(word) for word in query] if query else [i for i in range(len(words)) if i not in marks][:QUERIES]
+    err.print(repr(corpus), style="dim", markup=False)
+    with progress_bar("listening") as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Stopped)  # said below in terms of options
+        found = listen(YZTransformer(settings, where, listening=True), corpus.train, plan, queries=asked,
+                       vocabulary=words, snapshots=at or [], checkpoint=target, resume=resume, overwrite=overwrite,
+                       progress=progress)  # fmt: skip
+    done = found.training
+    if done.failed_step is not None:
+        err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates.", markup=False)
+        return 1
+    if not done.complete:
+        err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
+        return 130
+    speed = round(done.tokens / max(done.seconds, 1e-9))
+    if as_json:
+        say_json({"model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
+                  "tokens_per_second": speed, "predicted": _told(found, words, top)})  # fmt: skip
+        return 0
+    out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, {speed:,} tokens/s", markup=False)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("query", "step", "will attend to most, of the words often before it"):
+        table.add_column(name, justify="right" if name == "step" else "left")
+    for one in _told(found, words, top):
+        named = " ".join(word for word, _ in one["words"]) or "(no word stands often enough before it)"
+        table.add_row(escape(one["query"]), f"{one['step']:,}", escape(named))
+    out.print(table)
+    out.print(f"prediction {target}", markup=False)
+    return 0
+
+
+def _listening(given: dict[str, Any], vocab_size: int, device: str) -> YZSettings:
+    """The settings of `text train`, if a prediction can be made of them."""
+    from scansnap.text.yz.model import check_listening
+
+    made = model_settings("yz", given, vocab_size, device)
+    assert isinstance(made, YZSettings)
+    check_listening(made)
+    return made
+
+
+def _told(found: Prediction, vocabulary: Vocabulary, top: int) -> list[dict[str, Any]]:
+    """For each query and step the words with their predicted logits."""
+    told = []
+    for row, query in enumerate(found.queries.tolist()):
+        for step, z in sorted(found.z.items()):
+            words = [(vocabulary.words[i], float(z[row, i])) for i in found.words(query, step, top=top).tolist()]
+            told.append({"query": vocabulary.words[query], "step": step, "words": words})
+    return told

@@ -1,0 +1,8 @@
+"""How far the linear response is right. From the question to the answer: study, settings, predicted, measured, sweep,
+findings, panels.
+"""
+
+from scansnap.paper.studies.validity.findings import findings
+from scansnap.paper.studies.validity.study import CAPTION, TITLE, compute, draw
+
+__all__ = ["CAPTION", "TITLE", "compute", "draw", "findings"]
