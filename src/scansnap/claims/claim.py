@@ -72,7 +72,7 @@ class Claim:
     curve: Curve | None = None
     kind: Kind = "measured"
     interval: tuple[float, float] | None = None  # of the deviation; None where the measurement has no noise
-    candidates: tuple[str, ...] = ()  # the checks of ours that may hold where it fails: Statement.instead
+    candidates: tuple[str, ...] = ()  # the claims of ours that may hold where it fails: Statement.instead
     instead: Instead | None = None  # what holds in its place, where it is seen to fail (claims/instead.py)
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Statement:
     reference: str
     text: str
     kind: Kind = "measured"
-    instead: tuple[str, ...] = ()  # checks of ours that may hold where this one fails, the most telling first
+    instead: tuple[str, ...] = ()  # claims of ours that may hold where this one fails, the most telling first
 
     def __post_init__(self) -> None:
         for field in ("name", "reference", "text"):

@@ -1,6 +1,6 @@
 """What holds instead: beside each statement that fails, one of ours for the same data, with both curves.
 
-A statement names, where it is declared, the checks that may hold in its place (``Statement.instead``), and its curve
+A statement names, where it is declared, the claims that may hold in its place (``Statement.instead``), and its curve
 how it is measured on a path of ours (``Curve.along``). Only what fails is looked at, since the paths cost a second.
 """
 
@@ -16,7 +16,7 @@ from scansnap.claims.claim import Claim, Curve, Instead
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.ours import memory, response
 from scansnap.claims.ours.path import Path
-from scansnap.claims.registry import CHECKS
+from scansnap.claims.registry import by_claim
 
 # Where attention goes by the claims that say it.
 PATHS: dict[str, Callable[[Evidence], Path | None]] = {"memory": memory.follow, "response": response.follow}
@@ -30,7 +30,8 @@ def with_instead(claims: Iterable[Claim], evidence: Evidence) -> list[Claim]:
 
     def judged(name: str) -> Claim:
         if name not in known:
-            found = CHECKS[choice("what holds instead", name, CHECKS)](evidence)
+            checks = by_claim()
+            found = checks[choice("what holds instead", name, checks)](evidence)
             known.update((claim.name, claim) for claim in ([found] if isinstance(found, Claim) else found))
         return known[name]
 

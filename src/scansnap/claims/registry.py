@@ -56,6 +56,11 @@ def statements() -> list[Statement]:
     return [statement for module in _OURS.values() for statement in module.STATEMENTS]
 
 
+def by_claim() -> dict[str, Check]:
+    """The check that judges each statement of ours, by the statement's name."""
+    return {statement.name: module.check for module in _OURS.values() for statement in module.STATEMENTS}
+
+
 def none_applies(reason: str) -> tuple[Claim, ...]:
     """Every statement of ours, not applicable for the same reason."""
     return tuple(statement.not_applicable(reason) for statement in statements())

@@ -32,10 +32,12 @@ from scansnap.theory.drift import SampledFlow
 STATEMENT = Statement(
     "finite-drift", "Finite-T drift (ours)",
     "SGD at length T is off its T → ∞ limit, in the mean, by the drift of order 1/T that its sampled contexts add",
+    kind="ours",
 )  # fmt: skip
 FATES = Statement(
     "finite-fates", "Fates at finite T (ours)",
     "each token rises or falls as its T → ∞ limit and the drift together say: of the distinct ones the rare may fall",
+    kind="ours",
 )  # fmt: skip
 STATEMENTS = (STATEMENT, FATES)
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from scansnap.claims.ours.path import Path
 
 OURS = ("memory", "response")  # what may hold where one of these fails
-RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0", instead=OURS)
+RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0",
+                 instead=("finite-fates", *OURS))  # fmt: skip
 RISE_RATE = Statement(
     "theorem-2a-rate",
     "Theorem 2(a), Eq. 98",
