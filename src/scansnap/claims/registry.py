@@ -14,6 +14,7 @@ from scansnap.checks import InputError, choice
 from scansnap.claims.claim import Claim, Statement
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.lemmas import conservation, lemma1, lemma2, lemma3, lemma4
+from scansnap.claims.ours import late
 from scansnap.claims.theorems import theorem1, theorem2, theorem3, theorem4
 from scansnap.claims.theorems.theorem4 import rates
 
@@ -41,6 +42,7 @@ _OURS: dict[str, _Ours] = {
     "theorem-4": theorem4,
     "theorem-4-rates": rates,
     "conservation": conservation,
+    "late": late,
 }
 CHECKS = {name: module.check for name, module in _OURS.items()}
 

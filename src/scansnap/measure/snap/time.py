@@ -44,9 +44,9 @@ def snap_time(
     dimension; ``found``, whether it has; ``reason``, why not. ``t_fastest`` is the same whether it has or not (NaN
     where that is at an end of the record) and ``t_snap_low`` to ``t_snap_high`` its 68% interval, or what is known:
     (last time, ∞) if attention is as fast as ever, (0, third time) if it was slowing down from the start, (0, ∞) if
-    nothing can be said. With ``_ln`` behind the first word all of this in ln t, where S goes farthest in an e-fold. ``over``
-    says what the intervals are over: training seeds where there are several, else the noise of the one run. Runs that
-    became non-finite are left out, as they stand still for another reason.
+    nothing can be said. With ``_ln`` behind the first word all of this in ln t, where S goes farthest in an e-fold.
+    ``over`` says what the intervals are over: training seeds where there are several, else the noise of one run.
+    Runs that became non-finite are left out, as they stand still for another reason.
 
     Smoothing: a local parabola in ln t over ±0.5 (or the 7 nearest recorded times). The uncertainty is
     resampled over the seeds where there are several, and then covers all that differs between them (data,

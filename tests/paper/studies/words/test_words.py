@@ -131,7 +131,7 @@ def test_it_draws_with_a_seed_that_failed(computed):
 
 
 def test_no_snap_is_marked_where_attention_has_hardly_begun(computed):
-    """A curve as on WikiText-2: its mean speed since the start is greatest at step 10, with a twentieth of the way gone."""
+    """A curve as on WikiText-2: its mean speed since the start is greatest at step 10, a twentieth of the way gone."""
     steps = np.unique(np.rint(np.append(0, np.geomspace(1, 20_000, 40))))
     way = 0.4 * (1 - np.exp(-((steps / 700) ** 0.6))) * np.minimum(steps / 10, 1.0) ** 0.8
     rows = [{"kind": kind, "measure": "", "seed": seed, "step": step, "value": value * (1 + 0.01 * seed)}

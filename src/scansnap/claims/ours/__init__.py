@@ -1,0 +1,1 @@
+"""Our own statements: what holds where the paper's do not."""
