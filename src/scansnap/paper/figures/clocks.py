@@ -82,7 +82,7 @@ def curve(classes: SequenceClasses, eta_y: float, eta_z: float, last: float, **o
     speed = rate[:, dominant] - rate[:, common]
     return pd.DataFrame({"t": x * t_0, "t_over_t0": x, "gap": z[:, dominant] - z[:, common], "speed_t": speed,
                          "speed_ln": speed * x * t_0, "u": found.gap.values[:, 0], "z_common": z[:, common],
-                         "not_largest": 1 - found.attention.values[:, 0].max(-1)})  # fmt: skip
+                         "not_largest": np.sort(found.attention.values[:, 0])[:, :-1].sum(-1)})  # fmt: skip
 
 
 def snaps(table: pd.DataFrame) -> dict[str, dict[str, Any]]:
@@ -161,10 +161,10 @@ def draw(computed: Computed) -> Figure:
     table, when = computed.table, snaps(computed.table)
     colours = dict(zip(LABELS, ("#0072B2", "#D55E00", "#000000", "#009E73", "#CC79A7", "#56B4E9"), strict=True))
     with styled(7.6, 7.2) as figure:
-        top, *below = (figure.add_subplot(place) for place in figure.add_gridspec(3, 1, height_ratios=(1.7, 1, 1)))
+        top, *below = figure.subplots(3, 1, gridspec_kw={"height_ratios": (1.7, 1, 1)})
         parts = {str(name): part for name, part in table.groupby("flow", sort=False)}
         for name, part in parts.items():
-            style = {"color": colours[name], "linewidth": 1.8}
+            style: dict[str, Any] = {"color": colours[name], "linewidth": 1.8}
             top.plot(part.t_over_t0, part.gap, label=LABELS[name], **style)
             for ax, clock, speed in zip(below, ("t", "ln t"), ("speed_t", "speed_ln"), strict=True):
                 shown = part[speed].where(part[speed] > 0)
