@@ -166,8 +166,8 @@ def judge_l2(evidence: Evidence, tokens: tuple[int, int]) -> Claim:
     local = -np.gradient(np.log(rho), np.log(u))
     late = u >= start
     return L2.judge(
-        quantity=f"−d ln ρ/d ln u in the last of {WINDOWS} windows from u = {start:.3g} to {u[-1]:.3g}, against the law "
-        f"at the same ρ; κ = −dz_c/d ln u is {_range(kappa)} over the windows",
+        quantity=f"−d ln ρ/d ln u in the last of {WINDOWS} windows from u = {start:.3g} to {u[-1]:.3g}, against the "
+        f"law at the same ρ; κ = −dz_c/d ln u is {_range(kappa)} over the windows",
         measured=float(seen[-1]), predicted=float(law[-1]), deviation=float(abs(seen[-1] / law[-1] - 1)),
         tolerance=L2_TOLERANCE, assumptions=assumed,
         where=f"it is {seen[-1]:.3g} against {law[-1]:.3g} at ρ = {middle[-1]:.3g}",
