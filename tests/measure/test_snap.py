@@ -12,8 +12,8 @@ import xarray as xr
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.measure.snap import log_odds, snap_time
-from scansnap.measure.snap.interval import fastest
-from scansnap.measure.word_attention import snap_step
+from scansnap.measure.snap.definition import EARLIER, FROZEN, HARDLY_BEGUN, NOT_YET, e_folds, in_t
+from scansnap.measure.snap.interval import snap_of
 
 CLASSES = SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=2, distinct=3)
 TIMES = np.concatenate([[0.0], np.geomspace(0.3, 3000, 80)])
@@ -82,7 +82,7 @@ def test_a_smooth_knee_is_found(gain: float, exponent: float) -> None:
     [
         np.concatenate([[0], np.geomspace(3, 300, 12)]),  # sparse
         np.arange(0, 601),  # every step: averaged into fewer
-        np.concatenate([[0], np.geomspace(0.3, 60, 60)]),  # ends soon after
+        np.concatenate([[0], np.geomspace(0.3, 150, 60)]),  # ends when it is at half its greatest speed
         np.geomspace(0.3, 3e6, 100),  # goes on for long, without a start
     ],
     ids=["sparse", "all", "short", "long"],
@@ -109,18 +109,100 @@ def test_classes_for_themselves() -> None:
     assert 9 < together < 90
 
 
-def test_one_estimator_for_every_curve() -> None:
+def test_one_definition_for_every_curve() -> None:
     """Between evenly spaced times it is a parabola's peak; on recorded steps alone, the step next to it."""
     x = np.linspace(0.0, 8.0, 161)
     gone = np.exp(2 * x) / (1 + np.exp(2 * (x - math.log(KNEE))))  # t²/(1 + (t/at)²): gone/t is largest at the knee
-    assert float(fastest(x, np.log(gone))) == pytest.approx(math.log(KNEE), abs=1e-4)
-    on_records = float(fastest(x, np.log(gone), between=False))
+    assert float(in_t(x, gone, between=True)[0]) == pytest.approx(math.log(KNEE), abs=1e-4)
+    on_records = float(in_t(x, gone, between=False)[0])
     assert on_records in x
     assert abs(on_records - math.log(KNEE)) <= 0.025
-    steps = np.unique(np.rint(np.geomspace(1, 3000, 80)).astype(int))
-    found = snap_step(steps, steps**2 / (1 + (steps / KNEE) ** 2))
-    assert found == steps[np.argmin(np.abs(np.log(steps / KNEE)))]
-    np.testing.assert_array_equal(fastest(x, np.stack([2 * x, 0.5 * x])), [np.inf, -np.inf])  # the ends of the record
+    when, why = in_t(x, np.exp(np.stack([2 * x, 0.5 * x])), between=True)
+    np.testing.assert_array_equal(when, [np.inf, -np.inf])  # the ends of the record
+    assert why.tolist() == [NOT_YET, EARLIER]
+
+
+# --- which clock -------------------------------------------------------------------------------------------
+
+
+def test_a_logarithm_snaps_in_t_and_never_in_ln_t() -> None:
+    """S ∝ ln(1 + (t/at)²): frozen in t, as fast as ever in ln t."""
+    found = snap_time(trajectory(TIMES, 0.01 * np.log1p((TIMES / KNEE) ** 2)), CLASSES)
+    assert bool(found.found)
+    assert not bool(found.found_ln)
+    assert "not frozen" in found.reason_ln.item()
+    assert np.isnan(found.t_snap_ln)
+
+
+def test_an_iterated_logarithm_snaps_in_both() -> None:
+    """ln ln: the speed per ln t falls as 1/ln t; the record must be long enough to see it fall to half."""
+    times = np.geomspace(0.3, 3e6, 120)
+    found = snap_time(trajectory(times, 0.01 * np.log1p(np.log1p((times / KNEE) ** 2))), CLASSES)
+    assert bool(found.found_ln), found.reason_ln.item()
+    assert 0.5 < float(found.t_snap_ln) / (2 * KNEE) < 2
+    assert float(found.t_snap_ln_low) < float(found.t_snap_ln) < float(found.t_snap_ln_high)
+
+
+def test_a_step_in_ln_t_is_found_with_an_interval_over_seeds() -> None:
+    """χ of a knee in x = t/at has its steepest S in ln t where d/dx says; eight seeds with noise hold it."""
+    x = np.geomspace(0.1, 100, 20_000)
+    s = knee(x * KNEE, 2.0)
+    width = int(np.searchsorted(np.log(x), math.log(x[0]) + 1))
+    truth = KNEE * x[np.argmax(s[width:] - s[:-width])] * math.exp(0.5)
+    data = trajectory(TIMES, knee(TIMES, 2.0) + walk(np.random.default_rng(11), TIMES, 0.002, 8))
+    found = snap_time(data, CLASSES).isel(setting=0)
+    assert found.over.item() == "8 training seeds"
+    low, mid, high = (float(found[name]) for name in ("t_snap_ln_low", "t_snap_ln", "t_snap_ln_high"))
+    assert abs(math.log(mid / truth)) < 2 * math.log(high / low) + 0.02, (low, mid, high, truth)
+    assert snap_time(data, CLASSES, pool=False).over.values[0] == "one run, its own noise"
+
+
+def words(steps: np.ndarray, seeds: int = 5) -> np.ndarray:
+    """How far a YZ model's attention moved on WikiText-2: as t^0.6 from step 10 on, farthest at step 2,700."""
+    rng = np.random.default_rng(0)
+    base = 0.4 * (1 - np.exp(-((steps / 700) ** 0.6))) * np.where(steps > 3000, (3000 / steps) ** 0.1, 1.0)
+    early = np.minimum(steps / 10, 1.0) ** 0.8
+    return base * early * (1 + 0.02 * rng.normal(size=(seeds, 1)))
+
+
+@pytest.mark.parametrize("seeds", [1, 5])
+def test_what_has_hardly_begun_to_move_has_not_snapped(seeds: int) -> None:
+    """The mean speed since the start is greatest at step 10 or so, with a thirtieth of the way gone: no snap there."""
+    steps = np.unique(np.rint(np.geomspace(1, 20_000, 40)))
+    moved = words(steps, seeds)
+    fastest = steps[np.argmax(moved.mean(0) / steps)]
+    assert 3 < fastest < 30, "the curve is the one that was marked"
+    assert moved.mean(0)[steps == fastest] < 0.1 * moved.mean(0).max()
+    found = snap_of(steps, moved, np.random.default_rng(0))
+    assert not found.t.found
+    assert HARDLY_BEGUN in found.t.reason
+    assert found.t.said() == "has not snapped"
+    assert str(in_t(np.log(steps), moved[0], between=False)[1]) == HARDLY_BEGUN
+
+
+def test_attention_that_goes_round_has_not_frozen_in_ln_t() -> None:
+    """Its distance from the start stands still while it goes on: what it goes over e-folds decides."""
+    steps = np.unique(np.rint(np.geomspace(1, 20_000, 40)))
+    moved = words(steps)
+    start, end = e_folds(steps)
+    assert (steps[end] / steps[start] >= math.e - 1e-6).all()
+    assert (steps[end] / steps[np.minimum(start + 1, end)] < math.e).all()
+    middle, way = np.sqrt(steps[start] * steps[end]), moved[:, end]
+    slow, steady = (np.abs(moved[:, end] - moved[:, start]), np.full_like(way, 0.2) * np.minimum(middle / 500, 1.0))
+    assert snap_of(steps, moved, np.random.default_rng(0), folds=(middle, slow, way)).ln.found
+    found = snap_of(steps, moved, np.random.default_rng(0), folds=(middle, steady, way)).ln
+    assert not found.found
+
+
+def test_what_is_still_half_as_fast_has_not_snapped() -> None:
+    """The record ends at twice the knee: past the peak, at 0.8 of it."""
+    times = np.geomspace(0.3, 2 * KNEE, 60)
+    assert FROZEN < 0.8
+    found = snap_time(trajectory(times, knee(times, 2.0)), CLASSES)
+    assert not bool(found.found)
+    assert "not frozen" in found.reason.item()
+    assert float(found.t_fastest) == pytest.approx(KNEE, rel=0.02)
+    assert np.isnan(found.t_snap)
 
 
 # --- noise -------------------------------------------------------------------------------------------------

@@ -16,8 +16,8 @@ from scansnap.measure.snap import snap_time
 
 
 def slope(found: xr.Dataset) -> tuple[float, float]:
-    """d ln t_snap/d ln η_Y by weighted least squares, and its standard error from the quoted intervals."""
-    x, y = np.log(found["eta_y"].values), np.log(found["t_snap"].values)
+    """d ln t_fastest/d ln η_Y by weighted least squares, and its standard error from the quoted intervals."""
+    x, y = np.log(found["eta_y"].values), np.log(found["t_fastest"].values)
     weight = (np.log(found["t_snap_high"] / found["t_snap_low"]).values / 2) ** -2
     x = x - np.average(x, weights=weight)
     return float((weight * x * y).sum() / (weight * x * x).sum()), float((weight * x * x).sum() ** -0.5)
@@ -53,10 +53,12 @@ def test_closed_form_near_the_orthonormal_limit(common_weight: float) -> None:
 
 def test_flows_snap_like_1_over_eta_y() -> None:
     classes = SequenceClasses.syn_small()
-    t = np.concatenate([[0], np.geomspace(0.3, 3000, 80)])
+    t = np.concatenate([[0], np.geomspace(0.3, 400, 80)])  # overlap lets it go on as a power of t: no farther than this
     found = xr.concat(
         [
-            snap_time(flow(classes, eta_y, 0.01, t=t, rtol=1e-6, device="cpu"), classes).assign_coords(eta_y=eta_y)
+            snap_time(flow(classes, eta_y, 0.01, t=t / eta_y, rtol=1e-6, device="cpu"), classes).assign_coords(
+                eta_y=eta_y
+            )
             for eta_y in (0.5, 2.0, 8.0)
         ],
         "eta_y",
@@ -75,13 +77,15 @@ def test_sgd_snaps_like_1_over_eta_y() -> None:
     )  # fmt: skip
     found = snap_time(data, classes)
     assert found["n_runs"].values.tolist() == [6] * 4
-    assert found["found"].all(), found["reason"].values
+    # fastest in all four; the record is long enough to see the two faster decoders slow down to half of it
+    assert found["found"].values.tolist() == [False, False, True, True], found["reason"].values
+    assert (found["over"] == "6 training seeds").all()
     exponent, error = slope(found)
     assert error < 0.05
     assert abs(exponent + 1) < 3 * error, f"slope {exponent:.3f} ± {error:.3f}, expected −1"
     # seeds differ by more than one run can know of itself, but not by another order of magnitude
     single = snap_time(data, classes, pool=False)
-    spread = single["t_snap"].groupby("eta_y").map(lambda g: np.log(g).std(ddof=1))
+    spread = single["t_fastest"].groupby("eta_y").map(lambda g: np.log(g).std(ddof=1))
     quoted = (np.log(single["t_snap_high"] / single["t_snap_low"]) / 2).groupby("eta_y").mean()
     assert (spread / quoted < 15).all(), (spread.values, quoted.values)
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from scansnap.measure.ranks import overlap, rank_correlation
-from scansnap.measure.word_attention import QueryWords, deciles, query_words, snap_step
+from scansnap.measure.word_attention import QueryWords, deciles, query_words
 
 
 def test_counts_of_pairs_become_measures_of_queries_and_words():
@@ -50,11 +50,3 @@ def test_overlap_against_chance():
     b = np.array([[5.0, 1, 4, 0, 0, 9]])
     shared, chance = overlap(a, b, 2)
     assert (shared[0], chance[0]) == (0.5, 2 / 5)
-
-
-def test_the_snapping_time_of_a_curve_that_turns():
-    t = np.unique(np.geomspace(1, 10_000, 60).astype(int))
-    moved = t**2 / (t**2 + 200.0**2)  # moved/t is largest at 200
-    assert snap_step(t, moved) == pytest.approx(200, rel=0.1)
-    assert math.isnan(snap_step(t, t**2.0))  # ever faster
-    assert math.isnan(snap_step(t, np.sqrt(t)))  # slower from the start

@@ -14,7 +14,7 @@ from scansnap.checks import InputError, choice
 from scansnap.claims.claim import Claim, Statement
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.lemmas import conservation, lemma1, lemma2, lemma3, lemma4
-from scansnap.claims.ours import drift, drive, exact_law, memory, response
+from scansnap.claims.ours import drift, drive, exact_law, late, memory, response
 from scansnap.claims.theorems import theorem1, theorem2, theorem3, theorem4
 from scansnap.claims.theorems.theorem4 import rates
 
@@ -46,6 +46,7 @@ _OURS: dict[str, _Ours] = {
     "memory": memory,
     "response": response,
     "exact-law": exact_law,
+    "late": late,
     "finite-drift": drift,
 }
 CHECKS = {name: module.check for name, module in _OURS.items()}

@@ -11,7 +11,6 @@ in which m stands is c_ml ∝ k_ml e^{z_ml}, k the counts. The first is compared
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +19,6 @@ from scipy import sparse
 
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.measure.distinctness import distinctness
-from scansnap.measure.snap.interval import fastest
 
 MEASURES = ("distinctness", "idf", "pmi", "cooccurrence")
 
@@ -81,21 +79,6 @@ def deciles(values: FloatArray, leave_out: Any = (), n: int = 10) -> IntArray:
 def distance(a: FloatArray, b: FloatArray) -> FloatArray:
     """Total variation between distributions in the last dimension."""
     return np.asarray(np.abs(a - b).sum(-1) / 2)
-
-
-def snap_step(steps: IntArray, moved: FloatArray) -> float:
-    """The recorded step at which the mean speed since the start, moved(t)/t, is greatest; NaN at the first and last.
-
-    ``moved`` is how far attention is from where it began. It is the estimator of :mod:`scansnap.measure.snap`, on the
-    recorded steps alone: before, attention moves faster and faster; after, ever more slowly.
-    """
-    at = np.asarray(steps) > 0
-    t, d = np.asarray(steps)[at], np.asarray(moved)[at]
-    if len(t) < 3 or not np.isfinite(d).all():
-        return math.nan
-    with np.errstate(divide="ignore"):
-        when = float(fastest(np.log(t), np.log(d), between=False))
-    return float(np.rint(np.exp(when))) if math.isfinite(when) else math.nan
 
 
 def _summed(row: IntArray, n: int, contexts: Any) -> Any:

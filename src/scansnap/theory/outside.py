@@ -62,7 +62,7 @@ def another_model(model: Mapping[str, Any]) -> str:
 def flow_outside_theory(attrs: Mapping[str, Any]) -> str:
     """The same for a T → ∞ flow, by its attributes (those of older files say less: they are of the paper's model).
 
-    Theorem 1 asks only for Y(0) = 0, which every flow has. But its assumptions on the overlap are checked at Z = 0,
+    Theorem 1 asks only for Y(0) = 0. But its assumptions on the overlap are checked at Z = 0,
     and Theorem 4 begins there.
     """
     return _first(
@@ -70,6 +70,8 @@ def flow_outside_theory(attrs: Mapping[str, Any]) -> str:
             "the norm is not l2": attrs.get("norm", "l2") != "l2",
             "there is a residual connection": attrs.get("residual", "none") != "none",
             "the flow does not start from Z = 0": attrs["z0"] != "zero",
+            "the flow does not start from Y = 0": attrs.get("y0", "zero") != "zero",
+            "there is weight decay": max(attrs.get(f"weight_decay_{name}", 0.0) for name in "yz") > 0,
             "the flow ended before its last time": attrs.get("stopped") in ("interrupted", "non-finite"),
             RATE_IS_ZERO: min(float(attrs["eta_y"]), float(attrs["eta_z"])) < SMALLEST_RATE,
         }

@@ -50,9 +50,9 @@ def test_a_time_whose_interval_reaches_across_the_tolerance_is_undecided(half, s
         found = snap_time(data, classes)
         calls.append(data)
         if len(calls) == 1:  # the run; then comes what Eq. 14 reads
-            found["t_snap"] *= 1.6
-            found["t_snap_low"] = found["t_snap"] * math.exp(-(half or 0.2))
-            found["t_snap_high"] = found["t_snap"] * math.exp(half or 0.2)
+            found["t_fastest"] *= 1.6
+            found["t_snap_low"] = found["t_fastest"] * math.exp(-(half or 0.2))
+            found["t_snap_high"] = found["t_fastest"] * math.exp(half or 0.2)
         return found
 
     calls = []

@@ -5,8 +5,6 @@ import pandas as pd
 
 from scansnap.paper.studies.probe.findings import YZ, findings
 from scansnap.paper.studies.probe.models import DEEP, MODELS
-from scansnap.paper.studies.probe.table import heads_of
-from scansnap.probe.findings.snap import EARLIER, NOT_YET
 
 HEADS = 4
 
@@ -28,8 +26,8 @@ def world(like=1.0, seeds=6, noise=1e-3):
                         "kind": "head", "model": model, "optimizer": optimizer, "seed": seed, "layer": layer,
                         "head": head, "scan_index": 0.1 * like + wave, "scans": float(yes != first),
                         "control": wave, "control_scans": 0.0 if yes else float(not first),
-                        "snaps": float(yes != first), "frozenness_ln": 0.7, "verdict": "x", "t_snap_ln_reason": "",
-                        "t_snap_ln": times[0], "t_half": times[1],
+                        "snaps": float(yes != first), "frozenness_ln": 0.7, "verdict": "x",
+                        "t_fastest_ln": times[0], "t_half": times[1],
                         "learned": (0.9 if yes else 0.1) + wave, "sink_start": 0.3 - 0.2 * like,
                         "sink_end": 0.3 + wave,
                         **{name: like * value + wave for name, value in YZ.items()},
@@ -74,10 +72,9 @@ def test_noise_between_seeds_leaves_it_undecided():
 def test_a_failed_training_agrees_with_nothing():
     table = world()
     gone = (table.model == DEEP) & (table.seed == 1)
-    numbers = table.columns.difference(["kind", "model", "optimizer", "seed", "layer", "head", "verdict",
-                                        "t_snap_ln_reason"])  # fmt: skip
+    numbers = table.columns.difference(["kind", "model", "optimizer", "seed", "layer", "head", "verdict"])
     table.loc[gone, numbers] = np.nan
-    table.loc[gone, ["verdict", "t_snap_ln_reason"]] = "failed"
+    table.loc[gone, "verdict"] = "failed"
     found = findings(table)
     assert found[5].disagree == found[5].of == 4  # depth is asked of this model alone
     assert [finding.disagree for finding in found[:2]] == [2, 2]
@@ -85,30 +82,20 @@ def test_a_failed_training_agrees_with_nothing():
     assert all("failed" in finding.detail for finding in (found[0], found[6]))
 
 
-def test_times_beyond_the_record_keep_their_side():
-    """Fastest in the last e-fold is later than all, in the first earlier; a head that did not move has no time."""
-    table = world(seeds=1).iloc[:3].copy()
-    table["t_snap_ln"] = np.nan
-    table["t_snap_ln_reason"] = [NOT_YET, EARLIER, "did not move"]
-    assert heads_of(table).t_fast.tolist()[:2] == [np.inf, 0.0]
-    assert np.isnan(heads_of(table).t_fast.iloc[2])
-
-
 def test_depth_counts_heads_whose_time_has_not_come():
     """All of the last two layers are still to come: that is later, not unknown."""
     table = world()
     late = table.layer >= 4
-    table.loc[late, "t_snap_ln"] = np.nan
-    table.loc[late, "t_snap_ln_reason"] = NOT_YET
+    table.loc[late, "t_fastest_ln"] = np.inf
     assert findings(table)[5].verdict == "agrees"
-    table.loc[late, "t_snap_ln_reason"] = EARLIER
+    table.loc[late, "t_fastest_ln"] = 0.0
     assert findings(table)[5].agree < 4
 
 
 def test_where_nothing_moves_nothing_follows():
     """Attention that stands still has no times: that deeper layers follow later is then not shown, nor failed."""
     table = world()
-    table["t_snap_ln"], table["t_half"], table["t_snap_ln_reason"] = np.nan, np.nan, "did not move"
+    table["t_fastest_ln"], table["t_half"] = np.nan, np.nan
     found = findings(table)[5]
     assert found.agree == 0
     assert "failed" not in found.detail

@@ -9,20 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scansnap.measure.word_attention import snap_step
-from scansnap.probe.findings.snap import (
-    EARLIER,
-    FROZEN,
-    GAPS,
-    MOVED,
-    NOT_YET,
-    SHORT,
-    UNMOVED,
-    Snap,
-    e_folds,
-    snap,
-    snap_of,
-)
+from scansnap.measure.snap.definition import EARLIER, FROZEN, MOVED, NOT_YET, SHORT, UNMOVED, in_t
+from scansnap.probe.findings.snap import GAPS, Snap, e_folds, snap, snap_of
 
 STEPS = np.unique(np.rint(np.append(0, np.geomspace(1, 10_000, 80)))).astype(int)
 
@@ -49,7 +37,9 @@ def test_what_freezes_snaps() -> None:
     assert found.reason == found.reason_ln == ""
     # (1 − e^{−x²})/x is largest at x = 1.12; its slope in ln x, 2x²e^{−x²}, at x = 1
     assert found.t_snap == pytest.approx(112, rel=0.1)
-    assert found.t_snap == snap_step(STEPS, hill(STEPS, 100))
+    gone = hill(STEPS[1:], 100)
+    assert found.t_snap == STEPS[1:][np.argmax(gone / STEPS[1:])]  # the definition that our own models have
+    assert math.log(found.t_snap) == pytest.approx(float(in_t(np.log(STEPS[1:]), gone, between=False)[0]))
     assert found.t_snap_ln == pytest.approx(100, rel=0.3)
 
 
@@ -69,11 +59,25 @@ def test_what_speeds_up_has_not_yet() -> None:
     assert (found.reason, found.reason_ln) == (NOT_YET, NOT_YET)
     assert math.isnan(found.t_snap)
     assert math.isnan(found.t_snap_ln)
+    assert found.t_fastest_ln == math.inf
+
+
+def test_being_fastest_is_not_yet_having_snapped() -> None:
+    """Fastest in the middle of the record, and still at two thirds of that in the end: a time, but no snap in ln t."""
+    t = np.maximum(STEPS, 1)
+    slope = np.where(t < 100, t / 100, np.maximum((100 / t) ** 0.08, 2 / 3))
+    gone = 0.1 * np.append(0.0, np.cumsum(slope[1:] * np.diff(np.log(t))))
+    found = along(gone)
+    assert math.isfinite(found.t_fastest_ln)
+    assert 0 < found.t_fastest_ln < STEPS[-1]
+    assert (found.reason_ln, found.snaps) == (NOT_YET, 0)
+    assert math.isnan(found.t_snap_ln)
 
 
 def test_what_slows_down_from_the_start_has_no_time() -> None:
     found = along(0.5 * STEPS / (STEPS + 0.1))
     assert (found.reason, found.reason_ln) == (EARLIER, EARLIER)
+    assert found.t_fastest_ln == 0
     assert found.snaps == 1
 
 
@@ -136,7 +140,7 @@ def test_scale_does_not_matter_and_bounds_hold(at: float, scale: float, power: f
     assert found.low <= found.frozenness_ln + 1e-12
     assert found.frozenness_ln <= found.high + 1e-12
     if gone.max() / 2 >= MOVED:
-        np.testing.assert_allclose(found[4:], double[4:], atol=1e-9)
+        np.testing.assert_allclose(found[5:], double[5:], atol=1e-9)
         np.testing.assert_equal((found.t_snap, found.reason), (double.t_snap, double.reason))
 
 

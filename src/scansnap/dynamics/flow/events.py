@@ -12,7 +12,7 @@ from scipy.optimize import brentq
 
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow.integrators import FloatArray, Step
+from scansnap.dynamics.flow.integrators import FloatArray, Span
 from scansnap.dynamics.flow.readings import Field, FlowState
 
 _LOOKS = (0.25, 0.5, 0.75, 1.0)  # where in a step to look: two crossings closer than that can be missed
@@ -94,7 +94,7 @@ class Watch:
             self._sign = -1.0
         return 0.0 if self.times and self.crossing.terminal else math.inf
 
-    def look(self, step: Step, field: Field, states: Sequence[FlowState]) -> float:
+    def look(self, step: Span, field: Field, states: Sequence[FlowState]) -> float:
         """Look for changes of sign within a step. Returns when in it the flow must end for this event, or ∞."""
 
         def value(time: float) -> float:
@@ -111,7 +111,7 @@ class Watch:
         return self.times[seen] if self.crossing.terminal and len(self.times) > seen else math.inf
 
 
-def looks(step: Step, field: Field) -> list[FlowState]:
+def looks(step: Span, field: Field) -> list[FlowState]:
     """Where in a step the events are looked at."""
     return [FlowState(time, field, step.weights(time)) for time in (step.t + step.h * part for part in _LOOKS)]
 

@@ -2,7 +2,8 @@
 
 t counts batch-size-1 SGD steps; momentum μ acts as both rates divided by 1 − μ. The flow is the limit of
 small rates: full-expectation SGD with rate η stays within O(η) of it at fixed η t. Model: that of the paper (l2 norm,
-no residual; Sections 2 and 3), or another norm or a residual connection; softmax over all M outputs, Y(0) = 0.
+no residual; Sections 2 and 3), or another norm or a residual connection; softmax over all M outputs, Y(0) = 0 unless
+given; weight decay as SGD has it.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from scansnap.checks import InputError, choice, real
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.flow.events import Event, Watch, event_times, looks
-from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Step, dop853, threads_for
+from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Span, dop853, threads_for
 from scansnap.dynamics.flow.plain import PlainFlow
 from scansnap.dynamics.flow.population import Places, PopulationFlow
 from scansnap.dynamics.flow.readings import Field, FlowState, Readings, check_memory
+from scansnap.dynamics.flow.stiff import radau
 from scansnap.dynamics.settings import Model
 from scansnap.interrupt import Interrupt, Stopped
 from scansnap.results.trajectory import identity
@@ -42,6 +44,9 @@ def flow(
     rtol: float = 1e-8,
     atol: float = 1e-12,
     z0: ArrayLike | None = None,
+    y0: ArrayLike | None = None,
+    weight_decay_y: float = 0.0,
+    weight_decay_z: float = 0.0,
     device: str = "auto",
     events: Sequence[Event] = (),
     variables: Sequence[str] = USUAL,
@@ -51,13 +56,17 @@ def flow(
     """Integrate the population flow from t = 0 and read it at the times ``t``.
 
     classes      the data distribution
-    eta_y, eta_z learning rates of Y and Z; eta_z = 0 freezes the attention
+    eta_y, eta_z learning rates of Y and Z; eta_z = 0 freezes the attention, eta_y = 0 the decoder ``y0``
     t            ascending times (default: 200 from 0.1 to 1e5, evenly in log t)
     norm         l2, none, layernorm or one of your own, and
     residual     none, normed or plain: see :class:`scansnap.Model`
     rtol, atol   error per step of every entry of Y and Z, relative to the largest entry of its row (a token's row
                  of Y, a query's row of Z), plus atol
     z0           initial z by query (in the order of ``classes.queries``) and token, (Q, M); default 0
+    y0           initial Y by token and output, (M, M), as the variable ``y`` has it; default 0
+    weight_decay_y, weight_decay_z
+                 λ in Ẏ = η_Y(… − λ Y), ż = η_Z(… − λ z). Such flows are stiff: small ones only, by implicit steps whose
+                 error is relative to each entry
     device       cpu, cuda, or auto: cuda where there is one and the problem is large
     events       moments to locate: ``EntropyBelow(level, class_)``, ``FateFlip(query, token)``, or where a function of
                  the :class:`~scansnap.dynamics.flow.readings.State` passes through 0, given as it is or as
@@ -73,8 +82,9 @@ def flow(
     >>> flow(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.02, t=[0, 10, 100]).loss.values.round(4)
     array([3.5264, 0.7304, 0.0437])
     """
-    eta_y = real("eta_y", eta_y, above=0)
     eta_z = real("eta_z", eta_z, least=0)
+    eta_y = real("eta_y", eta_y, least=0) if y0 is not None and eta_z else real("eta_y", eta_y, above=0)
+    decay = (real("weight_decay_y", weight_decay_y, least=0), real("weight_decay_z", weight_decay_z, least=0))
     times = checked_times(np.geomspace(0.1, 1e5, 200) if t is None else t)
     model = Model(norm=norm, residual=residual)
     rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
@@ -83,22 +93,30 @@ def flow(
         choice("variables", name, FLOWING)
     choice("field", field, FIELDS)
     classes.need_one_class_per_next_token("the flow")
-    z_start = _z_start(z0, classes)
+    z_start, y_start = _z_start(z0, classes), None if y0 is None else _y_start(y0, classes)
     watches = [Watch(event, classes) for event in events]
     readings = Readings(classes, wanted, times)
-    system, where, n_entries = _field(classes, model, eta_y, eta_z, z_start, device, plain=field == "plain")
-    first_step = 0.01 / (eta_y * classes.p_class.max())
+    stiff = any(decay)
+    first_step = 0.01 / ((eta_y or eta_z) * classes.p_class.max())
+    system: Field
+    steps: Iterator[Span]
+    if model != Model() or field == "plain" or y_start is not None or stiff:
+        plain, where, n_entries = _plain(classes, model, eta_y, eta_z, z_start, device, y_start, decay)
+        system, steps = plain, (radau if stiff else dop853)(plain, times[-1], first_step, rtol, atol)
+    else:
+        system, where, n_entries = _compact(classes, eta_y, eta_z, z_start, device)
+        steps = dop853(system, times[-1], first_step, rtol, atol)
 
-    def done(step: Step) -> None:
+    def done(step: Span) -> None:
         if progress is not None:
             progress(float(np.log1p(step.end / first_step) / np.log1p(times[-1] / first_step)))
 
     with threads_for(n_entries), torch.inference_mode(), Interrupt() as interrupt:
-        steps = dop853(system, times[-1], first_step, rtol, atol)
         n_steps, stopped = _follow(system, steps, readings, watches, done, interrupt)
     settings = {"eta_y": eta_y, "eta_z": eta_z, "norm": norm, "residual": residual, "rtol": rtol, "atol": atol,
-                "method": "dop853", "field": system.name, "device": str(where),
-                "z0": "zero" if z0 is None else "given", "n_steps": n_steps,
+                "method": "radau" if stiff else "dop853", "field": system.name, "device": str(where),
+                "z0": "zero" if z0 is None else "given", "y0": "zero" if y0 is None else "given",
+                "weight_decay_y": decay[0], "weight_decay_z": decay[1], "n_steps": n_steps,
                 "n_classes": classes.n_classes, "vocab_size": classes.vocab_size}  # fmt: skip
     dataset = readings.dataset(settings | {"stopped": stopped, **identity(classes)})
     if watches:
@@ -118,20 +136,32 @@ def flow(
     return dataset
 
 
-def _field(
-    classes: SequenceClasses, model: Model, eta_y: float, eta_z: float, z0: FloatArray, device: str, *, plain: bool
-) -> tuple[Field, torch.device, int]:
-    """The fast field where there is one, else the plain one; where it is, and how many entries its Y has."""
-    if model == Model() and not plain:
-        places = Places(classes)
-        n_entries = len(np.unique(places.token[places.used])) * (classes.n_classes + 1)
-        where = _place(device, n_entries)
-        return PopulationFlow(places, eta_y, eta_z, z0, where), where, n_entries
+def _compact(
+    classes: SequenceClasses, eta_y: float, eta_z: float, z0: FloatArray, device: str
+) -> tuple[PopulationFlow, torch.device, int]:
+    """The fast field, where it is, and how many entries its Y has."""
+    places = Places(classes)
+    n_entries = len(np.unique(places.token[places.used])) * (classes.n_classes + 1)
+    where = _place(device, n_entries)
+    return PopulationFlow(places, eta_y, eta_z, z0, where), where, n_entries
+
+
+def _plain(
+    classes: SequenceClasses,
+    model: Model,
+    eta_y: float,
+    eta_z: float,
+    z0: FloatArray,
+    device: str,
+    y0: FloatArray | None,
+    decay: tuple[float, float],
+) -> tuple[PlainFlow, torch.device, int]:
+    """The same of the plain one, which knows every norm, residual, start and decay."""
     n_entries = classes.vocab_size * (classes.n_classes + 1)
     size = 8 * (N_STAGES + 1) * (n_entries + z0.size)
     check_memory("the size of the plain field", size, "fewer classes or tokens, or the l2 norm without residual")
     where = _place(device, n_entries)
-    system = PlainFlow(classes, model, eta_y, eta_z, z0, where)
+    system = PlainFlow(classes, model, eta_y, eta_z, z0, where, y0, decay)
     system.check_start()
     return system, where, n_entries
 
@@ -143,10 +173,10 @@ def _place(device: str, n_entries: int) -> torch.device:
 
 def _follow(
     field: Field,
-    steps: Iterator[Step],
+    steps: Iterator[Span],
     readings: Readings,
     watches: Sequence[Watch],
-    done: Callable[[Step], None],
+    done: Callable[[Span], None],
     interrupt: Interrupt,
 ) -> tuple[int, str]:
     """Read and watch the flow step by step; the number of steps, and why it ended."""
@@ -226,3 +256,19 @@ def _z_start(z0: ArrayLike | None, classes: SequenceClasses) -> FloatArray:
     if not np.isfinite(z).all():
         raise InputError("z0", float(z[~np.isfinite(z)][0]), "finite")
     return z
+
+
+def _y_start(y0: ArrayLike, classes: SequenceClasses) -> FloatArray:
+    m = classes.vocab_size
+    try:
+        y = np.array(y0, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError("y0", y0, "numbers") from None
+    if y.shape != (m, m):
+        raise InputError("y0", f"of shape {y.shape}", f"of shape {(m, m)}: by token and output")
+    if not np.isfinite(y).all():
+        raise InputError("y0", float(y[~np.isfinite(y)][0]), "finite")
+    never = np.setdiff1d(np.arange(m), classes.next_token)
+    if len(never) and (y[:, never] != y[:, never[:1]]).any():
+        raise InputError("y0", "with different columns", "the same for all outputs that are never a next token")
+    return y

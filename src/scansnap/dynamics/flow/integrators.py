@@ -63,6 +63,16 @@ class System(Protocol):
         """x ← x + Σ_j w_j k_j and k_0 ← k_END."""
 
 
+class Span(Protocol):
+    """A step as its readers see it: from t to end = t + h, with the weights of any state between."""
+
+    t: float
+    h: float
+    end: float
+
+    def weights(self, time: float) -> FloatArray: ...
+
+
 class Step:
     """A step from t to t + h that the system has computed but not taken: where it leads, and all between."""
 

@@ -3,12 +3,13 @@
     Ẏ   = η_Y Σ_n p_n f_n (e_n − α_n)ᵀ
     ż_m = η_Z Σ_{n ∈ ψ⁻¹(m)} p_n (diag(c_n) − c_n c_nᵀ) (∂f_n/∂c_n)ᵀ Y (e_n − α_n)
 
-T → ∞ and in expectation over the classes, with c_n ∝ P(·|n) e^{z_m}, α_n = softmax(Yᵀ f_n) and, for the query m = ψ(n),
+less η_Y λ_Y Y and η_Z λ_Z z with weight decay; T → ∞ and in expectation over the classes, with c_n ∝ P(·|n) e^{z_m},
+α_n = softmax(Yᵀ f_n) and, for the query m = ψ(n),
 
     f_n = norm(c_n),   norm(norm(c_n) + e_m) (residual "normed")   or   norm(c_n + e_m) (residual "plain")
 
 For the l2 norm without residual ż is that of Lemma 1, diag(f)(I − f fᵀ) Y (e_n − α_n), and population.py is the same
-field, much faster for many classes. Y(0) = 0, so all outputs that are never a next token share one column.
+field, much faster for many classes. All outputs that are never a next token share one column, as from Y(0) = 0.
 
     K classes · M tokens · J = K + 1 outputs · Q queries
 """
@@ -24,7 +25,7 @@ from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked
-from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, loss
+from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, loss, own_outputs
 from scansnap.dynamics.settings import Model
 
 
@@ -52,14 +53,20 @@ class PlainFlow:
         eta_z: float,
         z0: FloatArray,
         device: torch.device,
+        y0: FloatArray | None = None,
+        decay: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """``z0`` is the initial z by query and token, (Q, M); Y starts at 0. Of the model, norm and residual count."""
+        """``z0`` is the initial z by query and token, (Q, M), ``y0`` that of Y by token and output, (M, M); None: 0.
+
+        Of the model, norm and residual count. ``decay`` is λ_Y, λ_Z.
+        """
         k, m = classes.n_classes, classes.vocab_size
 
         def put(array: ArrayLike) -> Tensor:
             return torch.tensor(np.asarray(array), device=device)
 
         self.classes, self.model, self.eta_y, self.eta_z = classes, model, eta_y, eta_z
+        self.decay_y, self.decay_z = decay
         self.n_rest = m - k  # outputs that are never a next token
         distinct, e_m = np.zeros((k, m), dtype=bool), np.zeros((k, m))
         for n in range(k):
@@ -70,7 +77,8 @@ class PlainFlow:
         self.distinct, self.e_m = put(distinct), put(e_m)  # (K, M) each
         self.p_class = put(classes.p_class[:, None])  # (K, 1)
         self.query = put(np.searchsorted(classes.queries, classes.query))  # (K,)
-        self.y = Stacked(torch.zeros(m, k + 1, dtype=torch.float64, device=device))  # (M, J)
+        start = np.zeros((m, k + 1)) if y0 is None else own_outputs(y0, classes.next_token)
+        self.y = Stacked(put(start))  # (M, J)
         self.z = Stacked(put(z0))  # (Q, M)
 
     def f_of(self, c: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -93,8 +101,14 @@ class PlainFlow:
         dc = norms.pull_back(norm, g, v, f)  # (K, M)  (∂f/∂c)ᵀ g
         if residual == "normed":
             dc = norms.pull_back(norm, dc, c, inner)
+        # A constant in dc does nothing. Less its value where attention is greatest, that of almost all attention on one
+        # token keeps its digits: the differences are then products with what little is left, not of two numbers alike.
+        dc = dc - dc.gather(1, c.argmax(1, keepdim=True))
         dz = self.eta_z * self.p_class * c * (dc - (c * dc).sum(1, keepdim=True))  # (K, M)
-        return Point(weights, z, c, f, logits, r, g, torch.zeros_like(z).index_add_(0, self.query, dz))
+        z_rate = torch.zeros_like(z).index_add_(0, self.query, dz)
+        if self.decay_z:
+            z_rate -= self.eta_z * self.decay_z * z
+        return Point(weights, z, c, f, logits, r, g, z_rate)
 
     def check_start(self) -> None:
         """Refuse a start at which the norm is 0/0, or would be but for rounding: f must not hang on last digits."""
@@ -116,6 +130,8 @@ class PlainFlow:
         at = self.point(weights)
         at.r[:, -1] /= max(self.n_rest, 1)  # from the sum over the other outputs to each of them
         self.y.rate[stage] = (self.eta_y * self.p_class * at.f).mT @ at.r
+        if self.decay_y:
+            self.y.rate[stage] -= self.eta_y * self.decay_y * self.y.at(weights)
         self.z.rate[stage] = at.z_rate
 
     def magnitudes(self, weights: FloatArray) -> Tensor:
@@ -125,6 +141,14 @@ class PlainFlow:
     def advance(self, weights: FloatArray) -> None:
         self.y.advance(weights)
         self.z.advance(weights)
+
+    # --- what the integrator of stiff flows asks for ---------------------------------------------------------
+
+    def moving(self) -> list[tuple[Stacked, Tensor]]:
+        """The two tables, each with which of its entries ever change: those of tokens that enter or are not 0."""
+        enters = torch.isfinite(self.log_p) | (self.e_m > 0) | norms.NORMS[self.model.norm].dense  # (K, M)
+        token = enters.any(0) | (self.y.value != 0).any(1) | (self.z.value != 0).any(0)  # (M,)
+        return [(self.y, token[:, None].expand_as(self.y.value)), (self.z, token.expand_as(self.z.value))]
 
     # --- readings --------------------------------------------------------------------------------------------
 

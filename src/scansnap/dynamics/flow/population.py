@@ -23,7 +23,7 @@ from torch import Tensor
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked
 from scansnap.dynamics.flow.plain import error
-from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, loss
+from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, loss, own_outputs
 from scansnap.dynamics.flow.votes import CommonVotes, DistinctVotes
 
 
@@ -132,11 +132,7 @@ class PopulationFlow:
     def put_y(self, y: FloatArray) -> None:
         """Set Y by token and output, (M, M): the inverse of :meth:`y`. Outputs never right must have equal columns."""
         at = self.places
-        right = at.classes.next_token[at.order]
-        never = np.setdiff1d(np.arange(at.classes.vocab_size), right)[:1]
-        columns = np.concatenate(
-            [y[:, right], y[:, never] if len(never) else np.zeros_like(y[:, :1])], axis=1
-        )  # (M, J)
+        columns = own_outputs(y, at.classes.next_token[at.order])  # (M, J)
         for block in self.distinct.blocks:
             token = at.token[block.classes, : block.d]
             block.y.copy_(torch.as_tensor(np.where(token[..., None] >= 0, columns[token], 0.0)))

@@ -133,6 +133,12 @@ def loss(at: Point, p_class: Tensor) -> Tensor:
     return -(p_class[:, 0] * torch.log1p(-at.r.diagonal())).sum()
 
 
+def own_outputs(y: FloatArray, next_token: IntArray) -> FloatArray:
+    """The inverse of :func:`all_outputs`, (M, M) → (M, J); the last is 0 where every output is a next token."""
+    never = np.setdiff1d(np.arange(len(y)), next_token)[:1]
+    return np.concatenate([y[:, next_token], y[:, never] if len(never) else np.zeros_like(y[:, :1])], axis=1)
+
+
 def all_outputs(y: FloatArray, next_token: IntArray) -> FloatArray:
     """Y by token and output, (M, J) → (M, M): column n is that of class n's next token, the last that of the others."""
     full = np.repeat(y[:, -1:], len(y), axis=1)

@@ -8,16 +8,19 @@ on its distinct tokens and C_n that on its common ones,
 
 χ is the growth factor e^{2Δz} of Theorem 3 for this odds ratio instead of a single token. While attention scans,
 χ − 1 grows like t² (all of Γ = η_Z∫γ does, and γ ∝ t); after snapping Γ ∝ ln² t, so χ − 1 grows more slowly than
-any power of t. The snapping time is where it passes from faster than linear to slower than linear,
+any power of t. In t it is fastest where it passes from faster than linear to slower than linear,
 
-    d ln(χ − 1)/d ln t = 1   ⇔   (χ − 1)/t is largest      :func:`snap_time`
+    d ln(χ − 1)/d ln t = 1   ⇔   (χ − 1)/t is largest      :func:`snap_time`, ``t_snap``
 
-that is, where attention's mean speed since the start is greatest. No derivative is taken of a noisy curve, and
-the answer does not depend on how far the record goes on. (The knee of S against ln t does: for η_Y ≫ η_Z, S goes
-on as ln² t, and a fitted hinge moves with the end of the record. The peak of the speed dS/dt scales as well in
-smooth flows, but marks t₀′ and is lost in the noise first.)
+that is, where attention's mean speed since the start is greatest. No derivative is taken of a noisy curve. (The knee of
+S against ln t moves with the end of the record: for η_Y ≫ η_Z, S goes on as ln² t. The peak of the speed dS/dt scales
+as well in smooth flows, but marks t₀′ and is lost in the noise first.) In ln t it is fastest where S goes farthest
+in an e-fold (``t_snap_ln``), which may be very much later: S ∝ ln² t is faster and faster there.
 
-What to expect. With attention held fixed and orthonormal classes, Γ ∝ u² with u = M h of Theorem 1, and the
+Being fastest is not yet having snapped: :mod:`~scansnap.measure.snap.definition` says what more it takes, for these
+curves and for those of the probe and of words. Where attention has not snapped there is no time but a reason.
+
+What to expect in t. With attention held fixed and orthonormal classes, Γ ∝ u² with u = M h of Theorem 1, and the
 maximum lies at η_Y t/K = (e^u − 1 + (M − 1)u)/M where e^u (u − 2) = (M − 1)u − 2. That is between t₀′ and t₀ of
 Theorem 4, K ln M/η_Y and 2K ln M/η_Y, for M ≥ 14 (1.66 t₀′ at M = 34, 1.25 t₀′ at M = 1000). Measured on exact
 runs, it moves with

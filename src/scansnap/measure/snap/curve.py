@@ -43,6 +43,11 @@ def log_odds(data: xr.Dataset, classes: SequenceClasses | None = None, *, local:
     )
 
 
+def log_growth(s: np.ndarray) -> np.ndarray:
+    """ln(χ − 1) with χ = e^{2S}, which is followed in t; −∞ for S = 0, without overflow."""
+    return np.asarray(2 * s + np.log(-np.expm1(-2 * s)))
+
+
 def _sum(attention: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Attention on a mask (class, token), without a copy of the attention."""
     return np.einsum("...nl,nl->...n", attention, mask.astype(attention.dtype))

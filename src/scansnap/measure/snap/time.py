@@ -10,7 +10,7 @@ import xarray as xr
 from scansnap.checks import InputError, real, whole
 from scansnap.classes import SequenceClasses
 from scansnap.measure.fates import time_dim
-from scansnap.measure.snap.curve import log_odds
+from scansnap.measure.snap.curve import log_growth, log_odds
 from scansnap.measure.snap.interval import LEAST_TIMES, Snap, snap_of
 
 _LABELS = ("run", "seed", "status", "failed_step")  # coordinates along run that are not settings
@@ -27,12 +27,12 @@ def snap_time(
     resamples: int = 400,
     seed: int = 0,
 ) -> xr.Dataset:
-    """The time at which attention froze, with its uncertainty: where (χ − 1)/t^exponent is largest.
+    """When attention froze, in t and in ln t, with intervals, as :mod:`scansnap.measure.snap.definition` has it.
 
     data       a trajectory with attention along ``step`` or ``t``, with or without ``run``; at least 8 recorded
-               times after 0, best spaced evenly in ln t, from t = 0 to several times the answer
+               times after 0, best spaced evenly in ln t, from t = 0 to many times the answer
     classes    the classes of the trajectory; None reads distinct and common tokens off the attention
-    exponent   the power of t that χ − 1 must outgrow to count as scanning, between 0 and 2. Smaller is later: 0.5
+    exponent   in t, the power of t that χ − 1 must outgrow to count as scanning, between 0 and 2. Smaller is later: 0.5
                reads 1.5 to 7 times the time that 1 does, the longer for smaller M
     pool       runs that differ only in their seed are one measurement: S is averaged over them, and the result
                has the dimension ``setting`` instead of ``run``. False measures each run for itself
@@ -40,11 +40,13 @@ def snap_time(
     local      as in :func:`log_odds`
     resamples  number of resampled curves behind the uncertainty, drawn with ``seed``
 
-    Variables: ``t_snap`` and its 68% interval ``t_snap_low``, ``t_snap_high``, in the units of the time
-    dimension; ``found``; ``reason``. Where ``found`` is False, ``reason`` says why, ``t_snap`` is NaN and the
-    interval is what is known: (last time, ∞) if attention had not frozen, (0, third time) if it was slowing
-    down from the start, (0, ∞) if nothing can be said. Runs that became non-finite are left out, as they stand
-    still for another reason.
+    Variables: ``t_snap``, where (χ − 1)/t^exponent is largest if attention has snapped, in the units of the time
+    dimension; ``found``, whether it has; ``reason``, why not. ``t_fastest`` is the same whether it has or not (NaN
+    where that is at an end of the record) and ``t_snap_low`` to ``t_snap_high`` its 68% interval, or what is known:
+    (last time, ∞) if attention is as fast as ever, (0, third time) if it was slowing down from the start, (0, ∞) if
+    nothing can be said. With ``_ln`` behind the first word all of this in ln t, where S goes farthest in an e-fold.
+    ``over`` says what the intervals are over: training seeds where there are several, else the noise of one run.
+    Runs that became non-finite are left out, as they stand still for another reason.
 
     Smoothing: a local parabola in ln t over ±0.5 (or the 7 nearest recorded times). The uncertainty is
     resampled over the seeds where there are several, and then covers all that differs between them (data,
@@ -84,23 +86,28 @@ def snap_time(
                 found.append(Snap.unknown("no class has both distinct and common tokens"))
             else:
                 mean = curves[:, chosen & usable].mean(1)
-                found.append(snap_of(times, mean, exponent, resamples, eps, rng))
+                found.append(
+                    snap_of(times, mean, rng, exponent=exponent, resamples=resamples, eps=eps, log_gone=log_growth)
+                )
     dims = {"setting" if pool else "run": len(groups)} if "run" in data.dims else {}
     if per_class:
         dims["class"] = values.shape[1]
         coords["class"] = odds["class"].variable if "class" in odds.coords else np.arange(values.shape[1])
-    fields: dict[str, tuple[Any, str]] = {
-        "t_snap": (float, f"measured snapping time ({time})"),
-        "t_snap_low": (float, "lower end of its 68% interval"),
-        "t_snap_high": (float, "upper end of its 68% interval"),
-        "found": (bool, "whether attention froze within the record"),
-        "reason": (object, "why not, where it was not found"),
-    }
-    variables = {
-        name: (tuple(dims), np.array([getattr(one, name) for one in found], kind).reshape(tuple(dims.values())),
-               {"long_name": meaning})
-        for name, (kind, meaning) in fields.items()
-    }  # fmt: skip
+    shape = tuple(dims.values())
+    variables: dict[str, Any] = {"over": (tuple(dims), np.array([one.over for one in found], object).reshape(shape),
+                                          {"long_name": "what the intervals are over"})}  # fmt: skip
+    for clock, ln in (("t", ""), ("ln", "_ln")):
+        fields: dict[str, tuple[str, Any, str]] = {
+            f"t_snap{ln}": ("time", float, f"measured snapping time ({time}) on the clock {'ln t' if ln else 't'}"),
+            f"t_fastest{ln}": ("fastest", float, "when attention was fastest there, snapped or not"),
+            f"t_snap{ln}_low": ("low", float, "lower end of its 68% interval"),
+            f"t_snap{ln}_high": ("high", float, "upper end of its 68% interval"),
+            f"found{ln}": ("found", bool, "whether attention froze within the record"),
+            f"reason{ln}": ("reason", object, "why not, where it was not found"),
+        }
+        for name, (field, kind, meaning) in fields.items():
+            values = np.array([getattr(getattr(one, clock), field) for one in found], kind)
+            variables[name] = (tuple(dims), values.reshape(shape), {"long_name": meaning})
     return xr.Dataset(variables, coords=coords, attrs={"exponent": exponent, "time": time})
 
 

@@ -10,7 +10,8 @@ from typing import cast
 from scansnap.checks import InputError, choice
 from scansnap.paper.figure import PaperFigure
 
-SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims")
+SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims",
+             "clocks")  # fmt: skip
 THEORY = ("validity", "deviations")  # what holds in place of the paper's statements, and where: two minutes
 ON_TEXT = ("layers", "words", "sparsity", "probe")
 STUDIES = (*THEORY, *ON_TEXT)  # beyond the paper's figures

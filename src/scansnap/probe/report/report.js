@@ -62,7 +62,7 @@ function redraw() {
     draw(cells[i], "curve", path(q.lines[head.layer][head.head]));
     draw(cells[i], "uniform", level(q.uniform[head.layer][head.head]));
   });
-  $("meaning").textContent = `${q.meaning} Every cell from ${figure(q.low)} to ${figure(q.high)}, over ln t; thin line: uniform attention; mark: t_snap.`;
+  $("meaning").textContent = `${q.meaning} Every cell from ${figure(q.low)} to ${figure(q.high)}, over ln t; thin line: uniform attention; mark: the snap, in ln t where there is one.`;
   show(chosen);
 }
 
@@ -84,7 +84,7 @@ function show(i) {
   draw(plot, "cross", "");
   $("d-snap").hidden = head.snap === null;
   if (head.snap !== null) {
-    $("d-snap").textContent = `snaps, step ${step(head.t_snap_ln ?? head.t_snap)}`;
+    $("d-snap").textContent = `snaps in ln t, step ${step(head.t_snap_ln ?? head.t_snap)}`;
     $("d-snap").style.left = `${Math.min(88, Math.max(12, head.snap / 10))}%`;
   }
   $("d-high").textContent = figure(q.high);
@@ -130,7 +130,7 @@ function numbers(head) {
   /** @type {[string, string, boolean?][]} */
   const rows = [
     ["scan index", number(head.scan_index, true) + interval, true],
-    ["t_snap", head.times[0], true], ["t_snap in ln t", head.times[1], true],
+    ["snap in t", head.times[0], true], ["snap in ln t", head.times[1], true],
     ["frozenness", number(head.frozenness_ln)], ["sink", number(head.sink)],
     ["entropy", `${number(head.entropy_rel_first)} → ${number(head.entropy_rel)}`, true],
     ["previous", number(head.previous)], ["induction", number(head.induction)],

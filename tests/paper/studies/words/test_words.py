@@ -12,6 +12,7 @@ from scansnap.measure.ranks import rank_correlation
 from scansnap.measure.word_attention import distance
 from scansnap.paper.shared.text_runs import BATCH, LENGTH
 from scansnap.paper.studies import words
+from scansnap.paper.studies.words.findings import snap
 from scansnap.paper.studies.words.listening import SLOW
 from scansnap.paper.studies.words.runs import word_runs
 from scansnap.paper.studies.words.text import LEAST
@@ -169,3 +170,21 @@ def test_it_draws_with_a_seed_that_failed(computed):
     table = computed.table.copy()
     table.loc[(table.seed == 0) & ~(table.step == 0), ["value", "among_words", "overlap"]] = np.nan
     words.draw(replace(computed, table=table)).draw_without_rendering()
+
+
+def test_no_snap_is_marked_where_attention_has_hardly_begun(computed):
+    """A curve as on WikiText-2: its mean speed since the start is greatest at step 10, a twentieth of the way gone."""
+    steps = np.unique(np.rint(np.append(0, np.geomspace(1, 20_000, 40))))
+    way = 0.4 * (1 - np.exp(-((steps / 700) ** 0.6))) * np.minimum(steps / 10, 1.0) ** 0.8
+    rows = [{"kind": kind, "measure": "", "seed": seed, "step": step, "value": value * (1 + 0.01 * seed)}
+            for kind in ("moved", "fold", "entropy") for seed in range(3)
+            for step, value in zip(steps, np.full_like(way, 0.1) if kind == "fold" else way, strict=True)]  # fmt: skip
+    found = snap(pd.DataFrame(rows))
+    assert 3 < found.t.fastest < 30
+    assert not found.t.found
+    assert not found.ln.found  # as far in every e-fold
+    assert found.over == "3 training seeds"
+    table = computed.table[~computed.table.kind.isin(["moved", "fold", "entropy"])]
+    figure = words.draw(replace(computed, table=pd.concat([table, pd.DataFrame(rows)])))
+    said = [text.get_text() for text in figure.axes[2].texts]
+    assert any("in t (··): has not snapped" in one and "in ln t (--): has not snapped" in one for one in said), said

@@ -29,8 +29,8 @@ TIME_TOLERANCE = math.log(2)
 
 
 def check(evidence: Evidence) -> Claim:
-    """Where attention's mean speed is greatest (:func:`scansnap.measure.snap.snap_time`), against the same estimator
-    on attention that obeys Eqs. 13 and 14, at the same times.
+    """Where attention's mean speed in t is greatest (:func:`scansnap.measure.snap.snap_time`, ``t_fastest``), against
+    the same estimator on attention that obeys Eqs. 13 and 14, at the same times.
 
     Where a smooth curve changes its regime is a matter of definition: where the premise is true this one says 0.5 t₀ to
     0.85 t₀, depending on M and C₀. So like is compared with like, and t₀ itself is told in words.
@@ -51,11 +51,11 @@ def check(evidence: Evidence) -> Claim:
     seen = evidence.attention[None] if evidence.z_seeds is None else attention_at(evidence.z_seeds, evidence)
     found = _snap(t, seen[:, inside], evidence.classes)
     theirs = _snap(t, premised_attention(evidence, predictions, inside)[None], evidence.classes)
-    if not bool(theirs.found):
+    if not math.isfinite(theirs.t_fastest):
         return TIME.not_applicable(f"by Eq. 14, {theirs.reason.item()}", assumed)
-    expected, low, high = float(theirs.t_snap), float(found.t_snap_low), float(found.t_snap_high)
-    if bool(found.found):
-        measured, words = float(found.t_snap), f"68% interval {low:.4g} to {high:.4g}"
+    expected, low, high = float(theirs.t_fastest), float(found.t_snap_low), float(found.t_snap_high)
+    if math.isfinite(found.t_fastest):
+        measured, words = float(found.t_fastest), f"68% interval {low:.4g} to {high:.4g}"
     elif math.isfinite(high) and high < expected / 2:
         measured, words = high, f"it is earlier than that: {found.reason.item()}"
     elif low > 2 * expected:
@@ -94,8 +94,8 @@ def _snap(t: Array, attention: Array, classes: SequenceClasses) -> xr.Dataset:
 
 def _interval(found: xr.Dataset, expected: float) -> tuple[float, float] | None:
     """Of the deviation |ln(measured/expected)|: twice the 68% interval is about 95%."""
-    if not bool(found.found):
+    if not math.isfinite(found.t_fastest):
         return None
-    mid, low, high = (math.log(float(found[name]) / expected) for name in ("t_snap", "t_snap_low", "t_snap_high"))
+    mid, low, high = (math.log(float(found[name]) / expected) for name in ("t_fastest", "t_snap_low", "t_snap_high"))
     low, high = mid - 2 * (mid - low), mid + 2 * (high - mid)
     return (0.0 if low < 0 < high else min(abs(low), abs(high))), max(abs(low), abs(high))

@@ -86,9 +86,9 @@ def snaps(heads: pd.DataFrame, over: str) -> Finding:
 
 
 def fastest_late(heads: pd.DataFrame, over: str) -> Finding:
-    """What of the fall of the loss lies before t_snap_ln, mean over the heads that have one; a seed may have none."""
+    """What of the fall of the loss lies before t_fastest_ln, mean over heads with one inside; a seed may have none."""
     share = over_heads(heads[heads.learned.notna()], "learned").dropna()
-    when = heads.groupby(["model", "optimizer"], sort=False).t_fast.median()
+    when = heads.groupby(["model", "optimizer"], sort=False).t_fastest_ln.median()
     steps = "; ".join(f"{_case(case)}: {_time(t)}" for case, t in when.items())
     says = "Attention moves fastest in ln t when most of the fall of the loss is over"
     if not len(share):
@@ -103,7 +103,7 @@ def deeper_later(heads: pd.DataFrame, over: str) -> Finding:
     """A case is an optimiser and a time: of the greatest speed in ln t, or of half of the way attention moves."""
     deep = heads[heads.model == DEEP]
     said, rows = [], []
-    for name, words in (("t_fast", "fastest"), ("t_half", "half of the way")):
+    for name, words in (("t_fastest_ln", "fastest"), ("t_half", "half of the way")):
         ranks = (
             deep.groupby(["optimizer", "seed"], sort=False)[["layer", name, "scan_index"]]
             .apply(_by_depth)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from scansnap.probe.probe import Probe
 
 IN_THE_END = ("scan_index", "scan_low", "scan_high", "scan_chance")
-OF_HEADS = ("scans", "snaps", "t_snap", "t_snap_ln", "frozenness", "frozenness_ln")
+OF_HEADS = ("scans", "snaps", "t_snap", "t_snap_ln", "t_fastest_ln", "frozenness", "frozenness_ln")
 WORDS = ("verdict", "t_snap_ln_reason")
 CURVES = ("scan_index", "moved_from_start", "rank_corr", "sink_share")
 

@@ -38,7 +38,7 @@ def dots(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
     """Each head at the time of its greatest speed in ln t, layers as rows; behind the end those still to come."""
     n_heads, n_seeds = heads["head"].max() + 1, heads.seed.max() + 1
     place = (heads["head"] * n_seeds + heads.seed + 0.5) / (n_heads * n_seeds) - 0.5
-    x = heads.t_fast.replace({np.inf: _never(last), 0.0: 1.0})
+    x = heads.t_fastest_ln.replace({np.inf: _never(last), 0.0: 1.0})
     y = heads.layer + 1 + 0.7 * place
     for marker, own in (("o", heads.snaps == 1), (">", heads.snaps != 1)):
         ax.scatter(x[own], y[own], c=SCAN(norm(heads.scan_index[own])), s=14, linewidths=0.4, edgecolors="0.3",
@@ -46,7 +46,7 @@ def dots(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
     still = x.isna() & heads.scan_index.notna()
     ax.plot(np.full(still.sum(), 0.65), y[still], "x", color="0.55", markersize=3, markeredgewidth=0.7)
     ax.axvline(1.4 * last, color="0.75", linewidth=0.8, linestyle=":")
-    if np.isinf(heads.t_fast).any():
+    if np.isinf(heads.t_fastest_ln).any():
         ax.annotate("not yet", (_never(last), 1), xycoords=("data", "axes fraction"), ha="center", va="bottom",
                     fontsize=7, color="0.45")  # fmt: skip
     layers = np.arange(1, int(heads.layer.max()) + 2)

@@ -15,7 +15,6 @@ import pandas as pd
 
 from scansnap.paper.shared.kept_runs import Record
 from scansnap.paper.studies.probe.measured import IN_THE_END, OF_HEADS, WORDS
-from scansnap.probe.findings.snap import EARLIER, NOT_YET
 from scansnap.probe.schema import AGAINST
 
 HALF = 0.5  # of the way attention has moved in the end
@@ -55,7 +54,7 @@ def heads(record: Record) -> pd.DataFrame:
     found = found.assign(**{name: values.ravel() for name, values in columns.items()})
     moved = record["moved_from_start_curve"].reshape(len(record["steps"]), -1).T  # (heads, S)
     t_half = [halfway(record["steps"], path) for path in moved]
-    learned = [share_learned(record["steps"], record["loss"], t) for t in found.t_snap_ln]
+    learned = [share_learned(record["steps"], record["loss"], t) for t in found.t_fastest_ln]
     return found.assign(t_half=t_half, learned=learned)
 
 
@@ -77,14 +76,11 @@ def share_learned(steps: np.ndarray, loss: np.ndarray, t: float) -> float:
 
 
 def heads_of(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of heads. ``scans`` and so on are 1 where that is decided, else 0; ``t_fast`` is t_snap_ln, infinite
-    where attention is fastest in the last e-fold and 0 where it was in the first. NaN where training failed.
-    """
+    """The rows of heads. ``scans`` and so on are 1 where that is decided, else 0, NaN where training failed."""
     found = table[table.kind == "head"]
     fine = found.verdict != "failed"
     decided = {name: (found[name] == 1).astype(float).where(fine) for name in ("scans", "snaps", "control_scans")}
-    beyond = found.t_snap_ln_reason.map({NOT_YET: math.inf, EARLIER: 0.0})
-    return found.assign(**decided, t_fast=found.t_snap_ln.fillna(beyond))
+    return found.assign(**decided)
 
 
 def over_heads(found: pd.DataFrame, column: str, by: Iterable[str] = ("model", "optimizer")) -> pd.DataFrame:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 
 from scansnap.measure.comparison import compare
-from scansnap.measure.word_attention import snap_step
+from scansnap.measure.snap.definition import MOVED, UNMOVED, e_folds
+from scansnap.measure.snap.interval import LEAST_TIMES, Snap, snap_of
 from scansnap.paper.figure import Finding
 from scansnap.paper.shared.over_seeds import how, number
 from scansnap.paper.studies.words.flow import FREQUENT
@@ -29,7 +28,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         distinct_words_gain(of["gain"], over),
         follows_pmi_and_idf(of["end"], over),
         becomes_sparse(of["entropy"], over),
-        freezes(of["third"], of["moved"], of["left"], over),
+        freezes(of["third"], of["left"], snap(table), over),
         listening_ranks_words(of["heard"], of["twin"], heard_over),
         listening_knows_more_than_frequency(of["heard"], heard_over),
         listening_wears_off(of["heard"], heard_over),
@@ -75,21 +74,21 @@ def becomes_sparse(entropy: pd.DataFrame, over: str) -> Finding:
     return Finding.compared("Attention becomes sparse", "Section 8", compare(fell), "falls", "texts", detail)
 
 
-def freezes(third: pd.DataFrame, moved: pd.DataFrame, left: pd.DataFrame, over: str) -> Finding:
+def freezes(third: pd.DataFrame, left: pd.DataFrame, when: Snap, over: str) -> Finding:
     """The last third of the run against the first; in words also when attention snapped and settled."""
     thirds = third.pivot(index=["query", "seed"], columns="measure", values="value")
     slower = thirds["last"] <= FROZEN * thirds["first"]
     mean = thirds.groupby("seed").agg(lambda column: column.mean(skipna=False))
-    when = ", ".join(f"{step:.0f}" if math.isfinite(step) else "none" for step in snaps(moved))
+    clocks = "; ".join(f"{clock}: {one.said()}{f' ({one.reason})' if one.reason else ''}"
+                       for clock, one in (("in t", when.t), ("in ln t", when.ln)))  # fmt: skip
     near = ", ".join(f"{settled(part):.0f}" for _, part in left.groupby("seed"))
     return Finding.compared(
         "Attention freezes although the rates stay", "Section 6",
         compare((mean["last"] - FROZEN * mean["first"]).to_numpy()), "falls", "texts",
         f"Counted where the last third moves attention less than {FROZEN:g} of what the first does; mean total "
         f"variation over queries {number(mean['first'], signed=False)}, then {number(mean['last'], signed=False)} "
-        f"({over}); so in {slower.mean():.0%} of queries and seeds. Snapping time, where the mean speed since the "
-        f"start is greatest: step {when}; within a tenth of the way of its end from step {near} of "
-        f"{moved.step.max():.0f}.",
+        f"({over}); so in {slower.mean():.0%} of queries and seeds. Snap {clocks} (68% intervals over "
+        f"{when.over or 'nothing'}); within a tenth of the way of its end from step {near} of {left.step.max():.0f}.",
     )  # fmt: skip
 
 
@@ -160,10 +159,20 @@ def flow_ranks_words(told: pd.DataFrame, over: str) -> Finding:
     )  # fmt: skip
 
 
-def snaps(table: pd.DataFrame) -> list[float]:
-    """The snapping time of each seed."""
-    path = table[table.kind == "moved"].sort_values("step")
-    return [snap_step(part.step.to_numpy(), part.value.to_numpy()) for _, part in path.groupby("seed")]
+def snap(table: pd.DataFrame) -> Snap:
+    """When attention snapped, on both clocks: over seeds, without those whose training failed."""
+    moved, fold = (table[(table.kind == kind) & (table.step > 0)].pivot(index="step", columns="seed", values="value")
+                   for kind in ("moved", "fold"))  # fmt: skip
+    fine = moved.columns[np.isfinite(moved.to_numpy()).all(0)]
+    if not len(fine):
+        return Snap.unknown("every run became non-finite")
+    if len(moved) < LEAST_TIMES or moved[fine].to_numpy().max() < MOVED:
+        return Snap.unknown(UNMOVED)
+    steps, way = moved.index.to_numpy(float), moved[fine].to_numpy().T  # (S,), (seeds, S)
+    start, end = e_folds(steps)
+    span = np.log(steps[end] / steps[start])
+    folds = np.sqrt(steps[start] * steps[end]), fold[fine].to_numpy().T[:, end] / span, way[:, end]
+    return snap_of(steps, way, np.random.default_rng(0), folds=folds)
 
 
 def settled(left: pd.DataFrame) -> float:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import matplotlib
 import numpy as np
 import pandas as pd
 
-from scansnap.measure.word_attention import MEASURES, snap_step
+from scansnap.measure.word_attention import MEASURES
 from scansnap.paper.shared.over_seeds import band, mean_and_half
+from scansnap.paper.studies.words.findings import snap
 from scansnap.paper.studies.words.listening import TOP_K
 from scansnap.paper.studies.words.text import MARKS, NAMES
 from scansnap.paper.style import SERIES
@@ -62,17 +62,13 @@ def movement(ax: Any, table: pd.DataFrame) -> None:
     band(other, entropy.index, entropy, colour=SERIES[1])
     other.set_ylim(0, 1.12 * entropy.to_numpy()[np.isfinite(entropy)].max(initial=0.1))
     other.set_ylabel("entropy (nats)", color=SERIES[1])
-    found = [snap_step(moved.index.to_numpy(), moved[seed].to_numpy()) for seed in moved]
-    snap = [step for step in found if math.isfinite(step)]
-    for step in sorted(set(snap)):
-        ax.axvline(step, color="0.4", linestyle=":", linewidth=1)
-    if snap:
-        low, high = min(snap), max(snap)
-        left = low > math.sqrt(moved.index.max())  # the label goes where there is room for it
-        said = f"step {low:.0f}" if low == high else f"steps {low:.0f} to {high:.0f}"
-        ax.annotate(f"snapping time:\n{said}", (low if left else high, 0.45), xycoords=("data", "axes fraction"),
-                    fontsize=7.5, color="0.35", ha="right" if left else "left", va="center",
-                    xytext=(-4 if left else 4, 0), textcoords="offset points")  # fmt: skip
+    when = snap(table)
+    for one, style in ((when.t, ":"), (when.ln, "--")):
+        if one.found:
+            ax.axvline(one.time, color="0.4", linestyle=style, linewidth=1)
+            ax.axvspan(one.low, one.high, color="0.4", alpha=0.12, linewidth=0)
+    ax.text(0.03, 0.62, f"in t (··): {when.t.said()}\nin ln t (--): {when.ln.said()}", transform=ax.transAxes,
+            fontsize=7.5, color="0.35", va="center")  # fmt: skip
     ax.set_title("c  How far attention has moved")
 
 

@@ -14,6 +14,7 @@ import torch
 
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.ranks import rank_correlation
+from scansnap.measure.snap.definition import e_folds
 from scansnap.measure.word_attention import MEASURES, distance
 from scansnap.paper.figure import Effort
 from scansnap.paper.shared.kept_runs import Record
@@ -79,8 +80,9 @@ def yz_record(
 ) -> dict[str, Any]:
     """A YZ run of one seed, looked at in S steps; NaN from where its training failed.
 
-    steps (S,), gain (S, 11) and entropy (S,) of attention on the validation text; correlation (S, 4), moved and left
-    (S,), means over queries; end (4, Q) and thirds (2, Q) by query; z (Q, top) after training; and the sparsity.
+    steps (S,), gain (S, 11) and entropy (S,) of attention on the validation text; correlation (S, 4), moved, left
+    and fold (S,), how far from the first, the last and that of an e-fold ago, means over queries; end (4, Q) and thirds
+    (2, Q) by query; z (Q, top) after training; and the sparsity.
     """
     words, last = text.words, setting.size.steps
     thirds = [last // 3, 2 * last // 3]
@@ -93,9 +95,12 @@ def yz_record(
     ranked = [
         [rank_correlation(np.where(words.used, one, np.nan), words.measure(name)) for name in MEASURES] for one in z
     ]  # S × 4 × (Q,)
+    fold = np.full(len(steps), np.nan)
+    start, end = e_folds(steps)
+    fold[end] = _mean(distance(c[end], c[start]))
     first, second = (steps.index(step) for step in thirds)
     return {"steps": steps, "gain": gain, "entropy": entropy, "correlation": _mean(ranked),
-            "moved": _mean(distance(c, c[0])), "left": _mean(distance(c, c[-1])), "end": ranked[-1],
+            "moved": _mean(distance(c, c[0])), "left": _mean(distance(c, c[-1])), "fold": fold, "end": ranked[-1],
             "thirds": np.stack([distance(c[first], c[0]), distance(c[-1], c[second])]), "z": z[-1],
             **key_sparsity(model, text.setting, failed=done.failed_step is not None)}  # fmt: skip
 

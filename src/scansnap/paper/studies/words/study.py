@@ -7,8 +7,6 @@ which never attends predicts: Y is trained with uniform attention, and Z only li
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -16,7 +14,7 @@ from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.shared.text_runs import seeds_said
 from scansnap.paper.studies.chosen_rates import edges
 from scansnap.paper.studies.words import panels
-from scansnap.paper.studies.words.findings import findings, snaps
+from scansnap.paper.studies.words.findings import findings, snap
 from scansnap.paper.studies.words.flow import prediction
 from scansnap.paper.studies.words.listening import listening
 from scansnap.paper.studies.words.runs import word_runs
@@ -30,12 +28,13 @@ CAPTION = (
     "1-layer YZ models while they learn text; means over seeds with their 95% intervals, thin lines: seeds. (a) "
     "Attention to words by distinctness: tenths of the vocabulary by the entropy of the next word given the word, "
     "colours from common to distinct. (b) Rank correlation of what a word gets each time it occurs with statistics of "
-    "the text, mean over queries. (c) How far attention has moved, its entropy, and the snapping time: when the mean "
-    "speed since the start is greatest. (d) Logits predicted by a model that never attends (Y trained with uniform "
-    "attention, Z only listening) against those of training on the same batches: rank correlation over words seen at "
-    "least 20 times before a query, and slope, means over queries; grey: what training shares with a twin, its η_Y "
-    "larger by a 100,000th; diamond: the population flow of a few classes. (e) The same for the ten words most "
-    "attended to: how many are named. (f) Both lists for the query in the middle of all (first seed, last step)."
+    "the text, mean over queries. (c) How far attention has moved, its entropy, and when it snapped, if it has: in t "
+    "(mean speed since the start) and in ln t (speed over an e-fold). (d) Logits predicted by a model that never "
+    "attends (Y trained with uniform attention, Z only listening) against those of training on the same batches: rank "
+    "correlation over words seen at least 20 times before a query, and slope, means over queries; grey: what training "
+    "shares with a twin, its η_Y larger by a 100,000th; diamond: the population flow of a few classes. (e) The same "
+    "for the ten words most attended to: how many are named. (f) Both lists for the query in the middle of all (first "
+    "seed, last step)."
 )
 
 
@@ -45,10 +44,11 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     predicted, described = prediction(runs)
     heard = listening(runs, effort, share(progress, 1, 2))
     table = pd.concat([gains(runs), curves(runs), by_query(runs), heard, predicted], ignore_index=True)
-    rates = runs.chosen["YZ"].rates
+    rates, when = runs.chosen["YZ"].rates, snap(table)
     settings = {**runs.setting.describe(), **rates, "queries": len(runs.text.words.queries), "next_per_query": NEXT,
                 "least_count": LEAST, "transformer_steps": runs.transformer_steps,
-                "snap_step": [step if math.isfinite(step) else None for step in snaps(table)],
+                "snap": {clock: [one.time, one.low, one.high] if one.found else one.reason
+                         for clock, one in (("t", when.t), ("ln t", when.ln))},
                 "rates": {name: one.describe() for name, one in runs.chosen.items()}, **described}  # fmt: skip
     note = (runs.setting.note, f"η_Y = {rates['eta_y']:g}, η_Z = {rates['eta_z']:g}",
             seeds_said(runs.setting.size.seeds), edges(runs.chosen))  # fmt: skip

@@ -2,7 +2,7 @@
 
 gain                   attention to a tenth of the vocabulary (``group``) at a step
 correlation            with a statistic of the text (``measure``) at a step, mean over queries
-moved, left, entropy   at a step
+moved, left, fold, entropy   at a step
 end, third             of one query: correlations after training, and how far its attention moved in a third of the run
 heard, twin, word      a prediction, see :mod:`~scansnap.paper.studies.words.listening`
 prediction             of the flow, see :mod:`~scansnap.paper.studies.words.flow`
@@ -40,7 +40,7 @@ def curves(runs: WordRuns) -> pd.DataFrame:
     for seed, record in zip(runs.setting.seeds, runs.yz, strict=True):
         for i, step in enumerate(record["steps"].tolist()):
             found = {("correlation", name): record["correlation"][i, j] for j, name in enumerate(MEASURES)}
-            found |= {(kind, ""): record[kind][i] for kind in ("moved", "left", "entropy")}
+            found |= {(kind, ""): record[kind][i] for kind in ("moved", "left", "fold", "entropy")}
             rows += [{"kind": kind, "measure": name, "seed": seed, "step": step, "value": value}
                      for (kind, name), value in found.items()]  # fmt: skip
     return pd.DataFrame(rows)

@@ -1,0 +1,179 @@
+"""Late times: how the logit gap of attention grows for ever, which depends on the norm and on the decoder.
+
+    l2 norm               −d ln ρ/d ln u is a function of ρ (:func:`scansnap.theory.late_overlap`): κ ln ln t, κ falling
+    no norm               gap = 2 ln ln t
+    no norm, Y fixed      gap = ln t
+
+The gap is z of the dominant distinct token less that of the common one, u the logit gap of the decoder, ρ = f_c². Why
+2: attention is nearly one-hot, so d gap/du = A u e^{−gap} with A constant, and e^{gap} grows as u². Why ln t: r no
+longer decays, and ż ∝ c_c ∝ e^{−gap}. In gap = a + κ ln(ln t − b) neither a nor b is known, and b is not small beside
+ln t in any run; but 1/(d gap/d ln t) = (ln t − b)/κ, whose slope against ln t is 1/κ whatever they are.
+
+Flows have no noise. What varies is when one looks: numbers are given over windows of time, smallest to largest.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from scansnap import theory
+from scansnap.claims.assumptions import MUCH, Assumption
+from scansnap.claims.claim import Claim, Curve, Statement
+from scansnap.claims.evidence import Array, Evidence
+from scansnap.classes import SequenceClasses
+
+L2 = Statement(
+    "late-l2",
+    "Ours, late times",
+    "Once every token is held, the overlap falls with the gap at the late law's local exponent.",
+)
+NONE = Statement("late-none", "Ours, late times", "Without a norm the logit gap of attention grows as 2 ln ln t.")
+FIXED = Statement("late-fixed", "Ours, late times", "Without a norm and with Y fixed it grows as ln t.")
+STATEMENTS = (L2, NONE, FIXED)
+
+LATE = 1e6  # in t₀: what ends before is not late
+FIRST = 1e3  # in t₀: where the windows of the flows without a norm begin
+WINDOWS = 3
+L2_TOLERANCE = 0.15  # the law leaves out 1/(ρM), a tenth to a quarter where ρM is 4 to 10
+NONE_TOLERANCE = 0.1  # of κ: what it still misses is of order 1/ln t, and ln t ends at some 30
+FIXED_TOLERANCE = 0.05
+LEAST_RHO_M = 3.0
+_MOST_ENTRIES = 200_000  # of Y, for the flows made here
+
+
+def check(evidence: Evidence) -> list[Claim]:
+    """The flow itself, and beside it the flows of the same classes and rates without a norm and with Y fixed."""
+    end = float(evidence.t[-1]) / evidence.t_snap
+    tokens = family(evidence.classes)
+    if evidence.source != "flow" or end < LATE:
+        why = (
+            f"late times begin at {LATE:.0e} t₀ of a flow; this record is of {evidence.source} and ends at {end:.3g} t₀"
+        )
+    elif tokens is None:
+        why = "it speaks of classes of one query and equal shape, uniform, with one common token"
+    elif evidence.classes.vocab_size * (evidence.classes.n_classes + 1) > _MOST_ENTRIES:
+        why = f"flows without a norm are made up to {_MOST_ENTRIES} entries of Y"
+    else:
+        first, second = companions(evidence.classes, evidence.eta_y, evidence.eta_z, float(evidence.t[-1]))
+        return [judge_l2(evidence, tokens), judge_none(*first, evidence.t_snap), judge_fixed(*second, evidence.t_snap)]
+    return [statement.not_applicable(why) for statement in STATEMENTS]
+
+
+def family(classes: SequenceClasses) -> tuple[int, int] | None:
+    """The common token and the dominant distinct one of class 0, for classes of the symmetric family; else None."""
+    k = classes.n_classes
+    shapes = [np.sort(classes.p_context[n, classes.distinct(n)]) for n in range(k)]
+    alike = all(len(shape) == len(shapes[0]) and np.allclose(shape, shapes[0]) for shape in shapes)
+    if k < 2 or len(classes.queries) > 1 or len(classes.common) != 1 or not alike or not len(shapes[0]):
+        return None
+    if not np.allclose(classes.p_class, 1 / k) or not (classes.p_context[:, classes.common[0]] > 0).all():
+        return None
+    own = classes.distinct(0)
+    return int(classes.common[0]), int(own[np.argmax(classes.p_context[0, own])])
+
+
+def companions(
+    classes: SequenceClasses, eta_y: float, eta_z: float, t_end: float, **options: Any
+) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+    """Without a norm, and with Y held from t₀ on besides and attention anew: times and speed of the gap per ln t."""
+    from scansnap.dynamics.flow.integrate import flow
+
+    tokens = family(classes)
+    assert tokens is not None
+    start = float(theory.t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
+    t = np.geomspace(start, t_end, 160)
+    free = flow(classes, eta_y, eta_z, t, norm="none", variables=("z_rate",), **options)
+    y = flow(classes, eta_y, eta_z, [start], norm="none", variables=("y",), **options).y[0]
+    fixed = flow(classes, 0.0, eta_z, t, norm="none", y0=y, variables=("z_rate",), **options)
+    return (t, speed_per_log(free.z_rate.values, t, tokens)), (t, speed_per_log(fixed.z_rate.values, t, tokens))
+
+
+def speed_per_log(z_rate: Array, t: Array, tokens: tuple[int, int]) -> Array:
+    """d(z_d − z_c)/d ln t of the one query, (n, 1, M) → (n,)."""
+    common, dominant = tokens
+    return np.asarray(t * (z_rate[:, 0, dominant] - z_rate[:, 0, common]))
+
+
+def windows(x: Array, first: float) -> list[Array]:
+    """Indices of the times from x = ``first`` on, in windows equal in x."""
+    edges = np.linspace(first, x[-1], WINDOWS + 1)
+    return [np.flatnonzero((x >= low) & (x <= high)) for low, high in pairwise(edges)]
+
+
+def loglog_exponent(log_t: Array, speed: Array) -> float:
+    """κ of gap = a + κ ln(ln t − b) from d gap/d ln t: the slope of 1/speed against ln t is 1/κ. ∞ for gap ∝ ln t."""
+    slope = float(np.polyfit(log_t, 1 / speed, 1)[0])
+    return 1 / slope if slope > 0 else math.inf
+
+
+def judge_none(t: Array, speed: Array, t_snap: float) -> Claim:
+    """κ of the last window against 2."""
+    x = np.log(t)
+    kappa = np.array([loglog_exponent(x[w], speed[w]) for w in windows(x, math.log(FIRST * t_snap))])
+    return NONE.judge(
+        quantity=f"κ of κ ln ln t without a norm, from {FIRST:g} t₀ on; {_range(kappa)} over {WINDOWS} windows",
+        measured=float(kappa[-1]), predicted=2.0, deviation=float(abs(kappa[-1] / 2 - 1)), tolerance=NONE_TOLERANCE,
+        where=f"κ is {kappa[-1]:.3g} in the last window, {_range(kappa)} over all",
+        curve=Curve("t", "1/(d gap/d ln t)", t, 1 / speed, (x - x[-1]) / 2 + 1 / speed[-1]),
+    )  # fmt: skip
+
+
+def judge_fixed(t: Array, speed: Array, t_snap: float) -> Claim:
+    """The speed per ln t against 1."""
+    seen = speed[t >= FIRST * t_snap]
+    return FIXED.judge(
+        quantity=f"d gap/d ln t without a norm and with Y fixed, from {FIRST:g} t₀ on; {_range(seen)}",
+        measured=float(seen[-1]), predicted=1.0, deviation=float(np.abs(seen - 1).max()), tolerance=FIXED_TOLERANCE,
+        where=f"it is {_range(seen)}", curve=Curve("t", "d gap/d ln t", t, speed, np.ones_like(speed)),
+    )  # fmt: skip
+
+
+def judge_l2(evidence: Evidence, tokens: tuple[int, int]) -> Claim:
+    """−d ln ρ/d ln u in the last window against the law at the same ρ, from a constant past of the first ρ."""
+    k, m = evidence.classes.n_classes, evidence.classes.vocab_size
+    common = tokens[0]
+    assert evidence.gap is not None
+    gone = evidence.gap[:, 0] > 0
+    u, z = evidence.gap[gone, 0], evidence.z[gone, 0, common]
+    square = evidence.attention[gone, 0] ** 2
+    rho = square[:, common] / square.sum(1)
+    f = evidence.classes.p_context[0] / np.linalg.norm(evidence.classes.p_context[0])
+    weakest, first_rho = float(f[f > 0].min()), float(f[common] ** 2)
+    held = float(theory.u_star(eta_y=evidence.eta_y, eta_z=evidence.eta_z, f=weakest))
+    begins = max(held, math.log(max(first_rho * m, 1.0)) / first_rho)
+    start = MUCH / 2 * begins
+    assumed = [
+        Assumption("held", "u ≫ u* of every token, u ≫ ln(ρM)/ρ at the end", float(u[-1]),
+                   MUCH * begins, bool(u[-1] >= MUCH * begins), "the past in which they were not is forgotten as 1/u"),
+        Assumption("many outputs", "ρM ≫ 1 at the end", float(rho[-1] * m), LEAST_RHO_M,
+                   bool(rho[-1] * m >= LEAST_RHO_M), "what is of order 1/(ρM) is not derived"),
+    ]  # fmt: skip
+    if u[-1] <= start:
+        return L2.not_applicable(f"the gap ends at {u[-1]:.3g}, and every token is held from {start:.3g} on", assumed)
+    at = windows(np.log(u), math.log(start))
+    if min(len(w) for w in at) < 3:
+        return L2.not_applicable("fewer than three recorded times in a window", assumed)
+    seen, kappa = (np.array([-np.polyfit(np.log(u[w]), y[w], 1)[0] for w in at]) for y in (np.log(rho), z))
+    grid = np.linspace(0.05, 12, 1200)
+    path = np.asarray(theory.late_overlap(grid, n_classes=k, overlap=first_rho))
+    exponents = -np.gradient(np.log(path), grid)
+    middle = np.array([np.exp(np.log(rho[w]).mean()) for w in at])
+    law = np.interp(-middle, -path, exponents)
+    local = -np.gradient(np.log(rho), np.log(u))
+    late = u >= start
+    return L2.judge(
+        quantity=f"−d ln ρ/d ln u in the last of {WINDOWS} windows from u = {start:.3g} to {u[-1]:.3g}, against the "
+        f"law at the same ρ; κ = −dz_c/d ln u is {_range(kappa)} over the windows",
+        measured=float(seen[-1]), predicted=float(law[-1]), deviation=float(abs(seen[-1] / law[-1] - 1)),
+        tolerance=L2_TOLERANCE, assumptions=assumed,
+        where=f"it is {seen[-1]:.3g} against {law[-1]:.3g} at ρ = {middle[-1]:.3g}",
+        curve=Curve("gap u", "−d ln ρ/d ln u", u[late], local[late], np.interp(-rho[late], -path, exponents)),
+    )  # fmt: skip
+
+
+def _range(values: Array) -> str:
+    return f"{values.min():.3g} to {values.max():.3g}"
