@@ -3,7 +3,7 @@
 Each line is one call of ``response`` to 100 t₀, read at 31 times. Beside it, in the same process:
 
     plain    the same equations as dynamics/response/field.py states them, with tables of all tokens and BLAS products;
-             one evaluation is timed and multiplied by the number of evaluations that ours needed
+             one evaluation's processor time is multiplied by the number of evaluations that ours needed
     limit    reading once, at each evaluation, what the method must read: the rows a_n, e_n and δY_l and on average
              eight stages of the first two, at the speed at which this machine reads a table that no cache holds
     flow     (``--flow``) the exact flow at the same tolerance, which answers without any expansion
@@ -59,7 +59,7 @@ def main() -> None:
         n = data.attrs["n_evaluations"]
         d = max(len(classes.distinct(i)) for i in range(k))
         limit = n * 8 * k * (k + 1) * (d + 2 + 2 * 8) / speed
-        plain = n * timed(plain_field(classes, 1.0, 1 / ratio))[0]
+        plain = n * timed(plain_field(classes, 1.0, 1 / ratio))[1]
         exact = math.nan
         if given.flow:
             call = partial(flow, classes, 1.0, 1 / ratio, t, rtol=given.rtol, variables=("z",), device="cpu")
