@@ -1,0 +1,54 @@
+"""Training values and softmax together polarises attention, unless a norm stands between them.
+
+Source: the gradient flow of L(V σ(a)), values V times a softmax, is driven to outputs of low entropy. Our model without
+the norm is that, with a softmax for each class; with the paper's l2 norm it is not.
+
+Setting: Syn-Medium(1), equal rates, exact flow to 10¹² t₀ (10⁸ with --quick). Low entropy in the limit cannot be seen
+at any one time when it comes as slowly as a power of ln t, so what is judged is the local exponent
+d ln(1 − c_max)/d ln ln t over the last two decades: −2 by our late-time law (1 − c_max ∝ 1/ln² t without the norm), and
+0 for attention that stays a mixture. Half of −2 is the bound: any exponent well below 0 ends in one token.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scansnap.claims.survey.finding import Finding, Sizes, Source, Surveyed, surveyed
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics.flow.integrate import flow
+from scansnap.theory import t_snap
+
+VARRE = Source(
+    "Varre, Rofin and Flammarion 2026", "Gradient Flow Polarizes Softmax Outputs towards Low-Entropy Solutions",
+    "2603.06248", "abstract",
+)  # fmt: skip
+_TEXT = "joint training of values and softmax drives attention to low entropy"
+
+WITHOUT = surveyed("polarisation", _TEXT, source=VARRE, setting="no norm, Syn-Medium(1), equal rates, flow to 10¹² t₀")
+WITH = surveyed(
+    "polarisation-l2", f"{_TEXT}, with the l2 norm of the paper's model", source=VARRE,
+    setting="l2 norm, Syn-Medium(1), equal rates, flow to 10¹² t₀",
+)  # fmt: skip
+STATEMENTS = (WITHOUT, WITH)
+
+
+def late(norm: str, decades: int) -> tuple[float, float]:
+    """The local exponent of 1 − c_max in ln t over the last two decades, and c_max at the end."""
+    classes = SequenceClasses.syn_medium(n_queries=1)
+    snap = float(t_snap(eta_y=1.0, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
+    t = snap * np.array([10.0 ** (decades - 2), 10.0**decades])
+    largest = flow(classes, 1.0, 1.0, t, norm=norm, variables=("attention",)).attention.values[:, 0].max(-1)
+    exponent = np.diff(np.log1p(-largest)) / np.diff(np.log(np.log(t)))
+    return float(exponent[0]), float(largest[-1])
+
+
+def judge(statement: Surveyed, exponent: float, largest: float) -> Finding:
+    return statement.found(
+        exponent, predicted=-2.0, bound=-1.0, where="attention stays a mixture",
+        quantity=f"d ln(1 − c_max)/d ln ln t at the end, where c_max = {largest:.3f}",
+    )  # fmt: skip
+
+
+def check(sizes: Sizes) -> list[Finding]:
+    decades = 8 if sizes.quick else 12
+    return [judge(WITHOUT, *late("none", decades)), judge(WITH, *late("l2", decades))]
