@@ -2,9 +2,9 @@
 
 Source: the flow of p in ⟨Xv, softmax(Xp)⟩ with v fixed converges in direction to the hard-margin separator of (locally)
 optimal tokens. Setting: theirs, 4 contexts of 5 unit tokens in R²⁴, random head; each seed draws its own data. The
-direction is reached like 1/ln t, so a flow to 10⁹ is still 7° away; it is followed to 10⁵⁰. Judged by the angle to the
-solution of the quadratic program for the tokens that are selected in the end: at most 5°, where the angle at 10⁹ must
-have fallen at least like 1/ln t to pass. Local optima count, as the source says.
+direction is reached like 1/ln t, so a flow to 10⁹ is still some 11° away; it is followed to 10⁵⁰, where 1/ln t makes
+that 2°. Judged by the angle to the solution of the quadratic program for the tokens that are selected in the end: at
+most 5°, as what had settled at 10⁹ would be further away. Local optima count, as the source says.
 """
 
 from __future__ import annotations

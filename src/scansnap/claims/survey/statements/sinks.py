@@ -12,8 +12,8 @@ connection. So every token but BOS votes for something, and dormant queries can 
 400 steps of AdamW (rate 0.1) or of SGD (rate 1, four times as long), mini-batches of 64 sampled sequences,
 normal(0.1) start; a seed draws both. A sink is more than 0.3 of the attention of dormant queries on the first token,
 the threshold of the first source (as we read it); at the start it is 1/63. For sigmoid attention it is the weight
-itself, which need not sum to 1. Decay 0.1 on all tables promotes sinks if attention on the first token is larger than
-without, paired by seed.
+itself, which need not sum to 1. Decay 0.1 on all tables promotes
+sinks if it adds 0.01 or more to the attention on the first token, paired by seed.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def first_token(
 
 def judge(statement: Surveyed, values: FloatArray, note: str) -> Finding:
     """What a dormant query gives to the first token, or how much more with decay."""
-    predicted, bound = {FORMS.name: (1.0, SINK), DECAY.name: (0.1, 0.0)}.get(statement.name, (0.0, SINK))
+    predicted, bound = {FORMS.name: (1.0, SINK), DECAY.name: (0.1, 0.01)}.get(statement.name, (0.0, SINK))
     what = (
         "attention on the first token with decay less that without"
         if statement is DECAY
