@@ -25,8 +25,10 @@ def test_files_and_json_say_the_same(scansnap, tmp_path):
     told = json.loads(out)
     assert told["totals"] == {"holds": 2, "fails": 0, "undecided": 0, "not applicable": 0}
     assert json.loads((tmp_path / "new/survey/survey.json").read_text()) == told
-    rows = list(csv.DictReader((tmp_path / "new/survey/survey.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "new/survey/survey.csv").read_text().splitlines()))
     assert [row["name"] for row in rows] == NAMES
+    table = (tmp_path / "new/survey/survey.md").read_text().splitlines()
+    assert [line.split(" | ")[0] for line in table[2:]] == [f"| `{name}`" for name in NAMES]
     for row, one in zip(rows, told["statements"], strict=True):
         assert row["verdict"] == one["verdict"] == "holds"
         assert float(row["measured"]) == one["measured"]

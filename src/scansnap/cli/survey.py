@@ -34,7 +34,9 @@ def survey(
         ),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer training seeds and shorter runs.")] = False,
-    target: Annotated[Path | None, typer.Option("--out", help="A folder for survey.csv and survey.json.")] = None,
+    target: Annotated[
+        Path | None, typer.Option("--out", help="A folder for survey.csv, survey.json and a table, survey.md.")
+    ] = None,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> int:
@@ -43,7 +45,7 @@ def survey(
     Exit code 0 when everything was judged, whatever the verdicts: a statement that fails is a finding.
     """
     if target is not None:
-        for name in ("survey.csv", "survey.json"):
+        for name in ("survey.csv", "survey.json", "survey.md"):
             place("--out", target / name, overwrite=overwrite)
     from scansnap.claims.survey.run import survey as judge_all
 
@@ -58,8 +60,9 @@ def survey(
     if target is not None:
         put(target / "survey.csv", _csv(rows))
         put(target / "survey.json", text + "\n")
+        put(target / "survey.md", _markdown(rows))
         if not as_json:
-            out.print(f"{target / 'survey.csv'} and survey.json", markup=False)
+            out.print(f"survey.csv, survey.json and survey.md in {target}/", markup=False)
     return 0
 
 
@@ -72,7 +75,7 @@ def row(finding: Finding) -> dict[str, Any]:
     low, high = finding.range or (None, None)
     return {
         "name": finding.name, "statement": finding.statement, "source": str(finding.source),
-        "arxiv": finding.source.arxiv, "read": finding.source.read, "setting": finding.setting, "kind": finding.kind,
+        "short": finding.source.short, "arxiv": finding.source.arxiv, "read": finding.source.read, "setting": finding.setting, "kind": finding.kind,
         "quantity": finding.quantity, "measured": number(finding.measured), "low": number(low), "high": number(high),
         "predicted": number(finding.predicted), "bound": number(finding.bound), "margin": number(finding.margin),
         "verdict": finding.status, "why": finding.why,
@@ -95,14 +98,29 @@ def _tell(report: Report, rows: list[dict[str, Any]]) -> None:
         between = "" if one["low"] is None else f"{one['low']:.3g} to {one['high']:.3g}"
         numbers = ["" if one[key] is None else f"{one[key]:.4g}" for key in ("measured", "predicted", "bound")]
         verdict = f"[{STYLE[one['verdict']]}]{one['verdict']}[/]"
-        who = one["source"].split(", ")[0] + (" …" if one["arxiv"] else "")
-        table.add_row(one["name"], escape(who), verdict, numbers[0], between, *numbers[1:])
+        table.add_row(one["name"], escape(one["short"]), verdict, numbers[0], between, *numbers[1:])
     out.print(table)
     for one in rows:
         if one["why"]:
             says = f"{one['statement']}: {one['verdict']}, {one['why']} ({one['quantity']}; {one['setting']})"
             out.print(f"[{STYLE[one['verdict']]}]{one['name']}[/] {escape(says)}")
     out.print(", ".join(f"{n} {status}" for status, n in totals(report).items() if n))
+
+
+def _markdown(rows: list[dict[str, Any]]) -> str:
+    """The table of docs/survey.md."""
+
+    def said(one: dict[str, Any], key: str) -> str:
+        return "" if one[key] is None else f"{round(one[key], 6) + 0.0:.3g}".replace("-", "−")
+
+    lines = ["| name | statement | source | setting | measured | predicted (up to) | verdict |", "|" + "---|" * 7]
+    for one in rows:
+        between = "" if one["low"] is None else f" ({said(one, 'low')} to {said(one, 'high')})"
+        who = f"{one['short']}, arXiv {one['arxiv']}" if one["arxiv"] else one["short"]
+        cells = (f"`{one['name']}`", one["statement"], who, one["setting"], said(one, "measured") + between,
+                 f"{said(one, 'predicted')} ({said(one, 'bound')})", one["verdict"])  # fmt: skip
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:

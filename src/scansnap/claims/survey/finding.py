@@ -10,6 +10,7 @@ the verdict is *undecided* while the bound lies inside it.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -33,6 +34,12 @@ class Source:
     title: str
     arxiv: str  # its number; empty where there is none
     read: Read
+
+    @property
+    def short(self) -> str:
+        """Tian et al. 2023."""
+        first, *others = re.split(", | and ", self.authors)
+        return f"{first} et al. {self.authors[-4:]}" if others else first
 
     def __str__(self) -> str:
         if self.read == "our own":

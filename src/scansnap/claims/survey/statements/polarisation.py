@@ -3,7 +3,7 @@
 Source: the gradient flow of L(V σ(a)), values V times a softmax, is driven to outputs of low entropy. Our model without
 the norm is that, with a softmax for each class; with the paper's l2 norm it is not.
 
-Setting: Syn-Medium(1), equal rates, exact flow to 10¹² t₀ (10⁸ with --quick). Low entropy in the limit cannot be seen
+Setting: Syn-Medium(1), equal rates, exact flow to 10¹² t₀. Low entropy in the limit cannot be seen
 at any one time when it comes as slowly as a power of ln t, so what is judged is the local exponent
 d ln(1 − c_max)/d ln ln t over the last two decades: −2 by our late-time law (1 − c_max ∝ 1/ln² t without the norm), and
 0 for attention that stays a mixture. Half of −2 is the bound: any exponent well below 0 ends in one token.
@@ -32,7 +32,7 @@ WITH = surveyed(
 STATEMENTS = (WITHOUT, WITH)
 
 
-def late(norm: str, decades: int) -> tuple[float, float]:
+def late(norm: str, decades: int = 12) -> tuple[float, float]:
     """The local exponent of 1 − c_max in ln t over the last two decades, and c_max at the end."""
     classes = SequenceClasses.syn_medium(n_queries=1)
     snap = float(t_snap(eta_y=1.0, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
@@ -50,5 +50,4 @@ def judge(statement: Surveyed, exponent: float, largest: float) -> Finding:
 
 
 def check(sizes: Sizes) -> list[Finding]:
-    decades = 8 if sizes.quick else 12
-    return [judge(WITHOUT, *late("none", decades)), judge(WITH, *late("l2", decades))]
+    return [judge(WITHOUT, *late("none")), judge(WITH, *late("l2"))]
