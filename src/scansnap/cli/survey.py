@@ -75,8 +75,9 @@ def row(finding: Finding) -> dict[str, Any]:
     low, high = finding.range or (None, None)
     return {
         "name": finding.name, "statement": finding.statement, "source": str(finding.source),
-        "short": finding.source.short, "arxiv": finding.source.arxiv, "read": finding.source.read, "setting": finding.setting, "kind": finding.kind,
-        "quantity": finding.quantity, "measured": number(finding.measured), "low": number(low), "high": number(high),
+        "short": finding.source.short, "arxiv": finding.source.arxiv, "read": finding.source.read,
+        "setting": finding.setting, "kind": finding.kind, "quantity": finding.quantity,
+        "measured": number(finding.measured), "low": number(low), "high": number(high),
         "predicted": number(finding.predicted), "bound": number(finding.bound), "margin": number(finding.margin),
         "verdict": finding.status, "why": finding.why,
     }  # fmt: skip

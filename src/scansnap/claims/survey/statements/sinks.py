@@ -9,11 +9,12 @@ connection. So every token but BOS votes for something, and dormant queries can 
 
     logits = B[m] + c Y,   c = softmax(ln k + Z[m])  or  k σ(Z[m] − ln T)
 
-400 steps of AdamW (rate 0.1) or of SGD (rate 1, four times as long but with --quick), mini-batches of 64 sampled sequences,
-normal(0.1) start; a seed draws both. A sink is more than 0.3 of the attention of dormant queries on the first token,
-the threshold of the first source (as we read it); at the start it is 1/63. For sigmoid attention it is the weight
-itself, which need not sum to 1. Decay 0.02 on all tables (rate × decay × steps = 0.8: what is not used shrinks to less
-than half) promotes sinks if it adds 0.01 or more to the attention on the first token, paired by seed.
+400 steps of AdamW (rate 0.1) or of SGD (rate 1, four times as long but with --quick, for the same loss), mini-batches
+of 64 sampled sequences, normal(0.1) start; a seed draws both. A sink is more than 0.3 of the attention of dormant
+queries on the first token, the threshold of the first source (as we read it); at the start it is 1/63. For sigmoid
+attention it is the weight itself, which need not sum to 1. Decay 0.02 on all tables (rate × decay × steps = 0.8: what
+is not used shrinks to less than half) promotes sinks if it adds 0.01 or more to the attention on the first token,
+paired by seed.
 """
 
 from __future__ import annotations
