@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from scansnap.claims.survey.margin import factors as factor_flow
 from scansnap.claims.survey.margin import least_frobenius, least_nuclear, merged
 from scansnap.claims.survey.statements import (
     balance,
+    causal,
     class_losses,
     decay,
     factors,
@@ -54,8 +56,9 @@ def test_the_trained_mlp_learns_and_attention_moves() -> None:
 
 
 def test_polarisation_falls_with_the_norm() -> None:
-    assert polarisation.judge(polarisation.WITHOUT, *polarisation.late("l2", 4)).status == "fails"
-    assert polarisation.judge(polarisation.WITH, *polarisation.late("none", 4)).status == "holds"
+    without, with_norm = polarisation.STATEMENTS[:2]
+    assert polarisation.judge(without, *polarisation.late("l2", decades=4)).status == "fails"
+    assert polarisation.judge(with_norm, *polarisation.late("none", decades=4)).status == "holds"
 
 
 def test_class_losses() -> None:
@@ -63,6 +66,7 @@ def test_class_losses() -> None:
     slope = class_losses.by_sign(shared)
     assert class_losses.judge_sign(class_losses.SIGN, slope).status == "fails"  # where classes share tokens
     assert class_losses.judge_descent(slope, 1.0).status == "fails"  # no law of gradient descent
+    assert class_losses.by_sign(shared, rate=0.01) == pytest.approx(slope, abs=0.02)  # and none of the step's size
     apart = class_losses.by_sign(class_losses.heavy_tailed(common=0))
     assert class_losses.judge_sign(class_losses.SHARED, apart).status == "holds"
 
@@ -134,4 +138,40 @@ def test_balance() -> None:
     assert balance.judge(balance.MUON_AS_USED, polar).status == "holds"
     assert balance.judge(balance.ADAM, balance.imbalance(balance.adam(), 0)).status == "fails"
     assert balance.judge(balance.ADAM_ROTATED, balance.imbalance(balance.adam(), None)).status == "fails"
+    assert descent[0] == pytest.approx(-1.59, abs=0.01)
     assert descent[0] == pytest.approx(descent[1], abs=1e-6)  # gradient descent does not see the rotation
+
+
+def test_causal_parents_of_another_graph_are_not_found() -> None:
+    problems = [causal.draw(seed) for seed in range(20)]
+    found = [causal.gradient(*problem) for problem in problems]
+    others = np.array([causal.recall(one, causal.draw(seed + 100)[0]) for seed, one in enumerate(found)])
+    assert causal.judge(others).status == "fails"
+    without = np.full((causal.S, causal.S), 1 / causal.S) + 1e-9 * np.random.default_rng(0).normal(size=(6, 6))
+    assert causal.recall(causal.gradient(problems[0][0], without), problems[0][0]) < 0.9  # nothing is copied
+
+
+def test_the_covariances_are_those_of_the_sequences() -> None:
+    """Against every sequence of a small tree with its probability, and the gradient against autograd's."""
+    parent, pi = np.array([0, 0, 1]), np.array([[0.7, 0.3, 0.0], [0.1, 0.5, 0.4], [0.2, 0.2, 0.6]])
+    words = np.stack(np.meshgrid(*[np.arange(3)] * 4, indexing="ij"), -1).reshape(-1, 4)
+    p = np.prod([pi[words[:, parent[i]], words[:, i + 1]] for i in range(3)], axis=0) / 3
+    one = np.eye(3)[words]  # (81, 4, 3)
+    joint = np.einsum("w,wja,wib->ijab", p, one, one)
+    np.testing.assert_allclose(causal.covariances(parent, pi), joint - 1 / 9, atol=1e-12)
+
+    x, weight = torch.tensor(one), torch.tensor(p)
+    a, mask = torch.zeros(4, 4, dtype=torch.float64, requires_grad=True), torch.tril(torch.ones(4, 4), -1).bool()
+    y = torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
+
+    def loss() -> torch.Tensor:
+        s = torch.softmax(a.masked_fill(~mask, -torch.inf)[1:], dim=1)
+        alpha = torch.log_softmax(torch.einsum("ij,wja,ab->wib", s, x, y), dim=2)
+        return -(weight * (alpha * x[:, 1:]).sum((1, 2))).sum()
+
+    (dy,) = torch.autograd.grad(loss(), y)
+    with torch.no_grad():
+        y -= 1e-6 * dy
+    (da,) = torch.autograd.grad(loss(), a)
+    ours, theirs = causal.gradient(parent, pi)[mask.numpy()], -da.numpy()[mask.numpy()]
+    np.testing.assert_allclose(theirs / np.abs(theirs).max(), ours / np.abs(ours).max(), atol=1e-5)

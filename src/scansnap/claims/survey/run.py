@@ -10,6 +10,7 @@ from scansnap.claims.claim import Report
 from scansnap.claims.survey.finding import FULL, QUICK, Finding, Sizes, Surveyed
 from scansnap.claims.survey.statements import (
     balance,
+    causal,
     class_losses,
     decay,
     factors,
@@ -36,7 +37,7 @@ class _Held(Protocol):
 
 _MODULES: tuple[_Held, ...] = (
     integral, rebound, polarisation, scan_order, class_losses, max_margin, factors, decay, sinks, retrieval, log_odds,
-    balance,
+    balance, causal,
 )  # fmt: skip
 
 

@@ -73,11 +73,12 @@ def by_descent(classes: SequenceClasses) -> tuple[float, float]:
     return slope(classes.p_class, loss), float(level.max() / level.min())
 
 
-def by_sign(classes: SequenceClasses) -> float:
+def by_sign(classes: SequenceClasses, rate: float = 0.02) -> float:
     """The slope under sign descent when the mean loss is 10⁻³ of its start."""
+    steps = int(4 / rate)
     run = simulate(
-        classes, eta_y=0.02, eta_z=0.02, steps=400, batch_size=None, context=np.inf, optimizer="sign", init="zero",
-        record="linear:81", variables=("attention", "y", "loss"), dtype="float64", device="cpu",
+        classes, eta_y=rate, eta_z=rate, steps=steps, batch_size=None, context=np.inf, optimizer="sign", init="zero",
+        record=range(0, steps, int(0.1 / rate)), variables=("attention", "y", "loss"), dtype="float64", device="cpu",
     )  # fmt: skip
     mean = run.loss.values[0]
     at = int(np.flatnonzero(mean <= 1e-3 * mean[0])[0])
