@@ -55,6 +55,13 @@ def test_the_trained_mlp_learns_and_attention_moves() -> None:
         assert (entropy[-1] < entropy[0] - 0.3).all()
 
 
+def test_a_target_for_the_logits_brings_no_rebound_either() -> None:
+    """What is shared is the residual: when it is gone, no token has a reason to catch up."""
+    entropy = rebound.trained(True, 2, 600, soft=0.2)
+    assert (entropy[-1] < entropy[0] - 0.3).all()
+    assert (rebound.rebound(entropy) < rebound.LEAST).all()
+
+
 def test_polarisation_falls_with_the_norm() -> None:
     without, with_norm = polarisation.STATEMENTS[:2]
     assert polarisation.judge(without, *polarisation.late("l2", decades=4)).status == "fails"

@@ -69,12 +69,18 @@ def reduced(nonlinear: bool) -> FloatArray:
     return np.asarray(entropy_of(weight / weight.sum(1, keepdims=True)))
 
 
-def trained(nonlinear: bool, seeds: int, steps: int, *, rate: float = 0.5, rate_z: float = 5.0) -> FloatArray:
-    """Mean entropy of attention at some 60 steps, (times, seeds); all seeds at once."""
+def trained(
+    nonlinear: bool, seeds: int, steps: int, *, rate: float = 0.5, rate_z: float = 5.0, soft: float = 0.0
+) -> FloatArray:
+    """Mean entropy of attention at some 60 steps, (times, seeds); all seeds at once.
+
+    With ``soft`` labels that share of the next tokens is drawn from all M, so that logits have a target to reach.
+    """
     data = Data.of(SequenceClasses.syn_medium(n_queries=1))
     k, d = data.p_context.shape
     hidden = WIDTH * d
     log_p, log_copies = torch.log(torch.tensor(data.p_context)), torch.log(torch.tensor(data.copies))
+    labels = torch.tensor((1 - soft) * data.labels + soft * data.copies / data.copies.sum())
 
     def drawn(seed: int, *shape: int) -> torch.Tensor:
         generator = torch.Generator().manual_seed(seed)
@@ -92,7 +98,7 @@ def trained(nonlinear: bool, seeds: int, steps: int, *, rate: float = 0.5, rate_
         c = torch.softmax(log_p + z, dim=2)  # (R, K, S)
         u = c @ w_1 + bias
         logits = (torch.relu(u) if nonlinear else u) @ w_2 + log_copies
-        loss = -torch.log_softmax(logits, dim=2).diagonal(dim1=1, dim2=2).mean(1)  # (R,)
+        loss = -(labels * torch.log_softmax(logits, dim=2)).sum(2).mean(1)  # (R,)
         if step in record:
             found.append(entropy_of(c.detach().numpy()).mean(1))
         gradients = torch.autograd.grad(loss.sum(), tables)
