@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from scansnap.claims.survey import dormant
 from scansnap.claims.survey.margin import factors as factor_flow
 from scansnap.claims.survey.margin import least_frobenius, least_nuclear, merged
 from scansnap.claims.survey.statements import (
@@ -113,14 +114,24 @@ def test_without_decay_attention_neither_sharpens_like_ln_t_nor_comes_back() -> 
 
 
 def test_sinks() -> None:
-    softmax = sinks.first_token(((0.0, 0.0),), 6)[0][0]
-    reads = sinks.first_token(((0.0, 0.0),), 6, dormant_reads=True)[0][0]
-    assert sinks.judge(sinks.FORMS, softmax, "").status == "holds"
-    assert sinks.judge(sinks.FORMS, reads, "").status == "fails"  # who must read does not look away
-    assert sinks.judge(sinks.SIGMOID, softmax, "").status == "fails"
-    assert sinks.judge(sinks.SGD, softmax, "").status == "fails"
-    assert sinks.judge(sinks.DECAY, softmax - reads, "").status == "holds"
-    assert sinks.judge(sinks.DECAY, 0 * softmax, "").status == "fails"  # no effect is not a promotion
+    softmax = dormant.train(((0.0, 0.0),), 6).weight[0]
+    reads = dormant.train(((0.0, 0.0),), 6, dormant_reads=True).weight[0]
+    assert sinks.judge(sinks.FORMS, softmax).status == "holds"
+    assert sinks.judge(sinks.FORMS, reads).status == "fails"  # who must read does not look away
+    assert sinks.judge(sinks.SIGMOID, softmax).status == "fails"
+    assert sinks.judge(sinks.SGD, softmax).status == "fails"
+    assert sinks.judge(sinks.DECAY, softmax - reads).status == "holds"
+    for statement in (sinks.DECAY, sinks.DRAINS, sinks.DRAINED):
+        assert sinks.judge(statement, 0 * softmax).status == "fails"  # no effect is not an effect
+
+
+def test_what_is_held_stays() -> None:
+    value, logit = (dormant.train(((0.0, 0.0),), 2, steps=60, hold=hold) for hold in ("value", "logit"))
+    begun = dormant.train(((0.0, 0.0),), 2, steps=0)
+    np.testing.assert_array_equal(value.value, begun.value)
+    assert (value.weight > 3 * begun.weight).all()
+    assert (logit.weight < begun.weight).all()  # others' logits rise, its own do not
+    assert (logit.value > begun.value).all()
 
 
 def test_retrieval_needs_an_order_among_components() -> None:

@@ -3,8 +3,9 @@
 A :class:`Surveyed` statement is a :class:`~scansnap.claims.claim.Statement` with its source and the setting it is held
 against; a :class:`Finding` is the :class:`~scansnap.claims.claim.Claim` about it, with the interval of what was
 measured. The rule is that of all claims: with ``predicted`` and the ``bound`` up to which a measurement agrees with
-it, the deviation may be at most their distance. Where training is random the interval is over training seeds, and
-the verdict is *undecided* while the bound lies inside it.
+it, the deviation may be at most their distance (a statement without a number has a round one here, and its bound
+decides). Where training is random the interval is over training seeds, and the verdict is *undecided* while the bound
+lies inside it.
 """
 
 from __future__ import annotations
