@@ -38,6 +38,7 @@ def test_files_and_json_say_the_same(scansnap, tmp_path):
 def test_intervals_over_seeds_are_in_the_json(scansnap):
     one = json.loads(scansnap("survey", "factors-decay", "--quick", "--json")[1])["statements"][0]
     assert one["low"] < one["measured"] < one["high"]
+    assert one["interval"] == [one["low"], one["high"]]
     assert one["arxiv"] == "2410.23819"
     assert "as we read it" in one["source"]
 

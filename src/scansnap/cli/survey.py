@@ -52,7 +52,8 @@ def survey(
     with progress_bar("statements") as progress:
         report = judge_all(*(names or ()), quick=quick, progress=progress)
     rows = [row(finding) for finding in report]  # type: ignore[arg-type]
-    text = json.dumps({"setting": report.setting, "totals": totals(report), "statements": rows}, indent=2)
+    told = [one | {"interval": None if one["low"] is None else [one["low"], one["high"]]} for one in rows]
+    text = json.dumps({"setting": report.setting, "totals": totals(report), "statements": told}, indent=2)
     if as_json:
         print(text)
     else:
