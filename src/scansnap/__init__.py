@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scansnap.claims.claim import Statement as Statement
     from scansnap.claims.evidence import Evidence as Evidence
     from scansnap.claims.registry import CHECKS as CHECKS
+    from scansnap.claims.survey.run import survey as survey
     from scansnap.claims.verify import verify as verify
     from scansnap.classes import SequenceClasses as SequenceClasses
     from scansnap.classes.sampler import ClassSampler as ClassSampler
@@ -52,6 +53,7 @@ _HOME = {
     "Claim": "scansnap.claims.claim",
     "Evidence": "scansnap.claims.evidence",
     "Statement": "scansnap.claims.claim",
+    "survey": "scansnap.claims.survey.run",
     "verify": "scansnap.claims.verify",
     "flow": "scansnap.dynamics.flow.integrate",
     "response": "scansnap.dynamics.response.solve",

@@ -160,8 +160,8 @@ def test_the_core_imports_only_torch_numpy_scipy_and_xarray():
     assert float(done.stdout) == pytest.approx(np.log(34), rel=1e-6)
 
 
-HELP = [("run",), ("info",), ("verify",), ("reproduce",), ("sweep",), ("bench",), ("serve",), ("text", "train"),
-        ("text", "explain"), ("text", "sample"), ("text", "evaluate")]  # fmt: skip
+HELP = [("run",), ("info",), ("verify",), ("survey",), ("reproduce",), ("sweep",), ("bench",), ("serve",),
+        ("text", "train"), ("text", "explain"), ("text", "sample"), ("text", "evaluate")]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", HELP, ids=" ".join)

@@ -153,6 +153,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
 
     from scansnap.bench import fig6
     from scansnap.claims import agreement, maps, verify
+    from scansnap.claims.survey.statements import decay
     from scansnap.dynamics import loop
     from scansnap.paper.report import make
     from scansnap.sweep import run as sweep
@@ -204,6 +205,8 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(fig6, "panel", reached)
     patch.setattr(agreement, "three_way", reached)
     patch.setattr(maps, "ending_at_once", reached)
+    patch.setattr("scansnap.claims.survey.run._MODULES", (decay,))
+    patch.setattr(decay, "check", reached)
     patch.setattr(make, "make", reached)
     patch.setattr(sweep, "_fill", reached)
     patch.setattr(local, "probe", lambda *_: 1.0)

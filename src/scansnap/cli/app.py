@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from scansnap.checks import InputError
-from scansnap.cli import bench, info, probe, reproduce, run, serve, sweep, verify
+from scansnap.cli import bench, info, probe, reproduce, run, serve, survey, sweep, verify
 from scansnap.cli.options import with_knobs
 from scansnap.cli.text import evaluate, explain, predict, sample, train
 from scansnap.dynamics.settings import run_settings
@@ -37,6 +37,7 @@ def commands() -> typer.Typer:
                 "verify --preset textbook --eta-y 0.9 --eta-z 0.02",
                 "verify --map theorem-1 --x ratio=1:1000:log --y overlap=0.01:0.9",
             ),
+            survey.survey: ("survey --quick", "survey joma polarisation --out out/survey"),
             reproduce.reproduce: ("reproduce all --out out", "reproduce fig6 fig11 --quick"),
             sweep.sweep: ("sweep examples/sweep.toml --out out/fig6.zarr --dry-run",),
             probe.probe: (

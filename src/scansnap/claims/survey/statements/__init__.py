@@ -1,0 +1,1 @@
+"""One statement, or a few that share their runs, to a file."""

@@ -1,0 +1,48 @@
+"""The survey as a whole: names, sources, and one report."""
+
+from __future__ import annotations
+
+import pytest
+
+import scansnap as ss
+from scansnap.checks import InputError
+from scansnap.claims.survey.finding import Finding
+from scansnap.claims.survey.run import chosen, statements
+
+
+def test_every_statement_has_its_own_name_a_source_and_a_setting() -> None:
+    names = [statement.name for statement in statements()]
+    assert len(names) == len(set(names)) >= 10
+    assert len({statement.source for statement in statements()}) >= 10
+    assert all(statement.setting and statement.text for statement in statements())
+    assert all(s.source.read == "our own" or (s.source.title and s.source.arxiv) for s in statements())
+
+
+def test_what_must_be_among_them() -> None:
+    for name in ("joma-integral", "joma-rebound", "joma-linear", "polarisation", "polarisation-l2", "scan-order-adam",
+                 "scan-order-sgd", "scan-order-muon", "class-losses-gd", "class-losses-sign", "max-margin", "decay-y",
+                 "decay-z", "sink-decay", "retrieval-hard", "retrieval-soft"):  # fmt: skip
+        assert chosen((name,)) >= {name}
+
+
+def test_a_name_or_a_beginning() -> None:
+    assert chosen(("decay",)) == {"decay-y", "decay-z"}
+    assert chosen(("joma-linear",)) == {"joma-linear"}
+    assert chosen(("decay-y", "joma-linear")) == {"decay-y", "joma-linear"}
+    assert len(chosen(())) == len(statements())
+
+
+@pytest.mark.parametrize("name", ["nope", "", "dec", "decay-", "joma-integral-x"])
+def test_an_unknown_name_is_one_sentence(name: str) -> None:
+    with pytest.raises(InputError, match=r"NAME is .*; it must be a statement of the survey, or how some begin: joma"):
+        ss.survey(name)
+
+
+def test_a_report_with_findings() -> None:
+    seen: list[tuple[float, float]] = []
+    report = ss.survey("decay-z", "retrieval", quick=True, progress=lambda *done: seen.append(done[:2]))
+    assert [claim.name for claim in report] == ["decay-z", "retrieval-hard", "retrieval-soft", "retrieval-trained-head"]
+    assert [claim.status for claim in report] == ["holds", "holds", "holds", "fails"]
+    assert all(isinstance(claim, Finding) for claim in report)
+    assert seen == [(1, 2), (2, 2)]
+    assert "quick" in report.setting

@@ -1,0 +1,195 @@
+"""For each statement a control in which it must fail, or, where it fails, one in which it would have held."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from scansnap.claims.survey import dormant
+from scansnap.claims.survey.margin import factors as factor_flow
+from scansnap.claims.survey.margin import least_frobenius, least_nuclear, merged
+from scansnap.claims.survey.statements import (
+    balance,
+    causal,
+    class_losses,
+    decay,
+    factors,
+    log_odds,
+    max_margin,
+    polarisation,
+    retrieval,
+    sinks,
+)
+from scansnap.claims.survey.statements.joma import integral, rebound
+
+
+def test_the_integral_holds_before_attention_moves_and_not_after() -> None:
+    assert integral.judge(integral.LATE, *integral.errors(50.0, 0.1)).status == "holds"
+    assert integral.judge(integral.EQUAL, *integral.errors(1.0, 0.1)).status == "holds"
+    late = integral.judge(integral.EARLY, *integral.errors(50.0, 1e3))
+    assert late.status == "fails"
+    assert "0.999" in late.why  # a correlation would have passed it
+
+
+def test_the_mean_attention_of_the_start_serves_the_integral_better() -> None:
+    assert integral.errors(50.0, 1e3)[0] < integral.errors(50.0, 1e3, present=True)[0]
+
+
+def test_the_rebound_is_seen_where_there_is_one() -> None:
+    nonlinear, linear = rebound.rebound(rebound.reduced(True)), rebound.rebound(rebound.reduced(False))
+    assert rebound.judge(rebound.REDUCED, float(linear)).status == "fails"
+    assert rebound.judge(rebound.RELU, float(nonlinear)).status == "holds"
+    assert rebound.judge(rebound.LINEAR, float(nonlinear)).status == "fails"
+
+
+def test_the_rebound_of_a_curve() -> None:
+    assert rebound.rebound(np.array([3.0, 1.0, 2.0])) == 0.5
+    assert rebound.rebound(np.array([3.0, 2.0, 1.0])) == 0.0
+    assert rebound.rebound(np.array([3.0, 3.0, 3.5])) == 0.0  # nothing fell, so nothing comes back
+
+
+def test_the_trained_mlp_learns_and_attention_moves() -> None:
+    """Otherwise no rebound would say nothing."""
+    for nonlinear in (True, False):
+        entropy = rebound.trained(nonlinear, 2, 300)
+        assert (entropy[-1] < entropy[0] - 0.3).all()
+
+
+def test_a_target_for_the_logits_brings_no_rebound_either() -> None:
+    """What is shared is the residual: when it is gone, no token has a reason to catch up."""
+    entropy = rebound.trained(True, 2, 600, soft=0.2)
+    assert (entropy[-1] < entropy[0] - 0.3).all()
+    assert (rebound.rebound(entropy) < rebound.LEAST).all()
+
+
+def test_polarisation_falls_with_the_norm() -> None:
+    without, with_norm = polarisation.STATEMENTS[:2]
+    assert polarisation.judge(without, *polarisation.late("l2", decades=4)).status == "fails"
+    assert polarisation.judge(with_norm, *polarisation.late("none", decades=4)).status == "holds"
+
+
+def test_class_losses() -> None:
+    shared = class_losses.heavy_tailed()
+    slope = class_losses.by_sign(shared)
+    assert class_losses.judge_sign(class_losses.SIGN, slope).status == "fails"  # where classes share tokens
+    assert class_losses.judge_descent(slope, 1.0).status == "fails"  # no law of gradient descent
+    assert class_losses.by_sign(shared, rate=0.01) == pytest.approx(slope, abs=0.02)  # and none of the step's size
+    apart = class_losses.by_sign(class_losses.heavy_tailed(common=0))
+    assert class_losses.judge_sign(class_losses.SHARED, apart).status == "holds"
+
+
+def test_max_margin_of_other_tokens() -> None:
+    each = np.array([max_margin.angles(max_margin.draw(seed), runner_up=True) for seed in range(6)])
+    assert max_margin.judge(each).status == "fails"
+
+
+def test_each_parametrisation_is_not_the_others_separator() -> None:
+    """The norms exchanged: the merged W is not of least nuclear norm, nor the product of least Frobenius norm."""
+    exchanged = []
+    for seed in range(6):
+        problem, end = factors.draw(seed), np.array([1e100])
+        constraints = problem.constraints(np.zeros(5, dtype=np.int64))
+        a, b = factor_flow(problem, end, np.random.default_rng(seed + 1000))
+        apart, together = a[0] @ b[0].T, merged(problem, end)[0]
+        best = least_nuclear(constraints), least_frobenius(constraints)
+        norms = [np.linalg.norm(w, norm) / (constraints * w).sum((1, 2)).min()
+                 for w, norm in ((together, "nuc"), (best[0], "nuc"), (apart, "fro"), (best[1], "fro"))]  # fmt: skip
+        exchanged.append([0.0, -0.4, norms[0] / norms[1], norms[2] / norms[3]])
+    rank, nuclear, frobenius = factors.judge(np.array(exchanged))
+    assert rank.status == "fails"  # equal ranks
+    assert nuclear.status == "fails"
+    assert frobenius.status == "fails"
+
+
+def test_without_decay_nothing_becomes_a_nuclear_norm() -> None:
+    rates = np.array([factors.excess_rate(seed, decay=0.0) for seed in range(6)])
+    assert factors.judge_decay(rates).status == "fails"
+
+
+def test_without_decay_attention_neither_sharpens_like_ln_t_nor_comes_back() -> None:
+    none = decay.path(0.0, 0.0)
+    assert decay.judge_y(none).status == "fails"
+    assert decay.judge_z(none).status == "fails"
+
+
+def test_sinks() -> None:
+    softmax = dormant.train(((0.0, 0.0),), 6).weight[0]
+    reads = dormant.train(((0.0, 0.0),), 6, dormant_reads=True).weight[0]
+    assert sinks.judge(sinks.FORMS, softmax).status == "holds"
+    assert sinks.judge(sinks.FORMS, reads).status == "fails"  # who must read does not look away
+    assert sinks.judge(sinks.SIGMOID, softmax).status == "fails"
+    assert sinks.judge(sinks.SGD, softmax).status == "fails"
+    assert sinks.judge(sinks.DECAY, softmax - reads).status == "holds"
+    for statement in (sinks.DECAY, sinks.DRAINS, sinks.DRAINED):
+        assert sinks.judge(statement, 0 * softmax).status == "fails"  # no effect is not an effect
+
+
+def test_what_is_held_stays() -> None:
+    value, logit = (dormant.train(((0.0, 0.0),), 2, steps=60, hold=hold) for hold in ("value", "logit"))
+    begun = dormant.train(((0.0, 0.0),), 2, steps=0)
+    np.testing.assert_array_equal(value.value, begun.value)
+    assert (value.weight > 3 * begun.weight).all()
+    assert (logit.weight < begun.weight).all()  # others' logits rise, its own do not
+    assert (logit.value > begun.value).all()
+
+
+def test_retrieval_needs_an_order_among_components() -> None:
+    ordered = retrieval.fixed_head(retrieval.GRAPH)
+    assert retrieval.judge_growth(retrieval.HARD, retrieval.fixed_head(retrieval.NO_ORDER)).status == "fails"
+    assert retrieval.judge_growth(retrieval.TRAINED, ordered).status == "holds"
+    assert retrieval.judge_mixture(retrieval.GRAPH, ordered[:1]).status == "fails"  # before it has converged
+    assert retrieval.judge_mixture(retrieval.GRAPH, retrieval.trained_head(retrieval.GRAPH)).status == "fails"
+
+
+@pytest.mark.parametrize("eta_z", [0.0, 1.0])
+def test_contexts_that_cannot_be_told_apart_have_no_log_odds(eta_z: float) -> None:
+    found = log_odds.logits(log_odds.data(same_contexts=True), eta_z)
+    assert log_odds.judge_inside(log_odds.FROZEN, found).status == "fails"
+    assert log_odds.judge_outside(log_odds.OUT_MOVING, found).status == "fails"
+
+
+def test_balance() -> None:
+    descent = np.array([balance.imbalance(balance.descent(), seed) for seed in range(2)])
+    polar = balance.imbalance(balance.polar(), 0)
+    assert balance.judge(balance.MUON, float(descent[0])).status == "fails"
+    assert balance.judge(balance.MUON_AS_USED, polar).status == "holds"
+    assert balance.judge(balance.ADAM, balance.imbalance(balance.adam(), 0)).status == "fails"
+    assert balance.judge(balance.ADAM_ROTATED, balance.imbalance(balance.adam(), None)).status == "fails"
+    assert descent[0] == pytest.approx(-1.59, abs=0.01)
+    assert descent[0] == pytest.approx(descent[1], abs=1e-6)  # gradient descent does not see the rotation
+
+
+def test_causal_parents_of_another_graph_are_not_found() -> None:
+    problems = [causal.draw(seed) for seed in range(20)]
+    found = [causal.gradient(*problem) for problem in problems]
+    others = np.array([causal.recall(one, causal.draw(seed + 100)[0]) for seed, one in enumerate(found)])
+    assert causal.judge(others).status == "fails"
+    without = np.full((causal.S, causal.S), 1 / causal.S) + 1e-9 * np.random.default_rng(0).normal(size=(6, 6))
+    assert causal.recall(causal.gradient(problems[0][0], without), problems[0][0]) < 0.9  # nothing is copied
+
+
+def test_the_covariances_are_those_of_the_sequences() -> None:
+    """Against every sequence of a small tree with its probability, and the gradient against autograd's."""
+    parent, pi = np.array([0, 0, 1]), np.array([[0.7, 0.3, 0.0], [0.1, 0.5, 0.4], [0.2, 0.2, 0.6]])
+    words = np.stack(np.meshgrid(*[np.arange(3)] * 4, indexing="ij"), -1).reshape(-1, 4)
+    p = np.prod([pi[words[:, parent[i]], words[:, i + 1]] for i in range(3)], axis=0) / 3
+    one = np.eye(3)[words]  # (81, 4, 3)
+    joint = np.einsum("w,wja,wib->ijab", p, one, one)
+    np.testing.assert_allclose(causal.covariances(parent, pi), joint - 1 / 9, atol=1e-12)
+
+    x, weight = torch.tensor(one), torch.tensor(p)
+    a, mask = torch.zeros(4, 4, dtype=torch.float64, requires_grad=True), torch.tril(torch.ones(4, 4), -1).bool()
+    y = torch.zeros(3, 3, dtype=torch.float64, requires_grad=True)
+
+    def loss() -> torch.Tensor:
+        s = torch.softmax(a.masked_fill(~mask, -torch.inf)[1:], dim=1)
+        alpha = torch.log_softmax(torch.einsum("ij,wja,ab->wib", s, x, y), dim=2)
+        return -(weight * (alpha * x[:, 1:]).sum((1, 2))).sum()
+
+    (dy,) = torch.autograd.grad(loss(), y)
+    with torch.no_grad():
+        y -= 1e-6 * dy
+    (da,) = torch.autograd.grad(loss(), a)
+    ours, theirs = causal.gradient(parent, pi)[mask.numpy()], -da.numpy()[mask.numpy()]
+    np.testing.assert_allclose(theirs / np.abs(theirs).max(), ours / np.abs(ours).max(), atol=1e-5)
