@@ -30,9 +30,12 @@ L2 = Statement(
     "late-l2",
     "Ours, late times",
     "Once every token is held, the overlap falls with the gap at the late law's local exponent.",
+    kind="ours",
 )
-NONE = Statement("late-none", "Ours, late times", "Without a norm the logit gap of attention grows as 2 ln ln t.")
-FIXED = Statement("late-fixed", "Ours, late times", "Without a norm and with Y fixed it grows as ln t.")
+NONE = Statement(
+    "late-none", "Ours, late times", "Without a norm the logit gap of attention grows as 2 ln ln t.", kind="ours"
+)
+FIXED = Statement("late-fixed", "Ours, late times", "Without a norm and with Y fixed it grows as ln t.", kind="ours")
 STATEMENTS = (L2, NONE, FIXED)
 
 LATE = 1e6  # in t₀: what ends before is not late
