@@ -10,6 +10,7 @@ import pytest
 import scansnap as ss
 from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.ours import late
+from scansnap.claims.ours.family import Family, find
 
 RATES = {"eta_y": 0.9, "eta_z": 0.45}
 
@@ -21,6 +22,7 @@ def two_classes() -> ss.SequenceClasses:
 
 
 CLASSES = two_classes()
+FAMILY = find(CLASSES)
 T0 = float(ss.theory.t_snap(eta_y=0.9, n_classes=2, vocab_size=44))
 
 
@@ -31,11 +33,11 @@ def evidence() -> Evidence:
 
 @pytest.fixture(scope="module")
 def speeds() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    return late.companions(CLASSES, **RATES, t_end=1e12 * T0)
+    return late.companions(CLASSES, FAMILY, **RATES, t_end=1e12 * T0)
 
 
 def test_the_l2_law_holds_where_every_token_is_held(evidence: Evidence) -> None:
-    claim = late.judge_l2(evidence, (0, 1))
+    claim = late.judge_l2(evidence, FAMILY)
     assert claim.status == "holds", claim
     assert 0.25 < claim.measured < 0.4
     assert "κ = −dz_c/d ln u is 0.1" in claim.quantity
@@ -59,11 +61,11 @@ def test_each_fails_on_the_flow_of_another(evidence: Evidence, speeds: tuple) ->
     other = ss.flow(CLASSES, **RATES, t=evidence.t[1:], norm="none", variables=("z", "attention", "gap"))
     without = replace(evidence, t=other.t.values, z=other.z.values, attention=other.attention.values,
                       gap=other.gap.values)  # fmt: skip
-    assert late.judge_l2(without, (0, 1)).observed == "fails"
+    assert late.judge_l2(without, FAMILY).observed == "fails"
     assert late.judge_none(*speeds[1], T0).status == "fails"
     assert late.judge_fixed(*speeds[0], T0).status == "fails"
     l2 = ss.flow(CLASSES, **RATES, t=speeds[0][0], variables=("z_rate",))
-    speed = late.speed_per_log(l2.z_rate.values, l2.t.values, (0, 1))
+    speed = late.speed_per_log(l2.z_rate.values, l2.t.values, FAMILY)
     assert late.judge_none(l2.t.values, speed, T0).status == "fails"
     assert late.judge_fixed(l2.t.values, speed, T0).status == "fails"
 
@@ -80,18 +82,19 @@ def test_where_it_does_not_speak_it_says_so(evidence: Evidence) -> None:
     assert {claim.status for claim in short} == {"not applicable"}
     assert "late times begin at 1e+06 t₀" in short["late-none"].why
     many = ss.verify(ss.SequenceClasses.syn_small(), **RATES, t_end=1e7 * T0, checks=["late"])
-    assert all("one common token" in claim.why for claim in many)
+    assert all("there are 2 queries, not one" in claim.why for claim in many)
     early = np.flatnonzero(evidence.t <= 1e10 * T0)
     parts = {name: getattr(evidence, name)[early] for name in ("t", "z", "attention", "gap")}
-    claim = late.judge_l2(replace(evidence, **parts), (0, 1))
+    claim = late.judge_l2(replace(evidence, **parts), FAMILY)
     assert claim.status == "not applicable"
     assert "held" in claim.why
 
 
 def test_the_symmetric_family_is_recognised() -> None:
-    assert late.family(CLASSES) == (0, 1)
-    assert late.family(ss.SequenceClasses.preset("textbook")) is not None
-    assert late.family(ss.SequenceClasses.syn_medium(3)) is None
+    assert isinstance(FAMILY, Family)
+    assert (FAMILY.common, FAMILY.tokens[0, 0]) == (0, 1)
+    assert isinstance(find(ss.SequenceClasses.preset("textbook")), Family)
+    assert isinstance(find(ss.SequenceClasses.syn_medium(3)), str)
     p = CLASSES.p_context.copy()
     p[0, 0], p[0, 1] = 0.4, 0.6
-    assert late.family(ss.SequenceClasses(p_context=p, query=[3, 3], next_token=[4, 5])) is None
+    assert isinstance(find(ss.SequenceClasses(p_context=p, query=[3, 3], next_token=[4, 5])), str)

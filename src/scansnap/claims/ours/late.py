@@ -24,6 +24,7 @@ from scansnap import theory
 from scansnap.claims.assumptions import MUCH, Assumption
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
+from scansnap.claims.ours.family import Family, find
 from scansnap.classes import SequenceClasses
 
 L2 = Statement(
@@ -51,54 +52,38 @@ _MOST_ENTRIES = 200_000  # of Y, for the flows made here
 def check(evidence: Evidence) -> list[Claim]:
     """The flow itself, and beside it the flows of the same classes and rates without a norm and with Y fixed."""
     end = float(evidence.t[-1]) / evidence.t_snap
-    tokens = family(evidence.classes)
+    family = find(evidence.classes)
     if evidence.source != "flow" or end < LATE:
         why = (
             f"late times begin at {LATE:.0e} t₀ of a flow; this record is of {evidence.source} and ends at {end:.3g} t₀"
         )
-    elif tokens is None:
-        why = "it speaks of classes of one query and equal shape, uniform, with one common token"
+    elif isinstance(family, str):
+        why = f"it speaks of the symmetric family, and {family}"
     elif evidence.classes.vocab_size * (evidence.classes.n_classes + 1) > _MOST_ENTRIES:
         why = f"flows without a norm are made up to {_MOST_ENTRIES} entries of Y"
     else:
-        first, second = companions(evidence.classes, evidence.eta_y, evidence.eta_z, float(evidence.t[-1]))
-        return [judge_l2(evidence, tokens), judge_none(*first, evidence.t_snap), judge_fixed(*second, evidence.t_snap)]
+        first, second = companions(evidence.classes, family, evidence.eta_y, evidence.eta_z, float(evidence.t[-1]))
+        return [judge_l2(evidence, family), judge_none(*first, evidence.t_snap), judge_fixed(*second, evidence.t_snap)]
     return [statement.not_applicable(why) for statement in STATEMENTS]
 
 
-def family(classes: SequenceClasses) -> tuple[int, int] | None:
-    """The common token and the dominant distinct one of class 0, for classes of the symmetric family; else None."""
-    k = classes.n_classes
-    shapes = [np.sort(classes.p_context[n, classes.distinct(n)]) for n in range(k)]
-    alike = all(len(shape) == len(shapes[0]) and np.allclose(shape, shapes[0]) for shape in shapes)
-    if k < 2 or len(classes.queries) > 1 or len(classes.common) != 1 or not alike or not len(shapes[0]):
-        return None
-    if not np.allclose(classes.p_class, 1 / k) or not (classes.p_context[:, classes.common[0]] > 0).all():
-        return None
-    own = classes.distinct(0)
-    return int(classes.common[0]), int(own[np.argmax(classes.p_context[0, own])])
-
-
 def companions(
-    classes: SequenceClasses, eta_y: float, eta_z: float, t_end: float, **options: Any
+    classes: SequenceClasses, family: Family, eta_y: float, eta_z: float, t_end: float, **options: Any
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Without a norm, and with Y held from t₀ on besides and attention anew: times and speed of the gap per ln t."""
     from scansnap.dynamics.flow.integrate import flow
 
-    tokens = family(classes)
-    assert tokens is not None
     start = float(theory.t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
     t = np.geomspace(start, t_end, 160)
     free = flow(classes, eta_y, eta_z, t, norm="none", variables=("z_rate",), **options)
     y = flow(classes, eta_y, eta_z, [start], norm="none", variables=("y",), **options).y[0]
     fixed = flow(classes, 0.0, eta_z, t, norm="none", y0=y, variables=("z_rate",), **options)
-    return (t, speed_per_log(free.z_rate.values, t, tokens)), (t, speed_per_log(fixed.z_rate.values, t, tokens))
+    return (t, speed_per_log(free.z_rate.values, t, family)), (t, speed_per_log(fixed.z_rate.values, t, family))
 
 
-def speed_per_log(z_rate: Array, t: Array, tokens: tuple[int, int]) -> Array:
+def speed_per_log(z_rate: Array, t: Array, family: Family) -> Array:
     """d(z_d − z_c)/d ln t of the one query, (n, 1, M) → (n,)."""
-    common, dominant = tokens
-    return np.asarray(t * (z_rate[:, 0, dominant] - z_rate[:, 0, common]))
+    return np.asarray(t * (z_rate[:, 0, family.tokens[0, 0]] - z_rate[:, 0, family.common]))
 
 
 def windows(x: Array, first: float) -> list[Array]:
@@ -135,17 +120,16 @@ def judge_fixed(t: Array, speed: Array, t_snap: float) -> Claim:
     )  # fmt: skip
 
 
-def judge_l2(evidence: Evidence, tokens: tuple[int, int]) -> Claim:
+def judge_l2(evidence: Evidence, family: Family) -> Claim:
     """−d ln ρ/d ln u in the last window against the law at the same ρ, from a constant past of the first ρ."""
-    k, m = evidence.classes.n_classes, evidence.classes.vocab_size
-    common = tokens[0]
+    k, m, common = family.n_classes, family.vocab_size, family.common
     assert evidence.gap is not None
     gone = evidence.gap[:, 0] > 0
     u, z = evidence.gap[gone, 0], evidence.z[gone, 0, common]
     square = evidence.attention[gone, 0] ** 2
     rho = square[:, common] / square.sum(1)
-    f = evidence.classes.p_context[0] / np.linalg.norm(evidence.classes.p_context[0])
-    weakest, first_rho = float(f[f > 0].min()), float(f[common] ** 2)
+    first_rho = family.overlap
+    weakest = min(float(family.f.min()), math.sqrt(first_rho))
     held = float(theory.u_star(eta_y=evidence.eta_y, eta_z=evidence.eta_z, f=weakest))
     begins = max(held, math.log(max(first_rho * m, 1.0)) / first_rho)
     start = MUCH / 2 * begins

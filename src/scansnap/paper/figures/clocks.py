@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.claims.ours.late import FIRST, NONE_TOLERANCE, family, loglog_exponent, windows
+from scansnap.claims.ours.family import Family, find
+from scansnap.claims.ours.late import FIRST, NONE_TOLERANCE, loglog_exponent, windows
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.snap.definition import FROZEN, in_t, over_e_folds, snapped
@@ -72,9 +73,9 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 def curve(classes: SequenceClasses, eta_y: float, eta_z: float, last: float, **options: Any) -> pd.DataFrame:
     """Gap, its speeds, what the decoder's gap is and how much attention the first token of all has."""
-    tokens = family(classes)
-    assert tokens is not None
-    common, dominant = tokens
+    family = find(classes)
+    assert isinstance(family, Family)
+    common, dominant = family.common, family.tokens[0, 0]
     t_0 = _t0(classes, eta_y or ETA_Y)
     x = np.geomspace(1e-2, last, round(PER_DECADE * math.log10(last / 1e-2)) + 1)
     found = flow(classes, eta_y, eta_z, x * t_0, variables=("z", "z_rate", "attention", "gap"), **options)
