@@ -31,7 +31,7 @@ ETA_Y = 4.0  # effective, of every rung
 LOSS_STEP = 17  # at which the loss is at a tenth: where it is in the YZ model at η_Y = 4 and ratio 10
 TENTH = 0.1
 TUNING_SEED = 1_000_001  # of no run that is judged
-_ROUNDS = 3
+_ROUNDS = 8
 _PROBE = 1e-3
 
 
@@ -144,16 +144,21 @@ def kernel_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, ste
         eta = {name: wanted[name] * _PROBE / first[name] for name in wanted}
     window = max(2, round(setting.t0(task.n_classes, task.vocab_size)))
     found = {name: np.full(len(ratios), np.nan) for name in wanted}
+    best: tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]] = (np.inf, eta, found)
     for _ in range(_ROUNDS):
         eta = {name: np.where(np.isfinite(e) & (e > 0), e, np.nan) for name, e in eta.items()}
         if not all(np.isfinite(e).all() for e in eta.values()):
             break
         found = weighed(flags, task, optimizer, seeds, eta, window, steps)
         with np.errstate(all="ignore"):
-            factor = {name: np.clip(np.nan_to_num(wanted[name] / found[name], nan=0.3), 0.3, 3.0) for name in wanted}
-        if all(np.abs(np.log(f)).max() < 0.02 for f in factor.values()):
+            off = {name: np.nan_to_num(np.log(wanted[name] / found[name]), nan=-2.0, posinf=-2.0) for name in wanted}
+        worst = max(float(np.abs(o).max()) for o in off.values())
+        if worst < best[0]:
+            best = (worst, eta, found)
+        if worst < 0.03:
             break
-        eta = {name: eta[name] * factor[name] for name in wanted}
+        eta = {name: eta[name] * np.exp(np.clip(off[name], -1.5, 1.5)) for name in wanted}
+    _, eta, found = best
     with np.errstate(all="ignore"):
         plateau = (first["z"] / _PROBE) / (found["z"] / eta["z"])
     return Clock("kernel", eta, found, np.full(len(ratios), np.nan), plateau)

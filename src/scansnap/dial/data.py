@@ -24,7 +24,7 @@ from scansnap.sampling.philox import Purpose, uniforms
 
 CONTEXT = 64  # T
 DATA = ("syn-medium", "zipf", "textbook", "shuffled")
-SEQUENCES = {False: 32, True: 4}  # in a mini-batch; with a loss at every position fewer have as many losses
+SEQUENCES = {"counts": 32, "last": 16, "every": 4}  # in a mini-batch: the more positions ask, the fewer
 TURNS = 4  # sequences of a class that a model is read on: its tokens moved on by a quarter each
 LAST = 0.5  # share of the loss that the query at the end has, where every position is asked
 MASKED = 0.15  # of the other positions, where masks are asked
@@ -71,7 +71,7 @@ class Task:
         """One for each step: sampled, or the expectation over classes."""
         if not self.flags.finite:
             return [self.expectation] * (stop - start)
-        steps, size = torch.arange(start, stop, device=self.device), SEQUENCES[self.flags.every_position]
+        steps, size = torch.arange(start, stop, device=self.device), SEQUENCES[self.flags.asking]
         drawn = self.sampler(seeds, steps, size)
         tokens = drawn.tokens  # (G, N, B, T)
         other = self.sampler(seeds, steps + _FAR, size) if self.shuffled else drawn

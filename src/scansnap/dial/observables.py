@@ -21,6 +21,7 @@ from scansnap.measure.snap import log_odds, snap_time
 
 REFERENCE = 10.0  # η_Y/η_Z
 RESAMPLES = 2000
+GAP = 0.05  # of logits: 5% in odds, the least that counts as a gain of distinct over common tokens
 VERDICTS = ("holds", "fails", "undecided", "diverged", "measured")
 
 
@@ -98,15 +99,36 @@ def _share(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
     return of.grid(((change > 0) if rises else (change < 0)).mean(1))[of.reference]
 
 
-def log_odds_rise(of: Trajectory, all_ratios: bool = False) -> np.ndarray:
+def log_odds_rise(of: Trajectory) -> np.ndarray:
     """S at the end: how far attention has gone from common to distinct tokens."""
-    rise = of.grid(log_odds(of.data, of.classes).mean("class").values[:, -1])
-    return rise if all_ratios else rise[of.reference]
+    return of.grid(log_odds(of.data, of.classes).mean("class").values[:, -1])[of.reference]
+
+
+def distinct_gap(of: Trajectory) -> np.ndarray:
+    """Δz of distinct less that of equally frequent common tokens, mean over classes.
+
+    At equal P(l|n), for frequency alone moves logits too: Adam takes attention from frequent tokens even where next
+    tokens are shuffled, and the log-odds of distinct against common tokens, most of which are more frequent, rise.
+    """
+    z = of.data.z.values
+    change, p = z[:, -1] - z[:, 0], of.classes.p_context
+    row = {int(m): i for i, m in enumerate(of.data["query"].values)}
+    gaps = []
+    for n in range(of.classes.n_classes):
+        own, common = of.classes.distinct(n), of.classes.common_of(n)
+        own = own[np.argsort(p[n, own])]
+        dz = change[:, row[int(of.classes.query[n])]]
+        gaps.append([(np.interp(p[n, common], p[n, own], one[own]) - one[common]).mean() for one in dz])
+    return of.grid(np.mean(gaps, axis=0))[of.reference]
 
 
 def _scanned(of: Trajectory) -> bool:
-    """Whether attention went from common to distinct tokens at all: its 95% interval is above 0."""
-    return bootstrap(log_odds_rise(of))[1] > 0
+    """Whether distinctness moved attention at all: the 95% interval of the gap is above its threshold."""
+    return bootstrap(distinct_gap(of))[1] >= GAP
+
+
+def _common_fall(of: Trajectory) -> np.ndarray:
+    return _share(of, "common", False) if _scanned(of) else np.zeros(of.seeds)
 
 
 def _mass(of: Trajectory) -> np.ndarray:
@@ -171,11 +193,11 @@ def _ratio_effect(of: Trajectory) -> np.ndarray:
     return (x - x.mean()) @ _support(of) / ((x - x.mean()) ** 2).sum()
 
 
-TINY = 1e-12  # above 0
 OBSERVABLES: tuple[Observable, ...] = (
-    Observable("log_odds_rise", "attention goes from common to distinct tokens", log_odds_rise, least=TINY),
+    Observable("distinct_gap", "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP),
     Observable("distinct_rise", "distinct tokens whose logit rises", lambda of: _share(of, "distinct", True), least=0.95),
-    Observable("common_fall", "common tokens whose logit falls", lambda of: _share(of, "common", False), least=0.95),
+    Observable("common_fall", "common tokens whose logit falls", _common_fall, least=0.95),
+    Observable("log_odds_rise", "log-odds of attention on distinct tokens", log_odds_rise),
     Observable("distinct_mass", "attention on distinct tokens at the end", _mass),
     Observable("scan_order_tenth", "Spearman(Δz, P) at 10% loss", lambda of: order(of, of.tenth), least=0.8),
     Observable("scan_order_end", "Spearman(Δz, P) at the end", lambda of: order(of, -1), least=0.8),
@@ -184,5 +206,5 @@ OBSERVABLES: tuple[Observable, ...] = (
     Observable("frozen", "share of the movement from 10 to 100 t₀", _drift, most=0.1),
     Observable("late_speed", "dS/d ln t from 10 to 100 t₀", _exponent),
     Observable("snap", "t_snap/t₀", _snap, least=0.5, most=2.0),
-    Observable("ratio_effect", "d N_eff/d ln(η_Y/η_Z)", _ratio_effect, least=TINY),
+    Observable("ratio_effect", "d N_eff/d ln(η_Y/η_Z)", _ratio_effect, least=0.0),
 )

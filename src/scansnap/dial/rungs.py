@@ -67,6 +67,12 @@ class Flags:
         """Whether positions must be spelt out: else the counts of tokens say all."""
         return self.every_position or self.positions != "none" or self.layers > 1 or self.bos
 
+    @property
+    def asking(self) -> str:
+        """Which queries are computed: of counts, of the last position, or of every one."""
+        every = self.every_position or self.layers > 1
+        return "every" if every else "last" if self.sequences else "counts"
+
 
 @dataclass(frozen=True)
 class Rung:
