@@ -32,7 +32,7 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[TARGETS]...",
-            help="all, synthetic, text, or fig1 to fig12, table1, claims, layers, words, sparsity, probe. "
+            help="all, synthetic, text, or fig1 to fig12, table1, claims, layers, words, sparsity, probe, dial. "
             "[default: all]",
         ),
     ] = None,

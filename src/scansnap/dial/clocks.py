@@ -57,7 +57,9 @@ class Clock:
     eta: dict[str, np.ndarray]  # nominal rates of Y's and Z's parameters, for the record
     effective: dict[str, np.ndarray]  # measured over the first t₀
     loss_step: np.ndarray  # where the loss was at a tenth while tuning; NaN where never
-    plateau: np.ndarray = field(default_factory=lambda: np.zeros(0))  # η_eff of Z at the start over that of the first t₀
+    plateau: np.ndarray = field(
+        default_factory=lambda: np.zeros(0)
+    )  # η_eff of Z at the start over that of the first t₀
 
     @property
     def trains(self) -> bool:
@@ -206,9 +208,7 @@ def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps
     return Clock("loss", eta, found, best_when, np.full(len(ratios), np.nan))
 
 
-def _crossings(
-    flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int, rates: np.ndarray
-) -> np.ndarray:
+def _crossings(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int, rates: np.ndarray) -> np.ndarray:
     """The first step with a loss of a tenth, by ratio and rate; ∞ where it does not come in time."""
     ratios = np.array(setting.ratios)
     eta = {"y": rates.flatten(), "z": (rates / ratios[:, None]).flatten()}

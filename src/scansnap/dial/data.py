@@ -131,7 +131,9 @@ class Task:
     def _sequences(self, tokens: Tensor, wanted: Tensor, chance: Tensor) -> Batch:
         """(G, B, T) tokens, the token after each, and a chance for each position."""
         tokens = tokens.clone()
-        if self.flags.masked:  # less the first token, and a mask for what comes next: then ``wanted`` is what stood here
+        if (
+            self.flags.masked
+        ):  # less the first token, and a mask for what comes next: then ``wanted`` is what stood here
             tokens = torch.cat([tokens[..., 1:], torch.full_like(tokens[..., :1], self.mask)], dim=-1)
         if self.flags.bos:
             tokens[..., 0] = self.bos
@@ -149,9 +151,9 @@ class Task:
                 asked[..., 0] = False  # nothing comes before it
             others = asked.clone()
             others[..., -1] = False
-            weight = (1 - LAST) * others / others.sum((1, 2), keepdim=True).clamp_min(1)
+            weight = (1 - LAST) * others.to(self.dtype) / others.sum((1, 2), keepdim=True).clamp_min(1)
             weight[..., -1] = LAST / tokens.shape[1]
-        return self._cut(Batch(tokens, tokens, bias, wanted, weight.to(self.dtype)))
+        return self._cut(Batch(tokens, tokens, bias, wanted, weight))
 
     @cached_property
     def _sight(self) -> Tensor:

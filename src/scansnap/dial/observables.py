@@ -1,8 +1,8 @@
 """What is measured on every rung, through the functions that measure YZ runs, and the thresholds it is held against.
 
 A cell is read as a trajectory as ``simulate`` returns it, with each head as a run of its own. An observable gives one
-number for each seed, at the ratio of :data:`REFERENCE` (the ratio effect: over all ratios); what a head or class says is
-averaged. What speaks of scanning has no meaning where attention did not go to distinct tokens: there it is worst.
+number for each seed, at the ratio of :data:`REFERENCE` (the ratio effect: over all ratios); what heads or classes say
+is averaged. What speaks of scanning has no meaning where attention did not go to distinct tokens: there it is worst.
 """
 
 from __future__ import annotations
@@ -194,8 +194,12 @@ def _ratio_effect(of: Trajectory) -> np.ndarray:
 
 
 OBSERVABLES: tuple[Observable, ...] = (
-    Observable("distinct_gap", "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP),
-    Observable("distinct_rise", "distinct tokens whose logit rises", lambda of: _share(of, "distinct", True), least=0.95),
+    Observable(
+        "distinct_gap", "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP
+    ),
+    Observable(
+        "distinct_rise", "distinct tokens whose logit rises", lambda of: _share(of, "distinct", True), least=0.95
+    ),
     Observable("common_fall", "common tokens whose logit falls", _common_fall, least=0.95),
     Observable("log_odds_rise", "log-odds of attention on distinct tokens", log_odds_rise),
     Observable("distinct_mass", "attention on distinct tokens at the end", _mass),

@@ -140,7 +140,9 @@ def chosen(
                  for optimizer in _several(optimizers)]  # fmt: skip
         return planned + [cell for cell in exact if cell not in planned]
     if names and not planned:  # choices that only stand alone, and the like
-        raise InputError("rung, way and optimizer", ", ".join(names), "a combination that the plan has, or all three given")
+        raise InputError(
+            "rung, way and optimizer", ", ".join(names), "a combination that the plan has, or all three given"
+        )
     return planned
 
 

@@ -40,7 +40,9 @@ class Runs:
         self.streams, self.stream = torch.unique(self.seeds, return_inverse=True)
         every = start(flags, task.vocab_size, self.seeds, task.dtype)
         self.fixed = {name: t for name, t in every.items() if not trained(flags, name)}
-        self.optimizers = dict.fromkeys((n for n in every if n not in self.fixed), Optimizer(RULE.get(optimizer, optimizer)))
+        self.optimizers = dict.fromkeys(
+            (n for n in every if n not in self.fixed), Optimizer(RULE.get(optimizer, optimizer))
+        )
         self.state = begin({name: every[name] for name in self.optimizers}, self.optimizers)
         eta = {table: value.to(task.device, task.dtype) for table, value in eta.items()}
         each = {name: eta[table_of(name)] for name in self.optimizers}
@@ -79,7 +81,11 @@ class Runs:
     def read(self) -> Reading:
         """Loss, attention and logits as they are now."""
         out = forward(self.parameters, self.flags, self.task.reading)
-        found = (read_loss(self.task, out), read_attention(self.task, out.attention[0]), read_z(self.task, out.scores[0]))
+        found = (
+            read_loss(self.task, out),
+            read_attention(self.task, out.attention[0]),
+            read_z(self.task, out.scores[0]),
+        )
         return Reading(*(t.double().cpu().numpy() for t in found))
 
 
@@ -109,7 +115,7 @@ def read_attention(task: Task, attention: Tensor) -> Tensor:
 
 
 def read_z(task: Task, scores: Tensor) -> Tensor:
-    """(R, H, Q, M): logits of (query token, key token), averaged over the places where they meet; 0 where they never do."""
+    """(R, H, Q, M): logits of (query token, key token), averaged over places; 0 where they never meet."""
     ones = torch.ones_like(scores[:1, :1]) * (task.reading.bias[0] > -torch.inf)
     seen = torch.where(ones > 0, scores, 0.0)
     total, times = by_token(task, seen), by_token(task, ones)
