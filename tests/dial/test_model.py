@@ -10,7 +10,7 @@ import torch
 
 import scansnap as ss
 from scansnap.dial.cell import Cell
-from scansnap.dial.data import CONTEXT, Task
+from scansnap.dial.data import Task
 from scansnap.dial.model import SMALL, forward, loss, start
 from scansnap.dial.rungs import LADDER, RUNGS, Flags, flags_of
 from scansnap.dial.training import Runs
@@ -88,10 +88,10 @@ def plain_forward(p: dict[str, torch.Tensor], flags: Flags, keys, queries, bias)
     x, x_q = vectors(keys, 0), vectors(queries, first)
     for layer in range(flags.layers):
         at = f".{layer}" if layer else ""
-        pre = [norm(flags.prenorm, v) * p[f"pre{at}"] if flags.prenorm != "none" else v for v in x]
+        pre = [norm(flags.prenorm, v) if flags.prenorm != "none" else v for v in x]
         new = []
         for i, own in enumerate(x_q):
-            ask = norm(flags.prenorm, own) * p[f"pre{at}"] if flags.prenorm != "none" else own
+            ask = norm(flags.prenorm, own) if flags.prenorm != "none" else own
             read = []
             for h in range(flags.heads):
                 logits = []
@@ -123,16 +123,17 @@ def plain_forward(p: dict[str, torch.Tensor], flags: Flags, keys, queries, bias)
                 out = own + out if flags.residual else out
             else:
                 c = sum(read) / flags.heads
-                out = of_read(c + own if flags.residual else c) @ p[f"y{at}"]
+                f = of_read(c + own if flags.residual else c)
+                out = f @ p[f"y{at}"] + (f if layer + 1 < flags.layers else 0)
             if flags.mlp != "none":
-                inside = out if flags.prenorm == "none" else norm(flags.prenorm, out) * p[f"pre_mlp{at}"]
+                inside = out if flags.prenorm == "none" else norm(flags.prenorm, out)
                 act = {"linear": lambda v: v, "relu": torch.relu, "gelu": torch.nn.functional.gelu}[flags.mlp]
                 added = act(inside @ p[f"w_1{at}"]) @ p[f"w_2{at}"]
                 out = out + added if flags.residual else added
             new.append(out)
         x_q = x = new
     if flags.prenorm != "none" and flags.residual:
-        x_q = [norm(flags.prenorm, v) * p["final"] for v in x_q]
+        x_q = [norm(flags.prenorm, v) for v in x_q]
     return torch.stack([p["embed"] @ v for v in x_q])
 
 
@@ -143,13 +144,10 @@ MODELS |= {"without separate": flags_of("separate", "without"), "without residua
 
 
 @pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
-def test_all_runs_at_once_are_each_run_for_itself(flags: Flags, monkeypatch) -> None:
-    monkeypatch.setattr("scansnap.dial.data.CONTEXT", 8)
-    monkeypatch.setattr("scansnap.dial.model.CONTEXT", 8)
-    assert CONTEXT == 64
-    task = Task(flags, "textbook", CPU, DOUBLE)
+def test_all_runs_at_once_are_each_run_for_itself(flags: Flags) -> None:
+    task = Task(flags, "textbook", CPU, DOUBLE, context=8)
     seeds = torch.tensor([3, 5])
-    p = start(flags, task.vocab_size, seeds, DOUBLE)
+    p = start(flags, task.vocab_size, task.context, seeds, DOUBLE)
     torch.manual_seed(0)
     p = {name: t + 0.3 * torch.randn_like(t) if name != "embed" or flags.separate else t for name, t in p.items()}
     (batch,) = task.batches(seeds, 4, 5)
@@ -184,7 +182,7 @@ def test_the_loss_falls_on_every_rung() -> None:
 
 
 def test_a_run_that_becomes_infinite_is_marked_and_stays() -> None:
-    runs = runs_of(Flags(norm="none"), "sgd", 1e300, 1e300)
+    runs = runs_of(Flags(separate=True), "sgd", 1e200, 1e200)
     runs.advance(4)
     assert (runs.state.failed_step >= 0).all()
     assert all(torch.isfinite(t).all() for t in runs.state.tables.values())
@@ -195,7 +193,7 @@ def test_loss_is_the_weighted_mean_of_what_is_asked() -> None:
     task = Task(flags, "syn-medium", CPU, DOUBLE)
     seeds = torch.tensor([0, 1])
     (batch,) = task.batches(seeds, 0, 1)
-    p = start(flags, task.vocab_size, seeds, DOUBLE)
+    p = start(flags, task.vocab_size, task.context, seeds, DOUBLE)
     p["y"].zero_()  # every next token is as likely as any
     np.testing.assert_allclose(loss(p, flags, batch), math.log(task.vocab_size), rtol=1e-12)
 

@@ -89,11 +89,11 @@ def trained(
     """The runs of a cell, ratio-major, and the clock that set their rates."""
     flags, place, numbers = cell.flags, pick_device(device), getattr(torch, dtype)
     data = "shuffled" if cell.way == "control" else cell.data
-    task = Task(flags, data, place, numbers)
+    task = Task(flags, data, place, numbers, setting.context)
     t0 = setting.t0(task.n_classes, task.vocab_size)
     steps = round(END * t0)
     # a control is paired with what it controls: the same rates, found where there is something to learn
-    known = Task(flags, cell.data, place, numbers) if data == "shuffled" else task
+    known = Task(flags, cell.data, place, numbers, setting.context) if data == "shuffled" else task
     clock = tune(flags, known, cell.optimizer, setting, steps)
     eta = {name: np.nan_to_num(e, nan=0.0) for name, e in clock.eta.items()}
     clocked = Clock(clock.kind, eta, clock.effective, clock.loss_step, clock.plateau)

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.dial.data import Task
+from scansnap.dial.data import CONTEXT, Task
 from scansnap.dial.model import forward
 from scansnap.dial.rungs import Flags
-from scansnap.dial.training import Runs, by_token, log_alpha, read_attention, read_loss, read_z
+from scansnap.dial.training import MOMENTUM, Runs, by_token, log_alpha, read_attention, read_loss, read_z
 from scansnap.theory import t_snap
 
 KERNEL = ("sgd", "momentum")  # optimisers whose steps are along the gradient
@@ -43,6 +43,7 @@ class Setting:
     seeds: int = 10
     eta_y: float = ETA_Y
     loss_step: int = LOSS_STEP
+    context: int = CONTEXT  # T
 
     def t0(self, n_classes: int, vocab_size: int) -> float:
         """t₀ = 2 K ln M/η_Y in steps, by either clock."""
@@ -134,13 +135,15 @@ def by_query(task: Task, values: Tensor) -> Tensor:
 def tune(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
     """Rates by the clock that the optimiser has."""
     how = kernel_clock if optimizer in KERNEL else loss_clock
-    return how(flags, task, optimizer, setting, steps)
+    return how(replace(flags, decay="none"), task, optimizer, setting, steps)  # decay is no step along the gradient
 
 
 def kernel_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
     """Rates whose effective ones are η_Y and η_Y/ratio over the first t₀."""
     ratios, seeds = np.array(setting.ratios), np.arange(min(setting.seeds, 4)) + TUNING_SEED
     wanted = {"y": np.full(len(ratios), setting.eta_y), "z": setting.eta_y / ratios}
+    carried = 1 - MOMENTUM.get(optimizer, 0.0)  # momentum acts as both rates divided by 1 − μ, though not at once
+    optimizer = "sgd"
     first = weighed(flags, task, optimizer, seeds, {name: 0 * w + _PROBE for name, w in wanted.items()}, 1, steps)
     with np.errstate(all="ignore"):
         eta = {name: wanted[name] * _PROBE / first[name] for name in wanted}
@@ -163,6 +166,7 @@ def kernel_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, ste
     _, eta, found = best
     with np.errstate(all="ignore"):
         plateau = (first["z"] / _PROBE) / (found["z"] / eta["z"])
+    eta = {name: carried * e for name, e in eta.items()}
     return Clock("kernel", eta, found, np.full(len(ratios), np.nan), plateau)
 
 

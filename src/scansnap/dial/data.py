@@ -49,8 +49,10 @@ class Batch:
 class Task:
     """The classes as a rung sees them: the batches of a step, and the one that a model is read on."""
 
-    def __init__(self, flags: Flags, data: str, device: torch.device, dtype: torch.dtype) -> None:
-        self.flags, self.device, self.dtype = flags, device, dtype
+    def __init__(
+        self, flags: Flags, data: str, device: torch.device, dtype: torch.dtype, context: int = CONTEXT
+    ) -> None:
+        self.flags, self.device, self.dtype, self.context = flags, device, dtype, context
         self.shuffled = choice("data", data, DATA) == "shuffled"
         plain = _classes(data)
         size = plain.vocab_size
@@ -63,7 +65,7 @@ class Task:
         self.own_query = plain.query
         asked = np.full(len(following), self.mask) if flags.masked else plain.query
         self.classes = SequenceClasses(p_context, asked, following, plain.p_class, shared_next=flags.shared_next)
-        self.sampler = MixtureSampler(p_context, plain.query, context=CONTEXT, next_token=following,
+        self.sampler = MixtureSampler(p_context, plain.query, context=self.context, next_token=following,
                                       p_class=plain.p_class)  # fmt: skip
         self.vocab_size, self.n_classes = self.classes.vocab_size, self.classes.n_classes
 
@@ -84,7 +86,7 @@ class Task:
                     for i in range(len(steps))]  # fmt: skip
         chance, _ = uniforms(seeds[:, None, None, None], Purpose.NEXT, steps[:, None, None],
                              torch.ones(1, dtype=torch.int64, device=self.device),
-                             torch.arange(size * CONTEXT, device=self.device).reshape(size, CONTEXT))  # fmt: skip
+                             torch.arange(size * self.context, device=self.device).reshape(size, self.context))  # fmt: skip
         return [self._sequences(tokens[:, i], wanted[:, i], chance[:, i]) for i in range(len(steps))]
 
     # --- without positions -----------------------------------------------------------------------------------
@@ -109,7 +111,9 @@ class Task:
         """How often each key counts at T = ∞, (K, M); what a sequence has once counts 1 in T − 1."""
         p = torch.tensor(self.classes.p_context, dtype=self.dtype, device=self.device)
         if self.flags.masked:
-            p[torch.arange(self.n_classes), torch.tensor(self.own_query)] += 1 / (CONTEXT - 1)
+            p[torch.arange(self.n_classes, device=self.device), torch.tensor(self.own_query, device=self.device)] += (
+                1 / (self.context - 1)
+            )
         return p
 
     def _counted(self, query: Tensor, counts: Tensor, target: Tensor, weight: Tensor) -> Batch:
@@ -158,10 +162,10 @@ class Task:
     @cached_property
     def _sight(self) -> Tensor:
         """(1, 1, T, T) 0 for keys before the query (a mask: for all others), else −∞; the first has only itself."""
-        before = torch.ones(CONTEXT, CONTEXT, dtype=torch.bool, device=self.device).tril(-1)
+        before = torch.ones(self.context, self.context, dtype=torch.bool, device=self.device).tril(-1)
         before[0, 0] = True
         if self.flags.masked:
-            before = ~torch.eye(CONTEXT, dtype=torch.bool, device=self.device)
+            before = ~torch.eye(self.context, dtype=torch.bool, device=self.device)
         zero = torch.zeros((), dtype=self.dtype, device=self.device)
         return torch.where(before, zero, -torch.inf)[None, None]
 
@@ -186,20 +190,20 @@ class Task:
             weight = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)
             target = torch.tensor(self.classes.next_token, device=self.device)
             return self._counted(self._class_query[None], self._population[None], target[None], weight[None])
-        tokens = np.zeros((k, TURNS, CONTEXT), dtype=np.int64)
+        tokens = np.zeros((k, TURNS, self.context), dtype=np.int64)
         for n in range(k):
             support, _ = self.classes.support(n)
             for turn in range(TURNS):
-                place = np.arange(CONTEXT) + turn * len(support) // TURNS
+                place = np.arange(self.context) + turn * len(support) // TURNS
                 tokens[n, turn] = support[place % len(support)]
         first = int(self.flags.bos)
         tokens[..., -1] = self.classes.query[:, None]
         if self.flags.masked:
             tokens[..., -2] = self.own_query[:, None]
         tokens[..., :first] = self.bos
-        flat = torch.as_tensor(tokens.reshape(k * TURNS, CONTEXT), device=self.device)
+        flat = torch.as_tensor(tokens.reshape(k * TURNS, self.context), device=self.device)
         of = torch.arange(k, device=self.device).repeat_interleave(TURNS)
-        end = CONTEXT - 1 - int(self.flags.masked)
+        end = self.context - 1 - int(self.flags.masked)
         times = torch.zeros(len(flat), self.vocab_size, dtype=self.dtype, device=self.device)
         times.scatter_add_(1, flat[:, first:end], torch.ones_like(flat[:, first:end], dtype=self.dtype))
         p = torch.tensor(self.classes.p_context, dtype=self.dtype, device=self.device)[of]
@@ -207,11 +211,11 @@ class Task:
         each[:, :first] = 1
         each[:, end:] = 1
         sight = self._sight.expand(1, len(flat), -1, -1)
-        weight = torch.zeros(1, len(flat), CONTEXT, dtype=self.dtype, device=self.device)
+        weight = torch.zeros(1, len(flat), self.context, dtype=self.dtype, device=self.device)
         weight[..., -1] = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)[of] / TURNS
         target = torch.tensor(self.classes.next_token, device=self.device)[of]
         whole = Batch(flat[None], flat[None], sight + each.log()[None, :, None],
-                      target[None, :, None].expand(-1, -1, CONTEXT), weight)  # fmt: skip
+                      target[None, :, None].expand(-1, -1, self.context), weight)  # fmt: skip
         if self.flags.layers > 1:
             return whole
         return Batch(whole.keys, whole.queries[..., -1:], whole.bias[..., -1:, :], whole.target[..., -1:],
@@ -228,7 +232,7 @@ class Task:
         """(K, M) what comes next after each class: its next token, or any where they are shuffled."""
         rows = torch.zeros(self.n_classes, self.vocab_size, dtype=self.dtype, device=self.device)
         following = torch.tensor(self.classes.next_token, device=self.device)
-        rows[torch.arange(self.n_classes), following] = 1
+        rows[torch.arange(self.n_classes, device=self.device), following] = 1
         if self.shuffled:
             p = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)
             rows[:] = p @ rows

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scansnap.checks import InputError
-from scansnap.dial.data import CONTEXT, Batch
+from scansnap.dial.data import Batch
 from scansnap.dial.rungs import Flags
 from scansnap.dynamics import norms
 from scansnap.dynamics.state import initial
@@ -48,13 +48,13 @@ def register_attention(name: str, attend: Attend) -> None:
     ATTENTIONS[name] = attend
 
 
-def shapes(flags: Flags, vocab_size: int) -> dict[str, tuple[tuple[int, ...], float | str]]:
+def shapes(flags: Flags, vocab_size: int, context: int) -> dict[str, tuple[tuple[int, ...], float | str]]:
     """Every parameter with its shape and the std of its start, or what it starts as."""
     d, h = flags.width or vocab_size, flags.heads
     inner, found = d // h, {}  # type: int, dict[str, tuple[tuple[int, ...], float | str]]
     found["embed"] = ((vocab_size, d), "eye" if flags.width is None else 1 / math.sqrt(d))
     if flags.positions == "absolute":
-        found["place"] = ((CONTEXT, d), 0.3 / math.sqrt(d))
+        found["place"] = ((context, d), 0.3 / math.sqrt(d))
     for i in range(flags.layers):
         at = f".{i}" if i else ""
         if flags.separate:
@@ -64,14 +64,8 @@ def shapes(flags: Flags, vocab_size: int) -> dict[str, tuple[tuple[int, ...], fl
             found[f"y{at}"], found[f"z{at}"] = ((d, d), SMALL), ((h, d, d), SMALL)
         if flags.norm == "rms":
             found[f"gain{at}"] = ((d,), "ones")
-        if flags.prenorm != "none":
-            found[f"pre{at}"] = ((d,), "ones")
         if flags.mlp != "none":
             found |= {f"w_1{at}": ((d, 4 * d), 1 / math.sqrt(d)), f"w_2{at}": ((4 * d, d), 0.5 / math.sqrt(d))}
-            if flags.prenorm != "none":
-                found[f"pre_mlp{at}"] = ((d,), "ones")
-    if _has_final_norm(flags):
-        found["final"] = ((d,), "ones")
     return found
 
 
@@ -85,11 +79,11 @@ def trained(flags: Flags, name: str) -> bool:
     return flags.separate or name != "embed"
 
 
-def start(flags: Flags, vocab_size: int, seeds: Tensor, dtype: torch.dtype) -> Parameters:
+def start(flags: Flags, vocab_size: int, context: int, seeds: Tensor, dtype: torch.dtype) -> Parameters:
     """Initial parameters (R, …): the seed alone decides them, and Y and Z are those of ``simulate``."""
     unique, stream = torch.unique(seeds, return_inverse=True)
     found = {}
-    for number, (name, (shape, scale)) in enumerate(shapes(flags, vocab_size).items()):
+    for number, (name, (shape, scale)) in enumerate(shapes(flags, vocab_size, context).items()):
         if scale == "eye":
             value = torch.eye(shape[0], dtype=dtype, device=seeds.device).expand(len(unique), -1, -1)
         elif scale == "ones":
@@ -113,7 +107,7 @@ def forward(p: Parameters, flags: Flags, batch: Batch, attention: list[Tensor] |
     weights, scores = [], []
     for i in range(flags.layers):
         at = f".{i}" if i else ""
-        keys, ask = _pre(p, flags, x, f"pre{at}"), _pre(p, flags, x_q, f"pre{at}")
+        keys, ask = _pre(flags, x), _pre(flags, x_q)
         score = _scores(p, flags, ask, keys, at)  # (R, H, B, Q, S)
         weight = ATTENTIONS[flags.attention](score, batch.bias[:, None]) if attention is None else attention[i]
         weights.append(weight)
@@ -121,12 +115,12 @@ def forward(p: Parameters, flags: Flags, batch: Batch, attention: list[Tensor] |
         c = weight @ keys[:, None]  # (R, H, B, Q, d) what each head read
         x_q = _values(p, flags, c, x_q, at)  # (R, B, Q, d)
         if flags.mlp != "none":
-            inside = _act(flags.mlp, _times(_pre(p, flags, x_q, f"pre_mlp{at}"), p[f"w_1{at}"]))
+            inside = _act(flags.mlp, _times(_pre(flags, x_q), p[f"w_1{at}"]))
             added = _times(inside, p[f"w_2{at}"])
             x_q = x_q + added if flags.residual else added
         x = x_q
-    if _has_final_norm(flags):
-        x_q = _normed(flags.prenorm, x_q) * p["final"][:, None, None]
+    if flags.prenorm != "none" and flags.residual:  # without a stream it starts at 0, which has no size to divide by
+        x_q = _normed(flags.prenorm, x_q)
     logits = x_q if flags.width is None and not flags.separate else _times(x_q, p["embed"].mT)
     return Output(logits, weights, scores)
 
@@ -179,7 +173,9 @@ def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str) -> Ten
         out = _times(v, p[f"w_o{at}"]).sum(1)
         return x_q + out if flags.residual else out
     c = c.mean(1)
-    return _times(_read_norm(p, flags, c + x_q if flags.residual else c, at), p[f"y{at}"])
+    f = _read_norm(p, flags, c + x_q if flags.residual else c, at)
+    out = _times(f, p[f"y{at}"])
+    return f + out if f"y.{int(at[1:] or 0) + 1}" in p else out  # a layer above reads on what this one read
 
 
 def _read_norm(p: Parameters, flags: Flags, c: Tensor, at: str) -> Tensor:
@@ -189,17 +185,13 @@ def _read_norm(p: Parameters, flags: Flags, c: Tensor, at: str) -> Tensor:
     return norms.apply(flags.norm, c)
 
 
-def _pre(p: Parameters, flags: Flags, x: Tensor, name: str) -> Tensor:
-    return x if flags.prenorm == "none" else _normed(flags.prenorm, x) * p[name][:, None, None]
+def _pre(flags: Flags, x: Tensor) -> Tensor:
+    """Without a gain: at the rates that Y needs it would change attention logits by its square."""
+    return x if flags.prenorm == "none" else _normed(flags.prenorm, x)
 
 
 def _normed(kind: str, x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:]) if kind == "layernorm" else x * (x.square().mean(-1, True) + _EPS).rsqrt()
-
-
-def _has_final_norm(flags: Flags) -> bool:
-    """Where there is a residual stream: what starts at 0 cannot be divided by its size."""
-    return flags.prenorm != "none" and flags.residual
 
 
 def _times(x: Tensor, matrix: Tensor) -> Tensor:

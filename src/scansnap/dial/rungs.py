@@ -109,7 +109,7 @@ RUNGS: dict[str, Rung] = {
         Rung("optimizer", "other optimisers", {"": {}}, optimizers=("momentum", "adam", "sign", "muon")),
         Rung("decay", "weight decay", {name: {"decay": name} for name in ("both", "y", "z")}),
         Rung("masked", "masked-token objective", {"": {"masked": True}}),
-        Rung("layers", "two layers", {"": {"layers": 2}}, {"finite": True}),
+        Rung("layers", "two layers", {"": {"layers": 2}}, {"finite": True, "residual": True}),
     )
 }  # fmt: skip
 LADDER = tuple(RUNGS)  # the sixteen, in their order; rungs of one's own are taken alone and on top of the full model

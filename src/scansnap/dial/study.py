@@ -16,6 +16,7 @@ from scansnap.checks import InputError, choice, whole
 from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
 from scansnap.dial.clocks import ETA_Y, LOSS_STEP, Setting
 from scansnap.dial.data import DATA
+from scansnap.dial.observables import REFERENCE
 from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 CELLS = "cells"  # the folder of their files
 COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
 FULL = Setting()
-QUICK = Setting(seeds=3, eta_y=2 * ETA_Y, loss_step=(LOSS_STEP + 1) // 2)  # twice the step, half the steps
+# twice the rate and half the steps, and T just above the 20 tokens of a class
+QUICK = Setting((1.0, REFERENCE), 3, 2 * ETA_Y, (LOSS_STEP + 1) // 2, 24)
 Result = dict[str, Any]
 
 
@@ -75,7 +77,7 @@ def dial(
     rungs       names such as ``norm`` or ``norm:none``, or numbers; all by default
     ways        alone, cumulative, without, control; all by default
     optimizers  sgd and adamw by default, where a rung has no other
-    quick       3 seeds and steps of twice the effective rate
+    quick       3 seeds, ratios 1 and 10, T = 24, and steps of twice the effective rate
     ratios      effective η_Y/η_Z; there is no way to give nominal rates
     data        syn-medium, zipf (p_n ∝ 1/n) or textbook (one query, one common token)
     out         a folder: cells that are finished there are taken over, the others are put there one by one
@@ -90,6 +92,7 @@ def dial(
         whole("seeds", seeds, least=2, most=1000) if seeds is not None else base.seeds,
         base.eta_y,
         base.loss_step,
+        base.context,
     )
     if choice("data", data, DATA) == "shuffled":
         raise InputError("data", data, "another one: shuffled next tokens are the way control")

@@ -38,7 +38,7 @@ class Runs:
         self.flags, self.task = flags, task
         self.seeds = torch.as_tensor(seeds, device=task.device)
         self.streams, self.stream = torch.unique(self.seeds, return_inverse=True)
-        every = start(flags, task.vocab_size, self.seeds, task.dtype)
+        every = start(flags, task.vocab_size, task.context, self.seeds, task.dtype)
         self.fixed = {name: t for name, t in every.items() if not trained(flags, name)}
         self.optimizers = dict.fromkeys(
             (n for n in every if n not in self.fixed), Optimizer(RULE.get(optimizer, optimizer))
