@@ -123,8 +123,9 @@ def plain_forward(p: dict[str, torch.Tensor], flags: Flags, keys, queries, bias)
                 out = own + out if flags.residual else out
             else:
                 c = sum(read) / flags.heads
-                f = of_read(c + own if flags.residual else c)
-                out = f @ p[f"y{at}"] + (f if layer + 1 < flags.layers else 0)
+                stream = flags.residual and flags.prenorm != "none"
+                f = of_read(c + own if flags.residual and not stream else c)
+                out = f @ p[f"y{at}"] + (own if stream else f if layer + 1 < flags.layers else 0)
             if flags.mlp != "none":
                 inside = out if flags.prenorm == "none" else norm(flags.prenorm, out)
                 act = {"linear": lambda v: v, "relu": torch.relu, "gelu": torch.nn.functional.gelu}[flags.mlp]

@@ -21,7 +21,6 @@ from scansnap.dynamics.device import one_thread, pick_device
 from scansnap.measure.snap import log_odds
 from scansnap.progress import Progress
 
-END = 100  # in t₀
 RECORDS = 40
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "sign", "muon")
 
@@ -90,8 +89,8 @@ def trained(
     flags, place, numbers = cell.flags, pick_device(device), getattr(torch, dtype)
     data = "shuffled" if cell.way == "control" else cell.data
     task = Task(flags, data, place, numbers, setting.context)
-    t0 = setting.t0(task.n_classes, task.vocab_size)
-    steps = round(END * t0)
+    t0 = setting.t0(cell.optimizer, task.n_classes, task.vocab_size)
+    steps = round(setting.end * t0)
     # a control is paired with what it controls: the same rates, found where there is something to learn
     known = Task(flags, cell.data, place, numbers, setting.context) if data == "shuffled" else task
     clock = tune(flags, known, cell.optimizer, setting, steps)

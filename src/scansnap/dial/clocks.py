@@ -5,11 +5,13 @@ how far along the gradient of the YZ model that is,
 
     η_eff = ⟨ΔZ, G⟩/‖G‖²,   G = −∂L/∂Z at T = ∞,   likewise Y,
 
-where Z is read off as attention logits of (query, key) tokens. Y need not be read off: G_Y = Σ p_n f_n r_nᵀ with
+where Z is read off as attention logits of (query, key) tokens, moved by the parameters that are trained with η_Z (an
+embedding, trained with η_Y, moves them too, and not along G). Y need not be read off: G_Y = Σ p_n f_n r_nᵀ with
 f = c/‖c‖ and r_n = e_n − α_n (Lemma 1), so ⟨ΔY, G_Y⟩ = Σ p_n r_n·Δlogits_n with attention held as it was. For the YZ
 model η_eff is its rate. Rates are tuned until the mean over the first t₀ is the wanted one.
 
-*Loss clock*, for every optimiser: the T = ∞ loss falls to 10% of its start at the same step for every rung.
+*Loss clock*, for every optimiser: the T = ∞ loss falls to 10% of its start at the same step for every rung, and t₀ is
+as much earlier as it is in the YZ model.
 """
 
 from __future__ import annotations
@@ -21,18 +23,20 @@ import torch
 from torch import Tensor
 
 from scansnap.dial.data import CONTEXT, Task
-from scansnap.dial.model import forward
+from scansnap.dial.model import forward, table_of
 from scansnap.dial.rungs import Flags
 from scansnap.dial.training import MOMENTUM, Runs, by_token, log_alpha, read_attention, read_loss, read_z
 from scansnap.theory import t_snap
 
 KERNEL = ("sgd", "momentum")  # optimisers whose steps are along the gradient
 ETA_Y = 4.0  # effective, of every rung
-LOSS_STEP = 17  # at which the loss is at a tenth: where it is in the YZ model at η_Y = 4 and ratio 10
+LOSS_STEP = 60  # at which the loss is at a tenth, by the loss clock
+TENTH_T0 = 1.3  # t₀ at which it is in the YZ model, at ratio 10
 TENTH = 0.1
 TUNING_SEED = 1_000_001  # of no run that is judged
 _ROUNDS = 8
 _PROBE = 1e-3
+_SIDE_BY_SIDE = 12  # rates that are tried at once
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,12 @@ class Setting:
     eta_y: float = ETA_Y
     loss_step: int = LOSS_STEP
     context: int = CONTEXT  # T
+    end: int = 100  # in t₀
 
-    def t0(self, n_classes: int, vocab_size: int) -> float:
-        """t₀ = 2 K ln M/η_Y in steps, by either clock."""
+    def t0(self, optimizer: str, n_classes: int, vocab_size: int) -> float:
+        """t₀ in steps: 2 K ln M/η_Y by the kernel clock, the YZ model's share of the fixed step by the loss clock."""
+        if optimizer not in KERNEL:
+            return self.loss_step / TENTH_T0
         return float(t_snap(eta_y=self.eta_y, n_classes=n_classes, vocab_size=vocab_size))
 
 
@@ -82,7 +89,7 @@ class Weighing:
 
     def before(self) -> None:
         runs, task = self.runs, self.runs.task
-        batch = task.reading
+        batch, self.parameters = task.reading, runs.parameters
         bias = batch.bias.expand(len(runs.seeds), -1, -1, -1).clone().requires_grad_()
         with torch.enable_grad():
             out = forward(runs.parameters, runs.flags, replace(batch, bias=bias))
@@ -107,7 +114,8 @@ class Weighing:
         moved = self._last(out.logits) - self.logits
         g_y = self.f.mT @ (p[:, None] * r)  # (R, M, M)
         self._add("y", (p[:, None] * r * moved).sum((1, 2)), g_y.square().sum((1, 2)))
-        z = read_z(task, out.scores[0]) - self.z
+        only_z = {name: t if table_of(name) == "z" else self.parameters[name] for name, t in runs.parameters.items()}
+        z = read_z(task, forward(only_z, runs.flags, task.reading, self.attention).scores[0]) - self.z
         self._add("z", (z.mean(1, keepdim=True) * self.g_z).sum((1, 2, 3)), self.g_z.square().sum((1, 2, 3)))
 
     def _last(self, logits: Tensor) -> Tensor:
@@ -147,7 +155,7 @@ def kernel_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, ste
     first = weighed(flags, task, optimizer, seeds, {name: 0 * w + _PROBE for name, w in wanted.items()}, 1, steps)
     with np.errstate(all="ignore"):
         eta = {name: wanted[name] * _PROBE / first[name] for name in wanted}
-    window = max(2, round(setting.t0(task.n_classes, task.vocab_size)))
+    window = max(2, round(setting.t0(optimizer, task.n_classes, task.vocab_size)))
     found = {name: np.full(len(ratios), np.nan) for name in wanted}
     best: tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]] = (np.inf, eta, found)
     for _ in range(_ROUNDS):
@@ -188,26 +196,28 @@ def weighed(
 def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
     """Rates of Y, with those of Z below by the ratio, at which the loss is at a tenth at the fixed step.
 
-    Two rounds of eight rates side by side, the second between the two that enclose the step.
+    Two rounds of rates side by side, the second between the two that enclose the step.
     """
     ratios = np.array(setting.ratios)
-    exponents = np.broadcast_to(np.linspace(-4.0, 0.5, 8), (len(ratios), 8))
+    exponents = np.broadcast_to(np.linspace(-4.0, 0.4, _SIDE_BY_SIDE), (len(ratios), _SIDE_BY_SIDE))
     for _ in range(2):
         when = _crossings(flags, task, optimizer, setting, steps, 10**exponents)
-        early = when <= setting.loss_step  # (ratios, 8); a larger rate may be unstable, so the smallest that does it
-        upper = np.where(early.any(1), early.argmax(1), 7)
+        early = (
+            when <= setting.loss_step
+        )  # (ratios, rates); a larger rate may be unstable, so the smallest that does it
+        upper = np.where(early.any(1), early.argmax(1), _SIDE_BY_SIDE - 1)
         lower = np.maximum(upper - 1, 0)
         rows = np.arange(len(ratios))
         low, high = exponents[rows, lower], exponents[rows, upper]
         best_when = np.where(early.any(1), when[rows, upper], np.nan)
         best = np.where(early.any(1), high, np.nan)
-        exponents = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, 8)
+        exponents = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SIDE_BY_SIDE)
     eta_y = 10**best
     eta = {"y": eta_y, "z": eta_y / ratios}
     nothing = {name: np.full(len(ratios), np.nan) for name in eta}
     found = nothing
     if np.isfinite(eta_y).all():
-        window = max(2, round(setting.t0(task.n_classes, task.vocab_size)))
+        window = max(2, round(setting.t0(optimizer, task.n_classes, task.vocab_size)))
         found = weighed(flags, task, optimizer, np.array([TUNING_SEED]), eta, window, steps)
     return Clock("loss", eta, found, best_when, np.full(len(ratios), np.nan))
 

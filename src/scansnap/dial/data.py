@@ -84,9 +84,11 @@ class Task:
             weight = torch.full(query.shape, 1 / size, dtype=self.dtype, device=self.device)
             return [self._counted(query[:, i], counts[:, i], wanted[:, i, :, -1], weight[:, i])
                     for i in range(len(steps))]  # fmt: skip
-        chance, _ = uniforms(seeds[:, None, None, None], Purpose.NEXT, steps[:, None, None],
-                             torch.ones(1, dtype=torch.int64, device=self.device),
-                             torch.arange(size * self.context, device=self.device).reshape(size, self.context))  # fmt: skip
+        chance = torch.ones(tokens.shape, device=self.device)
+        if self.flags.masked and self.flags.every_position:
+            place = torch.arange(size * self.context, device=self.device).reshape(size, self.context)
+            one = torch.ones(1, dtype=torch.int64, device=self.device)
+            chance, _ = uniforms(seeds[:, None, None, None], Purpose.NEXT, steps[:, None, None], one, place)
         return [self._sequences(tokens[:, i], wanted[:, i], chance[:, i]) for i in range(len(steps))]
 
     # --- without positions -----------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def forward(p: Parameters, flags: Flags, batch: Batch, attention: list[Tensor] |
             added = _times(inside, p[f"w_2{at}"])
             x_q = x_q + added if flags.residual else added
         x = x_q
-    if flags.prenorm != "none" and flags.residual:  # without a stream it starts at 0, which has no size to divide by
+    if flags.prenorm != "none" and flags.residual:
         x_q = _normed(flags.prenorm, x_q)
     logits = x_q if flags.width is None and not flags.separate else _times(x_q, p["embed"].mT)
     return Output(logits, weights, scores)
@@ -173,6 +173,8 @@ def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str) -> Ten
         out = _times(v, p[f"w_o{at}"]).sum(1)
         return x_q + out if flags.residual else out
     c = c.mean(1)
+    if flags.residual and flags.prenorm != "none":  # its norms need a stream that does not start at 0
+        return x_q + _times(_read_norm(p, flags, c, at), p[f"y{at}"])
     f = _read_norm(p, flags, c + x_q if flags.residual else c, at)
     out = _times(f, p[f"y{at}"])
     return f + out if f"y.{int(at[1:] or 0) + 1}" in p else out  # a layer above reads on what this one read

@@ -20,7 +20,7 @@ PRENORMS = ("none", "layernorm", "rmsnorm")
 MLPS = ("none", "linear", "relu", "gelu")
 DECAYS = ("none", "y", "z", "both")
 WIDTH = 32  # of the embeddings, below the vocabulary's 79
-HEADS = 4
+HEADS = 2
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 CELLS = "cells"  # the folder of their files
 COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
 FULL = Setting()
-# twice the rate and half the steps, and T just above the 20 tokens of a class
-QUICK = Setting((1.0, REFERENCE), 3, 2 * ETA_Y, (LOSS_STEP + 1) // 2, 24)
+# not as far, an earlier loss step, and T just above the 20 tokens of a class
+QUICK = Setting((1.0, REFERENCE), 3, ETA_Y, LOSS_STEP * 2 // 3, 24, 30)
 Result = dict[str, Any]
 
 
@@ -77,7 +77,7 @@ def dial(
     rungs       names such as ``norm`` or ``norm:none``, or numbers; all by default
     ways        alone, cumulative, without, control; all by default
     optimizers  sgd and adamw by default, where a rung has no other
-    quick       3 seeds, ratios 1 and 10, T = 24, and steps of twice the effective rate
+    quick       3 seeds, ratios 1 and 10, T = 24, to 30 t₀, the loss at a tenth earlier
     ratios      effective η_Y/η_Z; there is no way to give nominal rates
     data        syn-medium, zipf (p_n ∝ 1/n) or textbook (one query, one common token)
     out         a folder: cells that are finished there are taken over, the others are put there one by one
@@ -93,6 +93,7 @@ def dial(
         base.eta_y,
         base.loss_step,
         base.context,
+        base.end,
     )
     if choice("data", data, DATA) == "shuffled":
         raise InputError("data", data, "another one: shuffled next tokens are the way control")
