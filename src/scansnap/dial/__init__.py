@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scansnap.dial.model import register_attention as register_attention
     from scansnap.dial.rungs import Flags as Flags
     from scansnap.dial.rungs import Rung as Rung
+    from scansnap.dial.rungs import register_attention as register_attention
     from scansnap.dial.rungs import register_rung as register_rung
 
-_HOME = {"Flags": "rungs", "Rung": "rungs", "register_rung": "rungs", "register_attention": "model"}
+_HERE = ("Flags", "Rung", "register_attention", "register_rung")
 
 
 class _Room(ModuleType):
@@ -31,6 +31,6 @@ sys.modules[__name__].__class__ = _Room
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _HERE:
         raise AttributeError(f"module 'scansnap.dial' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"scansnap.dial.{_HOME[name]}"), name)
+    return getattr(importlib.import_module("scansnap.dial.rungs"), name)

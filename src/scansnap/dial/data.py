@@ -24,7 +24,8 @@ from scansnap.sampling.philox import Purpose, uniforms
 
 CONTEXT = 64  # T
 DATA = ("syn-medium", "zipf", "textbook", "shuffled")
-SEQUENCES = {"counts": 32, "last": 16, "every": 4}  # in a mini-batch: the more positions ask, the fewer
+SEQUENCES = {"counts": 32, "last": 16}  # in a mini-batch
+POSITIONS = 256  # of a mini-batch, where all of them are computed
 TURNS = 4  # sequences of a class that a model is read on: its tokens moved on by a quarter each
 LAST = 0.5  # share of the loss that the query at the end has, where every position is asked
 MASKED = 0.15  # of the other positions, where masks are asked
@@ -73,7 +74,7 @@ class Task:
         """One for each step: sampled, or the expectation over classes."""
         if not self.flags.finite:
             return [self.expectation] * (stop - start)
-        steps, size = torch.arange(start, stop, device=self.device), SEQUENCES[self.flags.asking]
+        steps, size = torch.arange(start, stop, device=self.device), self.batch_size
         drawn = self.sampler(seeds, steps, size)
         tokens = drawn.tokens  # (G, N, B, T)
         other = self.sampler(seeds, steps + _FAR, size) if self.shuffled else drawn
@@ -90,6 +91,11 @@ class Task:
             one = torch.ones(1, dtype=torch.int64, device=self.device)
             chance, _ = uniforms(seeds[:, None, None, None], Purpose.NEXT, steps[:, None, None], one, place)
         return [self._sequences(tokens[:, i], wanted[:, i], chance[:, i]) for i in range(len(steps))]
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences in a mini-batch."""
+        return SEQUENCES.get(self.flags.asking, max(1, POSITIONS // self.context))
 
     # --- without positions -----------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ summed loss. With no flags it is the YZ model of :mod:`scansnap.dynamics.yz`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -17,16 +16,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scansnap.checks import InputError
 from scansnap.dial.data import Batch
-from scansnap.dial.rungs import Flags
+from scansnap.dial.rungs import ATTENTIONS, Flags
 from scansnap.dynamics import norms
 from scansnap.dynamics.state import initial
 from scansnap.sampling.philox import Purpose
 
 Parameters = dict[str, Tensor]
-Attend = Callable[[Tensor, Tensor], Tensor]  # logits (…, S) and the ln of how often each key counts → weights (…, S)
-ATTENTIONS: dict[str, Attend] = {"softmax": lambda logits, counts: torch.softmax(logits + counts, dim=-1)}
 SMALL = 0.01  # std of the initial Y and Z: seeds differ, and nothing is known yet
 ROPE_BASE = 10_000.0
 ALIBI = 1 / 16  # slope of a single head; of several: 2^(−8h/H)
@@ -39,13 +35,6 @@ class Output(NamedTuple):
     logits: Tensor  # (R, B, Q, M)
     attention: list[Tensor]  # (R, H, B, Q, S) each
     scores: list[Tensor]  # (R, H, B, Q, S) attention logits, without the counts
-
-
-def register_attention(name: str, attend: Attend) -> None:
-    """Make a way from logits to weights known by its name, for a rung of one's own."""
-    if name in ATTENTIONS:
-        raise InputError("the name of the attention", name, "new: not one of " + ", ".join(ATTENTIONS))
-    ATTENTIONS[name] = attend
 
 
 def shapes(flags: Flags, vocab_size: int, context: int) -> dict[str, tuple[tuple[int, ...], float | str]]:

@@ -6,7 +6,7 @@ it) and ``without`` (the full model less this rung). ``control`` is ``alone`` on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ POSITIONS = ("none", "absolute", "rope", "alibi")
 PRENORMS = ("none", "layernorm", "rmsnorm")
 MLPS = ("none", "linear", "relu", "gelu")
 DECAYS = ("none", "y", "z", "both")
+# from logits (…, S) and the ln of how often each key counts to weights (…, S)
+ATTENTIONS: dict[str, Callable[[Any, Any], Any]] = {"softmax": lambda logits, counts: (logits + counts).softmax(-1)}
 WIDTH = 32  # of the embeddings, below the vocabulary's 79
 HEADS = 2
 
@@ -50,6 +52,7 @@ class Flags:
         choice("prenorm", self.prenorm, PRENORMS)
         choice("mlp", self.mlp, MLPS)
         choice("decay", self.decay, DECAYS)
+        choice("attention", self.attention, ATTENTIONS)
         whole("heads", self.heads, least=1, most=64)
         whole("layers", self.layers, least=1, most=12)
         if self.width is not None:
@@ -124,6 +127,13 @@ def register_rung(rung: Rung) -> None:
     for sets in rung.choices.values():
         _with(Flags(), {**rung.needs, **sets})
     RUNGS[rung.name] = rung
+
+
+def register_attention(name: str, attend: Callable[[Any, Any], Any]) -> None:
+    """Make a way from attention logits to weights known by its name, for a rung of one's own."""
+    if name in ATTENTIONS or not callable(attend):
+        raise InputError("the name of the attention", name, "new, of a function: not one of " + ", ".join(ATTENTIONS))
+    ATTENTIONS[name] = attend
 
 
 def find(name: str) -> tuple[Rung, str]:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 CELLS = "cells"  # the folder of their files
 COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
 FULL = Setting()
-# not as far, an earlier loss step, and T just above the 20 tokens of a class
-QUICK = Setting((1.0, REFERENCE), 3, ETA_Y, LOSS_STEP * 2 // 3, 24, 30)
+# not as far, an earlier loss step, T just above the 20 tokens of a class
+QUICK = Setting((1.0, REFERENCE), 3, ETA_Y, LOSS_STEP // 2, 24, 30)
 Result = dict[str, Any]
 
 
@@ -77,7 +77,7 @@ def dial(
     rungs       names such as ``norm`` or ``norm:none``, or numbers; all by default
     ways        alone, cumulative, without, control; all by default
     optimizers  sgd and adamw by default, where a rung has no other
-    quick       3 seeds, ratios 1 and 10, T = 24, to 30 t₀, the loss at a tenth earlier
+    quick       3 seeds, ratios 1 and 10, T = 24, to 30 t₀
     ratios      effective η_Y/η_Z; there is no way to give nominal rates
     data        syn-medium, zipf (p_n ∝ 1/n) or textbook (one query, one common token)
     out         a folder: cells that are finished there are taken over, the others are put there one by one
@@ -161,8 +161,6 @@ def _made(cells: list[Cell], setting: Setting, device: str, jobs: int) -> Iterat
     if not rest:
         return
     with single_threaded_children(), ending_at_once(min(jobs, len(rest))) as pool:
-        # the heavy ones first, so that all processes end at about the same time
-        rest = sorted(rest, key=lambda cell: {"without": 0, "cumulative": 1}.get(cell.way, 2))
         waiting: dict[Future[Result], Cell] = {
             pool.submit(run_cell, cell, setting, device=device): cell for cell in rest
         }
