@@ -98,7 +98,7 @@ def trained(
     clocked = Clock(clock.kind, eta, clock.effective, clock.loss_step, clock.plateau)
     seeds = np.tile(np.arange(setting.seeds), len(setting.ratios))
     runs = Runs(flags, task, cell.optimizer, seeds, clocked.over(setting.seeds, place), steps)
-    record = np.unique(np.rint(np.append(np.geomspace(1, steps, RECORDS), [0, 10 * t0])).astype(int))
+    record = np.unique(np.rint(np.append(np.geomspace(1, steps, RECORDS), [0, min(10 * t0, steps)])).astype(int))
     readings: list[Reading] = []
 
     def look(step: int, now: Runs) -> None:

@@ -89,8 +89,9 @@ def bootstrap(values: np.ndarray) -> tuple[float, float, float]:
     if not np.isfinite(values).all():
         return np.nan, np.nan, np.nan
     draws = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
-    low, high = np.quantile(values[draws].mean(1), (0.025, 0.975))
-    return float(values.mean()), float(low), float(high)
+    away = values - values[0]  # so that equal values have themselves as mean, to the last digit
+    low, high = values[0] + np.quantile(away[draws].mean(1), (0.025, 0.975))
+    return float(values[0] + away.mean()), float(low), float(high)
 
 
 def _share(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
