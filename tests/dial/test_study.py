@@ -14,7 +14,7 @@ from scansnap.dial.clocks import Setting
 from scansnap.dial.rungs import LADDER, RUNGS, Rung, flags_of, plan, register_rung
 from scansnap.dial.study import COLUMNS, dial
 
-TINY = Setting((1.0, 10.0), seeds=2, context=24, end=3)
+TINY = Setting((1.0, 10.0), seeds=2, context=24, end=12)
 
 
 @pytest.fixture(autouse=True)

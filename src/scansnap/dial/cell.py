@@ -59,7 +59,7 @@ def run_cell(
 ) -> dict[str, Any]:
     """Tune, train, read, judge; plain numbers, as they are kept in the cell's file."""
     began = time.perf_counter()
-    with one_thread():
+    with one_thread(), np.errstate(all="ignore"):  # of runs that diverged anything may come
         clock, trajectory = trained(cell, setting, device=device, dtype=dtype, progress=progress)
         rows = []
         for one in OBSERVABLES:
