@@ -58,7 +58,7 @@ def run_cell(
     cell: Cell, setting: Setting, *, device: str = "auto", dtype: str = "float32", progress: Progress | None = None
 ) -> dict[str, Any]:
     """Tune, train, read, judge; plain numbers, as they are kept in the cell's file."""
-    began = time.perf_counter()
+    began, worked = time.perf_counter(), time.process_time()
     with one_thread(), np.errstate(all="ignore"):  # of runs that diverged anything may come
         clock, trajectory = trained(cell, setting, device=device, dtype=dtype, progress=progress)
         rows = []
@@ -78,7 +78,8 @@ def run_cell(
         "plateau": clock.plateau.tolist(), "t0": trajectory.t0, "ratios": list(setting.ratios), "seeds": setting.seeds,
         "step": data.step.values.tolist(), "gap": gap.tolist(), "log_odds": odds.tolist(),
         "loss": trajectory.grid(data.loss.values).mean(1).tolist(),
-        "diverged": trajectory.diverged.sum(1).tolist(), "seconds": time.perf_counter() - began,
+        "diverged": trajectory.diverged.sum(1).tolist(), "trains": clock.trains,
+        "seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - worked,
     }  # fmt: skip
 
 

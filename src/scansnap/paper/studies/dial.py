@@ -54,13 +54,14 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """Each statement counted over the cells, and the control: nothing may hold in it."""
     counted = []
     judged = table[table.way != "control"]
-    for one in OBSERVABLES:
-        rows = judged[(judged.observable == one.name) & (judged.verdict != "measured")]
+    bounded = [one for one in OBSERVABLES if one.least is not None or one.most is not None]
+    for one in bounded:
+        rows = judged[judged.observable == one.name]
         if len(rows):
             agree, open_ = int((rows.verdict == "holds").sum()), int((rows.verdict == "undecided").sum())
             counted.append(Finding(f"{one.says} {_bounds(one.least, one.most)}", "the dial", agree, len(rows), "cells",
                                    undecided=open_))  # fmt: skip
-    control = table[(table.way == "control") & (table.verdict != "measured")]
+    control = table[(table.way == "control") & table.observable.isin([one.name for one in bounded])]
     if len(control):
         nothing = int((control.verdict != "holds").sum())
         counted.append(
