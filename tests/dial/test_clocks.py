@@ -66,7 +66,7 @@ def test_decay_is_left_out_of_the_clock() -> None:
     np.testing.assert_allclose(with_decay.eta["z"], without.eta["z"])
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "sign"])
 def test_the_loss_is_at_a_tenth_at_the_fixed_step(optimizer: str) -> None:
     clock = loss_clock(Flags(), task(Flags()), optimizer, SHORT, 100)
     assert (clock.loss_step <= SHORT.loss_step).all()

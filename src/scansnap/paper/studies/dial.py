@@ -44,9 +44,12 @@ def computed(found: Dial) -> Computed:
     """The table and its findings, from a dial."""
     setting = QUICK if found.quick else FULL
     settings = {"seeds": found.cells[0]["seeds"], "ratios": found.cells[0]["ratios"], "eta_y": setting.eta_y,
-                "loss_step": setting.loss_step, "cells": len(found.cells)}  # fmt: skip
+                "loss_step": setting.loss_step, "context": setting.context, "end": setting.end,
+                "cells": len(found.cells)}  # fmt: skip
     clocks = ", ".join(sorted({cell["clock"] for cell in found.cells}))
-    note = f"{settings['seeds']} seeds; {clocks} clock" + ("; quick: twice the step" if found.quick else "")
+    note = f"{settings['seeds']} seeds; {clocks} clock" + (
+        f"; quick: T = {setting.context}, to {setting.end} t₀" if found.quick else ""
+    )
     return Computed(found.table, settings, findings(found.table), note, {"cells": list(found.cells)})
 
 
@@ -119,10 +122,11 @@ def _gaps(ax: Axes, cells: list[dict[str, Any]], optimizer: str) -> None:
         style = ("-", "--", ":")[i // len(SERIES) % 3]
         ax.plot(t, gap, style, color=SERIES[i % len(SERIES)], lw=1, label=cell["rung"])
         highest = max(highest, float(np.nanmax(np.where(np.isfinite(gap), gap, 0))) if len(gap) else 1.0)
-    t = np.geomspace(3, 100, 50)
+    t = np.geomspace(3, max(10.0, *(cell["step"][-1] / cell["t0"] for cell in cells)) if cells else 100.0, 50)
     for guide, name in ((np.log(np.log(t)), "ln ln t"), (2 * np.log(np.log(t)), "2 ln ln t"), (np.log(t), "ln t")):
         ax.plot(t, guide - guide[0], color="0.6", lw=0.8)
-        ax.annotate(name, (t[-1], guide[-1] - guide[0]), fontsize=6.5, color="0.4")
+        seen = int(np.flatnonzero(guide - guide[0] <= 0.97 * min(1.1 * highest, 8))[-1])  # where it leaves the panel
+        ax.annotate(name, (t[seen], guide[seen] - guide[0]), fontsize=6.5, color="0.4")
     ax.set(xscale="log", xlabel="t/t₀", ylabel="logit gap", title=optimizer, ylim=(None, min(1.1 * highest, 8)))
     if cells:
         ax.legend(ncols=3, fontsize=5.5)
