@@ -153,6 +153,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
 
     from scansnap.bench import fig6
     from scansnap.claims import agreement, maps, verify
+    from scansnap.dial import study
     from scansnap.dynamics import loop
     from scansnap.paper.report import make
     from scansnap.sweep import run as sweep
@@ -205,6 +206,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(agreement, "three_way", reached)
     patch.setattr(maps, "ending_at_once", reached)
     patch.setattr(make, "make", reached)
+    patch.setattr(study, "_made", reached)
     patch.setattr(sweep, "_fill", reached)
     patch.setattr(local, "probe", lambda *_: 1.0)
     patch.setattr(uvicorn.Server, "run", reached)

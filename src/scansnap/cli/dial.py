@@ -29,7 +29,7 @@ def dial(
         Path, typer.Option("--out", help="The folder for dial.csv, dial.json, dial.png, dial.pdf and the cells.")
     ] = Path("out/dial"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="3 seeds, larger steps, the first choice of each rung.")
+        bool, typer.Option("--quick", help="3 seeds, shorter runs and contexts, first choices only.")
     ] = False,
     seeds: Annotated[int | None, typer.Option(help="Paired seeds. [default: 10, quick 3]")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes. [default: one a core; 4 with a GPU]")] = None,

@@ -143,10 +143,9 @@ def chosen(
         exact = [Cell(rung, way, optimizer, data) for rung in names for way in _several(ways)
                  for optimizer in _several(optimizers)]  # fmt: skip
         return planned + [cell for cell in exact if cell not in planned]
-    if names and not planned:  # choices that only stand alone, and the like
-        raise InputError(
-            "rung, way and optimizer", ", ".join(names), "a combination that the plan has, or all three given"
-        )
+    if not planned:  # choices that only stand alone, and the like
+        asked = " ".join([*names, *_several(ways), *_several(optimizers)])
+        raise InputError("rung, way and optimizer", asked, "a combination that the plan has, or all three given")
     return planned
 
 
