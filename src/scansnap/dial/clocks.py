@@ -197,21 +197,20 @@ def weighed(
 def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
     """Rates of Y, with those of Z below by the ratio, at which the loss is at a tenth at the fixed step.
 
-    Two rounds of rates side by side, the second between the two that enclose the step.
+    Two rounds of rates side by side, the second between the two that enclose the step, or around the rate with the
+    lowest loss where none is in time yet. Of those in time the smallest is taken: larger ones may be unstable.
     """
-    ratios = np.array(setting.ratios)
+    ratios, rows, last = np.array(setting.ratios), np.arange(len(setting.ratios)), _SIDE_BY_SIDE - 1
     exponents = np.broadcast_to(np.linspace(-3.4, 0.4, _SIDE_BY_SIDE), (len(ratios), _SIDE_BY_SIDE))
     for _ in range(2):
-        when = _crossings(flags, task, optimizer, setting, steps, 10**exponents)
-        early = (
-            when <= setting.loss_step
-        )  # (ratios, rates); a larger rate may be unstable, so the smallest that does it
-        upper = np.where(early.any(1), early.argmax(1), _SIDE_BY_SIDE - 1)
-        lower = np.maximum(upper - 1, 0)
-        rows = np.arange(len(ratios))
-        low, high = exponents[rows, lower], exponents[rows, upper]
-        best_when = np.where(early.any(1), when[rows, upper], np.nan)
-        best = np.where(early.any(1), high, np.nan)
+        when, lowest = _crossings(flags, task, optimizer, setting, steps, 10**exponents)
+        early = when <= setting.loss_step  # (ratios, rates)
+        found_one = early.any(1)
+        place = np.where(found_one, early.argmax(1), lowest.argmin(1))
+        best = np.where(found_one, exponents[rows, place], np.nan)
+        best_when = np.where(found_one, when[rows, place], np.nan)
+        low = exponents[rows, np.maximum(place - 1, 0)]
+        high = exponents[rows, np.where(found_one, place, np.minimum(place + 1, last))]
         exponents = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SIDE_BY_SIDE)
     eta_y = 10**best
     eta = {"y": eta_y, "z": eta_y / ratios}
@@ -223,8 +222,10 @@ def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps
     return Clock("loss", eta, found, best_when, np.full(len(ratios), np.nan))
 
 
-def _crossings(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int, rates: np.ndarray) -> np.ndarray:
-    """The first step with a loss of a tenth, by ratio and rate; ∞ where it does not come in time."""
+def _crossings(
+    flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int, rates: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """By ratio and rate: the first step with a loss of a tenth, ∞ where it does not come in time; the lowest loss."""
     ratios = np.array(setting.ratios)
     eta = {"y": rates.flatten(), "z": (rates / ratios[:, None]).flatten()}
     each = {name: torch.as_tensor(e) for name, e in eta.items()}
@@ -236,4 +237,6 @@ def _crossings(flags: Flags, task: Task, optimizer: str, setting: Setting, steps
             curve.append(read_loss(task, out).double().cpu().numpy())
         runs.advance(1)
     low = np.array(curve) <= TENTH * curve[0]
-    return np.where(low.any(0), low.argmax(0), np.inf).reshape(rates.shape)
+    when = np.where(low.any(0), low.argmax(0), np.inf)
+    lowest = np.nan_to_num(np.array(curve), nan=np.inf).min(0)
+    return when.reshape(rates.shape), lowest.reshape(rates.shape)

@@ -22,7 +22,7 @@ def test_each_statement_is_counted_over_cells() -> None:
             ("cumulative", "scan_order_end", "diverged"),
             ("without", "scan_order_end", "undecided"),
             ("alone", "c_max", "diverged"),
-        )  # fmt: skip
+        )
     )
     (order,) = found
     assert (order.agree, order.of, order.undecided) == (1, 3, 1)
