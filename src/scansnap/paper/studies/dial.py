@@ -102,9 +102,8 @@ def _strip(ax: Axes, table: pd.DataFrame, rows: list[tuple[str, str]], way: str)
     for row in table.itertuples():
         i, j = rows.index((row.rung, row.optimizer)), names.index(row.observable)
         colours[i, j] = to_rgba(COLOURS[row.verdict])
-        value = (
-            "–" if not np.isfinite(row.value) else f"{row.value:.2f}" if abs(row.value) < 100 else f"{row.value:.0f}"
-        )
+        known = np.isfinite(row.value) and abs(row.value) < 1e6  # what diverged is of no size
+        value = f"{row.value:.2f}" if known and abs(row.value) < 100 else f"{row.value:.0f}" if known else "–"
         ax.text(j, i, value, ha="center", va="center", fontsize=5.5)
     ax.imshow(colours, aspect="auto", interpolation="nearest")
     ax.set_xticks(range(len(names)), [name.replace("_", " ") for name in names], rotation=60, ha="right", fontsize=6.5)
