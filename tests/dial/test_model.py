@@ -216,3 +216,16 @@ def test_cells_refuse_in_one_sentence() -> None:
 def test_contradictory_flags_are_refused(flags) -> None:
     with pytest.raises(ss.InputError, match="it must be"):
         Flags(**flags)
+
+
+@pytest.mark.parametrize("data", ["syn-medium", "zipf", "textbook", "shuffled"])
+@pytest.mark.parametrize("flags", [Flags(), Flags(finite=True, bos=True), Flags(finite=True, masked=True)], ids=str)
+def test_reading_is_at_t_infinity_on_all_data(flags: Flags, data: str) -> None:
+    """Before training attention is P(l|n), whatever the positions; a first token and a mask's query stand apart."""
+    runs = runs_of(flags, "sgd", 0.5, 0.5, seeds=1, data=data)
+    seen, classes = runs.read(), runs.task.classes
+    own = seen.attention[0, 0] * (classes.p_context > 0)
+    np.testing.assert_allclose(own / own.sum(-1, keepdims=True), classes.p_context, rtol=0.1)
+    if data != "shuffled":
+        runs.advance(3)
+        assert runs.read().loss < seen.loss
