@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from scansnap import dial as dial
     from scansnap import measure as measure
     from scansnap import probe as probe
     from scansnap import text as text
@@ -76,7 +77,7 @@ _HOME = {
     "load": "scansnap.results.trajectory",
     "save": "scansnap.results.trajectory",
 }
-_MODULES = ("measure", "probe", "text", "theory")
+_MODULES = ("dial", "measure", "probe", "text", "theory")
 
 __all__ = ["__version__", *_HOME, *_MODULES]
 

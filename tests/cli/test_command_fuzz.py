@@ -154,6 +154,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     from scansnap.bench import fig6
     from scansnap.claims import agreement, maps, verify
     from scansnap.claims.survey.statements import decay
+    from scansnap.dial import study
     from scansnap.dynamics import loop
     from scansnap.paper.report import make
     from scansnap.sweep import run as sweep
@@ -208,6 +209,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("scansnap.claims.survey.run._MODULES", (decay,))
     patch.setattr(decay, "check", reached)
     patch.setattr(make, "make", reached)
+    patch.setattr(study, "_made", reached)
     patch.setattr(sweep, "_fill", reached)
     patch.setattr(local, "probe", lambda *_: 1.0)
     patch.setattr(uvicorn.Server, "run", reached)

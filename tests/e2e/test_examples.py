@@ -73,6 +73,14 @@ def test_own_norm(said) -> None:
     assert off / less == pytest.approx(2, abs=0.1)
 
 
+def test_own_rung(said) -> None:
+    """Sigmoid attention beside softmax: the same observables, other numbers."""
+    softmax, sigmoid = (dict(re.findall(r"(\w+) (-?\d+\.\d+) ", line)) for line in said("own_rung.py").splitlines())
+    assert softmax.keys() == sigmoid.keys() > {"distinct_gap", "scan_order_end"}
+    assert float(softmax["scan_order_end"]) == float(sigmoid["scan_order_end"]) == 1.0
+    assert softmax["distinct_gap"] != sigmoid["distinct_gap"]
+
+
 @pytest.fixture
 def written(tmp_path):
     def run(name: str, *files: str) -> str:

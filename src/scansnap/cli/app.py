@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from scansnap.checks import InputError
-from scansnap.cli import bench, info, probe, reproduce, run, serve, survey, sweep, verify
+from scansnap.cli import bench, dial, info, probe, reproduce, run, serve, survey, sweep, verify
 from scansnap.cli.options import with_knobs
 from scansnap.cli.text import evaluate, explain, predict, sample, train
 from scansnap.dynamics.settings import run_settings
@@ -44,6 +44,7 @@ def commands() -> typer.Typer:
                 "probe checkpoints --batch text.txt --out probe.zarr --report probe.html",
                 r"probe runs/gpt --batch ids.npy --loader mine:load --steps step_(\d+)",
             ),
+            dial.dial: ("dial --rung norm --way alone --quick --out out/dial",),
             bench.bench: ("bench --quick",),
             serve.serve: ("serve --port 8765 --no-open",),
         },

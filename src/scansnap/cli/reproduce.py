@@ -32,8 +32,8 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[TARGETS]...",
-            help="all, synthetic, theory, text, or fig1 to fig12, table1, claims, validity, deviations, layers, words, "
-            "sparsity, probe. [default: all]",
+            help="all, synthetic, theory, text, or fig1 to fig12, table1, claims, clocks, validity, deviations, "
+            "layers, words, sparsity, probe, dial. [default: all]",
         ),
     ] = None,
     target: Annotated[

@@ -7,7 +7,8 @@ from scansnap.paper.report.targets import STUDIES, SYNTHETIC, TARGETS, TEXT, THE
 
 
 def test_targets_come_in_the_papers_order_and_once():
-    assert chosen([]) == chosen(["all"]) == list(TARGETS)
+    assert chosen([]) == chosen(["all"]) == [*SYNTHETIC, *THEORY, *TEXT]
+    assert chosen(["dial", "fig1"]) == ["fig1", "dial"]
     assert chosen(["table1", "fig2", "fig2"]) == ["fig2", "table1"]
     assert chosen(["fig7", "synthetic"]) == [*SYNTHETIC, "fig7"]
     assert chosen(["text"]) == list(TEXT)

@@ -1,0 +1,22 @@
+"""A rung of one's own: sigmoid attention, alone on top of the YZ model, beside softmax, at the same effective rates.
+
+Run it: python examples/own_rung.py
+"""
+
+import torch
+
+import scansnap as ss
+
+
+def sigmoid(logits, counts):  # each key for itself, as often as it counts; nothing makes the weights sum to 1
+    return counts.exp() * torch.sigmoid(logits)
+
+
+ss.dial.register_attention("sigmoid", sigmoid)
+ss.dial.register_rung(ss.dial.Rung("sigmoid", "sigmoid attention", {"": {"attention": "sigmoid"}}))
+
+if __name__ == "__main__":
+    for rung in ("yz", "sigmoid"):
+        table = ss.dial(rung, "alone", "sgd", quick=True, device="cpu").table.set_index("observable")
+        print(rung, " ".join(f"{name} {row.value:.2f} {row.verdict}" for name, row in table.iterrows()
+                             if row.verdict != "measured"))  # fmt: skip

@@ -1,0 +1,146 @@
+"""One cell of the dial: a rung, a way and an optimiser, from tuned rates to verdicts."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+
+from scansnap.checks import choice
+from scansnap.dial.clocks import Clock, Setting, tune
+from scansnap.dial.data import Task
+from scansnap.dial.observables import OBSERVABLES, Trajectory
+from scansnap.dial.rungs import WAYS, Flags, find, flags_of, label
+from scansnap.dial.training import Reading, Runs
+from scansnap.dynamics.device import one_thread, pick_device
+from scansnap.measure.snap import log_odds
+from scansnap.progress import Progress
+
+RECORDS = 40
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "sign", "muon")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What makes a cell, and the command that makes it again."""
+
+    rung: str
+    way: str
+    optimizer: str
+    data: str = "syn-medium"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rung", label(*find(self.rung)))
+        choice("way", self.way, WAYS)
+        choice("optimizer", self.optimizer, OPTIMIZERS)
+        self.flags  # noqa: B018  refused now where it cannot be
+
+    @property
+    def flags(self) -> Flags:
+        return flags_of(self.rung, self.way)
+
+    @property
+    def name(self) -> str:
+        return f"{self.rung}-{self.way}-{self.optimizer}-{self.data}".replace(":", "_")
+
+    def command(self, quick: bool) -> str:
+        data = f" --data {self.data}" if self.data != "syn-medium" else ""
+        return f"scansnap dial --rung {shlex.quote(self.rung)} --way {self.way} --optimizer {self.optimizer}{data}" + (
+            " --quick" * quick)  # fmt: skip
+
+
+def run_cell(
+    cell: Cell, setting: Setting, *, device: str = "auto", dtype: str = "float32", progress: Progress | None = None
+) -> dict[str, Any]:
+    """Tune, train, read, judge; plain numbers, as they are kept in the cell's file."""
+    began, worked = time.perf_counter(), time.process_time()
+    with one_thread(), np.errstate(all="ignore"):  # of runs that diverged anything may come
+        clock, trajectory = trained(cell, setting, device=device, dtype=dtype, progress=progress)
+        rows = []
+        for one in OBSERVABLES:
+            values = one.measure(trajectory)
+            ratios = slice(None) if one.name == "ratio_effect" else trajectory.reference
+            value, low, high, verdict = one.judge(values, bool(trajectory.diverged[ratios].any()))
+            rows.append({"observable": one.name, "value": value, "low": low, "high": high, "verdict": verdict,
+                         "by_seed": values.tolist()})  # fmt: skip
+        data = trajectory.data
+        gap = trajectory.grid(_gap(trajectory)).mean(1)  # (ratios, steps)
+        odds = trajectory.grid(log_odds(data, trajectory.classes).mean("class").values).mean(1)
+    return {
+        "rung": cell.rung, "way": cell.way, "optimizer": cell.optimizer, "data": cell.data, "observables": rows,
+        "clock": clock.kind, "nominal": {k: v.tolist() for k, v in clock.eta.items()},
+        "effective": {k: v.tolist() for k, v in clock.effective.items()}, "tenth_step": clock.loss_step.tolist(),
+        "plateau": clock.plateau.tolist(), "t0": trajectory.t0, "ratios": list(setting.ratios), "seeds": setting.seeds,
+        "step": data.step.values.tolist(), "gap": gap.tolist(), "log_odds": odds.tolist(),
+        "loss": trajectory.grid(data.loss.values).mean(1).tolist(),
+        "diverged": trajectory.diverged.sum(1).tolist(), "trains": clock.trains,
+        "seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - worked,
+    }  # fmt: skip
+
+
+def trained(
+    cell: Cell, setting: Setting, *, device: str = "auto", dtype: str = "float32", progress: Progress | None = None
+) -> tuple[Clock, Trajectory]:
+    """The runs of a cell, ratio-major, and the clock that set their rates."""
+    flags, place, numbers = cell.flags, pick_device(device), getattr(torch, dtype)
+    data = "shuffled" if cell.way == "control" else cell.data
+    task = Task(flags, data, place, numbers, setting.context)
+    t0 = setting.t0(cell.optimizer, task.n_classes, task.vocab_size)
+    steps = round(setting.end * t0)
+    # a control is paired with what it controls: the same rates, found where there is something to learn
+    known = Task(flags, cell.data, place, numbers, setting.context) if data == "shuffled" else task
+    clock = tune(flags, known, cell.optimizer, setting, steps)
+    eta = {name: np.nan_to_num(e, nan=0.0) for name, e in clock.eta.items()}
+    clocked = Clock(clock.kind, eta, clock.effective, clock.loss_step, clock.plateau)
+    seeds = np.tile(np.arange(setting.seeds), len(setting.ratios))
+    runs = Runs(flags, task, cell.optimizer, seeds, clocked.over(setting.seeds, place), steps)
+    record = np.unique(np.rint(np.append(np.geomspace(1, steps, RECORDS), [0, min(10 * t0, steps)])).astype(int))
+    readings: list[Reading] = []
+
+    def look(step: int, now: Runs) -> None:
+        readings.append(now.read())
+        if progress is not None:
+            progress(step, steps)
+
+    runs.advance(steps, look, frozenset(record.tolist()))
+    look(steps, runs)
+    trajectory = _trajectory(task, setting, t0, record, readings, runs)
+    if not clock.trains:  # there are no rates with which it learns: none of its numbers mean anything
+        trajectory.diverged[:] = True
+    return clock, trajectory
+
+
+def _trajectory(
+    task: Task, setting: Setting, t0: float, record: np.ndarray, readings: list[Reading], runs: Runs
+) -> Trajectory:
+    heads, classes = readings[0].z.shape[1], task.classes
+
+    def stacked(name: str) -> np.ndarray:
+        each = np.stack([getattr(one, name) for one in readings], axis=2)  # (R, H, step, …)
+        return each.reshape(-1, *each.shape[2:])
+
+    loss = np.stack([one.loss for one in readings], axis=1)  # (R, step)
+    data = xr.Dataset(
+        {"attention": (("run", "step", "class", "token"), stacked("attention")),
+         "z": (("run", "step", "query", "token"), stacked("z")),
+         "loss": (("run", "step"), np.repeat(loss, heads, axis=0))},
+        coords={"step": record, "query": classes.queries, "run": np.arange(len(loss) * heads)},
+    )  # fmt: skip
+    bad = (runs.state.failed_step.cpu().numpy() >= 0) | ~(loss[:, -1] <= loss[:, 0])
+    diverged = bad.reshape(len(setting.ratios), setting.seeds)
+    return Trajectory(data, classes, setting.ratios, setting.seeds, heads, t0, diverged)
+
+
+def _gap(of: Trajectory) -> np.ndarray:
+    """Mean logit of distinct less that of common tokens, since the start: (run, step)."""
+    z, classes = of.data.z.values - of.data.z.values[:, :1], of.classes
+    row = {int(m): i for i, m in enumerate(of.data["query"].values)}
+    gaps = [z[:, :, row[int(classes.query[n])], classes.distinct(n)].mean(-1)
+            - z[:, :, row[int(classes.query[n])], classes.common_of(n)].mean(-1)
+            for n in range(classes.n_classes)]  # fmt: skip
+    return np.mean(gaps, axis=0)

@@ -1,0 +1,258 @@
+"""What the rungs are trained and read on: sequence classes laid out in positions, or as the counts that say all.
+
+A batch says which keys there are, how often each counts for which query (as a logarithm, added to the attention
+logits), and what comes next. So T = ∞ (counts are probabilities), counts of sampled contexts, and sequences with
+positions are one form, and one model reads them all.
+
+    G streams of data (one a seed) · B sequences · Q queries of each · S keys of each · M tokens
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scansnap.checks import choice
+from scansnap.classes import SequenceClasses
+from scansnap.dial.rungs import Flags
+from scansnap.sampling.mixture import MixtureSampler
+from scansnap.sampling.philox import Purpose, uniforms
+
+CONTEXT = 64  # T
+DATA = ("syn-medium", "zipf", "textbook", "shuffled")
+SEQUENCES = {"counts": 32, "last": 16}  # in a mini-batch
+POSITIONS = 256  # of a mini-batch, where all of them are computed
+TURNS = 2  # sequences of a class that a model is read on: its tokens moved on by half of them
+LAST = 0.5  # share of the loss that the query at the end has, where every position is asked
+MASKED = 0.15  # of the other positions, where masks are asked
+_FAR = 1 << 30  # steps whose next tokens serve for others: those of the control
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Queries, keys and what is asked; the first dimension is a stream, or 1 where all read the same."""
+
+    keys: Tensor  # (G, B, S) token ids
+    queries: Tensor  # (G, B, Q)
+    bias: Tensor  # (G, B, Q, S) ln of how often a key counts for a query, −∞ where it is not seen
+    target: Tensor  # (G, B, Q)
+    weight: Tensor  # (G, B, Q) in the mean loss, summing to 1; 0 where nothing is asked
+
+    def of(self, stream: Tensor) -> Batch:
+        """For runs that read these streams, (R, …) each."""
+        return self if len(self.keys) == 1 else Batch(*(t[stream] for t in vars(self).values()))
+
+
+class Task:
+    """The classes as a rung sees them: the batches of a step, and the one that a model is read on."""
+
+    def __init__(
+        self, flags: Flags, data: str, device: torch.device, dtype: torch.dtype, context: int = CONTEXT
+    ) -> None:
+        self.flags, self.device, self.dtype, self.context = flags, device, dtype, context
+        self.shuffled = choice("data", data, DATA) == "shuffled"
+        plain = _classes(data)
+        size = plain.vocab_size
+        self.bos, self.mask = (size if flags.bos else -1), (size + flags.bos if flags.masked else -1)
+        p_context = np.pad(plain.p_context, ((0, 0), (0, int(flags.bos) + int(flags.masked))))
+        following = plain.next_token.copy()
+        if flags.shared_next:  # the first next token of each query is the same one, and so on
+            place = np.array([np.sum(plain.query[:n] == m) for n, m in enumerate(plain.query)])
+            following = plain.next_token[: place.max() + 1][place]
+        self.own_query = plain.query
+        asked = np.full(len(following), self.mask) if flags.masked else plain.query
+        self.classes = SequenceClasses(p_context, asked, following, plain.p_class, shared_next=flags.shared_next)
+        self.sampler = MixtureSampler(p_context, plain.query, context=self.context, next_token=following,
+                                      p_class=plain.p_class)  # fmt: skip
+        self.vocab_size, self.n_classes = self.classes.vocab_size, self.classes.n_classes
+
+    def batches(self, seeds: Tensor, start: int, stop: int) -> list[Batch]:
+        """One for each step: sampled, or the expectation over classes."""
+        if not self.flags.finite:
+            return [self.expectation] * (stop - start)
+        steps, size = torch.arange(start, stop, device=self.device), self.batch_size
+        drawn = self.sampler(seeds, steps, size)
+        tokens = drawn.tokens  # (G, N, B, T)
+        other = self.sampler(seeds, steps + _FAR, size) if self.shuffled else drawn
+        wanted = torch.cat([other.tokens[..., 1:], other.target[..., None]], dim=-1)  # after every position
+        if not self.flags.sequences:
+            counts = self._counts(tokens)  # (G, N, B, M)
+            query = self._ids(tokens[..., -1])
+            weight = torch.full(query.shape, 1 / size, dtype=self.dtype, device=self.device)
+            return [self._counted(query[:, i], counts[:, i], wanted[:, i, :, -1], weight[:, i])
+                    for i in range(len(steps))]  # fmt: skip
+        chance = torch.ones(tokens.shape, device=self.device)
+        if self.flags.masked and self.flags.every_position:
+            place = torch.arange(size * self.context, device=self.device).reshape(size, self.context)
+            one = torch.ones(1, dtype=torch.int64, device=self.device)
+            chance, _ = uniforms(seeds[:, None, None, None], Purpose.NEXT, steps[:, None, None], one, place)
+        return [self._sequences(tokens[:, i], wanted[:, i], chance[:, i]) for i in range(len(steps))]
+
+    @property
+    def batch_size(self) -> int:
+        """Sequences in a mini-batch."""
+        return SEQUENCES.get(self.flags.asking, max(1, POSITIONS // self.context))
+
+    # --- without positions -----------------------------------------------------------------------------------
+
+    @cached_property
+    def expectation(self) -> Batch:
+        """All classes at T = ∞, each as often as it is; with shuffled next tokens each with each next token."""
+        k, p = self.n_classes, torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)
+        of, then = torch.arange(k, device=self.device), torch.arange(k, device=self.device)
+        weight = p
+        if self.shuffled:
+            of, then, weight = of.repeat_interleave(k), then.repeat(k), torch.outer(p, p).flatten()
+        target = torch.tensor(self.classes.next_token, device=self.device)[then]
+        return self._counted(self._class_query[of][None], self._population[of][None], target[None], weight[None])
+
+    @cached_property
+    def _class_query(self) -> Tensor:
+        return torch.tensor(self.classes.query, device=self.device)
+
+    @cached_property
+    def _population(self) -> Tensor:
+        """How often each key counts at T = ∞, (K, M); what a sequence has once counts 1 in T − 1."""
+        p = torch.tensor(self.classes.p_context, dtype=self.dtype, device=self.device)
+        if self.flags.masked:
+            p[torch.arange(self.n_classes, device=self.device), torch.tensor(self.own_query, device=self.device)] += (
+                1 / (self.context - 1)
+            )
+        return p
+
+    def _counted(self, query: Tensor, counts: Tensor, target: Tensor, weight: Tensor) -> Batch:
+        """Every token is a key once, and the sequences are queries of it: (G, B) and (G, B, M) → one row of queries."""
+        keys = torch.arange(self.vocab_size, device=self.device).expand(len(query), 1, -1)
+        return Batch(keys, query[:, None], counts.log()[:, None], target[:, None], weight[:, None])
+
+    def _counts(self, tokens: Tensor) -> Tensor:
+        """(…, T) with the query last → (…, M), in which the query itself counts only where a mask asks."""
+        seen = tokens if self.flags.masked else tokens[..., :-1]
+        counts = torch.zeros(*tokens.shape[:-1], self.vocab_size, dtype=self.dtype, device=self.device)
+        return counts.scatter_add_(-1, seen, torch.ones_like(seen, dtype=self.dtype))
+
+    def _ids(self, query: Tensor) -> Tensor:
+        return torch.full_like(query, self.mask) if self.flags.masked else query
+
+    # --- with positions --------------------------------------------------------------------------------------
+
+    def _sequences(self, tokens: Tensor, wanted: Tensor, chance: Tensor) -> Batch:
+        """(G, B, T) tokens, the token after each, and a chance for each position."""
+        tokens = tokens.clone()
+        if (
+            self.flags.masked
+        ):  # less the first token, and a mask for what comes next: then ``wanted`` is what stood here
+            tokens = torch.cat([tokens[..., 1:], torch.full_like(tokens[..., :1], self.mask)], dim=-1)
+        if self.flags.bos:
+            tokens[..., 0] = self.bos
+        bias = self._sight.expand(*tokens.shape[:2], -1, -1)
+        if not self.flags.every_position:
+            weight = torch.zeros(tokens.shape, dtype=self.dtype, device=self.device)
+            weight[..., -1] = 1 / tokens.shape[1]
+        else:
+            asked = torch.ones_like(tokens, dtype=torch.bool)
+            if self.flags.masked:
+                asked = chance < MASKED
+                asked[..., -1] = True
+                tokens = torch.where(asked, self.mask, tokens)
+            else:
+                asked[..., 0] = False  # nothing comes before it
+            others = asked.clone()
+            others[..., -1] = False
+            weight = (1 - LAST) * others.to(self.dtype) / others.sum((1, 2), keepdim=True).clamp_min(1)
+            weight[..., -1] = LAST / tokens.shape[1]
+        return self._cut(Batch(tokens, tokens, bias, wanted, weight))
+
+    @cached_property
+    def _sight(self) -> Tensor:
+        """(1, 1, T, T) 0 for keys before the query (a mask: for all others), else −∞; the first has only itself."""
+        before = torch.ones(self.context, self.context, dtype=torch.bool, device=self.device).tril(-1)
+        before[0, 0] = True
+        if self.flags.masked:
+            before = ~torch.eye(self.context, dtype=torch.bool, device=self.device)
+        zero = torch.zeros((), dtype=self.dtype, device=self.device)
+        return torch.where(before, zero, -torch.inf)[None, None]
+
+    def _cut(self, batch: Batch) -> Batch:
+        """One layer that is asked only at the end needs no other query."""
+        if self.flags.every_position or self.flags.layers > 1:
+            return batch
+        return Batch(batch.keys, batch.queries[..., -1:], batch.bias[..., -1:, :], batch.target[..., -1:],
+                     batch.weight[..., -1:])  # fmt: skip
+
+    # --- reading ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def reading(self) -> Batch:
+        """What a model is read on: every class at T = ∞, its query last.
+
+        With positions the tokens of a class take turns in them, and each counts so much that all of a token's places
+        together count as P(l|n): for one layer without positions that is T = ∞ exactly.
+        """
+        k = self.n_classes
+        if not self.flags.sequences:
+            weight = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)
+            target = torch.tensor(self.classes.next_token, device=self.device)
+            return self._counted(self._class_query[None], self._population[None], target[None], weight[None])
+        tokens = np.zeros((k, TURNS, self.context), dtype=np.int64)
+        for n in range(k):
+            support, _ = self.classes.support(n)
+            for turn in range(TURNS):
+                place = np.arange(self.context) + turn * len(support) // TURNS
+                tokens[n, turn] = support[place % len(support)]
+        first = int(self.flags.bos)
+        tokens[..., -1] = self.classes.query[:, None]
+        if self.flags.masked:
+            tokens[..., -2] = self.own_query[:, None]
+        tokens[..., :first] = self.bos
+        flat = torch.as_tensor(tokens.reshape(k * TURNS, self.context), device=self.device)
+        of = torch.arange(k, device=self.device).repeat_interleave(TURNS)
+        end = self.context - 1 - int(self.flags.masked)
+        times = torch.zeros(len(flat), self.vocab_size, dtype=self.dtype, device=self.device)
+        times.scatter_add_(1, flat[:, first:end], torch.ones_like(flat[:, first:end], dtype=self.dtype))
+        p = torch.tensor(self.classes.p_context, dtype=self.dtype, device=self.device)[of]
+        each = ((end - first) * p / times.clamp_min(1)).gather(1, flat)
+        each[:, :first] = 1
+        each[:, end:] = 1
+        sight = self._sight.expand(1, len(flat), -1, -1)
+        weight = torch.zeros(1, len(flat), self.context, dtype=self.dtype, device=self.device)
+        weight[..., -1] = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)[of] / TURNS
+        target = torch.tensor(self.classes.next_token, device=self.device)[of]
+        whole = Batch(flat[None], flat[None], sight + each.log()[None, :, None],
+                      target[None, :, None].expand(-1, -1, self.context), weight)  # fmt: skip
+        if self.flags.layers > 1:
+            return whole
+        return Batch(whole.keys, whole.queries[..., -1:], whole.bias[..., -1:, :], whole.target[..., -1:],
+                     whole.weight[..., -1:])  # fmt: skip
+
+    @cached_property
+    def read_class(self) -> Tensor:
+        """The class of each sequence (or query) of :attr:`reading`."""
+        turns = TURNS if self.flags.sequences else 1
+        return torch.arange(self.n_classes, device=self.device).repeat_interleave(turns)
+
+    @cached_property
+    def next_distribution(self) -> Tensor:
+        """(K, M) what comes next after each class: its next token, or any where they are shuffled."""
+        rows = torch.zeros(self.n_classes, self.vocab_size, dtype=self.dtype, device=self.device)
+        following = torch.tensor(self.classes.next_token, device=self.device)
+        rows[torch.arange(self.n_classes, device=self.device), following] = 1
+        if self.shuffled:
+            p = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)
+            rows[:] = p @ rows
+        return rows
+
+
+def _classes(data: str) -> SequenceClasses:
+    """Syn-Medium(3); the same with p_n ∝ 1/n; one common token and one query as in ``textbook``."""
+    if data == "textbook":  # with unit vectors for tokens the whole vocabulary of 2014 would be M × M numbers a run
+        return SequenceClasses.synthetic(next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=60)
+    classes = SequenceClasses.syn_medium(n_queries=3)
+    if data != "zipf":
+        return classes
+    p = 1 / np.arange(1, classes.n_classes + 1)
+    return SequenceClasses(classes.p_context, classes.query, classes.next_token, p / p.sum())

@@ -1,0 +1,215 @@
+"""What is measured on every rung, through the functions that measure YZ runs, and the thresholds it is held against.
+
+A cell is read as a trajectory as ``simulate`` returns it, with each head as a run of its own. An observable gives one
+number for each seed, at the ratio of :data:`REFERENCE` (the ratio effect: over all ratios); what heads or classes say
+is averaged. What speaks of scanning has no meaning where attention did not go to distinct tokens: there it is worst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+
+from scansnap.classes import SequenceClasses
+from scansnap.measure.attention import distinct_mask, effective_support, top_mass
+from scansnap.measure.fates import context_pairs, fates
+from scansnap.measure.ranks import rank_correlation
+from scansnap.measure.snap import log_odds, snap_time
+
+REFERENCE = 10.0  # η_Y/η_Z
+RESAMPLES = 2000
+GAP = 0.05  # of logits: 5% in odds, the least that counts as a gain of distinct over common tokens
+VERDICTS = ("holds", "fails", "undecided", "diverged", "measured")
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The runs of a cell: times in t₀, and for every run whether it stayed finite."""
+
+    data: xr.Dataset  # run (ratio-major, then seed, then head), step, class, token, query
+    classes: SequenceClasses
+    ratios: tuple[float, ...]
+    seeds: int
+    heads: int
+    t0: float  # in steps
+    diverged: np.ndarray  # (ratios, seeds)
+
+    def grid(self, values: np.ndarray) -> np.ndarray:
+        """(run, …) as (ratios, seeds, …): heads averaged."""
+        return values.reshape(len(self.ratios), self.seeds, self.heads, *values.shape[1:]).mean(2)
+
+    def at(self, t: float) -> int:
+        """The record nearest to a time in t₀."""
+        return int(np.abs(self.data.step.values - t * self.t0).argmin())
+
+    @property
+    def reference(self) -> int:
+        """Which ratio the observables are of: the reference, or the nearest there is."""
+        return int(np.abs(np.log(np.array(self.ratios) / REFERENCE)).argmin())
+
+    @property
+    def tenth(self) -> int:
+        """The first record at which the mean loss at the reference ratio is a tenth of the start, or the last."""
+        loss = self.grid(self.data.loss.values)[self.reference].mean(0)
+        below = np.flatnonzero(loss <= 0.1 * loss[0])
+        return int(below[0]) if len(below) else len(loss) - 1
+
+
+@dataclass(frozen=True)
+class Observable:
+    """A number per seed and the interval in which the paper's picture holds; without bounds it is only measured."""
+
+    name: str
+    says: str
+    measure: Callable[[Trajectory], np.ndarray]  # (seeds,)
+    least: float | None = None
+    most: float | None = None
+
+    def judge(self, values: np.ndarray, diverged: bool) -> tuple[float, float, float, str]:
+        """Mean, its bootstrap 95% interval over seeds, and the verdict; a run that diverged is told, not dropped."""
+        mean, low, high = bootstrap(values)
+        if diverged:
+            return mean, low, high, "diverged"
+        if self.least is None and self.most is None:
+            return mean, low, high, "measured"
+        bottom, top = (-np.inf if self.least is None else self.least), (np.inf if self.most is None else self.most)
+        if not np.isfinite(mean):
+            return mean, low, high, "fails"
+        if low >= bottom and high <= top:
+            return mean, low, high, "holds"
+        return mean, low, high, "fails" if high < bottom or low > top else "undecided"
+
+
+def bootstrap(values: np.ndarray) -> tuple[float, float, float]:
+    """Mean over seeds and the 95% interval of resampled means; the same for the same numbers."""
+    values = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(values).all():
+        return np.nan, np.nan, np.nan
+    draws = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
+    away = values - values[0]  # so that equal values have themselves as mean, to the last digit
+    low, high = values[0] + np.quantile(away[draws].mean(1), (0.025, 0.975))
+    return float(values[0] + away.mean()), float(low), float(high)
+
+
+def _share(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
+    found = fates(of.data, of.classes)
+    change = found.z_change.values[:, found.kind.values == kind]
+    return of.grid(((change > 0) if rises else (change < 0)).mean(1))[of.reference]
+
+
+def log_odds_rise(of: Trajectory) -> np.ndarray:
+    """S at the end: how far attention has gone from common to distinct tokens."""
+    return of.grid(log_odds(of.data, of.classes).mean("class").values[:, -1])[of.reference]
+
+
+def distinct_gap(of: Trajectory) -> np.ndarray:
+    """Δz of distinct less that of equally frequent common tokens, mean over classes.
+
+    At equal P(l|n), for frequency alone moves logits too: Adam takes attention from frequent tokens even where next
+    tokens are shuffled, and the log-odds of distinct against common tokens, most of which are more frequent, rise.
+    """
+    z = of.data.z.values
+    change, p = z[:, -1] - z[:, 0], of.classes.p_context
+    row = {int(m): i for i, m in enumerate(of.data["query"].values)}
+    gaps = []
+    for n in range(of.classes.n_classes):
+        own, common = of.classes.distinct(n), of.classes.common_of(n)
+        own = own[np.argsort(p[n, own])]
+        dz = change[:, row[int(of.classes.query[n])]]
+        gaps.append([(np.interp(p[n, common], p[n, own], one[own]) - one[common]).mean() for one in dz])
+    return of.grid(np.mean(gaps, axis=0))[of.reference]
+
+
+def _scanned(of: Trajectory) -> bool:
+    """Whether distinctness moved attention at all: the 95% interval of the gap is above its threshold."""
+    return bootstrap(distinct_gap(of))[1] >= GAP
+
+
+def _common_fall(of: Trajectory) -> np.ndarray:
+    return _share(of, "common", False) if _scanned(of) else np.zeros(of.seeds)
+
+
+def _mass(of: Trajectory) -> np.ndarray:
+    mask = distinct_mask(of.classes)
+    return of.grid((of.data.attention.values[:, -1] * mask).sum(-1).mean(-1))[of.reference]
+
+
+def order(of: Trajectory, record: int) -> np.ndarray:
+    """Spearman(Δz, P) over the distinct tokens of each class, mean over classes."""
+    z = of.data.z.values
+    change = z[:, record] - z[:, 0]  # (run, Q, M)
+    row = {int(m): i for i, m in enumerate(of.data["query"].values)}
+    pairs, found = context_pairs(of.classes), []
+    for n in range(of.classes.n_classes):
+        at = (pairs["class"].values == n) & (pairs["kind"].values == "distinct")
+        dz = change[:, row[int(of.classes.query[n])], pairs["token"].values[at]]
+        p = np.round(pairs["p_context"].values[at], 12)
+        found.append(rank_correlation(dz, np.broadcast_to(p, dz.shape)))
+    return of.grid(np.nan_to_num(np.mean(found, axis=0), nan=0.0))[of.reference]  # what does not move has no order
+
+
+def _support(of: Trajectory) -> np.ndarray:
+    return of.grid(effective_support(of.data.attention).values[:, -1].mean(-1))
+
+
+def _c_max(of: Trajectory) -> np.ndarray:
+    return of.grid(top_mass(of.data.attention).values[:, -1].mean(-1))[of.reference]
+
+
+def _drift(of: Trajectory) -> np.ndarray:
+    """Share of the whole movement that falls between 10 and 100 t₀; 1 where there was none."""
+    odds = of.grid(log_odds(of.data, of.classes).mean("class").values)[of.reference]
+    if not _scanned(of):
+        return np.ones(of.seeds)
+    late, end = odds[:, of.at(10)], odds[:, of.at(100)]
+    with np.errstate(all="ignore"):
+        return np.where(end > 0, np.minimum(np.abs(end - late) / np.abs(end), 1.0), 1.0)
+
+
+def _exponent(of: Trajectory) -> np.ndarray:
+    """dS/d ln t over the last decade: frozen in t is not frozen in ln t."""
+    odds = of.grid(log_odds(of.data, of.classes).mean("class").values)[of.reference]
+    first, last = of.at(10), of.at(100)
+    return (odds[:, last] - odds[:, first]) / np.log(of.data.step.values[last] / max(of.data.step.values[first], 1))
+
+
+def _snap(of: Trajectory) -> np.ndarray:
+    """t_snap/t₀, pooled over heads by their mean; NaN where attention did not snap."""
+    if not _scanned(of):
+        return np.full(of.seeds, np.nan)
+    at = of.data.isel(run=np.arange(of.data.sizes["run"]).reshape(len(of.ratios), -1)[of.reference])
+    return snap_time(at, of.classes, pool=False, resamples=50).t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
+
+
+def _ratio_effect(of: Trajectory) -> np.ndarray:
+    """dN_eff/d ln(η_Y/η_Z), least squares over the ratios: above 0, the faster decoder leaves attention denser."""
+    if len(of.ratios) < 2:
+        return np.full(of.seeds, np.nan)
+    if not _scanned(of):
+        return np.full(of.seeds, np.nan)
+    x = np.log(of.ratios)
+    return (x - x.mean()) @ _support(of) / ((x - x.mean()) ** 2).sum()
+
+
+OBSERVABLES: tuple[Observable, ...] = (
+    Observable(
+        "distinct_gap", "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP
+    ),
+    Observable(
+        "distinct_rise", "distinct tokens whose logit rises", lambda of: _share(of, "distinct", True), least=0.95
+    ),
+    Observable("common_fall", "common tokens whose logit falls", _common_fall, least=0.95),
+    Observable("log_odds_rise", "log-odds of attention on distinct tokens", log_odds_rise),
+    Observable("distinct_mass", "attention on distinct tokens at the end", _mass),
+    Observable("scan_order_tenth", "Spearman(Δz, P) at 10% loss", lambda of: order(of, of.tenth), least=0.8),
+    Observable("scan_order_end", "Spearman(Δz, P) at the end", lambda of: order(of, -1), least=0.8),
+    Observable("effective_tokens", "e^entropy of attention at the end", lambda of: _support(of)[of.reference]),
+    Observable("c_max", "largest attention at the end", _c_max),
+    Observable("frozen", "share of the movement from 10 to 100 t₀", _drift, most=0.1),
+    Observable("late_speed", "dS/d ln t from 10 to 100 t₀", _exponent),
+    Observable("snap", "t_snap/t₀", _snap, least=0.5, most=2.0),
+    Observable("ratio_effect", "d N_eff/d ln(η_Y/η_Z)", _ratio_effect, least=0.0),
+)

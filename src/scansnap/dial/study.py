@@ -1,0 +1,216 @@
+"""All cells of the dial, here or in several processes, each kept in a file of its own as soon as it is done."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scansnap.checks import InputError, choice, whole
+from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
+from scansnap.dial.clocks import ETA_Y, LOSS_STEP, Setting
+from scansnap.dial.data import DATA
+from scansnap.dial.observables import REFERENCE
+from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
+from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.progress import Progress
+from scansnap.results.trajectory import versions
+from scansnap.storage import put, writable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELLS = "cells"  # the folder of their files
+COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
+FULL = Setting()
+# not as far, an earlier loss step, T just above the 20 tokens of a class
+QUICK = Setting((1.0, REFERENCE), 3, ETA_Y, LOSS_STEP // 2, 24, 30)
+Result = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Dial:
+    """What was measured: the table, and every cell with its clock and curves."""
+
+    cells: tuple[Result, ...]
+    quick: bool
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row for each cell and observable."""
+        import pandas as pd
+
+        rows = [{**{name: cell[name] for name in COLUMNS[:3]}, **{name: row[name] for name in COLUMNS[3:]}}
+                for cell in self.cells for row in cell["observables"]]  # fmt: skip
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    def save(self, folder: Path) -> None:
+        """dial.csv, and dial.json with clocks, curves and the command that makes each cell again."""
+        put(folder / "dial.csv", self.table.to_csv(index=False))
+        told = [{**cell, "command": _cell(cell).command(self.quick)} for cell in self.cells]
+        put(folder / "dial.json", json.dumps(_plain(told), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def dial(
+    rungs: str | Iterable[str] | None = None,
+    ways: str | Iterable[str] | None = None,
+    optimizers: str | Iterable[str] | None = None,
+    *,
+    quick: bool = False,
+    seeds: int | None = None,
+    ratios: Sequence[float] | None = None,
+    data: str = "syn-medium",
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    device: str = "auto",
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Dial:
+    """Measure rungs between the YZ model and a transformer, each by a clock that makes them comparable.
+
+    rungs       names such as ``norm`` or ``norm:none``, or numbers; all by default
+    ways        alone, cumulative, without, control; all by default
+    optimizers  sgd and adamw by default, where a rung has no other
+    quick       3 seeds, ratios 1 and 10, T = 24, to 30 t₀
+    ratios      effective η_Y/η_Z; there is no way to give nominal rates
+    data        syn-medium, zipf (p_n ∝ 1/n) or textbook (one query, one common token)
+    out         a folder: cells that are finished there are taken over, the others are put there one by one
+    jobs        processes that share the cells
+
+    >>> dial("yz", "alone", "sgd", quick=True).table.verdict[0]  # doctest: +SKIP
+    'holds'
+    """
+    base = QUICK if quick else FULL
+    setting = Setting(
+        tuple(_ratio(r) for r in ratios) if ratios is not None else base.ratios,
+        whole("seeds", seeds, least=2, most=1000) if seeds is not None else base.seeds,
+        base.eta_y,
+        base.loss_step,
+        base.context,
+        base.end,
+    )
+    if choice("data", data, DATA) == "shuffled":
+        raise InputError("data", data, "another one: shuffled next tokens are the way control")
+    cells = chosen(rungs, ways, optimizers, quick=quick, data=data)
+    jobs = whole("jobs", jobs, least=1, most=256)
+    folder = None if out is None else writable("out", Path(out), inside=True) / CELLS
+    found: dict[Cell, Result] = {}
+    for cell in cells:
+        if folder is not None and not overwrite and (there := _kept(folder, cell, setting)) is not None:
+            found[cell] = there
+    todo = [cell for cell in cells if cell not in found]
+    before = len(found)
+    if progress is not None and before:
+        progress(before, len(cells))
+    for cell, result in _made(todo, setting, device, jobs):
+        found[cell] = result
+        if folder is not None:
+            told = {"mark": _mark(cell, setting), "result": _plain(result)}
+            put(folder / f"{cell.name}.json", json.dumps(told, allow_nan=False))
+        if progress is not None:
+            progress(len(found), len(cells))
+    return Dial(tuple(found[cell] for cell in cells), quick)
+
+
+def chosen(
+    rungs: str | Iterable[str] | None,
+    ways: str | Iterable[str] | None,
+    optimizers: str | Iterable[str] | None,
+    *,
+    quick: bool,
+    data: str = "syn-medium",
+) -> list[Cell]:
+    """The cells asked for, in the order of the plan; what is named exactly is made even where the plan has it not."""
+    names = [label(*find(name)) for name in _several(rungs)]
+    for way in _several(ways):
+        choice("way", way, WAYS)
+    for optimizer in _several(optimizers):
+        choice("optimizer", optimizer, OPTIMIZERS)
+    planned = [
+        Cell(*one, data)
+        for one in plan(quick)
+        if (not names or one[0] in names)
+        and (not ways or one[1] in _several(ways))
+        and (not optimizers or one[2] in _several(optimizers))
+    ]
+    if names and ways and optimizers:
+        exact = [Cell(rung, way, optimizer, data) for rung in names for way in _several(ways)
+                 for optimizer in _several(optimizers)]  # fmt: skip
+        return planned + [cell for cell in exact if cell not in planned]
+    if not planned:  # choices that only stand alone, and the like
+        asked = " ".join([*names, *_several(ways), *_several(optimizers)])
+        raise InputError("rung, way and optimizer", asked, "a combination that the plan has, or all three given")
+    return planned
+
+
+def _made(cells: list[Cell], setting: Setting, device: str, jobs: int) -> Iterator[tuple[Cell, Result]]:
+    """Cells as they are done; rungs of one's own are known to this process alone."""
+    own = [cell for cell in cells if find(cell.rung)[0].name not in LADDER]
+    rest = [cell for cell in cells if cell not in own]
+    if jobs == 1:
+        own, rest = cells, []
+    for cell in own:
+        yield cell, run_cell(cell, setting, device=device)
+    if not rest:
+        return
+    with single_threaded_children(), ending_at_once(min(jobs, len(rest))) as pool:
+        waiting: dict[Future[Result], Cell] = {
+            pool.submit(run_cell, cell, setting, device=device): cell for cell in rest
+        }
+        while waiting:
+            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+            for one in done:
+                yield waiting.pop(one), one.result()
+
+
+def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:
+    """What was measured before with the same settings and versions; what is damaged is made again."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        told = json.loads((folder / f"{cell.name}.json").read_text(encoding="utf-8"))
+        if told["mark"] == _mark(cell, setting):
+            return _numbers(told["result"])
+    return None
+
+
+def _mark(cell: Cell, setting: Setting) -> str:
+    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions()}
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _cell(result: Result) -> Cell:
+    return Cell(result["rung"], result["way"], result["optimizer"], result["data"])
+
+
+def _several(value: str | Iterable[str] | None) -> list[str]:
+    return [] if value is None else [value] if isinstance(value, str) else list(value)
+
+
+def _ratio(value: Any) -> float:
+    from scansnap.checks import real
+
+    return real("ratios", value, above=0, most=1e6)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null, and words."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"nan": None, "inf": "inf", "-inf": "-inf"}[str(value)]
+    return value
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_numbers(item) for item in value]
+    return math.nan if value is None else float(value) if value in ("inf", "-inf") else value

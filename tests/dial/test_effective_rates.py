@@ -1,0 +1,102 @@
+"""Effective rates: those of the YZ model are its rates, and rungs with other kernels are tuned to them."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+import scansnap as ss
+from scansnap.dial import model, study
+from scansnap.dial.cell import Cell, run_cell, trained
+from scansnap.dial.clocks import TENTH_T0, Setting, loss_clock, tune, weighed
+from scansnap.dial.data import Task
+from scansnap.dial.rungs import Flags
+
+CPU, DOUBLE = torch.device("cpu"), torch.float64
+SHORT = Setting((1.0, 10.0), seeds=2, context=24, end=2)
+
+
+def task(flags: Flags, data: str = "syn-medium") -> Task:
+    return Task(flags, data, CPU, DOUBLE, 24)
+
+
+@pytest.mark.parametrize("flags", [Flags(), Flags(residual=True), Flags(norm="none"), Flags(shared_next=True)])
+def test_the_effective_rate_of_z_is_its_rate(flags: Flags) -> None:
+    eta = {"y": np.array([0.7, 2.0]), "z": np.array([0.3, 1.5])}
+    found = weighed(flags, task(flags), "sgd", np.arange(2), eta, 4, 100)
+    np.testing.assert_allclose(found["z"], eta["z"], rtol=1e-9)
+
+
+def test_the_effective_rate_of_y_is_its_rate_in_the_yz_model_and_not_with_a_smaller_f() -> None:
+    eta = {"y": np.array([0.7, 2.0]), "z": np.array([0.3, 1.5])}
+    np.testing.assert_allclose(weighed(Flags(), task(Flags()), "sgd", np.arange(2), eta, 4, 100)["y"], eta["y"])
+    none = weighed(Flags(norm="none"), task(Flags()), "sgd", np.arange(2), eta, 4, 100)["y"]
+    classes = ss.SequenceClasses.syn_medium(n_queries=3)
+    share = (classes.p_context**2).sum(1)[0]  # ‖c‖² of an attention that has hardly moved
+    np.testing.assert_allclose(none, share * eta["y"], rtol=0.05)
+
+
+@pytest.mark.parametrize("flags", [Flags(norm="none"), Flags(norm="layernorm"), Flags(width=32), Flags(finite=True),
+                                   Flags(finite=True, every_position=True), Flags(heads=2)], ids=str)  # fmt: skip
+def test_rates_are_tuned_to_the_same_effective_ones(flags: Flags) -> None:
+    clock = tune(flags, task(flags), "sgd", SHORT, 100)
+    assert clock.kind == "kernel"
+    np.testing.assert_allclose(clock.effective["y"], SHORT.eta_y, rtol=0.1)
+    np.testing.assert_allclose(clock.effective["z"], SHORT.eta_y / np.array(SHORT.ratios), rtol=0.1)
+
+
+def test_nominal_rates_of_equal_effective_ones_differ() -> None:
+    """Which is why there is no way to give them."""
+    nominal = [tune(flags, task(flags), "sgd", SHORT, 100).eta["y"][0] for flags in (Flags(), Flags(norm="none"))]
+    assert nominal[1] > 10 * nominal[0]
+    names = {*inspect.signature(study.dial).parameters, *inspect.signature(Setting).parameters}
+    assert not names & {"lr", "eta", "eta_z", "rate", "rates", "learning_rate"}
+
+
+def test_momentum_is_the_kernel_clock_divided() -> None:
+    plain, carried = (tune(Flags(), task(Flags()), name, SHORT, 100) for name in ("sgd", "momentum"))
+    np.testing.assert_allclose(carried.eta["y"], 0.1 * plain.eta["y"])
+
+
+def test_decay_is_left_out_of_the_clock() -> None:
+    with_decay, without = (tune(Flags(decay=decay), task(Flags()), "sgd", SHORT, 100) for decay in ("both", "none"))
+    np.testing.assert_allclose(with_decay.eta["z"], without.eta["z"])
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sign"])
+def test_the_loss_is_at_a_tenth_at_the_fixed_step(optimizer: str) -> None:
+    clock = loss_clock(Flags(), task(Flags()), optimizer, SHORT, 100)
+    assert (clock.loss_step <= SHORT.loss_step).all()
+    assert (clock.loss_step >= 0.8 * SHORT.loss_step).all()
+    np.testing.assert_allclose(clock.eta["y"] / clock.eta["z"], SHORT.ratios)
+
+
+def test_the_share_of_t0_is_that_of_the_yz_model() -> None:
+    _, found = trained(Cell("yz", "alone", "sgd"), Setting((10.0,), 2, eta_y=1.0, end=2), device="cpu")
+    loss, step = found.data.loss.values.mean(0), found.data.step.values
+    when = np.interp(-0.1 * loss[0], -loss, step) / found.t0
+    assert when == pytest.approx(TENTH_T0, abs=0.05)
+
+
+def test_rates_with_which_nothing_trains_are_told(monkeypatch) -> None:
+    """Where no rate brings the loss to where the clock wants it the cell says so, and none of its observables holds."""
+    monkeypatch.setattr("scansnap.dial.clocks.TENTH", -1.0)
+    setting = Setting((10.0,), 2, loss_step=3, end=20, context=24)
+    found = run_cell(Cell("finite", "alone", "adamw"), setting, device="cpu")
+    assert {row["verdict"] for row in found["observables"]} == {"diverged"}
+    assert (found["diverged"], found["trains"]) == ([2], False)
+
+
+def test_a_plateau_is_reported(monkeypatch) -> None:
+    """Where W_Q and W_K start near 0 the effective rate of attention does too, and grows."""
+    flags = Flags(separate=True, width=32)
+    monkeypatch.setattr(model, "shapes", lambda *given: _small(*given))
+    assert (tune(flags, task(flags), "sgd", SHORT, 100).plateau < 0.5).all()
+    assert tune(Flags(), task(Flags()), "sgd", SHORT, 100).plateau == pytest.approx(1.0, rel=1e-6)
+
+
+def _small(*given, shapes=model.shapes):
+    return {name: (shape, 1e-3 if name in ("w_q", "w_k") else scale) for name, (shape, scale) in shapes(*given).items()}

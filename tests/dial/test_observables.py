@@ -1,0 +1,116 @@
+"""Observables on curves whose answers are known, and verdicts from intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import scansnap as ss
+from scansnap.dial.observables import GAP, OBSERVABLES, Observable, Trajectory, bootstrap
+
+CLASSES = ss.SequenceClasses.syn_medium(n_queries=3)
+BY_NAME = {one.name: one for one in OBSERVABLES}
+STEPS = np.unique(np.rint(np.append(np.geomspace(1, 1000, 40), [0, 100])).astype(int))
+T0 = 10.0
+
+
+def trajectory(distinct, common, ratios=(1.0, 10.0), seeds=3, heads=1) -> Trajectory:
+    """z_l(t) = distinct(P, t, ratio) and common(P, t, ratio), t in t₀, the same for all seeds and heads."""
+    p, t = CLASSES.p_context, STEPS / T0
+    z = np.zeros((len(ratios), len(STEPS), len(CLASSES.queries), CLASSES.vocab_size))
+    for i, ratio in enumerate(ratios):
+        for n in range(CLASSES.n_classes):
+            q = int(np.searchsorted(CLASSES.queries, CLASSES.query[n]))
+            for tokens, curve in ((CLASSES.distinct(n), distinct), (CLASSES.common_of(n), common)):
+                z[i, :, q, tokens] = np.array([curve(p[n, token], t, ratio) for token in tokens])
+    z = np.repeat(z, seeds * heads, axis=0)
+    c = p * np.exp(z[:, :, np.searchsorted(CLASSES.queries, CLASSES.query)])
+    data = xr.Dataset(
+        {"attention": (("run", "step", "class", "token"), c / c.sum(-1, keepdims=True)),
+         "z": (("run", "step", "query", "token"), z),
+         "loss": (("run", "step"), np.tile(np.exp(-t), (len(z), 1)))},
+        coords={"step": STEPS, "query": CLASSES.queries},
+    )  # fmt: skip
+    return Trajectory(data, CLASSES, ratios, seeds, heads, T0, np.zeros((len(ratios), seeds), bool))
+
+
+def value(name: str, of: Trajectory) -> float:
+    return bootstrap(BY_NAME[name].measure(of))[0]
+
+
+def scan(p, t, ratio):  # frequent tokens rise more, up to t₀
+    return (1 + 10 * p) * np.minimum(t, 1) ** 2 / ratio**0.3
+
+
+def fall(p, t, ratio):
+    return -0.5 * np.minimum(t, 1) ** 2 / ratio**0.3
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_scan_that_stops_at_t0_holds_in_all(heads: int) -> None:
+    found = trajectory(scan, fall, heads=heads)
+    for name in ("distinct_rise", "common_fall", "scan_order_tenth", "scan_order_end"):
+        assert value(name, found) == pytest.approx(1.0)
+    assert value("frozen", found) == pytest.approx(0.0, abs=1e-12)
+    assert value("late_speed", found) == pytest.approx(0.0, abs=1e-12)
+    assert value("ratio_effect", found) > 0
+    gap = 1.5 + 10 * CLASSES.p_context.max()  # common tokens are as frequent as the most frequent distinct one
+    assert value("distinct_gap", found) == pytest.approx(gap / 10**0.3)
+    assert 0.5 < value("snap", found) < 2
+
+
+def test_rare_tokens_first_is_the_order_reversed() -> None:
+    found = trajectory(lambda p, t, r: (2 - 10 * p) * np.minimum(t, 1), fall)
+    assert value("scan_order_end", found) == pytest.approx(-1.0)
+    assert BY_NAME["scan_order_end"].judge(np.full(3, -1.0), False)[3] == "fails"
+
+
+def test_what_goes_on_in_ln_t_is_not_frozen() -> None:
+    found = trajectory(lambda p, t, r: 0.5 * np.log1p(t), lambda p, t, r: -0.5 * np.log1p(t))
+    assert value("frozen", found) > 0.3
+    assert value("late_speed", found) == pytest.approx(1.0, abs=0.05)
+
+
+def test_frequency_alone_is_no_scan() -> None:
+    """All tokens leave attention by how frequent they are, as with Adam and shuffled next tokens."""
+
+    def leaves(p, t, ratio):
+        return -20 * p * np.minimum(t, 1) ** 2
+
+    found = trajectory(leaves, leaves)
+    assert value("log_odds_rise", found) > 0.3  # the log-odds are fooled: most distinct tokens are rarer
+    assert value("distinct_gap", found) == pytest.approx(0.0, abs=1e-12)
+    judged = {one.name: one.judge(one.measure(found), False)[3] for one in OBSERVABLES}
+    assert "holds" not in judged.values(), judged
+
+
+def test_nothing_moves_nothing_holds() -> None:
+    found = trajectory(lambda p, t, r: 0 * t, lambda p, t, r: 0 * t)
+    judged = {one.name: one.judge(one.measure(found), False)[3] for one in OBSERVABLES}
+    assert "holds" not in judged.values(), judged
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [([0.96, 0.97, 0.99], "holds"), ([0.90, 0.93, 0.94], "fails"), ([0.90, 0.97, 1.0], "undecided"),
+     ([0.99, np.nan, 0.99], "fails"), ([0.95, 0.95, 0.95], "holds")],
+)  # fmt: skip
+def test_verdicts_from_intervals(values, verdict) -> None:
+    one = Observable("share", "", lambda of: np.zeros(1), least=0.95)
+    assert one.judge(np.array(values), False)[3] == verdict
+    assert one.judge(np.array(values), True)[3] == "diverged"
+
+
+def test_between_two_bounds() -> None:
+    one = Observable("snap", "", lambda of: np.zeros(1), least=0.5, most=2.0)
+    assert [one.judge(np.full(4, x), False)[3] for x in (0.4, 1.0, 2.5)] == ["fails", "holds", "fails"]
+    assert Observable("c", "", lambda of: np.zeros(1)).judge(np.ones(3), False)[3] == "measured"
+
+
+def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(1)
+    covered = [low <= 0 <= high for _, low, high in (bootstrap(rng.normal(size=10)) for _ in range(400))]
+    assert 0.85 < np.mean(covered) < 0.99  # a percentile bootstrap of ten is a little narrow
+    assert bootstrap(np.ones(5)) == (1.0, 1.0, 1.0)
+    assert GAP > 0

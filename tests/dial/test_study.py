@@ -1,0 +1,154 @@
+"""The dial as a person uses it: cells, the table, what is taken over, the control, and one sentence for mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import scansnap as ss
+from scansnap.dial import study
+from scansnap.dial.cell import Cell, run_cell
+from scansnap.dial.clocks import Setting
+from scansnap.dial.rungs import LADDER, RUNGS, Rung, flags_of, plan, register_rung
+from scansnap.dial.study import COLUMNS, dial
+
+TINY = Setting((1.0, 10.0), seeds=2, context=24, end=12)
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch) -> None:
+    monkeypatch.setattr(study, "QUICK", TINY)
+
+
+def test_sixteen_rungs_three_ways_two_optimisers() -> None:
+    assert len(LADDER) == 16
+    cells = [Cell(*one) for one in plan()]
+    assert len(set(cells)) == len(cells)
+    for name in LADDER:
+        for optimizer in RUNGS[name].optimizers:
+            assert any(c.rung.split(":")[0] == name and c.optimizer == optimizer and c.way == "alone" for c in cells)
+    assert {c.rung for c in cells if c.way == "alone" and c.rung.startswith("norm")} == {
+        "norm:none", "norm:layernorm", "norm:rms"}  # fmt: skip
+    for way in ("cumulative", "without"):
+        for name in LADDER[3:]:
+            assert any(c.rung.split(":")[0] == name and c.way == way for c in cells)
+
+
+def test_ways_of_a_rung() -> None:
+    full = flags_of("layers", "cumulative")
+    assert (full.norm, full.finite, full.positions, full.mlp, full.layers) == ("none", True, "rope", "gelu", 2)
+    assert flags_of("residual", "cumulative").residual
+    assert flags_of("residual", "cumulative").positions == "none"
+    assert not flags_of("residual", "without").residual
+    assert flags_of("residual", "without").layers == 2
+    assert flags_of("mlp:relu", "alone") == flags_of("mlp:relu", "control")
+
+
+def test_the_table_and_what_is_taken_over(tmp_path) -> None:
+    told = []
+    first = dial(["yz", "norm"], "alone", "sgd", quick=True, out=tmp_path, device="cpu",
+                 progress=lambda *done: told.append(done))  # fmt: skip
+    assert told == [(1, 2), (2, 2)]
+    assert tuple(first.table.columns) == COLUMNS
+    assert set(first.table.rung) == {"yz", "norm:none"}
+    files = sorted((tmp_path / "cells").iterdir())
+    assert len(files) == 2
+    times = [file.stat().st_mtime_ns for file in files]
+    again = dial(["yz", "norm"], "alone", "sgd", quick=True, out=tmp_path, device="cpu")
+    assert again.table.equals(first.table)
+    assert [file.stat().st_mtime_ns for file in files] == times
+    files[1].write_text(files[1].read_text()[:100])  # a damaged one, and only it, is made again
+    dial(["yz", "norm"], "alone", "sgd", quick=True, out=tmp_path, device="cpu")
+    assert files[0].stat().st_mtime_ns == times[0]
+    assert json.loads(files[1].read_text())["result"]["observables"]
+    other = dial("yz", "alone", "sgd", quick=True, seeds=3, out=tmp_path, device="cpu")  # other settings, other cell
+    assert other.cells[0]["seeds"] == 3
+
+
+def test_two_processes_give_the_same_numbers(tmp_path) -> None:
+    one, two = (dial(["yz", "heads"], "alone", "sgd", quick=True, device="cpu", jobs=jobs).table for jobs in (1, 2))
+    assert one.equals(two)
+
+
+def test_saved_files_say_how_to_make_each_cell_again(tmp_path) -> None:
+    dial("norm:rms", "alone", "sgd", quick=True, device="cpu").save(tmp_path)
+    (cell,) = json.loads((tmp_path / "dial.json").read_text())
+    assert cell["command"] == "scansnap dial --rung norm:rms --way alone --optimizer sgd --quick"
+    assert cell["clock"] == "kernel"
+    assert len(cell["effective"]["y"]) == 2
+    assert (tmp_path / "dial.csv").read_text().startswith(",".join(COLUMNS) + "\n")
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_nothing_holds_in_the_control(optimizer: str) -> None:
+    setting = Setting((1.0, 10.0), seeds=2, loss_step=20, context=24, end=12)
+    for rung in ("yz", "finite"):
+        found = run_cell(Cell(rung, "control", optimizer), setting, device="cpu")
+        assert "holds" not in {row["verdict"] for row in found["observables"]}, rung
+
+
+def test_scan_order_holds_with_sgd_and_is_lost_with_adam() -> None:
+    setting = Setting((10.0,), seeds=2, loss_step=20, end=12)
+    found = {name: {row["observable"]: row["verdict"]
+                    for row in run_cell(Cell("yz", "alone", name), setting, device="cpu")["observables"]}
+             for name in ("sgd", "adamw")}  # fmt: skip
+    assert found["sgd"]["scan_order_end"] == "holds"
+    assert found["adamw"]["scan_order_end"] == "fails"
+    assert found["sgd"]["distinct_rise"] == found["adamw"]["distinct_rise"] == "holds"
+
+
+def test_a_run_that_diverges_is_reported(monkeypatch) -> None:
+    monkeypatch.setattr("scansnap.dial.cell.tune", _hot)
+    found = run_cell(Cell("separate", "alone", "sgd"), TINY, device="cpu")
+    assert found["diverged"] == [2, 2]
+    assert {row["verdict"] for row in found["observables"]} == {"diverged"}
+
+
+def _hot(flags, task, optimizer, setting, steps):
+    from scansnap.dial.clocks import Clock
+
+    huge = np.full(len(setting.ratios), 1e6)
+    return Clock("kernel", {"y": huge, "z": huge}, {"y": huge, "z": huge}, huge, huge)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"rungs": "nothing"}, {"ways": "sideways"}, {"optimizers": "lion"}, {"seeds": 1}, {"ratios": [0.0]}, {"jobs": 0},
+     {"data": "shuffled"}, {"data": "novels"}, {"rungs": "finite", "ways": "without", "optimizers": "sgd"}],
+)  # fmt: skip
+def test_mistakes_are_one_sentence(given) -> None:
+    with pytest.raises(ss.InputError) as error:
+        ss.dial(**({"quick": True} | given))
+    assert str(error.value).endswith(".")
+    assert "\n" not in str(error.value)
+
+
+def test_an_own_rung_is_measured_like_the_others(monkeypatch) -> None:
+    monkeypatch.setattr("scansnap.dial.rungs.RUNGS", RUNGS.copy())
+    monkeypatch.setattr(
+        "scansnap.dial.rungs.ATTENTIONS", {"softmax": None, "third": lambda z, k: (z / 3 + k).softmax(-1)}
+    )
+    register_rung(Rung("third", "a third of the logits", {"": {"attention": "third"}}))
+    with pytest.raises(ss.InputError, match="new"):
+        register_rung(Rung("third", "again", {"": {}}))
+    with pytest.raises(ss.InputError, match="must be one of"):
+        register_rung(Rung("fourth", "unknown flag", {"": {"attentions": "third"}}))
+    monkeypatch.setattr("scansnap.dial.model.ATTENTIONS", {"third": lambda z, k: (z / 3 + k).softmax(-1)})
+    found = run_cell(Cell("third", "alone", "sgd"), TINY, device="cpu")
+    assert found["observables"][0]["verdict"] == "holds"
+
+
+def test_the_command_writes_its_files_and_refuses_in_one_sentence(scansnap, tmp_path) -> None:
+    code, out, _ = scansnap("dial", "--rung", "yz", "--way", "alone", "--optimizer", "sgd", "--quick", "--seeds", 2,
+                            "--device", "cpu", "--out", "d")  # fmt: skip
+    assert code == 0
+    assert "1 cells" in out
+    assert {p.name for p in (tmp_path / "d").iterdir()} == {"cells", "dial.csv", "dial.json", "dial.png", "dial.pdf"}
+    for bad in (("--rung", "nothing"), ("--way", "up"), ("--optimizer", "lion")):
+        code, _, err = scansnap("dial", *bad, "--out", "e")
+        assert code == 2
+        assert err.startswith("Error: ")
+        assert err.count("\n") == 1
+    assert not (tmp_path / "e").exists()
