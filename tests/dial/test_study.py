@@ -53,6 +53,13 @@ def test_the_table_and_what_is_taken_over(tmp_path) -> None:
     assert told == [(1, 2), (2, 2)]
     assert tuple(first.table.columns) == COLUMNS
     assert set(first.table.rung) == {"yz", "norm:none"}
+    lines = first.markdown.splitlines()
+    assert lines[0] == "**alone**"
+    assert "distinct gap ≥ 0.05" in lines[2]
+    assert "snap in [0.5, 2]" in lines[2]
+    assert {line.count("|") for line in lines[2:]} == {lines[2].count("|")}
+    shown = first.table[(first.table.rung == "yz") & (first.table.observable == "distinct_gap")].iloc[0]
+    assert lines[4].startswith(f"| yz | sgd | {shown.value:.2f} {study.MARKS[shown.verdict]} |")
     files = sorted((tmp_path / "cells").iterdir())
     assert len(files) == 2
     times = [file.stat().st_mtime_ns for file in files]
@@ -145,7 +152,10 @@ def test_the_command_writes_its_files_and_refuses_in_one_sentence(scansnap, tmp_
                             "--device", "cpu", "--out", "d")  # fmt: skip
     assert code == 0
     assert "1 cells" in out
-    assert {p.name for p in (tmp_path / "d").iterdir()} == {"cells", "dial.csv", "dial.json", "dial.png", "dial.pdf"}
+    assert {p.name for p in (tmp_path / "d").iterdir()} == {
+        "cells",
+        *(f"dial.{kind}" for kind in ("csv", "json", "md", "png", "pdf")),
+    }
     for bad in (("--rung", "nothing"), ("--way", "up"), ("--optimizer", "lion")):
         code, _, err = scansnap("dial", *bad, "--out", "e")
         assert code == 2

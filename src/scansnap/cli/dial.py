@@ -26,7 +26,7 @@ def dial(
     optimizer: Annotated[list[str] | None, typer.Option(help="sgd, adamw, … [default: those of the rung]")] = None,
     data: Annotated[str, typer.Option(help="syn-medium, zipf (p_n ∝ 1/n) or textbook.")] = "syn-medium",
     target: Annotated[
-        Path, typer.Option("--out", help="The folder for dial.csv, dial.json, dial.png, dial.pdf and the cells.")
+        Path, typer.Option("--out", help="The folder for dial.csv, .json, .md, .png and .pdf, and the cells.")
     ] = Path("out/dial"),
     quick: Annotated[
         bool, typer.Option("--quick", help="3 seeds, shorter runs and contexts, first choices only.")

@@ -68,6 +68,13 @@ class Observable:
     least: float | None = None
     most: float | None = None
 
+    @property
+    def bounds(self) -> str:
+        """In words: where the paper's picture holds."""
+        if self.least is not None and self.most is not None:
+            return f" in [{self.least:g}, {self.most:g}]"
+        return f" ≥ {self.least:g}" if self.least is not None else f" ≤ {self.most:g}" if self.most is not None else ""
+
     def judge(self, values: np.ndarray, diverged: bool) -> tuple[float, float, float, str]:
         """Mean, its bootstrap 95% interval over seeds, and the verdict; a run that diverged is told, not dropped."""
         mean, low, high = bootstrap(values)

@@ -16,7 +16,7 @@ from scansnap.checks import InputError, choice, whole
 from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
 from scansnap.dial.clocks import ETA_Y, LOSS_STEP, Setting
 from scansnap.dial.data import DATA
-from scansnap.dial.observables import REFERENCE
+from scansnap.dial.observables import OBSERVABLES, REFERENCE
 from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CELLS = "cells"  # the folder of their files
+MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "diverged": "!", "measured": ""}
+UNSHOWN = ("log_odds_rise", "distinct_mass", "late_speed")  # in dial.csv only
 COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
 FULL = Setting()
 # not as far, an earlier loss step, T just above the 20 tokens of a class
@@ -50,8 +52,22 @@ class Dial:
                 for cell in self.cells for row in cell["observables"]]  # fmt: skip
         return pd.DataFrame(rows, columns=list(COLUMNS))
 
+    @property
+    def markdown(self) -> str:
+        """A table for each way, with marks for the verdicts: those of docs/dial.md."""
+        shown = [one for one in OBSERVABLES if one.name not in UNSHOWN]
+        head = ["rung", "optimiser", *(f"{one.name.replace('_', ' ')}{one.bounds}" for one in shown)]
+        parts = []
+        for way in WAYS:
+            rows = [[cell["rung"], cell["optimizer"], *(_marked(cell, one.name) for one in shown)]
+                    for cell in self.cells if cell["way"] == way]  # fmt: skip
+            if rows:
+                parts.append(f"**{way}**\n\n" + "\n".join(map(_line, [head, ["---"] * len(head), *rows])) + "\n")
+        return "\n".join(parts)
+
     def save(self, folder: Path) -> None:
-        """dial.csv, and dial.json with clocks, curves and the command that makes each cell again."""
+        """dial.csv, the same as tables in dial.md, and dial.json with clocks, curves and each cell's command."""
+        put(folder / "dial.md", self.markdown)
         put(folder / "dial.csv", self.table.to_csv(index=False))
         told = [{**cell, "command": _cell(cell).command(self.quick)} for cell in self.cells]
         put(folder / "dial.json", json.dumps(_plain(told), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
@@ -181,6 +197,16 @@ def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:
 def _mark(cell: Cell, setting: Setting) -> str:
     what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions()}
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def _marked(cell: Result, name: str) -> str:
+    row = next(row for row in cell["observables"] if row["observable"] == name)
+    value = f"{row['value']:.2f}".replace("-", "−") if math.isfinite(row["value"]) else "–"
+    return f"{value} {MARKS[row['verdict']]}".rstrip()
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _cell(result: Result) -> Cell:
