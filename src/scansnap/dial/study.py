@@ -201,8 +201,9 @@ def _mark(cell: Cell, setting: Setting) -> str:
 
 def _marked(cell: Result, name: str) -> str:
     row = next(row for row in cell["observables"] if row["observable"] == name)
-    value = f"{row['value']:.2f}".replace("-", "−") if math.isfinite(row["value"]) else "–"
-    return f"{value} {MARKS[row['verdict']]}".rstrip()
+    size = abs(row["value"])
+    value = "–" if not math.isfinite(size) else f"{row['value']:.2f}" if size < 1e4 else f"{row['value']:.0e}"
+    return f"{value.replace('-', '−')} {MARKS[row['verdict']]}".rstrip()
 
 
 def _line(cells: list[str]) -> str:
