@@ -122,11 +122,18 @@ def _gaps(ax: Axes, cells: list[dict[str, Any]], optimizer: str) -> None:
         ax.plot(t, gap, style, color=SERIES[i % len(SERIES)], lw=1, label=cell["rung"])
         highest = max(highest, float(np.nanmax(np.where(np.isfinite(gap), gap, 0))) if len(gap) else 1.0)
     t = np.geomspace(3, max(10.0, *(cell["step"][-1] / cell["t0"] for cell in cells)) if cells else 100.0, 50)
-    for guide, name in ((np.log(np.log(t)), "ln ln t"), (2 * np.log(np.log(t)), "2 ln ln t"), (np.log(t), "ln t")):
+    top = min(1.1 * highest, 8)
+    guides = {
+        "ln ln t": (np.log(np.log(t)), 0.95),
+        "2 ln ln t": (2 * np.log(np.log(t)), 0.95),
+        "ln t": (np.log(t), 0.8),
+    }
+    for name, (guide, share) in guides.items():  # labels at a share of the height, so that steep ones stay apart
         ax.plot(t, guide - guide[0], color="0.6", lw=0.8)
-        seen = int(np.flatnonzero(guide - guide[0] <= 0.97 * min(1.1 * highest, 8))[-1])  # where it leaves the panel
-        ax.annotate(name, (t[seen], guide[seen] - guide[0]), fontsize=6.5, color="0.4")
-    ax.set(xscale="log", xlabel="t/t₀", ylabel="logit gap", title=optimizer, ylim=(None, min(1.1 * highest, 8)))
+        seen = int(np.flatnonzero(guide - guide[0] <= share * top)[-1])
+        side = "right" if name == "2 ln ln t" else "left"
+        ax.annotate(f" {name} ", (t[seen], guide[seen] - guide[0]), fontsize=6.5, color="0.4", ha=side)
+    ax.set(xscale="log", xlabel="t/t₀", ylabel="logit gap", title=optimizer, ylim=(None, top))
     if cells:
         ax.legend(ncols=3, fontsize=5.5)
 
