@@ -98,3 +98,23 @@ def test_the_symmetric_family_is_recognised() -> None:
     p = CLASSES.p_context.copy()
     p[0, 0], p[0, 1] = 0.4, 0.6
     assert isinstance(find(ss.SequenceClasses(p_context=p, query=[3, 3], next_token=[4, 5])), str)
+
+
+@pytest.mark.parametrize(("k", "m", "common", "ratio"), [(3, 60, 0.5, 2), (2, 500, 0.5, 10), (2, 80, 0.7, 3)])
+def test_the_law_without_a_norm_in_families_its_bounds_were_not_chosen_on(
+    k: int, m: int, common: float, ratio: float
+) -> None:
+    p = np.zeros((k, m))
+    p[:, 0], p[np.arange(k), np.arange(1, k + 1)] = common, 1 - common
+    classes = ss.SequenceClasses(p_context=p, query=[m - 1] * k, next_token=range(k + 1, 2 * k + 1))
+    t0 = float(ss.theory.t_snap(eta_y=0.9, n_classes=k, vocab_size=m))
+    family = find(classes)
+    assert isinstance(family, Family)
+    free, fixed = late.companions(classes, family, 0.9, 0.9 / ratio, t_end=1e12 * t0)
+    assert late.judge_none(*free, t0).status == "holds"
+    with_y_fixed = late.judge_fixed(*fixed, t0)
+    if common > 0.5:  # the votes of t₀ are for the common token: there the gap falls as −ln t, and the claim says so
+        assert with_y_fixed.status == "fails"
+        assert with_y_fixed.measured == pytest.approx(-1, abs=1e-3)
+    else:
+        assert with_y_fixed.status == "holds"
