@@ -56,7 +56,8 @@ def reproduce(
     """
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
-    from scansnap.paper.report.make import command, make, prepare
+    from scansnap.paper.report.crew import at_once, processes_for
+    from scansnap.paper.report.make import command, keep, make, prepare
     from scansnap.paper.report.targets import TEXT, chosen, label, lacking, require
 
     for name in names or []:
@@ -78,12 +79,19 @@ def reproduce(
     with claimed("--out", target), working():
         prepare(target, todo, overwrite)  # again, now that nobody else writes there
         try:
-            for i, name in enumerate(todo):
-                with progress_bar(f"{name} ({i + 1} of {len(todo)})") as progress:
+            if (n := processes_for(todo, effort)) > 1:
+                with progress_bar(f"{len(todo)} targets, {n} at a time") as progress:
+                    for found in at_once(todo, effort, target, n, progress):
+                        made.append(keep(found, effort, target))
+                        _timed(made[-1])
+            rest = [name for name in todo if name not in {one.name for one in made}]
+            for name in rest:
+                with progress_bar(f"{name} ({len(made) + 1} of {len(todo)})") as progress:
                     made.append(make(name, effort, target, progress))
-                err.print(f"[dim]{label(name):<10} {made[-1].seconds:6.1f} s[/]")
+                _timed(made[-1])
         except KeyboardInterrupt:
             stopped = True
+        made.sort(key=lambda one: todo.index(one.name))
         report = _write_report(made, effort, target) if len(made) > 1 else None
     if as_json:
         say_json(_summary(made, report, stopped))
@@ -93,10 +101,17 @@ def reproduce(
         if report:
             out.print(f"report {report}", style="bold", markup=False)
     if stopped:
-        rest = f"{command(' '.join(todo[len(made) :]), effort)} --out {shlex.quote(str(target))}"
-        err.print(f"Stopped; what was finished is in {target}/. The rest: {rest}", markup=False)
+        rest = [name for name in todo if name not in {one.name for one in made}]
+        again = f"{command(' '.join(rest), effort)} --out {shlex.quote(str(target))}"
+        err.print(f"Stopped; what was finished is in {target}/. The rest: {again}", markup=False)
         return 130
     return 0
+
+
+def _timed(one: Made) -> None:
+    from scansnap.paper.report.targets import label
+
+    err.print(f"[dim]{label(one.name):<10} {one.seconds:6.1f} s[/]")
 
 
 def _write_report(made: list[Made], effort: Effort, target: Path) -> Path:

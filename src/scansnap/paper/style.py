@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import matplotlib
 
@@ -58,20 +58,21 @@ def add_note(figure: Figure, note: str) -> None:
 
 def settle(figure: Figure) -> None:
     """Fix the layout: computing it anew for every file format takes longer than drawing."""
+    engine: Any = figure.get_layout_engine()
     with matplotlib.rc_context(_RC):
-        figure.draw_without_rendering()
-    figure.set_layout_engine("none")
+        engine.execute(figure)
+        figure.set_layout_engine(None)  # "none" would leave one that has each format drawn twice
 
 
 def save_figure(figure: Figure, path: Path) -> None:
     """Write PNG, PDF or SVG by the path's ending, whole or not at all."""
-    drawn = BytesIO()
-    render(figure, drawn, path.suffix[1:])
-    put(path, drawn.getvalue())
+    put(path, render(figure, path.suffix[1:]))
 
 
-def render(figure: Figure, target: IO[bytes], kind: str) -> None:
-    """Draw into a buffer; without a date, so that the same figure gives the same bytes."""
+def render(figure: Figure, kind: str) -> bytes:
+    """PNG, PDF or SVG; without a date, so that the same figure gives the same bytes."""
+    target = BytesIO()
     undated: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with matplotlib.rc_context(_RC):
         figure.savefig(target, format=kind, metadata=undated)
+    return target.getvalue()

@@ -1,7 +1,5 @@
 """The figure of an explanation: the votes in it, and words that are no mathematics."""
 
-import io
-
 from scansnap.paper.plots import explanation
 from scansnap.paper.style import render
 from scansnap.text.explain import AttendedWord, Explanation
@@ -22,7 +20,7 @@ def test_columns_are_ordered_by_their_votes():
 
 def test_dollar_signs_are_words():
     figure = explanation.draw(FOUND)
-    render(figure, io.BytesIO(), "svg")
+    render(figure, "svg")
     bars = figure.axes[0]
     assert [label.get_text() for label in bars.get_yticklabels()] == ["$^$", "it"]
     assert bars.get_title() == "“$_$” attends to"

@@ -12,8 +12,9 @@ import textwrap
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure, SubFigure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from scansnap.claims.claim import Claim, Report, share
 from scansnap.paper.style import DISTINCT, styled
@@ -67,18 +68,25 @@ def _panels(folder: SubFigure, claims: list[Claim], columns: int) -> None:
                 label="the paper" if large else "predicted")  # fmt: skip
         ax.set(xlabel=maths(curve.x_label), ylabel=maths(textwrap.fill(curve.y_label, 30)))
         ax.yaxis.label.set_fontsize(9 if large else 7.5)
-        if curve.log_x:
-            ax.set_xscale("log")
-        else:
-            ax.xaxis.set_major_locator(MaxNLocator(4))
-        if curve.log_y:
-            ax.set_yscale("log")
+        ax.set(xscale="log" if curve.log_x else "linear", yscale="log" if curve.log_y else "linear")
+        for axis in (ax.xaxis, ax.yaxis):
+            _few_ticks(axis)
         _title(ax, claim, large)
         seen = np.append(curve.measured, predicted)
         if np.ptp(seen) < 1e-6 * np.abs(seen).max():  # equal to the eye: do not magnify the rounding
             ax.set_ylim(*sorted((0.9 * seen.mean(), 1.1 * seen.mean())))
         if i == 0 or large:
             ax.legend()
+
+
+def _few_ticks(axis: Axis) -> None:
+    """A panel is small, and ticks are most of the work of drawing it."""
+    low, high = axis.get_view_interval()
+    if axis.get_scale() == "linear":
+        axis.set_major_locator(MaxNLocator(4))
+    elif high > 30 * low:  # within a decade the ticks between powers of ten are what one reads
+        axis.set_major_locator(LogLocator(numticks=5))
+        axis.set_minor_locator(NullLocator())
 
 
 def _title(ax: Axes, claim: Claim, large: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import os
@@ -20,7 +19,7 @@ from scansnap.checks import InputError
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.report.targets import find
 from scansnap.paper.shared.kept_runs import forget
-from scansnap.paper.style import add_note, render, save_figure, settle
+from scansnap.paper.style import add_note, render, settle
 from scansnap.progress import Progress
 from scansnap.results.trajectory import versions
 from scansnap.storage import put, writable
@@ -29,6 +28,8 @@ MANIFEST, REPORT = "manifest.json", "report.html"
 KEPT = ".unfinished"  # runs of targets that were stopped
 ANNOUNCED = "files"  # in the manifest: all that was ever written here, or was about to be
 FORMAT = "scansnap reproduction 1"
+WRITTEN = ("png", "pdf")
+PICTURES = (*WRITTEN, "svg")  # the last one is in the report
 
 
 @dataclass(frozen=True)
@@ -45,25 +46,45 @@ class Made:
     svg: bytes
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """One target computed and drawn, nothing of it written yet; travels between processes."""
+
+    name: str
+    computed: Computed
+    pictures: dict[str, bytes]  # by format
+    seconds: float
+
+
 def make(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> Made:
     """Everything of one target, computed anew; its files are written when all of it succeeded."""
+    return keep(drawn(name, effort, out, progress), effort, out)
+
+
+def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> Drawn:
+    """Compute and draw; in the folder only runs are left for a command that is stopped and begun again."""
     began = time.perf_counter()
     figure = find(name)
-    effort = replace(effort, kept=out / KEPT / name)
-    computed = figure.compute(effort, progress)
+    computed = figure.compute(replace(effort, kept=out / KEPT / name), progress)
     drawing = figure.draw(computed)
     if computed.note:
         add_note(drawing, computed.note)
     settle(drawing)
-    svg = io.BytesIO()
-    render(drawing, svg, "svg")
-    files = files_of(name)
+    pictures = {kind: render(drawing, kind) for kind in PICTURES}
+    # what only the drawing needed stays here
+    return Drawn(name, replace(computed, extra={}), pictures, time.perf_counter() - began)
+
+
+def keep(found: Drawn, effort: Effort, out: Path) -> Made:
+    """Write its files and its entry in the manifest."""
+    name, computed, files = found.name, found.computed, files_of(found.name)
     _announce(files, out)
     put(out / files[0], computed.table.to_csv(index=False))
-    for file in files[1:]:
-        save_figure(drawing, out / file)
-    seconds = time.perf_counter() - began
-    made = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), seconds, files, svg.getvalue())
+    for file, kind in zip(files[1:], WRITTEN, strict=True):
+        put(out / file, found.pictures[kind])
+    figure = find(name)
+    made = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), found.seconds, files,
+                found.pictures["svg"])  # fmt: skip
     _enter(made, effort, out)
     forget(out / KEPT / name)
     return made
@@ -81,7 +102,7 @@ def command(targets: str, effort: Effort) -> str:
 
 def files_of(name: str) -> tuple[str, ...]:
     """What a target writes."""
-    return tuple(f"{name}.{kind}" for kind in ("csv", "png", "pdf"))
+    return tuple(f"{name}.{kind}" for kind in ("csv", *WRITTEN))
 
 
 def prepare(out: Path, names: Sequence[str], overwrite: bool = False) -> None:

@@ -1,0 +1,79 @@
+"""Several targets at a time: one process for each core, and what shares its runs in one of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import replace
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from scansnap.dynamics.device import pick_device
+from scansnap.interrupt import deaf_children
+from scansnap.paper.figure import Effort
+from scansnap.paper.report.make import Drawn, drawn
+from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.progress import Progress
+
+SHARING = (("fig6", "fig11", "fig12"), ("words", "sparsity"))  # targets that look at the same runs
+OWN_CREW = ("validity", "deviations", "probe", "dial")  # keep all cores busy by themselves
+PAYS = 5  # a process takes seconds to begin: for fewer targets than this there is nothing to gain
+TOLD = 0.5  # seconds between two looks at how far they are
+
+
+def processes_for(names: Sequence[str], effort: Effort) -> int:
+    """How many processes: one on a GPU, which is one for all, and where there is little to do."""
+    if pick_device(effort.device).type != "cpu" or len(names) < PAYS:
+        return 1
+    return max(1, min(os.cpu_count() or 1, len(families(names))))
+
+
+def families(names: Sequence[str]) -> list[tuple[str, ...]]:
+    """What one process does in one go; the longest, which come last among the targets, are begun first."""
+    together = [tuple(name for name in some if name in names) for some in SHARING]
+    alone = [(name,) for name in names if name not in OWN_CREW and not any(name in some for some in together)]
+    return sorted((some for some in (*together, *alone) if some), key=lambda some: -names.index(some[0]))
+
+
+def at_once(
+    names: Sequence[str], effort: Effort, out: Path, n: int, progress: Progress | None = None
+) -> Iterator[Drawn]:
+    """Targets as they are drawn, those of a family one after the other, by n processes."""
+    work = families(names)
+    of = sum(map(len, work))
+    far = get_context("spawn").Array(
+        "d", len(work), lock=False
+    )  # targets done in each family, the one under way in part
+    with single_threaded_children(), ending_at_once(n, _begin, (far,)) as pool:
+        with deaf_children():
+            waiting: set[Future[list[Drawn]]] = {
+                pool.submit(_family, i, some, replace(effort, made={}), out) for i, some in enumerate(work)
+            }
+        while waiting:
+            done, waiting = wait(waiting, timeout=TOLD, return_when=FIRST_COMPLETED)
+            for one in done:
+                yield from one.result()
+            if progress is not None:
+                progress(sum(far), of)
+
+
+_far: Any = None  # of this process
+
+
+def _begin(far: Any) -> None:
+    global _far
+    _far = far
+
+
+def _family(place: int, names: tuple[str, ...], effort: Effort, out: Path) -> list[Drawn]:
+    found: list[Drawn] = []
+    for name in names:
+
+        def told(done: int, total: int) -> None:
+            _far[place] = len(found) + done / max(total, 1)
+
+        found.append(drawn(name, effort, out, told))
+        _far[place] = len(found)
+    return found
