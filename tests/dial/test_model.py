@@ -169,8 +169,8 @@ def test_gradients_of_all_runs_are_those_of_each() -> None:
     both, alone = runs_of(flags, "adamw", 1e-3, 1e-3, seeds=2), runs_of(flags, "adamw", 1e-3, 1e-3, seeds=1)
     for runs in (both, alone):
         runs.advance(2)
-    for name, table in alone.state.tables.items():
-        np.testing.assert_allclose(both.state.tables[name][:1], table, rtol=1e-9, atol=1e-12)
+    for name, table in alone.descent.tables.items():
+        np.testing.assert_allclose(both.descent.tables[name][:1], table, rtol=1e-9, atol=1e-12)
 
 
 def test_the_loss_falls_on_every_rung() -> None:

@@ -15,8 +15,9 @@ from scansnap.checks import choice
 from scansnap.dial.clocks import Clock, Setting, tune
 from scansnap.dial.data import Task
 from scansnap.dial.observables import OBSERVABLES, Trajectory
+from scansnap.dial.reading import Reading
 from scansnap.dial.rungs import WAYS, Flags, find, flags_of, label
-from scansnap.dial.training import Reading, Runs
+from scansnap.dial.training import Runs
 from scansnap.dynamics.device import one_thread, pick_device
 from scansnap.measure.snap import log_odds
 from scansnap.progress import Progress
@@ -109,14 +110,14 @@ def trained(
 
     runs.advance(steps, look, frozenset(record.tolist()))
     look(steps, runs)
-    trajectory = _trajectory(task, setting, t0, record, readings, runs)
+    trajectory = _trajectory(task, setting, t0, record, readings)
     if not clock.trains:  # there are no rates with which it learns: none of its numbers mean anything
         trajectory.diverged[:] = True
     return clock, trajectory
 
 
 def _trajectory(
-    task: Task, setting: Setting, t0: float, record: np.ndarray, readings: list[Reading], runs: Runs
+    task: Task, setting: Setting, t0: float, record: np.ndarray, readings: list[Reading]
 ) -> Trajectory:
     heads, classes = readings[0].z.shape[1], task.classes
 
@@ -131,7 +132,7 @@ def _trajectory(
          "loss": (("run", "step"), np.repeat(loss, heads, axis=0))},
         coords={"step": record, "query": classes.queries, "run": np.arange(len(loss) * heads)},
     )  # fmt: skip
-    bad = (runs.state.failed_step.cpu().numpy() >= 0) | ~(loss[:, -1] <= loss[:, 0])
+    bad = ~(loss[:, -1] <= loss[:, 0])  # or not a number
     diverged = bad.reshape(len(setting.ratios), setting.seeds)
     return Trajectory(data, classes, setting.ratios, setting.seeds, heads, t0, diverged)
 

@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 from scansnap.dial.data import CONTEXT, Task
-from scansnap.dial.model import forward, table_of
+from scansnap.dial.descent import MOMENTUM
+from scansnap.dial.model import first_scores, forward, table_of
 from scansnap.dial.rungs import Flags
-from scansnap.dial.training import MOMENTUM, Runs, by_token, log_alpha, read_attention, read_loss, read_z
+from scansnap.dial.training import Runs
 from scansnap.theory import t_snap
 
 KERNEL = ("sgd", "momentum")  # optimisers whose steps are along the gradient
@@ -89,38 +90,40 @@ class Weighing:
         self.square = {"y": 0.0, "z": 0.0}  # type: dict[str, float | Tensor]
 
     def before(self) -> None:
-        runs, task = self.runs, self.runs.task
-        batch, self.parameters = task.reading, runs.parameters
+        runs, reader = self.runs, self.runs.reader
+        batch, self.parameters = reader.batch, {name: t.clone() for name, t in runs.parameters.items()}
         bias = batch.bias.expand(len(runs.seeds), -1, -1, -1).clone().requires_grad_()
         with torch.enable_grad():
-            out = forward(runs.parameters, runs.flags, replace(batch, bias=bias))
-            (slope,) = torch.autograd.grad(read_loss(task, out).sum(), bias, allow_unused=True)
+            out = forward(self.parameters, runs.flags, replace(batch, bias=bias), at_end=True)
+            (slope,) = torch.autograd.grad(reader.loss(out).sum(), bias, allow_unused=True)
         slope = torch.zeros_like(bias) if slope is None else slope
-        seen = torch.where(batch.bias > -torch.inf, slope, 0.0)
-        self.g_z = -by_query(task, by_token(task, seen[:, None]))  # (R, 1, Q, M)
-        self.z = read_z(task, out.scores[0].detach())
+        seen = torch.where(reader.seen, slope, 0.0)
+        self.g_z = -reader.by_query(reader.by_token(seen[:, None]))  # (R, 1, Q, M)
+        self.z = reader.z(out.scores[0].detach())
         self.attention = [a.detach() for a in out.attention]
-        self.log_alpha = log_alpha(task, out).detach()
-        self.logits = self._last(out.logits.detach())
-        c = read_attention(task, self.attention[0]).mean(1)  # (R, K, M)
-        self.f = (c / c.norm(dim=-1, keepdim=True))[:, task.read_class]
+        self.log_alpha = reader.log_alpha(out).detach()
+        self.logits = reader.last(out.logits.detach())
+        c = reader.attention(self.attention[0]).mean(1)  # (R, K, M)
+        self.f = (c / c.norm(dim=-1, keepdim=True))[:, runs.task.read_class]
 
     @torch.no_grad()
     def after(self) -> None:
-        runs, task = self.runs, self.runs.task
-        out = forward(runs.parameters, runs.flags, task.reading, self.attention)
-        p = torch.tensor(task.classes.p_class, dtype=task.dtype, device=task.device)[task.read_class]
-        p = p * task.n_classes / len(p)
-        r = task.next_distribution[task.read_class] - self.log_alpha.exp()
-        moved = self._last(out.logits) - self.logits
-        g_y = self.f.mT @ (p[:, None] * r)  # (R, M, M)
-        self._add("y", (p[:, None] * r * moved).sum((1, 2)), g_y.square().sum((1, 2)))
-        only_z = {name: t if table_of(name) == "z" else self.parameters[name] for name, t in runs.parameters.items()}
-        z = read_z(task, forward(only_z, runs.flags, task.reading, self.attention).scores[0]) - self.z
+        runs, reader = self.runs, self.runs.reader
+        now = runs.parameters
+        out = forward(now, runs.flags, reader.batch, self.attention, at_end=True)
+        r = reader.following - self.log_alpha.exp()
+        moved = reader.last(out.logits) - self.logits
+        g_y = self.f.mT @ (reader.p[:, None] * r)  # (R, M, M)
+        self._add("y", (reader.p[:, None] * r * moved).sum((1, 2)), g_y.square().sum((1, 2)))
+        only_z = {name: t if table_of(name) == "z" else self.parameters[name] for name, t in now.items()}
+        z = reader.z(first_scores(only_z, runs.flags, reader.batch)) - self.z
         self._add("z", (z.mean(1, keepdim=True) * self.g_z).sum((1, 2, 3)), self.g_z.square().sum((1, 2, 3)))
 
-    def _last(self, logits: Tensor) -> Tensor:
-        return logits[:, 0] if not self.runs.task.flags.sequences else logits[:, :, -1]
+    def look(self, step: int, runs: Runs) -> None:
+        """Before every step: what the one before did, and what this one will be held against."""
+        if step:
+            self.after()
+        self.before()
 
     def _add(self, name: str, along: Tensor, square: Tensor) -> None:
         self.along[name], self.square[name] = self.along[name] + along, self.square[name] + square
@@ -131,14 +134,6 @@ class Weighing:
                          for x in (self.along[name], self.square[name]))  # fmt: skip
         with np.errstate(all="ignore"):
             return np.asarray(along / square)
-
-
-def by_query(task: Task, values: Tensor) -> Tensor:
-    """(R, H, K·turns, M) added up over the rows of a query token, as (R, H, Q, M)."""
-    _, row = np.unique(task.classes.query[task.read_class.cpu().numpy()], return_inverse=True)
-    place = torch.as_tensor(row, device=values.device)
-    out = torch.zeros(*values.shape[:2], int(row.max()) + 1, values.shape[-1], dtype=values.dtype, device=values.device)
-    return out.index_add_(2, place, values)
 
 
 def tune(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
@@ -187,10 +182,8 @@ def weighed(
     each = {name: torch.as_tensor(np.repeat(e, len(seeds))) for name, e in eta.items()}
     runs = Runs(flags, task, optimizer, np.tile(seeds, n), each, steps)
     weighing = Weighing(runs)
-    for _ in range(window):
-        weighing.before()
-        runs.advance(1)
-        weighing.after()
+    runs.advance(window, weighing.look, frozenset(range(window)))
+    weighing.after()
     return {name: weighing.effective(name, n) for name in eta}
 
 
@@ -230,13 +223,10 @@ def _crossings(
     eta = {"y": rates.flatten(), "z": (rates / ratios[:, None]).flatten()}
     each = {name: torch.as_tensor(e) for name, e in eta.items()}
     runs = Runs(flags, task, optimizer, np.full(rates.size, TUNING_SEED), each, steps)
-    curve = []
-    for _ in range(setting.loss_step + 1):
-        with torch.no_grad():
-            out = forward(runs.parameters, flags, task.reading)
-            curve.append(read_loss(task, out).double().cpu().numpy())
-        runs.advance(1)
-    low = np.array(curve) <= TENTH * curve[0]
+    losses: list[Tensor] = []
+    runs.advance(setting.loss_step, lambda _, now: losses.append(now.losses()), frozenset(range(setting.loss_step)))
+    curve = torch.stack([*losses, runs.losses()]).double().cpu().numpy()
+    low = curve <= TENTH * curve[0]
     when = np.where(low.any(0), low.argmax(0), np.inf)
-    lowest = np.nan_to_num(np.array(curve), nan=np.inf).min(0)
+    lowest = np.nan_to_num(curve, nan=np.inf).min(0)
     return when.reshape(rates.shape), lowest.reshape(rates.shape)
