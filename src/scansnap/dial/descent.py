@@ -28,7 +28,7 @@ class Descent:
     def __init__(
         self, optimizer: str, tables: dict[str, Tensor], eta: dict[str, Tensor], decay: dict[str, Tensor]
     ) -> None:
-        self.optimizer = optimizer
+        self.optimizer, self.adam = optimizer, Optimizer("adam")  # its constants
         shapes = [t.shape for t in tables.values()]
         sizes = [math.prod(shape) for shape in shapes]
         self.all = torch.cat([t.flatten() for t in tables.values()])
@@ -64,7 +64,7 @@ class Descent:
         self.all.addcmul_(self.eta, g, value=-1)
 
     def _adam(self, g: Tensor) -> None:
-        (mean, square), rule = self.moments, Optimizer(self.optimizer)
+        (mean, square), rule = self.moments, self.adam
         mean.lerp_(g, 1 - rule.beta1)
         square.mul_(rule.beta2).addcmul_(g, g, value=1 - rule.beta2)
         spread = torch.mul(square, 1 / (1 - rule.beta2**self.step), out=self._work).sqrt_().add_(rule.eps)

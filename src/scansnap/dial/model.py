@@ -110,7 +110,7 @@ def forward(
         weight = ATTENTIONS[flags.attention](score, bias) if attention is None else attention[i]
         weights.append(weight)
         scores.append(score)
-        x_q = _values(p, flags, weight @ v, x_q, at)  # (R, B, Q, d)
+        x_q = _values(p, flags, weight @ v, x_q, at, _early(flags, ask, keys))  # (R, B, Q, d)
         if flags.mlp != "none":
             inside = _act(flags.mlp, _times(_pre(flags, x_q), p[f"w_1{at}"]))
             added = _times(inside, p[f"w_2{at}"])
@@ -157,13 +157,17 @@ def _projected(p: Parameters, flags: Flags, ask: Tensor, keys: Tensor, at: str) 
     """What asks (R, H, B, Q, ·), what answers (R, H, B, S, ·) and what is read: values where no norm comes before."""
     if not flags.separate:
         return _times(ask[:, None], p[f"z{at}"]), keys[:, None], keys[:, None]
-    early = flags.norm == "none"  # attention and W_V change places, and W_V is narrower
-    own = [f"w_k{at}", f"w_v{at}"] if early else [f"w_k{at}"]
+    names = ["w_q", "w_k", "w_v"] if _early(flags, ask, keys) else ["w_q", "w_k"]
     if ask is keys:
-        q, k, *v = _by_head(keys, [p[name] for name in (f"w_q{at}", *own)])
+        q, k, *v = _by_head(keys, [p[name + at] for name in names])
     else:
-        (q,), (k, *v) = _by_head(ask, [p[f"w_q{at}"]]), _by_head(keys, [p[name] for name in own])
-    return q / math.sqrt(q.shape[-1]), k, v[0] if early else keys[:, None]
+        (q,), (k, *v) = _by_head(ask, [p[f"w_q{at}"]]), _by_head(keys, [p[name + at] for name in names[1:]])
+    return q / math.sqrt(q.shape[-1]), k, v[0] if v else keys[:, None]
+
+
+def _early(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
+    """Whether W_V is applied before attention: no norm stands between, and it pays, as many ask and W_V is narrow."""
+    return flags.norm == "none" and 2 * ask.shape[2] > keys.shape[2]
 
 
 def _by_head(x: Tensor, matrices: list[Tensor]) -> list[Tensor]:
@@ -188,10 +192,10 @@ def _scores(flags: Flags, q: Tensor, k: Tensor) -> Tensor:
     return score
 
 
-def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str) -> Tensor:
+def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str, done: bool) -> Tensor:
     """What attention read, normed, through Y or W_V W_O; the residual as in the paper or as in a transformer."""
     if flags.separate:
-        v = c if flags.norm == "none" else _times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
+        v = c if done else _times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
         beside = v.permute(0, 2, 3, 1, 4).flatten(-2)  # (R, B, Q, d): heads side by side
         out = _times(beside, p[f"w_o{at}"].flatten(1, 2))
         return x_q + out if flags.residual else out
