@@ -18,6 +18,7 @@ from torch import Tensor
 
 from scansnap.checks import choice
 from scansnap.classes import SequenceClasses
+from scansnap.dial.chain import ChainSampler
 from scansnap.dial.rungs import Flags
 from scansnap.sampling.mixture import MixtureSampler
 from scansnap.sampling.philox import Purpose, uniforms
@@ -66,8 +67,8 @@ class Task:
         self.own_query = plain.query
         asked = np.full(len(following), self.mask) if flags.masked else plain.query
         self.classes = SequenceClasses(p_context, asked, following, plain.p_class, shared_next=flags.shared_next)
-        self.sampler = MixtureSampler(p_context, plain.query, context=self.context, next_token=following,
-                                      p_class=plain.p_class)  # fmt: skip
+        draws = ChainSampler if flags.every_position else MixtureSampler
+        self.sampler = draws(p_context, plain.query, context=self.context, next_token=following, p_class=plain.p_class)
         self.vocab_size, self.n_classes = self.classes.vocab_size, self.classes.n_classes
 
     def batches(self, seeds: Tensor, start: int, stop: int) -> list[Batch]:
