@@ -84,7 +84,9 @@ def main() -> None:
             device = torch.device(name)
             for model, cell in MODELS.items():
                 together = runs_of(cell, n_ratios, seeds, device)
-                steps = round(SETTING.end * SETTING.t0(cell.optimizer, together.task.n_classes, together.task.vocab_size))
+                steps = round(
+                    SETTING.end * SETTING.t0(cell.optimizer, together.task.n_classes, together.task.vocab_size)
+                )
                 batched = per_step(together, given.seconds)
                 alone = n * per_step(runs_of(cell, 1, 1, device), given.seconds)
                 least = limit(together, device)

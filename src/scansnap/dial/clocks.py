@@ -16,7 +16,7 @@ as much earlier as it is in the YZ model.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,8 +35,10 @@ LOSS_STEP = 60  # at which the loss is at a tenth, by the loss clock
 TENTH_T0 = 1.3  # t₀ at which it is in the YZ model, at ratio 10
 TENTH = 0.1
 TUNING_SEED = 1_000_001  # of no run that is judged
-_ROUNDS = 5
+MOST_OFF = 0.25  # effective rates, or the step of the tenth: beyond it a cell says that the clock is not met
+_ROUNDS = 10
 _PROBE = 1e-3
+_STEEPEST = 4  # d ln η_eff/d ln η that is believed
 _NEAR = 0.05  # of the logarithm of a rate: near enough
 _SIDE_BY_SIDE = 8  # rates that are tried at once
 
@@ -67,14 +69,13 @@ class Clock:
     eta: dict[str, np.ndarray]  # nominal rates of Y's and Z's parameters, for the record
     effective: dict[str, np.ndarray]  # measured over the first t₀
     loss_step: np.ndarray  # where the loss was at a tenth while tuning; NaN where never
-    plateau: np.ndarray = field(
-        default_factory=lambda: np.zeros(0)
-    )  # η_eff of Z at the start over that of the first t₀
+    met: np.ndarray  # whether what was found is within MOST_OFF of what is asked
+    plateau: np.ndarray  # η_eff of Z at the start over that of the first t₀
 
     @property
-    def trains(self) -> bool:
-        """Whether the clock found rates at all: with these, the model moves and stays finite while it is tuned."""
-        return all(bool(np.isfinite(values).all()) for values in (*self.eta.values(), *self.effective.values()))
+    def trains(self) -> np.ndarray:
+        """Whether the clock found rates: with these, the model moves and stays finite while it is tuned."""
+        return np.all([np.isfinite(e) for e in (*self.eta.values(), *self.effective.values())], axis=0)
 
     def over(self, seeds: int, device: torch.device) -> dict[str, Tensor]:
         """Rates of ratio-major runs."""
@@ -143,35 +144,61 @@ def tune(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int)
 
 
 def kernel_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
-    """Rates whose effective ones are η_Y and η_Y/ratio over the first t₀."""
+    """Rates whose effective ones are η_Y and η_Y/ratio over the first t₀; each ratio is tried until it is near."""
     ratios, seeds = np.array(setting.ratios), np.arange(min(setting.seeds, 4)) + TUNING_SEED
-    wanted = {"y": np.full(len(ratios), setting.eta_y), "z": setting.eta_y / ratios}
+    wanted = np.stack([np.full(len(ratios), setting.eta_y), setting.eta_y / ratios])  # of Y and of Z
+    window = max(2, round(setting.t0("sgd", task.n_classes, task.vocab_size)))
+
+    def found(eta: np.ndarray, window: int) -> np.ndarray:
+        got = weighed(flags, task, "sgd", seeds, dict(zip("yz", eta, strict=True)), window, steps)
+        return np.stack([got["y"], got["z"]])
+
+    with np.errstate(all="ignore"):
+        first = found(np.full_like(wanted, _PROBE), 1)
+        guess = np.log(wanted * _PROBE / np.abs(first))  # of Z it may start on either side of 0
+        search = [[_Search(guess[table, i]) for i in range(len(ratios))] for table in (0, 1)]
+        eta, effective = np.full_like(wanted, np.nan), np.full_like(wanted, np.nan)
+        near, open_ = np.full(len(ratios), np.inf), np.isfinite(guess).all(0)
+        for _ in range(_ROUNDS):
+            if not open_.any():
+                break
+            now = np.exp([[one.x for one in row] for row in search])[:, open_]
+            got = found(now, window)
+            off = np.nan_to_num(np.log(wanted[:, open_] / got), nan=-2.0, posinf=-2.0)  # what diverges is too fast
+            for j, i in enumerate(np.flatnonzero(open_)):
+                if (worst := np.abs(off[:, j]).max()) < near[i]:
+                    near[i], eta[:, i], effective[:, i] = worst, now[:, j], got[:, j]
+                for table in (0, 1):
+                    search[table][i].seen(off[table, j])
+            open_ = open_ & (near > _NEAR)
+        plateau = (first[1] / _PROBE) / (effective[1] / eta[1])
+    met = near <= np.log1p(MOST_OFF)
     carried = 1 - MOMENTUM.get(optimizer, 0.0)  # momentum acts as both rates divided by 1 − μ, though not at once
-    optimizer = "sgd"
-    first = weighed(flags, task, optimizer, seeds, {name: 0 * w + _PROBE for name, w in wanted.items()}, 1, steps)
-    with np.errstate(all="ignore"):
-        eta = {name: wanted[name] * _PROBE / first[name] for name in wanted}
-    window = max(2, round(setting.t0(optimizer, task.n_classes, task.vocab_size)))
-    found = {name: np.full(len(ratios), np.nan) for name in wanted}
-    best: tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]] = (np.inf, eta, found)
-    for _ in range(_ROUNDS):
-        eta = {name: np.where(np.isfinite(e) & (e > 0), e, np.nan) for name, e in eta.items()}
-        if not all(np.isfinite(e).all() for e in eta.values()):
-            break
-        found = weighed(flags, task, optimizer, seeds, eta, window, steps)
-        with np.errstate(all="ignore"):
-            off = {name: np.nan_to_num(np.log(wanted[name] / found[name]), nan=-2.0, posinf=-2.0) for name in wanted}
-        worst = max(float(np.abs(o).max()) for o in off.values())
-        if worst < best[0]:
-            best = (worst, eta, found)
-        if worst < _NEAR:
-            break
-        eta = {name: eta[name] * np.exp(np.clip(off[name], -1.5, 1.5)) for name in wanted}
-    _, eta, found = best
-    with np.errstate(all="ignore"):
-        plateau = (first["z"] / _PROBE) / (found["z"] / eta["z"])
-    eta = {name: carried * e for name, e in eta.items()}
-    return Clock("kernel", eta, found, np.full(len(ratios), np.nan), plateau)
+    return Clock("kernel", {"y": carried * eta[0], "z": carried * eta[1]}, {"y": effective[0], "z": effective[1]},
+                 np.full(len(ratios), np.nan), met, plateau)  # fmt: skip
+
+
+class _Search:
+    """ln η of one table while it is looked for: between the last value that was too slow and the last too fast."""
+
+    def __init__(self, x: float) -> None:
+        self.x = x
+        self.slow: tuple[float, float] | None = None  # ln η, and ln of what is wanted over what was found
+        self.fast: tuple[float, float] | None = None
+
+    def seen(self, off: float) -> None:
+        """What was found at x, and with it the next x; the other table moves too, so that an old side may be wrong."""
+        if off > 0:
+            self.slow = (self.x, off)
+        else:
+            self.fast = (self.x, off)
+        if self.slow is not None and self.fast is not None and self.fast[0] - self.slow[0] < abs(off) / _STEEPEST:
+            self.slow, self.fast = (self.slow, None) if off > 0 else (None, self.fast)
+        if self.slow is None or self.fast is None:
+            self.x += float(np.clip(off, -1.5, 1.5))
+        else:
+            share = np.clip(self.slow[1] / (self.slow[1] - self.fast[1]), 0.15, 0.85)
+            self.x = float(self.slow[0] + share * (self.fast[0] - self.slow[0]))
 
 
 def weighed(
@@ -207,12 +234,14 @@ def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps
         exponents = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SIDE_BY_SIDE)
     eta_y = 10**best
     eta = {"y": eta_y, "z": eta_y / ratios}
-    nothing = {name: np.full(len(ratios), np.nan) for name in eta}
-    found = nothing
-    if np.isfinite(eta_y).all():
+    found = {name: np.full(len(ratios), np.nan) for name in eta}
+    if (known := np.isfinite(eta_y)).any():
         window = max(2, round(setting.t0(optimizer, task.n_classes, task.vocab_size)))
-        found = weighed(flags, task, optimizer, np.array([TUNING_SEED]), eta, window, steps)
-    return Clock("loss", eta, found, best_when, np.full(len(ratios), np.nan))
+        some = {name: e[known] for name, e in eta.items()}
+        for name, got in weighed(flags, task, optimizer, np.array([TUNING_SEED]), some, window, steps).items():
+            found[name][known] = got
+    met = best_when >= setting.loss_step / (1 + MOST_OFF)
+    return Clock("loss", eta, found, best_when, met, np.full(len(ratios), np.nan))
 
 
 def _crossings(
