@@ -174,7 +174,8 @@ def test_the_command_writes_its_files_and_refuses_in_one_sentence(scansnap, tmp_
         "cells",
         *(f"dial.{kind}" for kind in ("csv", "json", "md", "png", "pdf")),
     }
-    for bad in (("--rung", "nothing"), ("--way", "up"), ("--optimizer", "lion")):
+    for bad in (("--rung", "nothing"), ("--way", "up"), ("--optimizer", "lion"), ("--engine", "cloud"),
+                ("--address", "auto"), ("--gpus-per-group", "0.5")):  # fmt: skip
         code, _, err = scansnap("dial", *bad, "--out", "e")
         assert code == 2
         assert err.startswith("Error: ")

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from scansnap.checks import InputError, choice
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
@@ -34,6 +35,9 @@ def dial(
     ] = False,
     seeds: Annotated[int | None, typer.Option(help="Paired seeds. [default: 10, quick 3]")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes. [default: one a core; 4 with a GPU]")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
+    gpus: Annotated[float, typer.Option("--gpus-per-group", help="With Ray: GPUs of a cell, such as 0.25.")] = 0.0,
     device: Device = "auto",
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -43,13 +47,17 @@ def dial(
     Every rung runs at the same effective rates (kernel clock or loss clock). It can be stopped at any time: finished
     cells are in --out, and the same command does the rest.
     """
+    from scansnap.cluster import Cluster
     from scansnap.dial.observables import OBSERVABLES
     from scansnap.dial.study import chosen
     from scansnap.dial.study import dial as measure
     from scansnap.dynamics.device import pick_device
     from scansnap.storage import claimed
 
-    began, place = time.monotonic(), pick_device(device)
+    if choice("--engine", engine, ("local", "ray")) == "local" and (address is not None or gpus):
+        raise InputError("--engine", engine, "ray when --address or --gpus-per-group is given")
+    cluster = Cluster(address, 1, gpus) if engine == "ray" else None
+    began, place = time.monotonic(), pick_device(device if cluster is None else "cpu")  # a cluster has its own
     cells = chosen(rung, way, optimizer, quick=quick, data=data)  # a misspelt name is refused before anything is made
     n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 4
     taken = 0
@@ -62,7 +70,7 @@ def dial(
     try:
         with claimed("--out", target), progress_bar("cells") as bar, working():
             found = measure(rung, way, optimizer, quick=quick, seeds=seeds, data=data, out=target, overwrite=overwrite,
-                            device=device, jobs=min(n_jobs, len(cells)), progress=tell)  # fmt: skip
+                            device=device, jobs=min(n_jobs, len(cells)), cluster=cluster, progress=tell)  # fmt: skip
             found.save(target)
             _draw(found, target)
     except KeyboardInterrupt:
