@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from scansnap.checks import InputError, choice, whole
 from scansnap.cluster import Cluster, Failure, spread
 from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
-from scansnap.dial.clocks import ETA_Y, LOSS_STEP, Setting
+from scansnap.dial.clocks import Setting
 from scansnap.dial.data import DATA
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
 from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
@@ -35,7 +35,7 @@ UNSHOWN = ("log_odds_rise", "distinct_mass", "late_speed")  # in dial.csv only
 COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
 FULL = Setting()
 # not as far, an earlier loss step, T just above the 20 tokens of a class
-QUICK = Setting((1.0, REFERENCE), 3, ETA_Y, LOSS_STEP // 2, 24, 30)
+QUICK = Setting((1.0, REFERENCE), seeds=3, loss_step=30, context=24, end=30)
 Result = dict[str, Any]
 
 
