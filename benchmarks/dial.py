@@ -91,7 +91,7 @@ def main() -> None:
                 least = limit(together, device)
                 rates = [n / (steps * each) for each in (batched, alone)]
                 print(f"{name:7} {model:6} {1e3 * batched:15.2f} {1e3 * alone:13.2f} {alone / batched:6.1f} "
-                      f"{1e3 * least:9.2f} {rates[0]:7.3f} {rates[1]:12.3f}", flush=True)  # fmt: skip
+                      f"{1e3 * least:9.4f} {rates[0]:7.3f} {rates[1]:12.3f}", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":
