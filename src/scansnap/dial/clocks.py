@@ -236,7 +236,7 @@ def _crossings(
             out = forward(runs.parameters, flags, task.reading)
             curve.append(read_loss(task, out).double().cpu().numpy())
         runs.advance(1)
-    low = np.array(curve) <= TENTH * curve[0]
+    low = np.array(curve) <= TENTH * task.leeway * curve[0]
     when = np.where(low.any(0), low.argmax(0), np.inf)
     lowest = np.nan_to_num(np.array(curve), nan=np.inf).min(0)
     return when.reshape(rates.shape), lowest.reshape(rates.shape)

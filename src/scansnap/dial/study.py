@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from scansnap.checks import InputError, choice, whole
 from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
 from scansnap.dial.clocks import ETA_Y, LOSS_STEP, Setting
-from scansnap.dial.data import DATA
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
 from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
+from scansnap.dial.sources import named
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 from scansnap.results.trajectory import versions
@@ -95,7 +95,8 @@ def dial(
     optimizers  sgd and adamw by default, where a rung has no other
     quick       3 seeds, ratios 1 and 10, T = 24, to 30 t₀
     ratios      effective η_Y/η_Z; there is no way to give nominal rates
-    data        syn-medium, zipf (p_n ∝ 1/n) or textbook (one query, one common token)
+    data        syn-medium, zipf (p_n ∝ 1/n), textbook (one query, one common token), text or text:WHERE (a corpus);
+                with +bos at the end, after a first token that is always the same
     out         a folder: cells that are finished there are taken over, the others are put there one by one
     jobs        processes that share the cells
 
@@ -111,9 +112,7 @@ def dial(
         base.context,
         base.end,
     )
-    if choice("data", data, DATA) == "shuffled":
-        raise InputError("data", data, "another one: shuffled next tokens are the way control")
-    cells = chosen(rungs, ways, optimizers, quick=quick, data=data)
+    cells = chosen(rungs, ways, optimizers, quick=quick, data=named(data).name)
     jobs = whole("jobs", jobs, least=1, most=256)
     folder = None if out is None else writable("out", Path(out), inside=True) / CELLS
     found: dict[Cell, Result] = {}
@@ -195,7 +194,8 @@ def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:
 
 
 def _mark(cell: Cell, setting: Setting) -> str:
-    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions()}
+    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions(),
+            "text": named(cell.data).content}  # fmt: skip
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
