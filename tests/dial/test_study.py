@@ -79,6 +79,24 @@ def test_two_processes_give_the_same_numbers(tmp_path) -> None:
     assert one.equals(two)
 
 
+def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> None:
+    """The YZ model with Adam is that with AdamW, as nothing decays; without a norm alone is without a norm so far."""
+    asked = []
+    monkeypatch.setattr(study, "run_cell", lambda cell, *a, **k: asked.append(cell.name) or run_cell(cell, *a, **k))
+    found = dial(["norm:none"], ["alone", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
+    assert len(asked) == 1
+    assert [cell["way"] for cell in found.cells] == ["alone", "cumulative"]
+    assert found.cells[0]["observables"] == found.cells[1]["observables"]
+    assert (found.cells[0]["cpu_seconds"] > 0, found.cells[1]["cpu_seconds"]) == (True, 0.0)
+    assert len(list((tmp_path / "cells").iterdir())) == 2
+    (tmp_path / "cells" / f"{asked[0]}.json").unlink()  # and taken over from the other where only that is there
+    dial(["norm:none"], ["alone", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
+    assert len(asked) == 1
+    assert study._runs(Cell("yz", "alone", "adamw")) == study._runs(Cell("optimizer", "alone", "adam"))
+    assert study._runs(Cell("decay", "alone", "adamw")) != study._runs(Cell("decay", "alone", "adam"))
+    assert study._runs(Cell("yz", "alone", "sgd")) != study._runs(Cell("yz", "control", "sgd"))
+
+
 def test_saved_files_say_how_to_make_each_cell_again(tmp_path) -> None:
     dial("norm:rms", "alone", "sgd", quick=True, device="cpu").save(tmp_path)
     (cell,) = json.loads((tmp_path / "dial.json").read_text())
@@ -117,7 +135,7 @@ def _hot(flags, task, optimizer, setting, steps):
     from scansnap.dial.clocks import Clock
 
     huge = np.full(len(setting.ratios), 1e6)
-    return Clock("kernel", {"y": huge, "z": huge}, {"y": huge, "z": huge}, huge, huge)
+    return Clock("kernel", {"y": huge, "z": huge}, {"y": huge, "z": huge}, huge, huge > 0, huge)
 
 
 @pytest.mark.parametrize(

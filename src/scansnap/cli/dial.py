@@ -15,7 +15,8 @@ from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
 
-STYLE = {"holds": "green", "fails": "red", "undecided": "yellow", "diverged": "magenta", "measured": "dim"}
+STYLE = {"holds": "green", "fails": "red", "undecided": "yellow", "measured": "dim", "no rates": "magenta",
+         "diverged": "magenta", "clock not met": "magenta"}  # fmt: skip
 
 
 def dial(

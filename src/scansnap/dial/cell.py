@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from scansnap.checks import choice
 from scansnap.dial.clocks import Clock, Setting, tune
 from scansnap.dial.data import Task
 from scansnap.dial.observables import OBSERVABLES, Trajectory, comparable
+from scansnap.dial.reading import Reading
 from scansnap.dial.rungs import WAYS, Flags, find, flags_of, label
 from scansnap.dial.sources import named
-from scansnap.dial.training import Reading, Runs
+from scansnap.dial.training import Runs
 from scansnap.dynamics.device import one_thread, pick_device
 from scansnap.measure.snap import log_odds
 from scansnap.progress import Progress
@@ -72,7 +73,7 @@ def run_cell(
         "plateau": clock.plateau.tolist(), "t0": trajectory.t0, "ratios": list(setting.ratios), "seeds": setting.seeds,
         "step": data.step.values.tolist(), "gap": gap.tolist(), "log_odds": odds.tolist(),
         "loss": trajectory.grid(data.loss.values).mean(1).tolist(),
-        "diverged": trajectory.diverged.sum(1).tolist(), "trains": clock.trains,
+        "diverged": trajectory.diverged.sum(1).tolist(), "trains": clock.trains.tolist(), "met": clock.met.tolist(),
         "seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - worked,
     }  # fmt: skip
 
@@ -89,10 +90,9 @@ def trained(
     # a control is paired with what it controls: the same rates, found where there is something to learn
     known = Task(flags, cell.data, place, numbers, setting.context) if control else task
     clock = tune(flags, known, cell.optimizer, setting, steps)
-    eta = {name: np.nan_to_num(e, nan=0.0) for name, e in clock.eta.items()}
-    clocked = Clock(clock.kind, eta, clock.effective, clock.loss_step, clock.plateau)
+    rates = replace(clock, eta={name: np.nan_to_num(e, nan=0.0) for name, e in clock.eta.items()})
     seeds = np.tile(np.arange(setting.seeds), len(setting.ratios))
-    runs = Runs(flags, task, cell.optimizer, seeds, clocked.over(setting.seeds, place), steps)
+    runs = Runs(flags, task, cell.optimizer, seeds, rates.over(setting.seeds, place), steps)
     record = np.unique(np.rint(np.append(np.geomspace(1, steps, RECORDS), [0, min(10 * t0, steps)])).astype(int))
     readings: list[Reading] = []
 
@@ -103,14 +103,11 @@ def trained(
 
     runs.advance(steps, look, frozenset(record.tolist()))
     look(steps, runs)
-    trajectory = _trajectory(task, setting, t0, record, readings, runs)
-    if not clock.trains:  # there are no rates with which it learns: none of its numbers mean anything
-        trajectory.diverged[:] = True
-    return clock, trajectory
+    return clock, _trajectory(task, setting, t0, record, readings, clock)
 
 
 def _trajectory(
-    task: Task, setting: Setting, t0: float, record: np.ndarray, readings: list[Reading], runs: Runs
+    task: Task, setting: Setting, t0: float, record: np.ndarray, readings: list[Reading], clock: Clock
 ) -> Trajectory:
     heads, classes = readings[0].z.shape[1], task.classes
 
@@ -126,9 +123,8 @@ def _trajectory(
         coords={"step": record, "query": classes.queries, "run": np.arange(len(loss) * heads)},
         attrs={"bos": task.bos} if task.bos >= 0 else {},
     )  # fmt: skip
-    bad = (runs.state.failed_step.cpu().numpy() >= 0) | ~(loss[:, -1] <= loss[:, 0])
-    diverged = bad.reshape(len(setting.ratios), setting.seeds)
-    return Trajectory(data, classes, setting.ratios, setting.seeds, heads, t0, diverged)
+    diverged = ~(loss[:, -1] <= loss[:, 0]).reshape(len(setting.ratios), setting.seeds)  # above, or not a number
+    return Trajectory(data, classes, setting.ratios, setting.seeds, heads, t0, diverged, clock.trains, clock.met)
 
 
 def _gap(of: Trajectory) -> np.ndarray:

@@ -24,13 +24,16 @@ REFERENCE = 10.0  # η_Y/η_Z
 RESAMPLES = 2000
 GAP = 0.05  # of logits: 5% in odds, the least that counts as a gain of distinct over common tokens
 LEAST = 3  # distinct tokens of a class without which there is no order among them
-VERDICTS = ("holds", "fails", "undecided", "diverged", "measured", "not applicable")
+# in the place of a verdict, the first that is true: there are no rates by the clock at all, a run went to infinity or
+# ended above its start, effective rates are not those that were asked for; none of them is a comparison
+UNFIT = ("no rates", "diverged", "clock not met")
+VERDICTS = ("holds", "fails", "undecided", "measured", *UNFIT, "not applicable")
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The runs of a cell: times in t₀, and for every run whether it stayed finite."""
+    """The runs of a cell: times in t₀, for every run whether it stayed finite, for every ratio what its clock says."""
 
     data: xr.Dataset  # run (ratio-major, then seed, then head), step, class, token, query
     classes: SequenceClasses
@@ -39,10 +42,17 @@ class Trajectory:
     heads: int
     t0: float  # in steps
     diverged: np.ndarray  # (ratios, seeds)
+    trains: np.ndarray  # (ratios,) whether the clock found rates
+    met: np.ndarray  # (ratios,) whether they are those that were asked for
 
     def grid(self, values: np.ndarray) -> np.ndarray:
         """(run, …) as (ratios, seeds, …): heads averaged."""
         return values.reshape(len(self.ratios), self.seeds, self.heads, *values.shape[1:]).mean(2)
+
+    def unfit(self, ratios: int | slice) -> str:
+        """Why runs of these ratios are no comparison, or nothing."""
+        true = (~self.trains[ratios], self.diverged[ratios], ~self.met[ratios])
+        return next((word for word, those in zip(UNFIT, true, strict=True) if those.any()), "")
 
     def at(self, t: float) -> int:
         """The record nearest to a time in t₀."""
@@ -95,18 +105,18 @@ class Observable:
 
     def of(self, found: Trajectory) -> dict[str, Any]:
         """Its row of a cell: a number for each seed, their mean and interval, and the verdict."""
-        ratios = slice(None) if self.name == "ratio_effect" else found.reference
-        diverged, defined = bool(found.diverged[ratios].any()), all(map(found.has, self.needs))
+        unfit = found.unfit(slice(None) if self.name == "ratio_effect" else found.reference)
+        defined = all(map(found.has, self.needs))
         values = self.measure(found) if defined else np.full(found.seeds, np.nan)
-        value, low, high, verdict = self.judge(values, diverged)
+        value, low, high, verdict = self.judge(values, unfit)
         return {"observable": self.name, "value": value, "low": low, "high": high,
-                "verdict": verdict if defined or diverged else "not applicable", "by_seed": values.tolist()}  # fmt: skip
+                "verdict": verdict if defined or unfit else "not applicable", "by_seed": values.tolist()}  # fmt: skip
 
-    def judge(self, values: np.ndarray, diverged: bool) -> tuple[float, float, float, str]:
-        """Mean, its bootstrap 95% interval over seeds, and the verdict; a run that diverged is told, not dropped."""
+    def judge(self, values: np.ndarray, unfit: str = "") -> tuple[float, float, float, str]:
+        """Mean, its bootstrap 95% interval over seeds, and the verdict, or the word for what is no comparison."""
         mean, low, high = bootstrap(values)
-        if diverged:
-            return mean, low, high, "diverged"
+        if unfit:
+            return mean, low, high, unfit
         if self.least is None and self.most is None:
             return mean, low, high, "measured"
         bottom, top = (-np.inf if self.least is None else self.least), (np.inf if self.most is None else self.most)

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CELLS = "cells"  # the folder of their files
-MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "diverged": "!", "measured": ""}
+MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
+         "clock not met": "≠", "not applicable": "n/a"}  # fmt: skip
 UNSHOWN = ("log_odds_rise", "distinct_mass", "late_speed")  # in dial.csv only
 COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
 FULL = Setting()
@@ -54,8 +55,10 @@ class Dial:
 
     @property
     def markdown(self) -> str:
-        """A table for each way, with marks for the verdicts: those of docs/dial.md."""
-        shown = [one for one in OBSERVABLES if one.name not in UNSHOWN]
+        """A table for each way, with marks for the verdicts: those of docs/dial.md. What is nowhere defined is left out."""
+        defined = {row["observable"] for cell in self.cells for row in cell["observables"]
+                   if row["verdict"] != "not applicable" and row["value"] == row["value"]}  # fmt: skip
+        shown = [one for one in OBSERVABLES if one.name not in UNSHOWN and (one.name in defined or one.bounds)]
         head = ["rung", "optimiser", *(f"{one.name.replace('_', ' ')}{one.bounds}" for one in shown)]
         parts = []
         for way in WAYS:
@@ -119,17 +122,29 @@ def dial(
     for cell in cells:
         if folder is not None and not overwrite and (there := _kept(folder, cell, setting)) is not None:
             found[cell] = there
-    todo = [cell for cell in cells if cell not in found]
     before = len(found)
     if progress is not None and before:
         progress(before, len(cells))
-    for cell, result in _made(todo, setting, device, jobs):
+
+    def keep(cell: Cell, result: Result) -> None:
         found[cell] = result
         if folder is not None:
             told = {"mark": _mark(cell, setting), "result": _plain(result)}
             put(folder / f"{cell.name}.json", json.dumps(told, allow_nan=False))
         if progress is not None:
             progress(len(found), len(cells))
+
+    made = {_runs(cell): cell for cell in found}
+    todo: dict[Any, Cell] = {}
+    for cell in cells:
+        if cell not in found and _runs(cell) not in made:
+            todo.setdefault(_runs(cell), cell)
+    for cell, result in _made(list(todo.values()), setting, device, jobs):
+        keep(cell, result)
+        made[_runs(cell)] = cell
+    for cell in cells:
+        if cell not in found:  # the same runs have another name too
+            keep(cell, _renamed(found[made[_runs(cell)]], cell))
     return Dial(tuple(found[cell] for cell in cells), quick)
 
 
@@ -182,6 +197,23 @@ def _made(cells: list[Cell], setting: Setting, device: str, jobs: int) -> Iterat
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for one in done:
                 yield waiting.pop(one), one.result()
+
+
+def _runs(cell: Cell) -> tuple[Any, ...]:
+    """What decides the runs of a cell: two cells in which this is equal are one. Without decay AdamW is Adam."""
+    optimizer = "adam" if cell.optimizer == "adamw" and cell.flags.decay == "none" else cell.optimizer
+    return cell.flags, optimizer, cell.data, cell.way == "control"
+
+
+def _renamed(result: Result, cell: Cell) -> Result:
+    """The runs of another cell under this one's name; they took no time of their own."""
+    return result | {
+        "rung": cell.rung,
+        "way": cell.way,
+        "optimizer": cell.optimizer,
+        "seconds": 0.0,
+        "cpu_seconds": 0.0,
+    }
 
 
 def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:

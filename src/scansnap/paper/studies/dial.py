@@ -29,7 +29,8 @@ CAPTION = (
     "yellow undecided, violet diverged, grey has no threshold. Three strips: the rung alone, all rungs up to it, the "
     "full model without it. Below: how far logits of distinct tokens rise above those of common ones, with guides."
 )
-COLOURS = {"holds": "#b7dfc0", "fails": "#f2b8a8", "undecided": "#f7e6a1", "diverged": "#d3bfe8", "measured": "#ececec"}
+COLOURS = {"holds": "#b7dfc0", "fails": "#f2b8a8", "undecided": "#f7e6a1", "measured": "#ececec",
+           "no rates": "#c9c3e6", "diverged": "#d3bfe8", "clock not met": "#e3d5ee"}  # fmt: skip
 STRIPS = ("alone", "cumulative", "without")
 
 
