@@ -55,7 +55,7 @@ class Dial:
 
     @property
     def markdown(self) -> str:
-        """A table for each way, with marks for the verdicts: those of docs/dial.md. What is nowhere defined is left out."""
+        """A table for each way, with marks for the verdicts: those of docs/dial.md."""
         defined = {row["observable"] for cell in self.cells for row in cell["observables"]
                    if row["verdict"] != "not applicable" and row["value"] == row["value"]}  # fmt: skip
         shown = [one for one in OBSERVABLES if one.name not in UNSHOWN and (one.name in defined or one.bounds)]
