@@ -34,7 +34,10 @@ class Source:
         if self.corpus is not None and self.kind != "text":
             raise InputError("corpus", self.corpus, f"left out with the data {self.kind}: it is for text")
         if self.kind == "text":
-            find_corpus(self.corpus)  # what is missing is refused before anything is made
+            try:
+                find_corpus(self.corpus)  # what is missing is refused before anything is made
+            except InputError as error:
+                raise InputError("corpus", error.value, error.allowed) from None
 
     @property
     def name(self) -> str:

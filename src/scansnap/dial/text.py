@@ -46,7 +46,17 @@ def counted(corpus: str | None, context: int, shared: bool) -> tuple[Cooccurrenc
     if len(queries) < QUERIES:
         raise InputError("corpus", str(corpus), f"a text with at least {QUERIES} words of letters alone")
     found = cooccurrence(text, queries=queries, next_per_query=NEXT, top=None, window=context - 1, disjoint=not shared)
-    return found, text.train.astype(np.int64)
+    stream = text.train.astype(np.int64)
+    for query, after in zip(found.query, found.next_token, strict=True):
+        if not len(places(stream, query, after, context)):
+            pair = f"{found.words[query]} {found.words[after]}"
+            raise InputError("corpus", str(corpus), f"a text with {context} words before some {pair!r}")
+    return found, stream
+
+
+def places(stream: IntArray, query: int, after: int, context: int) -> IntArray:
+    """Where the query stands with its next word behind it and T − 1 words before it."""
+    return context - 1 + np.flatnonzero((stream[context - 1 : -1] == query) & (stream[context:] == after))
 
 
 class CountedClasses(SequenceClasses):
@@ -81,14 +91,10 @@ class TextSampler:
 
     def __init__(self, found: Cooccurrence, stream: IntArray, context: int) -> None:
         self.context, self.vocab_size = context, len(found.words)
-        pairs = zip(found.query, found.next_token, strict=True)
-        places = [context - 1 + np.flatnonzero((stream[context - 1 : -1] == m) & (stream[context:] == n))
-                  for m, n in pairs]  # fmt: skip
-        if not all(map(len, places)):
-            raise InputError("the corpus", f"of {len(stream)} words", f"longer than T = {context} before every pair")
+        at = [places(stream, *pair, context) for pair in zip(found.query, found.next_token, strict=True)]
         self.stream, self.next_token = stream, found.next_token
-        self.places, self.first = np.concatenate(places), np.cumsum([0, *map(len, places)])
-        self.table = SamplingTable(found.pair_counts / found.pair_counts.sum(), np.ones((len(places), 1)))
+        self.places, self.first = np.concatenate(at), np.cumsum([0, *map(len, at)])
+        self.table = SamplingTable(found.pair_counts / found.pair_counts.sum(), np.ones((len(at), 1)))
 
     def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
         cls = sample_classes(self.table, seeds, steps, batch_size)  # (G, N, B)
