@@ -110,14 +110,20 @@ def test_what_is_no_comparison_is_told_by_its_first_reason() -> None:
     """Of the reference ratio, or of all where all are used: a ratio beside it does not take its verdict away."""
     yes, no = np.ones(2, bool), np.array([False, True])  # the reference is the second of the two ratios
     fine = trajectory(scan, fall)
-    everywhere = slice(None)
-    assert (fine.unfit(everywhere), fine.unfit(1)) == ("", "")
+    assert (fine.unfit(), fine.here.unfit()) == ("", "")
     slow = replace(fine, met=no)
-    assert (slow.unfit(everywhere), slow.unfit(slow.reference)) == ("clock not met", "")
+    assert (slow.unfit(), slow.here.unfit()) == ("clock not met", "")
     gone = replace(slow, diverged=np.array([[False, True, False], [False, False, False]]))
-    assert (gone.unfit(everywhere), gone.unfit(0), gone.unfit(1)) == ("diverged", "diverged", "")
+    assert (gone.unfit(), gone.here.unfit()) == ("diverged", "")
     none = replace(gone, trains=~yes)
-    assert (none.unfit(everywhere), none.unfit(1)) == ("no rates", "no rates")
+    assert (none.unfit(), none.here.unfit()) == ("no rates", "no rates")
+
+
+def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
+    found = trajectory(scan, fall, heads=2)
+    for one in OBSERVABLES:
+        if one.name != "ratio_effect":
+            np.testing.assert_array_equal(one.measure(found.here), one.measure(found))
 
 
 def test_between_two_bounds() -> None:

@@ -1,4 +1,4 @@
-"""Cells on a GPU: the numbers of the CPU, whether a step is launched or replayed, for every kind of rung and optimiser."""
+"""Cells on a GPU: the numbers of the CPU, launched or replayed, for every rung and optimiser."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ def test_verdicts_are_those_of_the_cpu(optimizer: str) -> None:
 
 
 def test_processes_share_a_gpu() -> None:
-    one, two = (dial(["yz", "heads"], "alone", "sgd", seeds=2, ratios=[10.0], quick=True, device="cuda", jobs=jobs).table
-                for jobs in (1, 2))  # fmt: skip
+    asked = {"seeds": 2, "ratios": [10.0], "quick": True, "device": "cuda"}
+    one, two = (dial(["yz", "heads"], "alone", "sgd", jobs=jobs, **asked).table for jobs in (1, 2))
     assert one.verdict.tolist() == two.verdict.tolist()

@@ -178,7 +178,8 @@ def test_the_command_writes_its_files_and_refuses_in_one_sentence(scansnap, tmp_
     for bad in (("--rung", "nothing"), ("--rung", "positions:none"), ("--rung", "16"), ("--way", "up"),
                 ("--optimizer", "lion"), ("--data", "novels"), ("--data", "text", "--corpus", "missing"),
                 ("--data", "text", "--corpus", "short.txt"), ("--corpus", "stdlib"), ("--ratio", 0), ("--seeds", 1),
-                ("--jobs", 0), ("--rung", "finite", "--way", "without", "--optimizer", "sgd")):  # fmt: skip
+                ("--jobs", 0), ("--rung", "finite", "--way", "without", "--optimizer", "sgd"), ("--engine", "cloud"),
+                ("--address", "auto"), ("--gpus-per-group", "0.5")):  # fmt: skip
         code, _, err = scansnap("dial", *bad, "--out", "e")
         assert code == 2, bad
         assert err.startswith("Error: "), bad

@@ -25,7 +25,7 @@ SHORT = Setting((1.0, 10.0), seeds=2, loss_step=12, context=T, end=20)
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory) -> str:
-    """Six kinds of parts, each about what comes next in it: its own words among plain ones, its query, its next word."""
+    """Six kinds of parts, one for each pair: its own words among plain ones, its query, its next word."""
     rng, lines = np.random.default_rng(0), []
     for part in range(240):
         query, after = PAIRS[part % 6]

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from scansnap.checks import InputError, choice
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
@@ -53,6 +54,9 @@ def dial(
         list[float] | None, typer.Option(help="An effective η_Y/η_Z. [default: 1, 3, 10, 30; quick 1, 10]")
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes. [default: one a core; 4 with a GPU]")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
+    gpus: Annotated[float, typer.Option("--gpus-per-group", help="With Ray: GPUs of a cell, such as 0.25.")] = 0.0,
     device: Device = "auto",
     listed: Annotated[bool, typer.Option("--list", help="Print the rungs and what they change, and stop.")] = False,
     overwrite: Overwrite = False,
@@ -61,12 +65,12 @@ def dial(
     """Give up the paper's assumptions one at a time and see what survives, from the YZ model to a transformer.
 
     Every rung runs at the same effective rates (kernel clock or loss clock). It can be stopped at any time: finished
-    cells are in --out, and the same command does the rest. Rungs and their choices
-    (norm:rms): --list.
+    cells are in --out, and the same command does the rest. --list has the rungs and their choices, such as norm:rms.
     """
     if listed:
         return _list(as_json)
     from scansnap.checks import real, whole
+    from scansnap.cluster import Cluster
     from scansnap.dial.observables import OBSERVABLES
     from scansnap.dial.sources import Source
     from scansnap.dial.study import FULL, QUICK, chosen
@@ -75,7 +79,10 @@ def dial(
     from scansnap.dynamics.device import pick_device
     from scansnap.storage import claimed
 
-    began, place = time.monotonic(), pick_device(device)
+    if choice("--engine", engine, ("local", "ray")) == "local" and (address is not None or gpus):
+        raise InputError("--engine", engine, "ray when --address or --gpus-per-group is given")
+    cluster = Cluster(address, 1, gpus) if engine == "ray" else None
+    began, place = time.monotonic(), pick_device(device if cluster is None else "cpu")  # a cluster has its own
     given = Source(data, corpus, bos)  # what cannot be is refused before anything is made
     data = given.name
     cells = chosen(rung, way, optimizer, quick=quick, data=data)
@@ -96,7 +103,7 @@ def dial(
     try:
         with claimed("--out", target), progress_bar("cells") as bar, working():
             found = measure(rung, way, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
-                            overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)),
+                            overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
                             progress=tell)  # fmt: skip
             found.save(target)
             _draw(found, target)

@@ -154,15 +154,27 @@ def _embedded(p: Parameters, flags: Flags, tokens: Tensor, last: bool = False) -
 
 
 def _projected(p: Parameters, flags: Flags, ask: Tensor, keys: Tensor, at: str) -> tuple[Tensor, Tensor, Tensor]:
-    """What asks (R, H, B, Q, ·), what answers (R, H, B, S, ·) and what is read: values where no norm comes before."""
+    """What asks (R, H, B, Q, ·), what answers (R, H, B, S, ·) and what is read: values where no norm comes before.
+
+    Factors and RoPE's order of entries are put on the small matrices, not on what they make of every position.
+    """
     if not flags.separate:
         return _times(ask[:, None], p[f"z{at}"]), keys[:, None], keys[:, None]
-    names = ["w_q", "w_k", "w_v"] if _early(flags, ask, keys) else ["w_q", "w_k"]
+    w_q, w_k = p[f"w_q{at}"], p[f"w_k{at}"]
+    w_q = w_q / math.sqrt(w_q.shape[-1])
+    if _beside(flags, w_q.shape[-1]):
+        w_q, w_k = (w.unflatten(-1, (2, -1)).mT.flatten(-2) for w in (w_q, w_k))
+    w_v = [p[f"w_v{at}"]] if _early(flags, ask, keys) else []
     if ask is keys:
-        q, k, *v = _by_head(keys, [p[name + at] for name in names])
+        q, k, *v = _by_head(keys, [w_q, w_k, *w_v])
     else:
-        (q,), (k, *v) = _by_head(ask, [p[f"w_q{at}"]]), _by_head(keys, [p[name + at] for name in names[1:]])
-    return q / math.sqrt(q.shape[-1]), k, v[0] if v else keys[:, None]
+        (q,), (k, *v) = _by_head(ask, [w_q]), _by_head(keys, [w_k, *w_v])
+    return q, k, v[0] if v else keys[:, None]
+
+
+def _beside(flags: Flags, inner: int) -> bool:
+    """Whether entries that RoPE turns together stand beside each other: then a turn is one complex product."""
+    return flags.separate and flags.positions == "rope" and inner % 2 == 0
 
 
 def _early(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
@@ -181,7 +193,8 @@ def _scores(flags: Flags, q: Tensor, k: Tensor) -> Tensor:
     """Attention logits (R, H, B, Q, S): x_q Z x_kᵀ, or q kᵀ/√d; RoPE turns both, ALiBi takes off distance."""
     n_q, n_k = q.shape[-2], k.shape[-2]
     if flags.positions == "rope":
-        q, k = _turned(q, n_k - n_q), _turned(k, 0)
+        beside = _beside(flags, q.shape[-1])
+        q, k = _turned(q, n_k - n_q, beside), _turned(k, 0, beside)
     score = q @ k.mT
     if flags.positions == "alibi":
         place = torch.arange(n_k, device=score.device)
@@ -228,11 +241,14 @@ def _times(x: Tensor, matrix: Tensor) -> Tensor:
     return (x.flatten(-3, -2) @ matrix).unflatten(-2, x.shape[-3:-1])
 
 
-def _turned(x: Tensor, first: int) -> Tensor:
+def _turned(x: Tensor, first: int, beside: bool) -> Tensor:
     """RoPE: pairs of entries turned by an angle that grows with the position; an odd last entry stays."""
     half = x.shape[-1] // 2
     place = torch.arange(first, first + x.shape[-2], device=x.device, dtype=x.dtype)
     angle = place[:, None] * ROPE_BASE ** (-torch.arange(half, device=x.device, dtype=x.dtype) / half)
+    if beside:
+        turn = torch.polar(torch.ones_like(angle), angle)
+        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2)
     cos, sin = angle.cos(), angle.sin()
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)

@@ -8,7 +8,7 @@ is averaged. What speaks of scanning has no meaning where attention did not go t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,9 +49,9 @@ class Trajectory:
         """(run, …) as (ratios, seeds, …): heads averaged."""
         return values.reshape(len(self.ratios), self.seeds, self.heads, *values.shape[1:]).mean(2)
 
-    def unfit(self, ratios: int | slice) -> str:
-        """Why runs of these ratios are no comparison, or nothing."""
-        true = (~self.trains[ratios], self.diverged[ratios], ~self.met[ratios])
+    def unfit(self) -> str:
+        """Why these runs are no comparison, or nothing."""
+        true = (~self.trains, self.diverged, ~self.met)
         return next((word for word, those in zip(UNFIT, true, strict=True) if those.any()), "")
 
     def at(self, t: float) -> int:
@@ -62,6 +62,15 @@ class Trajectory:
     def reference(self) -> int:
         """Which ratio the observables are of: the reference, or the nearest there is."""
         return int(np.abs(np.log(np.array(self.ratios) / REFERENCE)).argmin())
+
+    @property
+    def here(self) -> Trajectory:
+        """The runs at the reference ratio alone."""
+        at = self.reference
+        rows = np.arange(self.data.sizes["run"]).reshape(len(self.ratios), -1)[at]
+        one = slice(at, at + 1)
+        return replace(self, data=self.data.isel(run=rows), ratios=self.ratios[one], diverged=self.diverged[one],
+                       trains=self.trains[one], met=self.met[one])  # fmt: skip
 
     @property
     def tenth(self) -> int:
@@ -105,8 +114,7 @@ class Observable:
 
     def of(self, found: Trajectory) -> dict[str, Any]:
         """Its row of a cell: a number for each seed, their mean and interval, and the verdict."""
-        unfit = found.unfit(slice(None) if self.name == "ratio_effect" else found.reference)
-        defined = all(map(found.has, self.needs))
+        unfit, defined = found.unfit(), all(map(found.has, self.needs))
         values = self.measure(found) if defined else np.full(found.seeds, np.nan)
         value, low, high, verdict = self.judge(values, unfit)
         return {"observable": self.name, "value": value, "low": low, "high": high,
@@ -245,8 +253,8 @@ def _snap(of: Trajectory) -> np.ndarray:
     """t_snap/t₀, pooled over heads by their mean; NaN where attention did not snap."""
     if not _scanned(of):
         return np.full(of.seeds, np.nan)
-    at = of.data.isel(run=np.arange(of.data.sizes["run"]).reshape(len(of.ratios), -1)[of.reference])
-    return snap_time(at, of.classes, pool=False, resamples=50).t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
+    found = snap_time(of.here.data, of.classes, pool=False, resamples=50)
+    return found.t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
 
 
 def _ratio_effect(of: Trajectory) -> np.ndarray:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scansnap.checks import InputError, choice, whole
+from scansnap.cluster import Cluster, Failure, spread
 from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
 from scansnap.dial.clocks import ETA_Y, LOSS_STEP, Setting
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CELLS = "cells"  # the folder of their files
+TASK = "scansnap-cell"  # how one is called in Ray's own views
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
          "clock not met": "≠", "not applicable": "n/a"}  # fmt: skip
 UNSHOWN = ("log_odds_rise", "distinct_mass", "late_speed")  # in dial.csv only
@@ -89,6 +91,7 @@ def dial(
     overwrite: bool = False,
     device: str = "auto",
     jobs: int = 1,
+    cluster: Cluster | None = None,
     progress: Progress | None = None,
 ) -> Dial:
     """Measure rungs between the YZ model and a transformer, each by a clock that makes them comparable.
@@ -102,6 +105,7 @@ def dial(
                 with +bos at the end, after a first token that is always the same
     out         a folder: cells that are finished there are taken over, the others are put there one by one
     jobs        processes that share the cells
+    cluster     a Ray cluster whose workers share the cells instead; a cell whose worker dies is run again
 
     >>> dial("yz", "alone", "sgd", quick=True).table.verdict[0]  # doctest: +SKIP
     'holds'
@@ -139,7 +143,7 @@ def dial(
     for cell in cells:
         if cell not in found and _runs(cell) not in made:
             todo.setdefault(_runs(cell), cell)
-    for cell, result in _made(list(todo.values()), setting, device, jobs):
+    for cell, result in _made(list(todo.values()), setting, device, jobs, cluster):
         keep(cell, result)
         made[_runs(cell)] = cell
     for cell in cells:
@@ -179,24 +183,48 @@ def chosen(
     return planned
 
 
-def _made(cells: list[Cell], setting: Setting, device: str, jobs: int) -> Iterator[tuple[Cell, Result]]:
+def _made(
+    cells: list[Cell], setting: Setting, device: str, jobs: int, cluster: Cluster | None
+) -> Iterator[tuple[Cell, Result]]:
     """Cells as they are done; rungs of one's own are known to this process alone."""
     own = [cell for cell in cells if find(cell.rung)[0].name not in LADDER]
     rest = [cell for cell in cells if cell not in own]
-    if jobs == 1:
+    if jobs == 1 and cluster is None:
         own, rest = cells, []
     for cell in own:
         yield cell, run_cell(cell, setting, device=device)
-    if not rest:
-        return
-    with single_threaded_children(), ending_at_once(min(jobs, len(rest))) as pool:
+    if rest:
+        yield from (
+            _in_processes(rest, setting, device, jobs) if cluster is None else _on(cluster, rest, setting, device)
+        )
+
+
+def _in_processes(cells: list[Cell], setting: Setting, device: str, jobs: int) -> Iterator[tuple[Cell, Result]]:
+    with single_threaded_children(), ending_at_once(min(jobs, len(cells))) as pool:
         waiting: dict[Future[Result], Cell] = {
-            pool.submit(run_cell, cell, setting, device=device): cell for cell in rest
+            pool.submit(run_cell, cell, setting, device=device): cell for cell in cells
         }
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for one in done:
                 yield waiting.pop(one), one.result()
+
+
+def _on(cluster: Cluster, cells: list[Cell], setting: Setting, device: str) -> Iterator[tuple[Cell, Result]]:
+    """What fails on the workers is told when all others are done."""
+    failed = []
+    for cell, result in spread(_remote, (setting, device), cells, cluster, name=TASK):
+        if isinstance(result, Failure):
+            failed.append(f"{cell.name}: {result.reason}")
+        else:
+            yield cell, result
+    if failed:
+        raise RuntimeError(f"{len(failed)} of {len(cells)} cells failed: {'; '.join(failed[:3])}")
+
+
+def _remote(shared: tuple[Setting, str], cell: Cell) -> Result:
+    setting, device = shared
+    return run_cell(cell, setting, device=device)
 
 
 def _runs(cell: Cell) -> tuple[Any, ...]:

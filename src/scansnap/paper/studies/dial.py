@@ -26,9 +26,9 @@ from scansnap.progress import Progress
 
 TITLE = "From the YZ model to a transformer"
 CAPTION = (
-    f"What of the paper's picture holds on every rung, at an effective η_Y/η_Z of {REFERENCE:g}: in each cell SGD is on "
-    "the left and AdamW on the right. Three ways: the rung alone, all rungs up to it, the full model without it. Below: "
-    "how far logits of distinct tokens rise above those of common ones, with guides. The tables have the numbers."
+    f"What of the paper's picture holds on every rung, at an effective η_Y/η_Z of {REFERENCE:g}: in each cell SGD is "
+    "on the left and AdamW on the right. Three ways: the rung alone, all rungs up to it, the full model without it. "
+    "Below: how far logits of distinct tokens rise above those of common ones, with guides. Numbers: the tables."
 )
 NO_COMPARISON = "no comparison"  # no rates, diverged, or another clock than was asked for
 COLOURS = {"holds": "#8ccfae", "fails": "#f0a58c", "undecided": "#f7e08c", NO_COMPARISON: "#cdbfe0",
