@@ -123,7 +123,7 @@ def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
     found = trajectory(scan, fall, heads=2)
     for one in OBSERVABLES:
         if one.name != "ratio_effect":
-            np.testing.assert_array_equal(one.measure(found.here), one.measure(found))
+            np.testing.assert_array_equal(one.of(found.here)["by_seed"], one.of(found)["by_seed"])
 
 
 def test_between_two_bounds() -> None:

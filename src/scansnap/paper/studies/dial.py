@@ -94,8 +94,8 @@ def draw(computed: Computed) -> Figure:
     table, cells = computed.table, computed.extra["cells"]
     ways = [way for way in STRIPS if (table.way == way).any()] or ["control"]
     rows = _rows(table[table.way.isin(ways)])
-    tall = 0.27 * len(rows) + 1.5
-    with styled(2.2 + 3.4 * len(ways), tall + 3.3) as figure:
+    tall = 0.27 * len(rows) + 2.0
+    with styled(max(9.0, 2.2 + 3.4 * len(ways)), tall + 3.3) as figure:
         parts: Any = figure.subfigures(2, 1, height_ratios=(tall, 3.3))
         strips = parts[0].subplots(1, len(ways), sharey=True, squeeze=False)[0]
         for ax, way in zip(strips, ways, strict=True):
@@ -170,7 +170,8 @@ def _gaps(ax: Axes, cells: list[dict[str, Any]], title: str) -> None:
     top = min(1.15 * max([1.0, *(float(gap.max()) for _, gap, _ in named)]), 6.0)
     end = max([10.0, *(float(t[-1]) for t, _, _ in curves.values())])
     _guides(ax, end, top)
-    ends, order = [], [*CURVES.values(), FULL_NAME]
+    ends: list[tuple[float, str, str]] = []
+    order = [*CURVES.values(), FULL_NAME]
     for t, gap, name in curves.values():
         place = order.index(name) if name in order else len(ends)
         colour = SERIES[place % len(SERIES)] if name else "0.82"
