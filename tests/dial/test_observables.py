@@ -84,13 +84,13 @@ def test_frequency_alone_is_no_scan() -> None:
     found = trajectory(leaves, leaves)
     assert value("log_odds_rise", found) > 0.3  # the log-odds are fooled: most distinct tokens are rarer
     assert value("distinct_gap", found) == pytest.approx(0.0, abs=1e-12)
-    judged = {one.name: one.judge(one.measure(found))[3] for one in OBSERVABLES}
+    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
     assert "holds" not in judged.values(), judged
 
 
 def test_nothing_moves_nothing_holds() -> None:
     found = trajectory(lambda p, t, r: 0 * t, lambda p, t, r: 0 * t)
-    judged = {one.name: one.judge(one.measure(found))[3] for one in OBSERVABLES}
+    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
     assert "holds" not in judged.values(), judged
 
 
@@ -123,7 +123,7 @@ def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
     found = trajectory(scan, fall, heads=2)
     for one in OBSERVABLES:
         if one.name != "ratio_effect":
-            np.testing.assert_array_equal(one.measure(found.here), one.measure(found))
+            np.testing.assert_array_equal(one.of(found.here)["by_seed"], one.of(found)["by_seed"])
 
 
 def test_between_two_bounds() -> None:

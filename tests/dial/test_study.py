@@ -197,10 +197,40 @@ def test_the_command_writes_its_files_and_refuses_in_one_sentence(scansnap, tmp_
         "cells",
         *(f"dial.{kind}" for kind in ("csv", "json", "md", "png", "pdf")),
     }
-    for bad in (("--rung", "nothing"), ("--way", "up"), ("--optimizer", "lion"), ("--engine", "cloud"),
+    (tmp_path / "short.txt").write_text("the end\n" * 4)
+    for bad in (("--rung", "nothing"), ("--rung", "positions:none"), ("--rung", "16"), ("--way", "up"),
+                ("--optimizer", "lion"), ("--data", "novels"), ("--data", "text", "--corpus", "missing"),
+                ("--data", "text", "--corpus", "short.txt"), ("--corpus", "stdlib"), ("--ratio", 0), ("--seeds", 1),
+                ("--jobs", 0), ("--rung", "finite", "--way", "without", "--optimizer", "sgd"), ("--engine", "cloud"),
                 ("--address", "auto"), ("--gpus-per-group", "0.5")):  # fmt: skip
         code, _, err = scansnap("dial", *bad, "--out", "e")
-        assert code == 2
-        assert err.startswith("Error: ")
-        assert err.count("\n") == 1
+        assert code == 2, bad
+        assert err.startswith("Error: "), bad
+        assert err.count("\n") == 1, bad
     assert not (tmp_path / "e").exists()
+
+
+def test_the_command_lists_the_rungs(scansnap, tmp_path) -> None:
+    code, out, _ = scansnap("dial", "--list", "--json", "--out", "e")
+    assert code == 0
+    told = json.loads(out)
+    assert [one["rung"] for one in told] == list(LADDER)
+    assert told[8] == {"number": 8, "rung": "positions", "changes": RUNGS["positions"].title,
+                       "choices": ["rope", "absolute", "alibi"], "optimizers": ["sgd", "adamw"]}  # fmt: skip
+    code, out, _ = scansnap("dial", "--list")
+    assert code == 0
+    for name in LADDER:
+        assert name in out
+    assert not (tmp_path / "e").exists()
+
+
+def test_the_command_measures_the_sink_at_one_ratio(scansnap, tmp_path) -> None:
+    code, _, _ = scansnap("dial", "--rung", "finite", "--way", "alone", "--optimizer", "sgd", "--bos", "--ratio", 10,
+                          "--quick", "--seeds", 2, "--device", "cpu", "--out", "d")  # fmt: skip
+    assert code == 0
+    (cell,) = json.loads((tmp_path / "d" / "dial.json").read_text())
+    assert cell["command"].endswith("--bos --quick")
+    assert cell["ratios"] == [10.0]
+    (sink,) = (row for row in cell["observables"] if row["observable"] == "sink")
+    assert sink["verdict"] == "measured"
+    assert "| sink |" in (tmp_path / "d" / "dial.md").read_text()

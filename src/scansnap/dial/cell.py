@@ -17,9 +17,10 @@ import xarray as xr
 from scansnap.checks import choice
 from scansnap.dial.clocks import Clock, Setting, tune
 from scansnap.dial.data import Task
-from scansnap.dial.observables import OBSERVABLES, Trajectory
+from scansnap.dial.observables import OBSERVABLES, Trajectory, comparable
 from scansnap.dial.reading import Reading
 from scansnap.dial.rungs import WAYS, Flags, find, flags_of, label
+from scansnap.dial.sources import named
 from scansnap.dial.training import Runs
 from scansnap.dynamics.device import one_thread, pick_device
 from scansnap.measure.snap import log_odds
@@ -46,16 +47,15 @@ class Cell:
 
     @property
     def flags(self) -> Flags:
-        return flags_of(self.rung, self.way)
+        return named(self.data).changes(flags_of(self.rung, self.way))
 
     @property
     def name(self) -> str:
-        return f"{self.rung}-{self.way}-{self.optimizer}-{self.data}".replace(":", "_")
+        return f"{self.rung}-{self.way}-{self.optimizer}-{named(self.data).file}".replace(":", "_")
 
     def command(self, quick: bool) -> str:
-        data = f" --data {self.data}" if self.data != "syn-medium" else ""
-        return f"scansnap dial --rung {shlex.quote(self.rung)} --way {self.way} --optimizer {self.optimizer}{data}" + (
-            " --quick" * quick)  # fmt: skip
+        what = f"--rung {shlex.quote(self.rung)} --way {self.way} --optimizer {self.optimizer}"
+        return f"scansnap dial {what}{named(self.data).options}" + " --quick" * quick
 
 
 def run_cell(
@@ -65,14 +65,8 @@ def run_cell(
     began, worked = time.perf_counter(), time.process_time()
     with one_thread(), _fast_arithmetic(), np.errstate(all="ignore"):  # of runs that diverged anything may come
         clock, trajectory = trained(cell, setting, device=device, dtype=dtype, progress=progress)
-        rows = []
         here = trajectory.here
-        for one in OBSERVABLES:
-            of = trajectory if one.name == "ratio_effect" else here
-            values = one.measure(of)
-            value, low, high, verdict = one.judge(values, of.unfit())
-            rows.append({"observable": one.name, "value": value, "low": low, "high": high, "verdict": verdict,
-                         "by_seed": values.tolist()})  # fmt: skip
+        rows = [one.of(trajectory if one.name == "ratio_effect" else here) for one in OBSERVABLES]
         data = trajectory.data
         gap = trajectory.grid(_gap(trajectory)).mean(1)  # (ratios, steps)
         odds = trajectory.grid(log_odds(data, trajectory.classes).mean("class").values).mean(1)
@@ -117,12 +111,12 @@ def trained(
 ) -> tuple[Clock, Trajectory]:
     """The runs of a cell, ratio-major, and the clock that set their rates."""
     flags, place, numbers = cell.flags, pick_device(device), getattr(torch, dtype)
-    data = "shuffled" if cell.way == "control" else cell.data
-    task = Task(flags, data, place, numbers, setting.context)
+    control = cell.way == "control"
+    task = Task(flags, cell.data, place, numbers, setting.context, shuffled=control)
     t0 = setting.t0(cell.optimizer, task.n_classes, task.vocab_size)
     steps = round(setting.end * t0)
     # a control is paired with what it controls: the same rates, found where there is something to learn
-    known = Task(flags, cell.data, place, numbers, setting.context) if data == "shuffled" else task
+    known = Task(flags, cell.data, place, numbers, setting.context) if control else task
     clock = tune(flags, known, cell.optimizer, setting, steps)
     rates = replace(clock, eta={name: np.nan_to_num(e, nan=0.0) for name, e in clock.eta.items()})
     seeds = np.tile(np.arange(setting.seeds), len(setting.ratios))
@@ -155,6 +149,7 @@ def _trajectory(
          "z": (("run", "step", "query", "token"), stacked("z")),
          "loss": (("run", "step"), np.repeat(loss, heads, axis=0))},
         coords={"step": record, "query": classes.queries, "run": np.arange(len(loss) * heads)},
+        attrs={"bos": task.bos} if task.bos >= 0 else {},
     )  # fmt: skip
     diverged = ~(loss[:, -1] <= loss[:, 0]).reshape(len(setting.ratios), setting.seeds)  # above, or not a number
     return Trajectory(data, classes, setting.ratios, setting.seeds, heads, t0, diverged, clock.trains, clock.met)
@@ -166,5 +161,5 @@ def _gap(of: Trajectory) -> np.ndarray:
     row = {int(m): i for i, m in enumerate(of.data["query"].values)}
     gaps = [z[:, :, row[int(classes.query[n])], classes.distinct(n)].mean(-1)
             - z[:, :, row[int(classes.query[n])], classes.common_of(n)].mean(-1)
-            for n in range(classes.n_classes)]  # fmt: skip
-    return np.mean(gaps, axis=0)
+            for n in comparable(classes)]  # fmt: skip
+    return np.mean(gaps, axis=0) if gaps else np.full(z.shape[:2], np.nan)

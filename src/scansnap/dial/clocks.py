@@ -255,7 +255,7 @@ def _crossings(
     losses: list[Tensor] = []
     runs.advance(setting.loss_step, lambda _, now: losses.append(now.losses()), frozenset(range(setting.loss_step)))
     curve = torch.stack([*losses, runs.losses()]).double().cpu().numpy()
-    low = curve <= TENTH * curve[0]
+    low = curve <= TENTH * task.leeway * curve[0]
     when = np.where(low.any(0), low.argmax(0), np.inf)
     lowest = np.nan_to_num(curve, nan=np.inf).min(0)
     return when.reshape(rates.shape), lowest.reshape(rates.shape)

@@ -16,9 +16,9 @@ from scansnap.checks import InputError, choice, whole
 from scansnap.cluster import Cluster, Failure, spread
 from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
 from scansnap.dial.clocks import MOST_OFF, Setting
-from scansnap.dial.data import DATA
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
 from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
+from scansnap.dial.sources import named
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 from scansnap.results.trajectory import versions
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 CELLS = "cells"  # the folder of their files
 TASK = "scansnap-cell"  # how one is called in Ray's own views
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
-         "clock not met": "≠"}  # fmt: skip
+         "clock not met": "≠", "not applicable": "n/a"}  # fmt: skip
 REASONS = {
     "no rates": "where no rates train as the clock asks",
     "diverged": "where a run became non-finite or ended above its start",
@@ -64,7 +64,9 @@ class Dial:
     @property
     def markdown(self) -> str:
         """A table for each way, with marks for the verdicts: those of docs/dial.md."""
-        shown = [one for one in OBSERVABLES if one.name not in UNSHOWN]
+        defined = {row["observable"] for cell in self.cells for row in cell["observables"]
+                   if row["verdict"] != "not applicable" and row["value"] == row["value"]}  # fmt: skip
+        shown = [one for one in OBSERVABLES if one.name not in UNSHOWN and (one.name in defined or one.bounds)]
         head = ["rung", "optimiser", *(f"{one.name.replace('_', ' ')}{one.bounds}" for one in shown)]
         parts = []
         for way in WAYS:
@@ -118,7 +120,8 @@ def dial(
     optimizers  sgd and adamw by default, where a rung has no other
     quick       3 seeds, ratios 1 and 10, T = 24, to 30 t₀
     ratios      effective η_Y/η_Z; there is no way to give nominal rates
-    data        syn-medium, zipf (p_n ∝ 1/n) or textbook (one query, one common token)
+    data        syn-medium, zipf (p_n ∝ 1/n), textbook (one query, one common token), text or text:WHERE (a corpus);
+                with +bos at the end, after a first token that is always the same
     out         a folder: cells that are finished there are taken over, the others are put there one by one
     jobs        processes that share the cells
     cluster     a Ray cluster whose workers share the cells instead; a cell whose worker dies is run again
@@ -135,9 +138,7 @@ def dial(
         base.context,
         base.end,
     )
-    if choice("data", data, DATA) == "shuffled":
-        raise InputError("data", data, "another one: shuffled next tokens are the way control")
-    cells = chosen(rungs, ways, optimizers, quick=quick, data=data)
+    cells = chosen(rungs, ways, optimizers, quick=quick, data=named(data).name)
     jobs = whole("jobs", jobs, least=1, most=256)
     folder = None if out is None else writable("out", Path(out), inside=True) / CELLS
     found: dict[Cell, Result] = {}
@@ -272,7 +273,8 @@ def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:
 
 
 def _mark(cell: Cell, setting: Setting) -> str:
-    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions()}
+    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions(),
+            "text": named(cell.data).content}  # fmt: skip
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
