@@ -63,7 +63,7 @@ def run_cell(
 ) -> dict[str, Any]:
     """Tune, train, read, judge; plain numbers, as they are kept in the cell's file."""
     began, worked = time.perf_counter(), time.process_time()
-    with one_thread(), _fast_arithmetic(), np.errstate(all="ignore"):  # of runs that diverged anything may come
+    with one_thread(), fast_arithmetic(), np.errstate(all="ignore"):  # of runs that diverged anything may come
         clock, trajectory = trained(cell, setting, device=device, dtype=dtype, progress=progress)
         here = trajectory.here
         rows = [one.of(trajectory if one.name == "ratio_effect" else here) for one in OBSERVABLES]
@@ -83,7 +83,7 @@ def run_cell(
 
 
 @contextmanager
-def _fast_arithmetic() -> Iterator[None]:
+def fast_arithmetic() -> Iterator[None]:
     """What makes steps of many small tensors slow and changes no result is off inside the block.
 
     The C library gives large freed blocks back to the system at once, and the next step pays for having them again:
