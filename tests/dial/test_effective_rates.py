@@ -80,7 +80,7 @@ def test_a_tenth_that_comes_too_early_is_looked_at_more_closely(monkeypatch) -> 
     asked = []
     monkeypatch.setattr("scansnap.dial.clocks._crossings", lambda *given: asked.append(given) or _crossings(*given))
     clock = loss_clock(flags, Task(flags, "syn-medium", CPU, torch.float32, 24), "adamw", setting, 692)
-    assert len(asked) == 3
+    assert 2 <= len(asked) <= 3
     assert clock.met.all()
     assert setting.loss_step / (1 + MOST_OFF) <= clock.loss_step <= setting.loss_step
 

@@ -53,7 +53,7 @@ def dial(
     ratio: Annotated[
         list[float] | None, typer.Option(help="An effective η_Y/η_Z. [default: 1, 3, 10, 30; quick 1, 10]")
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes. [default: one a core; 4 with a GPU]")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes. [default: one a core; 8 with a GPU]")] = None,
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
     address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
     gpus: Annotated[float, typer.Option("--gpus-per-group", help="With Ray: GPUs of a cell, such as 0.25.")] = 0.0,
@@ -92,7 +92,7 @@ def dial(
         if number is not None:
             whole(name, number, least=least, most=most)
     ratios = [real("ratio", each, above=0, most=1e6) for each in ratio] if ratio else None
-    n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 4
+    n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
     taken = 0
 
     def tell(done: int, total: int) -> None:

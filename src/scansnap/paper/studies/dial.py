@@ -45,7 +45,7 @@ FULL_MODEL, FULL_NAME = ("layers", "cumulative"), "full model"
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """The whole table; finished cells of a stopped command are taken over."""
-    jobs = max(1, (os.cpu_count() or 1) if pick_device(effort.device).type == "cpu" else 4)
+    jobs = max(1, (os.cpu_count() or 1) if pick_device(effort.device).type == "cpu" else 8)
     found = dial(quick=effort.quick, out=effort.kept, device=effort.device, jobs=jobs, progress=progress)
     return computed(found)
 
