@@ -13,6 +13,7 @@ from scansnap.claims.survey.statements import (
     causal,
     class_losses,
     decay,
+    entropy,
     factors,
     log_odds,
     max_margin,
@@ -37,7 +38,7 @@ class _Held(Protocol):
 
 _MODULES: tuple[_Held, ...] = (
     integral, rebound, polarisation, scan_order, class_losses, max_margin, factors, decay, sinks, retrieval, log_odds,
-    balance, causal,
+    balance, causal, entropy,
 )  # fmt: skip
 
 
