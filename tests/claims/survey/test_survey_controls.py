@@ -20,6 +20,7 @@ from scansnap.claims.survey.statements import (
     max_margin,
     polarisation,
     retrieval,
+    sink_logits,
     sinks,
 )
 from scansnap.claims.survey.statements.joma import integral, rebound
@@ -221,3 +222,14 @@ def test_only_logits_of_one_token_are_near_the_bound() -> None:
     assert entropy.judge_tight(entropy.TIGHT, spread).status == "fails"
     early = entropy.logits("none", decades=1)
     assert entropy.judge_tight(entropy.TIGHT, early[0]).status == "fails"  # before attention has moved
+
+
+def test_a_query_that_must_read_has_no_sink_that_grows() -> None:
+    for held in (True, False):
+        assert sink_logits.judge(sink_logits.HELD, sink_logits.gap(held=held, dormant_reads=True)).status == "fails"
+
+
+def test_a_logit_that_slows_down_in_ln_t_is_seen() -> None:
+    slow = np.log(np.log(sink_logits.T))
+    assert sink_logits.judge(sink_logits.TRAINED, slow).status == "fails"
+    assert sink_logits.judge(sink_logits.TRAINED, 0.5 * np.log(sink_logits.T)).status == "holds"

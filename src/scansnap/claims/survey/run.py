@@ -20,6 +20,7 @@ from scansnap.claims.survey.statements import (
     polarisation,
     retrieval,
     scan_order,
+    sink_logits,
     sinks,
 )
 from scansnap.claims.survey.statements.joma import integral, rebound
@@ -37,8 +38,8 @@ class _Held(Protocol):
 
 
 _MODULES: tuple[_Held, ...] = (
-    integral, rebound, polarisation, scan_order, class_losses, max_margin, factors, decay, sinks, retrieval, log_odds,
-    balance, causal, entropy,
+    integral, rebound, polarisation, scan_order, class_losses, max_margin, factors, decay, sinks, sink_logits,
+    retrieval, log_odds, balance, causal, entropy,
 )  # fmt: skip
 
 
