@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import scansnap as ss
 from scansnap.dial import study
@@ -95,6 +96,28 @@ def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> Non
     assert study._runs(Cell("yz", "alone", "adamw")) == study._runs(Cell("optimizer", "alone", "adam"))
     assert study._runs(Cell("decay", "alone", "adamw")) != study._runs(Cell("decay", "alone", "adam"))
     assert study._runs(Cell("yz", "alone", "sgd")) != study._runs(Cell("yz", "control", "sgd"))
+
+
+def test_what_is_no_comparison_is_said_in_the_table_and_in_a_sentence() -> None:
+    def cell(rung: str, verdict: str) -> dict:
+        rows = [{"observable": one.name, "value": 1.0, "low": 1.0, "high": 1.0, "verdict": verdict}
+                for one in study.OBSERVABLES]  # fmt: skip
+        return {"rung": rung, "way": "alone", "optimizer": "sgd", "observables": rows}
+
+    found = study.Dial((cell("yz", "holds"), cell("norm:none", "no rates"), cell("heads", "diverged"),
+                        cell("mlp:gelu", "clock not met")), quick=True)  # fmt: skip
+    assert [sentence.split(",")[0] for sentence in found.remarks] == [
+        f"{word} in 1 of 4 cells" for word in ("No rates", "Diverged", "Clock not met")]  # fmt: skip
+    assert "norm:none alone sgd." in found.remarks[0]
+    assert all(sentence.endswith(".") and "\n" not in sentence for sentence in found.remarks)
+    marks = [line.split("|")[3].split()[-1] for line in found.markdown.splitlines()[4:]]
+    assert marks == ["✓", "∅", "!", "≠"]
+    assert found.table.verdict.unique().tolist() == ["holds", "no rates", "diverged", "clock not met"]
+
+
+def test_numbers_are_as_before_when_a_cell_has_run() -> None:
+    run_cell(Cell("yz", "alone", "sgd"), Setting((10.0,), seeds=2, end=1), device="cpu")
+    assert torch.tensor([1e-40]) * 2 > 0  # below the least normal number: zero only while a cell runs
 
 
 def test_saved_files_say_how_to_make_each_cell_again(tmp_path) -> None:

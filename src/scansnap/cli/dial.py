@@ -128,6 +128,8 @@ def dial(
         table.add_row(cell["rung"], cell["way"], cell["optimizer"], *(shown[name] for name in judged))
     out.print(table)
     out.print(", ".join(f"{n} {verdict}" for verdict, n in counts.items()))
+    for remark in found.remarks:
+        out.print(remark, markup=False)
     runs = sum(len(cell["ratios"]) * cell["seeds"] for cell in found.cells)
     out.print(f"{len(found.cells)} cells, {runs} runs in {seconds:.0f} s, in {target}/", markup=False)
     return 0

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from scansnap.checks import InputError, choice, whole
 from scansnap.cluster import Cluster, Failure, spread
 from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
-from scansnap.dial.clocks import ETA_Y, LOSS_STEP, Setting
+from scansnap.dial.clocks import MOST_OFF, Setting
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
 from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
 from scansnap.dial.sources import named
@@ -31,11 +31,17 @@ CELLS = "cells"  # the folder of their files
 TASK = "scansnap-cell"  # how one is called in Ray's own views
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
          "clock not met": "≠", "not applicable": "n/a"}  # fmt: skip
+REASONS = {
+    "no rates": "where no rates train as the clock asks",
+    "diverged": "where a run became non-finite or ended above its start",
+    "clock not met": f"where what the clock measures stayed off by more than {MOST_OFF:.0%}",
+}
+SHOWN = 6  # names in a remark
 UNSHOWN = ("log_odds_rise", "distinct_mass", "late_speed")  # in dial.csv only
 COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
 FULL = Setting()
 # not as far, an earlier loss step, T just above the 20 tokens of a class
-QUICK = Setting((1.0, REFERENCE), 3, ETA_Y, LOSS_STEP // 2, 24, 30)
+QUICK = Setting((1.0, REFERENCE), seeds=3, loss_step=30, context=24, end=30)
 Result = dict[str, Any]
 
 
@@ -69,6 +75,19 @@ class Dial:
             if rows:
                 parts.append(f"**{way}**\n\n" + "\n".join(map(_line, [head, ["---"] * len(head), *rows])) + "\n")
         return "\n".join(parts)
+
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence for each reason why cells are no comparison, with their names."""
+        found = []
+        for word, says in REASONS.items():
+            names = [f"{cell['rung']} {cell['way']} {cell['optimizer']}" for cell in self.cells
+                     if any(row["verdict"] == word for row in cell["observables"])]  # fmt: skip
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            if names:
+                found.append(f"{word.capitalize()} in {len(names)} of {len(self.cells)} cells, {says}: "
+                             f"{', '.join(names[:SHOWN])}{more}.")  # fmt: skip
+        return found
 
     def save(self, folder: Path) -> None:
         """dial.csv, the same as tables in dial.md, and dial.json with clocks, curves and each cell's command."""
