@@ -11,7 +11,7 @@ import torch
 import scansnap as ss
 from scansnap.dial import model, study
 from scansnap.dial.cell import Cell, run_cell, trained
-from scansnap.dial.clocks import MOST_OFF, TENTH_T0, Setting, _Search, loss_clock, tune, weighed
+from scansnap.dial.clocks import MOST_OFF, TENTH_T0, Setting, _crossings, _Search, loss_clock, tune, weighed
 from scansnap.dial.data import Task
 from scansnap.dial.rungs import Flags, flags_of
 
@@ -72,6 +72,17 @@ def test_the_loss_is_at_a_tenth_at_the_fixed_step(optimizer: str) -> None:
     assert (clock.loss_step <= SHORT.loss_step).all()
     assert (clock.loss_step >= 0.8 * SHORT.loss_step).all()
     np.testing.assert_allclose(clock.eta["y"] / clock.eta["z"], SHORT.ratios)
+
+
+def test_a_tenth_that_comes_too_early_is_looked_at_more_closely(monkeypatch) -> None:
+    """Between two rates of the second round the loss of this model drops all at once: a third one finds where."""
+    flags, setting = flags_of("embedding", "cumulative"), Setting((1.0,), 2, loss_step=30, context=24)
+    asked = []
+    monkeypatch.setattr("scansnap.dial.clocks._crossings", lambda *given: asked.append(given) or _crossings(*given))
+    clock = loss_clock(flags, Task(flags, "syn-medium", CPU, torch.float32, 24), "adamw", setting, 692)
+    assert len(asked) == 3
+    assert clock.met.all()
+    assert setting.loss_step / (1 + MOST_OFF) <= clock.loss_step <= setting.loss_step
 
 
 def test_the_share_of_t0_is_that_of_the_yz_model() -> None:

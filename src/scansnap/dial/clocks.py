@@ -218,20 +218,29 @@ def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps
     """Rates of Y, with those of Z below by the ratio, at which the loss is at a tenth at the fixed step.
 
     Two rounds of rates side by side, the second between the two that enclose the step, or around the rate with the
-    lowest loss where none is in time yet. Of those in time the smallest is taken: larger ones may be unstable.
+    lowest loss where none is in time yet; and a third one for ratios at which it still comes too early. Of those in
+    time the smallest is taken: larger ones may be unstable.
     """
-    ratios, rows, last = np.array(setting.ratios), np.arange(len(setting.ratios)), _SIDE_BY_SIDE - 1
+    ratios, last = np.array(setting.ratios), _SIDE_BY_SIDE - 1
+    best, best_when = np.full((2, len(ratios)), np.nan)
+    soon = setting.loss_step / (1 + MOST_OFF)
+    todo = np.arange(len(ratios))
     exponents = np.broadcast_to(np.linspace(-3.4, 0.4, _SIDE_BY_SIDE), (len(ratios), _SIDE_BY_SIDE))
-    for _ in range(2):
-        when, lowest = _crossings(flags, task, optimizer, setting, steps, 10**exponents)
-        early = when <= setting.loss_step  # (ratios, rates)
+    for rounds in range(3):
+        when, lowest = _crossings(flags, task, optimizer, setting.loss_step, steps, ratios[todo], 10**exponents)
+        rows, early = np.arange(len(todo)), when <= setting.loss_step  # (ratios, rates)
         found_one = early.any(1)
         place = np.where(found_one, early.argmax(1), lowest.argmin(1))
-        best = np.where(found_one, exponents[rows, place], np.nan)
-        best_when = np.where(found_one, when[rows, place], np.nan)
+        best[todo] = np.where(found_one, exponents[rows, place], np.nan)
+        best_when[todo] = np.where(found_one, when[rows, place], np.nan)
         low = exponents[rows, np.maximum(place - 1, 0)]
         high = exponents[rows, np.where(found_one, place, np.minimum(place + 1, last))]
         exponents = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SIDE_BY_SIDE)
+        if rounds == 1:
+            again = best_when[todo] < soon
+            todo, exponents = todo[again], exponents[again]
+            if not len(todo):
+                break
     eta_y = 10**best
     eta = {"y": eta_y, "z": eta_y / ratios}
     found = {name: np.full(len(ratios), np.nan) for name in eta}
@@ -240,20 +249,19 @@ def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps
         some = {name: e[known] for name, e in eta.items()}
         for name, got in weighed(flags, task, optimizer, np.array([TUNING_SEED]), some, window, steps).items():
             found[name][known] = got
-    met = best_when >= setting.loss_step / (1 + MOST_OFF)
+    met = best_when >= soon
     return Clock("loss", eta, found, best_when, met, np.full(len(ratios), np.nan))
 
 
 def _crossings(
-    flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int, rates: np.ndarray
+    flags: Flags, task: Task, optimizer: str, until: int, steps: int, ratios: np.ndarray, rates: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """By ratio and rate: the first step with a loss of a tenth, ∞ where it does not come in time; the lowest loss."""
-    ratios = np.array(setting.ratios)
     eta = {"y": rates.flatten(), "z": (rates / ratios[:, None]).flatten()}
     each = {name: torch.as_tensor(e) for name, e in eta.items()}
     runs = Runs(flags, task, optimizer, np.full(rates.size, TUNING_SEED), each, steps)
     losses: list[Tensor] = []
-    runs.advance(setting.loss_step, lambda _, now: losses.append(now.losses()), frozenset(range(setting.loss_step)))
+    runs.advance(until, lambda _, now: losses.append(now.losses()), frozenset(range(until)))
     curve = torch.stack([*losses, runs.losses()]).double().cpu().numpy()
     low = curve <= TENTH * task.leeway * curve[0]
     when = np.where(low.any(0), low.argmax(0), np.inf)
