@@ -88,6 +88,18 @@ def test_frequency_alone_is_no_scan() -> None:
     assert "holds" not in judged.values(), judged
 
 
+def test_what_is_rare_rises_whether_distinct_or_not_is_no_fate() -> None:
+    """As with AdamW and shuffled next tokens on text."""
+
+    def rises(p, t, ratio):
+        return (2 - 10 * p) * np.minimum(t, 1) ** 2
+
+    found = trajectory(rises, rises)
+    assert (found.data.z.values[:, -1] >= 0).all()
+    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
+    assert "holds" not in judged.values(), judged
+
+
 def test_nothing_moves_nothing_holds() -> None:
     found = trajectory(lambda p, t, r: 0 * t, lambda p, t, r: 0 * t)
     judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}

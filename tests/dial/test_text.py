@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -146,9 +148,11 @@ def test_data_that_are_not_there_are_one_sentence(given) -> None:
     assert str(error.value).endswith(".")
 
 
-def test_a_changed_text_is_measured_again(tmp_path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_text("one two three\n" * 5)
+def test_a_changed_text_is_measured_again(corpus, tmp_path) -> None:
+    path, words = tmp_path / "a.txt", Path(corpus).read_text()
+    path.write_text(words)
     before = Source("text", str(path)).content
-    path.write_text("one two four\n" * 5)
+    assert "beach" in counted(str(path), T, False)[0].words
+    path.write_text(words.replace("beach", "coast"))
     assert Source("text", str(path)).content != before
+    assert "coast" in counted(str(path), T, False)[0].words

@@ -194,8 +194,9 @@ def _scanned(of: Trajectory) -> bool:
     return bootstrap(distinct_gap(of))[1] >= GAP
 
 
-def _common_fall(of: Trajectory) -> np.ndarray:
-    return _share(of, "common", False) if _scanned(of) else np.zeros(of.seeds)
+def _fate(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
+    """Adam raises what is rare, distinct or not, and lowers what is frequent: without a gap that is no fate."""
+    return _share(of, kind, rises) if _scanned(of) else np.zeros(of.seeds)
 
 
 def _mass(of: Trajectory) -> np.ndarray:
@@ -272,9 +273,9 @@ OBSERVABLES: tuple[Observable, ...] = (
         "distinct_gap", "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP
     ),
     Observable(
-        "distinct_rise", "distinct tokens whose logit rises", lambda of: _share(of, "distinct", True), least=0.95
+        "distinct_rise", "distinct tokens whose logit rises", lambda of: _fate(of, "distinct", True), least=0.95
     ),
-    Observable("common_fall", "common tokens whose logit falls", _common_fall, least=0.95),
+    Observable("common_fall", "common tokens whose logit falls", lambda of: _fate(of, "common", False), least=0.95),
     Observable("log_odds_rise", "log-odds of attention on distinct tokens", log_odds_rise),
     Observable("distinct_mass", "attention on distinct tokens at the end", _mass),
     Observable(

@@ -26,7 +26,7 @@ from torch import Tensor
 from scansnap.checks import InputError
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.classes import SequenceClasses
-from scansnap.corpus import load_corpus
+from scansnap.corpus import find_corpus, load_corpus
 from scansnap.corpus.cooccurrence import Cooccurrence, cooccurrence
 from scansnap.sampling.counts import SamplingTable, sample_classes
 from scansnap.sampling.philox import Purpose, uniforms
@@ -38,9 +38,13 @@ TWICE = 2.0
 LEAST = 20
 
 
-@lru_cache(maxsize=4)
 def counted(corpus: str | None, context: int, shared: bool) -> tuple[Cooccurrence, IntArray]:
     """The counts of a corpus and its training stream; with ``shared`` queries may have the same next words."""
+    return _counted(corpus, find_corpus(corpus).fingerprint(), context, shared)
+
+
+@lru_cache(maxsize=4)
+def _counted(corpus: str | None, content: str, context: int, shared: bool) -> tuple[Cooccurrence, IntArray]:
     text = load_corpus(corpus, max_words=WORDS)
     queries = [word for word in text.words if word.isalpha()][:QUERIES]
     if len(queries) < QUERIES:
