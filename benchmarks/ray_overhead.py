@@ -20,9 +20,9 @@ from pathlib import Path
 
 import torch
 
+from scansnap.cluster import Cluster
 from scansnap.paper.experiment import SYN_MEDIUM
 from scansnap.sweep.config import Sweep, from_table
-from scansnap.sweep.places.ray import Cluster
 from scansnap.sweep.run import prepare, run
 
 CORES = 2

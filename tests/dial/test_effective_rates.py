@@ -11,9 +11,9 @@ import torch
 import scansnap as ss
 from scansnap.dial import model, study
 from scansnap.dial.cell import Cell, run_cell, trained
-from scansnap.dial.clocks import TENTH_T0, Setting, loss_clock, tune, weighed
+from scansnap.dial.clocks import MOST_OFF, TENTH_T0, Setting, _crossings, _Search, loss_clock, tune, weighed
 from scansnap.dial.data import Task
-from scansnap.dial.rungs import Flags
+from scansnap.dial.rungs import Flags, flags_of
 
 CPU, DOUBLE = torch.device("cpu"), torch.float64
 SHORT = Setting((1.0, 10.0), seeds=2, context=24, end=2)
@@ -74,6 +74,17 @@ def test_the_loss_is_at_a_tenth_at_the_fixed_step(optimizer: str) -> None:
     np.testing.assert_allclose(clock.eta["y"] / clock.eta["z"], SHORT.ratios)
 
 
+def test_a_tenth_that_comes_too_early_is_looked_at_more_closely(monkeypatch) -> None:
+    """Between two rates of the second round the loss of this model drops all at once: a third one finds where."""
+    flags, setting = flags_of("embedding", "cumulative"), Setting((1.0,), 2, loss_step=30, context=24)
+    asked = []
+    monkeypatch.setattr("scansnap.dial.clocks._crossings", lambda *given: asked.append(given) or _crossings(*given))
+    clock = loss_clock(flags, Task(flags, "syn-medium", CPU, torch.float32, 24), "adamw", setting, 692)
+    assert 2 <= len(asked) <= 3
+    assert clock.met.all()
+    assert setting.loss_step / (1 + MOST_OFF) <= clock.loss_step <= setting.loss_step
+
+
 def test_the_share_of_t0_is_that_of_the_yz_model() -> None:
     _, found = trained(Cell("yz", "alone", "sgd"), Setting((10.0,), 2, eta_y=1.0, end=2), device="cpu")
     loss, step = found.data.loss.values.mean(0), found.data.step.values
@@ -86,8 +97,43 @@ def test_rates_with_which_nothing_trains_are_told(monkeypatch) -> None:
     monkeypatch.setattr("scansnap.dial.clocks.TENTH", -1.0)
     setting = Setting((10.0,), 2, loss_step=3, end=20, context=24)
     found = run_cell(Cell("finite", "alone", "adamw"), setting, device="cpu")
-    assert {row["verdict"] for row in found["observables"]} == {"diverged"}
-    assert (found["diverged"], found["trains"]) == ([2], False)
+    assert {row["verdict"] for row in found["observables"]} == {"no rates"}
+    assert found["trains"] == [False]
+
+
+def test_a_clock_that_is_far_off_is_told() -> None:
+    """Where effective rates are not those asked for by more than a quarter, the cell is no comparison and says so."""
+    setting = Setting((10.0,), 2, end=12, context=24)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("scansnap.dial.clocks._ROUNDS", 1)  # as far as the first guess goes: too slow by much
+        clock = tune(Flags(separate=True), task(Flags(separate=True)), "sgd", setting, 100)
+        off = np.abs(np.log(clock.effective["z"] / 0.4)).max()
+        assert off > np.log(1 + MOST_OFF)
+        found = run_cell(Cell("separate", "alone", "sgd"), setting, device="cpu")
+    assert (found["met"], found["trains"]) == ([False], [True])
+    assert {row["verdict"] for row in found["observables"]} <= {"clock not met", "diverged"}
+    assert tune(Flags(separate=True), task(Flags(separate=True)), "sgd", setting, 100).met.all()
+
+
+@pytest.mark.parametrize("rung", ["embedding", "residual", "heads"])
+def test_the_clock_is_met_without_norms_too(rung: str) -> None:
+    """Cumulative models at the edge of stability, which a plain correction of the rates steps over and back again."""
+    flags = flags_of(rung, "cumulative")
+    setting = Setting((10.0,), 2, context=24)
+    clock = tune(flags, Task(flags, "syn-medium", CPU, torch.float32, 24), "sgd", setting, 394)
+    assert clock.met.all()
+    np.testing.assert_allclose(clock.effective["y"], 4.0, rtol=MOST_OFF)
+    np.testing.assert_allclose(clock.effective["z"], 0.4, rtol=MOST_OFF)
+
+
+@pytest.mark.parametrize("steep", [0.5, 1.0, 3.0])
+def test_a_rate_is_found_between_too_slow_and_too_fast(steep: float) -> None:
+    """ln η_eff = s ln η, non-finite above a limit: found within a few tries whatever the slope."""
+    search = _Search(4.0)
+    for _ in range(10):
+        off = -2.0 if search.x > 3 else 1.0 - steep * search.x
+        search.seen(off)
+    assert steep * search.x == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_plateau_is_reported(monkeypatch) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.dial.observables import GAP, OBSERVABLES, Observable, Trajectory, bootstrap
+from scansnap.dial.observables import GAP, OBSERVABLES, UNFIT, Observable, Trajectory, bootstrap
 
 CLASSES = ss.SequenceClasses.syn_medium(n_queries=3)
 BY_NAME = {one.name: one for one in OBSERVABLES}
@@ -32,7 +34,8 @@ def trajectory(distinct, common, ratios=(1.0, 10.0), seeds=3, heads=1) -> Trajec
          "loss": (("run", "step"), np.tile(np.exp(-t), (len(z), 1)))},
         coords={"step": STEPS, "query": CLASSES.queries},
     )  # fmt: skip
-    return Trajectory(data, CLASSES, ratios, seeds, heads, T0, np.zeros((len(ratios), seeds), bool))
+    well = np.ones(len(ratios), bool)
+    return Trajectory(data, CLASSES, ratios, seeds, heads, T0, np.zeros((len(ratios), seeds), bool), well, well)
 
 
 def value(name: str, of: Trajectory) -> float:
@@ -63,7 +66,7 @@ def test_a_scan_that_stops_at_t0_holds_in_all(heads: int) -> None:
 def test_rare_tokens_first_is_the_order_reversed() -> None:
     found = trajectory(lambda p, t, r: (2 - 10 * p) * np.minimum(t, 1), fall)
     assert value("scan_order_end", found) == pytest.approx(-1.0)
-    assert BY_NAME["scan_order_end"].judge(np.full(3, -1.0), False)[3] == "fails"
+    assert BY_NAME["scan_order_end"].judge(np.full(3, -1.0))[3] == "fails"
 
 
 def test_what_goes_on_in_ln_t_is_not_frozen() -> None:
@@ -81,13 +84,25 @@ def test_frequency_alone_is_no_scan() -> None:
     found = trajectory(leaves, leaves)
     assert value("log_odds_rise", found) > 0.3  # the log-odds are fooled: most distinct tokens are rarer
     assert value("distinct_gap", found) == pytest.approx(0.0, abs=1e-12)
-    judged = {one.name: one.judge(one.measure(found), False)[3] for one in OBSERVABLES}
+    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
+    assert "holds" not in judged.values(), judged
+
+
+def test_what_is_rare_rises_whether_distinct_or_not_is_no_fate() -> None:
+    """As with AdamW and shuffled next tokens on text."""
+
+    def rises(p, t, ratio):
+        return (2 - 10 * p) * np.minimum(t, 1) ** 2
+
+    found = trajectory(rises, rises)
+    assert (found.data.z.values[:, -1] >= 0).all()
+    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
     assert "holds" not in judged.values(), judged
 
 
 def test_nothing_moves_nothing_holds() -> None:
     found = trajectory(lambda p, t, r: 0 * t, lambda p, t, r: 0 * t)
-    judged = {one.name: one.judge(one.measure(found), False)[3] for one in OBSERVABLES}
+    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
     assert "holds" not in judged.values(), judged
 
 
@@ -98,14 +113,35 @@ def test_nothing_moves_nothing_holds() -> None:
 )  # fmt: skip
 def test_verdicts_from_intervals(values, verdict) -> None:
     one = Observable("share", "", lambda of: np.zeros(1), least=0.95)
-    assert one.judge(np.array(values), False)[3] == verdict
-    assert one.judge(np.array(values), True)[3] == "diverged"
+    assert one.judge(np.array(values))[3] == verdict
+    for word in UNFIT:
+        assert one.judge(np.array(values), word)[3] == word
+
+
+def test_what_is_no_comparison_is_told_by_its_first_reason() -> None:
+    """Of the reference ratio, or of all where all are used: a ratio beside it does not take its verdict away."""
+    yes, no = np.ones(2, bool), np.array([False, True])  # the reference is the second of the two ratios
+    fine = trajectory(scan, fall)
+    assert (fine.unfit(), fine.here.unfit()) == ("", "")
+    slow = replace(fine, met=no)
+    assert (slow.unfit(), slow.here.unfit()) == ("clock not met", "")
+    gone = replace(slow, diverged=np.array([[False, True, False], [False, False, False]]))
+    assert (gone.unfit(), gone.here.unfit()) == ("diverged", "")
+    none = replace(gone, trains=~yes)
+    assert (none.unfit(), none.here.unfit()) == ("no rates", "no rates")
+
+
+def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
+    found = trajectory(scan, fall, heads=2)
+    for one in OBSERVABLES:
+        if one.name != "ratio_effect":
+            np.testing.assert_array_equal(one.of(found.here)["by_seed"], one.of(found)["by_seed"])
 
 
 def test_between_two_bounds() -> None:
     one = Observable("snap", "", lambda of: np.zeros(1), least=0.5, most=2.0)
-    assert [one.judge(np.full(4, x), False)[3] for x in (0.4, 1.0, 2.5)] == ["fails", "holds", "fails"]
-    assert Observable("c", "", lambda of: np.zeros(1)).judge(np.ones(3), False)[3] == "measured"
+    assert [one.judge(np.full(4, x))[3] for x in (0.4, 1.0, 2.5)] == ["fails", "holds", "fails"]
+    assert Observable("c", "", lambda of: np.zeros(1)).judge(np.ones(3))[3] == "measured"
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:

@@ -6,11 +6,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
 import scansnap as ss
 from scansnap.dial import study
 from scansnap.dial.cell import Cell, run_cell
 from scansnap.dial.clocks import Setting
+from scansnap.dial.places import CellsFailed
 from scansnap.dial.rungs import LADDER, RUNGS, Rung, flags_of, plan, register_rung
 from scansnap.dial.study import COLUMNS, dial
 
@@ -79,6 +81,48 @@ def test_two_processes_give_the_same_numbers(tmp_path) -> None:
     assert one.equals(two)
 
 
+def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> None:
+    """The YZ model with Adam is that with AdamW, as nothing decays; without a norm alone is without a norm so far."""
+    asked = []
+    monkeypatch.setattr(
+        "scansnap.dial.places.run_cell", lambda cell, *a, **k: asked.append(cell.name) or run_cell(cell, *a, **k)
+    )
+    found = dial(["norm:none"], ["alone", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
+    assert len(asked) == 1
+    assert [cell["way"] for cell in found.cells] == ["alone", "cumulative"]
+    assert found.cells[0]["observables"] == found.cells[1]["observables"]
+    assert (found.cells[0]["cpu_seconds"] > 0, found.cells[1]["cpu_seconds"]) == (True, 0.0)
+    assert len(list((tmp_path / "cells").iterdir())) == 2
+    (tmp_path / "cells" / f"{asked[0]}.json").unlink()  # and taken over from the other where only that is there
+    dial(["norm:none"], ["alone", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
+    assert len(asked) == 1
+    assert study._runs(Cell("yz", "alone", "adamw")) == study._runs(Cell("optimizer", "alone", "adam"))
+    assert study._runs(Cell("decay", "alone", "adamw")) != study._runs(Cell("decay", "alone", "adam"))
+    assert study._runs(Cell("yz", "alone", "sgd")) != study._runs(Cell("yz", "control", "sgd"))
+
+
+def test_what_is_no_comparison_is_said_in_the_table_and_in_a_sentence() -> None:
+    def cell(rung: str, verdict: str) -> dict:
+        rows = [{"observable": one.name, "value": 1.0, "low": 1.0, "high": 1.0, "verdict": verdict}
+                for one in study.OBSERVABLES]  # fmt: skip
+        return {"rung": rung, "way": "alone", "optimizer": "sgd", "observables": rows}
+
+    found = study.Dial((cell("yz", "holds"), cell("norm:none", "no rates"), cell("heads", "diverged"),
+                        cell("mlp:gelu", "clock not met")), quick=True)  # fmt: skip
+    assert [sentence.split(",")[0] for sentence in found.remarks] == [
+        f"{word} in 1 of 4 cells" for word in ("No rates", "Diverged", "Clock not met")]  # fmt: skip
+    assert "norm:none alone sgd." in found.remarks[0]
+    assert all(sentence.endswith(".") and "\n" not in sentence for sentence in found.remarks)
+    marks = [line.split("|")[3].split()[-1] for line in found.markdown.splitlines()[4:]]
+    assert marks == ["✓", "∅", "!", "≠"]
+    assert found.table.verdict.unique().tolist() == ["holds", "no rates", "diverged", "clock not met"]
+
+
+def test_numbers_are_as_before_when_a_cell_has_run() -> None:
+    run_cell(Cell("yz", "alone", "sgd"), Setting((10.0,), seeds=2, end=1), device="cpu")
+    assert torch.tensor([1e-40]) * 2 > 0  # below the least normal number: zero only while a cell runs
+
+
 def test_saved_files_say_how_to_make_each_cell_again(tmp_path) -> None:
     dial("norm:rms", "alone", "sgd", quick=True, device="cpu").save(tmp_path)
     (cell,) = json.loads((tmp_path / "dial.json").read_text())
@@ -117,7 +161,7 @@ def _hot(flags, task, optimizer, setting, steps):
     from scansnap.dial.clocks import Clock
 
     huge = np.full(len(setting.ratios), 1e6)
-    return Clock("kernel", {"y": huge, "z": huge}, {"y": huge, "z": huge}, huge, huge)
+    return Clock("kernel", {"y": huge, "z": huge}, {"y": huge, "z": huge}, huge, huge > 0, huge)
 
 
 @pytest.mark.parametrize(
@@ -156,9 +200,51 @@ def test_the_command_writes_its_files_and_refuses_in_one_sentence(scansnap, tmp_
         "cells",
         *(f"dial.{kind}" for kind in ("csv", "json", "md", "png", "pdf")),
     }
-    for bad in (("--rung", "nothing"), ("--way", "up"), ("--optimizer", "lion")):
+    (tmp_path / "short.txt").write_text("the end\n" * 4)
+    for bad in (("--rung", "nothing"), ("--rung", "positions:none"), ("--rung", "16"), ("--way", "up"),
+                ("--optimizer", "lion"), ("--data", "novels"), ("--data", "text", "--corpus", "missing"),
+                ("--data", "text", "--corpus", "short.txt"), ("--corpus", "stdlib"), ("--ratio", 0), ("--seeds", 1),
+                ("--jobs", 0), ("--rung", "finite", "--way", "without", "--optimizer", "sgd"), ("--engine", "cloud"),
+                ("--address", "auto"), ("--gpus-per-group", "0.5")):  # fmt: skip
         code, _, err = scansnap("dial", *bad, "--out", "e")
-        assert code == 2
-        assert err.startswith("Error: ")
-        assert err.count("\n") == 1
+        assert code == 2, bad
+        assert err.startswith("Error: "), bad
+        assert err.count("\n") == 1, bad
     assert not (tmp_path / "e").exists()
+
+
+def test_the_command_lists_the_rungs(scansnap, tmp_path) -> None:
+    code, out, _ = scansnap("dial", "--list", "--json", "--out", "e")
+    assert code == 0
+    told = json.loads(out)
+    assert [one["rung"] for one in told] == list(LADDER)
+    assert told[8] == {"number": 8, "rung": "positions", "changes": RUNGS["positions"].title,
+                       "choices": ["rope", "absolute", "alibi"], "optimizers": ["sgd", "adamw"]}  # fmt: skip
+    code, out, _ = scansnap("dial", "--list")
+    assert code == 0
+    for name in LADDER:
+        assert name in out
+    assert not (tmp_path / "e").exists()
+
+
+def test_the_command_measures_the_sink_at_one_ratio(scansnap, tmp_path) -> None:
+    code, _, _ = scansnap("dial", "--rung", "finite", "--way", "alone", "--optimizer", "sgd", "--bos", "--ratio", 10,
+                          "--quick", "--seeds", 2, "--device", "cpu", "--out", "d")  # fmt: skip
+    assert code == 0
+    (cell,) = json.loads((tmp_path / "d" / "dial.json").read_text())
+    assert cell["command"].endswith("--bos --quick")
+    assert cell["ratios"] == [10.0]
+    (sink,) = (row for row in cell["observables"] if row["observable"] == "sink")
+    assert sink["verdict"] == "measured"
+    assert "| sink |" in (tmp_path / "d" / "dial.md").read_text()
+
+
+def test_cells_that_workers_could_not_do_are_one_sentence(scansnap, tmp_path, monkeypatch) -> None:
+    def made(*given):
+        raise CellsFailed("1 of 1 cells failed: yz-alone-sgd-syn-medium: its node is gone")
+        yield
+
+    monkeypatch.setattr(study, "made", made)
+    code, _, err = scansnap("dial", "--rung", "yz", "--way", "alone", "--optimizer", "sgd", "--quick", "--out", "d")
+    assert code == 1
+    assert "its node is gone. Finished cells are in d" in " ".join(err.split())

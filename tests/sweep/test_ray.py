@@ -14,12 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import ray_work
 from sweeps import SMALL, contents, marks, write
 
 from scansnap.checks import InputError
+from scansnap.cluster import Cluster, Failure, spread, watch
 from scansnap.sweep.config import read
-from scansnap.sweep.places import ray_watch
-from scansnap.sweep.places.ray import TASK, Cluster
+from scansnap.sweep.places.ray import TASK
 from scansnap.sweep.run import prepare, run
 
 pytestmark = [
@@ -43,12 +44,15 @@ def cluster():
     """Two workers; in a folder with a short name, as sockets cannot have long ones."""
     folder = tempfile.mkdtemp(prefix="ray")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    patch = pytest.MonkeyPatch()
+    patch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20,
                  log_to_driver=False, logging_level="ERROR", _temp_dir=folder)  # fmt: skip
         yield Cluster()
         ray.shutdown()
+    patch.undo()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -91,10 +95,61 @@ def test_a_group_that_raises_on_a_worker_is_reported_and_tried_again(cluster, tm
     assert contents(tmp_path / "s.zarr") == contents(tmp_path / "local.zarr")
 
 
-def test_what_no_node_can_give_is_refused(cluster, tmp_path):
-    for wanted, option in ((Cluster(cpus=3), "--cpus-per-group is '3'"), (Cluster(gpus=1), "--gpus-per-group is '1'")):
-        with pytest.raises(InputError, match=option):
-            run(prepared(tmp_path, SMALL, cluster=wanted, overwrite=True), cluster=wanted)
+def test_tasks_in_results_out_as_they_finish(cluster):
+    found = dict(spread(ray_work.add, 5, [1, -2, 3], cluster, memory=lambda task: 1_000_000 * abs(task)))
+    assert found == {1: 6, -2: Failure("ValueError: no negative numbers"), 3: 8}
+
+
+def test_a_task_whose_worker_is_killed_is_done_again(cluster, tmp_path):
+    found = dict(spread(ray_work.tens_once_killed, str(tmp_path / "once"), range(6), cluster))
+    assert found == {n: 10 * n for n in range(6)}
+    assert (tmp_path / "once").exists()
+
+
+def test_no_more_than_a_few_tasks_are_taken_at_a_time_and_shared_things_once(cluster, monkeypatch):
+    monkeypatch.setattr("scansnap.cluster.tasks._IN_FLIGHT", 5)
+    taken, places = 0, set()
+
+    def tasks():
+        nonlocal taken
+        for i in range(30):
+            taken += 1
+            yield i
+
+    for done, (_, (_, place)) in enumerate(spread(ray_work.place_of, list(range(1000)), tasks(), cluster)):
+        assert taken - done <= 6
+        places.add(place)
+    assert taken == 30
+    assert len(places) == len({process for process, _ in places}) <= 2  # one copy in each worker
+
+
+def test_tasks_wait_for_nodes_that_do_not_exist_yet(cluster, monkeypatch):
+    """A cluster may begin empty and grow: nothing is refused, but what is missing is said."""
+    monkeypatch.setattr("scansnap.cluster.tasks._SILENCE", 0.1)
+    said = []
+
+    class Enough(Exception):
+        pass
+
+    def note(words):
+        said.append(words)
+        raise Enough
+
+    with pytest.raises(Enough):
+        list(spread(ray_work.add, 1, [1], Cluster("auto", cpus=50), memory=lambda task: 10**6, note=note))
+    assert said == ["no node of the cluster has 50 CPU, 1e+06 memory, which a task needs: it waits for one"]
+
+
+def test_what_this_machine_alone_cannot_give_is_refused(cluster, tmp_path):
+    have = ray.cluster_resources()
+    for wanted, memory, message in (
+        (Cluster(cpus=3), 0, "--cpus-per-group is '3'; it must be at most 2"),
+        (Cluster(gpus=1), 0, "--gpus-per-group is '1'; it must be at most 0"),
+        (Cluster(), 10**15, "--memory is '1e\\+15 bytes'; it must be at most"),
+    ):
+        with pytest.raises(InputError, match=message):
+            wanted.refuse_what_never_fits(have, memory)
+    Cluster().refuse_what_never_fits(have, 10**6)
     with pytest.raises(InputError, match="--device"):
         prepare(read(write(tmp_path)), tmp_path / "t.zarr", device="cuda", cluster=cluster)
 
@@ -119,15 +174,15 @@ def test_a_driver_that_is_ended_leaves_no_process_of_its_cluster(tmp_path, numbe
         time.sleep(0.1)
     children = {pid: words for pid, parent, words in processes() if parent == driver.pid}
     raylet = next(pid for pid, words in children.items() if b"/raylet/raylet" in words)
-    watcher = next(pid for pid, words in children.items() if b"ray_watch.py" in words)
-    assert ray_watch.left(str(raylet))
+    watcher = next(pid for pid, words in children.items() if b"cluster/watch.py" in words)
+    assert watch.left(str(raylet))
     driver.send_signal(number)
     _, err = driver.communicate()
     assert driver.returncode == (143 if number == signal.SIGTERM else -number), err
     assert number == signal.SIGKILL or "--resume" in err
-    while any(pid == watcher and b"ray_watch.py" in words for pid, _, words in processes()):
+    while any(pid == watcher and b"cluster/watch.py" in words for pid, _, words in processes()):
         time.sleep(0.1)
-    assert ray_watch.left(str(raylet)) == []
+    assert watch.left(str(raylet)) == []
     assert not {pid for pid, _, words in processes() if words and words == children.get(pid)}
     if number == signal.SIGKILL:
         assert run(prepare(read(tmp_path / "sweep.toml"), tmp_path / "s.zarr", resume=True)).complete

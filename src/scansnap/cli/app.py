@@ -44,7 +44,12 @@ def commands() -> typer.Typer:
                 "probe checkpoints --batch text.txt --out probe.zarr --report probe.html",
                 r"probe runs/gpt --batch ids.npy --loader mine:load --steps step_(\d+)",
             ),
-            dial.dial: ("dial --rung norm --way alone --quick --out out/dial",),
+            dial.dial: (
+                "dial --list",
+                "dial --quick --out out/dial",
+                "dial --rung norm:rms --way alone --optimizer sgd --ratio 10",
+                "dial --rung layers --way cumulative --data text --corpus wikitext-2 --quick",
+            ),
             bench.bench: ("bench --quick",),
             serve.serve: ("serve --port 8765 --no-open",),
         },

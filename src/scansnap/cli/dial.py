@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from scansnap.checks import InputError, choice
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
 
-STYLE = {"holds": "green", "fails": "red", "undecided": "yellow", "diverged": "magenta", "measured": "dim"}
+STYLE = {"holds": "green", "fails": "red", "undecided": "yellow", "measured": "dim", "no rates": "magenta",
+         "diverged": "magenta", "clock not met": "magenta", "not applicable": "dim"}  # fmt: skip
 
 
 def dial(
@@ -24,7 +26,23 @@ def dial(
     ] = None,
     way: Annotated[list[str] | None, typer.Option(help="alone, cumulative, without or control. [default: all]")] = None,
     optimizer: Annotated[list[str] | None, typer.Option(help="sgd, adamw, … [default: those of the rung]")] = None,
-    data: Annotated[str, typer.Option(help="syn-medium, zipf (p_n ∝ 1/n) or textbook.")] = "syn-medium",
+    data: Annotated[
+        str,
+        typer.Option(
+            help="syn-medium, zipf (p_n ∝ 1/n), textbook (one query and one common token, of 74 tokens and not 2014: "
+            "with unit vectors for tokens every run holds M × M numbers), or text (200 words, classes by their counts)."
+        ),
+    ] = "syn-medium",
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            help="For --data text: a folder, a .txt file, stdlib, wikitext-2 or wikitext-103. [default: stdlib]"
+        ),
+    ] = None,
+    bos: Annotated[
+        bool,
+        typer.Option("--bos", help="A first token that is always the same; contexts are finite, sink is measured."),
+    ] = False,
     target: Annotated[
         Path, typer.Option("--out", help="The folder for dial.csv, .json, .md, .png and .pdf, and the cells.")
     ] = Path("out/dial"),
@@ -32,25 +50,50 @@ def dial(
         bool, typer.Option("--quick", help="3 seeds, shorter runs and contexts, first choices only.")
     ] = False,
     seeds: Annotated[int | None, typer.Option(help="Paired seeds. [default: 10, quick 3]")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes. [default: one a core; 4 with a GPU]")] = None,
+    ratio: Annotated[
+        list[float] | None, typer.Option(help="An effective η_Y/η_Z. [default: 1, 3, 10, 30; quick 1, 10]")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes. [default: one a core; 8 with a GPU]")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
+    gpus: Annotated[float, typer.Option("--gpus-per-group", help="With Ray: GPUs of a cell, such as 0.25.")] = 0.0,
     device: Device = "auto",
+    listed: Annotated[bool, typer.Option("--list", help="Print the rungs and what they change, and stop.")] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> int:
     """Give up the paper's assumptions one at a time and see what survives, from the YZ model to a transformer.
 
     Every rung runs at the same effective rates (kernel clock or loss clock). It can be stopped at any time: finished
-    cells are in --out, and the same command does the rest.
+    cells are in --out, and the same command does the rest. --list has the rungs and their choices, such as norm:rms.
     """
+    if listed:
+        return _list(as_json)
+    from scansnap.checks import real, whole
+    from scansnap.cluster import Cluster
     from scansnap.dial.observables import OBSERVABLES
-    from scansnap.dial.study import chosen
+    from scansnap.dial.places import CellsFailed
+    from scansnap.dial.sources import Source
+    from scansnap.dial.study import FULL, QUICK, chosen
     from scansnap.dial.study import dial as measure
+    from scansnap.dial.text import counted
     from scansnap.dynamics.device import pick_device
     from scansnap.storage import claimed
 
-    began, place = time.monotonic(), pick_device(device)
-    cells = chosen(rung, way, optimizer, quick=quick, data=data)  # a misspelt name is refused before anything is made
-    n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 4
+    if choice("--engine", engine, ("local", "ray")) == "local" and (address is not None or gpus):
+        raise InputError("--engine", engine, "ray when --address or --gpus-per-group is given")
+    cluster = Cluster(address, 1, gpus) if engine == "ray" else None
+    began, place = time.monotonic(), pick_device(device if cluster is None else "cpu")  # a cluster has its own
+    given = Source(data, corpus, bos)  # what cannot be is refused before anything is made
+    data = given.name
+    cells = chosen(rung, way, optimizer, quick=quick, data=data)
+    if given.kind == "text":
+        counted(given.corpus, (QUICK if quick else FULL).context, False)
+    for name, number, least, most in (("seeds", seeds, 2, 1000), ("jobs", jobs, 1, 256)):
+        if number is not None:
+            whole(name, number, least=least, most=most)
+    ratios = [real("ratio", each, above=0, most=1e6) for each in ratio] if ratio else None
+    n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
     taken = 0
 
     def tell(done: int, total: int) -> None:
@@ -60,10 +103,14 @@ def dial(
 
     try:
         with claimed("--out", target), progress_bar("cells") as bar, working():
-            found = measure(rung, way, optimizer, quick=quick, seeds=seeds, data=data, out=target, overwrite=overwrite,
-                            device=device, jobs=min(n_jobs, len(cells)), progress=tell)  # fmt: skip
+            found = measure(rung, way, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
+                            overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
+                            progress=tell)  # fmt: skip
             found.save(target)
             _draw(found, target)
+    except CellsFailed as error:
+        err.print(f"Error: {error}. Finished cells are in {target}: the same command tries the rest.", markup=False)
+        return 1
     except KeyboardInterrupt:
         err.print(f"Stopped. Finished cells are in {target}: the same command does the rest.", markup=False)
         return 130
@@ -85,8 +132,29 @@ def dial(
         table.add_row(cell["rung"], cell["way"], cell["optimizer"], *(shown[name] for name in judged))
     out.print(table)
     out.print(", ".join(f"{n} {verdict}" for verdict, n in counts.items()))
+    for remark in found.remarks:
+        out.print(remark, markup=False)
     runs = sum(len(cell["ratios"]) * cell["seeds"] for cell in found.cells)
     out.print(f"{len(found.cells)} cells, {runs} runs in {seconds:.0f} s, in {target}/", markup=False)
+    return 0
+
+
+def _list(as_json: bool) -> int:
+    """The rungs in their order: number, name, what it changes, its choices and optimisers."""
+    from scansnap.dial.rungs import LADDER, RUNGS
+
+    rungs = [RUNGS[name] for name in LADDER]
+    if as_json:
+        say_json([{"number": i, "rung": one.name, "changes": one.title, "choices": [c for c in one.choices if c],
+                   "optimizers": one.optimizers} for i, one in enumerate(rungs)])  # fmt: skip
+        return 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("", "rung", "changes", "choices"):
+        table.add_column(name, no_wrap=name == "rung", ratio=3 if name == "changes" else None)
+    for i, one in enumerate(rungs):
+        table.add_row(str(i), one.name, one.title, ", ".join(filter(None, one.choices)))
+    out.print(table)
+    out.print("Each alone, cumulative, without and as a control (--way); the first choice stands in cumulative models.")
     return 0
 
 

@@ -40,8 +40,8 @@ def sweep(
     It can be stopped or killed at any time: --resume does what is missing and ends with the same bytes. Exit code 1
     when groups failed or the disk is full.
     """
+    from scansnap.cluster import Cluster
     from scansnap.sweep.config import read
-    from scansnap.sweep.places.ray import Cluster
     from scansnap.sweep.run import prepare, run
     from scansnap.sweep.store import StoreError
 

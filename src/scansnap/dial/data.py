@@ -9,6 +9,7 @@ positions are one form, and one model reads them all.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,19 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import choice
 from scansnap.classes import SequenceClasses
+from scansnap.dial.chain import ChainSampler
 from scansnap.dial.rungs import Flags
+from scansnap.dial.sources import named, synthetic
+from scansnap.dial.text import CountedClasses, TextSampler, counted
 from scansnap.sampling.mixture import MixtureSampler
 from scansnap.sampling.philox import Purpose, uniforms
+from scansnap.sampling.sampler import Sampler
 
 CONTEXT = 64  # T
-DATA = ("syn-medium", "zipf", "textbook", "shuffled")
 SEQUENCES = {"counts": 32, "last": 16}  # in a mini-batch
 POSITIONS = 256  # of a mini-batch, where all of them are computed
 TURNS = 2  # sequences of a class that a model is read on: its tokens moved on by half of them
 LAST = 0.5  # share of the loss that the query at the end has, where every position is asked
 MASKED = 0.15  # of the other positions, where masks are asked
+LEEWAY = 3.4  # the YZ model has this many tenths of the loss when it has one in classes: text does not decide its words
 _FAR = 1 << 30  # steps whose next tokens serve for others: those of the control
 
 
@@ -51,23 +55,39 @@ class Task:
     """The classes as a rung sees them: the batches of a step, and the one that a model is read on."""
 
     def __init__(
-        self, flags: Flags, data: str, device: torch.device, dtype: torch.dtype, context: int = CONTEXT
+        self,
+        flags: Flags,
+        data: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        context: int = CONTEXT,
+        *,
+        shuffled: bool = False,
     ) -> None:
         self.flags, self.device, self.dtype, self.context = flags, device, dtype, context
-        self.shuffled = choice("data", data, DATA) == "shuffled"
-        plain = _classes(data)
-        size = plain.vocab_size
+        self.shuffled, source = shuffled, named(data)
+        self.leeway = LEEWAY if source.kind == "text" else 1.0  # times as high a loss, for the loss clock
+        counts: np.ndarray | None = None
+        if source.kind == "text":
+            found, stream = counted(source.corpus, context, flags.shared_next)
+            counts = found.contexts.toarray()
+            plain = SequenceClasses(**found.table(), shared_next=flags.shared_next)
+            self.sampler: Sampler = TextSampler(found, stream, context)
+        else:
+            plain = _sharing(synthetic(source.kind)) if flags.shared_next else synthetic(source.kind)
+            draws = ChainSampler if flags.every_position else MixtureSampler
+            self.sampler = draws(plain.p_context, plain.query, context=context, next_token=plain.next_token,
+                                 p_class=plain.p_class)  # fmt: skip
+        size, more = plain.vocab_size, int(flags.bos) + int(flags.masked)
         self.bos, self.mask = (size if flags.bos else -1), (size + flags.bos if flags.masked else -1)
-        p_context = np.pad(plain.p_context, ((0, 0), (0, int(flags.bos) + int(flags.masked))))
-        following = plain.next_token.copy()
-        if flags.shared_next:  # the first next token of each query is the same one, and so on
-            place = np.array([np.sum(plain.query[:n] == m) for n, m in enumerate(plain.query)])
-            following = plain.next_token[: place.max() + 1][place]
         self.own_query = plain.query
-        asked = np.full(len(following), self.mask) if flags.masked else plain.query
-        self.classes = SequenceClasses(p_context, asked, following, plain.p_class, shared_next=flags.shared_next)
-        self.sampler = MixtureSampler(p_context, plain.query, context=self.context, next_token=following,
-                                      p_class=plain.p_class)  # fmt: skip
+        asked = np.full(plain.n_classes, self.mask) if flags.masked else plain.query
+        table = (np.pad(plain.p_context, ((0, 0), (0, more))), asked, plain.next_token, plain.p_class)
+        self.classes = (
+            SequenceClasses(*table, shared_next=flags.shared_next)
+            if counts is None
+            else CountedClasses(*table, shared_next=flags.shared_next, counts=np.pad(counts, ((0, 0), (0, more))))
+        )
         self.vocab_size, self.n_classes = self.classes.vocab_size, self.classes.n_classes
 
     def batches(self, seeds: Tensor, start: int, stop: int) -> list[Batch]:
@@ -191,36 +211,33 @@ class Task:
         """What a model is read on: every class at T = ∞, its query last.
 
         With positions the tokens of a class take turns in them, and each counts so much that all of a token's places
-        together count as P(l|n): for one layer without positions that is T = ∞ exactly.
+        together count as P(l|n): for one layer without positions that is T = ∞ exactly, where they fit into T.
         """
         k = self.n_classes
         if not self.flags.sequences:
             weight = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)
             target = torch.tensor(self.classes.next_token, device=self.device)
             return self._counted(self._class_query[None], self._population[None], target[None], weight[None])
-        tokens = np.zeros((k, TURNS, self.context), dtype=np.int64)
-        for n in range(k):
-            support, _ = self.classes.support(n)
-            for turn in range(TURNS):
-                place = np.arange(self.context) + turn * len(support) // TURNS
-                tokens[n, turn] = support[place % len(support)]
-        first = int(self.flags.bos)
+        first, end = int(self.flags.bos), self.context - 1 - int(self.flags.masked)
+        tokens = np.zeros((k, self.turns, self.context), dtype=np.int64)
+        for n, p in enumerate(self.classes.p_context):
+            tokens[n] = _laid_out(p, self.turns, first, end, self.context)
         tokens[..., -1] = self.classes.query[:, None]
         if self.flags.masked:
             tokens[..., -2] = self.own_query[:, None]
         tokens[..., :first] = self.bos
-        flat = torch.as_tensor(tokens.reshape(k * TURNS, self.context), device=self.device)
-        of = torch.arange(k, device=self.device).repeat_interleave(TURNS)
-        end = self.context - 1 - int(self.flags.masked)
+        flat = torch.as_tensor(tokens.reshape(k * self.turns, self.context), device=self.device)
+        of = self.read_class
         times = torch.zeros(len(flat), self.vocab_size, dtype=self.dtype, device=self.device)
         times.scatter_add_(1, flat[:, first:end], torch.ones_like(flat[:, first:end], dtype=self.dtype))
         p = torch.tensor(self.classes.p_context, dtype=self.dtype, device=self.device)[of]
-        each = ((end - first) * p / times.clamp_min(1)).gather(1, flat)
+        rows = (times > 0).unflatten(0, (k, self.turns)).sum(1)[of]  # of the class, in which a token is
+        each = ((end - first) * p * (self.turns / rows.clamp_min(1)) / times.clamp_min(1)).gather(1, flat)
         each[:, :first] = 1
         each[:, end:] = 1
         sight = self._sight.expand(1, len(flat), -1, -1)
         weight = torch.zeros(1, len(flat), self.context, dtype=self.dtype, device=self.device)
-        weight[..., -1] = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)[of] / TURNS
+        weight[..., -1] = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)[of] / self.turns
         target = torch.tensor(self.classes.next_token, device=self.device)[of]
         whole = Batch(flat[None], flat[None], sight + each.log()[None, :, None],
                       target[None, :, None].expand(-1, -1, self.context), weight)  # fmt: skip
@@ -232,8 +249,16 @@ class Task:
     @cached_property
     def read_class(self) -> Tensor:
         """The class of each sequence (or query) of :attr:`reading`."""
-        turns = TURNS if self.flags.sequences else 1
-        return torch.arange(self.n_classes, device=self.device).repeat_interleave(turns)
+        return torch.arange(self.n_classes, device=self.device).repeat_interleave(self.turns)
+
+    @cached_property
+    def turns(self) -> int:
+        """Sequences of each class that a model is read on: as many as its tokens fill, and two at least."""
+        if not self.flags.sequences:
+            return 1
+        most = int((self.classes.p_context > 0).sum(1).max())
+        room = self.context - 1 - int(self.flags.masked) - int(self.flags.bos)
+        return TURNS if most <= room else 1 + math.ceil(most / room)
 
     @cached_property
     def next_distribution(self) -> Tensor:
@@ -247,12 +272,29 @@ class Task:
         return rows
 
 
-def _classes(data: str) -> SequenceClasses:
-    """Syn-Medium(3); the same with p_n ∝ 1/n; one common token and one query as in ``textbook``."""
-    if data == "textbook":  # with unit vectors for tokens the whole vocabulary of 2014 would be M × M numbers a run
-        return SequenceClasses.synthetic(next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=60)
-    classes = SequenceClasses.syn_medium(n_queries=3)
-    if data != "zipf":
-        return classes
-    p = 1 / np.arange(1, classes.n_classes + 1)
-    return SequenceClasses(classes.p_context, classes.query, classes.next_token, p / p.sum())
+def _sharing(plain: SequenceClasses) -> SequenceClasses:
+    """The first next token of each query is the same one, and so on."""
+    place = np.array([np.sum(plain.query[:n] == m) for n, m in enumerate(plain.query)])
+    following = plain.next_token[: place.max() + 1][place]
+    return SequenceClasses(plain.p_context, plain.query, following, plain.p_class, shared_next=True)
+
+
+def _laid_out(p: np.ndarray, turns: int, first: int, end: int, context: int) -> np.ndarray:
+    """(turns, T) the tokens of a class in positions ``first`` to ``end``, each of them in every turn.
+
+    Where they do not fit the frequent ones are in all turns and the others in one each, so that turns weigh alike.
+    """
+    support, room = np.flatnonzero(p), end - first
+    if len(support) <= room:
+        place = np.arange(context) + (np.arange(turns) * len(support) // turns)[:, None]
+        return np.asarray(support[place % len(support)])
+    order = support[np.argsort(-p[support], kind="stable")]
+    often = (turns * room - len(support)) // (turns - 1)  # in all turns: often + (S − often)/turns ≤ room
+    rare = order[often:]
+    row = np.arange(len(rare)) % turns
+    row = np.where(np.arange(len(rare)) // turns % 2, turns - 1 - row, row)  # there and back
+    out = np.zeros((turns, context), dtype=np.int64)
+    for turn in range(turns):
+        own = np.concatenate([order[:often], rare[row == turn]])
+        out[turn, first:end] = np.resize(own, room)
+    return out

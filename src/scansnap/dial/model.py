@@ -88,21 +88,29 @@ def start(flags: Flags, vocab_size: int, context: int, seeds: Tensor, dtype: tor
     return found
 
 
-def forward(p: Parameters, flags: Flags, batch: Batch, attention: list[Tensor] | None = None) -> Output:
-    """Logits of the next token; ``attention`` takes the place of what each layer would attend to."""
+def forward(
+    p: Parameters, flags: Flags, batch: Batch, attention: list[Tensor] | None = None, *, at_end: bool = False
+) -> Output:
+    """Logits of the next token; ``attention`` takes the place of what each layer would attend to.
+
+    ``at_end``: the last layer asks only at the last position, which is all that is read.
+    """
     x = _embedded(p, flags, batch.keys)  # (R, B, S, d)
     every = flags.sequences and batch.queries.shape == batch.keys.shape  # all positions ask
     x_q = x if every else _embedded(p, flags, batch.queries, last=True)  # (R, B, Q, d)
     weights, scores = [], []
     for i in range(flags.layers):
-        at = f".{i}" if i else ""
-        keys, ask = _pre(flags, x), _pre(flags, x_q)
-        score = _scores(p, flags, ask, keys, at)  # (R, H, B, Q, S)
-        weight = ATTENTIONS[flags.attention](score, batch.bias[:, None]) if attention is None else attention[i]
+        at, bias = f".{i}" if i else "", batch.bias[:, None]
+        if at_end and i == flags.layers - 1 and flags.sequences:
+            x_q, bias = x_q[:, :, -1:], bias[..., -1:, :]
+        keys = _pre(flags, x)
+        ask = keys if x_q is x else _pre(flags, x_q)
+        q, k, v = _projected(p, flags, ask, keys, at)
+        score = _scores(flags, q, k)  # (R, H, B, Q, S)
+        weight = ATTENTIONS[flags.attention](score, bias) if attention is None else attention[i]
         weights.append(weight)
         scores.append(score)
-        c = weight @ keys[:, None]  # (R, H, B, Q, d) what each head read
-        x_q = _values(p, flags, c, x_q, at)  # (R, B, Q, d)
+        x_q = _values(p, flags, weight @ v, x_q, at, _early(flags, ask, keys))  # (R, B, Q, d)
         if flags.mlp != "none":
             inside = _act(flags.mlp, _times(_pre(flags, x_q), p[f"w_1{at}"]))
             added = _times(inside, p[f"w_2{at}"])
@@ -114,11 +122,21 @@ def forward(p: Parameters, flags: Flags, batch: Batch, attention: list[Tensor] |
     return Output(logits, weights, scores)
 
 
+def first_scores(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
+    """Attention logits of the first layer, (R, H, B, Q, S), and nothing above."""
+    x = _pre(flags, _embedded(p, flags, batch.keys))
+    every = flags.sequences and batch.queries.shape == batch.keys.shape
+    ask = x if every else _pre(flags, _embedded(p, flags, batch.queries, last=True))
+    return _scores(flags, *_projected(p, flags, ask, x, "")[:2])
+
+
 def loss(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
     """Mean cross-entropy of every run, (R,)."""
-    log_alpha = torch.log_softmax(forward(p, flags, batch).logits, dim=-1)
-    target = batch.target.expand(len(log_alpha), -1, -1)[..., None]
-    return -(batch.weight * log_alpha.gather(-1, target)[..., 0]).sum((1, 2))
+    logits = forward(p, flags, batch, at_end=not flags.every_position).logits  # (R, B, Q or 1, M)
+    asked = slice(-logits.shape[2], None)
+    target = batch.target[..., asked].expand(len(logits), -1, -1)[..., None]
+    picked = torch.log_softmax(logits, dim=-1).gather(-1, target)[..., 0]
+    return -(batch.weight[..., asked] * picked).sum((1, 2))
 
 
 def _embedded(p: Parameters, flags: Flags, tokens: Tensor, last: bool = False) -> Tensor:
@@ -127,24 +145,56 @@ def _embedded(p: Parameters, flags: Flags, tokens: Tensor, last: bool = False) -
     if not flags.sequences and not last:  # the keys are all tokens, in their order
         return embed[:, None]
     if flags.width is None and not flags.separate:
-        x = F.one_hot(tokens, embed.shape[1]).to(embed.dtype).expand(len(embed), -1, -1, -1)
+        every = torch.arange(embed.shape[1], device=tokens.device)
+        x = (tokens[..., None] == every).to(embed.dtype).expand(len(embed), -1, -1, -1)
     else:
         flat = tokens.expand(len(embed), -1, -1).flatten(1)[..., None].expand(-1, -1, embed.shape[-1])
         x = embed.gather(1, flat).unflatten(1, tokens.shape[1:])
     return x + p["place"][:, None, -tokens.shape[-1] :] if "place" in p else x
 
 
-def _scores(p: Parameters, flags: Flags, ask: Tensor, keys: Tensor, at: str) -> Tensor:
-    """Attention logits (R, H, B, Q, S): x_q Z x_kᵀ, or q kᵀ/√d; RoPE turns both, ALiBi takes off distance."""
-    if flags.separate:
-        q = _times(ask[:, None], p[f"w_q{at}"])  # (R, H, B, Q, d/H)
-        k = _times(keys[:, None], p[f"w_k{at}"])  # (R, H, B, S, d/H)
-        q = q / math.sqrt(q.shape[-1])
+def _projected(p: Parameters, flags: Flags, ask: Tensor, keys: Tensor, at: str) -> tuple[Tensor, Tensor, Tensor]:
+    """What asks (R, H, B, Q, ·), what answers (R, H, B, S, ·) and what is read: values where no norm comes before.
+
+    Factors and RoPE's order of entries are put on the small matrices, not on what they make of every position.
+    """
+    if not flags.separate:
+        return _times(ask[:, None], p[f"z{at}"]), keys[:, None], keys[:, None]
+    w_q, w_k = p[f"w_q{at}"], p[f"w_k{at}"]
+    w_q = w_q / math.sqrt(w_q.shape[-1])
+    if _beside(flags, w_q.shape[-1]):
+        w_q, w_k = (w.unflatten(-1, (2, -1)).mT.flatten(-2) for w in (w_q, w_k))
+    w_v = [p[f"w_v{at}"]] if _early(flags, ask, keys) else []
+    if ask is keys:
+        q, k, *v = _by_head(keys, [w_q, w_k, *w_v])
     else:
-        q, k = _times(ask[:, None], p[f"z{at}"]), keys[:, None]
+        (q,), (k, *v) = _by_head(ask, [w_q]), _by_head(keys, [w_k, *w_v])
+    return q, k, v[0] if v else keys[:, None]
+
+
+def _beside(flags: Flags, inner: int) -> bool:
+    """Whether entries that RoPE turns together stand beside each other: then a turn is one complex product."""
+    return flags.separate and flags.positions == "rope" and inner % 2 == 0
+
+
+def _early(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
+    """Whether W_V is applied before attention: no norm stands between, and it pays, as many ask and W_V is narrow."""
+    return flags.norm == "none" and 2 * ask.shape[2] > keys.shape[2]
+
+
+def _by_head(x: Tensor, matrices: list[Tensor]) -> list[Tensor]:
+    """x (R, B, S, d) times matrices (R, H, d, i), as (R, H, B, S, i) each: one product of all."""
+    wide = torch.cat([matrix.transpose(1, 2).flatten(2) for matrix in matrices], dim=2)  # (R, d, n·H·i)
+    out = (x.flatten(1, 2) @ wide).unflatten(1, x.shape[1:3]).unflatten(3, (len(matrices), matrices[0].shape[1], -1))
+    return [one.permute(0, 3, 1, 2, 4) for one in out.unbind(3)]
+
+
+def _scores(flags: Flags, q: Tensor, k: Tensor) -> Tensor:
+    """Attention logits (R, H, B, Q, S): x_q Z x_kᵀ, or q kᵀ/√d; RoPE turns both, ALiBi takes off distance."""
     n_q, n_k = q.shape[-2], k.shape[-2]
     if flags.positions == "rope":
-        q, k = _turned(q, n_k - n_q), _turned(k, 0)
+        beside = _beside(flags, q.shape[-1])
+        q, k = _turned(q, n_k - n_q, beside), _turned(k, 0, beside)
     score = q @ k.mT
     if flags.positions == "alibi":
         place = torch.arange(n_k, device=score.device)
@@ -155,13 +205,14 @@ def _scores(p: Parameters, flags: Flags, ask: Tensor, keys: Tensor, at: str) -> 
     return score
 
 
-def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str) -> Tensor:
+def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str, done: bool) -> Tensor:
     """What attention read, normed, through Y or W_V W_O; the residual as in the paper or as in a transformer."""
     if flags.separate:
-        v = _times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
-        out = _times(v, p[f"w_o{at}"]).sum(1)
+        v = c if done else _times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
+        beside = v.permute(0, 2, 3, 1, 4).flatten(-2)  # (R, B, Q, d): heads side by side
+        out = _times(beside, p[f"w_o{at}"].flatten(1, 2))
         return x_q + out if flags.residual else out
-    c = c.mean(1)
+    c = c.mean(1) if flags.heads > 1 else c[:, 0]
     if flags.residual and flags.prenorm != "none":  # its norms need a stream that does not start at 0
         return x_q + _times(_read_norm(p, flags, c, at), p[f"y{at}"])
     f = _read_norm(p, flags, c + x_q if flags.residual else c, at)
@@ -190,11 +241,14 @@ def _times(x: Tensor, matrix: Tensor) -> Tensor:
     return (x.flatten(-3, -2) @ matrix).unflatten(-2, x.shape[-3:-1])
 
 
-def _turned(x: Tensor, first: int) -> Tensor:
+def _turned(x: Tensor, first: int, beside: bool) -> Tensor:
     """RoPE: pairs of entries turned by an angle that grows with the position; an odd last entry stays."""
     half = x.shape[-1] // 2
     place = torch.arange(first, first + x.shape[-2], device=x.device, dtype=x.dtype)
     angle = place[:, None] * ROPE_BASE ** (-torch.arange(half, device=x.device, dtype=x.dtype) / half)
+    if beside:
+        turn = torch.polar(torch.ones_like(angle), angle)
+        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2)
     cos, sin = angle.cos(), angle.sin()
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)

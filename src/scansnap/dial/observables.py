@@ -8,7 +8,8 @@ is averaged. What speaks of scanning has no meaning where attention did not go t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -22,12 +23,17 @@ from scansnap.measure.snap import log_odds, snap_time
 REFERENCE = 10.0  # η_Y/η_Z
 RESAMPLES = 2000
 GAP = 0.05  # of logits: 5% in odds, the least that counts as a gain of distinct over common tokens
-VERDICTS = ("holds", "fails", "undecided", "diverged", "measured")
+LEAST = 3  # distinct tokens of a class without which there is no order among them
+# in the place of a verdict, the first that is true: there are no rates by the clock at all, a run went to infinity or
+# ended above its start, effective rates are not those that were asked for; none of them is a comparison
+UNFIT = ("no rates", "diverged", "clock not met")
+VERDICTS = ("holds", "fails", "undecided", "measured", *UNFIT, "not applicable")
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The runs of a cell: times in t₀, and for every run whether it stayed finite."""
+    """The runs of a cell: times in t₀, for every run whether it stayed finite, for every ratio what its clock says."""
 
     data: xr.Dataset  # run (ratio-major, then seed, then head), step, class, token, query
     classes: SequenceClasses
@@ -36,10 +42,17 @@ class Trajectory:
     heads: int
     t0: float  # in steps
     diverged: np.ndarray  # (ratios, seeds)
+    trains: np.ndarray  # (ratios,) whether the clock found rates
+    met: np.ndarray  # (ratios,) whether they are those that were asked for
 
     def grid(self, values: np.ndarray) -> np.ndarray:
         """(run, …) as (ratios, seeds, …): heads averaged."""
         return values.reshape(len(self.ratios), self.seeds, self.heads, *values.shape[1:]).mean(2)
+
+    def unfit(self) -> str:
+        """Why these runs are no comparison, or nothing."""
+        true = (~self.trains, self.diverged, ~self.met)
+        return next((word for word, those in zip(UNFIT, true, strict=True) if those.any()), "")
 
     def at(self, t: float) -> int:
         """The record nearest to a time in t₀."""
@@ -51,11 +64,34 @@ class Trajectory:
         return int(np.abs(np.log(np.array(self.ratios) / REFERENCE)).argmin())
 
     @property
+    def here(self) -> Trajectory:
+        """The runs at the reference ratio alone."""
+        at = self.reference
+        rows = np.arange(self.data.sizes["run"]).reshape(len(self.ratios), -1)[at]
+        one = slice(at, at + 1)
+        return replace(self, data=self.data.isel(run=rows), ratios=self.ratios[one], diverged=self.diverged[one],
+                       trains=self.trains[one], met=self.met[one])  # fmt: skip
+
+    @property
     def tenth(self) -> int:
         """The first record at which the mean loss at the reference ratio is a tenth of the start, or the last."""
+        below = np.flatnonzero(self._low)
+        return int(below[0]) if len(below) else len(self._low) - 1
+
+    @property
+    def _low(self) -> np.ndarray:
         loss = self.grid(self.data.loss.values)[self.reference].mean(0)
-        below = np.flatnonzero(loss <= 0.1 * loss[0])
-        return int(below[0]) if len(below) else len(loss) - 1
+        return np.asarray(loss <= 0.1 * loss[0])
+
+    def has(self, what: str) -> bool:
+        """Whether there is what an observable speaks of.
+
+        distinct  distinct and common tokens that can be compared · tenth  a record at which the loss is at a tenth ·
+        bos  a first token that is always the same
+        """
+        if what == "distinct":
+            return bool(comparable(self.classes))
+        return bool(self._low.any()) if what == "tenth" else what in self.data.attrs
 
 
 @dataclass(frozen=True)
@@ -67,6 +103,7 @@ class Observable:
     measure: Callable[[Trajectory], np.ndarray]  # (seeds,)
     least: float | None = None
     most: float | None = None
+    needs: tuple[str, ...] = ("distinct",)  # what a trajectory must have for it to be defined
 
     @property
     def bounds(self) -> str:
@@ -75,11 +112,19 @@ class Observable:
             return f" in [{self.least:g}, {self.most:g}]"
         return f" ≥ {self.least:g}" if self.least is not None else f" ≤ {self.most:g}" if self.most is not None else ""
 
-    def judge(self, values: np.ndarray, diverged: bool) -> tuple[float, float, float, str]:
-        """Mean, its bootstrap 95% interval over seeds, and the verdict; a run that diverged is told, not dropped."""
+    def of(self, found: Trajectory) -> dict[str, Any]:
+        """Its row of a cell: a number for each seed, their mean and interval, and the verdict."""
+        unfit, defined = found.unfit(), all(map(found.has, self.needs))
+        values = self.measure(found) if defined else np.full(found.seeds, np.nan)
+        value, low, high, verdict = self.judge(values, unfit)
+        return {"observable": self.name, "value": value, "low": low, "high": high,
+                "verdict": verdict if defined or unfit else "not applicable", "by_seed": values.tolist()}  # fmt: skip
+
+    def judge(self, values: np.ndarray, unfit: str = "") -> tuple[float, float, float, str]:
+        """Mean, its bootstrap 95% interval over seeds, and the verdict, or the word for what is no comparison."""
         mean, low, high = bootstrap(values)
-        if diverged:
-            return mean, low, high, "diverged"
+        if unfit:
+            return mean, low, high, unfit
         if self.least is None and self.most is None:
             return mean, low, high, "measured"
         bottom, top = (-np.inf if self.least is None else self.least), (np.inf if self.most is None else self.most)
@@ -122,12 +167,26 @@ def distinct_gap(of: Trajectory) -> np.ndarray:
     change, p = z[:, -1] - z[:, 0], of.classes.p_context
     row = {int(m): i for i, m in enumerate(of.data["query"].values)}
     gaps = []
-    for n in range(of.classes.n_classes):
-        own, common = of.classes.distinct(n), of.classes.common_of(n)
+    for n, common in comparable(of.classes).items():
+        own = of.classes.distinct(n)
         own = own[np.argsort(p[n, own])]
         dz = change[:, row[int(of.classes.query[n])]]
         gaps.append([(np.interp(p[n, common], p[n, own], one[own]) - one[common]).mean() for one in dz])
-    return of.grid(np.mean(gaps, axis=0))[of.reference]
+    return of.grid(np.mean(gaps, axis=0))[of.reference] if gaps else np.full(of.seeds, np.nan)
+
+
+def comparable(classes: SequenceClasses) -> dict[int, np.ndarray]:
+    """The common tokens of each class that are as frequent as some of its distinct ones; classes without are left out.
+
+    In classes by construction that is all of them. In text common words may be more frequent than any distinct one.
+    """
+    found = {}
+    for n, p in enumerate(classes.p_context):
+        own, common = classes.distinct(n), classes.common_of(n)
+        if len(own) >= LEAST:
+            alike = (p[common] <= p[own].max() * (1 + _ROUNDING)) & (p[common] >= p[own].min() * (1 - _ROUNDING))
+            found[n] = common[alike]
+    return {n: common for n, common in found.items() if len(common)}
 
 
 def _scanned(of: Trajectory) -> bool:
@@ -135,8 +194,9 @@ def _scanned(of: Trajectory) -> bool:
     return bootstrap(distinct_gap(of))[1] >= GAP
 
 
-def _common_fall(of: Trajectory) -> np.ndarray:
-    return _share(of, "common", False) if _scanned(of) else np.zeros(of.seeds)
+def _fate(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
+    """Adam raises what is rare, distinct or not, and lowers what is frequent: without a gap that is no fate."""
+    return _share(of, kind, rises) if _scanned(of) else np.zeros(of.seeds)
 
 
 def _mass(of: Trajectory) -> np.ndarray:
@@ -152,6 +212,8 @@ def order(of: Trajectory, record: int) -> np.ndarray:
     pairs, found = context_pairs(of.classes), []
     for n in range(of.classes.n_classes):
         at = (pairs["class"].values == n) & (pairs["kind"].values == "distinct")
+        if at.sum() < LEAST:
+            continue
         dz = change[:, row[int(of.classes.query[n])], pairs["token"].values[at]]
         p = np.round(pairs["p_context"].values[at], 12)
         found.append(rank_correlation(dz, np.broadcast_to(p, dz.shape)))
@@ -164,6 +226,11 @@ def _support(of: Trajectory) -> np.ndarray:
 
 def _c_max(of: Trajectory) -> np.ndarray:
     return of.grid(top_mass(of.data.attention).values[:, -1].mean(-1))[of.reference]
+
+
+def _sink(of: Trajectory) -> np.ndarray:
+    """What a token attends to that is always there and says nothing; 1/(T − 1) before training."""
+    return of.grid(of.data.attention.values[:, -1, :, of.data.attrs["bos"]].mean(-1))[of.reference]
 
 
 def _drift(of: Trajectory) -> np.ndarray:
@@ -187,8 +254,8 @@ def _snap(of: Trajectory) -> np.ndarray:
     """t_snap/t₀, pooled over heads by their mean; NaN where attention did not snap."""
     if not _scanned(of):
         return np.full(of.seeds, np.nan)
-    at = of.data.isel(run=np.arange(of.data.sizes["run"]).reshape(len(of.ratios), -1)[of.reference])
-    return snap_time(at, of.classes, pool=False, resamples=50).t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
+    found = snap_time(of.here.data, of.classes, pool=False, resamples=50)
+    return found.t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
 
 
 def _ratio_effect(of: Trajectory) -> np.ndarray:
@@ -206,15 +273,24 @@ OBSERVABLES: tuple[Observable, ...] = (
         "distinct_gap", "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP
     ),
     Observable(
-        "distinct_rise", "distinct tokens whose logit rises", lambda of: _share(of, "distinct", True), least=0.95
+        "distinct_rise", "distinct tokens whose logit rises", lambda of: _fate(of, "distinct", True), least=0.95
     ),
-    Observable("common_fall", "common tokens whose logit falls", _common_fall, least=0.95),
+    Observable("common_fall", "common tokens whose logit falls", lambda of: _fate(of, "common", False), least=0.95),
     Observable("log_odds_rise", "log-odds of attention on distinct tokens", log_odds_rise),
     Observable("distinct_mass", "attention on distinct tokens at the end", _mass),
-    Observable("scan_order_tenth", "Spearman(Δz, P) at 10% loss", lambda of: order(of, of.tenth), least=0.8),
+    Observable(
+        "scan_order_tenth",
+        "Spearman(Δz, P) at 10% loss",
+        lambda of: order(of, of.tenth),
+        least=0.8,
+        needs=("distinct", "tenth"),
+    ),
     Observable("scan_order_end", "Spearman(Δz, P) at the end", lambda of: order(of, -1), least=0.8),
-    Observable("effective_tokens", "e^entropy of attention at the end", lambda of: _support(of)[of.reference]),
-    Observable("c_max", "largest attention at the end", _c_max),
+    Observable(
+        "effective_tokens", "e^entropy of attention at the end", lambda of: _support(of)[of.reference], needs=()
+    ),
+    Observable("c_max", "largest attention at the end", _c_max, needs=()),
+    Observable("sink", "attention on the first token (BOS) at the end", _sink, needs=("bos",)),
     Observable("frozen", "share of the movement from 10 to 100 t₀", _drift, most=0.1),
     Observable("late_speed", "dS/d ln t from 10 to 100 t₀", _exponent),
     Observable("snap", "t_snap/t₀", _snap, least=0.5, most=2.0),

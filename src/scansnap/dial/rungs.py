@@ -81,6 +81,7 @@ class Flags:
 class Rung:
     """One assumption of the paper that is given up.
 
+    title       what it changes, as ``scansnap dial --list`` says it
     choices     what it may be changed to, by name; the first one stands in cumulative and full models
     needs       flags without which it means nothing, set with it when it is alone
     optimizers  those it is measured with
@@ -96,23 +97,31 @@ class Rung:
 RUNGS: dict[str, Rung] = {
     rung.name: rung
     for rung in (
-        Rung("yz", "YZ flow with l2 norm", {"": {}}),
-        Rung("norm", "another norm", {name: {"norm": name} for name in ("none", "layernorm", "rms")}),
-        Rung("finite", "finite T and batch", {"": {"finite": True}}),
-        Rung("every-position", "loss on all positions", {"": {"every_position": True}}, {"finite": True}),
-        Rung("shared-next", "next tokens shared between queries", {"": {"shared_next": True}}),
-        Rung("embedding", "embeddings of dimension d < M", {"": {"width": WIDTH}}),
-        Rung("separate", "W_Q, W_K, W_V, W_O, trained embedding", {"": {"separate": True}}),
-        Rung("residual", "residual connection", {"": {"residual": True}}),
-        Rung("positions", "positions",
+        Rung("yz", "nothing: Y, Z, l2 norm, the expectation over classes at T = ∞", {"": {}}),
+        Rung("norm", "the norm of what attention read: none, layernorm, or RMS with a trained gain",
+             {name: {"norm": name} for name in ("none", "layernorm", "rms")}),
+        Rung("finite", "contexts of T = 64 (quick: 24) and mini-batches", {"": {"finite": True}}),
+        Rung("every-position", "every token is a query, in chains of classes; the one at the end has half of the loss",
+             {"": {"every_position": True}}, {"finite": True}),
+        Rung("shared-next", "the queries share their next tokens", {"": {"shared_next": True}}),
+        Rung("embedding", f"fixed random embeddings of dimension {WIDTH} < M, with Y and Z between them",
+             {"": {"width": WIDTH}}),
+        Rung("separate", "W_Q, W_K, W_V, W_O and a trained, tied embedding", {"": {"separate": True}}),
+        Rung("residual", "norm(c + e_m) with Y and Z, around the values with W_V, W_O", {"": {"residual": True}}),
+        Rung("positions", "RoPE, absolute embeddings or ALiBi",
              {name: {"positions": name} for name in ("rope", "absolute", "alibi")}, {"finite": True}),
-        Rung("heads", "several heads", {"": {"heads": HEADS}}),
-        Rung("prenorm", "norm before attention", {name: {"prenorm": name} for name in ("layernorm", "rmsnorm")}),
-        Rung("mlp", "MLP", {name: {"mlp": name} for name in ("gelu", "relu", "linear")}),
-        Rung("optimizer", "other optimisers", {"": {}}, optimizers=("momentum", "adam", "sign", "muon")),
-        Rung("decay", "weight decay", {name: {"decay": name} for name in ("both", "y", "z")}),
-        Rung("masked", "masked-token objective", {"": {"masked": True}}),
-        Rung("layers", "two layers", {"": {"layers": 2}}, {"finite": True, "residual": True}),
+        Rung("heads", "two heads", {"": {"heads": HEADS}}),
+        Rung("prenorm", "a norm before attention and MLP (and at the end of a residual stream), without gains",
+             {name: {"prenorm": name} for name in ("layernorm", "rmsnorm")}),
+        Rung("mlp", "an MLP, four times as wide", {name: {"mlp": name} for name in ("gelu", "relu", "linear")}),
+        Rung("optimizer", "momentum, Adam, sign or Muon (SGD and AdamW are in all rungs)", {"": {}},
+             optimizers=("momentum", "adam", "sign", "muon")),
+        Rung("decay", "decay of all, Y's or Z's matrices: a factor e over the run where nothing drives them",
+             {name: {"decay": name} for name in ("both", "y", "z")}),
+        Rung("masked", "a mask at the end asks for the next token and sees both sides; in chains 15% of all",
+             {"": {"masked": True}}),
+        Rung("layers", "two layers: one of Y and Z hands on what it read, f + fY; the first one is read",
+             {"": {"layers": 2}}, {"finite": True, "residual": True}),
     )
 }  # fmt: skip
 LADDER = tuple(RUNGS)  # the sixteen, in their order; rungs of one's own are taken alone and on top of the full model

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scansnap.checks import InputError, choice, whole
-from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
-from scansnap.dial.clocks import ETA_Y, LOSS_STEP, Setting
-from scansnap.dial.data import DATA
+from scansnap.cluster import Cluster
+from scansnap.dial.cell import OPTIMIZERS, Cell
+from scansnap.dial.clocks import MOST_OFF, Setting
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
-from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
-from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.dial.places import Result, made
+from scansnap.dial.rungs import WAYS, find, label, plan
+from scansnap.dial.sources import named
 from scansnap.progress import Progress
 from scansnap.results.trajectory import versions
 from scansnap.storage import put, writable
@@ -27,13 +27,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CELLS = "cells"  # the folder of their files
-MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "diverged": "!", "measured": ""}
+MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
+         "clock not met": "≠", "not applicable": "n/a"}  # fmt: skip
+REASONS = {
+    "no rates": "where no rates train as the clock asks",
+    "diverged": "where a run became non-finite or ended above its start",
+    "clock not met": f"where what the clock measures stayed off by more than {MOST_OFF:.0%}",
+}
+SHOWN = 6  # names in a remark
 UNSHOWN = ("log_odds_rise", "distinct_mass", "late_speed")  # in dial.csv only
 COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
 FULL = Setting()
 # not as far, an earlier loss step, T just above the 20 tokens of a class
-QUICK = Setting((1.0, REFERENCE), 3, ETA_Y, LOSS_STEP // 2, 24, 30)
-Result = dict[str, Any]
+QUICK = Setting((1.0, REFERENCE), seeds=3, loss_step=30, context=24, end=30)
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,9 @@ class Dial:
     @property
     def markdown(self) -> str:
         """A table for each way, with marks for the verdicts: those of docs/dial.md."""
-        shown = [one for one in OBSERVABLES if one.name not in UNSHOWN]
+        defined = {row["observable"] for cell in self.cells for row in cell["observables"]
+                   if row["verdict"] != "not applicable" and row["value"] == row["value"]}  # fmt: skip
+        shown = [one for one in OBSERVABLES if one.name not in UNSHOWN and (one.name in defined or one.bounds)]
         head = ["rung", "optimiser", *(f"{one.name.replace('_', ' ')}{one.bounds}" for one in shown)]
         parts = []
         for way in WAYS:
@@ -64,6 +72,19 @@ class Dial:
             if rows:
                 parts.append(f"**{way}**\n\n" + "\n".join(map(_line, [head, ["---"] * len(head), *rows])) + "\n")
         return "\n".join(parts)
+
+    @property
+    def remarks(self) -> list[str]:
+        """A sentence for each reason why cells are no comparison, with their names."""
+        found = []
+        for word, says in REASONS.items():
+            names = [f"{cell['rung']} {cell['way']} {cell['optimizer']}" for cell in self.cells
+                     if any(row["verdict"] == word for row in cell["observables"])]  # fmt: skip
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            if names:
+                found.append(f"{word.capitalize()} in {len(names)} of {len(self.cells)} cells, {says}: "
+                             f"{', '.join(names[:SHOWN])}{more}.")  # fmt: skip
+        return found
 
     def save(self, folder: Path) -> None:
         """dial.csv, the same as tables in dial.md, and dial.json with clocks, curves and each cell's command."""
@@ -86,6 +107,7 @@ def dial(
     overwrite: bool = False,
     device: str = "auto",
     jobs: int = 1,
+    cluster: Cluster | None = None,
     progress: Progress | None = None,
 ) -> Dial:
     """Measure rungs between the YZ model and a transformer, each by a clock that makes them comparable.
@@ -95,9 +117,11 @@ def dial(
     optimizers  sgd and adamw by default, where a rung has no other
     quick       3 seeds, ratios 1 and 10, T = 24, to 30 t₀
     ratios      effective η_Y/η_Z; there is no way to give nominal rates
-    data        syn-medium, zipf (p_n ∝ 1/n) or textbook (one query, one common token)
+    data        syn-medium, zipf (p_n ∝ 1/n), textbook (one query, one common token), text or text:WHERE (a corpus);
+                with +bos at the end, after a first token that is always the same
     out         a folder: cells that are finished there are taken over, the others are put there one by one
     jobs        processes that share the cells
+    cluster     a Ray cluster whose workers share the cells instead; a cell whose worker dies is run again
 
     >>> dial("yz", "alone", "sgd", quick=True).table.verdict[0]  # doctest: +SKIP
     'holds'
@@ -111,26 +135,36 @@ def dial(
         base.context,
         base.end,
     )
-    if choice("data", data, DATA) == "shuffled":
-        raise InputError("data", data, "another one: shuffled next tokens are the way control")
-    cells = chosen(rungs, ways, optimizers, quick=quick, data=data)
+    cells = chosen(rungs, ways, optimizers, quick=quick, data=named(data).name)
     jobs = whole("jobs", jobs, least=1, most=256)
     folder = None if out is None else writable("out", Path(out), inside=True) / CELLS
     found: dict[Cell, Result] = {}
     for cell in cells:
         if folder is not None and not overwrite and (there := _kept(folder, cell, setting)) is not None:
             found[cell] = there
-    todo = [cell for cell in cells if cell not in found]
     before = len(found)
     if progress is not None and before:
         progress(before, len(cells))
-    for cell, result in _made(todo, setting, device, jobs):
+
+    def keep(cell: Cell, result: Result) -> None:
         found[cell] = result
         if folder is not None:
             told = {"mark": _mark(cell, setting), "result": _plain(result)}
             put(folder / f"{cell.name}.json", json.dumps(told, allow_nan=False))
         if progress is not None:
             progress(len(found), len(cells))
+
+    known = {_runs(cell): cell for cell in found}
+    todo: dict[Any, Cell] = {}
+    for cell in cells:
+        if cell not in found and _runs(cell) not in known:
+            todo.setdefault(_runs(cell), cell)
+    for cell, result in made(list(todo.values()), setting, device, jobs, cluster):
+        keep(cell, result)
+        known[_runs(cell)] = cell
+    for cell in cells:
+        if cell not in found:  # the same runs have another name too
+            keep(cell, _renamed(found[known[_runs(cell)]], cell))
     return Dial(tuple(found[cell] for cell in cells), quick)
 
 
@@ -165,24 +199,16 @@ def chosen(
     return planned
 
 
-def _made(cells: list[Cell], setting: Setting, device: str, jobs: int) -> Iterator[tuple[Cell, Result]]:
-    """Cells as they are done; rungs of one's own are known to this process alone."""
-    own = [cell for cell in cells if find(cell.rung)[0].name not in LADDER]
-    rest = [cell for cell in cells if cell not in own]
-    if jobs == 1:
-        own, rest = cells, []
-    for cell in own:
-        yield cell, run_cell(cell, setting, device=device)
-    if not rest:
-        return
-    with single_threaded_children(), ending_at_once(min(jobs, len(rest))) as pool:
-        waiting: dict[Future[Result], Cell] = {
-            pool.submit(run_cell, cell, setting, device=device): cell for cell in rest
-        }
-        while waiting:
-            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for one in done:
-                yield waiting.pop(one), one.result()
+def _runs(cell: Cell) -> tuple[Any, ...]:
+    """What decides the runs of a cell: two cells in which this is equal are one. Without decay AdamW is Adam."""
+    optimizer = "adam" if cell.optimizer == "adamw" and cell.flags.decay == "none" else cell.optimizer
+    return cell.flags, optimizer, cell.data, cell.way == "control"
+
+
+def _renamed(result: Result, cell: Cell) -> Result:
+    """The runs of another cell under this one's name; they took no time of their own."""
+    names = {"rung": cell.rung, "way": cell.way, "optimizer": cell.optimizer}
+    return result | names | {"seconds": 0.0, "cpu_seconds": 0.0}
 
 
 def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:
@@ -195,7 +221,8 @@ def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:
 
 
 def _mark(cell: Cell, setting: Setting) -> str:
-    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions()}
+    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions(),
+            "text": named(cell.data).content}  # fmt: skip
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 

@@ -68,7 +68,7 @@ class MixtureSampler:
 
     def __call__(self, seeds: Tensor, steps: Tensor, batch_size: int) -> Sequences:
         cls = sample_classes(self.table, seeds, steps, batch_size)  # (G, N, B)
-        slots = sample_tokens(self.table, cls, seeds, steps, self.context - 1)  # (G, N, B, T − 1)
+        slots = self._context(cls, seeds, steps)  # (G, N, B, T − 1)
         context = torch.as_tensor(self.slots, device=seeds.device)[cls].gather(-1, slots)
         query = torch.as_tensor(self.query, device=seeds.device)[cls]
         tokens = torch.cat([context, query[..., None]], dim=-1)
@@ -78,6 +78,10 @@ class MixtureSampler:
         given = (self.slots, self.table.p_slot, self.query, self.table.p_class, self.next_slots, self.next_table.p_slot)
         soft = ", soft labels" if self.soft else ""
         return f"{len(self.query)} classes of {self.vocab_size} tokens {digest(*given)}, T = {self.context}{soft}"
+
+    def _context(self, cls: Tensor, seeds: Tensor, steps: Tensor) -> Tensor:
+        """Slots of the context tokens, independent of each other given the class."""
+        return sample_tokens(self.table, cls, seeds, steps, self.context - 1)
 
     def _target(self, cls: Tensor, seeds: Tensor, steps: Tensor) -> Tensor:
         """The token that comes next (G, N, B), or its distribution (G, N, B, M)."""

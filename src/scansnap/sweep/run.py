@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from scansnap.checks import InputError
+from scansnap.cluster import Cluster, Failure, import_ray
 from scansnap.dynamics.device import pick_device
 from scansnap.storage import claimed, writable
 from scansnap.sweep.config import Sweep
-from scansnap.sweep.places import local
-from scansnap.sweep.places.ray import Cluster, import_ray
+from scansnap.sweep.places import local, ray
 from scansnap.sweep.plan import DEFAULT_MEMORY, Group, Layouts, Plan, look, make_plan, parse_memory
 from scansnap.sweep.store import Store, StoreError, stored_plan
-from scansnap.sweep.work import Arrays, Failure, Job
+from scansnap.sweep.work import Job
 
-Execute = Callable[[Sweep, Job, Iterable[Group], Any], Generator[tuple[Group, Arrays | Failure]]]
 Report = Callable[[float, int, int], None]  # runs done now, runs that were there already, runs in all
 
 
@@ -129,12 +127,12 @@ def _fill(ready: Prepared, cluster: Cluster | None, report: Report) -> Outcome:
     missing = store.missing()
     outcome.skipped = len(sweep) - sum(map(len, missing))
     job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
-    execute: Execute = local.execute
     if cluster is not None:
-        execute = replace(cluster, memory=max(ready.group_bytes)).execute
         costs = ready.layouts.costs  # the longest first, so that all workers end at about the same time
         missing = sorted(missing, key=lambda g: -costs[g.class_set].run_seconds * len(g))
-    results = execute(sweep, job, missing, tell)
+        results = ray.execute(cluster, sweep, job, missing, lambda g: costs[g.class_set].bytes(len(g)))
+    else:
+        results = local.execute(sweep, job, missing, tell)
     try:
         for group, result in results if missing else ():
             if isinstance(result, Failure):

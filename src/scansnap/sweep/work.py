@@ -32,18 +32,6 @@ class Job:
     device: str
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a group gave no result."""
-
-    reason: str
-
-    @classmethod
-    def of(cls, error: BaseException) -> Failure:
-        text = " ".join(str(error).split())
-        return cls(text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"[:500])
-
-
 def run_group(job: Job, classes: SequenceClasses, start: int, stop: int, progress: Progress | None = None) -> Arrays:
     """Simulate and measure runs start … stop − 1; Ctrl-C raises, as half a group is of no use."""
     data = _simulated(job, classes, job.axes.take(start, stop), progress)

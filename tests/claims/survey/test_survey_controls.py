@@ -14,11 +14,13 @@ from scansnap.claims.survey.statements import (
     causal,
     class_losses,
     decay,
+    entropy,
     factors,
     log_odds,
     max_margin,
     polarisation,
     retrieval,
+    sink_logits,
     sinks,
 )
 from scansnap.claims.survey.statements.joma import integral, rebound
@@ -193,3 +195,41 @@ def test_the_covariances_are_those_of_the_sequences() -> None:
     (da,) = torch.autograd.grad(loss(), a)
     ours, theirs = causal.gradient(parent, pi)[mask.numpy()], -da.numpy()[mask.numpy()]
     np.testing.assert_allclose(theirs / np.abs(theirs).max(), ours / np.abs(ours).max(), atol=1e-5)
+
+
+def test_a_bound_with_half_of_the_norm_is_broken() -> None:
+    """One logit above equal ones is on the bound: with a smaller σ it would be below it."""
+    one_above = 3.0 * np.eye(20)[0]
+    found, bound = entropy.entropies(one_above)
+    assert found == pytest.approx(bound, abs=1e-12)
+    assert found < entropy.least_entropy(np.linalg.norm(one_above - one_above.mean()) / 2, 20)
+    assert entropy.judge_bound(one_above[None] + 1e-12).status == "holds"
+
+
+def test_no_logits_are_below_the_bound() -> None:
+    drawn = np.random.default_rng(0).normal(size=(2000, 20)) * np.geomspace(0.01, 30, 2000)[:, None]
+    assert entropy.judge_bound(drawn).measured >= 0
+
+
+def test_a_bound_that_is_broken_is_seen(monkeypatch) -> None:
+    monkeypatch.setattr(entropy, "least_entropy", lambda sigma, keys: np.log(keys) * np.exp(-sigma / 20))
+    assert entropy.judge_bound(np.random.default_rng(0).normal(size=(200, 20)) * 3).status == "fails"
+
+
+def test_only_logits_of_one_token_are_near_the_bound() -> None:
+    assert entropy.judge_tight(entropy.TIGHT_L2, 8.0 * np.eye(20)[:2]).status == "holds"
+    spread = np.random.default_rng(0).normal(size=(2, 20))
+    assert entropy.judge_tight(entropy.TIGHT, spread).status == "fails"
+    early = entropy.logits("none", decades=1)
+    assert entropy.judge_tight(entropy.TIGHT, early[0]).status == "fails"  # before attention has moved
+
+
+def test_a_query_that_must_read_has_no_sink_that_grows() -> None:
+    for held in (True, False):
+        assert sink_logits.judge(sink_logits.HELD, sink_logits.gap(held=held, dormant_reads=True)).status == "fails"
+
+
+def test_a_logit_that_slows_down_in_ln_t_is_seen() -> None:
+    slow = np.log(np.log(sink_logits.T))
+    assert sink_logits.judge(sink_logits.TRAINED, slow).status == "fails"
+    assert sink_logits.judge(sink_logits.TRAINED, 0.5 * np.log(sink_logits.T)).status == "holds"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pandas as pd
 import pytest
 
 from scansnap.dial.study import COLUMNS
-from scansnap.paper.figure import Effort
+from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.studies import dial
 
 
@@ -32,6 +34,38 @@ def test_each_statement_is_counted_over_cells() -> None:
 def test_a_control_in_which_something_holds_disagrees() -> None:
     empty, full = (dial.findings(table(("control", "snap", verdict)))[-1] for verdict in ("fails", "holds"))
     assert (empty.verdict, full.verdict) == ("agrees", "disagrees")
+
+
+def cell(rung: str, way: str, optimizer: str) -> dict[str, object]:
+    return {"rung": rung, "way": way, "optimizer": optimizer, "ratios": [1.0, 10.0], "step": [0, 1, 10, 100], "t0": 5.0,
+            "gap": [[0, 0.1, 0.2, 0.3], [0, 0.1, 0.5, 0.9]], "seeds": 2, "clock": "kernel"}  # fmt: skip
+
+
+def test_the_figure_has_a_half_for_each_optimiser_and_names_few_curves() -> None:
+    """One row for a rung with SGD and AdamW, one for each other optimiser, of a rung its first choice alone."""
+    asked = [("yz", "alone", "sgd"), ("yz", "alone", "adamw"), ("norm:none", "alone", "sgd"), ("heads", "alone", "sgd"),
+             ("norm:rms", "alone", "sgd"), ("optimizer", "alone", "muon"), ("layers", "cumulative", "sgd")]  # fmt: skip
+    words = ("holds", "fails", "undecided", "clock not met", "not applicable", "diverged", "no rates")
+    rows = [(*one, name, 1.0, 1.0, 1.0, word) for one, word in zip(asked, words, strict=True) for name in dial.SHORT]
+    full = pd.DataFrame(rows, columns=list(COLUMNS))
+    assert [row[0] for row in dial._rows(full)] == ["yz", "norm:none", "heads", "optimizer", "layers"]
+    figure = dial.draw(Computed(full, {}, (), "", {"cells": [cell(*one) for one in asked]}))
+    axes = [ax for part in figure.subfigs for ax in part.axes]
+    alone, together, sgd, adamw = axes
+    assert [tick.get_text() for tick in alone.get_yticklabels()] == ["yz", "norm:none", "heads", "Muon", "layers"]
+    signs = [text.get_text() for text in alone.texts]
+    n = len(dial.SHORT)
+    assert [signs.count(sign) for sign in "✓✗?!"] == [n, n, n, 2 * n]  # yz, yz, norm:none, heads and Muon
+    assert {text.get_text() for text in together.texts} == {"!"}
+    named = {text.get_text().strip() for text in sgd.texts} - {"ln t", "ln ln t", "2 ln ln t"}
+    assert named == {"YZ", "no norm", "heads", "full model"}
+    assert {text.get_text().strip() for text in adamw.texts} - {"ln t", "ln ln t", "2 ln ln t"} == {"YZ"}
+
+
+def test_labels_are_moved_apart_and_keep_their_order() -> None:
+    placed = dial._apart([0.0, 0.01, 0.02, 5.0], 0.5)
+    assert all(b - a >= 0.49 for a, b in itertools.pairwise(placed))
+    assert placed[3] == 5.0
 
 
 def test_the_target_takes_over_finished_cells(tmp_path, monkeypatch) -> None:

@@ -13,12 +13,14 @@ from scansnap.claims.survey.statements import (
     causal,
     class_losses,
     decay,
+    entropy,
     factors,
     log_odds,
     max_margin,
     polarisation,
     retrieval,
     scan_order,
+    sink_logits,
     sinks,
 )
 from scansnap.claims.survey.statements.joma import integral, rebound
@@ -36,8 +38,8 @@ class _Held(Protocol):
 
 
 _MODULES: tuple[_Held, ...] = (
-    integral, rebound, polarisation, scan_order, class_losses, max_margin, factors, decay, sinks, retrieval, log_odds,
-    balance, causal,
+    integral, rebound, polarisation, scan_order, class_losses, max_margin, factors, decay, sinks, sink_logits,
+    retrieval, log_odds, balance, causal, entropy,
 )  # fmt: skip
 
 

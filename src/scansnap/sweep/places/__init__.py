@@ -1,1 +1,1 @@
-"""Where the groups of a sweep are made: on this machine, or on a Ray cluster."""
+"""Where the groups of a sweep are made: on this machine, or on a Ray cluster (by :func:`scansnap.cluster.spread`)."""

@@ -6,10 +6,11 @@ import time
 from collections.abc import Generator, Iterable
 from typing import Any
 
+from scansnap.cluster import Failure
 from scansnap.dynamics.simulate import simulate
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Group, Layouts, Plan
-from scansnap.sweep.work import Arrays, Failure, Job, run_group
+from scansnap.sweep.work import Arrays, Job, run_group
 
 _PROBE_SECONDS = 0.3
 

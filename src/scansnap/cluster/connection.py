@@ -1,0 +1,109 @@
+"""A connection to a Ray cluster: one that is there, or one of this machine alone for the time of the work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from scansnap.checks import InputError, real, whole
+from scansnap.cluster import watch
+
+_ours = False  # whether the connection ends with the work
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where to run, and what a task gets there."""
+
+    address: str | None = None  # None: this machine alone, for the time of the work
+    cpus: int = 1  # and as many threads
+    gpus: float = 0.0
+
+    def __post_init__(self) -> None:
+        whole("--cpus-per-group", self.cpus, least=1)
+        real("--gpus-per-group", self.gpus, least=0)
+
+    @contextmanager
+    def connected(self, memory: int = 0) -> Iterator[Any]:
+        """Ray, connected; whoever is connected already stays so. ``memory``: bytes that the largest task takes."""
+        global _ours
+        ray = import_ray()
+        if ray.is_initialized():
+            yield ray
+            return
+        watcher = None
+        try:
+            self._start(ray)
+            _ours, watcher = True, watch.start()
+            if self.address is None:
+                self.refuse_what_never_fits(ray.cluster_resources(), memory)
+            yield ray
+        finally:
+            ray.shutdown()
+            _ours = False
+            if watcher is not None:
+                watcher.communicate()  # it ends what is left, and itself
+
+    def refuse_what_never_fits(self, have: Mapping[str, float], memory: int) -> None:
+        """This machine alone does not grow, and a task that does not fit would wait for ever."""
+        wanted = {"CPU": ("--cpus-per-group", self.cpus), "GPU": ("--gpus-per-group", self.gpus),
+                  "memory": ("--memory", memory)}  # fmt: skip
+        for name, (option, n) in wanted.items():
+            if have.get(name, 0) < n:
+                show = "{:.4g} bytes".format if name == "memory" else "{:g}".format
+                raise InputError(option, show(n), f"at most {show(have.get(name, 0))}, what Ray has on this machine")
+
+    def _start(self, ray: Any) -> None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # what it warns will be the default
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+        options |= {"address": self.address} if self.address else {"address": "local", "include_dashboard": False}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)  # Ray leaves its log files to the collector
+                warnings.simplefilter("ignore", FutureWarning)
+                with _own_signals():
+                    ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError("--address", self.address, f"the address of a running Ray cluster ({reason})") from None
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """SIGTERM stays whose it was: Ray takes it for itself, and ends the driver before its results are kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    ended = False
+    try:
+        yield
+    except SystemExit:  # how Ray answers it while it starts
+        ended = True
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if ended:
+        signal.raise_signal(signal.SIGTERM)
+
+
+def is_ours() -> bool:
+    """Whether the connection was made here, and ends with the work."""
+    return _ours
+
+
+def import_ray() -> Any:
+    """Ray, or a plain word that it is missing."""
+    try:
+        import ray
+    except ImportError:
+        raise InputError(
+            "--engine", "ray", "local, since Ray is not installed (pip install 'scansnap[cluster]')"
+        ) from None
+    return ray

@@ -1,0 +1,133 @@
+"""Tasks in, results out as they finish: on a Ray cluster of any size, also one that starts empty and grows.
+
+Tasks are handed to Ray without a look at what the cluster has now: they queue there, and a queue is what an autoscaler
+reads. Only so many are under way at once, so that 100,000 of them take neither the driver's memory nor its time. What
+all tasks have in common is shipped once and unpacked once in every worker. A task whose worker or node dies is started
+again by Ray, elsewhere; it must therefore give the same when it is done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from typing import Any, TypeVar
+
+import scansnap
+from scansnap.checks import InputError
+from scansnap.cluster.connection import Cluster, is_ours
+
+Shared = TypeVar("Shared")
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_IN_FLIGHT = 1024  # tasks that Ray knows of at any time: what an autoscaler can see, and what the driver waits on
+_RETRIES = 5  # of a task whose worker died
+_SILENCE = 30.0  # seconds without a result after which the driver looks whether any node can do the work
+_shared: dict[str, Any] = {}  # in a worker: the last things that were shared with it
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a task gave no result."""
+
+    reason: str
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        text = " ".join(str(error).split())
+        return cls(text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"[:500])
+
+
+def spread(
+    work: Callable[[Shared, Task], Result],
+    shared: Shared,
+    tasks: Iterable[Task],
+    on: Cluster,
+    *,
+    memory: Callable[[Task], int] = lambda task: 0,
+    name: str = "scansnap",
+    note: Callable[[str], None] = lambda words: None,
+) -> Generator[tuple[Task, Result | Failure]]:
+    """``work(shared, task)`` for every task, in whatever order they are finished; a Failure where it raised.
+
+    work    a function of a module that the workers can import
+    memory  bytes that Ray reserves for a task
+    name    how a task is called in Ray's own views
+    note    is told, in a sentence, when nothing comes back because no node of the cluster has room for a task
+    """
+    with on.connected() as ray:
+        running: dict[Any, Task] = {}
+        given = [ray.put((work, shared, on.cpus, _made_with()))]  # in a list: it arrives as a reference
+        sizes: dict[int, Any] = {}
+        remote = ray.remote(_in_worker)
+        queue, more = iter(tasks), True
+        try:
+            while more or running:
+                while more and len(running) < _IN_FLIGHT:
+                    try:
+                        task = next(queue)
+                    except StopIteration:
+                        more = False
+                        break
+                    size = memory(task)
+                    if size not in sizes:
+                        sizes[size] = remote.options(name=name, num_cpus=on.cpus, num_gpus=on.gpus, memory=size or None,
+                                                     max_retries=_RETRIES, retry_exceptions=False)  # fmt: skip
+                    running[sizes[size].remote(given, task)] = task
+                if not running:
+                    break
+                ready = ray.wait(list(running), num_returns=1, timeout=_SILENCE, fetch_local=False)[0]
+                if not ready:
+                    _look(ray, on, max(map(memory, running.values())), note)
+                    continue
+                if len(running) > 1:  # and all others that came meanwhile: one look for many, when they are small
+                    ready = ray.wait(list(running), num_returns=len(running), timeout=0, fetch_local=False)[0] or ready
+                for ref in ready:
+                    result: Result | Failure
+                    try:
+                        result = ray.get(ref)
+                    except ray.exceptions.RayError as error:  # its workers died too often
+                        result = Failure.of(error)
+                    yield running.pop(ref), result
+                    del ref, result  # lets Ray free it
+        finally:
+            # What is ours ends with the connection. A task cancelled as it ends trips a check inside Ray, which then
+            # ends this process before its results are kept; so only on somebody else's connection, which stays.
+            for ref in () if is_ours() else running:
+                ray.cancel(ref, force=True)
+
+
+def _in_worker(given: list[Any], task: Any) -> Any:
+    """One task, on as many threads as it has CPUs. What it raises goes back as words."""
+    import ray
+    import torch
+
+    key = given[0].hex()
+    if key not in _shared:
+        _shared.clear()
+        _shared[key] = ray.get(given[0])
+    work, shared, cpus, made_with = _shared[key]
+    if (here := _made_with()) != made_with:
+        return Failure(f"this node has {here}, the driver {made_with}")
+    torch.set_num_threads(cpus)
+    try:
+        return work(shared, task)
+    except Exception as error:
+        return Failure.of(error)
+
+
+def _look(ray: Any, on: Cluster, memory: int, note: Callable[[str], None]) -> None:
+    """Say why nothing comes back, should no node have room for a task: it may be on its way, or never come."""
+    wanted = {"CPU": on.cpus, "GPU": on.gpus, "memory": memory}
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(all(node.get(name, 0) >= n for name, n in wanted.items()) for node in nodes):
+        words = ", ".join(f"{n:g} {name}" for name, n in wanted.items() if n)
+        note(f"no node of the cluster has {words}, which a task needs: it waits for one")
+
+
+@cache
+def _made_with() -> dict[str, str]:
+    """What must be the same on all nodes for the numbers to be."""
+    return {"scansnap": scansnap.__version__, **{name: metadata.version(name) for name in ("torch", "numpy")}}

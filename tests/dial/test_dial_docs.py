@@ -1,0 +1,77 @@
+"""docs/dial.md has the rungs as the source has them, a paragraph for each, and tables as the command writes them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from scansnap.dial.observables import OBSERVABLES
+from scansnap.dial.rungs import LADDER, RUNGS, WAYS, plan
+from scansnap.dial.study import MARKS, Dial
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "dial.md").read_text(encoding="utf-8")
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def tables(text: str) -> dict[str, list[list[str]]]:
+    """Way to rows, the header first, of the tables that the command writes."""
+    found = {}
+    for way, table in re.findall(r"\*\*(\w+)\*\*\n\n((?:\|.*\n)+)", text):
+        found[way] = [cells(line) for line in table.splitlines() if not line.startswith("| ---")]
+    return found
+
+
+def made(way: str, rung: str, optimizer: str) -> dict:
+    rows = [{"observable": one.name, "value": 0.5, "low": 0.4, "high": 0.6, "verdict": "holds"} for one in OBSERVABLES]
+    for row in rows:
+        if row["observable"] == "sink":  # there is no first token on this page
+            row.update(value=float("nan"), verdict="not applicable")
+    return {"rung": rung, "way": way, "optimizer": optimizer, "observables": rows}
+
+
+def test_the_tables_have_the_columns_and_rows_of_the_command() -> None:
+    quick = "--quick" in PAGE.split("## What came out")[1].split("**alone**")[0]
+    planned = list(plan(quick))
+    written = tables(Dial(tuple(made(way, rung, optimizer) for rung, way, optimizer in planned), quick).markdown)
+    ours = tables(PAGE)
+    assert list(ours) == list(written) == list(WAYS)
+    for way in WAYS:
+        assert ours[way][0] == written[way][0]
+        assert [row[:2] for row in ours[way]] == [row[:2] for row in written[way]]
+
+
+def test_every_cell_of_the_tables_is_a_number_and_a_mark() -> None:
+    marks = {mark for mark in MARKS.values() if mark}
+    for rows in tables(PAGE).values():
+        for row in rows[1:]:
+            for cell in row[2:]:
+                value, _, mark = cell.partition(" ")
+                assert value == "–" or float(value.replace("−", "-")) is not None
+                assert not mark or mark in marks
+
+
+def test_the_rungs_are_those_of_the_source_and_each_has_its_paragraph() -> None:
+    listed = [cells(line) for line in PAGE.split("| changes |")[1].split("\n\n")[0].splitlines()[2:]]
+    assert [row[1] for row in listed] == list(LADDER)
+    for row in listed:
+        assert row[2] == RUNGS[row[1]].title
+        assert row[3] == ", ".join(filter(None, RUNGS[row[1]].choices))
+    told = re.findall(r"^\* \*\*([\w-]+)\.\*\*", PAGE.split("## Rung by rung")[1], flags=re.M)
+    assert told == list(LADDER)
+
+
+@pytest.mark.parametrize("name", [one.name for one in OBSERVABLES])
+def test_every_observable_is_explained(name: str) -> None:
+    assert name.replace("_", " ") in PAGE
+
+
+def test_the_readme_has_three_sentences_on_the_dial() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (paragraph,) = (part for part in text.split("\n\n") if part.startswith("[The dial]"))
+    assert len(re.findall(r"[.!?](?=\s|$)", paragraph)) == 3

@@ -1,0 +1,98 @@
+"""The dial on a Ray cluster of this machine: the same files as without it, also when a worker is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+
+from scansnap.cluster import Cluster, Failure
+from scansnap.dial import study
+from scansnap.dial.clocks import Setting
+from scansnap.dial.places import TASK, CellsFailed
+from scansnap.dial.study import dial
+
+pytestmark = [
+    # Ray leaves pipes and log files to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+ray = pytest.importorskip("ray")
+TIMES = ("seconds", "cpu_seconds")
+
+
+@pytest.fixture(autouse=True)
+def _tiny(monkeypatch) -> None:
+    monkeypatch.setattr(study, "QUICK", Setting((10.0,), seeds=2, context=24, end=20))
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two workers; in a folder with a short name, as sockets cannot have long ones."""
+    folder = tempfile.mkdtemp(prefix="ray")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20,
+                 log_to_driver=False, logging_level="ERROR", _temp_dir=folder)  # fmt: skip
+        yield Cluster()
+        ray.shutdown()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def workers() -> list[int]:
+    """Processes below this one that are at work on a cell: Ray names them by their task."""
+    parent, busy = {}, []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            name, stat = (folder / "cmdline").read_bytes(), (folder / "stat").read_text()
+        except OSError:
+            continue
+        parent[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+        if name.startswith(f"ray::{TASK}".encode()):
+            busy.append(int(folder.name))
+
+    def ours(pid: int) -> bool:
+        return pid == os.getpid() or (pid in parent and ours(parent[pid]))
+
+    return [pid for pid in busy if ours(pid)]
+
+
+def test_the_same_cells_though_a_worker_is_killed(cluster, tmp_path) -> None:
+    asked = (["yz", "heads", "masked"], "alone", "sgd")
+    killed: list[int] = []
+
+    def kill_one(done: int, total: int) -> None:
+        if not killed and done < total and (busy := workers()):
+            killed.append(busy[0])
+            os.kill(busy[0], signal.SIGKILL)
+
+    there = dial(*asked, quick=True, device="cpu", out=tmp_path / "ray", cluster=cluster, progress=kill_one)
+    here = dial(*asked, quick=True, device="cpu", out=tmp_path / "here")
+    assert killed
+    assert there.table.equals(here.table)
+    for file in sorted((tmp_path / "here" / "cells").iterdir()):
+        one, other = (json.loads(path.read_text()) for path in (file, tmp_path / "ray" / "cells" / file.name))
+        for told in (one, other):
+            for name in TIMES:
+                told["result"].pop(name)
+        assert one == other
+    again = dial(*asked, quick=True, device="cpu", out=tmp_path / "ray", cluster=Cluster("nowhere:1"))
+    assert again.table.equals(here.table)  # all are there: nobody is asked
+
+
+def test_a_cell_that_fails_is_told_when_the_others_are_done(tmp_path, monkeypatch) -> None:
+    def spread(work, shared, tasks, on, **options):
+        for i, task in enumerate(tasks):
+            yield task, Failure("its node is gone") if i == 0 else work(shared, task)
+
+    monkeypatch.setattr("scansnap.dial.places.spread", spread)
+    with pytest.raises(CellsFailed, match="1 of 2 cells failed: yz-alone-sgd-syn-medium: its node is gone"):
+        dial(["yz", "heads"], "alone", "sgd", quick=True, device="cpu", out=tmp_path, cluster=Cluster())
+    assert [file.stem for file in (tmp_path / "cells").iterdir()] == ["heads-alone-sgd-syn-medium"]
