@@ -15,7 +15,8 @@ import pytest
 from scansnap.cluster import Cluster, Failure
 from scansnap.dial import study
 from scansnap.dial.clocks import Setting
-from scansnap.dial.study import TASK, dial
+from scansnap.dial.places import TASK, CellsFailed
+from scansnap.dial.study import dial
 
 pytestmark = [
     # Ray leaves pipes and log files to the garbage collector
@@ -91,7 +92,7 @@ def test_a_cell_that_fails_is_told_when_the_others_are_done(tmp_path, monkeypatc
         for i, task in enumerate(tasks):
             yield task, Failure("its node is gone") if i == 0 else work(shared, task)
 
-    monkeypatch.setattr(study, "spread", spread)
-    with pytest.raises(RuntimeError, match="1 of 2 cells failed: yz-alone-sgd-syn-medium: its node is gone"):
+    monkeypatch.setattr("scansnap.dial.places.spread", spread)
+    with pytest.raises(CellsFailed, match="1 of 2 cells failed: yz-alone-sgd-syn-medium: its node is gone"):
         dial(["yz", "heads"], "alone", "sgd", quick=True, device="cpu", out=tmp_path, cluster=Cluster())
     assert [file.stem for file in (tmp_path / "cells").iterdir()] == ["heads-alone-sgd-syn-medium"]

@@ -12,6 +12,7 @@ import scansnap as ss
 from scansnap.dial import study
 from scansnap.dial.cell import Cell, run_cell
 from scansnap.dial.clocks import Setting
+from scansnap.dial.places import CellsFailed
 from scansnap.dial.rungs import LADDER, RUNGS, Rung, flags_of, plan, register_rung
 from scansnap.dial.study import COLUMNS, dial
 
@@ -83,7 +84,9 @@ def test_two_processes_give_the_same_numbers(tmp_path) -> None:
 def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> None:
     """The YZ model with Adam is that with AdamW, as nothing decays; without a norm alone is without a norm so far."""
     asked = []
-    monkeypatch.setattr(study, "run_cell", lambda cell, *a, **k: asked.append(cell.name) or run_cell(cell, *a, **k))
+    monkeypatch.setattr(
+        "scansnap.dial.places.run_cell", lambda cell, *a, **k: asked.append(cell.name) or run_cell(cell, *a, **k)
+    )
     found = dial(["norm:none"], ["alone", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
     assert len(asked) == 1
     assert [cell["way"] for cell in found.cells] == ["alone", "cumulative"]
@@ -234,3 +237,14 @@ def test_the_command_measures_the_sink_at_one_ratio(scansnap, tmp_path) -> None:
     (sink,) = (row for row in cell["observables"] if row["observable"] == "sink")
     assert sink["verdict"] == "measured"
     assert "| sink |" in (tmp_path / "d" / "dial.md").read_text()
+
+
+def test_cells_that_workers_could_not_do_are_one_sentence(scansnap, tmp_path, monkeypatch) -> None:
+    def made(*given):
+        raise CellsFailed("1 of 1 cells failed: yz-alone-sgd-syn-medium: its node is gone")
+        yield
+
+    monkeypatch.setattr(study, "made", made)
+    code, _, err = scansnap("dial", "--rung", "yz", "--way", "alone", "--optimizer", "sgd", "--quick", "--out", "d")
+    assert code == 1
+    assert "its node is gone. Finished cells are in d" in " ".join(err.split())

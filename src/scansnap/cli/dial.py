@@ -72,6 +72,7 @@ def dial(
     from scansnap.checks import real, whole
     from scansnap.cluster import Cluster
     from scansnap.dial.observables import OBSERVABLES
+    from scansnap.dial.places import CellsFailed
     from scansnap.dial.sources import Source
     from scansnap.dial.study import FULL, QUICK, chosen
     from scansnap.dial.study import dial as measure
@@ -107,6 +108,9 @@ def dial(
                             progress=tell)  # fmt: skip
             found.save(target)
             _draw(found, target)
+    except CellsFailed as error:
+        err.print(f"Error: {error}. Finished cells are in {target}: the same command tries the rest.", markup=False)
+        return 1
     except KeyboardInterrupt:
         err.print(f"Stopped. Finished cells are in {target}: the same command does the rest.", markup=False)
         return 130

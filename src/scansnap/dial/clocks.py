@@ -145,7 +145,7 @@ def tune(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int)
 
 def kernel_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
     """Rates whose effective ones are η_Y and η_Y/ratio over the first t₀; each ratio is tried until it is near."""
-    ratios, seeds = np.array(setting.ratios), np.arange(min(setting.seeds, 4)) + TUNING_SEED
+    ratios, seeds = np.array(setting.ratios), np.arange(np.clip(setting.seeds // 2, 2, 4)) + TUNING_SEED
     wanted = np.stack([np.full(len(ratios), setting.eta_y), setting.eta_y / ratios])  # of Y and of Z
     window = max(2, round(setting.t0("sgd", task.n_classes, task.vocab_size)))
 
@@ -256,14 +256,18 @@ def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps
 def _crossings(
     flags: Flags, task: Task, optimizer: str, until: int, steps: int, ratios: np.ndarray, rates: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """By ratio and rate: the first step with a loss of a tenth, ∞ where it does not come in time; the lowest loss."""
+    """By ratio and rate: the first step with a loss of a tenth, ∞ where it does not come in time; the lowest loss.
+
+    Looked at from half of the time on: what is there before is too early, whenever it came.
+    """
     eta = {"y": rates.flatten(), "z": (rates / ratios[:, None]).flatten()}
     each = {name: torch.as_tensor(e) for name, e in eta.items()}
     runs = Runs(flags, task, optimizer, np.full(rates.size, TUNING_SEED), each, steps)
-    losses: list[Tensor] = []
-    runs.advance(until, lambda _, now: losses.append(now.losses()), frozenset(range(until)))
-    curve = torch.stack([*losses, runs.losses()]).double().cpu().numpy()
-    low = curve <= TENTH * task.leeway * curve[0]
-    when = np.where(low.any(0), low.argmax(0), np.inf)
+    looks, losses = np.arange(until // 2, until + 1), [runs.losses()]
+    runs.advance(until, lambda _, now: losses.append(now.losses()), frozenset(looks[:-1].tolist()))
+    first, *late = torch.stack([*losses, runs.losses()]).double().cpu().numpy()
+    curve = np.array(late)
+    low = curve <= TENTH * task.leeway * first
+    when = np.where(low.any(0), looks[low.argmax(0)], np.inf)
     lowest = np.nan_to_num(curve, nan=np.inf).min(0)
     return when.reshape(rates.shape), lowest.reshape(rates.shape)

@@ -5,21 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scansnap.checks import InputError, choice, whole
-from scansnap.cluster import Cluster, Failure, spread
-from scansnap.dial.cell import OPTIMIZERS, Cell, run_cell
+from scansnap.cluster import Cluster
+from scansnap.dial.cell import OPTIMIZERS, Cell
 from scansnap.dial.clocks import MOST_OFF, Setting
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
-from scansnap.dial.rungs import LADDER, WAYS, find, label, plan
+from scansnap.dial.places import Result, made
+from scansnap.dial.rungs import WAYS, find, label, plan
 from scansnap.dial.sources import named
-from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 from scansnap.results.trajectory import versions
 from scansnap.storage import put, writable
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CELLS = "cells"  # the folder of their files
-TASK = "scansnap-cell"  # how one is called in Ray's own views
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
          "clock not met": "≠", "not applicable": "n/a"}  # fmt: skip
 REASONS = {
@@ -42,7 +40,6 @@ COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "ve
 FULL = Setting()
 # not as far, an earlier loss step, T just above the 20 tokens of a class
 QUICK = Setting((1.0, REFERENCE), seeds=3, loss_step=30, context=24, end=30)
-Result = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -157,17 +154,17 @@ def dial(
         if progress is not None:
             progress(len(found), len(cells))
 
-    made = {_runs(cell): cell for cell in found}
+    known = {_runs(cell): cell for cell in found}
     todo: dict[Any, Cell] = {}
     for cell in cells:
-        if cell not in found and _runs(cell) not in made:
+        if cell not in found and _runs(cell) not in known:
             todo.setdefault(_runs(cell), cell)
-    for cell, result in _made(list(todo.values()), setting, device, jobs, cluster):
+    for cell, result in made(list(todo.values()), setting, device, jobs, cluster):
         keep(cell, result)
-        made[_runs(cell)] = cell
+        known[_runs(cell)] = cell
     for cell in cells:
         if cell not in found:  # the same runs have another name too
-            keep(cell, _renamed(found[made[_runs(cell)]], cell))
+            keep(cell, _renamed(found[known[_runs(cell)]], cell))
     return Dial(tuple(found[cell] for cell in cells), quick)
 
 
@@ -202,50 +199,6 @@ def chosen(
     return planned
 
 
-def _made(
-    cells: list[Cell], setting: Setting, device: str, jobs: int, cluster: Cluster | None
-) -> Iterator[tuple[Cell, Result]]:
-    """Cells as they are done; rungs of one's own are known to this process alone."""
-    own = [cell for cell in cells if find(cell.rung)[0].name not in LADDER]
-    rest = [cell for cell in cells if cell not in own]
-    if jobs == 1 and cluster is None:
-        own, rest = cells, []
-    for cell in own:
-        yield cell, run_cell(cell, setting, device=device)
-    if rest:
-        yield from (
-            _in_processes(rest, setting, device, jobs) if cluster is None else _on(cluster, rest, setting, device)
-        )
-
-
-def _in_processes(cells: list[Cell], setting: Setting, device: str, jobs: int) -> Iterator[tuple[Cell, Result]]:
-    with single_threaded_children(), ending_at_once(min(jobs, len(cells))) as pool:
-        waiting: dict[Future[Result], Cell] = {
-            pool.submit(run_cell, cell, setting, device=device): cell for cell in cells
-        }
-        while waiting:
-            done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-            for one in done:
-                yield waiting.pop(one), one.result()
-
-
-def _on(cluster: Cluster, cells: list[Cell], setting: Setting, device: str) -> Iterator[tuple[Cell, Result]]:
-    """What fails on the workers is told when all others are done."""
-    failed = []
-    for cell, result in spread(_remote, (setting, device), cells, cluster, name=TASK):
-        if isinstance(result, Failure):
-            failed.append(f"{cell.name}: {result.reason}")
-        else:
-            yield cell, result
-    if failed:
-        raise RuntimeError(f"{len(failed)} of {len(cells)} cells failed: {'; '.join(failed[:3])}")
-
-
-def _remote(shared: tuple[Setting, str], cell: Cell) -> Result:
-    setting, device = shared
-    return run_cell(cell, setting, device=device)
-
-
 def _runs(cell: Cell) -> tuple[Any, ...]:
     """What decides the runs of a cell: two cells in which this is equal are one. Without decay AdamW is Adam."""
     optimizer = "adam" if cell.optimizer == "adamw" and cell.flags.decay == "none" else cell.optimizer
@@ -254,13 +207,8 @@ def _runs(cell: Cell) -> tuple[Any, ...]:
 
 def _renamed(result: Result, cell: Cell) -> Result:
     """The runs of another cell under this one's name; they took no time of their own."""
-    return result | {
-        "rung": cell.rung,
-        "way": cell.way,
-        "optimizer": cell.optimizer,
-        "seconds": 0.0,
-        "cpu_seconds": 0.0,
-    }
+    names = {"rung": cell.rung, "way": cell.way, "optimizer": cell.optimizer}
+    return result | names | {"seconds": 0.0, "cpu_seconds": 0.0}
 
 
 def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:
