@@ -190,14 +190,15 @@ def _gaps(ax: Axes, cells: list[dict[str, Any]], title: str) -> None:
 
 def _guides(ax: Axes, end: float, top: float) -> None:
     t = np.geomspace(3, end, 200)
-    for name, rise, side in (("ln ln t", np.log(np.log(t)), "left"), ("2 ln ln t", 2 * np.log(np.log(t)), "right"),
-                             ("ln t", np.log(t), "left")):  # fmt: skip
-        rise = rise - rise[0]
-        seen = rise <= 0.93 * top
-        ax.plot(t[seen], rise[seen], ":", color="0.45", lw=1, zorder=2)
-        inside = seen[-1]
-        ax.annotate(f" {name} ", (t[seen][-1], rise[seen][-1]), fontsize=8, color="0.35", va="bottom",
-                    ha="right" if inside else side)  # fmt: skip
+    guides = (("ln ln t", np.log(np.log(t)), 0.93, "left"), ("2 ln ln t", 2 * np.log(np.log(t)), 0.78, "right"),
+              ("ln t", np.log(t), 0.93, "left"))  # fmt: skip
+    for name, curve, share, side in guides:  # labels at a share of the height, so that steep ones stay apart
+        rise = curve - curve[0]
+        ax.plot(t[rise <= top], rise[rise <= top], ":", color="0.45", lw=1, zorder=2)
+        at = int(np.flatnonzero(rise <= share * top)[-1])
+        ax.annotate(f" {name} ", (t[at], rise[at]), fontsize=8, color="0.3", zorder=4, va="bottom",
+                    ha="right" if at == len(t) - 1 else side,
+                    bbox={"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7})  # fmt: skip
 
 
 def _apart(heights: list[float], least: float) -> list[float]:
