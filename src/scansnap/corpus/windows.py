@@ -5,12 +5,17 @@ tokens down the columns, and the targets are the same windows one token later. R
 batch goes on where column b of the batch before it stopped. The tokens that do not fill a column (fewer than
 ``batch``) are left out, the last window may be shorter.
 
+A stream that is a map of a file (as those of a corpus are) stays one: a batch reads its own windows of it. On CUDA a
+stream of up to 2²⁸ tokens (1 GiB) goes to the device as a whole; of a longer one the windows are sent batch by batch
+through pinned memory, while the device is at work on those before.
+
 The order is a function of (seed, epoch): any batch can be made again after an interruption. Windows from anywhere in
 the stream are drawn by :class:`scansnap.sampling.ordered.OrderedTokens`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +23,10 @@ import torch
 from torch import Tensor
 
 from scansnap.checks import InputError, whole
+from scansnap.corpus.encoding import pieces
 from scansnap.sampling.philox import Purpose, uniforms
+
+ON_DEVICE = 2**28  # tokens of a stream that go to the device as a whole
 
 
 class Windows:
@@ -38,8 +46,9 @@ class Windows:
         rows = len(stream) // self.batch
         if rows < 2:
             raise InputError("the stream", f"{len(stream)} tokens", f"at least {2 * self.batch} for batch {self.batch}")
-        # kept as they are (int32 of a corpus): half the memory of the int64 that indexing wants
-        self.columns = stream[: rows * self.batch].reshape(self.batch, rows).to(device)  # (B, n)
+        self.device = torch.device(device)
+        # kept as they are (two or four bytes of a corpus): a part of the memory of the int64 that indexing wants
+        self.columns = at_hand(stream[: rows * self.batch], self.device).reshape(self.batch, rows)  # (B, n)
 
     def __len__(self) -> int:
         return -(-(self.columns.shape[1] - 1) // self.length)
@@ -48,7 +57,10 @@ class Windows:
         if not 0 <= i < len(self):
             raise IndexError(f"window {i} of {len(self)}")
         start, end = i * self.length, min((i + 1) * self.length, self.columns.shape[1] - 1)
-        return self.columns[:, start:end].long(), self.columns[:, start + 1 : end + 1].long()
+        if self.columns.device.type == self.device.type:
+            return self.columns[:, start:end].long(), self.columns[:, start + 1 : end + 1].long()
+        both = sent(self.columns[:, start : end + 1].long(), self.device)
+        return both[:, :-1].contiguous(), both[:, 1:].contiguous()
 
     def order(self, seed: int | None = None, epoch: int = 0) -> list[int]:
         """Window numbers in the order of an epoch: from first to last, or shuffled by a seed."""
@@ -62,6 +74,36 @@ class Windows:
         """The batches of an epoch, from its ``first``-th on."""
         for i in self.order(seed, epoch)[whole("first", first) :]:
             yield self[i]
+
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest id, read block by block."""
+        if self.columns.device.type != "cpu":
+            return int(self.columns.min()), int(self.columns.max())
+        found = [(int(block.min()), int(block.max())) for block in self._blocks()]
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def digest(self) -> str:
+        """One word for the tokens and their columns, however many bytes an id takes (two count as four)."""
+        found = hashlib.sha256()
+        for block in self._blocks():
+            found.update((block.astype(np.int32) if block.dtype == np.uint16 else block).tobytes())
+        return found.hexdigest()[:16]
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        return pieces(self.columns.reshape(-1).cpu().numpy())
+
+
+def at_hand(stream: Tensor, device: torch.device) -> Tensor:
+    """A stream where a model on ``device`` reads it: there, unless it is too long to be sent as a whole."""
+    if stream.device.type == "cpu" != device.type and len(stream) > ON_DEVICE:
+        return stream
+    # two bytes an id are a format for files: outside a CPU torch does little with them
+    return (stream.int() if device.type != "cpu" and stream.dtype == torch.uint16 else stream).to(device)
+
+
+def sent(batch: Tensor, device: torch.device) -> Tensor:
+    """A batch on its way to the device; nothing waits for it here."""
+    return batch.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else batch.to(device)
 
 
 def _stream(tokens: np.ndarray | Tensor) -> Tensor:
