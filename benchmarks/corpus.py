@@ -16,7 +16,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from scansnap.corpus import load_corpus
-from scansnap.corpus.cooccurrence import BLOCK, count
+from scansnap.corpus.cooccurrence import count
+from scansnap.corpus.encoding import BLOCK
 from scansnap.corpus.vocabulary import EOS, UNK, Vocabulary
 
 WORDS = 267_735  # as in WikiText-103

@@ -31,7 +31,7 @@ from scipy import sparse
 from scansnap.checks import InputError, choice, known_keys, whole
 from scansnap.checks.arrays import IntArray
 from scansnap.corpus.corpus import Corpus, load_corpus
-from scansnap.corpus.encoding import BLOCK, pieces
+from scansnap.corpus.encoding import pieces
 from scansnap.corpus.sources import SPLITS, Source
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.progress import Progress

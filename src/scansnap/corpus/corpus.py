@@ -13,6 +13,7 @@ from scansnap.checks import InputError, choice, whole
 from scansnap.corpus import cache
 from scansnap.corpus.encoding import Counter, Encoded, encode, pieces
 from scansnap.corpus.sources import SPLITS, Source, find_corpus
+from scansnap.corpus.units import TextSize
 from scansnap.corpus.vocabulary import Tokens, Vocabulary, WordCounter
 from scansnap.progress import Progress
 from scansnap.storage import WriteError
@@ -53,13 +54,9 @@ class Corpus:
         return tokens
 
     def per_word(self, perplexity: float, split: str = "valid") -> float:
-        """The perplexity per word of a split, from that per token: comparable whatever the tokens are.
-
-        Every token but the first is predicted, and every word but the first.
-        """
+        """The perplexity per word of a split, from that per token: comparable whatever the tokens are."""
         tokens = self.split(split).size
-        nats = math.log(perplexity) * (tokens - 1) / max(self.n_words.get(split, tokens) - 1, 1)
-        return math.exp(nats) if nats < 700 else math.inf
+        return TextSize(tokens, self.n_words.get(split, tokens)).per_word(perplexity)
 
     def __repr__(self) -> str:
         sizes = " + ".join(f"{self.split(name).size} {name}" for name in SPLITS)

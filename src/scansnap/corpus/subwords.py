@@ -40,14 +40,14 @@ class Subwords(Vocabulary):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Subwords) and super().__eq__(other) and self.tokenizer == other.tokenizer
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def id(self, word: str) -> int:
         """The id of a piece as it is shown; a word of several pieces is told them."""
         if word in self.index:
             return self.index[word]
-        pieces = ", ".join(self.words[i] for i in self.encode(word))
-        raise InputError("the word", word, f"one of the {len(self)} subwords of the vocabulary (it is made of {pieces})")
+        made_of = ", ".join(self.words[i] for i in self.encode(word))
+        raise InputError("the word", word, f"one of the {len(self)} subwords of the vocabulary (this one is {made_of})")
 
     def encode(self, text: str) -> Tokens:
         """Ids of the pieces of a text, <eos> for each line feed."""

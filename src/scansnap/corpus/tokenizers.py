@@ -1,4 +1,4 @@
-"""Tokenizers of the package ``tokenizers``: trained on a text or read from a ``tokenizer.json``, and how they cut words.
+"""Tokenizers of the package ``tokenizers``: trained on a text or read from a tokenizer.json, and how they cut words.
 
 A line is its words between single blanks, whatever the tokenizer, and every word is cut with the blank before it. Where
 no piece can reach over a blank (byte-level, Metaspace and BERT-like tokenizers) a word is cut once, however often it

@@ -75,7 +75,7 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Vocabulary({len(self)} words, {int(self.counts.sum())} tokens)"
+        return f"{type(self).__name__}({len(self)} {self.unit}, {int(self.counts.sum())} tokens)"
 
     def id(self, word: str) -> int:
         """The id of a word that must be known."""
@@ -145,8 +145,8 @@ def split_words(text: str) -> list[str]:
 class WordCounter:
     """Words numbered as they first appear in a text that is given bit by bit, and counted.
 
-    ``train`` and ``other`` give these first numbers; what :meth:`finish` finds turns them into ids. Memory depends on the
-    number of different words, not on the length of the text.
+    ``train`` and ``other`` give these first numbers; what :meth:`finish` finds turns them into ids. Memory depends on
+    the number of different words, not on the length of the text.
 
     Kept are words that occur at least ``min_count`` times and of those the ``max_words`` − 2 most frequent
     (ties: the first to appear); the rest is <unk>. ``min_count=None`` is 1 for a text that marks its rare words
