@@ -182,6 +182,24 @@ def test_a_long_stream_is_sent_batch_by_batch(book: Path, monkeypatch: pytest.Mo
     assert Windows(stream, 4, 10, meta).columns.device == meta  # a short one goes as a whole
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_batches_sent_to_a_gpu_are_those_that_lie_there(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus, losses = load_corpus(book), []
+    for most in (windows_module.ON_DEVICE, 0):
+        monkeypatch.setattr(windows_module, "ON_DEVICE", most)
+        windows = Windows(corpus.train, 4, 10, "cuda")
+        assert windows.columns.is_cuda == (most > 0)
+        for (x, y), (u, v) in zip(windows.epoch(seed=2), Windows(corpus.train, 4, 10).epoch(seed=2), strict=True):
+            assert x.is_cuda
+            assert torch.equal(x.cpu(), u)
+            assert torch.equal(y.cpu(), v)
+        model = YZTransformer(YZSettings(corpus.vocab_size, eta_y=5.0, eta_z=0.5), "cuda")
+        done = train(model, corpus.train, valid=corpus.valid, steps=200, batch=4, length=8, shuffle=1)
+        losses.append((done.losses.tobytes(), done.valid[200]))
+    assert losses[0] == losses[1]
+
+
 MEMORY = """
 import resource, sys
 import numpy as np

@@ -19,7 +19,7 @@ from scansnap.progress import Progress
 from scansnap.storage import WriteError
 
 VOCAB_SIZE = 8000  # of a tokenizer that is trained, unless said otherwise
-TRAINED_ON = 2**26  # bytes of text, about, that a tokenizer is trained on, spread evenly over the training split
+TRAINED_ON = 2**25  # bytes of text, about, that a tokenizer is trained on, spread evenly over the training split
 Data = Source | Path | str | Sequence[Path | str]
 
 
