@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import resource
 import tempfile
 import threading
 import time
@@ -29,9 +30,9 @@ import numpy as np
 import torch
 
 from scansnap.corpus import Corpus, load_corpus
-from scansnap.corpus.cooccurrence import count
+from scansnap.corpus.cooccurrence import cooccurrence, count
 from scansnap.corpus.corpus import TRAINED_ON
-from scansnap.corpus.encoding import BLOCK
+from scansnap.corpus.encoding import BLOCK, mapped
 from scansnap.corpus.sources import SPLITS, find_corpus
 from scansnap.corpus.subwords import Subwords
 from scansnap.corpus.tokenizers import Pieces, train_bpe
@@ -148,10 +149,12 @@ def streams(tokens: int, data: str | None) -> None:
         subwords = encoding("subwords", text, folder, {"tokenizer": folder / "tokenizer.json"})
         plain_words(text)
         plain_subwords(text, subwords)
-        reading(words)
         with measured() as took:
-            count(lambda: (words.train[a : a + BLOCK] for a in range(0, words.train.size, BLOCK)), words.vocabulary)
+            cooccurrence(words)
         line("co-occurrences of 10 queries, map", took, words.train.size)
+        path = Path(words.train.filename)  # type: ignore[attr-defined]
+        del words  # what is mapped cannot be taken from memory
+        reading(path)
 
 
 def written(folder: Path, tokens: int, data: str | None) -> Path:
@@ -214,28 +217,36 @@ def plain_subwords(text: Path, corpus: Corpus) -> None:
     line("plain: tokenizers.encode_batch", took, len(ids))
 
 
-def reading(corpus: Corpus) -> None:
+def reading(path: Path) -> None:
     """Batches of 20 windows of 35 tokens: from the map, its pages in memory or not, and from an array."""
-    path = Path(corpus.train.filename)  # type: ignore[attr-defined]
-    maps = Windows(corpus.train, 20, 35)
     for name, order in (("in order", None), ("shuffled", 0)):
         drop(path)
-        batches(f"map, {name}, nothing in memory", maps, order)
+        maps = Windows(mapped(path.parent, "train"), 20, 35)
+        batches(f"map, {name}, from the disk", maps, order)
         batches(f"map, {name}, again", maps, order)
-    arrays = Windows(np.array(corpus.train, dtype=np.int32), 20, 35)
+        del maps
+    array = mapped(path.parent, "train").astype(np.int32)
     for name, order in (("in order", None), ("shuffled", 0)):
-        batches(f"plain: an array in memory, {name}", arrays, order)
-    source = torch.from_numpy(np.array(corpus.train[: 1 << 26]))
+        batches(f"plain: an array, {name}", Windows(array, 20, 35), order)
+    some = torch.from_numpy(array[: 1 << 26])
     with measured() as took:
-        source.long()
-    line("limit: ids copied as int64", took, len(source))
+        some.long()
+    line("limit: ids copied as int64", took, len(some))
+    drop(path)
+    with measured() as took, path.open("rb") as file:
+        while file.read(1 << 22):
+            pass
+    size = path.stat().st_size
+    line("limit: the file's bytes from the disk", took, size, f"bytes, {size / took.wall:,.0f}/s wall")
 
 
 def batches(name: str, windows: Windows, seed: int | None) -> None:
     order = windows.order(seed)[:BATCHES]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
     with measured() as took:
         n = sum(windows[i][0].numel() for i in order)
-    line(name, took, n, f"tokens, {n / took.wall:,.0f}/s wall")
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before
+    line(name, took, n, f"tokens, {n / took.wall:,.0f}/s wall, {faults:,} reads from the disk")
 
 
 def drop(path: Path) -> None:
