@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scansnap.cli.text.train import HERE, KINDS, model_knobs, model_settings
+from scansnap.explorer.pages import lens
 from scansnap.text.model_files import read_header
 
 LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
@@ -159,6 +160,8 @@ def test_a_model_of_subwords_can_be_asked_everything(text_command, text, tmp_pat
     code, out, _ = text_command("explain", "s.safetensors", "--query", "the", "--json")
     assert code == 0
     assert json.loads(out)["query"] == "the"
+    assert [found["name"] for found in lens.models(tmp_path)] == ["s"]
+    assert lens.explain(lens.check(tmp_path, "s", "the"), "the")["query"] == "the"
     code, _, err = text_command("sample", "s.safetensors", "--prompt", "the cat")
     assert code == 2
     assert "scansnap[text]" in err
