@@ -224,12 +224,12 @@ print(corpus.train.size, peak - before)
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells memory as Linux does")
 def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
-    """4 and 12 million tokens: the ids alone would be 32 MB more, as first numbers 64 MB."""
+    """2 and 8 million tokens: held in memory the ids would be 12 MB more, and their first numbers 24 MB."""
     rng, taken = np.random.default_rng(0), []
     words = np.array([f"word{i}" for i in range(500)])
     lines = "".join(" ".join(words[rng.integers(0, 500, 9)]) + "\n" for _ in range(20_000))
     (tmp_path / "little.txt").write_text(lines[:10_000])
-    for times in (20, 60):
+    for times in (10, 40):
         (tmp_path / "text.txt").write_text(lines * times)
         found = subprocess.run(
             [sys.executable, "-c", MEMORY, str(tmp_path / "little.txt"), str(tmp_path / "text.txt")],
@@ -237,5 +237,5 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
         )  # fmt: skip
         tokens, memory = map(int, found.stdout.split())
         taken.append(memory)
-    assert tokens > 9_000_000
-    assert taken[1] - taken[0] < 16e6
+    assert tokens > 6_000_000
+    assert taken[1] - taken[0] < 8e6
