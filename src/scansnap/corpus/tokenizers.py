@@ -95,7 +95,9 @@ class Pieces:
         self.size = max(size, self.unk + 1, self.eos + 1)
         self.by_words = _leaves_words_alone(self.table)
         self.words = 0  # encoded so far, line ends too
-        self._forget()
+        self._remember([UNK, EOS])  # the marks are words with one piece
+        self._flat = np.array([self.unk, self.eos], np.int32)  # pieces of all words, one word after the other
+        self._lengths = np.ones(2, np.int64)
 
     def encode(self, text: str) -> Tokens:
         """Ids of the pieces of a text, <eos> for each line feed."""
@@ -179,17 +181,16 @@ class Pieces:
             return all(letter in vocabulary for letter in _BYTES)
         return bool(self.table["model"].get("byte_fallback")) and all(f"<0x{b:02X}>" in vocabulary for b in range(256))
 
-    def _forget(self) -> None:
-        """No word has been cut yet; the marks are words with one piece."""
-        self._number: defaultdict[str, int] = defaultdict()
+    def _remember(self, words: Iterable[str]) -> None:
+        """Words that have been cut; one that is asked for beside them gets the next number."""
+        self._number = defaultdict[str, int](None, ((word, number) for number, word in enumerate(words)))
         self._number.default_factory = self._number.__len__
-        _ = self._number[UNK], self._number[EOS]
-        self._flat = np.array([self.unk, self.eos], np.int32)  # pieces of all words, one word after the other
-        self._lengths = np.ones(2, np.int64)
 
     def _word_by_word(self, words: list[str]) -> Tokens:
-        if len(self._number) > REMEMBERED:
-            self._forget()
+        if len(self._number) > REMEMBERED:  # those that came first stay: they are the frequent ones
+            self._remember(islice(self._number, REMEMBERED // 2))
+            self._lengths = self._lengths[: REMEMBERED // 2]
+            self._flat = self._flat[: self._lengths.sum()]
         numbers = np.fromiter(map(self._number.__getitem__, words), np.int64, len(words))
         new = [" " + word for word in islice(self._number, len(self._lengths), None)]
         if new:
