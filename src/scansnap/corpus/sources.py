@@ -63,7 +63,7 @@ def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> Source
     """
     if data is None or str(data) == "":
         data = os.environ.get(VARIABLE) or "stdlib"
-    if isinstance(data, str) and "," in data and not Path(data).expanduser().exists():
+    if isinstance(data, str) and "," in data and not os.path.exists(os.path.expanduser(data)):
         data = [part.strip() for part in data.split(",")]
     if not isinstance(data, str | Path):
         if not data or not all(isinstance(part, Path) or (isinstance(part, str) and part) for part in data):

@@ -143,8 +143,10 @@ class Pieces:
             if number in found:
                 continue
             name = self._name(number, token)
-            found[number] = name if name not in taken else f"{name}#{number}"
-            taken.add(found[number])
+            while name in taken:
+                name += f"#{number}"
+            found[number] = name
+            taken.add(name)
         return found
 
     def _name(self, number: int, token: str) -> str:
