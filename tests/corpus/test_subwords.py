@@ -312,10 +312,18 @@ def test_settings_that_do_not_go_together(banks: Path, own_cache: Path, given: d
     assert not own_cache.exists()
 
 
-def test_without_the_package(banks: Path, vocabulary: Subwords, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package(
+    banks: Path, own_cache: Path, vocabulary: Subwords, monkeypatch: pytest.MonkeyPatch
+) -> None:
     saved = vocabulary.to_json()
-    monkeypatch.setitem(sys.modules, "tokenizers", None)  # makes the import fail
-    assert "scansnap[text]" in sentence(banks, tokenizer="bpe")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "tokenizers", None)  # makes the import fail
+        assert "scansnap[text]" in sentence(banks, tokenizer="bpe", vocab_size=280)
+        assert not own_cache.exists()
+    there = load_corpus(banks, tokenizer="bpe", vocab_size=280)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    again = load_corpus(banks, tokenizer="bpe", vocab_size=280)  # encoded before, perhaps elsewhere
+    np.testing.assert_array_equal(again.train, there.train)
     loaded = Vocabulary.from_json(saved)
     assert loaded.words[loaded.id("river")] == "river"  # what needs no cutting goes without
     with pytest.raises(InputError, match=r"scansnap\[text\]"):

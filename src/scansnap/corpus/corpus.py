@@ -92,9 +92,10 @@ def load_corpus(
         known = cache.read(entry)
         if known is not None:
             return _corpus(source, known)
+        made = counter(source)
         try:
             with cache.writing(entry) as scratch:
-                encoded = _encoded(source, counter(source), scratch, progress)
+                encoded = _encoded(source, made, scratch, progress)
                 if source.fingerprint() != content:
                     raise _Changed
                 cache.seal(scratch, encoded)
@@ -139,7 +140,6 @@ def _counter(
     for name, value in (("min_count", min_count), ("max_words", max_words)):
         if value is not None:
             raise InputError(name, value, "left out with a tokenizer, whose vocabulary is its own")
-    tokenizers.package()
     if str(tokenizer) == "bpe":
         size = VOCAB_SIZE if vocab_size is None else whole("vocab_size", vocab_size, least=tokenizers.LEAST, most=2**24)
 
