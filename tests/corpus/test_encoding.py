@@ -164,20 +164,24 @@ def test_what_counts_words_takes_a_map(book: Path, monkeypatch: pytest.MonkeyPat
     assert counts[told.queries].tolist() == sorted(counts, reverse=True)[:2]
 
 
-def test_a_long_stream_is_sent_batch_by_batch(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seed", [None, 3])
+@pytest.mark.parametrize("length", [7, 10, 2000])
+def test_a_long_stream_is_sent_in_parts(book: Path, monkeypatch: pytest.MonkeyPatch, seed: int, length: int) -> None:
     """On another kind of device than that of the stream; torch's meta device stands for it."""
     stream = load_corpus(book).train
     went: list[torch.Tensor] = []
     meta = torch.device("meta")
     monkeypatch.setattr(windows_module, "ON_DEVICE", len(stream) - 40)
     monkeypatch.setattr(windows_module, "sent", lambda batch, device: went.append(batch) or batch)
-    windows, plain = Windows(stream, 4, 10, meta), Windows(stream, 4, 10)
+    monkeypatch.setattr(windows_module, "AHEAD", 4)
+    windows, plain = Windows(stream, 4, length, meta), Windows(stream, 4, length)
     assert windows.columns.device.type == "cpu"
-    for i in (0, 5, len(plain) - 1):
-        for a, b in zip(windows[i], plain[i], strict=True):
-            assert torch.equal(a, b)
-            assert a.is_contiguous()
-    assert len(went) == 3
+    for a, b in zip(windows.epoch(seed, 2), plain.epoch(seed, 2), strict=True):
+        for x, y in zip(a, b, strict=True):
+            assert torch.equal(x, y)
+            assert (x.dtype, x.is_contiguous()) == (torch.int64, True)
+    assert len(went) == -(-len(plain) // 4)  # each once, many at a time
+    assert torch.equal(windows[0][0], plain[0][0])  # in any other order as well
     monkeypatch.setattr(windows_module, "ON_DEVICE", len(stream))
     assert Windows(stream, 4, 10, meta).columns.device == meta  # a short one goes as a whole
 
