@@ -1,6 +1,7 @@
 """``scansnap text`` as a person meets it, on a text of a few hundred lines."""
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scansnap.cli.text.train import HERE, KINDS, model_knobs, model_settings
+from scansnap.explorer.pages import lens
 from scansnap.text.model_files import read_header
 
 LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
@@ -127,6 +129,78 @@ def test_evaluate_tells_what_sparsity_costs(text_command, model, text):
     assert told["perplexity"] > 1
     code, out, _ = text_command("evaluate", model, "--data", text, "--device", "cpu")
     assert "perplexity with those keys only" in out
+
+
+SUBWORDS = ("--tokenizer", "bpe", "--vocab-size", 270, "--steps", 30, "--batch", 4, "--length", 8, "--device", "cpu")
+
+
+@pytest.mark.parametrize("kind", ["yz", "transformer"])
+def test_a_model_of_subwords_can_be_asked_everything(text_command, text, tmp_path, monkeypatch, kind):
+    code, out, err = text_command(
+        "train", "--model", kind, "--data", text, *SUBWORDS, "--out", "s.safetensors", "--json"
+    )
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["vocab_size"] == 270
+    assert told["perplexity_per_word"] > told["perplexity"] > 1
+    code, out, _ = text_command("sample", "s.safetensors", "--prompt", "the cat", "--words", 12)
+    assert code == 0
+    assert out.startswith("the cat")
+    assert not {"#", "Ġ"} & set(out)  # pieces joined to words
+    code, out, _ = text_command("evaluate", "s.safetensors", "--data", text, "--json")
+    assert code == 0
+    found = json.loads(out)
+    per_word = [math.log(one["perplexity_per_word"]) / math.log(one["perplexity"]) for one in (told, found)]
+    assert per_word[0] == pytest.approx(per_word[1])  # tokens in a word; windows are longer here than in training
+    nats = math.log(found["perplexity_per_word"]) * (len((text / "valid.txt").read_text().split()) + 30 - 1)
+    characters = len((text / "valid.txt").read_text())
+    assert found["bits_per_character"] == pytest.approx(nats / math.log(2) / characters)
+    assert found["unknown"] == 0
+    monkeypatch.setitem(sys.modules, "tokenizers", None)  # reading tables takes no cutting
+    code, out, _ = text_command("explain", "s.safetensors", "--query", "the", "--json")
+    assert code == 0
+    assert json.loads(out)["query"] == "the"
+    assert [found["name"] for found in lens.models(tmp_path)] == ["s"]
+    assert lens.explain(lens.check(tmp_path, "s", "the"), "the")["query"] == "the"
+    code, _, err = text_command("sample", "s.safetensors", "--prompt", "the cat")
+    assert code == 2
+    assert "scansnap[text]" in err
+
+
+def test_a_prediction_of_subwords(text_command, text, tmp_path):
+    code, out, err = text_command("predict", "--data", text, *SUBWORDS, "--query", "the", "--out", "p.safetensors",
+                                  "--json")  # fmt: skip
+    assert code == 0, err
+    assert json.loads(out)["predicted"][0]["words"]
+    code, _, err = text_command("predict", "--data", text, *SUBWORDS, "--query", "cats", "--out", "q.safetensors")
+    assert code == 2
+    assert "this one is" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--tokenizer", "bpe", "--vocab-size", 100), "vocab_size is 100"),
+        (("--tokenizer", "bpe", "--vocab-size", "many"), "vocab_size is 'many'"),
+        (("--tokenizer", "none.json"), "tokenizer is 'none.json'"),
+        (("--vocab-size", 300), "vocab_size is 300"),
+        (("--tokenizer", "bpe", "--max-words", 300), "max_words is 300"),
+    ],
+)
+def test_tokens_that_cannot_be_had(text_command, text, tmp_path, words, sentence):
+    code, out, err = text_command("train", "--data", text, *words, "--steps", 5, "--out", "a.safetensors")
+    assert (code, out) == (2, "")
+    assert sentence in err
+    assert err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_tokenizer_does_not_go_on(text_command, text, tmp_path):
+    train = ("train", "--data", text, *SUBWORDS, "--out", "s.safetensors")
+    assert text_command(*train)[0] == 0
+    code, _, err = text_command(*train[:-2], "--vocab-size", 265, *train[-2:], "--resume")
+    assert code == 2
+    assert "s.safetensors" in err
 
 
 def test_a_longer_training_goes_on_where_the_shorter_ended(text_command, model, text):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +13,9 @@ import pytest
 
 import scansnap.corpus.corpus as corpus_module
 from scansnap.corpus import Corpus, cache, find_corpus, load_corpus
+from scansnap.corpus.encoding import Encoded, mapped
 from scansnap.corpus.sources import SPLITS
+from scansnap.corpus.vocabulary import WordCounter
 
 
 def same(a: Corpus, b: Corpus) -> bool:
@@ -26,12 +27,12 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with every encoding, so that a test sees whether the cache was used."""
     times: list[int] = []
 
-    def build(*args: object, **kwargs: object) -> object:
+    def encode(*args: object, **kwargs: object) -> object:
         times.append(1)
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    real = corpus_module.build
-    monkeypatch.setattr(corpus_module, "build", build)
+    real = corpus_module.encode
+    monkeypatch.setattr(corpus_module, "encode", encode)
     return times
 
 
@@ -39,7 +40,7 @@ def test_second_time_from_the_cache(folder: Path, encoded: list[int]) -> None:
     first = load_corpus(folder)
     assert same(first, load_corpus(folder))
     assert len(encoded) == 1
-    assert first.train.dtype == load_corpus(folder).train.dtype == np.int32
+    assert first.train.dtype == load_corpus(folder).train.dtype == np.uint16
 
 
 def test_without_cache(folder: Path, own_cache: Path, encoded: list[int]) -> None:
@@ -110,29 +111,36 @@ DAMAGES = {
 def test_damage_is_noticed_and_mended(
     folder: Path, own_cache: Path, encoded: list[int], file: str, damage: str
 ) -> None:
-    good = load_corpus(folder)
+    load_corpus(folder)
+    good = load_corpus(folder, use_cache=False)  # in memory: a map would be damaged with its file
+    encoded.clear()
     (entry,) = own_cache.iterdir()
     DAMAGES[damage](entry / file)
     assert same(load_corpus(folder), good)
-    assert len(encoded) == 2
+    assert len(encoded) == 1
     assert same(load_corpus(folder), good)
-    assert len(encoded) == 2  # the third time it is whole again
+    assert len(encoded) == 1  # the second time it is whole again
 
 
 def test_ids_outside_the_vocabulary_are_not_trusted(folder: Path, own_cache: Path) -> None:
-    good = load_corpus(folder)
+    load_corpus(folder)
+    good = load_corpus(folder, use_cache=False)
     (entry,) = own_cache.iterdir()
-    assert cache.write(entry, good.vocabulary, {s: good.split(s) + 50 for s in SPLITS})
+    for split in SPLITS:
+        np.save(entry / f"{split}.npy", good.split(split) + np.uint16(50))
+    cache.seal(entry, Encoded(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
     assert cache.read(entry) is None
 
 
 def test_pickles_are_not_loaded(folder: Path, own_cache: Path) -> None:
-    good = load_corpus(folder)
+    load_corpus(folder)
+    good = load_corpus(folder, use_cache=False)
     (entry,) = own_cache.iterdir()
-    shutil.rmtree(entry)
-    np.save(own_cache / "evil.npy", np.array([{}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match="allow_pickle"):
-        cache._array((own_cache / "evil.npy").read_bytes())
+    np.save(entry / "train.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match="object"):
+        mapped(entry, "train")
+    cache.seal(entry, Encoded(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
+    assert cache.read(entry) is None
     assert same(load_corpus(folder), good)
 
 
@@ -165,27 +173,28 @@ def test_cache_that_cannot_be_looked_at(folder: Path, monkeypatch: pytest.Monkey
 def test_text_that_changes_meanwhile_is_not_cached(
     folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = corpus_module.build
+    real = corpus_module.encode
 
-    def slow_build(*args: object, **kwargs: object) -> object:
+    def slow_encode(*args: object, **kwargs: object) -> object:
         (folder / "valid.txt").write_text("c a\n")
         return real(*args, **kwargs)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(corpus_module, "build", slow_build)
-    load_corpus(folder)
-    assert not own_cache.exists()
+    monkeypatch.setattr(corpus_module, "encode", slow_encode)
+    found = load_corpus(folder)
+    assert list(own_cache.iterdir()) == []
+    assert found.vocabulary.decode(found.valid) == "c a\n"  # its file is gone, not its ids
 
 
 def test_killed_while_writing_leaves_no_entry(folder: Path, own_cache: Path) -> None:
     code = """
 import sys, time
 from pathlib import Path
-from scansnap.corpus import cache, load_corpus
-def files(*args):
-    yield "train.npy", b"half"
+from scansnap.corpus import load_corpus
+from scansnap.corpus.vocabulary import WordCounter
+def other(*args):
     print("writing", flush=True)
     time.sleep(600)
-cache._files = files
+WordCounter.other = other
 load_corpus(sys.argv[1])
 """
     process = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
@@ -203,11 +212,11 @@ load_corpus(sys.argv[1])
 def test_interrupted_while_writing_leaves_nothing(
     folder: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def files(*_: object) -> object:
-        yield "train.npy", b"half"
+    def other(*_: object) -> object:
+        assert next(own_cache.rglob("train.first")).exists()  # amid its files
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cache, "_files", files)
+    monkeypatch.setattr(WordCounter, "other", other)
     with pytest.raises(KeyboardInterrupt):
         load_corpus(folder)
     assert list(own_cache.iterdir()) == []

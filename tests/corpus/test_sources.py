@@ -87,6 +87,46 @@ def test_byte_order_mark_is_no_word(folder: Path) -> None:
     assert load_corpus(folder).valid.tolist() == load_corpus(folder).vocabulary.encode("a c\n").tolist()
 
 
+def test_several_files_for_a_split(folder: Path) -> None:
+    (folder / "train").mkdir()
+    (folder / "train.txt").rename(folder / "train" / "b.txt")
+    (folder / "train" / "a.txt").write_text("first")  # its line gets an end
+    (folder / "valid.txt").rename(folder / "valid-2.txt")
+    (folder / "valid-1.txt").write_bytes(b"\xef\xbb\xbfmark\n")
+    source = find_corpus(folder)
+    assert text(source, "train") == "first\nb a b\n\nc b a <unk>\n"
+    assert text(source, "valid") == "mark\na c\n"
+    (folder / "valid-2.txt").write_bytes(b"\xff\n")
+    assert "valid-2.txt (byte 0xff at 0)" in sentence(lambda: text(source, "valid"))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=40)
+@given(files=st.lists(st.lists(st.text("ab", min_size=1, max_size=3), max_size=9), min_size=1, max_size=5))
+def test_folder_of_other_files_is_cut_as_one_text(tmp_path_factory: Any, files: list[list[str]]) -> None:
+    path = tmp_path_factory.mktemp("several")
+    for number, lines in enumerate(files):
+        (path / f"{number}.txt").write_text("\n".join(lines))
+    (path / "whole").mkdir()
+    (path / "whole" / "one.txt").write_text("".join(line + "\n" for lines in files for line in lines))
+    if sum(map(len, files)) < 3:
+        assert "at least 3 lines" in sentence(find_corpus, path)
+        return
+    one, several = find_corpus(path / "whole" / "one.txt"), find_corpus(path)
+    assert [text(one, split) for split in SPLITS] == [text(several, split) for split in SPLITS]
+    assert one.fingerprint() == several.fingerprint()
+
+
+def test_several_sources_are_one_text(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("x\ny\nz\n")
+    for both in (f"{folder}, {tmp_path / 'more.txt'}", [folder, tmp_path / "more.txt"]):
+        source = find_corpus(both)
+        assert source.title == "small + more"
+        assert [text(source, split) for split in SPLITS] == ["b a b\n\nc b a <unk>\nx\n", "a c\ny\n", "z b\nz\n"]
+    assert find_corpus(f"{tmp_path / 'more.txt'},{folder}").fingerprint() != source.fingerprint()
+    assert "nowhere" in sentence(find_corpus, f"{folder},nowhere")
+    assert "one or more" in sentence(find_corpus, [])
+
+
 def test_missing_folder(tmp_path: Path) -> None:
     message = sentence(find_corpus, tmp_path / "nowhere")
     assert "nowhere" in message
@@ -112,7 +152,7 @@ def test_file_of_two_lines(tmp_path: Path) -> None:
 def test_file_without_words(folder: Path, own_cache: Path, content: bytes) -> None:
     (folder / "test.txt").write_bytes(content)
     assert "test.txt" in sentence(load_corpus, folder)
-    assert not own_cache.exists()
+    assert list(own_cache.iterdir()) == []
 
 
 def test_bad_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
@@ -65,6 +67,16 @@ def test_index_out_of_range() -> None:
     for i in (-1, len(windows)):
         with pytest.raises(IndexError):
             windows[i]
+
+
+def test_digest_is_that_of_four_bytes_an_id() -> None:
+    """As checkpoints had it before ids took two: those go on."""
+    stream = np.arange(50_000, 50_011)
+    expected = hashlib.sha256(stream[:10].astype(np.int32).tobytes()).hexdigest()[:16]
+    assert Windows(stream.astype(np.int32), 2, 3).digest() == expected
+    assert Windows(stream.astype(np.uint16), 2, 3).digest() == expected
+    assert Windows(stream.astype(np.uint16) + 1, 2, 3).digest() != expected
+    assert Windows(stream.astype(np.uint16), 2, 3).bounds() == (50_000, 50_009)
 
 
 @pytest.mark.parametrize("stream", [np.zeros((3, 3), int), np.zeros(9)])

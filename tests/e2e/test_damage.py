@@ -18,6 +18,7 @@ import xarray as xr
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.corpus import cache
+from scansnap.corpus.encoding import Encoded
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.dynamics import checkpoint
@@ -133,7 +134,7 @@ def read_entry(path: Path) -> Any:
     found = cache.read(path)
     if found is None:  # as good as absent: the text is encoded again
         raise InputError("the cache", str(path), "whole")
-    return found
+    return found.vocabulary, {split: np.array(tokens) for split, tokens in found.splits.items()}, found.words
 
 
 READ: dict[str, Callable[[Path], Any]] = {
@@ -159,7 +160,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     train(model, np.tile([0, 2, 1, 3], 40), steps=3, batch=2, length=5, checkpoint=folder / "m.safetensors",
           vocabulary=WORDS, measure=lambda m, step: {"entropy": 1.0 * step})  # fmt: skip
     WORDS.save(folder / "words.json")
-    assert cache.write(folder / "entry", WORDS, {split: np.arange(6, dtype=np.int32) for split in SPLITS})
+    with cache.writing(folder / "entry") as entry:
+        for split in SPLITS:
+            np.save(entry / f"{split}.npy", np.arange(6, dtype=np.uint16))
+        cache.seal(entry, Encoded(WORDS, {}, dict.fromkeys(SPLITS, 6)))
     (folder / "sweep.toml").write_text(SWEEP)
     assert run(prepare(read_sweep(folder / "sweep.toml"), folder / "s.zarr", device="cpu")).complete
     return folder

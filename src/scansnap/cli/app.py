@@ -15,7 +15,7 @@ import typer
 from scansnap.checks import InputError
 from scansnap.cli import bench, dial, info, probe, reproduce, run, serve, survey, sweep, verify
 from scansnap.cli.options import with_knobs
-from scansnap.cli.text import evaluate, explain, predict, sample, train
+from scansnap.cli.text import evaluate, explain, predict, sample, token_knobs, train
 from scansnap.dynamics.settings import run_settings
 from scansnap.interrupt import Stopped, ending_quietly, exit_code
 from scansnap.runs import run_fields
@@ -58,10 +58,12 @@ def commands() -> typer.Typer:
         "Real text: train a YZ model or a transformer, read what it learned, sample from it.",
         "text train --out out/yz.safetensors --max-words 2000",
         {
-            with_knobs(train.train, train.training_knobs() | train.model_knobs()): (
+            with_knobs(train.train, token_knobs() | train.training_knobs() | train.model_knobs()): (
                 "text train --model yz --data wikitext-2 --max-words 5000 --epochs 1",
+                "text train --data wikitext-2 --tokenizer bpe --vocab-size 8000",
+                "text train --data books,news/2024.txt --tokenizer gpt2/tokenizer.json --model transformer",
             ),
-            with_knobs(predict.predict, train.training_knobs() | train.model_knobs()): (
+            with_knobs(predict.predict, token_knobs() | train.training_knobs() | train.model_knobs()): (
                 "text predict --data wikitext-2 --query river --steps 1000 --at 100",
             ),
             explain.explain: ('text explain out/yz.safetensors --query river --context "the bank of the"',),

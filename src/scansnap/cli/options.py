@@ -17,7 +17,8 @@ File = Annotated[Path | None, typer.Argument(help="A TOML file with classes, or 
 Preset = Annotated[str | None, typer.Option(help=f"Classes by name: one of {', '.join(PRESETS)}.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A setting of the preset, such as n_queries=3.")]
 Data = Annotated[str | None, typer.Option(
-    help="A folder with train.txt, valid.txt and test.txt, a .txt file, stdlib, wikitext-2 or wikitext-103. "
+    help="A folder with train.txt, valid.txt and test.txt (or folders of these names), a .txt file, stdlib, wikitext-2 "
+    "or wikitext-103; several with commas between them. "
     "[default: SCANSNAP_DATA, else stdlib: the docstrings of Python's standard library]"
 )]  # fmt: skip
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

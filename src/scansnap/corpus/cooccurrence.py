@@ -31,11 +31,11 @@ from scipy import sparse
 from scansnap.checks import InputError, choice, known_keys, whole
 from scansnap.checks.arrays import IntArray
 from scansnap.corpus.corpus import Corpus, load_corpus
+from scansnap.corpus.encoding import pieces
 from scansnap.corpus.sources import SPLITS, Source
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.progress import Progress
 
-BLOCK = 2**20  # tokens
 CONTEXT_BLOCK = 2**22  # context tokens gathered at a time
 DENSE_CELLS = 2**22  # tables up to this size are counted densely (32 MiB)
 
@@ -202,12 +202,6 @@ def context_counts(
             table.add((context + row[a : a + step, None] * width).ravel())
         stream = stream[-window - 1 :]
     return table.sparse()[:, :top]
-
-
-def pieces(tokens: np.ndarray, size: int = BLOCK) -> Iterator[np.ndarray]:
-    """A stream in memory, or mapped from a file, in blocks."""
-    for start in range(0, len(tokens), size):
-        yield tokens[start : start + size]
 
 
 def _line_start(stream: IntArray, eos: int) -> IntArray:

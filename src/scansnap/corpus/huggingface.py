@@ -35,7 +35,7 @@ def from_hub(name: str, title: str) -> Source:
     return Source(
         name,
         title,
-        read=read,
+        read=lambda split: [(f"{REPOSITORY} {name}-v1 {THEIR_NAMES[split]}", read(split))],
         fingerprint=lambda: digest(read(split) for split in SPLITS),
         size=LINE * sum(len(table[name]) for name in THEIR_NAMES.values()),
         where={split: f"{REPOSITORY} {name}-v1 {THEIR_NAMES[split]}" for split in SPLITS},

@@ -1,4 +1,4 @@
-"""Where text comes from: a folder, a file, a well-known corpus by name, or what every machine already has.
+"""Where text comes from: folders, files, a well-known corpus by name, or what every machine already has.
 
 A source is three splits of plain text. What a line and a word are is the same for all: a line ends with a line
 feed, words stand between white space. Nothing is read before it is asked for, and then in blocks of whole lines.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,37 +25,50 @@ TITLES = {"wikitext-2": "WikiText-2", "wikitext-103": "WikiText-103"}
 BLOCK = 4 * 2**20  # bytes; a block's words as Python strings take about fifteen times as much
 
 
+Text = tuple[str, Iterator[bytes]]  # what to call it in a message, and its blocks of whole lines
+
+
 @dataclass(frozen=True)
 class Source:
     """Text in three splits. ``title`` says in words what it is, for figures."""
 
     name: str
     title: str
-    read: Callable[[str], Iterator[bytes]]  # blocks of whole lines of a split, the last line ended too
+    read: Callable[[str], Iterable[Text]]  # the texts of a split, one after the other; the last line ended too
     fingerprint: Callable[[], str]  # changes whenever the text does; cheaper than reading where text is computed
     size: int  # about how many bytes of text, to say how far reading has come
     where: Mapping[str, str]  # split: the file, or what else to call it in a message
 
     def blocks(self, split: str) -> Iterator[str]:
         """The split's text in blocks of whole lines."""
-        place, start = self.where[choice("split", split, SPLITS)], 0
-        for block in self.read(split):
-            try:
-                yield block.decode("utf-8").removeprefix("\ufeff" if start == 0 else "")
-            except UnicodeDecodeError as error:
-                at = start + error.start
-                raise InputError("data", f"{place} (byte 0x{block[error.start]:02x} at {at})", "UTF-8 text") from None
-            start += len(block)
+        for place, blocks in self.read(choice("split", split, SPLITS)):
+            start = 0
+            for block in blocks:
+                try:
+                    yield block.decode("utf-8").removeprefix("\ufeff" if start == 0 else "")
+                except UnicodeDecodeError as error:
+                    at = f"{place} (byte 0x{block[error.start]:02x} at {start + error.start})"
+                    raise InputError("data", at, "UTF-8 text") from None
+                start += len(block)
 
 
-def find_corpus(data: Path | str | None = None) -> Source:
+def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> Source:
     """The source that ``data`` names: a folder, a file, one of NAMES; without it SCANSNAP_DATA, else ``stdlib``.
 
-    A folder holds train.txt, valid.txt and test.txt. A single file is cut by lines, in order: the last tenth is
-    the test split, the tenth before it the validation split (rounded down, but one line at least).
+    A folder holds train.txt, valid.txt and test.txt, or for each of them several: a folder train with .txt files in
+    it, or train-1.txt, train-2.txt, …. A single file, or a folder of .txt files with other names, is cut by lines, in
+    order: the last tenth is the test split, the tenth before it the validation split (rounded down, but one line at
+    least). Several of all these, in a list or with commas between them, are one text: each split of the first, then of
+    the second.
     """
     if data is None or str(data) == "":
         data = os.environ.get(VARIABLE) or "stdlib"
+    if isinstance(data, str) and "," in data and not os.path.exists(os.path.expanduser(data)):
+        data = [part.strip() for part in data.split(",")]
+    if not isinstance(data, str | Path):
+        if not data or not all(isinstance(part, Path) or (isinstance(part, str) and part) for part in data):
+            raise InputError("data", data, "one or more folders, .txt files or names")
+        return _joined([find_corpus(part) for part in data])
     if str(data) == "stdlib":
         from scansnap.corpus.stdlib import standard_library
 
@@ -69,42 +83,84 @@ def find_corpus(data: Path | str | None = None) -> Source:
     if path.is_file():
         if path.suffix != ".txt":
             raise InputError("data", str(data), "a folder, or a file whose name ends with .txt")
-        return _single_file(path)
+        return _cut_by_lines(path, [path])
     raise InputError("data", str(data), f"a folder or a .txt file that exists, or one of {', '.join(NAMES)}")
 
 
+@dataclass(frozen=True)
+class _Span:
+    """A file, or a part of it between two byte offsets."""
+
+    path: Path
+    start: int = 0
+    end: int | None = None
+
+
 def _folder(path: Path) -> Source:
-    files: dict[str, Path] = {}
-    for split in SPLITS:
-        there = [path / name.format(split) for name in FILE_NAMES if (path / name.format(split)).is_file()]
-        if not there:
+    found = {split: _files_of(path, split) for split in SPLITS}
+    if not any(found.values()) and (texts := sorted(path.glob("*.txt"))):
+        return _cut_by_lines(path, texts)
+    for split, files in found.items():
+        if not files:
             raise InputError("data", str(path), f"a folder with train.txt, valid.txt and test.txt ({split}.txt is not)")
-        files[split] = there[0]
     name = path.resolve().name
+    return _of_spans(name, {split: [_Span(file) for file in files] for split, files in found.items()}, path)
+
+
+def _files_of(path: Path, split: str) -> list[Path]:
+    """The files of a split, in order of their names."""
+    for name in FILE_NAMES:
+        if (path / name.format(split)).is_file():
+            return [path / name.format(split)]
+    inside = sorted(file for file in (path / split).rglob("*.txt") if file.is_file())
+    return inside or sorted(file for file in path.glob(f"{split}-*.txt") if file.is_file())
+
+
+def _cut_by_lines(path: Path, files: list[Path]) -> Source:
+    """Files as one text, of which the last lines are held out."""
+    lines = [sum(block.count(b"\n") for block in _lines(file)) for file in files]
+    total, held_out = sum(lines), max(1, sum(lines) // 10)
+    if total < 3:
+        raise InputError("data", f"{path} ({total} lines)", "a text of at least 3 lines, or a folder of three files")
+    borders = (0, total - 2 * held_out, total - held_out, total)
+    spans: dict[str, list[_Span]] = {split: [] for split in SPLITS}
+    before = 0
+    for file, n in zip(files, lines, strict=True):
+        cuts = [min(max(border - before, 0), n) for border in borders]
+        starts = dict(zip(cuts, _line_starts(file, cuts, n), strict=True))
+        for split, first, last in zip(SPLITS, cuts, cuts[1:], strict=False):
+            if first < last:
+                spans[split].append(_Span(file, starts[first] or 0, starts[last]))
+        before += n
+    return _of_spans(path.stem if path.is_file() else path.resolve().name, spans, path)
+
+
+def _of_spans(name: str, spans: Mapping[str, list[_Span]], path: Path) -> Source:
+    def read(split: str) -> Iterator[Text]:
+        return ((str(span.path), _lines(span.path, span.start, span.end)) for span in spans[split])
+
+    files = {span.path for split in SPLITS for span in spans[split]}
     return Source(
         name,
         TITLES.get(name.lower(), name),
-        read=lambda split: _lines(files[split]),
-        fingerprint=lambda: digest(_lines(files[split]) for split in SPLITS),
-        size=sum(file.stat().st_size for file in files.values()),
-        where={split: str(file) for split, file in files.items()},
+        read=read,
+        fingerprint=lambda: digest(chain.from_iterable(blocks for _, blocks in read(split)) for split in SPLITS),
+        size=sum(file.stat().st_size for file in files),
+        where={split: str(some[0].path if len(some) == 1 else path) for split, some in spans.items()},
     )
 
 
-def _single_file(path: Path) -> Source:
-    lines = sum(block.count(b"\n") for block in _lines(path))
-    held_out = max(1, lines // 10)
-    if lines < 3:
-        raise InputError("data", f"{path} ({lines} lines)", "a file of at least 3 lines, or a folder of three files")
-    cuts = _line_starts(path, [lines - 2 * held_out, lines - held_out])
-    spans = dict(zip(SPLITS, zip([0, *cuts], [*cuts, None], strict=True), strict=True))
+def _joined(sources: Sequence[Source]) -> Source:
+    """Several as one: their training splits after each other, and so on."""
+    if len(sources) == 1:
+        return sources[0]
     return Source(
-        path.stem,
-        path.stem,
-        read=lambda split: _lines(path, *spans[split]),
-        fingerprint=lambda: digest(_lines(path, *spans[split]) for split in SPLITS),
-        size=path.stat().st_size,
-        where={split: str(path) for split in SPLITS},
+        "+".join(source.name for source in sources),
+        " + ".join(source.title for source in sources),
+        read=lambda split: chain.from_iterable(source.read(split) for source in sources),
+        fingerprint=lambda: hashlib.sha256(" ".join(one.fingerprint() for one in sources).encode()).hexdigest(),
+        size=sum(source.size for source in sources),
+        where={split: ", ".join(source.where[split] for source in sources) for split in SPLITS},
     )
 
 
@@ -125,19 +181,20 @@ def _lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes
         raise InputError("data", str(path), f"a file that can be read ({error.strerror})") from None
 
 
-def _line_starts(path: Path, numbers: list[int]) -> list[int]:
-    """The byte offsets at which lines with these numbers (ascending) begin."""
-    starts: list[int] = []
+def _line_starts(path: Path, numbers: Sequence[int], lines: int) -> list[int | None]:
+    """The byte offsets at which lines with these numbers (ascending) begin; None for the end of the file."""
+    starts: list[int | None] = [0 for number in numbers if number == 0]
     line = offset = 0
     for block in _lines(path):
         ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
         while len(starts) < len(numbers) and numbers[len(starts)] <= line + len(ends):
-            starts.append(offset + int(ends[numbers[len(starts)] - line - 1]) + 1)
+            number = numbers[len(starts)]
+            starts.append(None if number == lines else offset + int(ends[number - line - 1]) + 1)
         line, offset = line + len(ends), offset + len(block)
     return starts
 
 
-def digest(splits: Iterator[Iterator[bytes]]) -> str:
+def digest(splits: Iterable[Iterable[bytes]]) -> str:
     """SHA-256 over the bytes of all splits, each with its own digest so that a moved border is a change."""
     whole = hashlib.sha256()
     for blocks in splits:

@@ -36,13 +36,14 @@ def standard_library(root: Path | None = None) -> Source:
     modules = _modules(root)
     if not modules:
         raise InputError("data", "stdlib", f"a folder or a file on this machine: {root} has no .py files to read")
+    where = {split: f"the {split} modules under {root}" for split in SPLITS}
     return Source(
         "stdlib",
         f"Python {version} standard library docstrings",
-        read=lambda split: _read(root, [name for name in modules if split_of(name) == split]),
+        read=lambda split: [(where[split], _read(root, [name for name in modules if split_of(name) == split]))],
         fingerprint=lambda: _fingerprint(root, modules),
         size=TEXT_PER_MODULE * len(modules),
-        where={split: f"the {split} modules under {root}" for split in SPLITS},
+        where=where,
     )
 
 

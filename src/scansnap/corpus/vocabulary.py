@@ -7,10 +7,13 @@ contains them itself, and take their place by frequency.
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,8 +23,13 @@ from scansnap.checks.arrays import IntArray, token_ids
 from scansnap.storage import checksums, put
 
 UNK, EOS = "<unk>", "<eos>"
-FORMAT = 2
-Tokens = NDArray[np.int32]
+FORMAT, WITH_TOKENIZER = 2, 3
+Tokens = NDArray[np.integer[Any]]  # one row of ids, see :func:`id_type`
+
+
+def id_type(vocab_size: int) -> np.dtype[Any]:
+    """Two bytes for an id where they suffice, else four (signed: torch has no arithmetic for unsigned ones)."""
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
 class _Index(dict[str, int]):
@@ -38,6 +46,8 @@ class Vocabulary:
     >>> vocabulary.words[:2], vocabulary.decode(vocabulary.encode("be or what\\n"))
     (('to', 'be'), 'be or <unk>\\n')
     """
+
+    unit = "words"  # what its tokens are, in messages
 
     def __init__(self, words: Sequence[str], counts: ArrayLike) -> None:
         self.words = tuple(words)
@@ -65,7 +75,7 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Vocabulary({len(self)} words, {int(self.counts.sum())} tokens)"
+        return f"{type(self).__name__}({len(self)} {self.unit}, {int(self.counts.sum())} tokens)"
 
     def id(self, word: str) -> int:
         """The id of a word that must be known."""
@@ -77,6 +87,10 @@ class Vocabulary:
         """Ids of the words of a text, <eos> for each line feed."""
         words = split_words(text)
         return np.fromiter(map(self.index.__getitem__, words), np.int32, len(words))
+
+    def fingerprint(self) -> str:
+        """One word for how it encodes."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:16]
 
     def decode(self, ids: ArrayLike) -> str:
         """The text of ids, words between single blanks and lines for <eos>."""
@@ -97,9 +111,13 @@ class Vocabulary:
         """What :meth:`to_json` wrote; ``where`` it was, to be told in case it is damaged."""
         try:
             table = checksums.signed(text)
-            fits = table["format"] == FORMAT
+            fits = table["format"] in (FORMAT, WITH_TOKENIZER)
         except (ValueError, KeyError, TypeError, RecursionError):
             fits = False
+        if fits and table["format"] == WITH_TOKENIZER:
+            from scansnap.corpus.subwords import Subwords
+
+            return Subwords.from_table(table)
         if not fits:
             allowed = f"as it was written: JSON of format {FORMAT} with words, counts and a checksum that fits"
             raise InputError("the vocabulary", where, allowed)
@@ -124,43 +142,74 @@ def split_words(text: str) -> list[str]:
     return text.replace("\n", f" {EOS} ").split()
 
 
-def build(
-    blocks: Iterable[str], *, min_count: int | None = None, max_words: int | None = None
-) -> tuple[Vocabulary, Tokens]:
-    """The vocabulary of a text given in blocks of whole lines, and the text's ids, in one pass.
+class WordCounter:
+    """Words numbered as they first appear in a text that is given bit by bit, and counted.
+
+    ``train`` and ``other`` give these first numbers; what :meth:`finish` finds turns them into ids. Memory depends on
+    the number of different words, not on the length of the text.
 
     Kept are words that occur at least ``min_count`` times and of those the ``max_words`` − 2 most frequent
     (ties: the first to appear); the rest is <unk>. ``min_count=None`` is 1 for a text that marks its rare words
     with <unk> already and 2 for any other, so that <unk> is something a model can learn.
     """
-    if min_count is not None:
-        min_count = whole("min_count", min_count, least=1)
-    if max_words is not None:
-        max_words = whole("max_words", max_words, least=3)
-    first: defaultdict[str, int] = defaultdict()
-    first.default_factory = first.__len__  # a new word gets the next number: ids by first appearance
-    parts = []
-    for block in blocks:
-        words = split_words(block)
-        parts.append(np.fromiter(map(first.__getitem__, words), np.int32, len(words)))
-    ids = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-    unk_in_text = UNK in first
-    eos, unk = first[EOS], first[UNK]
-    counts = np.bincount(ids, minlength=len(first))
-    if min_count is None:
-        min_count = 1 if unk_in_text else 2
-    kept = counts >= min_count
-    kept[[eos, unk]] = False  # they stay whatever their number is
-    if max_words is not None:
-        by_count = np.argsort(-counts, kind="stable")
-        kept[by_count[kept[by_count]][max_words - 2 :]] = False
-    kept[[eos, unk]] = True
-    counts[unk] += counts[~kept].sum()
-    counts[~kept] = 0
-    order = np.argsort(-counts, kind="stable")
-    order = order[kept[order]]
-    number = np.full(len(first), -1, np.int32)
-    number[order] = np.arange(len(order), dtype=np.int32)
-    number[~kept] = number[unk]
-    words = list(first)
-    return Vocabulary([words[i] for i in order], counts[order]), number[ids]
+
+    def __init__(self, min_count: int | None = None, max_words: int | None = None) -> None:
+        self.min_count = None if min_count is None else whole("min_count", min_count, least=1)
+        self.max_words = None if max_words is None else whole("max_words", max_words, least=3)
+        self.first: defaultdict[str, int] = defaultdict()
+        self.first.default_factory = self.first.__len__  # a new word gets the next number
+        self.counts: IntArray = np.zeros(0, np.int64)
+        self.words = 0  # in all text so far, line ends too
+
+    def train(self, text: str) -> Tokens:
+        """First numbers of the words of some more of the training text."""
+        words = split_words(text)
+        ids = np.fromiter(map(self.first.__getitem__, words), np.int32, len(words))
+        counts = np.bincount(ids, minlength=len(self.first))
+        counts[: len(self.counts)] += self.counts
+        self.counts, self.words = counts, self.words + len(words)
+        return ids
+
+    def other(self, text: str) -> Tokens:
+        """Those of held-out text, once the training text is complete: words never seen are <unk>."""
+        self._marks()
+        words, unk = split_words(text), self.first[UNK]
+        self.words += len(words)
+        return np.fromiter(map(self.first.get, words, repeat(unk)), np.int32, len(words))
+
+    def finish(self) -> tuple[Vocabulary, Tokens]:
+        """The vocabulary, and the id of each first number."""
+        self._marks()
+        eos, unk, counts = self.first[EOS], self.first[UNK], self.counts.copy()
+        least = self.min_count if self.min_count is not None else 1 if counts[unk] else 2
+        kept = counts >= least
+        kept[[eos, unk]] = False  # they stay whatever their number is
+        if self.max_words is not None:
+            by_count = np.argsort(-counts, kind="stable")
+            kept[by_count[kept[by_count]][self.max_words - 2 :]] = False
+        kept[[eos, unk]] = True
+        counts[unk] += counts[~kept].sum()
+        counts[~kept] = 0
+        order = np.argsort(-counts, kind="stable")
+        order = order[kept[order]]
+        number = np.full(len(self.first), -1, np.int32)
+        number[order] = np.arange(len(order), dtype=np.int32)
+        number[~kept] = number[unk]
+        words = list(self.first)
+        return Vocabulary([words[i] for i in order], counts[order]), number
+
+    def _marks(self) -> None:
+        """Both marks get a number, if the text has not given them one."""
+        for mark in (EOS, UNK):
+            if self.first[mark] == len(self.counts):  # it is new
+                self.counts = np.append(self.counts, 0)
+
+
+def build(
+    blocks: Iterable[str], *, min_count: int | None = None, max_words: int | None = None
+) -> tuple[Vocabulary, Tokens]:
+    """The vocabulary of a text given in blocks of whole lines (see :class:`WordCounter`), and the text's ids."""
+    counter = WordCounter(min_count, max_words)
+    parts = [counter.train(block) for block in blocks]
+    vocabulary, number = counter.finish()
+    return vocabulary, number[np.concatenate([*parts, np.zeros(0, np.int32)])]

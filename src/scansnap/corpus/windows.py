@@ -5,12 +5,17 @@ tokens down the columns, and the targets are the same windows one token later. R
 batch goes on where column b of the batch before it stopped. The tokens that do not fill a column (fewer than
 ``batch``) are left out, the last window may be shorter.
 
+A stream that is a map of a file (as those of a corpus are) stays one: a batch reads its own windows of it. On CUDA a
+stream of up to 2²⁸ tokens (1 GiB) goes to the device as a whole; of a longer one some hundred batches at a time are
+sent through pinned memory, in the order that was last asked for, while the device is at work on those before.
+
 The order is a function of (seed, epoch): any batch can be made again after an interruption. Windows from anywhere in
 the stream are drawn by :class:`scansnap.sampling.ordered.OrderedTokens`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -18,7 +23,11 @@ import torch
 from torch import Tensor
 
 from scansnap.checks import InputError, whole
+from scansnap.corpus.encoding import pieces
 from scansnap.sampling.philox import Purpose, uniforms
+
+ON_DEVICE = 2**28  # tokens of a stream that go to the device as a whole
+AHEAD = 256  # batches of a longer one that are sent together
 
 
 class Windows:
@@ -38,8 +47,11 @@ class Windows:
         rows = len(stream) // self.batch
         if rows < 2:
             raise InputError("the stream", f"{len(stream)} tokens", f"at least {2 * self.batch} for batch {self.batch}")
-        # kept as they are (int32 of a corpus): half the memory of the int64 that indexing wants
-        self.columns = stream[: rows * self.batch].reshape(self.batch, rows).to(device)  # (B, n)
+        self.device = torch.device(device)
+        # kept as they are (two or four bytes of a corpus): a part of the memory of the int64 that indexing wants
+        self.columns = at_hand(stream[: rows * self.batch], self.device).reshape(self.batch, rows)  # (B, n)
+        here = self.columns.device.type == self.device.type
+        self._ahead = None if here else _Ahead(self.columns, self.length, self.device)
 
     def __len__(self) -> int:
         return -(-(self.columns.shape[1] - 1) // self.length)
@@ -48,20 +60,79 @@ class Windows:
         if not 0 <= i < len(self):
             raise IndexError(f"window {i} of {len(self)}")
         start, end = i * self.length, min((i + 1) * self.length, self.columns.shape[1] - 1)
-        return self.columns[:, start:end].long(), self.columns[:, start + 1 : end + 1].long()
+        both = self.columns[:, start : end + 1] if self._ahead is None else self._ahead[i]
+        return both[:, :-1].long(), both[:, 1:].long()
 
     def order(self, seed: int | None = None, epoch: int = 0) -> list[int]:
         """Window numbers in the order of an epoch: from first to last, or shuffled by a seed."""
-        if seed is None:
-            return list(range(len(self)))
-        key, place = torch.tensor([whole("seed", seed), whole("epoch", epoch)]), torch.arange(len(self))
-        draws, _ = uniforms(key[0], Purpose.WINDOW_ORDER, key[1], torch.zeros_like(place), place)
-        return torch.argsort(draws, stable=True).tolist()
+        found = torch.arange(len(self))
+        if seed is not None:
+            key = torch.tensor([whole("seed", seed), whole("epoch", epoch)])
+            draws, _ = uniforms(key[0], Purpose.WINDOW_ORDER, key[1], torch.zeros_like(found), found)
+            found = torch.argsort(draws, stable=True)
+        if self._ahead is not None:
+            self._ahead.follow(found)
+        return found.tolist()
 
     def epoch(self, seed: int | None = None, epoch: int = 0, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, from its ``first``-th on."""
         for i in self.order(seed, epoch)[whole("first", first) :]:
             yield self[i]
+
+    def bounds(self) -> tuple[int, int]:
+        """The smallest and the largest id, read block by block."""
+        if self.columns.device.type != "cpu":
+            return int(self.columns.min()), int(self.columns.max())
+        found = [(int(block.min()), int(block.max())) for block in self._blocks()]
+        return min(low for low, _ in found), max(high for _, high in found)
+
+    def digest(self) -> str:
+        """One word for the tokens and their columns, however many bytes an id takes (two count as four)."""
+        found = hashlib.sha256()
+        for block in self._blocks():
+            found.update((block.astype(np.int32) if block.dtype == np.uint16 else block).tobytes())
+        return found.hexdigest()[:16]
+
+    def _blocks(self) -> Iterator[np.ndarray]:
+        return pieces(self.columns.reshape(-1).cpu().numpy())
+
+
+class _Ahead:
+    """Windows of columns on another device, sent ``AHEAD`` at a time in the order they are expected to be asked for."""
+
+    def __init__(self, columns: Tensor, length: int, device: torch.device) -> None:
+        self.columns, self.length, self.device = columns, length, device
+        self.width = min(length + 1, columns.shape[1])  # inputs and targets; the last window has its end in common
+        self.follow(torch.arange(-(-(columns.shape[1] - 1) // length)))
+
+    def follow(self, order: Tensor) -> None:
+        self.order, self.place, self.part = order, torch.argsort(order), -1
+        self.there = torch.empty(0)
+
+    def __getitem__(self, i: int) -> Tensor:
+        """Inputs and targets of window i in one, (B, T + 1)."""
+        part, at = divmod(int(self.place[i]), AHEAD)
+        if part != self.part:
+            some = self.order[part * AHEAD : (part + 1) * AHEAD].tolist()
+            windows = [self.columns[:, start : start + self.width] for start in map(self._start, some)]
+            self.there, self.part = sent(torch.stack(windows).int(), self.device), part
+        return self.there[at][:, i * self.length - self._start(i) :]
+
+    def _start(self, i: int) -> int:
+        return min(i * self.length, self.columns.shape[1] - self.width)
+
+
+def at_hand(stream: Tensor, device: torch.device) -> Tensor:
+    """A stream where a model on ``device`` reads it: there, unless it is too long to be sent as a whole."""
+    if stream.device.type == "cpu" != device.type and len(stream) > ON_DEVICE:
+        return stream
+    # two bytes an id are a format for files: outside a CPU torch does little with them
+    return (stream.int() if device.type != "cpu" and stream.dtype == torch.uint16 else stream).to(device)
+
+
+def sent(batch: Tensor, device: torch.device) -> Tensor:
+    """A batch on its way to the device; nothing waits for it here."""
+    return batch.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else batch.to(device)
 
 
 def _stream(tokens: np.ndarray | Tensor) -> Tensor:

@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scansnap.checks import InputError, real, whole
+from scansnap.corpus.windows import at_hand, sent
 from scansnap.progress import Progress
 from scansnap.text.attention_statistics import AttentionStatistics
 from scansnap.text.model import LanguageModel
@@ -44,10 +45,10 @@ def stream_batches(
         first = last if step == length else max(0, end - length)  # the last window may be short, not overlap
         piece = (first, end, end - last)
         if waiting and (len(waiting) == batch or _size(waiting[0]) != _size(piece)):
-            yield _gathered(stream, waiting)
+            yield _gathered(stream, waiting, device)
             waiting = []
         waiting.append(piece)
-    yield _gathered(stream, waiting)
+    yield _gathered(stream, waiting, device)
 
 
 def perplexity(
@@ -165,14 +166,15 @@ def _stream(tokens: Any, device: torch.device) -> Tensor:
     stream = tokens if isinstance(tokens, Tensor) else torch.as_tensor(np.asarray(tokens))
     if stream.ndim != 1 or stream.is_floating_point() or len(stream) < 2:
         raise InputError("the stream", tuple(stream.shape), "one row of at least 2 token ids")
-    return stream.to(device)
+    return at_hand(stream, device)
 
 
 def _size(piece: tuple[int, int, int]) -> tuple[int, int]:
     return piece[1] - piece[0], piece[2]
 
 
-def _gathered(stream: Tensor, pieces: list[tuple[int, int, int]]) -> ScoredBatch:
-    starts = torch.tensor([start for start, _, _ in pieces], device=stream.device)
-    at = starts[:, None] + torch.arange(pieces[0][1] - pieces[0][0], device=stream.device)  # (B, T)
-    return ScoredBatch(stream[at].long(), stream[at + 1].long(), pieces[0][2])
+def _gathered(stream: Tensor, pieces: list[tuple[int, int, int]], device: torch.device) -> ScoredBatch:
+    length = pieces[0][1] - pieces[0][0]
+    rows = torch.stack([stream[start : start + length + 1] for start, _, _ in pieces]).long()  # (B, T + 1)
+    both = rows if rows.device.type == device.type else sent(rows, device)
+    return ScoredBatch(both[:, :-1].contiguous(), both[:, 1:].contiguous(), pieces[0][2])

@@ -36,7 +36,7 @@ class TrainedModel:
         kind = "YZ model" if told["kind"] == "yz" else "Transformer"
         kind = f"Prediction of a {kind}" if told.get("listening") else kind
         layers = f"{self.model.layers} layer{'s' if self.model.layers > 1 else ''}"
-        return f"{kind}, {layers}, {len(self.vocabulary):,} words, {self.header.step:,} steps"
+        return f"{kind}, {layers}, {len(self.vocabulary):,} {self.vocabulary.unit}, {self.header.step:,} steps"
 
 
 def open_trained(path: Path, device: str | torch.device = "cpu") -> TrainedModel:

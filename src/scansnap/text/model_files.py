@@ -48,10 +48,8 @@ class Header:
 
 
 def fingerprint(vocabulary: Vocabulary | None) -> str:
-    """One word for the words and their order; empty without a vocabulary."""
-    if vocabulary is None:
-        return ""
-    return hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()[:16]
+    """One word for how a vocabulary encodes; empty without one."""
+    return "" if vocabulary is None else vocabulary.fingerprint()
 
 
 def save_checkpoint(

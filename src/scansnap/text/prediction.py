@@ -21,6 +21,7 @@ import torch
 
 from scansnap.checks import InputError, whole
 from scansnap.checks.arrays import FloatArray, IntArray
+from scansnap.corpus.encoding import BLOCK, pieces
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.progress import Progress
 from scansnap.text.record import Training
@@ -95,17 +96,21 @@ def predict(
 def counted_before(tokens: np.ndarray, queries: IntArray, vocab_size: int, length: int) -> IntArray:
     """(Q, M) how often each token stands up to ``length`` − 1 places before each query."""
     found = np.zeros((len(queries), vocab_size), dtype=np.int64)
-    for row, query in enumerate(queries):
-        places = np.flatnonzero(tokens == query)
-        for back in range(1, length):
-            found[row] += np.bincount(tokens[places[places >= back] - back], minlength=vocab_size)
+    for start in range(0, len(tokens), BLOCK):  # a stream may be longer than memory
+        before = min(start, length - 1)
+        block = np.asarray(tokens[start - before : start + BLOCK])
+        for row, query in enumerate(queries):
+            places = before + np.flatnonzero(block[before:] == query)
+            for back in range(1, length):
+                found[row] += np.bincount(block[places[places >= back] - back], minlength=vocab_size)
     return found
 
 
 def _queries(stream: np.ndarray, queries: Sequence[int] | int, vocab_size: int) -> IntArray:
     if isinstance(queries, int):
         most = whole("queries", queries, least=1)
-        return np.argsort(-np.bincount(stream, minlength=vocab_size), kind="stable")[:most]
+        counts = sum((np.bincount(block, minlength=vocab_size) for block in pieces(stream)), np.zeros(1, np.int64))
+        return np.argsort(-counts, kind="stable")[:most]
     for one in queries:
         whole("queries", one, most=vocab_size - 1)
     return np.asarray(queries, dtype=np.int64)

@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,7 @@ def train(
     settings = TrainingSettings(**options) if settings is None else replace(settings, **options)
     stream = tokens if isinstance(tokens, Tensor) else np.asarray(tokens)
     windows = Windows(stream, settings.batch, settings.length, model.device)
-    low, high = int(windows.columns.min()), int(windows.columns.max())
+    low, high = windows.bounds()
     if low < 0 or high >= model.vocab_size:
         raise InputError("the stream", f"from {low} to {high}", f"token ids from 0 and below {model.vocab_size}")
     loop = _Loop(model, windows, settings, valid, measure, vocabulary, progress)
@@ -230,7 +229,7 @@ class _Loop:
     @cached_property
     def _data(self) -> dict[str, Any]:
         """What a continuation must have in common."""
-        stream = sha256(self.windows.columns.cpu().numpy().tobytes()).hexdigest()[:16]
+        stream = self.windows.digest()
         batch, length, shuffle = self.windows.batch, self.windows.length, self.settings.shuffle
         return {"stream": stream, "batch": batch, "length": length, "shuffle": shuffle}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from scansnap.checks import InputError, choice
@@ -22,8 +21,12 @@ def evaluate(
     device: Device = "auto",
     as_json: Json = False,
 ) -> int:
-    """Perplexity, attention entropy, and what attention to few keys costs."""
+    """Perplexity, attention entropy, and what attention to few keys costs.
+
+    Between models with other tokens compare the perplexity per word or the bits per character, and the share of <unk>.
+    """
     from scansnap.corpus.sources import find_corpus
+    from scansnap.corpus.units import encoded
     from scansnap.text.evaluate import attention_statistics, contextual_sparsity
 
     choice("--split", split, ("valid", "test"))
@@ -31,7 +34,7 @@ def evaluate(
     source = find_corpus(data)
     began = time.monotonic()
     with progress_bar("passes over the text") as progress:
-        tokens = np.concatenate([trained.vocabulary.encode(block) for block in source.blocks(split)])
+        tokens, size = encoded(trained.vocabulary, source.blocks(split))
         if len(tokens) < 2:
             raise InputError("--data", source.where[split], "a text of at least two words")
         progress(1, 3)
@@ -39,13 +42,17 @@ def evaluate(
         progress(2, 3)
         found = {"model": str(model), "corpus": source.title, "split": split, "entropy": entropy,
                  **contextual_sparsity(trained.model, tokens, mass=mass)}  # fmt: skip
+        found |= {"perplexity_per_word": size.per_word(found["perplexity"]), "unknown": size.unknown / size.words,
+                  "bits_per_character": size.bits_per_character(found["perplexity"])}  # fmt: skip
         progress(3, 3)
     if as_json:
         say_json(found)
         return 0
     took = time.monotonic() - began
     out.print(f"{trained.title}; {source.title}, {split} ({len(tokens):,} tokens, {took:.1f} s)", markup=False)
-    out.print(f"perplexity {found['perplexity']:.2f}")
+    out.print(f"perplexity {found['perplexity']:.2f} per token, {found['perplexity_per_word']:.2f} per word; "
+              f"{found['bits_per_character']:.3f} bits per character "
+              f"({100 * found['unknown']:.1f}% of the words are <unk>)", markup=False)  # fmt: skip
     for layer, (h, share, keys) in enumerate(zip(entropy, found["share_needed"], found["keys_needed"], strict=True), 1):
         out.print(f"layer {layer}: attention entropy {h:.2f} nats; {100 * mass:g}% of it on {100 * share:.0f}% of the "
                   f"keys ({keys:.1f})")  # fmt: skip

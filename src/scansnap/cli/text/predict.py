@@ -15,7 +15,8 @@ from scansnap.checks import InputError, whole
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
-from scansnap.cli.text.train import CPU_WORDS, model_settings, read_corpus, training_knobs, training_settings
+from scansnap.cli.text import token_settings
+from scansnap.cli.text.train import model_settings, read_corpus, training_knobs, training_settings
 from scansnap.interrupt import Stopped
 from scansnap.text.yz.settings import YZSettings
 
@@ -65,15 +66,14 @@ def predict(
     place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
     if resume and not target.exists():
         raise InputError("--out", str(target), "a prediction to go on with (there is none; leave --resume out)")
+    tokens = token_settings(given, max_words, where)
     training = {name: given.pop(name) for name in training_knobs() if name in given}
     if "validate_every" in training:
         raise InputError("--validate-every", training["validate_every"], "left out: a prediction is not validated")
     plan = training_settings(training, _listening(given, sys.maxsize, where).seed)  # refuses before any text is read
     for step in at or []:
         whole("--at", step, most=plan.steps)
-    if max_words is None and where == "cpu":
-        max_words = CPU_WORDS
-    corpus = read_corpus(data, max_words)
+    corpus = read_corpus(data, tokens)
     settings = _listening(given, corpus.vocab_size, where)
     words = corpus.vocabulary
     marks = (words.unk, words.eos)

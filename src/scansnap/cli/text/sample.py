@@ -14,7 +14,7 @@ from scansnap.cli.text import Model, opened
 def sample(
     model: Model,
     prompt: Annotated[str, typer.Option(help="How the text begins.")] = "",
-    words: Annotated[int, typer.Option(help="How many words to add.")] = 60,
+    words: Annotated[int, typer.Option(help="How many words to add, or tokens where the model's are subwords.")] = 60,
     temperature: Annotated[float, typer.Option(help="0 always takes the likeliest word.")] = 0.8,
     top_k: Annotated[int | None, typer.Option(help="Draw among the k likeliest words only.")] = None,
     seed: Annotated[int, typer.Option(help="The same seed writes the same text.")] = 0,

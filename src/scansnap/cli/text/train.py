@@ -14,6 +14,7 @@ from scansnap.checks import InputError, choice
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
+from scansnap.cli.text import token_settings
 from scansnap.interrupt import Stopped
 from scansnap.knobs import Knob, knobs_of
 from scansnap.text.settings import TextSettings, TrainingSettings
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from scansnap.corpus.corpus import Corpus
     from scansnap.text.model import LanguageModel
 
-CPU_WORDS = 5000  # two full tables of this size are 200 MB, and a step takes a tenth of a second
 SNAPSHOT_TOKENS = 3500  # of the validation text, looked at again and again during training
 KINDS: dict[str, type[TextSettings]] = {"yz": YZSettings, "transformer": TransformerSettings}
 TITLES = {"yz": "YZ", "transformer": "Transformer"}
@@ -133,12 +133,11 @@ def train(
         raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
     if tensorboard is not None:
         place_for_events(tensorboard)
+    tokens = token_settings(given, max_words, where)
     training = {name: given.pop(name) for name in training_knobs() if name in given}
     made = model_settings(model, given, sys.maxsize, where)  # refuses before any text is read
     plan = training_settings(training, made.seed)
-    if max_words is None and where == "cpu":
-        max_words = CPU_WORDS
-    corpus = read_corpus(data, max_words)
+    corpus = read_corpus(data, tokens)
     trained = _build(model_settings(model, given, corpus.vocab_size, where), where)
     said = corpus.valid[:SNAPSHOT_TOKENS]
 
@@ -172,6 +171,7 @@ def train(
     summary = {
         "model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
         "tokens_per_second": round(done.tokens / max(done.seconds, 1e-9)), "perplexity": done.valid[done.step],
+        "perplexity_per_word": corpus.per_word(done.valid[done.step]),
         "entropy_start": next(iter(entropy.values())), "entropy": list(entropy.values())[-1],
     }  # fmt: skip
     if as_json:
@@ -179,14 +179,15 @@ def train(
         return 0
     out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, "
               f"{summary['tokens_per_second']:,} tokens/s with measurements", markup=False)  # fmt: skip
-    out.print(f"validation perplexity {summary['perplexity']:.1f}")
+    of_words = "" if corpus.vocabulary.unit == "words" else f", per word {summary['perplexity_per_word']:.1f}"
+    out.print(f"validation perplexity {summary['perplexity']:.1f}{of_words}")
     out.print(f"attention entropy {summary['entropy_start']:.2f} → {summary['entropy']:.2f} nats")
     out.print(f"model {target}", markup=False)
     return 0
 
 
-def read_corpus(data: str | None, max_words: int | None) -> Corpus:
+def read_corpus(data: str | None, tokens: dict[str, Any]) -> Corpus:
     from scansnap.corpus.corpus import load_corpus
 
     with progress_bar("reading the text") as progress:
-        return load_corpus(data, max_words=max_words, progress=progress)
+        return load_corpus(data, **tokens, progress=progress)

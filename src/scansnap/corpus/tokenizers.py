@@ -1,0 +1,268 @@
+"""Tokenizers of the package ``tokenizers``: trained on a text or read from a tokenizer.json, and how they cut words.
+
+A line is its words between single blanks, whatever the tokenizer, and every word is cut with the blank before it. Where
+no piece can reach over a blank (byte-level, Metaspace and BERT-like tokenizers) a word is cut once, however often it
+stands in the text, which is ten times as fast as cutting lines. The words <unk> and <eos> are marks, never cut.
+
+The package is needed to train, encode and decode; it comes with ``scansnap[text]``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scansnap.checks import InputError
+from scansnap.corpus.vocabulary import EOS, UNK, Tokens, split_words
+
+LEAST = 256 + 2  # every byte and both marks
+LINES = 1000  # given to the package at a time
+REMEMBERED = 2**20  # different words whose pieces are kept (some 200 MB)
+CONTINUES = "##"  # before a piece that goes on with a word, when it is shown
+_BLANK = "Ġ"  # how byte-level tokenizers write the byte 0x20
+# what leaves every word to itself, blanks being single
+_LOCAL_CUTS = {"ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit", "BertPreTokenizer"}
+_LOCAL_FORMS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer", "Sequence"}
+
+
+def package() -> Any:
+    """``tokenizers``, or a sentence that says how to get it."""
+    try:
+        return importlib.import_module("tokenizers")
+    except ImportError:
+        without = "words, unless the package tokenizers is installed, as with pip install 'scansnap[text]'"
+        raise InputError("tokenizer", "one of subwords", without) from None
+
+
+def train_bpe(blocks: Iterable[str], vocab_size: int) -> str:
+    """A byte-level BPE tokenizer with ``vocab_size`` tokens, fewer where no pair is left twice, as its JSON.
+
+    Every byte and the marks <unk> and <eos> are tokens, so nothing is unknown but what the text itself marks.
+    """
+    made = package()
+    tokenizer = made.Tokenizer(made.models.BPE())
+    tokenizer.pre_tokenizer = made.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = made.decoders.ByteLevel()
+    trainer = made.trainers.BpeTrainer(
+        vocab_size=vocab_size, min_frequency=2, special_tokens=[UNK, EOS], show_progress=False,
+        initial_alphabet=made.pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(_lines(blocks), trainer)
+    return str(tokenizer.to_str())
+
+
+def read(path: Path) -> str:
+    """The JSON of a ``tokenizer.json``, if texts can be encoded with it."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise InputError("tokenizer", str(path), "words, bpe, or a tokenizer.json that can be read") from None
+    Pieces(text, str(path))
+    return text
+
+
+class Pieces:
+    """A tokenizer at work. Its ids are the tokenizer's own; marks it does not have come after them."""
+
+    def __init__(self, text: str, where: str = "saved with the vocabulary") -> None:
+        try:
+            self.tokenizer = package().Tokenizer.from_str(text)
+            self.table = json.loads(text)
+        except InputError:
+            raise
+        except Exception:  # the package has no kind of error of its own
+            raise InputError("tokenizer", where, "words, bpe, or a tokenizer.json as the package tokenizers writes it"
+                             ) from None  # fmt: skip
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        vocabulary: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
+        self.tokens = {number: token for token, number in vocabulary.items()}  # as the tokenizer writes them
+        size = max(self.tokens, default=-1) + 1
+        unknown = _unknown(self.table["model"], self.tokenizer)
+        if unknown is None and not self._has_all_bytes(vocabulary):
+            can = "one that can encode any text (with an unknown token such as <unk>, or with all bytes)"
+            raise InputError("tokenizer", where, can)
+        self.unk = next((i for i in (unknown, vocabulary.get(UNK)) if i is not None), size)
+        self.eos = vocabulary.get(EOS, max(size, self.unk + 1))
+        self.size = max(size, self.unk + 1, self.eos + 1)
+        self.by_words = _leaves_words_alone(self.table)
+        self.words = 0  # encoded so far, line ends too
+        self._remember([UNK, EOS])  # the marks are words with one piece
+        self._flat = np.array([self.unk, self.eos], np.int32)  # pieces of all words, one word after the other
+        self._lengths = np.ones(2, np.int64)
+
+    def encode(self, text: str) -> Tokens:
+        """Ids of the pieces of a text, <eos> for each line feed."""
+        words = split_words(text)
+        self.words += len(words)
+        return self._word_by_word(words) if self.by_words else self._line_by_line(words)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids: pieces joined to words, words between blanks, lines for <eos>."""
+        lines, run = [""], list[int]()
+
+        def flush() -> None:
+            if run:
+                piece = self.tokenizer.decode(run, skip_special_tokens=False)
+                lines[-1] = _put(lines[-1], piece.strip(" "), self.continues(run[0]))
+                run.clear()
+
+        for number in ids:
+            if number in (self.unk, self.eos):
+                flush()
+                lines[-1:] = [lines[-1], ""] if number == self.eos else [_put(lines[-1], UNK, False)]
+            else:
+                run.append(number)
+        flush()
+        return "\n".join(lines)
+
+    def continues(self, number: int) -> bool:
+        """Whether a piece goes on with the word before it."""
+        token = self.tokens.get(number, UNK)
+        if token in self._added:
+            return False
+        if self._bytes:
+            return not token.startswith(_BLANK)
+        if "Metaspace" in self._types:
+            return not token.startswith("▁")
+        return token.startswith(CONTINUES)
+
+    def names(self) -> dict[int, str]:
+        """How each piece is shown: bare where it begins a word, with ## before it where it goes on; no two alike."""
+        found = {self.unk: UNK, self.eos: EOS}
+        taken = set(found.values())
+        for number, token in sorted(self.tokens.items()):
+            if number in found:
+                continue
+            name = self._name(number, token)
+            while name in taken:
+                name += f"#{number}"
+            found[number] = name
+            taken.add(name)
+        return found
+
+    def _name(self, number: int, token: str) -> str:
+        if token in self._added or not (self._bytes or "Metaspace" in self._types):
+            return token
+        goes_on = self.continues(number)
+        if self._bytes:
+            content = bytes(_BYTES.get(letter, ord("?")) for letter in (token if goes_on else token[1:]))
+            whole = bytes(_BYTES.get(letter, ord("?")) for letter in token)
+            try:
+                body = content.decode("utf-8")
+            except UnicodeDecodeError:
+                body = ""
+            if not body or not body.isprintable() or " " in body:
+                return "".join(f"<0x{byte:02X}>" for byte in whole)
+        else:
+            body = token if goes_on else token[1:] or token
+        return CONTINUES + body if goes_on else body
+
+    @property
+    def _bytes(self) -> bool:
+        return "ByteLevel" in self._types
+
+    @cached_property
+    def _types(self) -> set[str]:
+        return _types(self.table.get("pre_tokenizer")) | _types(self.table.get("decoder"))
+
+    @cached_property
+    def _added(self) -> set[str]:
+        return {token["content"] for token in self.table.get("added_tokens") or []}
+
+    def _has_all_bytes(self, vocabulary: dict[str, int]) -> bool:
+        if self._bytes:
+            return all(letter in vocabulary for letter in _BYTES)
+        return bool(self.table["model"].get("byte_fallback")) and all(f"<0x{b:02X}>" in vocabulary for b in range(256))
+
+    def _remember(self, words: Iterable[str]) -> None:
+        """Words that have been cut; one that is asked for beside them gets the next number."""
+        self._number = defaultdict[str, int](None, ((word, number) for number, word in enumerate(words)))
+        self._number.default_factory = self._number.__len__
+
+    def _word_by_word(self, words: list[str]) -> Tokens:
+        if len(self._number) > REMEMBERED:  # those that came first stay: they are the frequent ones
+            self._remember(islice(self._number, REMEMBERED // 2))
+            self._lengths = self._lengths[: REMEMBERED // 2]
+            self._flat = self._flat[: self._lengths.sum()]
+        numbers = np.fromiter(map(self._number.__getitem__, words), np.int64, len(words))
+        new = [" " + word for word in islice(self._number, len(self._lengths), None)]
+        if new:
+            cut = [found.ids for found in self.tokenizer.encode_batch(new, add_special_tokens=False)]
+            self._flat = np.concatenate([self._flat, *(np.array(ids, np.int32) for ids in cut)])
+            self._lengths = np.append(self._lengths, [len(ids) for ids in cut])
+        lengths = self._lengths[numbers]
+        starts = (np.cumsum(self._lengths) - self._lengths)[numbers]
+        before = np.cumsum(lengths) - lengths
+        return np.asarray(self._flat[np.arange(lengths.sum()) + np.repeat(starts - before, lengths)])
+
+    def _line_by_line(self, words: list[str]) -> Tokens:
+        marks = {UNK: [self.unk], EOS: [self.eos]}
+        lines: list[list[str]] = [[]]
+        order: list[list[int] | None] = []  # what to put: a mark, or the next line that was cut
+        for word in words:
+            if word in marks:
+                order += [None, marks[word]]
+                lines.append([])
+            else:
+                lines[-1].append(word)
+        cut = iter(self.tokenizer.encode_batch([" ".join(line) for line in lines], add_special_tokens=False))
+        parts = [next(cut).ids if mark is None else mark for mark in [*order, None]]
+        return np.concatenate([np.array(part, np.int32) for part in parts])
+
+
+def _put(line: str, piece: str, goes_on: bool) -> str:
+    return line + piece if goes_on or not line else f"{line} {piece}"
+
+
+def _lines(blocks: Iterable[str]) -> Iterator[list[str]]:
+    """Lines as they are encoded, without marks."""
+    for block in blocks:
+        lines = [" ".join(word for word in line.split() if word not in (UNK, EOS)) for line in block.split("\n")]
+        for start in range(0, len(lines), LINES):
+            yield lines[start : start + LINES]
+
+
+def _unknown(model: dict[str, Any], tokenizer: Any) -> int | None:
+    """The id of the model's unknown token, if it has one."""
+    if isinstance(model.get("unk_id"), int):
+        return int(model["unk_id"])
+    token = model.get("unk_token")
+    found = tokenizer.token_to_id(token) if isinstance(token, str) else None
+    return None if found is None else int(found)
+
+
+def _types(part: Any) -> set[str]:
+    """Kinds of pre-tokenizers, decoders or normalizers, in sequences too."""
+    if not isinstance(part, dict):
+        return set()
+    inside = [*(part.get("pretokenizers") or []), *(part.get("decoders") or []), *(part.get("normalizers") or [])]
+    return {str(part.get("type"))}.union(*map(_types, inside))
+
+
+def _leaves_words_alone(table: dict[str, Any]) -> bool:
+    """Whether a line is cut as its words are, one by one."""
+    cuts = table.get("pre_tokenizer")
+    steps = [cuts] if isinstance(cuts, dict) and cuts.get("type") != "Sequence" else (cuts or {}).get("pretokenizers")
+    local = any(step["type"] in _LOCAL_CUTS and step.get("use_regex", True) and step.get("split", True)
+                for step in steps or [])  # fmt: skip
+    swallows = any(token.get("rstrip") for token in table.get("added_tokens") or [])
+    return local and not swallows and _types(table.get("normalizer")) <= _LOCAL_FORMS
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letters by which byte-level tokenizers write bytes: themselves if they can be seen, else from U+0100 on."""
+    seen = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTES = _byte_letters()
