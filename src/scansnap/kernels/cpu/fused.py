@@ -84,5 +84,5 @@ def advance(
         n_steps, ctypes.byref(shape), columns, np.ascontiguousarray(stream, dtype=np.int64),
         np.ascontiguousarray(cls), *float32, n_runs, *tables, *new, finite,
     )  # fmt: skip
-    library.in_threads(library.load("fused").advance_runs, n_runs, constants, chunk=4)
+    library.in_threads(library.load("fused").advance_runs, n_runs, constants, chunk=2)
     return new, finite.astype(bool)
