@@ -1,0 +1,259 @@
+"""Regime maps by SGD: at every setting of a grid a theorem's claims, judged on the runs of several seeds.
+
+The settings are those of the flow's maps (:mod:`scansnap.claims.maps`), trained by plain SGD from Y = Z = 0 to 10 t₀.
+Settings with the same classes and decoder rate differ in η_Z alone: they are runs of one simulation, which all of a
+CPU's or GPU's batching serves, and see the same sequences. Of a run only what the claims look at is kept, the rows of
+Y and the logits of the context's tokens, so that M may be large.
+
+A claim is judged on each seed; what stands on the map is the mean of its margins with a 95% t interval over seeds. A
+margin below −1 counts as −1: how badly a seed fails must not outweigh the others. Claims about signs that noise may
+hide (Theorem 2) pool the seeds themselves (:func:`scansnap.claims.theorems.theorem2.sure_signs`), and bring the
+interval with them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+import xarray as xr
+from scipy.special import log_softmax
+
+from scansnap.checks import whole
+from scansnap.claims.evidence import Evidence
+from scansnap.claims.maps import T_END, MapLayout, MapPoint, Place
+from scansnap.claims.registry import CHECKS
+from scansnap.claims.survey.finding import interval
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics.engines.layout import make_layout
+from scansnap.dynamics.looking import Seen
+from scansnap.dynamics.settings import Model
+from scansnap.dynamics.simulate import simulate
+from scansnap.interrupt import deaf_children
+from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.progress import Progress
+from scansnap.runs import grid
+from scansnap.theory import t_snap
+
+FLOOR = -1.0  # of one seed's margin
+_TIMES = 48  # of a run that are looked at, as in the flow's maps
+_GROUP = 1000  # runs of one simulation: what is lost when it is stopped
+_AHEAD = 2  # groups that are trained while others are judged
+
+Numbers = dict[str, dict[str, float]]  # by claim: margin, low and high
+Judged = tuple[Numbers, bool]  # and whether all assumptions are met
+
+
+@dataclass(frozen=True)
+class Training:
+    """How every setting is trained. ``context`` is T; infinite, with batch_size None, is gradient descent itself."""
+
+    seeds: int = 10
+    batch_size: int | None = 128
+    context: float = 128
+
+    def __post_init__(self) -> None:
+        whole("seeds", self.seeds, least=2 if self.sampled else 1)
+        if self.batch_size is not None:
+            whole("batch_size", self.batch_size, least=1)
+        if not math.isinf(self.context):
+            whole("context", self.context, least=2)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether seeds differ."""
+        return self.batch_size is not None
+
+    def __str__(self) -> str:
+        length = "∞" if math.isinf(self.context) else f"{self.context:g}"
+        return f"{self.seeds} seeds, batch {self.batch_size or 'of all classes'}, T = {length}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Settings that differ in η_Z alone, and where they stand on the map."""
+
+    places: tuple[Place, ...]
+    points: tuple[MapPoint, ...]
+
+    @property
+    def steps(self) -> int:
+        """10 t₀; the last is inside the window of the claims."""
+        one = self.points[0]
+        return max(int(T_END * t_snap(eta_y=one.eta_y, n_classes=one.n_classes, vocab_size=one.vocab_size)), 1)
+
+
+class Keeper(Protocol):
+    """Where finished groups are kept, so that a map can be continued."""
+
+    def get(self, index: int) -> list[Judged] | None: ...
+    def put(self, index: int, judged: list[Judged]) -> None: ...
+
+
+def groups(layout: MapLayout, training: Training) -> list[Group]:
+    """The simulations of a map, in the order in which they are made."""
+    alike: dict[MapPoint, list[Place]] = {}
+    for place, point in layout.points.items():
+        alike.setdefault(replace(point, ratio=1.0), []).append(place)
+    size = max(1, _GROUP // training.seeds)
+    return [
+        Group(tuple(part), tuple(layout.points[place] for place in part))
+        for places in alike.values() for part in (places[i : i + size] for i in range(0, len(places), size))
+    ]  # fmt: skip
+
+
+def sgd_map(
+    layout: MapLayout,
+    training: Training,
+    *,
+    device: str = "auto",
+    keeper: Keeper | None = None,
+    progress: Progress | None = None,
+    processes: int | None = None,
+) -> xr.Dataset:
+    """Variables ``margin``, ``low`` and ``high`` (claim, y, x), ``assumptions_met`` and ``possible`` (y, x).
+
+    Simulations are made here, one group after the other, and judged by other processes meanwhile.
+    """
+    todo = groups(layout, training)
+    found = {i: kept for i in range(len(todo)) if keeper is not None and (kept := keeper.get(i)) is not None}
+    before = sum(len(todo[i].places) for i in found) * training.seeds
+    total = len(layout.points) * training.seeds
+    missing = [i for i in range(len(todo)) if i not in found]
+    if missing:
+        n = processes or os.cpu_count() or 1
+        with single_threaded_children(), ending_at_once(n) as pool:
+            for i, judged in _in_turn(pool, layout.theorem, todo, missing, training, device):
+                found[i] = judged
+                if keeper is not None:
+                    keeper.put(i, judged)
+                if progress is not None:
+                    progress(sum(len(todo[k].places) for k in found) * training.seeds, total, before)
+    by_place = {place: one for i, judged in found.items() for place, one in zip(todo[i].places, judged, strict=True)}
+    data = layout.dataset({place: numbers for place, (numbers, _) in by_place.items()},
+                          {place: met for place, (_, met) in by_place.items()})  # fmt: skip
+    return data.assign_attrs(sgd=str(training), **{k: str(v) for k, v in asdict(training).items()})
+
+
+def estimate(layout: MapLayout, training: Training, missing: int, device: str = "auto", processes: int = 0) -> float:
+    """Seconds that ``missing`` settings will take about, from two short simulations and one verdict made here."""
+    group = max(groups(layout, training), key=lambda one: one.steps * len(one.points))
+    took = []
+    for n in (1, min(4, len(group.points))):
+        few = Group(group.places[:n], group.points[:n])
+        for _ in range(2):  # the first loads libraries
+            began = time.perf_counter()
+            runs = train(few, training, device)
+            seconds = time.perf_counter() - began
+        took.append(seconds)
+    began = time.perf_counter()
+    judge(layout.theorem, group.points[0], training, *runs[0])
+    verdict = time.perf_counter() - began
+    each = max(took[1] - took[0], 0) / max(min(4, len(group.points)) - 1, 1)
+    calls = missing * len(groups(layout, training)) / len(layout.points)
+    return calls * took[0] + missing * (each + verdict / (processes or os.cpu_count() or 1))
+
+
+def _in_turn(
+    pool: Any, theorem: str, todo: list[Group], missing: list[int], training: Training, device: str
+) -> Iterator[tuple[int, list[Judged]]]:
+    """Groups as they are judged; a few are trained ahead."""
+    waiting: dict[int, list[Future[Judged]]] = {}
+    for i in missing:
+        if len(waiting) >= _AHEAD:
+            for k in list(islice(waiting, 1)):
+                yield k, [job.result() for job in waiting.pop(k)]
+        runs = train(todo[i], training, device)
+        with deaf_children():
+            waiting[i] = [pool.submit(judge, theorem, point, training, *one)
+                          for point, one in zip(todo[i].points, runs, strict=True)]  # fmt: skip
+    for k in list(waiting):
+        yield k, [job.result() for job in waiting.pop(k)]
+
+
+Run = tuple[np.ndarray, np.ndarray, np.ndarray]  # steps (n,), z (R, n, L) and y (R, n, L, J) of the finite runs
+
+
+def train(group: Group, training: Training, device: str) -> list[Run]:
+    """The runs of each setting of a group."""
+    classes, eta_y = group.points[0].classes(), group.points[0].eta_y
+    rows = make_layout(classes, Model(), decays=False).rows
+    steps = np.unique(np.append(0, np.rint(np.geomspace(1, group.steps, _TIMES)))).astype(int)
+
+    def context(seen: Seen) -> dict[str, Any]:
+        y, z = seen.tables["y"], seen.tables["z"][:, 0, 0, :]
+        return {"rows_y": (("row", "column"), y.cpu().numpy().copy()), "row_z": (("row",), z[:, rows].cpu().numpy())}
+
+    data = simulate(
+        classes, grid(eta_y=eta_y, eta_z=[eta_y / point.ratio for point in group.points], seed=range(training.seeds)),
+        steps=group.steps, record=steps.tolist(), batch_size=training.batch_size, context=training.context,
+        variables=("loss",), record_fn=context, device=device,
+    )  # fmt: skip
+    if not data.attrs["complete"]:
+        raise KeyboardInterrupt
+    shape = len(group.points), training.seeds
+    z, y = (data[name].values.reshape(*shape, *data[name].shape[1:]) for name in ("row_z", "rows_y"))
+    finite = (data["failed_step"].values < 0).reshape(shape)
+    return [(steps, z[i][finite[i]], y[i][finite[i]]) for i in range(len(group.points))]
+
+
+def judge(theorem: str, point: MapPoint, training: Training, t: np.ndarray, z: np.ndarray, y: np.ndarray) -> Judged:
+    """The theorem's claims at one setting, from the runs of its seeds."""
+    classes = point.classes()
+    seeds = [_evidence(classes, point, training, t, *one) for one in zip(z, y, strict=True)]
+    if len(seeds) < training.seeds and len(seeds) < 2:  # the others became non-finite
+        return {}, False
+    if training.sampled:
+        seeds[0] = replace(seeds[0], z_seeds=np.stack([one.z for one in seeds]))
+    margins: dict[str, list[float]] = {}
+    found: Numbers = {}
+    for evidence in seeds:
+        checked = CHECKS[theorem](evidence)
+        for claim in checked if isinstance(checked, list) else [checked]:
+            if claim.margin is None or claim.tolerance is None or claim.name in found:
+                continue
+            if evidence is seeds[0] and claim.interval is not None:  # of all seeds together
+                low, high = (1 - end / claim.tolerance for end in reversed(claim.interval))
+                found[claim.name] = {"margin": max(claim.margin, FLOOR), "low": max(low, FLOOR), "high": high}
+            else:
+                margins.setdefault(claim.name, []).append(max(claim.margin, FLOOR))
+    for name, values in margins.items():
+        ends = interval(np.array(values)) if len(values) > 1 else (values[0],) * 3
+        found[name] = dict(zip(("margin", "low", "high"), ends, strict=True))
+    return found, all(a.met for a in seeds[0].assumptions.values())
+
+
+def _evidence(
+    classes: SequenceClasses, point: MapPoint, training: Training, t: np.ndarray, z: np.ndarray, y: np.ndarray
+) -> Evidence:
+    """One run as the claims look at it; z (n, L) and y (n, L, J) of the context's tokens."""
+    layout = make_layout(classes, Model(), decays=False)
+    z, y = z.astype(np.float64), y.astype(np.float64)
+    p = classes.p_context[:, layout.rows]  # (K, L)
+    weight = p * np.exp(z - z.max(-1, keepdims=True))[:, None]  # (n, K, L)
+    attention = weight / weight.sum(-1, keepdims=True)
+    f = attention / np.linalg.norm(attention, axis=-1, keepdims=True)
+    logits = f @ y  # (n, K, J)
+    k = np.arange(classes.n_classes)
+    r = -np.exp(log_softmax(logits + np.log(layout.multiplicity), axis=-1))
+    r[:, k, layout.target] = 0
+    r[:, k, layout.target] = -r.sum(-1)  # e_n − α_n
+    g = np.where(p > 0, r @ y.transpose(0, 2, 1), 0.0)
+    never = np.setdiff1d(np.arange(len(layout.columns)), layout.target)
+    gap = logits[:, k, layout.target] - logits[:, :, never].mean(-1) if len(never) else None
+
+    def spread(values: np.ndarray) -> np.ndarray:
+        full = np.zeros((*values.shape[:-1], classes.vocab_size))
+        full[..., layout.rows] = values
+        return full
+
+    return Evidence(classes, point.eta_y, point.eta_y / point.ratio, "sgd", training.context, t.astype(np.float64),
+                    spread(z)[:, None], spread(attention), spread(g), gap,
+                    sampled=training.sampled)  # fmt: skip
