@@ -125,7 +125,9 @@ class MapLayout:
             nearest.classes()  # refuses, and says what it would need
         return cls(theorem, x, y, base, points)
 
-    def dataset(self, found: Mapping[Place, Mapping[str, Mapping[str, float]]], met: Mapping[Place, bool]) -> xr.Dataset:
+    def dataset(
+        self, found: Mapping[Place, Mapping[str, Mapping[str, float]]], met: Mapping[Place, bool]
+    ) -> xr.Dataset:
         """Numbers by place, claim and name, ``margin`` among them, as variables (claim, y, x)."""
         shape = len(self.y.values), len(self.x.values)
         claims = sorted({claim for one in found.values() for claim in one})

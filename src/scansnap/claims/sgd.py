@@ -13,20 +13,23 @@ interval with them.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from scipy.interpolate import RegularGridInterpolator
 from scipy.special import log_softmax
 
-from scansnap.checks import whole
+from scansnap.checks import InputError, whole
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.maps import T_END, MapLayout, MapPoint, Place
 from scansnap.claims.registry import CHECKS
@@ -38,8 +41,8 @@ from scansnap.dynamics.settings import Model
 from scansnap.dynamics.simulate import simulate
 from scansnap.interrupt import deaf_children
 from scansnap.processes import ending_at_once, single_threaded_children
-from scansnap.progress import Progress
 from scansnap.runs import grid
+from scansnap.storage import put, remove
 from scansnap.theory import t_snap
 
 FLOOR = -1.0  # of one seed's margin
@@ -90,11 +93,45 @@ class Group:
         return max(int(T_END * t_snap(eta_y=one.eta_y, n_classes=one.n_classes, vocab_size=one.vocab_size)), 1)
 
 
-class Keeper(Protocol):
-    """Where finished groups are kept, so that a map can be continued."""
+class Kept:
+    """Finished groups of a map, a file each in a folder of their own: whoever makes the same map does the rest."""
 
-    def get(self, index: int) -> list[Judged] | None: ...
-    def put(self, index: int, judged: list[Judged]) -> None: ...
+    def __init__(self, folder: Path, layout: MapLayout, training: Training, *, overwrite: bool = False) -> None:
+        axes = {name: [axis.name, list(axis.values)] for name, axis in (("x", layout.x), ("y", layout.y))}
+        told = {
+            "theorem": layout.theorem,
+            **axes,
+            "base": repr(layout.base),
+            "training": str(training),
+            "times": _TIMES,
+        }
+        self.folder, self.mark = folder, json.dumps(told)
+        if folder.exists() and overwrite:
+            self.discard()
+        if folder.exists() and self._read("map") != told:
+            allowed = "that of the same map, or away (--overwrite begins anew)"
+            raise InputError("the folder with unfinished work", str(folder), allowed)
+
+    def __getitem__(self, index: int) -> list[Judged] | None:
+        """The verdicts of a group, or None where it was not finished."""
+        found = self._read(f"group-{index}")
+        return None if found is None else [(numbers, bool(met)) for numbers, met in found]
+
+    def __setitem__(self, index: int, judged: list[Judged]) -> None:
+        if not self.folder.exists():
+            self.folder.mkdir(parents=True)
+            put(self.folder / "map.json", self.mark)
+        put(self.folder / f"group-{index}.json", json.dumps(judged))
+
+    def discard(self) -> None:
+        """When the map is drawn, or not wanted any more."""
+        remove(self.folder)
+
+    def _read(self, name: str) -> Any:
+        try:
+            return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):  # not there, or not whole: it is made again
+            return None
 
 
 def groups(layout: MapLayout, training: Training) -> list[Group]:
@@ -114,8 +151,8 @@ def sgd_map(
     training: Training,
     *,
     device: str = "auto",
-    keeper: Keeper | None = None,
-    progress: Progress | None = None,
+    kept: Kept | None = None,
+    progress: Callable[[int, int, int], None] | None = None,
     processes: int | None = None,
 ) -> xr.Dataset:
     """Variables ``margin``, ``low`` and ``high`` (claim, y, x), ``assumptions_met`` and ``possible`` (y, x).
@@ -123,7 +160,7 @@ def sgd_map(
     Simulations are made here, one group after the other, and judged by other processes meanwhile.
     """
     todo = groups(layout, training)
-    found = {i: kept for i in range(len(todo)) if keeper is not None and (kept := keeper.get(i)) is not None}
+    found = {i: there for i in range(len(todo)) if kept is not None and (there := kept[i]) is not None}
     before = sum(len(todo[i].places) for i in found) * training.seeds
     total = len(layout.points) * training.seeds
     missing = [i for i in range(len(todo)) if i not in found]
@@ -132,8 +169,8 @@ def sgd_map(
         with single_threaded_children(), ending_at_once(n) as pool:
             for i, judged in _in_turn(pool, layout.theorem, todo, missing, training, device):
                 found[i] = judged
-                if keeper is not None:
-                    keeper.put(i, judged)
+                if kept is not None:
+                    kept[i] = judged
                 if progress is not None:
                     progress(sum(len(todo[k].places) for k in found) * training.seeds, total, before)
     by_place = {place: one for i, judged in found.items() for place, one in zip(todo[i].places, judged, strict=True)}
@@ -142,23 +179,41 @@ def sgd_map(
     return data.assign_attrs(sgd=str(training), **{k: str(v) for k, v in asdict(training).items()})
 
 
-def estimate(layout: MapLayout, training: Training, missing: int, device: str = "auto", processes: int = 0) -> float:
-    """Seconds that ``missing`` settings will take about, from two short simulations and one verdict made here."""
-    group = max(groups(layout, training), key=lambda one: one.steps * len(one.points))
-    took = []
-    for n in (1, min(4, len(group.points))):
-        few = Group(group.places[:n], group.points[:n])
-        for _ in range(2):  # the first loads libraries
-            began = time.perf_counter()
-            runs = train(few, training, device)
-            seconds = time.perf_counter() - began
-        took.append(seconds)
+def beside(data: xr.Dataset, flow: xr.Dataset) -> xr.Dataset:
+    """With ``flow_margin``, the flow's margins at the same settings: between those of a coarser map interpolated."""
+
+    def scale(values: xr.DataArray, axis: str) -> np.ndarray:
+        return np.log(values.values) if data.attrs[f"{axis}_log"] else values.values
+
+    grid_ = [scale(flow[axis], axis) for axis in "yx"]
+    wanted = np.stack(np.meshgrid(*(scale(data[axis], axis) for axis in "yx"), indexing="ij"), axis=-1)
+    found = np.full(data.margin.shape, np.nan)
+    for k, claim in enumerate(data.claim.values):
+        if claim in flow.claim.values:
+            margin = np.maximum(flow.margin.sel(claim=claim).values, FLOOR)
+            found[k] = RegularGridInterpolator(grid_, margin, bounds_error=False)(wanted)
+    return data.assign(flow_margin=(("claim", "y", "x"), found))
+
+
+def estimate(
+    layout: MapLayout, training: Training, kept: Kept | None = None, device: str = "auto"
+) -> tuple[int, float]:
+    """How many runs are missing, and the seconds they will take about: from short simulations and a verdict here."""
+    missing = [group for i, group in enumerate(groups(layout, training)) if kept is None or kept[i] is None]
+    n_settings = sum(len(group.points) for group in missing)
+    if not missing:
+        return 0, 0.0
+    longest = max(missing, key=lambda group: group.steps * len(group.points))
+    took, sizes = [], (1, min(4, len(longest.points)))
+    for n in (sizes[0], *sizes):  # the first of all loads libraries
+        began = time.perf_counter()
+        runs = train(Group(longest.places[:n], longest.points[:n]), training, device)
+        took.append(time.perf_counter() - began)
     began = time.perf_counter()
-    judge(layout.theorem, group.points[0], training, *runs[0])
-    verdict = time.perf_counter() - began
-    each = max(took[1] - took[0], 0) / max(min(4, len(group.points)) - 1, 1)
-    calls = missing * len(groups(layout, training)) / len(layout.points)
-    return calls * took[0] + missing * (each + verdict / (processes or os.cpu_count() or 1))
+    judge(layout.theorem, longest.points[0], training, *runs[0])
+    verdict = (time.perf_counter() - began) / (os.cpu_count() or 1)
+    each = max(took[2] - took[1], 0.0) / max(sizes[1] - 1, 1)
+    return n_settings * training.seeds, len(missing) * took[1] + n_settings * (each + verdict)
 
 
 def _in_turn(
