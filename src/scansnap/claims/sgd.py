@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import xarray as xr
 from scipy.interpolate import RegularGridInterpolator
 from scipy.special import log_softmax
@@ -244,12 +245,13 @@ def train(group: Group, training: Training, device: str) -> list[Run]:
 
     def context(seen: Seen) -> dict[str, Any]:
         y, z = seen.tables["y"], seen.tables["z"][:, 0, 0, :]
-        return {"rows_y": (("row", "column"), y.cpu().numpy().copy()), "row_z": (("row",), z[:, rows].cpu().numpy())}
+        z = z[:, torch.as_tensor(rows, device=z.device)]
+        return {"rows_y": (("row", "column"), y.cpu().numpy()), "row_z": (("row",), z.cpu().numpy())}
 
     data = simulate(
         classes, grid(eta_y=eta_y, eta_z=[eta_y / point.ratio for point in group.points], seed=range(training.seeds)),
         steps=group.steps, record=steps.tolist(), batch_size=training.batch_size, context=training.context,
-        variables=("loss",), record_fn=context, device=device,
+        variables=(), record_fn=context, device=device,
     )  # fmt: skip
     if not data.attrs["complete"]:
         raise KeyboardInterrupt
