@@ -77,8 +77,10 @@ def test_the_evidence_is_that_of_a_whole_trajectory():
     )  # fmt: skip
     wanted = from_trajectory(data, point.classes())
     found = sgd._evidence(point.classes(), point, training, steps, z[1], y[1])
-    assert found.sampled and (found.source, found.context) == (wanted.source, wanted.context)
-    assert wanted.g is not None and wanted.gap is not None
+    assert found.sampled
+    assert (found.source, found.context) == (wanted.source, wanted.context)
+    assert wanted.g is not None
+    assert wanted.gap is not None
     assert np.abs(wanted.z).max() > 0.01
     for name in ("t", "z", "attention", "g", "gap"):
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=2e-5, atol=1e-6, err_msg=name)
@@ -107,7 +109,8 @@ def test_short_sequences_in_small_batches_part_from_the_flow():
     flow = [_point("theorem-3", point)[0]["theorem-3-identity"] for point in setting.points.values()]
     assert min(flow) > 0.5
     assert (data.high < 0).all()
-    assert (data.low <= data.margin).all() and (data.margin <= data.high).all()
+    assert (data.low <= data.margin).all()
+    assert (data.margin <= data.high).all()
 
 
 def test_signs_are_judged_on_all_seeds_together():
@@ -173,7 +176,8 @@ def test_a_stopped_map_is_continued_to_the_same_numbers(tmp_path, monkeypatch):
     kept = Kept(tmp_path / "m", setting, training)
     assert [kept[i] is not None for i in range(3)] == [True, True, False]
     missing, seconds = sgd.estimate(setting, training, kept, device="cpu")
-    assert missing == 3 * 2 and seconds > 0
+    assert missing == 3 * 2
+    assert seconds > 0
     made, seen = [], []
     train = sgd.train
     monkeypatch.setattr(sgd, "train", lambda group, *rest: made.append(group) or train(group, *rest))
@@ -192,7 +196,7 @@ def test_another_map_s_work_is_not_taken_for_this_one_s(tmp_path):
     Kept(tmp_path / "m", setting, training)[0] = [({"a": {"margin": math.nan}}, True)]
     assert json.loads((tmp_path / "m" / "map.json").read_text())["theorem"] == "theorem-3"
     for other in ((layout("theorem-1"), training), (layout(n=3), training), (setting, Training(seeds=3))):
-        with pytest.raises(InputError, match="the folder with unfinished work is .*the same map"):
+        with pytest.raises(InputError, match=r"the folder with unfinished work is .*the same map"):
             Kept(tmp_path / "m", *other)
     Kept(tmp_path / "m", setting, Training(seeds=3), overwrite=True)
     assert not (tmp_path / "m").exists()
@@ -217,7 +221,8 @@ def test_both_maps_are_drawn_and_the_coarser_one_is_read_between_its_points(tmp_
     np.testing.assert_allclose(both.flow_margin, both.margin, atol=1e-9)
     drawn = figure.draw_both(both, coarse)
     above, below = drawn.axes[:2]
-    assert "exact flow" in above.get_title() and "2 seeds" in below.get_title()
+    assert "exact flow" in above.get_title()
+    assert "2 seeds" in below.get_title()
     assert len(below.collections) == len(above.collections) + 2  # the hatching and the flow's dashed edge
     save_figure(drawn, tmp_path / "map.png")
     assert (tmp_path / "map.png").stat().st_size > 5000

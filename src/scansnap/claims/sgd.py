@@ -49,6 +49,7 @@ from scansnap.theory import t_snap
 FLOOR = -1.0  # of one seed's margin
 _TIMES = 48  # of a run that are looked at, as in the flow's maps
 _GROUP = 1000  # runs of one simulation: what is lost when it is stopped
+_LONGEST = 1e7  # updates of a run
 _AHEAD = 2  # groups that are trained while others are judged
 
 Numbers = dict[str, dict[str, float]]  # by claim: margin, low and high
@@ -91,7 +92,12 @@ class Group:
     def steps(self) -> int:
         """10 t₀; the last is inside the window of the claims."""
         one = self.points[0]
-        return max(int(T_END * t_snap(eta_y=one.eta_y, n_classes=one.n_classes, vocab_size=one.vocab_size)), 1)
+        steps = T_END * float(t_snap(eta_y=one.eta_y, n_classes=one.n_classes, vocab_size=one.vocab_size))
+        if steps > _LONGEST:
+            raise InputError(
+                "eta_y", one.eta_y, f"larger: 10 t₀ are {steps:.2g} updates, and at most {_LONGEST:.0e} are made"
+            )
+        return max(int(steps), 1)
 
 
 class Kept:

@@ -54,18 +54,19 @@ def sgd_map(
 
     layout = MapLayout.of(theorem, Axis.parse(x, points), Axis.parse(y, points), MapPoint())
     training, on = sgd.Training(seeds, batch_size, context), pick_device(device).type
-    coarse = [Axis.parse(text, min(points, _FLOWS)) for text in (x, y)]
+    across, up = (Axis.parse(text, min(points, _FLOWS)) for text in (x, y))
     kept = sgd.Kept(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
     try:
         with working():
             missing, seconds = sgd.estimate(layout, training, kept, device)
             n = len(layout.points) * seeds
             there = f" ({n - missing} are there already)" if missing < n else ""
-            err.print(f"{n} runs on {on}, {training}{there}: about {duration(seconds)}", markup=False)
+            flows = f"then {len(across.values) * len(up.values)} flows beside them"
+            err.print(f"{n} runs on {on}, {training}{there}: about {duration(seconds)}, {flows}", markup=False)
             with progress_bar("runs") as progress:
                 data = sgd.sgd_map(layout, training, device=device, kept=kept, progress=progress)
             with progress_bar("flows beside them") as progress:
-                flow = compute(theorem, *coarse, progress=progress)
+                flow = compute(theorem, across, up, progress=progress)
     except KeyboardInterrupt:
         rest = f"Finished settings are in {kept.folder}: the same command does the rest."
         err.print(f"Stopped. {rest if kept.folder.exists() else 'Nothing was finished.'}", markup=False)
