@@ -16,7 +16,7 @@ from scansnap.checks import InputError
 from scansnap.claims import sgd
 from scansnap.claims.claim import Statement
 from scansnap.claims.evidence import from_trajectory
-from scansnap.claims.maps import Axis, MapLayout, MapPoint, _point
+from scansnap.claims.maps import MAPPED, Axis, MapLayout, MapPoint, _point
 from scansnap.claims.sgd import Kept, Training, sgd_map
 from scansnap.claims.survey.finding import interval
 from scansnap.paper.plots import regime_map as figure
@@ -82,8 +82,34 @@ def test_the_evidence_is_that_of_a_whole_trajectory():
     assert wanted.g is not None
     assert wanted.gap is not None
     assert np.abs(wanted.z).max() > 0.01
+    used = np.flatnonzero(point.classes().p_context.any(0))
+    assert found.z.shape[-1] == used.max() + 1 < 20  # tokens that are in no context are left out
     for name in ("t", "z", "attention", "g", "gap"):
-        np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=2e-5, atol=1e-6, err_msg=name)
+        right = getattr(wanted, name)
+        right = right[..., : used.max() + 1] if name in ("z", "attention", "g") else right
+        np.testing.assert_allclose(getattr(found, name), right, rtol=2e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("theorem", MAPPED)
+def test_tokens_of_no_context_may_be_left_out(theorem):
+    """Every theorem's claims say the same of evidence with all M tokens as of that with those of a context."""
+    point, training = replace(SMALL, ratio=20.0), Training(seeds=2, batch_size=8, context=64)
+    few = sgd._evidence(
+        point.classes(), point, training, *_first(sgd.train(sgd.Group(((0, 0),), (point,)), training, "cpu"))
+    )
+    pad = [(0, 0), (0, 0), (0, SMALL.vocab_size - few.z.shape[-1])]
+    whole = replace(few, **{name: np.pad(getattr(few, name), pad) for name in ("z", "attention", "g")})
+    found, wanted = (sgd.CHECKS[theorem](evidence) for evidence in (few, whole))
+    pairs = zip(found, wanted, strict=True) if isinstance(found, list) else [(found, wanted)]
+    for one, other in pairs:
+        assert (one.name, one.status) == (other.name, other.status)
+        if other.margin is not None:
+            assert one.margin == pytest.approx(other.margin, rel=1e-6, abs=1e-9)
+
+
+def _first(runs):
+    steps, z, y = runs[0]
+    return steps, z[0], y[0]
 
 
 def test_without_noise_the_map_is_the_flow_s():

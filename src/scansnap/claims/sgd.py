@@ -313,7 +313,7 @@ def _evidence(
     gap = logits[:, k, layout.target] - logits[:, :, never].mean(-1) if len(never) else None
 
     def spread(values: np.ndarray) -> np.ndarray:
-        full = np.zeros((*values.shape[:-1], classes.vocab_size))
+        full = np.zeros((*values.shape[:-1], layout.rows[-1] + 1))  # tokens after that are in no context
         full[..., layout.rows] = values
         return full
 
