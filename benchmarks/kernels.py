@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import ctypes
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -37,12 +38,22 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.process_time() - began
 
 
-def builds() -> dict[str, Callable[[str], ctypes.CDLL]]:
-    """Loaders of the builds that this processor can run."""
+def builds() -> list[str]:
+    """The instruction sets that the kernels are built for and this processor has."""
     best = torch.backends.cpu.get_cpu_capability().lower()
     names = LEVELS[: LEVELS.index(best) + 1] if best in LEVELS else LEVELS[:1]
-    return {name: lambda kernel, name=name: ctypes.CDLL(str(library.find(kernel, name))) for name in names
-            if library.find("fused", name) and library.find("sampling", name)}  # fmt: skip
+    return [name for name in names if library.find("fused", name) and library.find("sampling", name)]
+
+
+@contextmanager
+def build(name: str) -> Iterator[None]:
+    """This build in the place of the one that is chosen by itself."""
+    chosen: Any = library.load
+    setattr(library, "load", lambda kernel: ctypes.CDLL(str(library.find(kernel, name))))  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(library, "load", chosen)  # noqa: B010
 
 
 def matrix_speed(n: int = 1500) -> float:
@@ -67,13 +78,13 @@ def size(n_queries: int, rounds: int) -> tuple[dict[str, float], dict[str, float
         cls = sample_classes(table, *places, batch)
         sample_counts(table, cls, *places, int(plan.context) - 1)
 
-    steps, draws, load = {}, {"torch": min(seconds(torch_counts) for _ in range(2))}, library.load
+    steps: dict[str, float] = {}
+    draws = {"torch": min(seconds(torch_counts) for _ in range(2))}
     for _ in range(rounds):
-        for name, build in builds().items():
-            library.load = build
-            steps[name] = min(steps.get(name, 9e9), seconds(lambda: one.engine.advance(state, stretch)))
-            draws[name] = min(draws.get(name, 9e9), seconds(lambda: one.batches.take(0, plan.steps)))
-    library.load = load
+        for name in builds():
+            with build(name):
+                steps[name] = min(steps.get(name, 9e9), seconds(lambda: one.engine.advance(state, stretch)))
+                draws[name] = min(draws.get(name, 9e9), seconds(lambda: one.batches.take(0, plan.steps)))
     short = one.batches.take(0, 5)
     plain = trained["general"].engine
     steps["torch"] = min(seconds(lambda: plain.advance(state, short)) for _ in range(2)) * plan.steps / 5

@@ -17,7 +17,7 @@ from scansnap.claims import sgd
 from scansnap.claims.claim import Statement
 from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.maps import MAPPED, Axis, MapLayout, MapPoint, _point
-from scansnap.claims.sgd import Kept, Training, sgd_map
+from scansnap.claims.sgd import Training, kept_in, sgd_map
 from scansnap.claims.survey.finding import interval
 from scansnap.paper.plots import regime_map as figure
 from scansnap.paper.style import save_figure
@@ -171,6 +171,21 @@ def test_the_interval_is_over_seeds_and_one_bad_seed_counts_once(monkeypatch):
     assert wanted[1] < 0 < wanted[2]
 
 
+def test_one_seed_alone_decides_nothing(monkeypatch):
+    rule = Statement("how-far", "ours", "z ends at 0.")
+    told = iter([0.2])
+
+    def check(evidence):
+        off = next(told, None)
+        return rule.not_applicable("") if off is None else rule.judge(
+            quantity="", measured=0, predicted=0, deviation=off, tolerance=1.0)  # fmt: skip
+
+    monkeypatch.setitem(sgd.CHECKS, "theorem-3", check)
+    run = (np.arange(3), np.zeros((6, 3, 11)), np.zeros((6, 3, 11, 3)))
+    numbers, _ = sgd.judge("theorem-3", SMALL, Training(seeds=6, batch_size=2, context=4), *run)
+    assert numbers == {"how-far": {"margin": pytest.approx(0.8), "low": -math.inf, "high": math.inf}}
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -198,8 +213,8 @@ def test_a_stopped_map_is_continued_to_the_same_numbers(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sgd_map(setting, training, device="cpu", kept=Kept(tmp_path / "m", setting, training), progress=stop)
-    kept = Kept(tmp_path / "m", setting, training)
+        sgd_map(setting, training, device="cpu", kept=kept_in(tmp_path / "m", setting, training), progress=stop)
+    kept = kept_in(tmp_path / "m", setting, training)
     assert [kept[i] is not None for i in range(3)] == [True, True, False]
     missing, seconds = sgd.estimate(setting, training, kept, device="cpu")
     assert missing == 3 * 2
@@ -211,7 +226,7 @@ def test_a_stopped_map_is_continued_to_the_same_numbers(tmp_path, monkeypatch):
     assert made == sgd.groups(setting, training)[2:]
     assert seen == [(18, 18, 12)]
     assert again.identical(whole)
-    (tmp_path / "m" / "group-1.json").write_text("{")  # half a file is no file
+    (tmp_path / "m" / "part-1.json").write_text("{")  # half a file is no file
     assert kept[1] is None
     kept.discard()
     assert not (tmp_path / "m").exists()
@@ -219,12 +234,12 @@ def test_a_stopped_map_is_continued_to_the_same_numbers(tmp_path, monkeypatch):
 
 def test_another_map_s_work_is_not_taken_for_this_one_s(tmp_path):
     setting, training = layout(), Training(seeds=2)
-    Kept(tmp_path / "m", setting, training)[0] = [({"a": {"margin": math.nan}}, True)]
-    assert json.loads((tmp_path / "m" / "map.json").read_text())["theorem"] == "theorem-3"
+    kept_in(tmp_path / "m", setting, training)[0] = [({"a": {"margin": math.nan}}, True)]
+    assert json.loads((tmp_path / "m" / "work.json").read_text())["theorem"] == "theorem-3"
     for other in ((layout("theorem-1"), training), (layout(n=3), training), (setting, Training(seeds=3))):
-        with pytest.raises(InputError, match=r"the folder with unfinished work is .*the same map"):
-            Kept(tmp_path / "m", *other)
-    Kept(tmp_path / "m", setting, Training(seeds=3), overwrite=True)
+        with pytest.raises(InputError, match=r"the folder with unfinished work is .*the same work"):
+            kept_in(tmp_path / "m", *other)
+    kept_in(tmp_path / "m", setting, Training(seeds=3), overwrite=True)
     assert not (tmp_path / "m").exists()
 
 

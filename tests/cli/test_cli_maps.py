@@ -68,7 +68,7 @@ def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest
     monkeypatch.setattr(sgd, "train", train)
     code, _, err = work(*MAP, "--seeds", 3, "--out", "m.png")
     assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("Error: the folder with unfinished work is 'm.unfinished'; it must be that of the same map")
+    assert err.startswith("Error: the folder with unfinished work is 'm.unfinished'; it must be that of the same work")
     code, _, err = work(*MAP, "--out", "m.png")
     assert code == 0
     assert "(4 are there already)" in err

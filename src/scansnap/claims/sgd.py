@@ -13,7 +13,6 @@ interval with them.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import time
@@ -32,6 +31,7 @@ from scipy.special import log_softmax
 
 from scansnap.checks import InputError, whole
 from scansnap.claims.evidence import Evidence
+from scansnap.claims.kept import Kept
 from scansnap.claims.maps import T_END, MapLayout, MapPoint, Place
 from scansnap.claims.registry import CHECKS
 from scansnap.claims.survey.finding import interval
@@ -43,7 +43,6 @@ from scansnap.dynamics.simulate import simulate
 from scansnap.interrupt import deaf_children
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.runs import grid
-from scansnap.storage import put, remove
 from scansnap.theory import t_snap
 
 FLOOR = -1.0  # of one seed's margin
@@ -100,47 +99,6 @@ class Group:
         return max(int(steps), 1)
 
 
-class Kept:
-    """Finished groups of a map, a file each in a folder of their own: whoever makes the same map does the rest."""
-
-    def __init__(self, folder: Path, layout: MapLayout, training: Training, *, overwrite: bool = False) -> None:
-        axes = {name: [axis.name, list(axis.values)] for name, axis in (("x", layout.x), ("y", layout.y))}
-        told = {
-            "theorem": layout.theorem,
-            **axes,
-            "base": repr(layout.base),
-            "training": str(training),
-            "times": _TIMES,
-        }
-        self.folder, self.mark = folder, json.dumps(told)
-        if folder.exists() and overwrite:
-            self.discard()
-        if folder.exists() and self._read("map") != told:
-            allowed = "that of the same map, or away (--overwrite begins anew)"
-            raise InputError("the folder with unfinished work", str(folder), allowed)
-
-    def __getitem__(self, index: int) -> list[Judged] | None:
-        """The verdicts of a group, or None where it was not finished."""
-        found = self._read(f"group-{index}")
-        return None if found is None else [(numbers, bool(met)) for numbers, met in found]
-
-    def __setitem__(self, index: int, judged: list[Judged]) -> None:
-        if not self.folder.exists():
-            self.folder.mkdir(parents=True)
-            put(self.folder / "map.json", self.mark)
-        put(self.folder / f"group-{index}.json", json.dumps(judged))
-
-    def discard(self) -> None:
-        """When the map is drawn, or not wanted any more."""
-        remove(self.folder)
-
-    def _read(self, name: str) -> Any:
-        try:
-            return json.loads((self.folder / f"{name}.json").read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):  # not there, or not whole: it is made again
-            return None
-
-
 def groups(layout: MapLayout, training: Training) -> list[Group]:
     """The simulations of a map, in the order in which they are made."""
     alike: dict[MapPoint, list[Place]] = {}
@@ -151,6 +109,13 @@ def groups(layout: MapLayout, training: Training) -> list[Group]:
         Group(tuple(part), tuple(layout.points[place] for place in part))
         for places in alike.values() for part in (places[i : i + size] for i in range(0, len(places), size))
     ]  # fmt: skip
+
+
+def kept_in(folder: Path, layout: MapLayout, training: Training, *, overwrite: bool = False) -> Kept:
+    """Where the groups of this map are kept, so that it can be continued."""
+    axes = {name: [axis.name, list(axis.values)] for name, axis in (("x", layout.x), ("y", layout.y))}
+    work = {"theorem": layout.theorem, "base": repr(layout.base), "training": str(training), "times": _TIMES}
+    return Kept(folder, work | axes, overwrite=overwrite)
 
 
 def sgd_map(
@@ -180,9 +145,9 @@ def sgd_map(
                     kept[i] = judged
                 if progress is not None:
                     progress(sum(len(todo[k].places) for k in found) * training.seeds, total, before)
-    by_place = {place: one for i, judged in found.items() for place, one in zip(todo[i].places, judged, strict=True)}
+    by_place = {place: one for i, part in found.items() for place, one in zip(todo[i].places, part, strict=True)}
     data = layout.dataset({place: numbers for place, (numbers, _) in by_place.items()},
-                          {place: met for place, (_, met) in by_place.items()})  # fmt: skip
+                          {place: bool(met) for place, (_, met) in by_place.items()})  # fmt: skip
     return data.assign_attrs(sgd=str(training), **{k: str(v) for k, v in asdict(training).items()})
 
 
@@ -288,7 +253,8 @@ def judge(theorem: str, point: MapPoint, training: Training, t: np.ndarray, z: n
             else:
                 margins.setdefault(claim.name, []).append(max(claim.margin, FLOOR))
     for name, values in margins.items():
-        ends = interval(np.array(values)) if len(values) > 1 else (values[0],) * 3
+        alone = (values[0], -math.inf, math.inf) if training.sampled else (values[0],) * 3
+        ends = interval(np.array(values)) if len(values) > 1 else alone
         found[name] = dict(zip(("margin", "low", "high"), ends, strict=True))
     return found, all(a.met for a in seeds[0].assumptions.values())
 

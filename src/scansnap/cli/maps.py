@@ -55,7 +55,7 @@ def sgd_map(
     layout = MapLayout.of(theorem, Axis.parse(x, points), Axis.parse(y, points), MapPoint())
     training, on = sgd.Training(seeds, batch_size, context), pick_device(device).type
     across, up = (Axis.parse(text, min(points, _FLOWS)) for text in (x, y))
-    kept = sgd.Kept(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
+    kept = sgd.kept_in(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
     try:
         with working():
             missing, seconds = sgd.estimate(layout, training, kept, device)
