@@ -1,4 +1,4 @@
-"""Parts of a long piece of work that are finished, in a folder of their own: whoever does the same work does the rest."""
+"""Finished parts of a long piece of work, in a folder of their own: whoever does the same work does the rest."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ def verify(
     A map by SGD tells how long it will take, and can be stopped at any time: the same command does the rest.
     """
     if map_of is not None and sgd:
-        context = 128 if finite_t is None else finite_t
-        return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size, context, device)
+        length = 128 if finite_t is None else finite_t
+        return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size, length, device)
     if map_of is not None:
         return regime_map(map_of, x, y, points, target, overwrite)
     if sgd:
