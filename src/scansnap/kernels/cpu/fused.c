@@ -180,7 +180,7 @@ INLINE void attention(const work *w, const shape *k, int64_t n, int64_t n_sample
     const int64_t *slot = k->slots + n * k->n_slots_max;
     float top = z_row[slot[0]];
     for (int64_t s = 1; s < n_slots; s++) top = z_row[slot[s]] > top ? z_row[slot[s]] : top;
-    for (int64_t s = 0; s < n_slots; s++) w->key[s] = z_row[slot[s]] - top;
+    for (int64_t s = 0; s < padded; s++) w->key[s] = s < n_slots ? z_row[slot[s]] - top : 0;
     for (int64_t s = 0; s < padded; s += W) store(w->key + s, exp_vec(load(w->key + s)));
     for (int64_t s = n_slots; s < padded; s++) w->key[s] = 0; /* what follows a sample's counts are another's */
     for (int64_t i = 0; i < n_samples; i += TILE) {
