@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -139,7 +139,7 @@ def sgd_map(
     if missing:
         n = processes or os.cpu_count() or 1
         with single_threaded_children(), ending_at_once(n) as pool:
-            for i, judged in _in_turn(pool, layout.theorem, todo, missing, training, device):
+            for i, judged in _in_turn(pool, 2 * n, layout.theorem, todo, missing, training, device):
                 found[i] = judged
                 if kept is not None:
                     kept[i] = judged
@@ -189,20 +189,25 @@ def estimate(
 
 
 def _in_turn(
-    pool: Any, theorem: str, todo: list[Group], missing: list[int], training: Training, device: str
+    pool: Any, parts: int, theorem: str, todo: list[Group], missing: list[int], training: Training, device: str
 ) -> Iterator[tuple[int, list[Judged]]]:
-    """Groups as they are judged; a few are trained ahead."""
-    waiting: dict[int, list[Future[Judged]]] = {}
+    """Groups as they are judged, each in so many parts; a few are trained ahead."""
+    waiting: dict[int, list[Future[list[Judged]]]] = {}
     for i in missing:
         if len(waiting) >= _AHEAD:
             for k in list(islice(waiting, 1)):
-                yield k, [job.result() for job in waiting.pop(k)]
-        runs = train(todo[i], training, device)
+                yield k, _joined(waiting.pop(k))
+        points, runs = todo[i].points, train(todo[i], training, device)
+        size = -(-len(points) // parts)
         with deaf_children():
-            waiting[i] = [pool.submit(judge, theorem, point, training, *one)
-                          for point, one in zip(todo[i].points, runs, strict=True)]  # fmt: skip
+            waiting[i] = [pool.submit(_judge_all, theorem, points[k : k + size], training, runs[k : k + size])
+                          for k in range(0, len(points), size)]  # fmt: skip
     for k in list(waiting):
-        yield k, [job.result() for job in waiting.pop(k)]
+        yield k, _joined(waiting.pop(k))
+
+
+def _joined(jobs: list[Future[list[Judged]]]) -> list[Judged]:
+    return [one for job in jobs for one in job.result()]
 
 
 Run = tuple[np.ndarray, np.ndarray, np.ndarray]  # steps (n,), z (R, n, L) and y (R, n, L, J) of the finite runs
@@ -230,6 +235,10 @@ def train(group: Group, training: Training, device: str) -> list[Run]:
     z, y = (data[name].values.reshape(*shape, *data[name].shape[1:]) for name in ("row_z", "rows_y"))
     finite = (data["failed_step"].values < 0).reshape(shape)
     return [(steps, z[i][finite[i]], y[i][finite[i]]) for i in range(len(group.points))]
+
+
+def _judge_all(theorem: str, points: Sequence[MapPoint], training: Training, runs: list[Run]) -> list[Judged]:
+    return [judge(theorem, point, training, *one) for point, one in zip(points, runs, strict=True)]
 
 
 def judge(theorem: str, point: MapPoint, training: Training, t: np.ndarray, z: np.ndarray, y: np.ndarray) -> Judged:

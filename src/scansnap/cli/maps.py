@@ -13,7 +13,7 @@ from scansnap.storage import put
 if TYPE_CHECKING:
     import xarray as xr
 
-_FLOWS = 30  # points along each axis of the flow's map beside one by SGD, at most: between them it is smooth
+_FLOWS = 20  # points along each axis of the flow's map beside one by SGD, at most: between them it is smooth
 
 
 def regime_map(theorem: str, x: str, y: str, points: int, target: Path, overwrite: bool) -> int:
