@@ -1,8 +1,9 @@
 """What claims are judged on: one run's tables over time, from the flow, from SGD, or from a file.
 
-n times · K classes · Q queries · M tokens. Everything a claim may need is here by its name in the symbol table;
-what the source does not hold is None, and a claim that needs it is not applicable. ``outside`` says why the theory does
-not speak of a run (:mod:`scansnap.theory.outside`): it can be looked at then, but ``judge`` gives no verdicts on it.
+n times · K classes · Q queries · M tokens, of which those after the last of any context may be left out. Everything a
+claim may need is here by its name in the symbol table; what the source does not hold is None, and a claim that needs it
+is not applicable. ``outside`` says why the theory does not speak of a run (:mod:`scansnap.theory.outside`): it can be
+looked at then, but ``judge`` gives no verdicts on it.
 """
 
 from __future__ import annotations

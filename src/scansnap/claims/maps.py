@@ -8,7 +8,7 @@ weight. A corner of the grid whose classes need more tokens than M is left out, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 
@@ -98,6 +98,58 @@ class Axis:
         return cls(name, tuple(values.tolist()), log)
 
 
+Place = tuple[int, int]  # row and column of a map
+
+
+@dataclass(frozen=True)
+class MapLayout:
+    """What stands where on a map."""
+
+    theorem: str
+    x: Axis
+    y: Axis
+    base: MapPoint
+    points: dict[Place, MapPoint]  # those of which there are such classes
+
+    @classmethod
+    def of(cls, theorem: str, x: Axis, y: Axis, base: MapPoint) -> MapLayout:
+        """Refused where nothing could be drawn."""
+        choice("the theorem", theorem, MAPPED)
+        if x.name == y.name:
+            raise InputError("the axes", f"{x.name} twice", "two different fields")
+        grid = {(i, j): _with(base, {y.name: one, x.name: other})
+                for i, one in enumerate(y.values) for j, other in enumerate(x.values)}  # fmt: skip
+        points = {place: point for place, point in grid.items() if point.vocab_size >= point.needed}
+        if not points:
+            nearest = min(grid.values(), key=lambda point: point.needed - point.vocab_size)
+            nearest.classes()  # refuses, and says what it would need
+        return cls(theorem, x, y, base, points)
+
+    def dataset(
+        self, found: Mapping[Place, Mapping[str, Mapping[str, float]]], met: Mapping[Place, bool]
+    ) -> xr.Dataset:
+        """Numbers by place, claim and name, ``margin`` among them, as variables (claim, y, x)."""
+        shape = len(self.y.values), len(self.x.values)
+        claims = sorted({claim for one in found.values() for claim in one})
+        names = sorted({"margin"}.union(*(numbers for one in found.values() for numbers in one.values())))
+        values = {name: np.full((len(claims), *shape), np.nan) for name in names}
+        assumed, possible = np.zeros((2, *shape), dtype=bool)
+        for place, one in found.items():
+            assumed[place], possible[place] = met[place], True
+            for k, claim in enumerate(claims):
+                for name, value in one.get(claim, {}).items():
+                    values[name][k][place] = value
+        n = shape[0] * shape[1]
+        return xr.Dataset(
+            {name: (("claim", "y", "x"), value) for name, value in values.items()}
+            | {"assumptions_met": (("y", "x"), assumed), "possible": (("y", "x"), possible)},
+            coords={"claim": claims, "x": list(self.x.values), "y": list(self.y.values)},
+            attrs={"theorem": self.theorem, "x": self.x.name, "y": self.y.name, "x_log": int(self.x.log),
+                   "y_log": int(self.y.log), "base": repr(self.base), "t_end": f"{T_END:g} t₀",
+                   "left_out": _left_out(n - len(self.points), n)},
+        )  # fmt: skip
+
+
 def regime_map(
     theorem: str,
     x: Axis,
@@ -112,17 +164,9 @@ def regime_map(
     NaN where there are no such classes (``possible`` is false; ``attrs["left_out"]`` says why) and where a claim has
     nothing to measure.
     """
-    choice("the theorem", theorem, MAPPED)
-    if x.name == y.name:
-        raise InputError("the axes", f"{x.name} twice", "two different fields")
-    base = base or MapPoint()
-    grid = {(i, j): _with(base, {y.name: one, x.name: other})
-            for i, one in enumerate(y.values) for j, other in enumerate(x.values)}  # fmt: skip
-    points = {place: point for place, point in grid.items() if point.vocab_size >= point.needed}
-    if not points:
-        nearest = min(grid.values(), key=lambda point: point.needed - point.vocab_size)
-        nearest.classes()  # refuses, and says what it would need
-    found: dict[tuple[int, int], tuple[dict[str, float], bool]] = {}
+    layout = MapLayout.of(theorem, x, y, base or MapPoint())
+    points = layout.points
+    found: dict[Place, tuple[dict[str, float], bool]] = {}
     n = processes or os.cpu_count() or 1
     with single_threaded_children(), ending_at_once(n) as pool:
         with deaf_children():
@@ -131,20 +175,9 @@ def regime_map(
             found[jobs[job]] = job.result()
             if progress is not None:
                 progress(done, len(points))
-    names = sorted({name for margins, _ in found.values() for name in margins})
-    margin = np.full((len(names), len(y.values), len(x.values)), np.nan)
-    met, possible = np.zeros((2, *margin.shape[1:]), dtype=bool)
-    for (i, j), (margins, assumed) in found.items():
-        met[i, j], possible[i, j] = assumed, True
-        for k, name in enumerate(names):
-            margin[k, i, j] = margins.get(name, np.nan)
-    return xr.Dataset(
-        {"margin": (("claim", "y", "x"), margin), "assumptions_met": (("y", "x"), met),
-         "possible": (("y", "x"), possible)},
-        coords={"claim": names, "x": list(x.values), "y": list(y.values)},
-        attrs={"theorem": theorem, "x": x.name, "y": y.name, "x_log": int(x.log), "y_log": int(y.log),
-               "base": repr(base), "t_end": f"{T_END:g} t₀", "left_out": _left_out(len(grid) - len(points), len(grid))},
-    )  # fmt: skip
+    return layout.dataset({place: {name: {"margin": margin} for name, margin in margins.items()}
+                           for place, (margins, _) in found.items()},
+                          {place: met for place, (_, met) in found.items()})  # fmt: skip
 
 
 def _left_out(missing: int, total: int) -> str:

@@ -36,6 +36,7 @@ def commands() -> typer.Typer:
             verify.verify: (
                 "verify --preset textbook --eta-y 0.9 --eta-z 0.02",
                 "verify --map theorem-1 --x ratio=1:1000:log --y overlap=0.01:0.9",
+                "verify --map theorem-3 --sgd --points 20 --seeds 10 --finite-T 128 --out out/sgd.png",
             ),
             survey.survey: ("survey --quick", "survey joma polarisation --out out/survey"),
             reproduce.reproduce: ("reproduce all --out out", "reproduce fig6 fig11 --quick"),

@@ -14,7 +14,8 @@ from rich.table import Table
 
 from scansnap.checks import InputError
 from scansnap.cli.console import out, progress_bar
-from scansnap.cli.options import Overwrite, Preset, Set, preset_settings
+from scansnap.cli.maps import regime_map, sgd_map
+from scansnap.cli.options import Device, Overwrite, Preset, Set, preset_settings
 from scansnap.cli.places import PICTURES, place
 from scansnap.cli.run_file import find_classes
 from scansnap.storage import put
@@ -34,13 +35,21 @@ def verify(
     preset_set: Set = None,
     eta_y: Annotated[float, typer.Option(help="Decoder rate η_Y.")] = 0.9,
     eta_z: Annotated[float, typer.Option(help="Attention rate η_Z.")] = 0.02,
-    finite_t: Annotated[int | None, typer.Option("--finite-T", help="Judge an SGD run at this length T.")] = None,
+    finite_t: Annotated[
+        int | None, typer.Option("--finite-T", help="Judge an SGD run at this length T. [default of a map by SGD: 128]")
+    ] = None,
     t_end: Annotated[float | None, typer.Option(help="How far to go. [default: 100 t₀, SGD 10 t₀]")] = None,
     run: Annotated[int, typer.Option(help="Which run of a saved trajectory.")] = 0,
     three_way: Annotated[bool, typer.Option("--three-way", help="When closed form, flow and SGD part.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the report here (- is the screen).")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the claims' curves into this PNG, PDF or SVG.")] = None,
     map_of: Annotated[str | None, typer.Option("--map", help="Draw a regime map of this theorem instead.")] = None,
+    sgd: Annotated[
+        bool, typer.Option("--sgd", help="The map by SGD runs as well, with an interval over seeds, beside the flow's.")
+    ] = False,
+    seeds: Annotated[int, typer.Option(help="SGD runs behind each setting of the map.")] = 10,
+    batch_size: Annotated[int, typer.Option(help="Sequences per update of the map's SGD runs.")] = 128,
+    device: Device = "auto",
     x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
     y: Annotated[str, typer.Option(help="Vertical axis of the map.")] = "overlap=0.01:0.9",
     points: Annotated[int, typer.Option(help="Points along each axis of the map.")] = 30,
@@ -52,9 +61,16 @@ def verify(
     """Hold every lemma and theorem against a setting: holds, fails, or not applicable, with numbers.
 
     Exit code 0 when nothing fails, 1 when something does. By default on the exact T → ∞ flow.
+
+    A map by SGD tells how long it will take, and can be stopped at any time: the same command does the rest.
     """
+    if map_of is not None and sgd:
+        length = 128 if finite_t is None else finite_t
+        return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size, length, device)
     if map_of is not None:
         return regime_map(map_of, x, y, points, target, overwrite)
+    if sgd:
+        raise InputError("--sgd", True, "given together with --map (one setting is judged by SGD with --finite-T)")
     if file is not None and classes_file is not None:
         raise InputError("--classes", str(classes_file), "left out when FILE is given")
     file, knobs = file or classes_file, preset_settings(preset_set)
@@ -99,31 +115,6 @@ def verify(
         else:
             put(json_file, text + "\n")
     return 1 if report.failures else 0
-
-
-def regime_map(theorem: str, x: str, y: str, points: int, target: Path, overwrite: bool) -> int:
-    """Compute and draw a map; the data goes beside the picture as CSV."""
-    place("--out", target, *PICTURES, overwrite=overwrite)
-    place("the data beside --out", target.with_suffix(".csv"), overwrite=overwrite)
-    from scansnap.claims.maps import Axis
-    from scansnap.claims.maps import regime_map as compute
-    from scansnap.paper.plots import regime_map as figure
-    from scansnap.paper.style import save_figure
-
-    axes = Axis.parse(x, points), Axis.parse(y, points)
-    with progress_bar("flows") as progress:
-        data = compute(theorem, *axes, progress=progress)
-    save_figure(figure.draw(data), target)
-    put(target.with_suffix(".csv"), data.to_dataframe().reset_index().to_csv(index=False))
-    # where a claim has nothing to measure it neither holds nor fails
-    shares = (data.margin >= 0).where(data.margin.notnull()).mean(("y", "x"))
-    for name in data.claim.values:
-        out.print(f"{name}: holds on {100 * float(shares.sel(claim=name)):.0f}% of the map")
-    if data.attrs["left_out"]:
-        out.print(data.attrs["left_out"])
-    met = float(data.assumptions_met.where(data.possible).mean())
-    out.print(f"all assumptions of the paper are met on {100 * met:.0f}% of it\nmap {target}", markup=False)
-    return 0
 
 
 def _tell(report: Report) -> None:

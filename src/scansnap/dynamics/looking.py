@@ -21,13 +21,14 @@ class Seen(Mapping[str, np.ndarray]):
     """The state after ``step`` updates: any recordable variable by its name, made when it is asked for.
 
     Arrays have the run first; ``runs`` are the rates and seeds they belong to. For the YZ model the names are those of
-    ``variables``; for a module ``batch_loss`` and the names of its parameters.
+    ``variables``; for a module ``batch_loss`` and the names of its parameters. ``tables`` are the tensors that are
+    trained, in the rows and columns that the engine keeps (:mod:`scansnap.dynamics.engines.layout`); not to be changed.
     """
 
     def __init__(self, trained: Trained, state: State) -> None:
         self._trained, self._state = trained, state
         self._made: Records = {}
-        self.step, self.runs = state.step, trained.runs
+        self.step, self.runs, self.tables = state.step, trained.runs, state.tables
 
     def __getitem__(self, name: str) -> np.ndarray:
         if name not in self._trained.dims:

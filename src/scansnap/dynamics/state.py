@@ -13,6 +13,8 @@ from torch import Tensor
 from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.optimizers import Moments, Optimizer
 from scansnap.dynamics.settings import Settings
+from scansnap.kernels.cpu import library
+from scansnap.kernels.cpu import sampling as compiled
 from scansnap.sampling.philox import Purpose, uniforms
 
 
@@ -108,8 +110,11 @@ def initial(
     shape = (len(seeds), len(heads), len(rows), len(columns))
     if kind == "zero":
         return torch.zeros(shape, dtype=torch.float64, device=device)
-    seed, head, row, column = (torch.as_tensor(a, device=device) for a in (seeds, heads, rows, columns))
-    u, v = uniforms(seed[:, None, None, None], purpose, head[:, None, None], row[:, None], column)
+    if device.type == "cpu" and library.available():
+        u, v = (torch.from_numpy(a) for a in compiled.uniforms(seeds, purpose, heads, rows, columns))
+    else:
+        seed, head, row, column = (torch.as_tensor(a, device=device) for a in (seeds, heads, rows, columns))
+        u, v = uniforms(seed[:, None, None, None], purpose, head[:, None, None], row[:, None], column)
     if kind == "uniform":
         return (2 * u - 1) * size
     return torch.sqrt(-2 * torch.log1p(-u)) * torch.cos(2 * torch.pi * v) * size  # Box and Muller

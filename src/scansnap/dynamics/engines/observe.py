@@ -77,5 +77,5 @@ class Observer:
 
 def _without_moments(state: State, which: np.ndarray) -> State:
     """Some of the runs; optimiser buffers are as large as the tables and not looked at here."""
-    runs = torch.as_tensor(which, device=state.failed_step.device)
+    runs = slice(int(which[0]), int(which[-1]) + 1)  # they are consecutive: nothing is copied
     return State(state.step, {name: t[runs] for name, t in state.tables.items()}, {}, state.failed_step[runs])

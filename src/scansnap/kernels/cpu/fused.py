@@ -9,7 +9,7 @@ import numpy as np
 
 from scansnap.kernels.cpu import library
 
-VECTOR = 16  # floats in a vector of fused.c; columns are padded to a multiple
+VECTOR = 16  # the most floats in a vector of fused.c; columns are padded to a multiple
 
 
 class IndexTables(Protocol):
@@ -42,7 +42,7 @@ class _Shape(ctypes.Structure):
         *[(name, ctypes.c_int64) for name in ("n_classes", "n_slots_max", "n_rows", "n_columns", "n_queries",
                                                "vocab_size", "batch_size")],
         *[(name, ctypes.c_void_p) for name in ("n_slots", "slots", "slot_row", "class_query", "target",
-                                                "multiplicity", "inverse_multiplicity", "log_multiplicity")],
+                                                "inverse_multiplicity", "log_multiplicity")],
     ]  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def advance(
         inverse = np.where(multiplicity > 0, 1 / multiplicity, 0.0)
     index = [np.ascontiguousarray(a, dtype=np.int64) for a in
              (layout.n_slots, layout.slots, layout.slot_row, layout.class_query, layout.target)]  # fmt: skip
-    real = [np.ascontiguousarray(a, dtype=np.float32) for a in (multiplicity, inverse, logs)]
+    real = [np.ascontiguousarray(a, dtype=np.float32) for a in (inverse, logs)]
     shape = _Shape(
         len(layout.slots), layout.slots.shape[1], len(layout.rows), columns + padded, len(layout.queries),
         layout.vocab_size, batch_size, *[a.ctypes.data for a in index], *[a.ctypes.data for a in real],
@@ -84,5 +84,5 @@ def advance(
         n_steps, ctypes.byref(shape), columns, np.ascontiguousarray(stream, dtype=np.int64),
         np.ascontiguousarray(cls), *float32, n_runs, *tables, *new, finite,
     )  # fmt: skip
-    library.in_threads(library.load("fused").advance_runs, n_runs, constants, chunk=4)
+    library.in_threads(library.load("fused").advance_runs, n_runs, constants, chunk=2)
     return new, finite.astype(bool)

@@ -1,41 +1,106 @@
-/* Classes and token counts of mini-batches, one sequence at a time: the CPU twin of scansnap/sampling.py.
+/* Classes and token counts of mini-batches: the CPU twin of scansnap/sampling/counts.py.
  *
  * Every number is a pure function of (seed, purpose, step, sample, slot, trial), and the arithmetic follows
  * the torch version operation by operation, so that both draw the same data; a test holds them equal.
+ *
+ * Sequences do not depend on each other, so a few go side by side in the lanes of a vector, of whatever steps and
+ * seeds. Walks up a distribution function end at different lengths: a lane that is there waits for the others, which
+ * is cheaper than a branch that nobody can foresee in every draw.
  */
 #include <math.h>
 #include <stdint.h>
-#include <stdlib.h>
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 
-/* Constants of philox.py and sampling.py; tests compare the outputs, so a difference cannot go unseen. */
+/* Constants of philox.py and counts.py; tests compare the outputs, so a difference cannot go unseen. */
 enum { ROUNDS = 10, PURPOSE_CLASS = 1, PURPOSE_COUNT = 2 };
 static const double INVERSION_LIMIT = 12.0;
 
-typedef struct { double u, v; } pair;
+#if defined(__AVX512F__) /* doubles in a register */
+enum { LANES = 8 };
+#elif defined(__AVX__)
+enum { LANES = 4 };
+#else
+enum { LANES = 2 };
+#endif
+enum { RECIPROCALS = 128 };
 
-typedef struct { uint64_t seed, step, sample; } place;
+typedef double reals __attribute__((vector_size(8 * LANES)));
+typedef int64_t whole __attribute__((vector_size(8 * LANES)));
+typedef uint64_t words __attribute__((vector_size(8 * LANES)));
 
-static inline double unit(uint64_t high, uint64_t low) {
-    return (double)(high << 21 | low >> 11) * 0x1p-53;
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE reals pick(whole mask, reals yes, reals no) { return (reals)((mask & (whole)yes) | (~mask & (whole)no)); }
+
+INLINE int any(whole mask) { /* of lanes that are all ones or all zeros */
+#if defined(__AVX512F__)
+    return _mm512_test_epi64_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX__)
+    return _mm256_movemask_pd((__m256d)mask) != 0;
+#else
+    int64_t found = 0;
+    for (int l = 0; l < LANES; l++) found |= mask[l];
+    return found != 0;
+#endif
 }
 
-static inline pair uniforms(uint64_t seed, uint64_t purpose, uint64_t step, uint64_t major, uint64_t minor) {
-    uint64_t c0 = minor, c1 = major, c2 = step, c3 = purpose;
-    uint64_t k0 = seed & 0xFFFFFFFFu, k1 = seed >> 32;
+/* The whole product of the low 32 bits. */
+INLINE words times(words a, uint32_t b) {
+#if defined(__AVX512F__)
+    return (words)_mm512_mul_epu32((__m512i)a, _mm512_set1_epi64(b));
+#elif defined(__AVX2__)
+    return (words)_mm256_mul_epu32((__m256i)a, _mm256_set1_epi64x(b));
+#elif defined(__SSE2__) && !defined(__AVX__)
+    return (words)_mm_mul_epu32((__m128i)a, _mm_set1_epi64x(b));
+#else
+    return (a & 0xFFFFFFFFu) * b;
+#endif
+}
+
+/* Where a lane's numbers come from. */
+typedef struct { words seed, step, sample; } places;
+
+typedef struct { words a, b, c, d; } block; /* only the low 32 bits of each lane count */
+
+INLINE block philox(words seed, words purpose, words step, words major, words minor) {
+    words c0 = minor, c1 = major, c2 = step, c3 = purpose, k0 = seed, k1 = seed >> 32;
     for (int round = 0; round < ROUNDS; round++) {
-        uint64_t p0 = c0 * 0xD2511F53u, p1 = c2 * 0xCD9E8D57u;
+        words p0 = times(c0, 0xD2511F53u), p1 = times(c2, 0xCD9E8D57u);
         c0 = (p1 >> 32) ^ c1 ^ k0;
-        c1 = p1 & 0xFFFFFFFFu;
+        c1 = p1;
         c2 = (p0 >> 32) ^ c3 ^ k1;
-        c3 = p0 & 0xFFFFFFFFu;
-        k0 = (k0 + 0x9E3779B9u) & 0xFFFFFFFFu;
-        k1 = (k1 + 0xBB67AE85u) & 0xFFFFFFFFu;
+        c3 = p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
     }
-    return (pair){unit(c0, c1), unit(c2, c3)};
+    return (block){c0, c1, c2, c3};
 }
 
-static inline pair draw(const place *at, int64_t slot, int64_t trial) {
-    return uniforms(at->seed, PURPOSE_COUNT, at->step, at->sample, (uint64_t)(slot << 8 | trial));
+/* 53 random bits on [0, 1). */
+INLINE reals unit(words high, words low) {
+    words bits = (high & 0xFFFFFFFFu) << 21 | (low & 0xFFFFFFFFu) >> 11;
+    return __builtin_convertvector((whole)bits, reals) * 0x1p-53;
+}
+
+INLINE block draw(const places *at, int64_t slot, int64_t trial) {
+    return philox(at->seed, (words){0} + PURPOSE_COUNT, at->step, at->sample, (words){0} + (uint64_t)(slot << 8 | trial));
+}
+
+/* e^x for −700 < x ≤ 0, to a unit in the last place: e^{n ln 2 + r} with a series in r, |r| ≤ ln 2 / 2. */
+INLINE reals exponential(reals x) {
+    const double magic = 0x1.8p52; /* adding it rounds to an integer, left in the low mantissa bits */
+    reals shifted = x * 1.4426950408889634 + magic, n = shifted - magic;
+    reals r = (x - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33; /* the first product is exact */
+    reals q = r * r; /* even and odd powers apart: two short chains instead of a long one */
+    reals even = q * (1.0 / 479001600) + 1.0 / 3628800, odd = q * (1.0 / 6227020800) + 1.0 / 39916800;
+    even = even * q + 1.0 / 40320, odd = odd * q + 1.0 / 362880;
+    even = even * q + 1.0 / 720, odd = odd * q + 1.0 / 5040;
+    even = even * q + 1.0 / 24, odd = odd * q + 1.0 / 120;
+    even = even * q + 0.5, odd = odd * q + 1.0 / 6;
+    reals p = 1 + (r + (even + odd * r) * q);
+    return (reals)((whole)p + ((whole)shifted << 52));
 }
 
 /* ln k! minus Stirling's formula at k + 1. */
@@ -45,78 +110,148 @@ static double stirling(const double *table, double k) {
     return (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / (i * i)) / (i * i)) / i;
 }
 
-/* Walk up the distribution function until it passes u. */
-static double by_inversion(double n, double p, double log_rest, double u, const double *reciprocal) {
-    double odds = p / (1 - p), pmf = exp(n * log_rest), k = 0;
-    while (u >= pmf && k < n) {
+/* Walk up the distribution function until it passes u; lanes that are not ``wanted`` stay at 0. */
+INLINE reals by_inversion(reals n, reals odds, reals log_rest, reals u, whole wanted, const double *reciprocal) {
+    reals pmf = exponential(pick(wanted, n * log_rest, (reals){0})), k = {0};
+    for (int i = 0;; i++) { /* lanes that still walk are all at k = i */
+        wanted &= (u >= pmf) & (n > (double)i);
+        if (!any(wanted)) return k;
         u -= pmf;
-        k += 1;
+        k = pick(wanted, (reals){0} + (i + 1.0), k);
         /* a product with a table is faster than a quotient */
-        pmf *= odds * (n - k + 1) * (k < 128 ? reciprocal[(int)k] : 1 / k);
+        pmf *= odds * (n - i) * (i + 1 < RECIPROCALS ? reciprocal[i + 1] : 1.0 / (i + 1));
     }
-    return k;
 }
 
-/* Hörmann's transformed rejection with squeeze (BTRS, 1993), for n p of at least 10 and p of at most 1/2. */
-static double by_rejection(double n, double p, const place *at, int64_t slot, const double *table) {
+/* Hörmann's transformed rejection with squeeze (BTRS, 1993), for n p of at least 10 and p of at most 1/2. Its first
+ * trial in all lanes at once, as far as the squeeze alone decides: which lanes it does, and their k. */
+INLINE whole by_squeeze(reals n, reals p, const places *at, int64_t slot, reals *k) {
+    reals spread = n * p * (1 - p);
+    for (int l = 0; l < LANES; l++) spread[l] = __builtin_sqrt(spread[l] > 0 ? spread[l] : 0);
+    reals b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
+    block r = draw(at, slot, 1);
+    reals u = unit(r.a, r.b) - 0.5, side = 0.5 - pick(u < 0, -u, u);
+    whole good = (side >= 0.07) & (unit(r.c, r.d) <= 0.92 - 4.2 / b); /* so that x is far from overflow */
+    reals x = pick(good, (2 * a / side + b) * u + n * p + 0.5, (reals){0});
+    reals cut = __builtin_convertvector(__builtin_convertvector(x, whole), reals);
+    *k = cut - pick(cut > x, (reals){0} + 1, (reals){0}); /* floor */
+    return good & (*k >= 0) & (*k <= n);
+}
+
+/* The same for one lane to its end, beginning with the first trial. */
+static double by_rejection(double n, double p, const places *at, int lane, int64_t slot, const double *table) {
     double odds = p / (1 - p), spread = sqrt(n * p * (1 - p));
     double b = 1.15 + 2.53 * spread, a = -0.0873 + 0.0248 * b + 0.01 * p;
     double mode = floor((n + 1) * p);
     double peak = (mode + 0.5) * log((mode + 1) / (odds * (n - mode + 1))) + stirling(table, mode) +
                   stirling(table, n - mode);
     double scale = (2.83 + 5.1 / b) * spread;
-    for (int64_t trial = 1;; trial++) {
-        pair r = draw(at, slot, trial);
-        double u = r.u - 0.5, us = 0.5 - fabs(u);
-        double k = floor((2 * a / us + b) * u + n * p + 0.5);
-        if (!(k >= 0 && k <= n)) continue;
-        if (us >= 0.07 && r.v <= 0.92 - 4.2 / b) return k;
-        double bound = peak + (n + 1) * log((n - mode + 1) / (n - k + 1)) +
-                       (k + 0.5) * log(odds * (n - k + 1) / (k + 1)) - stirling(table, k) - stirling(table, n - k);
-        if (log(r.v * scale / (a / (us * us) + b)) <= bound) return k;
+    for (int64_t first = 1;; first += LANES) { /* as many trials at once as there are lanes */
+        words trial = {0};
+        for (int l = 0; l < LANES; l++) trial[l] = (uint64_t)(slot << 8 | (first + l));
+        words seed = (words){0} + at->seed[lane], step = (words){0} + at->step[lane];
+        block r = philox(seed, (words){0} + PURPOSE_COUNT, step, (words){0} + at->sample[lane], trial);
+        reals us = unit(r.a, r.b), vs = unit(r.c, r.d);
+        for (int l = 0; l < LANES; l++) {
+            double u = us[l] - 0.5, v = vs[l], side = 0.5 - fabs(u);
+            double k = floor((2 * a / side + b) * u + n * p + 0.5);
+            if (!(k >= 0 && k <= n)) continue;
+            if (side >= 0.07 && v <= 0.92 - 4.2 / b) return k;
+            double bound = peak + (n + 1) * log((n - mode + 1) / (n - k + 1)) +
+                           (k + 0.5) * log(odds * (n - k + 1) / (k + 1)) - stirling(table, k) - stirling(table, n - k);
+            if (log(v * scale / (a / (side * side) + b)) <= bound) return k;
+        }
     }
 }
 
-/* Places [first, last) of the n_seeds × n_steps grid. Counts are left alone when n_slots is 0. Returns 0, or 1
- * without memory. */
+/* Number of edges at or below u. */
+INLINE int64_t class_of(double u, const double *edges, int64_t n) {
+    const double *at = edges;
+    while (n > 1) {
+        int64_t half = n / 2;
+        at += at[half - 1] <= u ? half : 0;
+        n -= half;
+    }
+    return at - edges + (*at <= u);
+}
+
+/* What a draw needs to know of a slot: the smaller of p and 1 − p, its odds and ln(1 − p), and whether it was turned. */
+typedef struct { double p, odds, log_rest, flip; } chance;
+
+/* Places [first, last) of the n_seeds × n_steps grid. Counts are left alone when n_slots is 0. Returns 0. */
 int sample_places(
     int64_t first, int64_t last, int64_t n_steps, int64_t batch_size, int64_t n_classes, int64_t n_slots,
     double length, const int64_t *seeds, const int64_t *steps, const double *class_edges, /* (K,) */
-    const double *conditional, const double *log_rest,                                    /* (K, S) */
+    const chance *chances,                                                                /* (K, S) */
     const double *stirling_table, int64_t *cls, float *counts) {
-    double reciprocal[128] = {1.0};
-    for (int k = 1; k < 128; k++) reciprocal[k] = 1.0 / k;
-    double *first_u = malloc((n_slots + 1) * sizeof *first_u);
-    if (!first_u) return 1;
-    for (int64_t p = first; p < last; p++) {
-        place at = {(uint64_t)seeds[p / n_steps], (uint64_t)steps[p % n_steps], 0};
-        for (int64_t b = 0; b < batch_size; b++) {
-            double u = uniforms(at.seed, PURPOSE_CLASS, at.step, 0, (uint64_t)b).u;
-            int64_t low = 0, high = n_classes; /* number of edges at or below u */
-            while (low < high) {
-                int64_t middle = (low + high) / 2;
-                if (class_edges[middle] <= u) low = middle + 1;
-                else high = middle;
+    double reciprocal[RECIPROCALS] = {1.0};
+    for (int k = 1; k < RECIPROCALS; k++) reciprocal[k] = 1.0 / k;
+    int64_t end = last * batch_size;
+    for (int64_t start = first * batch_size; start < end; start += LANES) {
+        places at;
+        for (int l = 0; l < LANES; l++) {
+            int64_t i = start + l < end ? start + l : end - 1; /* lanes too many repeat the last */
+            int64_t p = i / batch_size;
+            at.seed[l] = (uint64_t)seeds[p / n_steps];
+            at.step[l] = (uint64_t)steps[p % n_steps];
+            at.sample[l] = (uint64_t)(i % batch_size);
+        }
+        int lanes = end - start < LANES ? (int)(end - start) : LANES;
+        block r = philox(at.seed, (words){0} + PURPOSE_CLASS, at.step, (words){0}, at.sample);
+        reals u = unit(r.a, r.b);
+        const chance *of[LANES];
+        for (int l = 0; l < LANES; l++) {
+            int64_t n = class_of(u[l], class_edges, n_classes);
+            if (l < lanes) cls[start + l] = n;
+            of[l] = chances + n * n_slots;
+        }
+        reals left = (reals){0} + length;
+        for (int64_t s = 0; s < n_slots; s++) {
+            block drawn = draw(&at, s, 0);
+            reals p, odds, log_rest, flip;
+            for (int l = 0; l < LANES; l++) {
+                p[l] = of[l][s].p;
+                odds[l] = of[l][s].odds;
+                log_rest[l] = of[l][s].log_rest;
+                flip[l] = of[l][s].flip;
             }
-            cls[p * batch_size + b] = low;
-            at.sample = (uint64_t)b;
-            for (int64_t s = 0; s < n_slots; s++) /* apart from the chain below, so that it vectorises */
-                first_u[s] = draw(&at, s, 0).u;
-            double left = length;
-            float *k_row = counts + (p * batch_size + b) * n_slots;
-            for (int64_t s = 0; s < n_slots; s++) {
-                double q = conditional[low * n_slots + s];
-                int flip = q > 0.5;
-                if (flip) q = 1 - q;
-                double k = left * q < INVERSION_LIMIT
-                               ? by_inversion(left, q, log_rest[low * n_slots + s], first_u[s], reciprocal)
-                               : by_rejection(left, q, &at, s, stirling_table);
-                if (flip) k = left - k;
-                k_row[s] = (float)k;
-                left -= k;
+            whole few = left * p < INVERSION_LIMIT;
+            reals k = by_inversion(left, odds, log_rest, unit(drawn.a, drawn.b), few, reciprocal);
+            if (any(~few)) {
+                reals many;
+                whole found = by_squeeze(left, p, &at, s, &many);
+                k = pick(~few, many, k);
+                for (int l = 0; l < LANES; l++)
+                    if (!few[l] && !found[l]) k[l] = by_rejection(left[l], p[l], &at, l, s, stirling_table);
+            }
+            k = pick(flip > 0, left - k, k);
+            for (int l = 0; l < lanes; l++) counts[(start + l) * n_slots + s] = (float)k[l];
+            left -= k;
+        }
+    }
+    return 0;
+}
+
+/* Both uniforms of philox.py's function of that name at rows [first, last) of the (seed, step, major) grid, each with
+ * all minor places: u and v are (n_seeds, n_steps, n_majors, n_minors). Returns 0. */
+int uniforms_of_rows(int64_t first, int64_t last, int64_t purpose, int64_t n_steps, int64_t n_majors,
+                     int64_t n_minors, const int64_t *seeds, const int64_t *steps, const int64_t *majors,
+                     const int64_t *minors, double *u, double *v) {
+    for (int64_t row = first; row < last; row++) {
+        words seed = (words){0} + (uint64_t)seeds[row / n_majors / n_steps];
+        words step = (words){0} + (uint64_t)steps[row / n_majors % n_steps];
+        words major = (words){0} + (uint64_t)majors[row % n_majors];
+        for (int64_t start = 0; start < n_minors; start += LANES) {
+            int64_t lanes = n_minors - start < LANES ? n_minors - start : LANES;
+            words minor = {0};
+            for (int l = 0; l < lanes; l++) minor[l] = (uint64_t)minors[start + l];
+            block r = philox(seed, (words){0} + (uint64_t)purpose, step, major, minor);
+            reals us = unit(r.a, r.b), vs = unit(r.c, r.d);
+            for (int l = 0; l < lanes; l++) {
+                u[row * n_minors + start + l] = us[l];
+                v[row * n_minors + start + l] = vs[l];
             }
         }
     }
-    free(first_u);
     return 0;
 }

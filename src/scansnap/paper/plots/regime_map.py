@@ -28,29 +28,63 @@ def draw(data: xr.Dataset) -> Figure:
     """
     claims = data.claim.values
     with styled(3.3 * len(claims) + 0.9, 3.3) as figure:
-        panels = figure.subplots(1, len(claims), sharey=True, squeeze=False)[0]
-        norm = TwoSlopeNorm(vcenter=0, vmin=-1, vmax=1)
-        image: Any = None
-        for ax, name in zip(panels, claims, strict=True):
-            margin = data.margin.sel(claim=name).values
-            image = ax.pcolormesh(data.x, data.y, np.clip(margin, -1, 1), cmap="RdBu", norm=norm, shading="nearest")
-            seen = margin[np.isfinite(margin)]
-            if seen.size and seen.min() < 0 < seen.max():
-                ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
-            for which, mark in (
-                (data.assumptions_met, {"marker": ".", "color": "black", "markersize": 1.6, "alpha": 0.6}),
-                (~data.possible, {"marker": "x", "color": "0.5", "markersize": 4}),
-            ):
-                yy, xx = np.nonzero(which.values)
-                ax.plot(data.x.values[xx], data.y.values[yy], linestyle="none", **mark)
-            ax.set(title=str(name), xlabel=LABELS[data.attrs["x"]])
-            ax.set_facecolor("0.85")
-            if data.attrs["x_log"]:
-                ax.set_xscale("log")
-            if data.attrs["y_log"]:
-                ax.set_yscale("log")
-        panels[0].set_ylabel(LABELS[data.attrs["y"]])
+        panels = figure.subplots(1, len(claims), sharey=True, squeeze=False)
+        image = _row(panels[0], data, claims, labelled=True)
+        for ax, name in zip(panels[0], claims, strict=True):
+            ax.set_title(str(name))
         if data.attrs["left_out"]:
             figure.suptitle(f"crossed out: {data.attrs['left_out']}", fontsize="small")
         figure.colorbar(image, ax=panels, label="margin  (1 exact, 0 edge)", pad=0.01)
     return figure
+
+
+def draw_both(data: xr.Dataset, flow: xr.Dataset) -> Figure:
+    """The flow's map above, that by SGD below, its mean over seeds; the flow's edge is the dashed line there.
+
+    Hatched: 0 is inside the interval over seeds, so that it is undecided.
+    """
+    claims = [name for name in flow.claim.values if name in data.claim.values]
+    with styled(3.3 * len(claims) + 1.2, 6.2) as figure:
+        panels = figure.subplots(2, len(claims), sharex=True, sharey=True, squeeze=False)
+        image = _row(panels[0], flow, claims, labelled=False)
+        _row(panels[1], data, claims, labelled=True)
+        for above, below, name in zip(*panels, claims, strict=True):
+            above.set_title(f"{name}\nexact flow")
+            below.set_title(f"SGD: {data.attrs['sgd']}", fontsize="small")
+            one, theirs = data.sel(claim=name), flow.margin.sel(claim=name).values
+            open_ = ((one.low < 0) & (one.high >= 0)).values
+            if open_.any():
+                below.contourf(data.x, data.y, open_.astype(float), levels=[0.5, 1.5], colors="none", hatches=["////"])
+            if np.isfinite(theirs).any() and np.nanmin(theirs) < 0 < np.nanmax(theirs):
+                below.contour(flow.x, flow.y, theirs, levels=[0], colors="black", linewidths=1.2, linestyles="dashed")
+        if data.attrs["left_out"]:
+            figure.suptitle(f"crossed out: {data.attrs['left_out']}", fontsize="small")
+        figure.colorbar(image, ax=panels, label="margin  (1 exact, 0 edge)", pad=0.01)
+    return figure
+
+
+def _row(panels: Any, data: xr.Dataset, claims: Any, labelled: bool) -> Any:
+    """A panel for each of the claims."""
+    norm = TwoSlopeNorm(vcenter=0, vmin=-1, vmax=1)
+    image: Any = None
+    for ax, name in zip(panels, claims, strict=True):
+        margin = data.margin.sel(claim=name).values
+        image = ax.pcolormesh(data.x, data.y, np.clip(margin, -1, 1), cmap="RdBu", norm=norm, shading="nearest")
+        seen = margin[np.isfinite(margin)]
+        if seen.size and seen.min() < 0 < seen.max():
+            ax.contour(data.x, data.y, margin, levels=[0], colors="black", linewidths=1.2)
+        for which, mark in (
+            (data.assumptions_met, {"marker": ".", "color": "black", "markersize": 1.6, "alpha": 0.6}),
+            (~data.possible, {"marker": "x", "color": "0.5", "markersize": 4}),
+        ):
+            yy, xx = np.nonzero(which.values)
+            ax.plot(data.x.values[xx], data.y.values[yy], linestyle="none", **mark)
+        if labelled:
+            ax.set_xlabel(LABELS[data.attrs["x"]])
+        ax.set_facecolor("0.85")
+        if data.attrs["x_log"]:
+            ax.set_xscale("log")
+        if data.attrs["y_log"]:
+            ax.set_yscale("log")
+    panels[0].set_ylabel(LABELS[data.attrs["y"]])
+    return image

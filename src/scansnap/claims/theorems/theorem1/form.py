@@ -93,7 +93,7 @@ def xi_sign(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
         return XI.not_applicable(NO_XI, assumptions)
     f, t = evidence.f[times][:, at], evidence.t[times]
     found = xi(evidence, times, fit)[:, at]  # (n, k)
-    shared = np.isin(np.arange(evidence.classes.vocab_size), evidence.classes.common)
+    shared = np.isin(np.arange(f.shape[-1]), evidence.classes.common)
     relative = found / nonzero(fit.size[:, at])
     good = relative > ROUNDING * (f * f * shared).sum(-1)
     i, n = worst(-relative)

@@ -12,8 +12,9 @@ _SUBSTEPS = 4  # between two recorded times
 
 def attention_at(z: Array, evidence: Evidence) -> Array:
     """(…, K, M) c_n ∝ P(l|n) e^{z} for logits (…, Q, M)."""
-    logit = np.where(evidence.classes.p_context > 0, z[..., evidence.class_query, :], -np.inf)
-    c = evidence.classes.p_context * np.exp(logit - logit.max(-1, keepdims=True))
+    p = evidence.classes.p_context[:, : z.shape[-1]]
+    logit = np.where(p > 0, z[..., evidence.class_query, :], -np.inf)
+    c = p * np.exp(logit - logit.max(-1, keepdims=True))
     return np.asarray(c / c.sum(-1, keepdims=True))
 
 

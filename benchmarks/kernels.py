@@ -1,0 +1,115 @@
+"""The compiled CPU kernels on the sizes of Figure 6, by instruction set, against the torch code they stand for.
+
+Processor time of one core, the best of several rounds in turn, so that it can be read on a busy machine. The limit is
+that of the products alone, 4 · samples · slots · columns floating-point operations a step, at the speed at which torch
+multiplies large matrices here.
+
+python benchmarks/kernels.py [--rounds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics.engines.trained import TrainedYZ
+from scansnap.dynamics.settings import Model, Settings
+from scansnap.kernels.cpu import library
+from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.runs import grid
+from scansnap.sampling.counts import sample_classes, sample_counts
+
+CPU = torch.device("cpu")
+SEEDS, RATES = 2, (0.5, 1.0, 2.0, 3.0)
+SHARE = SEEDS * len(RATES) / len(SYN_MEDIUM.runs(SYN_MEDIUM.seeds))  # of the runs of a size
+LEVELS = ("default", "avx2", "avx512")
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def builds() -> list[str]:
+    """The instruction sets that the kernels are built for and this processor has."""
+    best = torch.backends.cpu.get_cpu_capability().lower()
+    names = LEVELS[: LEVELS.index(best) + 1] if best in LEVELS else LEVELS[:1]
+    return [name for name in names if library.find("fused", name) and library.find("sampling", name)]
+
+
+@contextmanager
+def build(name: str) -> Iterator[None]:
+    """This build in the place of the one that is chosen by itself."""
+    chosen: Any = library.load
+    setattr(library, "load", lambda kernel: ctypes.CDLL(str(library.find(kernel, name))))  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(library, "load", chosen)  # noqa: B010
+
+
+def matrix_speed(n: int = 1500) -> float:
+    """Floating-point operations a second of one core in a large product."""
+    a = torch.randn(n, n)
+    return 2 * n**3 / min(seconds(lambda: a @ a) for _ in range(5))
+
+
+def size(n_queries: int, rounds: int) -> tuple[dict[str, float], dict[str, float], float]:
+    """Seconds of all 160 runs, and of the data of all 10 seeds, by way; and operations of the products."""
+    classes = SequenceClasses.syn_medium(n_queries)
+    runs = grid(eta_z=RATES, ratio=2.0, seed=range(SEEDS), momentum=SYN_MEDIUM.momentum)
+    plan = Settings(steps=SYN_MEDIUM.steps, record=(SYN_MEDIUM.steps,), model=Model(init=SYN_MEDIUM.init))
+    trained = {name: TrainedYZ(classes, runs, plan, CPU, name) for name in ("fused", "general")}
+    one, state = trained["fused"], trained["fused"].start()
+    stretch = one.batches.take(0, plan.steps)
+    places = one.batches.seeds, torch.arange(plan.steps)
+    table, batch = one.engine.layout.table, plan.batch_size
+    assert batch is not None
+
+    def torch_counts() -> None:
+        cls = sample_classes(table, *places, batch)
+        sample_counts(table, cls, *places, int(plan.context) - 1)
+
+    steps: dict[str, float] = {}
+    draws = {"torch": min(seconds(torch_counts) for _ in range(2))}
+    for _ in range(rounds):
+        for name in builds():
+            with build(name):
+                steps[name] = min(steps.get(name, 9e9), seconds(lambda: one.engine.advance(state, stretch)))
+                draws[name] = min(draws.get(name, 9e9), seconds(lambda: one.batches.take(0, plan.steps)))
+    short = one.batches.take(0, 5)
+    plain = trained["general"].engine
+    steps["torch"] = min(seconds(lambda: plain.advance(state, short)) for _ in range(2)) * plan.steps / 5
+    slots, columns = one.engine.layout.slots.shape[1], len(one.engine.layout.columns)
+    work = 4.0 * batch * slots * columns * plan.steps * 160
+    return ({name: t / SHARE for name, t in steps.items()},
+            {name: t * SYN_MEDIUM.seeds / SEEDS for name, t in draws.items()}, work)  # fmt: skip
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    speed, ways = matrix_speed(), ("torch", *builds())
+    print(f"processor seconds of one core; a large product runs at {speed / 1e9:.0f} GFLOP/s")
+    print("Syn-Medium | steps of 160 runs: " + ", ".join(ways) + " | limit | sampling for 10 seeds: " + ", ".join(ways))
+    totals = {way: [0.0, 0.0] for way in (*ways, "limit")}
+    for q in SYN_MEDIUM.n_queries:
+        step, draw, work = size(q, arguments.rounds)
+        for way in ways:
+            totals[way][0] += step[way]
+            totals[way][1] += draw[way]
+        totals["limit"][0] += work / speed
+        print(f"{q} | {', '.join(f'{step[way]:.3f}' for way in ways)} | {work / speed:.3f} | "
+              f"{', '.join(f'{draw[way]:.3f}' for way in ways)}")  # fmt: skip
+    print(f"all | {', '.join(f'{totals[way][0]:.3f}' for way in ways)} | {totals['limit'][0]:.3f} | "
+          f"{', '.join(f'{totals[way][1]:.3f}' for way in ways)}")  # fmt: skip

@@ -1,0 +1,110 @@
+"""``scansnap verify --map … --sgd`` as a person meets it: stopped, continued, drawn; flows are not computed anew."""
+
+from __future__ import annotations
+
+import csv
+from concurrent.futures import Future
+from contextlib import contextmanager
+
+import pytest
+
+from scansnap.claims import maps, sgd
+
+MAP = ("verify", "--map", "theorem-3", "--sgd", "--points", 3, "--seeds", 2, "--batch-size", 4, "--finite-T", 8,
+       "--x", "vocab_size=20:60", "--device", "cpu")  # fmt: skip
+
+
+@contextmanager
+def here(n):
+    """Work for other processes, done in this one."""
+
+    class Pool:
+        def submit(self, function, *words):
+            done = Future()
+            done.set_result(function(*words))
+            return done
+
+    yield Pool()
+
+
+@pytest.fixture
+def work(scansnap, monkeypatch):
+    for module in (maps, sgd):
+        monkeypatch.setattr(module, "ending_at_once", here)
+    monkeypatch.setattr(maps, "_point", lambda theorem, point: ({"theorem-3-upper": point.overlap - 0.5}, True))
+    monkeypatch.setattr(maps, "as_completed", list)
+    return scansnap
+
+
+def test_a_map_tells_its_cost_and_is_drawn_beside_the_flow_s(work, tmp_path):
+    code, out, err = work(*MAP, "--out", "new/m.png")
+    assert code == 0, err
+    assert err.startswith("18 runs on cpu, 2 seeds, batch 4, T = 8: about ")
+    assert "9 flows beside them" in err
+    assert "theorem-3-upper: by SGD holds on " in out
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"m.png", "m.csv"}
+    rows = list(csv.DictReader((tmp_path / "new/m.csv").read_text().splitlines()))
+    assert {"claim", "x", "y", "margin", "low", "high", "flow_margin", "assumptions_met"} <= rows[0].keys()
+    upper = [row for row in rows if row["claim"] == "theorem-3-upper"]
+    assert len(upper) == 9
+    assert all(abs(float(row["flow_margin"]) - (float(row["y"]) - 0.5)) < 1e-9 for row in upper)
+
+
+def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest(work, tmp_path, monkeypatch):
+    assert work(*MAP, "--out", "whole.png")[0] == 0
+    train, made = sgd.train, []
+
+    def stops(group, *rest):
+        made.append(group)
+        if len(made) == 3 + 4:  # three for the estimate; of the others some are trained ahead
+            raise KeyboardInterrupt
+        return train(group, *rest)
+
+    monkeypatch.setattr(sgd, "train", stops)
+    code, _, err = work(*MAP, "--out", "m.png")
+    assert code == 130
+    assert "Stopped. Finished settings are in m.unfinished: the same command does the rest." in err
+    assert not (tmp_path / "m.png").exists()
+    monkeypatch.setattr(sgd, "train", train)
+    code, _, err = work(*MAP, "--seeds", 3, "--out", "m.png")
+    assert (code, err.count("\n")) == (2, 1)
+    assert err.startswith("Error: the folder with unfinished work is 'm.unfinished'; it must be that of the same work")
+    code, _, err = work(*MAP, "--out", "m.png")
+    assert code == 0
+    assert "(4 are there already)" in err
+    assert not (tmp_path / "m.unfinished").exists()
+    assert (tmp_path / "m.csv").read_text() == (tmp_path / "whole.csv").read_text()
+
+
+def test_nothing_finished_is_said(work, monkeypatch):
+    def stops(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sgd, "train", stops)
+    code, _, err = work(*MAP, "--out", "m.png")
+    assert (code, err) == (130, "Stopped. Nothing was finished.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("verify", "--sgd"), "--sgd is True; it must be given together with --map"),
+        ((*MAP, "--seeds", 1), "seeds is 1; it must be a whole number of at least 2"),
+        ((*MAP, "--batch-size", 0), "batch_size is 0"),
+        ((*MAP, "--finite-T", 0), "context is 0"),
+        ((*MAP, "--device", "tpu"), "device is 'tpu'"),
+        ((*MAP, "--x", "eta_y=1e-300:1"), "eta_y is 1e-300; it must be larger: 10 t₀ are"),
+        ((*MAP, "--out", "m.txt"), "--out is 'm.txt'"),
+    ],
+)
+def test_bad_input_is_one_sentence(work, tmp_path, words, message):
+    code, out, err = work(*words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith(f"Error: {message}")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_help_has_an_example(work):
+    code, out, _ = work("verify", "--help")
+    assert code == 0
+    assert "scansnap verify --map theorem-3 --sgd" in " ".join(out.split())
