@@ -9,7 +9,7 @@ as its own is known.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,9 +17,10 @@ from torch import Tensor
 from scansnap.checks import InputError, real
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
-from scansnap.text.yz.layers import Between, FirstLayer, SoftLayer, between, between_backward
+from scansnap.text.yz.guesses import Guess, guess, guess_backward
+from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import FullTable, LowRankTable, WeightTable, in_turn
+from scansnap.text.yz.tables import FullTable, LowRankTable, Part, WeightTable, in_turn
 from scansnap.text.yz.window import allowed
 
 LONGEST_FUSED = 64  # positions of a window that fit the kernels' tiles; longer ones go through plain torch
@@ -55,8 +56,8 @@ class YZTransformer:
         for eta_y, eta_z in settings.rates:
             self.y.append(kind(settings, eta_y, generator, self.device))
             self.z.append(kind(settings, eta_z, generator, self.device))
-        self.first = FirstLayer(settings, self.y[0], self.z[0])
-        self.above = [SoftLayer(settings, y, z) for y, z in zip(self.y[1:], self.z[1:], strict=True)]
+        self.first = FirstLayer(settings, self.z[0])
+        self.above = [SoftLayer(settings, z) for z in self.z[1:]]
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done
         possible = (
             self.device.type == "cuda" and settings.layers == 1 and settings.rank is None
@@ -101,14 +102,13 @@ class YZTransformer:
         if keep is not None:
             real("keep", keep, above=0, most=1)
         with products_on(self.device, self.settings.precision):
-            return self._forward(inputs, keep)[0][-1].h
+            done = self._forward(inputs, keep)
+            return done.y.apply(done.f)
 
     @torch.no_grad()
     def attention(self, inputs: Tensor) -> list[Tensor]:
         with products_on(self.device, self.settings.precision):
-            if self.layers == 1:
-                return [self.first.attend(inputs)[1].b[:, None]]
-            return [done.b[:, None] for done in self._forward(inputs)[0]]
+            return [b[:, None] for b in self._forward(inputs).b]
 
     def keys(self, length: int) -> Tensor:
         return allowed(length, self.settings.query_in_keys, self.device)
@@ -133,30 +133,75 @@ class YZTransformer:
             self._fused[inputs.shape] = FusedStep(y, z, self.settings, self.step, inputs.shape, uniform=self.listening)
         return self._fused[inputs.shape](inputs, targets)
 
-    def _forward(
-        self, inputs: Tensor, keep: float | None = None, *, uniform: bool = False
-    ) -> tuple[list[Any], list[Between]]:
-        """Passes of the layers, and what lies between them."""
-        passes: list[Any] = [self.first.forward(inputs, keep, uniform=uniform)]
-        steps: list[Between] = []
-        for layer in self.above:
-            f = passes[-1].f(passes[-1].h) if self.settings.residual != "none" else None
-            steps.append(between(passes[-1].h, f, self.settings))
-            passes.append(layer.forward(steps[-1].u, keep))
-        return passes, steps
+    def _forward(self, inputs: Tensor, keep: float | None = None, *, uniform: bool = False) -> _Forward:
+        """Up to the last f. Its votes are left to whoever needs them."""
+        s = self.settings
+        done = _Forward(Part(self.y[0], inputs), self.first.forward(inputs, keep, uniform=uniform), [], [])
+        y, f = done.first_y, done.first.f
+        for layer, table in zip(self.above, self.y[1:], strict=True):
+            h = y.apply(f)
+            if s.guesses is None:
+                if y is done.first_y and s.residual != "none":
+                    f = done.first.on_vocabulary(s.vocab_size)
+                step: Between | Guess = between(h, f if s.residual != "none" else None, s)
+                ids = None
+            else:
+                assert y.rows is not None
+                step = guess(h, done.first.on_tokens() if y is done.first_y else f, y.rows, s)
+                ids = step.basis.ids
+            done.steps.append(step)
+            done.above.append(layer.forward(step.u, ids, keep))
+            y, f = Part(table, ids), done.above[-1].f
+        return done._replace(y=y, f=f)
 
     def _plain_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One update in torch."""
         with products_on(self.device, self.settings.precision):
             self.step += 1
-            passes, steps = self._forward(inputs, uniform=self.listening)
-            loss = cross_entropy_(passes[-1].h, targets)
-            dh, df = passes[-1].h, None
-            for layer, done, below in zip(self.above[::-1], passes[:0:-1], steps[::-1], strict=True):
-                dh, dv = between_backward(below, layer.backward(done, dh, df, self.step), self.settings)
-                df = dv if self.settings.residual != "none" else None
-            self.first.backward(passes[0], dh, df, self.step)
+            done = self._forward(inputs, uniform=self.listening)
+            h = done.y.apply(done.f)
+            loss = cross_entropy_(h, targets)
+            self._backward(done, done.y.apply_backward(done.f, h, self.step))
             return loss
+
+    def _backward(self, done: _Forward, g: Tensor) -> None:
+        """All that is below the last Y, from the direction g of the last f."""
+        s, tables = self.settings, self.y[:-1]
+        for i in reversed(range(len(self.above))):
+            du, below = self.above[i].backward(done.above[i], g, self.step), done.steps[i]
+            dh: Tensor
+            df: Tensor | None
+            if isinstance(below, Guess):
+                dh, df = guess_backward(below, du, s)
+                columns: Tensor | None = below.basis.ids
+            else:
+                dh, df = between_backward(below, du, s)
+                columns = None
+            if i > 0:
+                rows, f = done.above[i - 1].z.rows, done.above[i - 1].f
+            else:
+                rows, f = done.first.x, done.first.f if columns is None else done.first.on_tokens()
+            g = Part(tables[i], rows, columns).apply_backward(f, dh, self.step)
+            if s.residual != "none" and df is not None:
+                if i == 0 and columns is None:
+                    df = df.gather(-1, done.first.x[:, None, :].expand_as(g))
+                g = g + df
+        self.first.backward(done.first, g, self.step)
+
+
+class _Forward(NamedTuple):
+    """The passes of all layers and the steps between them."""
+
+    first_y: Part
+    first: FirstPass
+    above: list[SoftPass]
+    steps: list[Between | Guess]
+    y: Part = None  # type: ignore[assignment]  # of the last layer
+    f: Tensor = None  # type: ignore[assignment]  # of the last layer
+
+    @property
+    def b(self) -> list[Tensor]:
+        return [self.first.b, *(done.b for done in self.above)]
 
 
 def check_listening(settings: YZSettings) -> None:

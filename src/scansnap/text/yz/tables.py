@@ -2,20 +2,22 @@
 
 Both kinds answer the same questions. For states that are single tokens x (the first layer):
 
-    pairs(x)            W[x_t, x_s]                    and what its direction does to the table
+    block(x, x)         W[x_t, x_s]                    and what its direction does to the table
     votes(x, f)         Σ_s f_ts W[x_s]                likewise
 
 for states u over the vocabulary (the layers above): apply(u) = u W. Every backward function computes the direction of
-its input and then moves the table, so each table's direction exists only while it is used.
+its input and then moves the table, so each table's direction exists only while it is used. A :class:`Part` is a table
+seen from states on some tokens only: its rows there, or a block of it.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from scansnap.kernels.cuda import triton_available
 from scansnap.text.updates import add_rows
 from scansnap.text.yz.settings import YZSettings
 
@@ -25,17 +27,20 @@ class WeightTable(Protocol):
 
     eta: Tensor  # 0-dim
 
-    def pairs(self, x: Tensor) -> Tensor:
-        """W[x_t, x_s], (B, T, T)."""
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """W[row, column] for tokens (B, R) and (B, C) of each window, (B, R, C)."""
+
+    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
+        """Update by d (B, R, C); where a window has a token twice all but one of its rows or columns of d are 0."""
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         """Update by dz (B, T, T), which is that of a query t ≥ 1 and its keys (the first position has but one)."""
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
-        """Σ_s f_ts W[x_s], (B, T, M)."""
+        """Σ_s f_ts W[x_s] for tokens (B, U) and f (B, T, U), (B, T, M)."""
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
-        """Direction of f, (B, T, T), at the token of each position."""
+        """Direction of f, (B, T, U), at each of the tokens."""
 
     def apply(self, u: Tensor) -> Tensor:
         """u W, (B, T, M)."""
@@ -67,8 +72,18 @@ class FullTable:
         self.moments = {name: moment[:, :m] for name, moment in self.stored_moments.items()}
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
-    def pairs(self, x: Tensor) -> Tensor:
-        return self.weight[x[:, :, None], x[:, None, :]]
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return self.weight[rows[:, :, None], columns[:, None, :]]
+
+    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
+        if self.update.linear and d.is_cuda and triton_available():
+            from scansnap.text.yz.fused_votes import add_blocks  # imports Triton
+
+            add_blocks(self.storage, rows, columns, d, self.eta)
+            return
+        entries = (rows[:, :, None] * self.storage.shape[1] + columns[:, None, :]).flatten()
+        moments = {name: moment.view(-1) for name, moment in self.stored_moments.items()}
+        self.update.move_rows(self.storage.view(-1), entries, d.flatten(), moments, self.eta, step)
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         length = x.shape[1]
@@ -84,7 +99,7 @@ class FullTable:
         return self.weight.index_select(0, x.flatten()).view(*x.shape, -1)  # copies whole rows, as indexing does not
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
-        out = torch.empty(*x.shape, self.weight.shape[1], dtype=f.dtype, device=f.device)
+        out = torch.empty(*f.shape[:-1], self.weight.shape[1], dtype=f.dtype, device=f.device)
         for w in in_turn(x, self.weight.shape[1]):
             torch.bmm(f[w], self._rows(x[w]), out=out[w])
         return out
@@ -133,8 +148,13 @@ class LowRankTable:
         self.left_moments, self.right_moments = self.update.moments(self.left), self.update.moments(self.right)
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
-    def pairs(self, x: Tensor) -> Tensor:
-        return self.left[x] @ self.right[x].mT
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return self.left[rows] @ self.right[columns].mT
+
+    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
+        left, right = d @ self.right[columns], d.mT @ self.left[rows]
+        self.update.move_rows(self.left, rows.flatten(), left.flatten(0, 1), self.left_moments, self.eta, step)
+        self.update.move_rows(self.right, columns.flatten(), right.flatten(0, 1), self.right_moments, self.eta, step)
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         if x.shape[1] == 1:
@@ -180,6 +200,32 @@ class LowRankTable:
             found[name] = factor
             found |= {f"{name}.{moment}": value for moment, value in moments.items()}
         return found
+
+
+class Part(NamedTuple):
+    """A table as states see it whose entries are those of some tokens: rows (B, R), columns (B, C); None: all."""
+
+    table: WeightTable
+    rows: Tensor | None = None
+    columns: Tensor | None = None
+
+    def apply(self, u: Tensor) -> Tensor:
+        """u W, (B, T, C or M)."""
+        if self.rows is None:
+            return self.table.apply(u)
+        if self.columns is None:
+            return self.table.votes(self.rows, u)
+        return u @ self.table.block(self.rows, self.columns)
+
+    def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
+        """Direction of u; the table moves."""
+        if self.rows is None:
+            return self.table.apply_backward(u, dout, step)
+        if self.columns is None:
+            return self.table.votes_backward(self.rows, u, dout, step)
+        du = dout @ self.table.block(self.rows, self.columns).mT
+        self.table.move_block(self.rows, self.columns, u.mT @ dout, step)
+        return du
 
 
 _CACHE_FLOATS = 1 << 21  # of the rows that are worked on together on a CPU

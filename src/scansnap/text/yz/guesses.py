@@ -1,0 +1,89 @@
+"""States on few tokens: of a layer's guess σ(h) only the k largest entries go on to the next layer.
+
+A state u_t = norm(f_t + σ(h_t)) with all of σ(h_t) has M entries, and a layer above costs 12 M² operations for each
+position: six products with a table. Here, with K_t the k tokens of the largest h_t,
+
+    a_t = σ(h_t on K_t)       u_t = norm(f_t + a_t), or norm(a_t) without a residual
+
+so softmax is renormalised on K_t. The choice of K_t is a step function; all else has the exact gradient, which reaches
+h_t at K_t alone. The states of a window then live on its *basis*, its own tokens and the guesses made in it,
+
+    U ≤ T + k T (layers − 1) tokens with a residual       U ≤ k T without
+
+and everything is a product among T positions and U tokens. Of Z a layer reads and moves the block basis × basis, of Y
+below the last layer the block basis × next basis. Whole rows are read of Y alone, to find the guesses, and written in
+the last layer alone. With k = M it is the model without a choice.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from scansnap.dynamics import norms
+from scansnap.text.yz.layers import activate, activate_backward
+from scansnap.text.yz.settings import YZSettings
+
+
+class Basis(NamedTuple):
+    """Distinct tokens of each window; beyond its number of them the first one again, where no state has an entry."""
+
+    ids: Tensor  # (B, U)
+    index: Tensor  # (B, S), where each token that was given stands
+    count: Tensor  # (B,)
+
+    @classmethod
+    def of(cls, tokens: Tensor) -> Basis:
+        """Of tokens (B, S), in ascending order. U = S on CUDA, where a recorded step needs one shape for all batches."""
+        ascending, order = torch.sort(tokens, dim=-1, stable=True)
+        new = torch.ones_like(ascending)
+        new[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+        rank = new.cumsum(-1) - 1
+        index = torch.empty_like(order).scatter_(1, order, rank)
+        ids = ascending[:, :1].expand_as(ascending).clone().scatter_(1, rank, ascending)
+        count = rank[:, -1] + 1
+        return cls(ids if ids.is_cuda else ids[:, : int(count.max())], index, count)
+
+
+class Guess(NamedTuple):
+    """The step from one layer to the next."""
+
+    basis: Basis
+    u: Tensor  # (B, T, U)
+    activated: Tensor  # a, (B, T, k)
+    v: Tensor  # what the norm was given
+    of_f: Tensor  # (B, U of the layer below), where its tokens stand
+    of_h: Tensor  # (B, T, k), where the guesses stand
+
+
+def guess(h: Tensor, f: Tensor, ids: Tensor, settings: YZSettings) -> Guess:
+    """From h (B, T, M) and f (B, T, U) over tokens ``ids`` (B, U)."""
+    assert settings.guesses is not None
+    largest, tokens = torch.topk(h, settings.guesses, dim=-1)
+    a = activate(largest, settings)
+    basis, (of_f, of_h) = _merged(ids if settings.residual != "none" else None, tokens)
+    v = f.new_zeros(*f.shape[:-1], basis.ids.shape[1])
+    if settings.residual != "none":
+        # a token that a basis repeats has the entry 0 there, so it does not matter what is added first
+        v.scatter_add_(-1, of_f[:, None, :].expand_as(f), f)
+    v.scatter_add_(-1, of_h, a)
+    return Guess(basis, norms.apply(settings.norm, v), a, v, of_f, of_h)
+
+
+def guess_backward(done: Guess, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor | None]:
+    """Directions of h (B, T, U), on the basis, and of f on the one below."""
+    dv = norms.pull_back(settings.norm, du, done.v, done.u)
+    dh = torch.zeros_like(dv).scatter_(-1, done.of_h, activate_backward(done.activated, dv.gather(-1, done.of_h), settings))
+    if settings.residual == "none":
+        return dh, None
+    return dh, dv.gather(-1, done.of_f[:, None, :].expand(-1, dv.shape[1], -1))
+
+
+def _merged(ids: Tensor | None, tokens: Tensor) -> tuple[Basis, tuple[Tensor, Tensor]]:
+    """The basis of tokens ids (B, U) and (B, T, k), and where both stand in it."""
+    n = 0 if ids is None else ids.shape[1]
+    guesses = tokens.flatten(1)
+    basis = Basis.of(guesses if ids is None else torch.cat([ids, guesses], 1))
+    return basis, (basis.index[:, :n], basis.index[:, n:].view(tokens.shape))
