@@ -17,19 +17,20 @@ from torch import Tensor
 from scansnap.checks import InputError, real
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
-from scansnap.text.yz.guesses import Guess, guess, guess_backward
+from scansnap.text.yz.guesses import Basis, Guess, guess, guess_backward
 from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable, LowRankTable, Part, WeightTable, in_turn
 from scansnap.text.yz.window import allowed
 
-LONGEST_FUSED = 64  # positions of a window that fit the kernels' tiles; longer ones go through plain torch
+IN_ONE_TILE = 64  # positions of a window up to which one layer has kernels for all of it, attention too
 
 
 class YZTransformer:
     """A trainable YZ model; ``LanguageModel`` in its shape.
 
-    fused      steps through the kernels of fused.py: one layer, full rank, float32, on CUDA; None: if possible
+    fused      steps through the kernels of fused.py and fused_votes.py: one layer or guesses between layers, full rank,
+               float32, on CUDA; None: if possible
     graphs     steps on CUDA are recorded once for each batch shape and replayed
     listening  updates are made with attention kept uniform: Y learns, Z only gathers −η_Z ∇_Z along that run, which
                predicts Z of a training (:mod:`scansnap.text.prediction`); everything but an update goes by Z
@@ -60,14 +61,17 @@ class YZTransformer:
         self.above = [SoftLayer(settings, z) for z in self.z[1:]]
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done
         possible = (
-            self.device.type == "cuda" and settings.layers == 1 and settings.rank is None
+            self.device.type == "cuda" and settings.rank is None
+            and (settings.layers == 1 or settings.guesses is not None)
             and settings.dtype == "float32" and settings.norm in ("l2", "none")
             and settings.optimizer in ("sgd", "momentum", "adam") and not settings.weight_decay and triton_available()
         )  # fmt: skip
         if fused and not possible:
-            raise InputError("fused", fused, "false unless on CUDA, with Triton, one layer, full rank and float32")
+            must = "false unless on CUDA, with Triton, full rank, float32, and one layer or guesses between them"
+            raise InputError("fused", fused, must)
         self.fused = possible if fused is None else fused
         self._fused: dict[torch.Size, Step] = {}  # by batch shape
+        self._fused_last: dict[torch.Size, Any] = {}  # of the last layer, by the shape of its f
         self.steps = RecordedSteps(self.device, graphs)
 
     @classmethod
@@ -122,8 +126,8 @@ class YZTransformer:
         return self.steps.run(self._step, inputs, targets)
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        if not self.fused or inputs.shape[1] > LONGEST_FUSED:
-            return self._plain_step(inputs, targets)
+        if not self.fused or self.above or inputs.shape[1] > IN_ONE_TILE:
+            return self._step_by_layers(inputs, targets)
         if inputs.shape not in self._fused:
             from scansnap.text.yz.fused import FusedStep  # imports Triton
 
@@ -154,15 +158,38 @@ class YZTransformer:
             y, f = Part(table, ids), done.above[-1].f
         return done._replace(y=y, f=f)
 
-    def _plain_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One update in torch."""
+    def _step_by_layers(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One update, layer after layer in torch; what has the size of the vocabulary in the last one may be fused."""
         with products_on(self.device, self.settings.precision):
             self.step += 1
             done = self._forward(inputs, uniform=self.listening)
-            h = done.y.apply(done.f)
-            loss = cross_entropy_(h, targets)
-            self._backward(done, done.y.apply_backward(done.f, h, self.step))
+            if self.fused:
+                loss, g = self._fused_votes(done, targets)
+            else:
+                h = done.y.apply(done.f)
+                loss = cross_entropy_(h, targets)
+                g = done.y.apply_backward(done.f, h, self.step)
+            self._backward(done, g)
             return loss
+
+    def _fused_votes(self, done: _Forward, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean loss and the direction of the last f; the last Y moves."""
+        from scansnap.text.yz.fused_votes import FusedVotes  # imports Triton
+
+        last = done.steps[-1] if self.above else None
+        if last is None:  # f has weights of positions
+            basis = Basis.of(done.first.x)
+            at = basis.index[:, None, :].expand_as(done.f)
+            f = done.f.new_zeros(*targets.shape, basis.ids.shape[1]).scatter_add_(-1, at, done.first.on_tokens())
+        else:
+            assert isinstance(last, Guess)
+            basis, f = last.basis, done.f
+        if f.shape not in self._fused_last:
+            y = self.y[-1]
+            assert isinstance(y, FullTable)
+            self._fused_last[f.shape] = FusedVotes(y, self.settings, self.step, f.shape)
+        loss, g = self._fused_last[f.shape](basis, f, targets)
+        return loss, g if last is not None else g.gather(-1, at)
 
     def _backward(self, done: _Forward, g: Tensor) -> None:
         """All that is below the last Y, from the direction g of the last f."""
