@@ -23,7 +23,7 @@ from scansnap.text.yz.guesses import Basis
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable
 
-POSITIONS, TOKENS, COLUMNS = 64, 64, 128  # of a tile
+POSITIONS, TOKENS, COLUMNS = 64, 64, 64  # of a tile
 LAUNCH = {"num_warps": 4, "num_stages": 2}
 PROGRAMS = 528  # to fill the device with: four for each of its 132 multiprocessors
 BACK_PROGRAMS = 1056
