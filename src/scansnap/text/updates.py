@@ -17,6 +17,7 @@ from torch import Tensor
 
 from scansnap.checks import InputError, choice, real
 from scansnap.dynamics.optimizers import RULES, Moments, Optimizer
+from scansnap.kernels.cuda import triton_available
 from scansnap.text.settings import rules
 
 USUAL = 0.9  # momentum where none is given, but for sgd, which then has none
@@ -107,6 +108,11 @@ class Update:
 
     def _adam(self, table: Tensor, d: Tensor, moments: Moments, eta: Tensor, step: Tensor) -> None:
         beta1, beta2 = self.optimizer.beta1, self.optimizer.beta2
+        if table.is_cuda and table.dtype == torch.float32 and triton_available():
+            from scansnap.text.adam_triton import adam_  # imports Triton
+
+            adam_(table, d, moments["mean"], moments["square"], eta, step, beta1, beta2, self.optimizer.eps)
+            return
         mean = moments["mean"].mul_(beta1).add_(d, alpha=1 - beta1)
         square = moments["square"].mul_(beta2).addcmul_(d, d, value=1 - beta2)
         spread = torch.div(square, 1 - beta2**step, out=d).sqrt_().add_(self.optimizer.eps)

@@ -244,6 +244,10 @@ def check_listening(settings: YZSettings) -> None:
 
 def cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean of −log α_n over all positions; the logits (B, T, M) become its direction, (e_n − α)/N, in place."""
+    if logits.is_cuda and logits.dtype == torch.float32 and triton_available():
+        from scansnap.text.transformer import cross_entropy_triton as fused  # imports Triton
+
+        return fused.cross_entropy_(logits.flatten(0, 1), targets.flatten(), -1 / targets.numel()).mean()
     losses, share = torch.empty_like(targets, dtype=logits.dtype), 1 / targets.numel()
     for w in in_turn(targets, logits.shape[-1]):
         h, n = logits[w], targets[w][..., None]

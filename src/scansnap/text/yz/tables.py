@@ -139,6 +139,8 @@ class FullTable:
 class LowRankTable:
     """W = L Rᵀ with factors (M, r)."""
 
+    STRETCH = 2048  # words that one product over the vocabulary sums on CUDA: few outputs leave most of it idle else
+
     def __init__(self, settings: YZSettings, eta: float, generator: torch.Generator, device: torch.device) -> None:
         assert settings.rank is not None
         shape = (settings.vocab_size, settings.rank)
@@ -166,11 +168,11 @@ class LowRankTable:
             self.update.move_rows(factor, x[:, at].flatten(), d[:, at].flatten(0, 1), moments, self.eta, step)
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
-        return f @ self.left[x] @ self.right.mT
+        return self._from_rank(f @ self.left[x])
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
         rows = self.left[x]  # (B, T, r)
-        back = dh @ self.right  # (B, T, r)
+        back = self._to_rank(dh)  # (B, T, r)
         g = back @ rows.mT
         right = dh.flatten(0, 1).mT @ (f @ rows).flatten(0, 1)  # (M, r)
         left = (f.mT @ back).flatten(0, 1)  # (N, r)
@@ -179,16 +181,34 @@ class LowRankTable:
         return g
 
     def apply(self, u: Tensor) -> Tensor:
-        return u @ self.left @ self.right.mT
+        return self._from_rank(u @ self.left)
 
     def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
-        inside, back = u @ self.left, dout @ self.right  # (B, T, r)
+        inside, back = u @ self.left, self._to_rank(dout)  # (B, T, r)
         du = back @ self.left.mT
         left = u.flatten(0, 1).mT @ back.flatten(0, 1)
         right = dout.flatten(0, 1).mT @ inside.flatten(0, 1)
         self.update.move(self.left, left, self.left_moments, self.eta, step)
         self.update.move(self.right, right, self.right_moments, self.eta, step)
         return du
+
+    def _from_rank(self, inside: Tensor) -> Tensor:
+        """From (B, T, r) to (B, T, M); on CUDA rows begin at whole vectors, as products like it."""
+        if not inside.is_cuda:
+            return inside @ self.right.mT
+        m, flat = len(self.right), inside.flatten(0, 1)
+        wide = flat.new_empty(len(flat), -(-m // FullTable.PAD) * FullTable.PAD)[:, :m]
+        return torch.mm(flat, self.right.mT, out=wide).unflatten(0, inside.shape[:2])
+
+    def _to_rank(self, d: Tensor) -> Tensor:
+        """From (B, T, M) to (B, T, r)."""
+        if not d.is_cuda or len(self.right) < 2 * self.STRETCH:
+            return d @ self.right
+        flat, n = d.flatten(0, 1), len(self.right) // self.STRETCH
+        cut = n * self.STRETCH
+        parts = flat[:, :cut].unflatten(1, (n, -1)).transpose(0, 1)  # (n, N, stretch)
+        found = torch.bmm(parts, self.right[:cut].view(n, self.STRETCH, -1)).sum(0)
+        return found.addmm_(flat[:, cut:], self.right[cut:]).view(*d.shape[:2], -1)
 
     def matrix(self) -> Tensor:
         return self.left @ self.right.mT
