@@ -11,12 +11,14 @@ import pytest
 import torch
 import yz_reference as reference
 
+from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms, yz
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Model
 from scansnap.text.yz.model import YZTransformer
-from scansnap.text.yz.tables import Part
+from scansnap.text.yz.settings import YZSettings
+from scansnap.text.yz.tables import Part, Start
 
 ONE_LAYER = [
     {"residual": residual, "norm": norm, "query_in_keys": self_too, "rank": rank}
@@ -304,6 +306,22 @@ def test_a_run_goes_on_from_its_tensors_bit_by_bit(optimizer, options):
         assert torch.equal(whole.train_step(*one), later.train_step(*one))
     for name, tensor in later.tensors().items():
         assert torch.equal(tensor, whole.tensors()[name]), name
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_models_of_one_seed_share_their_start(rank):
+    """Whatever their depth and the order in which they are made; training one leaves it as it was."""
+    given = {"vocab_size": 9, "init": "uniform", "residual": "normed", "seed": 4, "rank": rank}
+    alone = {n: YZTransformer(YZSettings(layers=n, **given)) for n in (1, 3)}
+    start = Start(YZSettings(layers=1, **given), "cpu")
+    for n in (1, 3, 1):
+        shared = YZTransformer(YZSettings(layers=n, **given), start=start)
+        for name, tensor in alone[n].tensors().items():
+            assert torch.equal(shared.tensors()[name], tensor), name
+        shared.train_step(*reference.batch(9, 2, 4, seed=1))
+        assert not torch.equal(shared.y[-1].matrix(), alone[n].y[-1].matrix())
+    with pytest.raises(InputError, match="start"):
+        YZTransformer(YZSettings(**{**given, "seed": 5}), start=start)
 
 
 def test_rates_can_be_scaled_for_a_schedule():

@@ -22,6 +22,7 @@ from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chose
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
+from scansnap.text.yz.tables import Start
 
 TITLE = "Depth on text: transformers and YZ models"
 CAPTION = (
@@ -52,16 +53,17 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     cases = [(kind, n, residual) for n in depths for residual in (True, False) for kind in MODELS]
     rounds = len(cases) * (1 + len(setting.seeds))  # choosing costs as much as a seed
     chosen: dict[str, Chosen] = {}
+    start: dict[int, Start] = {}
     for i, case in enumerate(cases):
         chosen[_named(*case)] = choose_on_text(
-            setting, partial(build, setting, *case), GRID[case[0]], folder=effort.kept,
+            setting, partial(build, setting, *case, start=start), GRID[case[0]], folder=effort.kept,
             progress=share(progress, i, rounds), model=case[0], layers=case[1], residual=case[2],
         )  # fmt: skip
     rows = []
     for i, (seed, case) in enumerate(product(setting.seeds, cases)):
         rates = chosen[_named(*case)].rates
         told = {"figure": "layers", "model": case[0], "layers": case[1], "residual": case[2], "seed": seed, **rates}
-        make = partial(run, setting, case, rates, seed, share(progress, len(cases) + i, rounds))
+        make = partial(run, setting, case, rates, seed, start, share(progress, len(cases) + i, rounds))
         found = kept(effort.kept, {**told, **setting.key()}, make)
         rows.append({**told, **{name: value.item() for name, value in found.items()}})
     table = pd.DataFrame(rows).drop(columns="figure")
@@ -74,21 +76,34 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def run(
-    setting: TextSetting, case: tuple[str, int, bool], rates: Rates, seed: int, progress: Progress | None
+    setting: TextSetting,
+    case: tuple[str, int, bool],
+    rates: Rates,
+    seed: int,
+    start: dict[int, Start],
+    progress: Progress | None,
 ) -> dict[str, Any]:
-    found = judged(build(setting, *case, rates, seed), setting, seed=seed, progress=progress)
+    found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
     return {"perplexity": found.perplexity, "entropy": float(np.mean(found.entropy)),
             "entropy_first": found.entropy[0], "entropy_last": found.entropy[-1], "failed": found.failed}  # fmt: skip
 
 
-def build(setting: TextSetting, kind: str, layers: int, residual: bool, rates: Rates, seed: int) -> LanguageModel:
+def build(
+    setting: TextSetting,
+    kind: str,
+    layers: int,
+    residual: bool,
+    rates: Rates,
+    seed: int,
+    start: dict[int, Start] | None = None,
+) -> LanguageModel:
     """A model of the comparison. Adam for both: plain SGD brings YZ less far in so few steps."""
     if kind == "transformer":
         width = WIDTH[setting.device]
         return transformer(setting, layers=layers, residual=residual, optimizer="adam", seed=seed, width=width,
                            feed_forward=width, **rates)  # fmt: skip
     return yz(setting, layers=layers, residual="normed" if residual else "none", init="uniform", optimizer="adam",
-              seed=seed, **rates)  # fmt: skip
+              seed=seed, start=start, **rates)  # fmt: skip
 
 
 def guessing(setting: TextSetting) -> float:

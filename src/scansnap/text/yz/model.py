@@ -9,6 +9,7 @@ as its own is known.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from scansnap.text.on_cuda import RecordedSteps, Step, products_on
 from scansnap.text.yz.guesses import Basis, Guess, guess, guess_backward
 from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import FullTable, LowRankTable, Part, WeightTable, in_turn
+from scansnap.text.yz.tables import FullTable, LowRankTable, Part, Start, WeightTable, in_turn
 from scansnap.text.yz.window import allowed
 
 IN_ONE_TILE = 64  # positions of a window up to which one layer has kernels for all of it, attention too
@@ -34,6 +35,7 @@ class YZTransformer:
     graphs     steps on CUDA are recorded once for each batch shape and replayed
     listening  updates are made with attention kept uniform: Y learns, Z only gathers −η_Z ∇_Z along that run, which
                predicts Z of a training (:mod:`scansnap.text.prediction`); everything but an update goes by Z
+    start      the initial values of the seed, where several models share them; None: they are drawn
     """
 
     def __init__(
@@ -44,19 +46,23 @@ class YZTransformer:
         fused: bool | None = None,
         graphs: bool = True,
         listening: bool = False,
+        start: Start | None = None,
     ) -> None:
         if listening:
             check_listening(settings)
         self.settings, self.listening = settings, listening
         self.vocab_size, self.layers = settings.vocab_size, settings.layers
         self.device = torch.device(device)
+        if start is not None and not start.fits(settings):
+            raise InputError("start", start.settings, "of the same vocabulary, rank, init, seed and dtype")
         generator = torch.Generator().manual_seed(settings.seed)
+        draw = partial(settings.draw, generator=generator) if start is None else start.draw()
         kind = FullTable if settings.rank is None else LowRankTable
         self.y: list[WeightTable] = []
         self.z: list[WeightTable] = []
         for eta_y, eta_z in settings.rates:
-            self.y.append(kind(settings, eta_y, generator, self.device))
-            self.z.append(kind(settings, eta_z, generator, self.device))
+            self.y.append(kind(settings, eta_y, draw, self.device))
+            self.z.append(kind(settings, eta_z, draw, self.device))
         self.first = FirstLayer(settings, self.z[0])
         self.above = [SoftLayer(settings, z) for z in self.z[1:]]
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done

@@ -12,6 +12,8 @@ seen from states on some tokens only: its rows there, or a block of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from typing import NamedTuple, Protocol
 
 import torch
@@ -20,6 +22,39 @@ from torch import Tensor
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.updates import add_rows
 from scansnap.text.yz.settings import YZSettings
+
+
+Draw = Callable[[tuple[int, int]], Tensor]  # initial values of a table or of a factor
+
+
+class Start:
+    """Initial values of one seed, kept on a device for all models that begin with them, whatever their depth.
+
+    Layers are drawn one after the other, so those of a deeper model begin with those of a shallower one. At 5,000 words
+    drawing a table takes as long as a hundred steps.
+    """
+
+    def __init__(self, settings: YZSettings, device: str | torch.device) -> None:
+        self.settings, self.device = settings, device
+        self.generator = torch.Generator().manual_seed(settings.seed)
+        self.drawn: list[Tensor] = []
+
+    def draw(self) -> Draw:
+        """For one model, from the first table on."""
+        at = count()
+
+        def next_one(shape: tuple[int, int]) -> Tensor:
+            i = next(at)
+            if i == len(self.drawn):
+                self.drawn.append(self.settings.draw(shape, self.generator).to(self.device))
+            return self.drawn[i]
+
+        return next_one
+
+    def fits(self, settings: YZSettings) -> bool:
+        """Whether these are the initial values of such a model."""
+        names = ("vocab_size", "rank", "init", "seed", "dtype")
+        return all(getattr(settings, name) == getattr(self.settings, name) for name in names)
 
 
 class WeightTable(Protocol):
@@ -60,13 +95,13 @@ class FullTable:
 
     PAD = 16
 
-    def __init__(self, settings: YZSettings, eta: float, generator: torch.Generator, device: torch.device) -> None:
+    def __init__(self, settings: YZSettings, eta: float, draw: Draw, device: torch.device) -> None:
         m = settings.vocab_size
         columns = -(-m // self.PAD) * self.PAD if device.type == "cuda" else m
         self.storage = torch.zeros(m, columns, dtype=settings.torch_dtype, device=device)
         self.weight = self.storage[:, :m]
         if settings.init != "zero":
-            self.weight.copy_(settings.draw((m, m), generator))
+            self.weight.copy_(draw((m, m)))
         self.update = settings.update
         self.stored_moments = self.update.moments(self.storage)
         self.moments = {name: moment[:, :m] for name, moment in self.stored_moments.items()}
@@ -141,11 +176,10 @@ class LowRankTable:
 
     STRETCH = 2048  # words that one product over the vocabulary sums on CUDA: few outputs leave most of it idle else
 
-    def __init__(self, settings: YZSettings, eta: float, generator: torch.Generator, device: torch.device) -> None:
+    def __init__(self, settings: YZSettings, eta: float, draw: Draw, device: torch.device) -> None:
         assert settings.rank is not None
         shape = (settings.vocab_size, settings.rank)
-        self.left = settings.draw(shape, generator).to(device)
-        self.right = settings.draw(shape, generator).to(device)
+        self.left, self.right = (draw(shape).to(device, copy=True) for _ in range(2))
         self.update = settings.update
         self.left_moments, self.right_moments = self.update.moments(self.left), self.update.moments(self.right)
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
