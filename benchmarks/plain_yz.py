@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,12 +60,12 @@ class PlainYZ(nn.Module):
 
         self.y, self.z = (nn.ModuleList([table() for _ in range(layers)]) for _ in range(2))
 
-    def times(self, u: Tensor, w: nn.ParameterList) -> Tensor:
+    def times(self, u: Tensor, w: Any) -> Tensor:
         return u @ w[0] if self.rank is None else u @ w[0] @ w[1].mT
 
     def forward(self, x: Tensor) -> Tensor:
         keys, one = keys_of(x.shape[1], x.device), x[..., None]
-        first = self.z[0]
+        first: Any = self.z[0]
         logit = first[0][one, x[:, None, :]] if self.rank is None else first[0][x] @ first[1][x].mT
         b = torch.softmax(logit.masked_fill(~keys, -torch.inf), -1)
         if self.layers == 1:  # f by position: nothing but the logits is of the vocabulary's size
@@ -79,7 +80,7 @@ class PlainYZ(nn.Module):
             f = unit(unit(b @ u) + u)
         return self.times(f, self.y[-1])
 
-    def times_rows(self, f: Tensor, x: Tensor, w: nn.ParameterList) -> Tensor:
+    def times_rows(self, f: Tensor, x: Tensor, w: Any) -> Tensor:
         return f @ w[0][x] if self.rank is None else f @ w[0][x] @ w[1].mT
 
     def activated(self, h: Tensor) -> Tensor:

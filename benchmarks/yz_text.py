@@ -15,12 +15,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
-from plain_yz import Step, by_autograd, one_layer
 from torch import Tensor
 
+from plain_yz import Step, by_autograd, one_layer
 from scansnap.text.on_cuda import RecordedSteps
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
@@ -106,39 +108,40 @@ def lines(
     name: str, options: dict[str, Any], batches: list[Batch], m: int, device: torch.device, given: argparse.Namespace
 ) -> Iterator[tuple[str, float]]:
     """Tokens per second of a model: plain ones, then ours, by precision."""
-    known = {key: options[key] for key in ("layers", "rank", "guesses", "optimizer") if key in options}
     cuda = device.type == "cuda"
-    written_out = name == "1 layer"
-    for tf32 in (False, True) if cuda else (False,):
-        torch.backends.cuda.matmul.allow_tf32 = tf32
-        for compiled in (False, True) if given.compiled else (False,):
-            if name == "1 layer, residual" or options.get("optimizer") == "momentum":
-                continue  # the plain ones have no such form
-            if written_out:
-                y, z = (torch.zeros(m, m, device=device) for _ in range(2))
-                step = one_layer(y, z, 100.0, 10.0)
-                step = torch.compile(step) if compiled else step
-            else:
-                step = by_autograd(m, device, compiled, **known)
+    if name != "1 layer, residual" and options.get("optimizer") != "momentum":  # the plain ones have no such form
+        for tf32, compiled in product(
+            (False, True) if cuda else (False,), (False, True) if given.compiled else (False,)
+        ):
+            torch.backends.cuda.matmul.allow_tf32 = tf32
             how = f"plain{', compiled' if compiled else ''}{', tf32' if tf32 else ''}"
-            with torch.set_grad_enabled(not written_out):
-                yield how, speed(step, batches, given.seconds)
-            step = None
-            if cuda and compiled and written_out:  # compiled, and its launches paid once
-                graphs = RecordedSteps(device, graphs=True)
-                step = torch.compile(one_layer(y, z, 100.0, 10.0))
-                with torch.no_grad():
-                    yield f"{how}, graphs", speed(lambda x, n, s=step, g=graphs: g.run(s, x, n), batches, given.seconds)
-            y = z = step = None
-            torch.cuda.empty_cache()
+            for kind, step in plain_steps(options, m, device, compiled):
+                yield how + kind, speed(step, batches, given.seconds)
+                del step
+                torch.cuda.empty_cache()
     torch.backends.cuda.matmul.allow_tf32 = False
     for precision in ("float32", "bf16x3", "tf32") if cuda else ("float32",):
         settings = YZSettings(**{"vocab_size": m, "eta_y": 100.0, "eta_z": 10.0, "precision": precision, **options})
         yield f"ours, {precision}", speed(YZTransformer(settings, device).train_step, batches, given.seconds)
-        if written_out:
+        if name == "1 layer":
             listening = YZTransformer(settings, device, listening=True)
             yield f"ours, {precision}, predicting", speed(listening.train_step, batches, given.seconds)
+            del listening
         torch.cuda.empty_cache()
+
+
+def plain_steps(options: dict[str, Any], m: int, device: torch.device, compiled: bool) -> Iterator[tuple[str, Step]]:
+    """The plain loops of a model; one layer by SGD is written out, and replayed as a graph too where it is compiled."""
+    if options:
+        known = {key: options[key] for key in ("layers", "rank", "guesses", "optimizer") if key in options}
+        yield "", by_autograd(m, device, compiled, **known)
+        return
+    y, z = (torch.zeros(m, m, device=device) for _ in range(2))
+    step = one_layer(y, z, 100.0, 10.0)
+    step = torch.compile(step) if compiled else step
+    yield "", step
+    if compiled and device.type == "cuda":
+        yield ", graphs", partial(RecordedSteps(device, graphs=True).run, step)
 
 
 def main() -> None:

@@ -147,7 +147,8 @@ def test_a_norm_of_a_user_trains(shares, options):
 )
 def test_optimisers_move_what_a_batch_touches_and_nothing_else(optimizer, options):
     """Lazy momentum and Adam, written for whole tables with a mask of what is touched."""
-    rates = {"eta_y": (0.3, 0.2, 0.25)[: options.get("layers", 1)], "eta_z": (0.1, 0.4, 0.2)[: options.get("layers", 1)]}
+    layers = options.get("layers", 1)
+    rates = {"eta_y": (0.3, 0.2, 0.25)[:layers], "eta_z": (0.1, 0.4, 0.2)[:layers]}
     momentum = 0.8 if optimizer == "momentum" else None
     model = reference.model(optimizer=optimizer, momentum=momentum, beta2=0.95, **options, **rates)
     own = {name: tensor.clone() for name, tensor in model.tensors().items()}

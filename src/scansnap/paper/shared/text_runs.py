@@ -27,7 +27,6 @@ from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import Start
 
 BATCH, LENGTH = 20, 35
 
@@ -102,21 +101,15 @@ def transformer(setting: TextSetting, *, layers: int = 1, eta: float = 5.0, seed
     return Transformer(settings, setting.device)
 
 
-def yz(
-    setting: TextSetting, *, layers: int = 1, seed: int = 0, start: dict[int, Start] | None = None, **more: Any
-) -> YZTransformer:
-    """The YZ model over the setting's vocabulary, full tables; several layers in tf32 on CUDA.
-
-    start  initial values that models of one seed share; those of the seed before are forgotten
-    """
+def yz_settings(setting: TextSetting, *, layers: int = 1, seed: int = 0, **more: Any) -> YZSettings:
+    """Of the YZ model over the setting's vocabulary, full tables; several layers in tf32 on CUDA."""
     precision = "tf32" if setting.device == "cuda" and layers > 1 else "float32"
-    settings = YZSettings(vocab_size=setting.corpus.vocab_size, layers=layers, seed=seed, precision=precision, **more)
-    if start is None:
-        return YZTransformer(settings, setting.device)
-    if seed not in start:
-        start.clear()
-        start[seed] = Start(settings, setting.device)
-    return YZTransformer(settings, setting.device, start=start[seed])
+    return YZSettings(vocab_size=setting.corpus.vocab_size, layers=layers, seed=seed, precision=precision, **more)
+
+
+def yz(setting: TextSetting, **more: Any) -> YZTransformer:
+    """The model of :func:`yz_settings`."""
+    return YZTransformer(yz_settings(setting, **more), setting.device)
 
 
 def trained(model: LanguageModel, setting: TextSetting, *, seed: int | None = 0, measure: Measure | None = None,

@@ -17,11 +17,12 @@ from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.kept_runs import kept
 from scansnap.paper.shared.over_seeds import how, marks, mean_and_half
 from scansnap.paper.shared.paired import paired
-from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer, yz
+from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer, yz_settings
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
+from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.tables import Start
 
 TITLE = "Depth on text: transformers and YZ models"
@@ -97,13 +98,21 @@ def build(
     seed: int,
     start: dict[int, Start] | None = None,
 ) -> LanguageModel:
-    """A model of the comparison. Adam for both: plain SGD brings YZ less far in so few steps."""
+    """A model of the comparison. Adam for both: plain SGD brings YZ less far in so few steps.
+
+    start  initial tables by seed, which YZ models of all depths share
+    """
     if kind == "transformer":
         width = WIDTH[setting.device]
         return transformer(setting, layers=layers, residual=residual, optimizer="adam", seed=seed, width=width,
                            feed_forward=width, **rates)  # fmt: skip
-    return yz(setting, layers=layers, residual="normed" if residual else "none", init="uniform", optimizer="adam",
-              seed=seed, start=start, **rates)  # fmt: skip
+    settings = yz_settings(setting, layers=layers, residual="normed" if residual else "none", init="uniform",
+                           optimizer="adam", seed=seed, **rates)  # fmt: skip
+    start = {} if start is None else start
+    if seed not in start:  # one at a time: seeds come one after the other
+        start.clear()
+        start[seed] = Start(settings, setting.device)
+    return YZTransformer(settings, setting.device, start=start[seed])
 
 
 def guessing(setting: TextSetting) -> float:

@@ -66,17 +66,17 @@ class FusedVotes:
         y, m, n = self.y.storage, self.settings.vocab_size, targets.numel()
         stride, part = y.shape[1], self.splits * n
         kernels.logits_kernel[(self.pieces, self.splits)](
-            ids, basis.count, y, stride, m, f, self.h, self.partial, part, **self.tile, **LAUNCH, TILES=self.tiles
+            ids, basis.sizes, y, stride, m, f, self.h, self.partial, part, **self.tile, **LAUNCH, TILES=self.tiles
         )
         kernels.errors_kernel[(n, triton.cdiv(stride, 4096))](
             self.h, stride, m, self.partial, part, n, self.splits, targets, 1 / n, self.e, self.losses,
             SPLITS=triton.next_power_of_2(self.splits), BN=4096, SPLIT=self.tile["SPLIT"], num_warps=8,
         )  # fmt: skip
         kernels.back_kernel[(self.chunks, self.pieces, self.back_splits)](
-            ids, basis.count, y, stride, self.e, self.g, self.g[0].numel(),
+            ids, basis.sizes, y, stride, self.e, self.g, self.g[0].numel(),
             **self.tile, **LAUNCH, TILES=self.back_tiles,
         )  # fmt: skip
-        self._move(ids, basis.count, f)
+        self._move(ids, basis.sizes, f)
         return self.losses.mean(), self.g.sum(0)
 
     def _move(self, ids: Tensor, count: Tensor, f: Tensor) -> None:

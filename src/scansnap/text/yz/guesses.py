@@ -31,20 +31,20 @@ class Basis(NamedTuple):
     """Distinct tokens of each window; beyond its number of them the first one again, where no state has an entry."""
 
     ids: Tensor  # (B, U)
-    index: Tensor  # (B, S), where each token that was given stands
-    count: Tensor  # (B,)
+    places: Tensor  # (B, S), where each token that was given stands
+    sizes: Tensor  # (B,), how many they are
 
     @classmethod
     def of(cls, tokens: Tensor) -> Basis:
-        """Of tokens (B, S), in ascending order. U = S on CUDA, where a recorded step needs one shape for all batches."""
+        """Of tokens (B, S), in ascending order. On CUDA U = S: a recorded step has one shape for all batches."""
         ascending, order = torch.sort(tokens, dim=-1, stable=True)
         new = torch.ones_like(ascending)
         new[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
         rank = new.cumsum(-1) - 1
-        index = torch.empty_like(order).scatter_(1, order, rank)
+        places = torch.empty_like(order).scatter_(1, order, rank)
         ids = ascending[:, :1].expand_as(ascending).clone().scatter_(1, rank, ascending)
-        count = rank[:, -1] + 1
-        return cls(ids if ids.is_cuda else ids[:, : int(count.max())], index, count)
+        sizes = rank[:, -1] + 1
+        return cls(ids if ids.is_cuda else ids[:, : int(sizes.max())], places, sizes)
 
 
 class Guess(NamedTuple):
@@ -75,7 +75,8 @@ def guess(h: Tensor, f: Tensor, ids: Tensor, settings: YZSettings) -> Guess:
 def guess_backward(done: Guess, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor | None]:
     """Directions of h (B, T, U), on the basis, and of f on the one below."""
     dv = norms.pull_back(settings.norm, du, done.v, done.u)
-    dh = torch.zeros_like(dv).scatter_(-1, done.of_h, activate_backward(done.activated, dv.gather(-1, done.of_h), settings))
+    at_guesses = activate_backward(done.activated, dv.gather(-1, done.of_h), settings)
+    dh = torch.zeros_like(dv).scatter_(-1, done.of_h, at_guesses)
     if settings.residual == "none":
         return dh, None
     return dh, dv.gather(-1, done.of_f[:, None, :].expand(-1, dv.shape[1], -1))
@@ -86,4 +87,4 @@ def _merged(ids: Tensor | None, tokens: Tensor) -> tuple[Basis, tuple[Tensor, Te
     n = 0 if ids is None else ids.shape[1]
     guesses = tokens.flatten(1)
     basis = Basis.of(guesses if ids is None else torch.cat([ids, guesses], 1))
-    return basis, (basis.index[:, :n], basis.index[:, n:].view(tokens.shape))
+    return basis, (basis.places[:, :n], basis.places[:, n:].view(tokens.shape))

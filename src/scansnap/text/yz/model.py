@@ -185,7 +185,7 @@ class YZTransformer:
         last = done.steps[-1] if self.above else None
         if last is None:  # f has weights of positions
             basis = Basis.of(done.first.x)
-            at = basis.index[:, None, :].expand_as(done.f)
+            at = basis.places[:, None, :].expand_as(done.f)
             f = done.f.new_zeros(*targets.shape, basis.ids.shape[1]).scatter_add_(-1, at, done.first.on_tokens())
         else:
             assert isinstance(last, Guess)

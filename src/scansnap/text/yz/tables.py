@@ -23,7 +23,6 @@ from scansnap.kernels.cuda import triton_available
 from scansnap.text.updates import add_rows
 from scansnap.text.yz.settings import YZSettings
 
-
 Draw = Callable[[tuple[int, int]], Tensor]  # initial values of a table or of a factor
 
 

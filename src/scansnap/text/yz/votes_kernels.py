@@ -114,7 +114,7 @@ def back_kernel(
     error = e + position.to(tl.int64)[:, None] * stride * (2 if SPLIT else 1)
     out = tl.zeros([BT, BK], tl.float32)
     tiles = tl.where(tl.program_id(0) * BK < n, TILES, 0)
-    for tile in range(0, tiles):
+    for tile in range(tiles):
         column = (split * TILES + tile) * BN + j
         votes = tl.load(y + row[:, None] + column[None, :],
                         mask=(slot < n)[:, None] & (column < stride)[None, :], other=0.0)  # fmt: skip
