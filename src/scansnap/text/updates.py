@@ -21,6 +21,7 @@ from scansnap.kernels.cuda import triton_available
 from scansnap.text.settings import rules
 
 USUAL = 0.9  # momentum where none is given, but for sgd, which then has none
+MOST_ROWS = 2048  # up to which rows of equal ids are added up on CUDA by a product with E, E_ij = [id_i = id_j]
 BLOCK = 1 << 17  # entries a rule is applied to at a time on a CPU: what it makes on the way stays in the cache
 
 
@@ -75,10 +76,14 @@ class Update:
         if self.linear:
             add_rows(table, ids, d.mul_(eta))
             return
-        at = groups(ids)
-        total = torch.zeros_like(d)
-        add_rows(total, at.group, d)
-        d = total[at.group]  # (P, …) repeated ids now carry the same numbers, so it does not matter which is written
+        if d.is_cuda and d.ndim == 2 and len(d) <= MOST_ROWS:
+            d = (ids[:, None] == ids).to(d.dtype) @ d
+        else:
+            at = groups(ids)
+            total = torch.zeros_like(d)
+            add_rows(total, at.group, d)
+            d = total[at.group]
+        # (P, …) repeated ids now carry the same numbers, so it does not matter which is written
         rows, part = table[ids], {name: moment[ids] for name, moment in moments.items()}
         self.move(rows, d, part, eta, step)
         table[ids] = rows

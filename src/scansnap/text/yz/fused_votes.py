@@ -1,4 +1,7 @@
-"""The last layer of a YZ model with full tables on CUDA: loss, direction of f and update of Y, in a few launches.
+"""What has the size of the vocabulary in a YZ model with full tables, on CUDA in a few launches: guesses, and the last
+layer with its loss, the direction of f and the update of Y.
+
+    maxima   h = f Y[ids] with the largest of each tile     stretches of columns × windows
 
     logits   h = f Y[ids] with running max and Σ exp       stretches of columns × windows
     errors   e = (e_n − α)/N and the losses                positions × columns
@@ -29,11 +32,11 @@ PROGRAMS = 528  # to fill the device with: four for each of its 132 multiprocess
 BACK_PROGRAMS = 1056
 
 
-class FusedVotes:
-    """Updates of one shape; the working memory is held between calls."""
+class Tiles:
+    """How the products f Y[ids] of one shape (B, T, U) are cut, and their working memory."""
 
-    def __init__(self, y: FullTable, settings: YZSettings, step: Tensor, shape: tuple[int, ...]) -> None:
-        self.y, self.settings, self.step = y, settings, step
+    def __init__(self, y: FullTable, settings: YZSettings, shape: tuple[int, ...]) -> None:
+        self.y, self.settings = y, settings
         self.windows, self.length, self.tokens = shape
         split = settings.precision == "bf16x3"
         precision = "tf32" if settings.precision == "tf32" else as_float32(y.storage.device)
@@ -43,18 +46,50 @@ class FusedVotes:
                      "PRECISION": precision, "SPLIT": split}  # fmt: skip
         self.pieces = self.windows * triton.cdiv(self.length, block)
         self.chunks = triton.cdiv(self.tokens, chunk)
-        tiles = triton.cdiv(settings.vocab_size, COLUMNS)
-        self.tiles = triton.cdiv(tiles, max(1, min(tiles, PROGRAMS // self.pieces, MOST_SPLITS)))  # of one program
-        self.splits = triton.cdiv(tiles, self.tiles)
-        parts = max(1, min(tiles, BACK_PROGRAMS // (self.pieces * min(self.chunks, 4)), MOST_SPLITS))
-        self.back_tiles = triton.cdiv(tiles, parts)
-        self.back_splits = triton.cdiv(tiles, self.back_tiles)
+        self.all_tiles = triton.cdiv(settings.vocab_size, COLUMNS)
+        self.tiles, self.splits = self.cut(PROGRAMS // self.pieces)
 
-        def buffer(*size: int, dtype: torch.dtype = torch.float32) -> Tensor:
-            return torch.empty(size, dtype=dtype, device=y.storage.device)
+    def cut(self, parts: int) -> tuple[int, int]:
+        """Tiles of columns of one program, and how many programs that makes, about as many as asked for."""
+        tiles = triton.cdiv(self.all_tiles, max(1, min(self.all_tiles, parts, MOST_SPLITS)))
+        return tiles, triton.cdiv(self.all_tiles, tiles)
 
-        n, stride = self.windows * self.length, y.storage.shape[1]
-        parts, kind = (2, torch.bfloat16) if split else (1, torch.float32)
+    def buffer(self, *size: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(size, dtype=dtype, device=self.y.storage.device)
+
+
+class FusedGuesses(Tiles):
+    """The k largest of h = f Y[ids]: they are among the k tiles of columns with the largest maxima."""
+
+    def __init__(self, y: FullTable, settings: YZSettings, shape: tuple[int, ...]) -> None:
+        super().__init__(y, settings, shape)
+        n = self.windows * self.length
+        self.h, self.maxima = self.buffer(n, self.all_tiles * COLUMNS), self.buffer(n, self.all_tiles)
+
+    def __call__(self, ids: Tensor, sizes: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+        """Values and tokens, (B, T, k)."""
+        y, k = self.y.storage, self.settings.guesses
+        assert k is not None
+        kernels.maxima_kernel[(self.pieces, self.splits)](
+            ids, sizes, y, y.shape[1], self.settings.vocab_size, f.contiguous(), self.h, self.maxima, self.all_tiles,
+            **self.tile, **LAUNCH, TILES=self.tiles,
+        )  # fmt: skip
+        best = torch.topk(self.maxima, min(k, self.all_tiles)).indices
+        places = (best[..., None] * COLUMNS + torch.arange(COLUMNS, device=ids.device)).flatten(1)
+        largest, at = torch.topk(self.h.gather(1, places), k)
+        shape = (self.windows, self.length, k)
+        return largest.view(shape), places.gather(1, at).view(shape)
+
+
+class FusedVotes(Tiles):
+    """Updates of one shape; the working memory is held between calls."""
+
+    def __init__(self, y: FullTable, settings: YZSettings, step: Tensor, shape: tuple[int, ...]) -> None:
+        super().__init__(y, settings, shape)
+        self.step = step
+        self.back_tiles, self.back_splits = self.cut(BACK_PROGRAMS // (self.pieces * min(self.chunks, 4)))
+        n, stride, buffer = self.windows * self.length, y.storage.shape[1], self.buffer
+        parts, kind = (2, torch.bfloat16) if self.tile["SPLIT"] else (1, torch.float32)
         self.h, self.e = buffer(n, stride), buffer(n, parts, stride, dtype=kind)
         self.partial, self.losses = buffer(2, self.splits, n), buffer(n)
         self.g = buffer(self.back_splits, *shape)
@@ -95,10 +130,11 @@ class FusedVotes:
 
 def add_blocks(table: Tensor, rows: Tensor, columns: Tensor, d: Tensor, eta: Tensor) -> None:
     """table[row, column] += η d for tokens (B, R) and (B, C) and d (B, R, C); :meth:`WeightTable.move_block`."""
-    at = groups(rows.flatten())
-    (_, r), (_, c) = rows.shape, columns.shape
+    m, (_, r), (_, c) = len(table), rows.shape, columns.shape
+    moving = rows.masked_fill(~d.ne(0).any(-1), m).flatten().int()  # half the digits to sort
+    ids, order = torch.sort(moving, stable=True)
     lanes = min(1024, triton.next_power_of_2(c))
     kernels.blocks_kernel[(rows.numel(),)](
-        at.sorted, at.order, rows.numel(), columns.contiguous(), d.contiguous(), table, table.shape[1], eta, r, c,
+        ids, order, rows.numel(), m, columns.contiguous(), d.contiguous(), table, table.shape[1], eta, r, c,
         BC=lanes, num_warps=max(1, lanes // 256),
     )  # fmt: skip

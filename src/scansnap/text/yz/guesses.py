@@ -51,6 +51,7 @@ class Guess(NamedTuple):
     """The step from one layer to the next."""
 
     basis: Basis
+    f: Tensor  # of the layer below, on its basis
     u: Tensor  # (B, T, U)
     activated: Tensor  # a, (B, T, k)
     v: Tensor  # what the norm was given
@@ -58,10 +59,8 @@ class Guess(NamedTuple):
     of_h: Tensor  # (B, T, k), where the guesses stand
 
 
-def guess(h: Tensor, f: Tensor, ids: Tensor, settings: YZSettings) -> Guess:
-    """From h (B, T, M) and f (B, T, U) over tokens ``ids`` (B, U)."""
-    assert settings.guesses is not None
-    largest, tokens = torch.topk(h, settings.guesses, dim=-1)
+def guess(largest: Tensor, tokens: Tensor, f: Tensor, ids: Tensor, settings: YZSettings) -> Guess:
+    """From the largest of h and their tokens (B, T, k), and f (B, T, U) over tokens ``ids`` (B, U)."""
     a = activate(largest, settings)
     basis, (of_f, of_h) = _merged(ids if settings.residual != "none" else None, tokens)
     v = f.new_zeros(*f.shape[:-1], basis.ids.shape[1])
@@ -69,7 +68,7 @@ def guess(h: Tensor, f: Tensor, ids: Tensor, settings: YZSettings) -> Guess:
         # a token that a basis repeats has the entry 0 there, so it does not matter what is added first
         v.scatter_add_(-1, of_f[:, None, :].expand_as(f), f)
     v.scatter_add_(-1, of_h, a)
-    return Guess(basis, norms.apply(settings.norm, v), a, v, of_f, of_h)
+    return Guess(basis, f, norms.apply(settings.norm, v), a, v, of_f, of_h)
 
 
 def guess_backward(done: Guess, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor | None]:

@@ -77,7 +77,7 @@ class YZTransformer:
             raise InputError("fused", fused, must)
         self.fused = possible if fused is None else fused
         self._fused: dict[torch.Size, Step] = {}  # by batch shape
-        self._fused_last: dict[torch.Size, Any] = {}  # of the last layer, by the shape of its f
+        self._fused_last: dict[Any, Any] = {}  # of one layer, by the shape of its f
         self.steps = RecordedSteps(self.device, graphs)
 
     @classmethod
@@ -143,21 +143,23 @@ class YZTransformer:
             self._fused[inputs.shape] = FusedStep(y, z, self.settings, self.step, inputs.shape, uniform=self.listening)
         return self._fused[inputs.shape](inputs, targets)
 
-    def _forward(self, inputs: Tensor, keep: float | None = None, *, uniform: bool = False) -> _Forward:
+    def _forward(self, inputs: Tensor, keep: float | None = None, *, training: bool = False) -> _Forward:
         """Up to the last f. Its votes are left to whoever needs them."""
+        uniform = training and self.listening
         s = self.settings
         done = _Forward(Part(self.y[0], inputs), self.first.forward(inputs, keep, uniform=uniform), [], [])
         y, f = done.first_y, done.first.f
         for layer, table in zip(self.above, self.y[1:], strict=True):
-            h = y.apply(f)
             if s.guesses is None:
-                if y is done.first_y and s.residual != "none":
+                h = y.apply(f)
+                if not done.steps and s.residual != "none":
                     f = done.first.on_vocabulary(s.vocab_size)
                 step: Between | Guess = between(h, f if s.residual != "none" else None, s)
                 ids = None
             else:
                 assert y.rows is not None
-                step = guess(h, done.first.on_tokens() if y is done.first_y else f, y.rows, s)
+                largest, tokens = self._guesses(y, f, done.steps[-1] if done.steps else None, training)
+                step = guess(largest, tokens, f if done.steps else done.first.on_tokens(), y.rows, s)
                 ids = step.basis.ids
             done.steps.append(step)
             done.above.append(layer.forward(step.u, ids, keep))
@@ -168,7 +170,7 @@ class YZTransformer:
         """One update, layer after layer in torch; what has the size of the vocabulary in the last one may be fused."""
         with products_on(self.device, self.settings.precision):
             self.step += 1
-            done = self._forward(inputs, uniform=self.listening)
+            done = self._forward(inputs, training=True)
             if self.fused:
                 loss, g = self._fused_votes(done, targets)
             else:
@@ -177,6 +179,22 @@ class YZTransformer:
                 g = done.y.apply_backward(done.f, h, self.step)
             self._backward(done, g)
             return loss
+
+    def _guesses(self, y: Part, f: Tensor, below: Between | Guess | None, training: bool) -> tuple[Tensor, Tensor]:
+        """The largest of h and their tokens, (B, T, k)."""
+        assert self.settings.guesses is not None
+        if not (self.fused and training):  # whoever looks has batches of many shapes
+            return tuple(torch.topk(y.apply(f), self.settings.guesses, dim=-1))  # type: ignore[return-value]
+        from scansnap.text.yz.fused_votes import FusedGuesses  # imports Triton
+
+        assert y.rows is not None
+        sizes = below.basis.sizes if isinstance(below, Guess) else torch.full_like(y.rows[:, 0], f.shape[-1])
+        key = (id(y.table), f.shape)
+        if key not in self._fused_last:
+            assert isinstance(y.table, FullTable)
+            self._fused_last[key] = FusedGuesses(y.table, self.settings, f.shape)
+        found: tuple[Tensor, Tensor] = self._fused_last[key](y.rows.contiguous(), sizes, f)
+        return found
 
     def _fused_votes(self, done: _Forward, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss and the direction of the last f; the last Y moves."""
@@ -213,7 +231,7 @@ class YZTransformer:
             if i > 0:
                 rows, f = done.above[i - 1].z.rows, done.above[i - 1].f
             else:
-                rows, f = done.first.x, done.first.f if columns is None else done.first.on_tokens()
+                rows, f = done.first.x, below.f if isinstance(below, Guess) else done.first.f
             g = Part(tables[i], rows, columns).apply_backward(f, dh, self.step)
             if s.residual != "none" and df is not None:
                 if i == 0 and columns is None:

@@ -121,6 +121,11 @@ class FullTable:
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         length = x.shape[1]
+        if self.update.linear and dz.is_cuda and triton_available():
+            same = (x[:, :, None] == x[:, None, :]).to(dz.dtype)
+            first = same.tril(-1).sum(-1) == 0  # columns of equal tokens are added up at the first of them
+            self.move_block(x, x, (dz @ same) * first[:, None, :], step)
+            return
         if query_in_keys:
             t, s = torch.tril_indices(length, length, device=x.device)[:, 1:]
         else:

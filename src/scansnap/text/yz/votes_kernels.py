@@ -1,8 +1,8 @@
 """Triton kernels of the last layer of a YZ model with full tables; text/yz/fused_votes.py puts them together.
 
-A state has entries at U tokens of its window, ``count`` of them distinct and the rest unused. All products with a side
-of M take windows in tiles of BT positions, tokens in chunks of BK and columns in tiles of BN. Nothing is added
-atomically: whatever adds to one number is in one program, which takes its windows (or positions) in their order.
+A state has entries at U tokens of its window, the first ``sizes`` of them distinct and the rest unused. All products
+with a side of M take windows in tiles of BT positions, tokens in chunks of BK and columns in tiles of BN. Nothing is
+added atomically: whatever adds to one number is in one program, which takes its windows (or positions) in their order.
 
     T positions of a window · U tokens · M columns, rows of the table ``stride`` apart
 """
@@ -30,8 +30,27 @@ def _product(a, b, sum, PRECISION: tl.constexpr, SPLIT: tl.constexpr):
 
 
 @triton.jit
+def _votes(
+    ids, n, y, stride, f, window, position, here, column,
+    U: tl.constexpr, BT: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr,
+    PRECISION: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """f Y[ids] of one tile: positions that are ``here`` × columns."""
+    s = tl.arange(0, BK)
+    logit = tl.zeros([BT, BN], tl.float32)
+    for first in range(0, n, BK):
+        slot = first + s
+        row = tl.load(ids + window * U + slot, mask=slot < n, other=0).to(tl.int64) * stride
+        inside = (slot < n)[:, None] & (column < stride)[None, :]  # the padding of a row is zero
+        votes = tl.load(y + row[:, None] + column[None, :], mask=inside, other=0.0)
+        weight = tl.load(f + position[:, None] * U + slot[None, :], mask=here[:, None] & (slot < n)[None, :], other=0.0)
+        logit = _product(weight, votes, logit, PRECISION, SPLIT)
+    return logit
+
+
+@triton.jit
 def logits_kernel(
-    ids, count, y, stride, m, f, h, partial, part,
+    ids, sizes, y, stride, m, f, h, partial, part,
     T: tl.constexpr, U: tl.constexpr, BT: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, TILES: tl.constexpr,
     PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -41,22 +60,14 @@ def logits_kernel(
     """
     split = tl.program_id(1)
     window, piece = tl.program_id(0) // tl.cdiv(T, BT), tl.program_id(0) % tl.cdiv(T, BT)
-    t, j, s = piece * BT + tl.arange(0, BT), tl.arange(0, BN), tl.arange(0, BK)
-    n = tl.load(count + window)
+    t, j = piece * BT + tl.arange(0, BT), tl.arange(0, BN)
+    n = tl.load(sizes + window)
     position = window * T + t
     top = tl.full([BT], -float("inf"), tl.float32)
     total = tl.zeros([BT], tl.float32)
     for tile in range(TILES):
         column = (split * TILES + tile) * BN + j
-        logit = tl.zeros([BT, BN], tl.float32)
-        for first in range(0, n, BK):
-            slot = first + s
-            row = tl.load(ids + window * U + slot, mask=slot < n, other=0).to(tl.int64) * stride
-            inside = (slot < n)[:, None] & (column < stride)[None, :]  # the padding of a row is zero
-            votes = tl.load(y + row[:, None] + column[None, :], mask=inside, other=0.0)
-            weight = tl.load(f + position[:, None] * U + slot[None, :],
-                             mask=(t < T)[:, None] & (slot < n)[None, :], other=0.0)  # fmt: skip
-            logit = _product(weight, votes, logit, PRECISION, SPLIT)
+        logit = _votes(ids, n, y, stride, f, window, position, t < T, column, U, BT, BK, BN, PRECISION, SPLIT)
         place = h + position.to(tl.int64)[:, None] * stride + column[None, :]
         tl.store(place, logit, mask=(t < T)[:, None] & (column < stride)[None, :])
         logit = tl.where((column < m)[None, :], logit, -float("inf"))
@@ -66,6 +77,28 @@ def logits_kernel(
     place = partial + split * (part // tl.num_programs(1)) + position
     tl.store(place, top, mask=t < T)
     tl.store(place + part, total, mask=t < T)
+
+
+@triton.jit
+def maxima_kernel(
+    ids, sizes, y, stride, m, f, h, maxima, tiles,
+    T: tl.constexpr, U: tl.constexpr, BT: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, TILES: tl.constexpr,
+    PRECISION: tl.constexpr, SPLIT: tl.constexpr,
+):  # fmt: skip
+    """h = f Y[ids] (positions, tiles × BN), −∞ beyond the vocabulary, and the largest of each tile of columns."""
+    split = tl.program_id(1)
+    window, piece = tl.program_id(0) // tl.cdiv(T, BT), tl.program_id(0) % tl.cdiv(T, BT)
+    t, j = piece * BT + tl.arange(0, BT), tl.arange(0, BN)
+    n = tl.load(sizes + window)
+    position = window * T + t
+    for step in range(TILES):
+        tile = split * TILES + step
+        column = tile * BN + j
+        logit = _votes(ids, n, y, stride, f, window, position, t < T, column, U, BT, BK, BN, PRECISION, SPLIT)
+        logit = tl.where((column < m)[None, :], logit, -float("inf"))
+        place = position.to(tl.int64)[:, None] * tiles * BN + column[None, :]
+        tl.store(h + place, logit, mask=(t < T)[:, None] & (column < tiles * BN)[None, :])
+        tl.store(maxima + position * tiles + tile, tl.max(logit, 1), mask=(t < T) & (tile + 0 * t < tiles))
 
 
 @triton.jit
@@ -99,7 +132,7 @@ def errors_kernel(
 
 @triton.jit
 def back_kernel(
-    ids, count, y, stride, e, g, part,
+    ids, sizes, y, stride, e, g, part,
     T: tl.constexpr, U: tl.constexpr, BT: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, TILES: tl.constexpr,
     PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -108,7 +141,7 @@ def back_kernel(
     window, piece = tl.program_id(1) // tl.cdiv(T, BT), tl.program_id(1) % tl.cdiv(T, BT)
     t, j = piece * BT + tl.arange(0, BT), tl.arange(0, BN)
     slot = tl.program_id(0) * BK + tl.arange(0, BK)
-    n = tl.load(count + window)
+    n = tl.load(sizes + window)
     row = tl.load(ids + window * U + slot, mask=slot < n, other=0).to(tl.int64) * stride
     position = window * T + t
     error = e + position.to(tl.int64)[:, None] * stride * (2 if SPLIT else 1)
@@ -132,7 +165,7 @@ def back_kernel(
 
 @triton.jit
 def rows_kernel(
-    ids, count, e, stride, f, table, eta, windows,
+    ids, sizes, e, stride, f, table, eta, windows,
     T: tl.constexpr, U: tl.constexpr, BT: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr,
     PRECISION: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -141,7 +174,7 @@ def rows_kernel(
     s, at = tl.arange(0, BK), tl.arange(0, BT)
     rate = tl.load(eta)
     for window in range(windows):
-        n = tl.load(count + window)
+        n = tl.load(sizes + window)
         for first in range(0, n, BK):
             slot = first + s
             row = tl.load(ids + window * U + slot, mask=slot < n, other=0).to(tl.int64) * stride
@@ -168,15 +201,15 @@ def rows_kernel(
 
 
 @triton.jit
-def blocks_kernel(ids, order, n, columns, d, table, stride, eta, R, C, BC: tl.constexpr):
+def blocks_kernel(ids, order, n, m, columns, d, table, stride, eta, R, C, BC: tl.constexpr):
     """table[row, column] += η d, all slots (window, row) of one token in turn; what is 0 in d is not touched.
 
-    Columns of a window are distinct where d is not 0.
+    Columns of a window are distinct where d is not 0. Rows that do not move at all have the id m, no token's.
     """
     at = tl.program_id(0)
     token = tl.load(ids + at)
     before = tl.load(ids + at - 1, mask=at > 0, other=-1)
-    if token != before:
+    if (token != before) & (token < m):
         lane = tl.arange(0, BC)
         rate = tl.load(eta)
         row = table + token.to(tl.int64) * stride
