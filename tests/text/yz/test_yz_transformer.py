@@ -18,7 +18,7 @@ from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Model
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import Part, Start
+from scansnap.text.yz.tables import FullTable, Part, Start
 
 ONE_LAYER = [
     {"residual": residual, "norm": norm, "query_in_keys": self_too, "rank": rank}
@@ -307,6 +307,28 @@ def test_a_run_goes_on_from_its_tensors_bit_by_bit(optimizer, options):
         assert torch.equal(whole.train_step(*one), later.train_step(*one))
     for name, tensor in later.tensors().items():
         assert torch.equal(tensor, whole.tensors()[name]), name
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(
+    "options", [{}, *({"layers": 2, "activation": a} for a in ("softmax", "relu", "none"))], ids=named
+)
+def test_padded_tables_train_as_others_do(options, optimizer, monkeypatch):
+    """As on CUDA; the padding stays zero, and what is shown has none."""
+    given = {"residual": "normed", "optimizer": optimizer, "eta_y": 0.3, "eta_z": 0.2, **options}
+    plain = reference.model(**given)
+    monkeypatch.setattr(FullTable, "PADDED", ("cpu",))
+    padded = reference.model(**given)
+    for seed in range(3):
+        batch = reference.batch(9, 3, 5, seed=seed)
+        assert float(padded.train_step(*batch)) == pytest.approx(float(plain.train_step(*batch)), rel=1e-12)
+    for name, tensor in plain.tensors().items():
+        torch.testing.assert_close(padded.tensors()[name], tensor, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(padded.logits(batch[0]), plain.logits(batch[0]), rtol=1e-9, atol=1e-12)
+    for table in padded.y + padded.z:
+        assert table.storage.shape == (16, 16)
+        assert not table.storage[9:].any()
+        assert not table.storage[:, 9:].any()
 
 
 @pytest.mark.parametrize("rank", [None, 3])

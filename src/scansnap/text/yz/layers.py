@@ -47,10 +47,10 @@ class FirstPass(NamedTuple):
         first = self.same.tril(-1).sum(-1) == 0  # no earlier position holds this token
         return (self.f @ self.same) * first[:, None, :]
 
-    def on_vocabulary(self, m: int) -> Tensor:
-        """f over the vocabulary, (B, T, M)."""
+    def on_vocabulary(self, width: int) -> Tensor:
+        """f over the vocabulary, (B, T, M), or as wide as tables are."""
         places = self.x[:, None, :].expand_as(self.f)
-        return self.f.new_zeros(*self.f.shape[:-1], m).scatter_add_(-1, places, self.f)
+        return self.f.new_zeros(*self.f.shape[:-1], width).scatter_add_(-1, places, self.f)
 
 
 class FirstLayer:
@@ -137,7 +137,9 @@ def activate_backward(activated: Tensor, d: Tensor, settings: YZSettings) -> Ten
 
 
 def between(h: Tensor, f: Tensor | None, settings: YZSettings) -> Between:
-    """u = norm(σ(h) + f), f None without a residual."""
+    """u = norm(σ(h) + f), f None without a residual; h may be changed."""
+    if settings.activation == "softmax" and h.shape[-1] > settings.vocab_size:
+        h[..., settings.vocab_size :] = -torch.inf  # no tokens
     a = activate(h, settings)
     v = a if f is None else a + f
     return Between(norms.apply(settings.norm, v), a, v)

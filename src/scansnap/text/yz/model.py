@@ -113,7 +113,7 @@ class YZTransformer:
             real("keep", keep, above=0, most=1)
         with products_on(self.device, self.settings.precision):
             done = self._forward(inputs, keep)
-            return done.y.apply(done.f)
+            return done.y.apply(done.f)[..., : self.vocab_size]
 
     @torch.no_grad()
     def attention(self, inputs: Tensor) -> list[Tensor]:
@@ -153,7 +153,7 @@ class YZTransformer:
             if s.guesses is None:
                 h = y.apply(f)
                 if not done.steps and s.residual != "none":
-                    f = done.first.on_vocabulary(s.vocab_size)
+                    f = done.first.on_vocabulary(table.width)
                 step: Between | Guess = between(h, f if s.residual != "none" else None, s)
                 ids = None
             else:
@@ -175,7 +175,7 @@ class YZTransformer:
                 loss, g = self._fused_votes(done, targets)
             else:
                 h = done.y.apply(done.f)
-                loss = cross_entropy_(h, targets)
+                loss = cross_entropy_(h[..., : self.vocab_size], targets)
                 g = done.y.apply_backward(done.f, h, self.step)
             self._backward(done, g)
             return loss
@@ -184,7 +184,7 @@ class YZTransformer:
         """The largest of h and their tokens, (B, T, k)."""
         assert self.settings.guesses is not None
         if not (self.fused and training):  # whoever looks has batches of many shapes
-            return tuple(torch.topk(y.apply(f), self.settings.guesses, dim=-1))  # type: ignore[return-value]
+            return tuple(torch.topk(y.apply(f)[..., : self.vocab_size], self.settings.guesses, dim=-1))  # type: ignore[return-value]
         from scansnap.text.yz.fused_votes import FusedGuesses  # imports Triton
 
         assert y.rows is not None

@@ -57,9 +57,13 @@ class Start:
 
 
 class WeightTable(Protocol):
-    """Y or Z of one layer; B windows of T positions, N = B T, M tokens."""
+    """Y or Z of one layer; B windows of T positions, N = B T, M tokens.
+
+    Where it says M for states and votes it is ``width``: entries beyond M are 0.
+    """
 
     eta: Tensor  # 0-dim
+    width: int
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         """W[row, column] for tokens (B, R) and (B, C) of each window, (B, R, C)."""
@@ -90,20 +94,22 @@ class WeightTable(Protocol):
 
 
 class FullTable:
-    """W (M, M). On CUDA rows are padded to whole vectors; ``weight`` and ``moments`` are views without the padding."""
+    """W (M, M). On CUDA it is padded by zeros to whole vectors, rows and columns, and so are states over the vocabulary:
+    products of other sizes run at a third of the speed. ``weight`` and ``moments`` are views without the padding."""
 
     PAD = 16
+    PADDED = ("cuda",)  # devices
 
     def __init__(self, settings: YZSettings, eta: float, draw: Draw, device: torch.device) -> None:
         m = settings.vocab_size
-        columns = -(-m // self.PAD) * self.PAD if device.type == "cuda" else m
-        self.storage = torch.zeros(m, columns, dtype=settings.torch_dtype, device=device)
-        self.weight = self.storage[:, :m]
+        self.width = -(-m // self.PAD) * self.PAD if device.type in self.PADDED else m
+        self.storage = torch.zeros(self.width, self.width, dtype=settings.torch_dtype, device=device)
+        self.weight = self.storage[:m, :m]
         if settings.init != "zero":
             self.weight.copy_(draw((m, m)))
         self.update = settings.update
         self.stored_moments = self.update.moments(self.storage)
-        self.moments = {name: moment[:, :m] for name, moment in self.stored_moments.items()}
+        self.moments = {name: moment[:m, :m] for name, moment in self.stored_moments.items()}
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -135,37 +141,37 @@ class FullTable:
         self.update.move_rows(self.storage.view(-1), entries, dz[:, t, s].flatten(), moments, self.eta, step)
 
     def _rows(self, x: Tensor) -> Tensor:
-        return self.weight.index_select(0, x.flatten()).view(*x.shape, -1)  # copies whole rows, as indexing does not
+        return self.storage.index_select(0, x.flatten()).view(*x.shape, -1)  # copies whole rows, as indexing does not
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
-        out = torch.empty(*f.shape[:-1], self.weight.shape[1], dtype=f.dtype, device=f.device)
-        for w in in_turn(x, self.weight.shape[1]):
+        out = torch.empty(*f.shape[:-1], self.width, dtype=f.dtype, device=f.device)
+        for w in in_turn(x, self.width):
             torch.bmm(f[w], self._rows(x[w]), out=out[w])
         return out
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
         g = torch.empty_like(f)
-        for w in in_turn(x, self.weight.shape[1]):
+        for w in in_turn(x, self.width):
             torch.bmm(dh[w], self._rows(x[w]).mT, out=g[w])
         if self.update.linear:  # window by window, after every window has read the old table
-            for w in in_turn(x, self.weight.shape[1]):
+            for w in in_turn(x, self.width):
                 d = torch.bmm((f[w] * self.eta).mT, dh[w])
-                add_rows(self.weight, x[w].flatten(), d.flatten(0, 1))
+                add_rows(self.storage, x[w].flatten(), d.flatten(0, 1))
         else:
             d = torch.bmm(f.mT, dh).flatten(0, 1)
-            self.update.move_rows(self.weight, x.flatten(), d, self.moments, self.eta, step)
+            self.update.move_rows(self.storage, x.flatten(), d, self.stored_moments, self.eta, step)
         return g
 
     def apply(self, u: Tensor) -> Tensor:
-        return u @ self.weight
+        return u @ self.storage
 
     def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
-        du = dout @ self.weight.mT
+        du = dout @ self.storage.mT
         left, right = u.flatten(0, 1).mT, dout.flatten(0, 1)
         if self.update.linear:
-            self.weight.addmm_(left, right * self.eta)  # no direction of the size of the table
+            self.storage.addmm_(left, right * self.eta)  # no direction of the size of the table
         else:
-            self.update.move(self.weight, left @ right, self.moments, self.eta, step)
+            self.update.move(self.storage, left @ right, self.stored_moments, self.eta, step)
         return du
 
     def matrix(self) -> Tensor:
@@ -183,6 +189,7 @@ class LowRankTable:
     def __init__(self, settings: YZSettings, eta: float, draw: Draw, device: torch.device) -> None:
         assert settings.rank is not None
         shape = (settings.vocab_size, settings.rank)
+        self.width = settings.vocab_size
         self.left, self.right = (draw(shape).to(device, copy=True) for _ in range(2))
         self.update = settings.update
         self.left_moments, self.right_moments = self.update.moments(self.left), self.update.moments(self.right)
