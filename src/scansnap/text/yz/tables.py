@@ -94,8 +94,11 @@ class WeightTable(Protocol):
 
 
 class FullTable:
-    """W (M, M). On CUDA it is padded by zeros to whole vectors, rows and columns, and so are states over the vocabulary:
-    products of other sizes run at a third of the speed. ``weight`` and ``moments`` are views without the padding."""
+    """W (M, M). ``weight`` and ``moments`` are views without the padding.
+
+    On CUDA it is padded by zeros to whole vectors, rows and columns, and so are states over the vocabulary: products of
+    other sizes run at a third of the speed.
+    """
 
     PAD = 16
     PADDED = ("cuda",)  # devices
