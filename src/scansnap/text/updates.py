@@ -84,11 +84,11 @@ class Update:
             add_rows(total, at.group, d)
             d = total[at.group]
         # (P, …) repeated ids now carry the same numbers, so it does not matter which is written
-        rows, part = table[ids], {name: moment[ids] for name, moment in moments.items()}
+        rows, part = table.index_select(0, ids), {name: m.index_select(0, ids) for name, m in moments.items()}
         self.move(rows, d, part, eta, step)
-        table[ids] = rows
+        table.index_copy_(0, ids, rows)
         for name, moment in moments.items():
-            moment[ids] = part[name]
+            moment.index_copy_(0, ids, part[name])
 
     def _by_rule(self, table: Tensor, d: Tensor, moments: Moments, eta: Tensor, step: Tensor) -> None:
         """The rule itself, a function of tensors with a first dimension of one run."""

@@ -18,7 +18,8 @@ from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Model
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import FullTable, Part, Start
+from scansnap.text.yz.start import Start
+from scansnap.text.yz.tables import FullTable, Part
 
 ONE_LAYER = [
     {"residual": residual, "norm": norm, "query_in_keys": self_too, "rank": rank}

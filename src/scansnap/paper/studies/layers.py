@@ -23,7 +23,7 @@ from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
 from scansnap.text.yz.model import YZTransformer
-from scansnap.text.yz.tables import Start
+from scansnap.text.yz.start import Start
 
 TITLE = "Depth on text: transformers and YZ models"
 CAPTION = (

@@ -21,7 +21,8 @@ from scansnap.text.on_cuda import RecordedSteps, Step, products_on
 from scansnap.text.yz.guesses import Basis, Guess, guess, guess_backward
 from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import FullTable, LowRankTable, Part, Start, WeightTable, in_turn
+from scansnap.text.yz.start import Start
+from scansnap.text.yz.tables import FullTable, LowRankTable, Part, WeightTable, in_turn
 from scansnap.text.yz.window import allowed
 
 IN_ONE_TILE = 64  # positions of a window up to which one layer has kernels for all of it, attention too

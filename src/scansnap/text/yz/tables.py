@@ -12,8 +12,6 @@ seen from states on some tokens only: its rows there, or a block of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
 from typing import NamedTuple, Protocol
 
 import torch
@@ -22,38 +20,7 @@ from torch import Tensor
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.updates import add_rows
 from scansnap.text.yz.settings import YZSettings
-
-Draw = Callable[[tuple[int, int]], Tensor]  # initial values of a table or of a factor
-
-
-class Start:
-    """Initial values of one seed, kept on a device for all models that begin with them, whatever their depth.
-
-    Layers are drawn one after the other, so those of a deeper model begin with those of a shallower one. At 5,000 words
-    drawing a table takes as long as a hundred steps.
-    """
-
-    def __init__(self, settings: YZSettings, device: str | torch.device) -> None:
-        self.settings, self.device = settings, device
-        self.generator = torch.Generator().manual_seed(settings.seed)
-        self.drawn: list[Tensor] = []
-
-    def draw(self) -> Draw:
-        """For one model, from the first table on."""
-        at = count()
-
-        def next_one(shape: tuple[int, int]) -> Tensor:
-            i = next(at)
-            if i == len(self.drawn):
-                self.drawn.append(self.settings.draw(shape, self.generator).to(self.device))
-            return self.drawn[i]
-
-        return next_one
-
-    def fits(self, settings: YZSettings) -> bool:
-        """Whether these are the initial values of such a model."""
-        names = ("vocab_size", "rank", "init", "seed", "dtype")
-        return all(getattr(settings, name) == getattr(self.settings, name) for name in names)
+from scansnap.text.yz.start import Draw
 
 
 class WeightTable(Protocol):
@@ -143,19 +110,16 @@ class FullTable:
         moments = {name: moment.view(-1) for name, moment in self.stored_moments.items()}
         self.update.move_rows(self.storage.view(-1), entries, dz[:, t, s].flatten(), moments, self.eta, step)
 
-    def _rows(self, x: Tensor) -> Tensor:
-        return self.storage.index_select(0, x.flatten()).view(*x.shape, -1)  # copies whole rows, as indexing does not
-
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
         out = torch.empty(*f.shape[:-1], self.width, dtype=f.dtype, device=f.device)
         for w in in_turn(x, self.width):
-            torch.bmm(f[w], self._rows(x[w]), out=out[w])
+            torch.bmm(f[w], _rows(self.storage, x[w]), out=out[w])
         return out
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
         g = torch.empty_like(f)
         for w in in_turn(x, self.width):
-            torch.bmm(dh[w], self._rows(x[w]).mT, out=g[w])
+            torch.bmm(dh[w], _rows(self.storage, x[w]).mT, out=g[w])
         if self.update.linear:  # window by window, after every window has read the old table
             for w in in_turn(x, self.width):
                 d = torch.bmm((f[w] * self.eta).mT, dh[w])
@@ -199,27 +163,27 @@ class LowRankTable:
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
-        return self.left[rows] @ self.right[columns].mT
+        return _rows(self.left, rows) @ _rows(self.right, columns).mT
 
     def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
-        left, right = d @ self.right[columns], d.mT @ self.left[rows]
+        left, right = d @ _rows(self.right, columns), d.mT @ _rows(self.left, rows)
         self.update.move_rows(self.left, rows.flatten(), left.flatten(0, 1), self.left_moments, self.eta, step)
         self.update.move_rows(self.right, columns.flatten(), right.flatten(0, 1), self.right_moments, self.eta, step)
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         if x.shape[1] == 1:
             return
-        left, right = dz @ self.right[x], dz.mT @ self.left[x]  # (B, T, r)
+        left, right = dz @ _rows(self.right, x), dz.mT @ _rows(self.left, x)  # (B, T, r)
         queries, seen = slice(1, None), slice(None) if query_in_keys else slice(-1)
         for factor, moments, d, at in ((self.left, self.left_moments, left, queries),
                                        (self.right, self.right_moments, right, seen)):  # fmt: skip
             self.update.move_rows(factor, x[:, at].flatten(), d[:, at].flatten(0, 1), moments, self.eta, step)
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
-        return self._from_rank(f @ self.left[x])
+        return self._from_rank(f @ _rows(self.left, x))
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
-        rows = self.left[x]  # (B, T, r)
+        rows = _rows(self.left, x)  # (B, T, r)
         back = self._to_rank(dh)  # (B, T, r)
         g = back @ rows.mT
         right = dh.flatten(0, 1).mT @ (f @ rows).flatten(0, 1)  # (M, r)
@@ -268,6 +232,11 @@ class LowRankTable:
             found[name] = factor
             found |= {f"{name}.{moment}": value for moment, value in moments.items()}
         return found
+
+
+def _rows(table: Tensor, x: Tensor) -> Tensor:
+    """Rows of tokens (B, T), (B, T, …): copied whole, as indexing does not."""
+    return table.index_select(0, x.flatten()).view(*x.shape, -1)
 
 
 class Part(NamedTuple):
