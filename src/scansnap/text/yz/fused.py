@@ -19,13 +19,11 @@ in a buffer first and then move each touched row once; other rules go through pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 import triton
 from torch import Tensor
 
+from scansnap.text.on_cuda import beside
 from scansnap.text.updates import Groups, groups
 from scansnap.text.yz import triton_kernels as kernels
 from scansnap.text.yz.settings import YZSettings
@@ -80,12 +78,12 @@ class FusedStep:
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         x, target = inputs.contiguous(), targets.contiguous()
         self.step += 1
-        with _beside(self.aside):
+        with beside(self.aside):
             at = groups(x.flatten())
         self._attend(x, target)
         self._normalise(x)
         self._errors(x, target)
-        with _beside(self.aside):
+        with beside(self.aside):
             self._move_z(x, at)
         self._move_y(x)
         if self.aside is not None:
@@ -167,14 +165,3 @@ def as_float32(device: torch.device) -> str:
 
     newer = device.type == "cuda" and "bf16x6" in CUDAOptions().allowed_dot_input_precisions
     return "bf16x6" if newer else "tf32x3"
-
-
-@contextmanager
-def _beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """On a stream that starts where the current one is."""
-    if stream is None:
-        yield
-        return
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        yield

@@ -64,6 +64,11 @@ class YZTransformer:
         for eta_y, eta_z in settings.rates:
             self.y.append(kind(settings, eta_y, draw, self.device))
             self.z.append(kind(settings, eta_z, draw, self.device))
+        dense = self.device.type == "cuda" and settings.layers > 1 and settings.guesses is settings.rank is None
+        self.aside = torch.cuda.Stream(self.device) if dense else None
+        for table in self.y[1:] + self.z[1:]:
+            if isinstance(table, FullTable):
+                table.aside = self.aside
         self.first = FirstLayer(settings, self.z[0])
         self.above = [SoftLayer(settings, z) for z in self.z[1:]]
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done
@@ -239,6 +244,8 @@ class YZTransformer:
                     df = df.gather(-1, done.first.x[:, None, :].expand_as(g))
                 g = g + df
         self.first.backward(done.first, g, self.step)
+        if self.aside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.aside)
 
 
 class _Forward(NamedTuple):

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from scansnap.kernels.cuda import triton_available
+from scansnap.text.on_cuda import beside
 from scansnap.text.updates import add_rows
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Draw
@@ -81,6 +82,7 @@ class FullTable:
         self.stored_moments = self.update.moments(self.storage)
         self.moments = {name: moment[:m, :m] for name, moment in self.stored_moments.items()}
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
+        self.aside: torch.cuda.Stream | None = None  # where it moves while the layers below go on
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         return self.weight[rows[:, :, None], columns[:, None, :]]
@@ -134,11 +136,12 @@ class FullTable:
 
     def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
         du = dout @ self.storage.mT
-        left, right = u.flatten(0, 1).mT, dout.flatten(0, 1)
-        if self.update.linear:
-            self.storage.addmm_(left, right * self.eta)  # no direction of the size of the table
-        else:
-            self.update.move(self.storage, left @ right, self.stored_moments, self.eta, step)
+        with beside(self.aside, u, dout):
+            left, right = u.flatten(0, 1).mT, dout.flatten(0, 1)
+            if self.update.linear:
+                self.storage.addmm_(left, right * self.eta)  # no direction of the size of the table
+            else:
+                self.update.move(self.storage, left @ right, self.stored_moments, self.eta, step)
         return du
 
     def matrix(self) -> Tensor:
