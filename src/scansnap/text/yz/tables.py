@@ -138,6 +138,8 @@ class FullTable:
         du = dout @ self.storage.mT
         with beside(self.aside, u, dout):
             left, right = u.flatten(0, 1).mT, dout.flatten(0, 1)
+            if left.is_cuda:
+                left = left.contiguous()  # tf32 products of two transposed tables take a third longer
             if self.update.linear:
                 self.storage.addmm_(left, right * self.eta)  # no direction of the size of the table
             else:
