@@ -133,9 +133,11 @@ class Judged:
     failed: bool
 
 
-def judged(model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None) -> Judged:
-    """Train the model, then look at it."""
+def judged(
+    model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None, batch: int = BATCH
+) -> Judged:
+    """Train the model, then look at it, ``batch`` windows at a time."""
     done = trained(model, setting, seed=seed, progress=progress)
-    seen = attention_statistics(model, setting.valid, length=LENGTH)
-    reached = perplexity(model, setting.valid, length=LENGTH, batch=BATCH)
+    seen = attention_statistics(model, setting.valid, length=LENGTH, batch=batch)
+    reached = perplexity(model, setting.valid, length=LENGTH, batch=batch)
     return Judged(reached, [float(np.asarray(row["entropy"])) for row in seen], done.failed_step is not None)

@@ -17,7 +17,15 @@ from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.kept_runs import kept
 from scansnap.paper.shared.over_seeds import how, marks, mean_and_half
 from scansnap.paper.shared.paired import paired
-from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer, yz_settings
+from scansnap.paper.shared.text_runs import (
+    BATCH,
+    TextSetting,
+    judged,
+    seeds_said,
+    text_setting,
+    transformer,
+    yz_settings,
+)
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress, share
@@ -40,6 +48,7 @@ SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (True, True): {"max_words": 5_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
     (True, False): {"max_words": 5_000, "steps": 600, "seeds": 5, "valid_tokens": 20_000},
 }
+LOOKED_AT = 200  # windows of the validation text at a time on CUDA: looking at few takes as long
 WIDTH = {"cuda": 200, "cpu": 100}  # of the transformer; the paper's is 200
 MODELS = ("transformer", "YZ")
 GRID = {"transformer": ADAM_TRANSFORMER, "YZ": ADAM_YZ}
@@ -84,7 +93,8 @@ def run(
     start: dict[int, Start],
     progress: Progress | None,
 ) -> dict[str, Any]:
-    found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
+    batch = LOOKED_AT if setting.device == "cuda" else BATCH
+    found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress, batch=batch)
     return {"perplexity": found.perplexity, "entropy": float(np.mean(found.entropy)),
             "entropy_first": found.entropy[0], "entropy_last": found.entropy[-1], "failed": found.failed}  # fmt: skip
 
