@@ -22,8 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scansnap.dynamics import norms
-from scansnap.text.yz.layers import activate, activate_backward
+from scansnap.text.yz.layers import activate, activate_backward, normed, normed_backward
 from scansnap.text.yz.settings import YZSettings
 
 
@@ -53,8 +52,8 @@ class Guess(NamedTuple):
     basis: Basis
     f: Tensor  # of the layer below, on its basis
     u: Tensor  # (B, T, U)
+    of_u: Tensor  # what its norm's backward pass needs
     activated: Tensor  # a, (B, T, k)
-    v: Tensor  # what the norm was given
     of_f: Tensor  # (B, U of the layer below), where its tokens stand
     of_h: Tensor  # (B, T, k), where the guesses stand
 
@@ -68,12 +67,12 @@ def guess(largest: Tensor, tokens: Tensor, f: Tensor, ids: Tensor, settings: YZS
         # a token that a basis repeats has the entry 0 there, so it does not matter what is added first
         v.scatter_add_(-1, of_f[:, None, :].expand_as(f), f)
     v.scatter_add_(-1, of_h, a)
-    return Guess(basis, f, norms.apply(settings.norm, v), a, v, of_f, of_h)
+    return Guess(basis, f, *normed(settings.norm, v), a, of_f, of_h)
 
 
 def guess_backward(done: Guess, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor | None]:
     """Directions of h (B, T, U), on the basis, and of f on the one below."""
-    dv = norms.pull_back(settings.norm, du, done.v, done.u)
+    dv = normed_backward(settings.norm, du, done.u, done.of_u)
     at_guesses = activate_backward(done.activated, dv.gather(-1, done.of_h), settings)
     dh = torch.zeros_like(dv).scatter_(-1, done.of_h, at_guesses)
     if settings.residual == "none":

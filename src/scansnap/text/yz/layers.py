@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics import norms
+from scansnap.kernels.cuda import triton_available
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import Part, WeightTable
 from scansnap.text.yz.window import Mixed, attend, attend_backward, soft, soft_backward
@@ -81,10 +82,10 @@ class SoftPass(NamedTuple):
     u: Tensor
     asked: Tensor  # u Z
     b: Tensor  # (B, T, T)
-    c: Tensor
     inner: Tensor  # norm(c) where the residual needs it, else c
-    v: Tensor  # what the last norm was given
+    of_inner: Tensor  # what that norm's backward pass needs
     f: Tensor
+    of_f: Tensor  # likewise
 
 
 class SoftLayer:
@@ -99,27 +100,47 @@ class SoftLayer:
         asked = z.apply(u)
         b = soft(asked @ u.mT, s.query_in_keys, keep)
         c = b @ u
-        inner = norms.apply(s.norm, c) if s.residual == "normed" else c
-        v = inner if s.residual == "none" else inner + u
-        return SoftPass(z, u, asked, b, c, inner, v, norms.apply(s.norm, v))
+        inner, of_inner = normed(s.norm, c) if s.residual == "normed" else (c, c)
+        return SoftPass(z, u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u))
 
     def backward(self, done: SoftPass, g: Tensor, step: Tensor) -> Tensor:
         """Move Z by the direction g of f, and return that of u."""
         s, u = self.settings, done.u
-        dv = norms.pull_back(s.norm, g, done.v, done.f)
-        dc = norms.pull_back(s.norm, dv, done.c, done.inner) if s.residual == "normed" else dv
+        dv = normed_backward(s.norm, g, done.f, done.of_f)
+        dc = normed_backward(s.norm, dv, done.inner, done.of_inner) if s.residual == "normed" else dv
         dz = soft_backward(done.b, dc @ u.mT)
         du = torch.baddbmm(dv, done.b.mT, dc) if s.residual != "none" else done.b.mT @ dc
         du.baddbmm_(dz.mT, done.asked)
         return du.add_(done.z.apply_backward(u, dz @ u, step))
 
 
+def normed(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """norm(a + b) over the last dimension, and what its backward pass needs."""
+    if name == "l2" and a.is_cuda and a.dtype == torch.float32 and triton_available():
+        from scansnap.text.yz.unit_triton import unit  # imports Triton
+
+        f, size = unit(a, b)
+        return f, size
+    v = a if b is None else a + b
+    return norms.apply(name, v), v
+
+
+def normed_backward(name: str, g: Tensor, f: Tensor, kept: Tensor) -> Tensor:
+    """Direction of a + b from that of f; ``kept`` came with f."""
+    if kept.ndim < f.ndim:
+        from scansnap.text.yz.unit_triton import unit_backward  # imports Triton
+
+        dv: Tensor = unit_backward(g, f, kept)
+        return dv
+    return norms.pull_back(name, g, kept, f)
+
+
 class Between(NamedTuple):
     """The step from one layer to the next."""
 
-    u: Tensor  # (B, T, M)
     activated: Tensor  # σ(h)
-    v: Tensor  # what the norm was given
+    u: Tensor  # (B, T, M)
+    of_u: Tensor  # what its norm's backward pass needs
 
 
 def activate(h: Tensor, settings: YZSettings) -> Tensor:
@@ -141,11 +162,10 @@ def between(h: Tensor, f: Tensor | None, settings: YZSettings) -> Between:
     if settings.activation == "softmax" and h.shape[-1] > settings.vocab_size:
         h[..., settings.vocab_size :] = -torch.inf  # no tokens
     a = activate(h, settings)
-    v = a if f is None else a + f
-    return Between(norms.apply(settings.norm, v), a, v)
+    return Between(a, *normed(settings.norm, a, f))
 
 
 def between_backward(done: Between, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor]:
     """Directions of h and of f."""
-    dv = norms.pull_back(settings.norm, du, done.v, done.u)
+    dv = normed_backward(settings.norm, du, done.u, done.of_u)
     return activate_backward(done.activated, dv, settings), dv
