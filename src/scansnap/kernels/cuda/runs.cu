@@ -1,0 +1,637 @@
+/* Many SGD steps of many runs: a thread block owns a run from its first step to its last.
+ *
+ * The twin of kernels/cpu/fused.c, with the same formulas. Y and Z live in shared memory, the velocity too where it
+ * fits and in a scratch that stays in the second-level cache where it does not; only recorded steps leave. A warp takes
+ * a class at a time: its lanes own columns, so that logits, softmax and gradient of a tile of samples never leave
+ * registers, and
+ *
+ *     logits = F Y_n,   dY_n = Fᵀ E,   dz = rowsum(Y_n ∘ dY_n) − Σ_i f_i² (f_iᵀ g_i)
+ *
+ * need nothing but F from shared memory beside the tables. Rows of Y that one class alone reads are moved by its warp
+ * at once; rows of several classes get their gradients in a fixed order of the classes (`turn`), so that runs repeat bit
+ * for bit, and are moved when all classes are through.
+ *
+ * Compiled for one shape: SLOTS, COLUMNS, WARPS, TILE (samples at a time), SHARED_CHUNK (rows whose gradients wait for
+ * their turn in registers), Y_SHARED and V_SHARED (which tables are in shared memory), LUMPED (a column stands for
+ * several outputs), COUNT (type of a count), BLOCKS (per multiprocessor, at least).
+ */
+#define C ((COLUMNS + 31) / 32)                  /* columns of a lane */
+#define VW (C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1) /* neighbours among them */
+#define PITCH ((COLUMNS + VW - 1) / VW * VW)     /* of a row of Y in memory here */
+#define NS ((SLOTS + 31) / 32)                   /* slots of a lane */
+#define EVERY 0xffffffffu
+#define LOG2E 1.44269504f
+#define STEP_UP(n, to) (((n) + (to) - 1) / (to) * (to))
+
+struct alignas(8) Two {
+    float at[2];
+};
+struct alignas(16) Four {
+    float at[4];
+};
+
+/* Names as in dynamics/engines/layout.py; sizes in front of a comment are those of the arrays. */
+struct Job {
+    int n_classes, n_rows, n_z, n_shared, batch_size, n_steps, n_runs, z_size, n_records, init;
+    float even;         /* weight of a sample where `weight` is null */
+    double init_size;   /* half-width of the uniform or std of the normal */
+    const int *n_slots; /* (K) */
+    const int *n_own;   /* (K) slots whose rows no other class has; they come first in `row` */
+    const int *place;   /* (K, S) where in `row` a slot is */
+    const int *row;     /* (K, S) */
+    const int *slot_z;  /* (K, S) entry of Z */
+    const int *target;  /* (K) */
+    const int *shared_rows, *z_first, *z_list, *z_at; /* (n_shared) (n_z + 1) (·) of class · S + slot, (n_z) in (Q, M) */
+    const int *row_token, *column_token, *z_query, *z_token; /* tokens, for initial values */
+    const float *multiplicity, *inverse_multiplicity, *log2_multiplicity; /* (C · 32), by column */
+    const float *expected, *p_class;                                      /* (K, S) (K) for the loss */
+    const int *start, *rank; /* (G, N, K + 1) (G, N, K) first sample of a class; classes, the largest first */
+    const COUNT *counts;     /* (G, N, B, S), samples by class */
+    const float *weight;     /* (G, N, B) or null */
+    const int *stream;       /* (R) */
+    const u64 *seed;         /* (R) */
+    const double *factor_y, *factor_z, *eta_y, *eta_z, *momentum; /* (N) (N) (R) (R) (R) */
+    const float *y, *v, *z, *vz;                                  /* to begin with, or null: initial values */
+    float *new_y, *new_v, *new_z, *new_vz;                        /* in the end, or null */
+    float *v_scratch;                                             /* (blocks, L, PITCH) without V_SHARED */
+    float *y_scratch;                                             /* the same without Y_SHARED */
+    const int *record; /* (N + 1) number of the record after so many steps, or −1 */
+    float *record_z;   /* (R, records, n_z) */
+    float *record_loss; /* (R, records) */
+    u8 *finite;         /* (R) */
+};
+
+/* One run in its block. */
+struct Run {
+    float *y, *v;          /* (L, PITCH) */
+    float *z, *vz, *dz;    /* (n_z) (n_z) (K, S) */
+    float *f;              /* (S, TILE) of this warp */
+    float *row_dot;        /* (S) of this warp */
+    int *row, *start, *rank; /* (K, S) offsets of rows in y; (2, K + 1), (2, K) of this step and the next */
+    volatile int *turn;
+    float rate_y, fade;
+};
+
+__device__ __forceinline__ float exp2_near(float x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    return exp2f(x);
+#endif
+}
+
+__device__ __forceinline__ int lane() { return threadIdx.x & 31; }
+__device__ __forceinline__ int warp() { return threadIdx.x >> 5; }
+
+/* Column of a lane's c-th place. */
+__device__ __forceinline__ int column(int c) { return VW * (lane() + 32 * (c / VW)) + c % VW; }
+__device__ __forceinline__ bool inside(int c) { return 32 * VW * (c / VW + 1) <= PITCH || VW * (lane() + 32 * (c / VW)) < PITCH; }
+__device__ __forceinline__ bool real(int c) { return 32 * VW * (c / VW + 1) <= COLUMNS || column(c) < COLUMNS; }
+
+__device__ __forceinline__ void load_row(const float *row, float (&to)[C]) {
+#pragma unroll
+    for (int c = 0; c < C; c += VW) {
+        const float *from = row + VW * (lane() + 32 * (c / VW));
+        bool there = inside(c);
+        if (VW == 4) {
+            Four part = there ? *(const Four *)from : Four{};
+#pragma unroll
+            for (int k = 0; k < 4; k++) to[c + (k < VW ? k : 0)] = part.at[k];
+        } else if (VW == 2) {
+            Two part = there ? *(const Two *)from : Two{};
+#pragma unroll
+            for (int k = 0; k < 2; k++) to[c + (k < VW ? k : 0)] = part.at[k];
+        } else
+            to[c] = there ? *from : 0;
+    }
+}
+
+__device__ __forceinline__ void store_row(float *row, const float (&from)[C]) {
+#pragma unroll
+    for (int c = 0; c < C; c += VW) {
+        float *to = row + VW * (lane() + 32 * (c / VW));
+        if (!inside(c)) continue;
+        if (VW == 4)
+            *(Four *)to = {from[c], from[c + 1 < C ? c + 1 : 0], from[c + 2 < C ? c + 2 : 0], from[c + 3 < C ? c + 3 : 0]};
+        else if (VW == 2)
+            *(Two *)to = {from[c], from[c + 1 < C ? c + 1 : 0]};
+        else
+            *to = from[c];
+    }
+}
+
+/* f of N samples at one slot: the same for all lanes. */
+template <int N> __device__ __forceinline__ void load_f(const float *from, float (&to)[N]) {
+    constexpr int fours = N / 4 * 4, twos = TILE % 2 == 0 ? N / 2 * 2 : fours;
+    if (TILE % 4 == 0) {
+#pragma unroll
+        for (int i = 0; i < fours; i += 4) {
+            Four part = *(const Four *)(from + i);
+#pragma unroll
+            for (int k = 0; k < 4; k++) to[i + k] = part.at[k];
+        }
+    }
+    constexpr int begun = TILE % 4 == 0 ? fours : 0;
+#pragma unroll
+    for (int i = begun; i < twos; i += 2) {
+        Two part = *(const Two *)(from + i);
+        to[i] = part.at[0];
+        to[i + 1] = part.at[1];
+    }
+#pragma unroll
+    for (int i = twos > begun ? twos : begun; i < N; i++) to[i] = from[i];
+}
+
+struct Sum {
+    __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+__device__ constexpr int power_above(int n) { return n <= 1 ? 1 : 2 * power_above((n + 1) / 2); }
+
+/* N values of every lane combined over the warp: the first of `x` is then the total of number `owner<N>`. Each exchange
+ * halves how many values a lane is in charge of, so that it takes some N shuffles and not 5 N. */
+template <int N, int D, class Op> __device__ __forceinline__ void combine(float *x, Op op) {
+    constexpr int half = power_above(N) / 2;
+    if constexpr (D > 0) {
+        if constexpr (N > 1) {
+            bool upper = lane() & D;
+#pragma unroll
+            for (int i = 0; i < half; i++) {
+                float mine = x[i], other = x[i];
+                if (i + half < N) {
+                    mine = upper ? x[i + half] : x[i];
+                    other = upper ? x[i] : x[i + half];
+                }
+                x[i] = op(mine, __shfl_xor_sync(EVERY, other, D));
+            }
+            combine<half, D / 2>(x, op);
+        } else {
+            x[0] = op(x[0], __shfl_xor_sync(EVERY, x[0], D));
+            combine<1, D / 2>(x, op);
+        }
+    }
+}
+
+/* Which of N values a lane has after `combine`; and a lane that has a value. */
+template <int N> __device__ __forceinline__ int owned() {
+    constexpr int p = power_above(N);
+    return p == 1 ? 0 : lane() / (32 / p);
+}
+template <int N> __device__ __forceinline__ int owner(int i) { return i * (32 / power_above(N)); }
+
+/* Every lane gets every total. */
+template <int N, class Op> __device__ __forceinline__ void combine_all(float (&x)[N], Op op) {
+    combine<N, 16>(x, op);
+    float mine = x[0];
+#pragma unroll
+    for (int i = 0; i < N; i++) x[i] = __shfl_sync(EVERY, mine, owner<N>(i));
+}
+
+/* The keys of a class: z and e^{z − max}, a slot in each lane. */
+struct Keys {
+    float z[NS], key[NS];
+    int place[NS];
+    int n_slots;
+};
+
+__device__ __forceinline__ Keys keys_of(const Job &job, const Run &run, int n) {
+    Keys keys;
+    keys.n_slots = job.n_slots[n];
+    float top[1] = {-1e38f};
+#pragma unroll
+    for (int k = 0; k < NS; k++) {
+        int s = lane() + 32 * k;
+        bool there = s < keys.n_slots;
+        keys.z[k] = there ? run.z[job.slot_z[n * SLOTS + s]] : -1e38f;
+        keys.place[k] = there ? job.place[n * SLOTS + s] : 0;
+        top[0] = fmaxf(top[0], keys.z[k]);
+    }
+    combine<1, 16>(top, Max());
+#pragma unroll
+    for (int k = 0; k < NS; k++) keys.key[k] = lane() + 32 * k < keys.n_slots ? expf(keys.z[k] - top[0]) : 0;
+    return keys;
+}
+
+/* f = k∘e^z / ‖k∘e^z‖ of `m` samples, N at most, into the warp's scratch by slot. */
+template <int N, class Number>
+__device__ __forceinline__ void attention(const Run &run, const Keys &keys, const Number *counts, int m) {
+    float x[NS][N], square[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        square[i] = 0;
+#pragma unroll
+        for (int k = 0; k < NS; k++) {
+            int s = lane() + 32 * k;
+            float count = i < m && s < keys.n_slots ? (float)counts[i * SLOTS + s] : 0;
+            x[k][i] = count * keys.key[k];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        bool seen = false;
+#pragma unroll
+        for (int k = 0; k < NS; k++) seen |= x[k][i] >= 1e-12f;
+        if (!__any_sync(EVERY, seen) && i < m) { /* the class's favourite key is not in it: squares would underflow */
+            float own[1] = {-1e38f};
+#pragma unroll
+            for (int k = 0; k < NS; k++) {
+                int s = lane() + 32 * k;
+                x[k][i] = s < keys.n_slots ? (float)counts[i * SLOTS + s] : 0;
+                if (x[k][i] > 0) own[0] = fmaxf(own[0], keys.z[k]);
+            }
+            combine<1, 16>(own, Max());
+#pragma unroll
+            for (int k = 0; k < NS; k++) x[k][i] = x[k][i] > 0 ? x[k][i] * expf(keys.z[k] - own[0]) : 0;
+        }
+#pragma unroll
+        for (int k = 0; k < NS; k++) square[i] += x[k][i] * x[k][i];
+    }
+    combine_all<N>(square, Sum());
+#pragma unroll
+    for (int i = 0; i < N; i++) square[i] = square[i] > 0 ? 1 / sqrtf(square[i]) : 0;
+#pragma unroll
+    for (int k = 0; k < NS; k++)
+        if (lane() + 32 * k < keys.n_slots) {
+            float *to = run.f + keys.place[k] * TILE;
+#pragma unroll
+            for (int i = 0; i < N; i++) to[i] = x[k][i] * square[i];
+        }
+    __syncwarp();
+}
+
+template <int N> __device__ __forceinline__ void logits(const Run &run, int n, int n_slots, float (&e)[N][C]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+#pragma unroll
+        for (int c = 0; c < C; c++) e[i][c] = 0;
+    const int *row = run.row + n * SLOTS;
+#pragma unroll 2
+    for (int p = 0; p < n_slots; p++) {
+        float y[C], f[N];
+        load_row(run.y + row[p], y);
+        load_f<N>(run.f + p * TILE, f);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+#pragma unroll
+            for (int c = 0; c < C; c++) e[i][c] += f[i] * y[c];
+    }
+}
+
+/* Logits become e^{logit − max} with the target's left out. Returns in `others` and `behind` their sum and that of their
+ * products with (target's logit − logit), in `right` e^{target's logit − max}; `most` is max and target's logit. */
+template <int N>
+__device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], int target, float (&others)[N], float (&behind)[N],
+                               float (&right)[N], float (&most)[N]) {
+    const int at = target / (32 * VW) * VW + target % VW, from = target / VW % 32;
+    float shift[C];
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        shift[c] = LUMPED && real(c) ? job.log2_multiplicity[column(c)] : 0;
+        if (c == at)
+#pragma unroll
+            for (int i = 0; i < N; i++) most[i] = e[i][c];
+    }
+    float top[N];
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        right[i] = __shfl_sync(EVERY, most[i], from);
+        top[i] = -1e38f;
+#pragma unroll
+        for (int c = 0; c < C; c++)
+            if (real(c)) top[i] = fmaxf(top[i], LUMPED ? e[i][c] * LOG2E + shift[c] : e[i][c]);
+        if (!LUMPED) top[i] *= LOG2E;
+    }
+    combine_all<N>(top, Max());
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        others[i] = behind[i] = 0;
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            float logit = e[i][c];
+            float p = exp2_near(logit * LOG2E + (shift[c] - top[i]));
+            if (!real(c) || (c == at && lane() == from)) p = 0;
+            others[i] += p;
+            behind[i] += p * (right[i] - logit);
+            e[i][c] = p;
+        }
+        most[i] = top[i];
+    }
+    combine_all<N>(others, Sum());
+    combine_all<N>(behind, Sum());
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float logit = right[i];
+        right[i] = exp2_near(logit * LOG2E - top[i]);
+        most[i] = most[i] - logit * LOG2E; /* of the loss: log2 of the sum, less the target's logit */
+    }
+}
+
+/* dY of one slot in `g`; returns this lane's part of Σ_j Y ∘ dY. */
+template <int N>
+__device__ __forceinline__ float gradient(const Job &job, const Run &run, int p, const float (&y)[C], const float (&e)[N][C],
+                                 float (&g)[C]) {
+    float f[N], dot = 0;
+    load_f<N>(run.f + p * TILE, f);
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        g[c] = f[0] * e[0][c];
+#pragma unroll
+        for (int i = 1; i < N; i++) g[c] += f[i] * e[i][c];
+        dot += y[c] * g[c] * (LUMPED && real(c) ? job.multiplicity[column(c)] : 1.0f);
+    }
+    return dot;
+}
+
+template <int CHUNK> __device__ __forceinline__ void keep_dots(const Run &run, int p, float (&dot)[CHUNK]) {
+    combine<CHUNK, 16>(dot, Sum());
+    int mine = owned<CHUNK>();
+    if (mine < CHUNK) run.row_dot[p + mine] = dot[0]; /* several lanes write the same number */
+}
+
+/* Rows that are this class's own: gradient and, with the last tile, the move. */
+template <int CHUNK, int N>
+__device__ __forceinline__ void own_rows(const Job &job, const Run &run, int n, int p, const float (&e)[N][C], bool last) {
+    float dot[CHUNK], v[CHUNK][C];
+    const int *row = run.row + n * SLOTS + p;
+#pragma unroll
+    for (int a = 0; a < CHUNK; a++) load_row(run.v + row[a], v[a]);
+#pragma unroll
+    for (int a = 0; a < CHUNK; a++) {
+        float y[C], g[C];
+        load_row(run.y + row[a], y);
+        dot[a] = gradient<N>(job, run, p + a, y, e, g);
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            v[a][c] += g[c];
+            if (last) {
+                y[c] += run.rate_y * v[a][c];
+                v[a][c] *= run.fade;
+            }
+        }
+        if (last) store_row(run.y + row[a], y);
+        store_row(run.v + row[a], v[a]);
+    }
+    keep_dots<CHUNK>(run, p, dot);
+}
+
+/* Rows of several classes: gradients wait in registers until it is this class's turn. */
+template <int CHUNK, int N>
+__device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int n, int p, const float (&e)[N][C], int turn) {
+    float dot[CHUNK], g[CHUNK][C];
+    const int *row = run.row + n * SLOTS + p;
+#pragma unroll
+    for (int a = 0; a < CHUNK; a++) {
+        float y[C];
+        load_row(run.y + row[a], y);
+        dot[a] = gradient<N>(job, run, p + a, y, e, g[a]);
+    }
+    keep_dots<CHUNK>(run, p, dot);
+    if (WARPS > 1) {
+        while (*run.turn != turn) YIELD();
+        __threadfence_block();
+        __syncwarp();
+    }
+#pragma unroll
+    for (int a = 0; a < CHUNK; a++) {
+        float v[C];
+        load_row(run.v + row[a], v);
+#pragma unroll
+        for (int c = 0; c < C; c++) v[c] += g[a][c];
+        store_row(run.v + row[a], v);
+    }
+}
+
+/* One tile of `m` samples of class n, N at most; adds to dz of the lanes' slots. */
+template <int N>
+__device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys &keys, int n, long long sample, int m,
+                                  bool last, int turn, float (&dz)[NS]) {
+    attention<N>(run, keys, job.counts + sample * SLOTS, m);
+    float e[N][C], others[N], behind[N], right[N], most[N];
+    logits<N>(run, n, keys.n_slots, e);
+    int target = job.target[n];
+    softmax<N>(job, e, target, others, behind, right, most);
+    const int at = target / (32 * VW) * VW + target % VW, from = target / VW % 32;
+    float inverse[C];
+#pragma unroll
+    for (int c = 0; c < C; c++) inverse[c] = LUMPED && real(c) ? job.inverse_multiplicity[column(c)] : 1.0f;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float weight = i < m ? (job.weight ? job.weight[sample + i] : job.even) : 0;
+        float share = weight / (others[i] + right[i]);
+        behind[i] *= share;
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            e[i][c] *= -share * inverse[c];
+            if (c == at && lane() == from) e[i][c] = others[i] * share;
+        }
+    }
+    int n_own = job.n_own[n], p = 0;
+    for (; p + OWN_CHUNK <= n_own; p += OWN_CHUNK) own_rows<OWN_CHUNK, N>(job, run, n, p, e, last);
+    for (; p < n_own; p++) own_rows<1, N>(job, run, n, p, e, last);
+    for (; p + SHARED_CHUNK <= keys.n_slots; p += SHARED_CHUNK) shared_rows<SHARED_CHUNK, N>(job, run, n, p, e, turn);
+    for (; p < keys.n_slots; p++) shared_rows<1, N>(job, run, n, p, e, turn);
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < NS; k++)
+        if (lane() + 32 * k < keys.n_slots) {
+            float f[N];
+            load_f<N>(run.f + keys.place[k] * TILE, f);
+            float total = run.row_dot[keys.place[k]];
+#pragma unroll
+            for (int i = 0; i < N; i++) total -= f[i] * f[i] * behind[i];
+            dz[k] += total;
+        }
+    __syncwarp();
+}
+
+__device__ __forceinline__ void class_step(const Job &job, const Run &run, int n, long long batch, int begin, int end, int turn) {
+    Keys keys = keys_of(job, run, n);
+    float dz[NS];
+#pragma unroll
+    for (int k = 0; k < NS; k++) dz[k] = 0;
+    constexpr int quarter = TILE / 4 > 0 ? TILE / 4 : 1;
+    for (int i = begin; i < end; i += TILE) {
+        int m = end - i < TILE ? end - i : TILE;
+        bool last = i + TILE >= end;
+        if (m <= quarter) tile<quarter>(job, run, keys, n, batch + i, m, last, turn, dz);
+        else if (TILE >= 2 && m <= 2 * quarter) tile<(TILE >= 2 ? 2 * quarter : 1)>(job, run, keys, n, batch + i, m, last, turn, dz);
+        else if (TILE >= 4 && m <= 3 * quarter) tile<(TILE >= 4 ? 3 * quarter : 1)>(job, run, keys, n, batch + i, m, last, turn, dz);
+        else tile<TILE>(job, run, keys, n, batch + i, m, last, turn, dz);
+    }
+    if (begin == end) { /* no sample: the velocity goes on */
+        for (int p = 0; p < job.n_own[n]; p++) {
+            int row = run.row[n * SLOTS + p];
+            float y[C], v[C];
+            load_row(run.y + row, y);
+            load_row(run.v + row, v);
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                y[c] += run.rate_y * v[c];
+                v[c] *= run.fade;
+            }
+            store_row(run.y + row, y);
+            store_row(run.v + row, v);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < NS; k++)
+        if (lane() + 32 * k < keys.n_slots) run.dz[n * SLOTS + lane() + 32 * k] = dz[k];
+}
+
+/* Waits for the turn, if it has not come yet, and hands it on. */
+__device__ __forceinline__ void pass_on(const Run &run, int turn) {
+    if (WARPS == 1) return;
+    while (*run.turn != turn) YIELD();
+    __syncwarp();
+    __threadfence_block();
+    if (lane() == 0) *run.turn = turn + 1;
+    __syncwarp();
+}
+
+/* What leaves after a recorded step: z, and the loss of the classes themselves. */
+__device__ __forceinline__ void look(const Job &job, const Run &run, int r, int number, float *loss) {
+    float *z = job.record_z + ((long long)r * job.n_records + number) * job.n_z;
+    for (int i = threadIdx.x; i < job.n_z; i += 32 * WARPS) z[i] = run.z[i];
+    for (int n = warp(); n < job.n_classes; n += WARPS) {
+        Keys keys = keys_of(job, run, n);
+        attention<1>(run, keys, job.expected + n * SLOTS, 1);
+        float e[1][C], others[1], behind[1], right[1], most[1];
+        logits<1>(run, n, keys.n_slots, e);
+        softmax<1>(job, e, job.target[n], others, behind, right, most);
+        if (lane() == 0) loss[n] = job.p_class[n] * ((log2f(others[0] + right[0]) + most[0]) / LOG2E);
+        __syncwarp();
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        float total = 0;
+        for (int n = 0; n < job.n_classes; n++) total += loss[n];
+        job.record_loss[(long long)r * job.n_records + number] = total;
+    }
+    __syncthreads();
+}
+
+__device__ __forceinline__ float initial(const Job &job, u64 seed, u32 purpose, u32 row, u32 column) {
+    if (job.init == 0) return 0;
+    Pair draw = uniforms(seed, purpose, 0, row, column);
+    if (job.init == 1) return (float)((2 * draw.u - 1) * job.init_size);
+    return (float)(sqrt(-2 * log1p(-draw.u)) * cos(2 * 3.141592653589793 * draw.v) * job.init_size);
+}
+
+__device__ __forceinline__ bool ordinary(float x) { return fabsf(x) <= 3.4028235e38f; }
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job job) {
+    SHARED_MEMORY(memory);
+    const int k_size = job.n_classes, y_size = job.n_rows * PITCH;
+    Run run;
+    float *next = memory;
+    run.y = Y_SHARED ? next : job.y_scratch + (long long)blockIdx.x * y_size;
+    if (Y_SHARED) next += y_size;
+    run.v = V_SHARED ? next : job.v_scratch + (long long)blockIdx.x * y_size;
+    if (V_SHARED) next += y_size;
+    next = memory + STEP_UP((int)(next - memory), 4);
+    run.f = next + warp() * SLOTS * STEP_UP(TILE, 4);
+    next += WARPS * SLOTS * STEP_UP(TILE, 4);
+    run.row_dot = next + warp() * SLOTS;
+    next += WARPS * SLOTS;
+    run.z = next;
+    run.vz = next + job.n_z;
+    run.dz = next + 2 * job.n_z;
+    next += 2 * job.n_z + k_size * SLOTS;
+    float *loss = next; /* (K) */
+    next += k_size;
+    run.row = (int *)next;
+    run.start = run.row + k_size * SLOTS;
+    run.rank = run.start + 2 * (k_size + 1);
+    run.turn = (volatile int *)(run.rank + 2 * k_size);
+    const int first = threadIdx.x, stride = 32 * WARPS, rounds = (k_size + WARPS - 1) / WARPS;
+
+    for (int i = first; i < k_size * SLOTS; i += stride) run.row[i] = job.row[i] * PITCH;
+    for (int r = blockIdx.x; r < job.n_runs; r += gridDim.x) {
+        const float keep = (float)job.momentum[r];
+        const u64 seed = job.seed[r];
+        const long long y_at = (long long)r * job.n_rows * COLUMNS, z_at = (long long)r * job.z_size;
+        const long long batches = (long long)job.stream[r] * job.n_steps;
+        __syncthreads();
+        for (int i = first; i < y_size; i += stride) {
+            int l = i / PITCH, j = i % PITCH;
+            float y = 0, v = 0;
+            if (j < COLUMNS) {
+                y = job.y ? job.y[y_at + l * COLUMNS + j]
+                          : initial(job, seed, PURPOSE_INIT_Y, job.row_token[l], job.column_token[j]);
+                if (job.v) v = keep * job.v[y_at + l * COLUMNS + j];
+            }
+            run.y[i] = y;
+            run.v[i] = v;
+        }
+        for (int i = first; i < job.n_z; i += stride) {
+            run.z[i] = job.z ? job.z[z_at + job.z_at[i]]
+                             : initial(job, seed, PURPOSE_INIT_Z, job.z_query[i], job.z_token[i]);
+            run.vz[i] = job.vz ? keep * job.vz[z_at + job.z_at[i]] : 0;
+        }
+        for (int i = first; i <= k_size; i += stride) run.start[i] = job.start[batches * (k_size + 1) + i];
+        for (int i = first; i < k_size; i += stride) run.rank[i] = job.rank[batches * k_size + i];
+        if (first == 0) *run.turn = 0;
+        __syncthreads();
+        if (job.record && job.record[0] >= 0) look(job, run, r, job.record[0], loss);
+
+        for (int t = 0; t < job.n_steps; t++) {
+            run.rate_y = (float)(job.factor_y[t] * job.eta_y[r]);
+            const float rate_z = (float)(job.factor_z[t] * job.eta_z[r]);
+            run.fade = t + 1 < job.n_steps ? keep : 1;
+            const long long batch = (batches + t) * job.batch_size;
+            const int *start = run.start + (t & 1) * (k_size + 1), *rank = run.rank + (t & 1) * k_size;
+            for (int round = 0; round < rounds; round++) {
+                /* there and back, so that who has a large class gets a small one next; the small ones add first */
+                int i = round * WARPS + (round & 1 ? WARPS - 1 - warp() : warp()), turn = round * WARPS + WARPS - 1 - warp();
+                if (i < k_size) {
+                    int n = rank[i];
+                    class_step(job, run, n, batch, start[n], start[n + 1], turn);
+                }
+                pass_on(run, turn);
+            }
+            __syncthreads();
+            for (int i = first; i < job.n_shared * PITCH; i += stride) {
+                int at = job.shared_rows[i / PITCH] * PITCH + i % PITCH;
+                float v = run.v[at];
+                run.y[at] += run.rate_y * v;
+                run.v[at] = v * run.fade;
+            }
+            for (int i = first; i < job.n_z; i += stride) {
+                float v = run.vz[i];
+                for (int k = job.z_first[i]; k < job.z_first[i + 1]; k++) v += run.dz[job.z_list[k]];
+                run.z[i] += rate_z * v;
+                run.vz[i] = v * run.fade;
+            }
+            if (t + 1 < job.n_steps) {
+                int *next_start = run.start + (t + 1 & 1) * (k_size + 1), *next_rank = run.rank + (t + 1 & 1) * k_size;
+                for (int i = first; i <= k_size; i += stride)
+                    next_start[i] = job.start[(batches + t + 1) * (k_size + 1) + i];
+                for (int i = first; i < k_size; i += stride) next_rank[i] = job.rank[(batches + t + 1) * k_size + i];
+            }
+            if (first == 0) *run.turn = 0;
+            __syncthreads();
+            if (job.record && job.record[t + 1] >= 0) look(job, run, r, job.record[t + 1], loss);
+        }
+
+        bool good = true;
+        for (int i = first; i < y_size; i += stride) {
+            int l = i / PITCH, j = i % PITCH;
+            if (j >= COLUMNS) continue;
+            good &= ordinary(run.y[i]) && ordinary(run.v[i]);
+            if (job.new_y) job.new_y[y_at + l * COLUMNS + j] = run.y[i];
+            if (job.new_v) job.new_v[y_at + l * COLUMNS + j] = run.v[i];
+        }
+        for (int i = first; i < job.n_z; i += stride) {
+            good &= ordinary(run.z[i]) && ordinary(run.vz[i]);
+            if (job.new_z) job.new_z[z_at + job.z_at[i]] = run.z[i];
+            if (job.new_vz) job.new_vz[z_at + job.z_at[i]] = run.vz[i];
+        }
+        good = __syncthreads_and(good);
+        if (first == 0) job.finite[r] = good;
+    }
+}

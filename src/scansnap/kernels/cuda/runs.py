@@ -1,0 +1,322 @@
+"""Whole runs of momentum SGD by runs.cu: a thread block owns a run; data are drawn and sorted by counts.cu.
+
+Sizes as in ``dynamics.engines.layout``: K classes, S slots, L rows and J columns of Y, Q queries, M tokens; R runs, G data
+streams, N steps, B samples in a batch; E entries of Z that some class reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from scansnap.kernels.cpu.fused import IndexTables
+from scansnap.kernels.cuda import compiler
+from scansnap.sampling.counts import STIRLING_TABLE, SamplingTable
+
+MOST_COLUMNS = 1024  # of Y: a lane's share of them, times the samples of a tile, stays in registers
+MOST_SLOTS = 256
+_COUNTS = {torch.uint8: "u8", torch.uint16: "u16", torch.float32: "float"}
+
+
+class SlotTables(IndexTables, Protocol):
+    """Index tables with what initial values and draws need beside."""
+
+    @property
+    def columns(self) -> np.ndarray: ...  # (J,)
+    @property
+    def table(self) -> SamplingTable: ...
+
+
+class Shape(NamedTuple):
+    """What the kernel is compiled for."""
+
+    slots: int
+    columns: int
+    lumped: bool
+    warps: int
+    tile: int
+    own_chunk: int
+    shared_chunk: int
+    y_shared: bool
+    v_shared: bool
+    blocks: int
+
+    def options(self, count: torch.dtype) -> tuple[str, ...]:
+        """Definitions for the compiler."""
+        given = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "WARPS": self.warps,
+                 "TILE": self.tile, "OWN_CHUNK": self.own_chunk, "SHARED_CHUNK": self.shared_chunk,
+                 "Y_SHARED": int(self.y_shared), "V_SHARED": int(self.v_shared), "BLOCKS": self.blocks,
+                 "COUNT": _COUNTS[count]}  # fmt: skip
+        return tuple(f"-D{name}={value}" for name, value in given.items())
+
+    @property
+    def pitch(self) -> int:
+        """Columns of a row of Y in the kernel's memory."""
+        own = -(-self.columns // 32)
+        width = 4 if own % 4 == 0 else 2 if own % 2 == 0 else 1
+        return -(-self.columns // width) * width
+
+    def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
+        """Shared memory of a block; the same sum is in runs.cu."""
+        tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
+        scratch = self.warps * self.slots * (-(-self.tile // 4) * 4 + 1) + 2 * entries + classes * (self.slots + 1)
+        return 4 * (tables + scratch + classes * self.slots + 2 * (2 * classes + 1) + 1)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Mini-batches of G streams at N steps, the samples of a step by class."""
+
+    start: Tensor  # (G, N, K + 1) int32, first sample of a class
+    rank: Tensor  # (G, N, K) int32, classes, the largest first
+    counts: Tensor  # (G, N, B, S)
+    weight: Tensor | None  # (G, N, B) float32; None: all alike
+
+    @classmethod
+    def of(cls, classes: Tensor, counts: Tensor, weight: Tensor, n_classes: int) -> Data:
+        """From samples in any order: classes (G, N, B), counts (G, N, B, S), weights (G, N, B)."""
+        order = classes.argsort(dim=-1, stable=True)
+        size = torch.zeros(*classes.shape[:2], n_classes, dtype=torch.int64, device=classes.device)
+        size.scatter_add_(-1, classes, torch.ones_like(classes))
+        start = torch.nn.functional.pad(size.cumsum(-1), (1, 0))
+        rank = size.argsort(dim=-1, descending=True, stable=True)
+        sorted_counts = torch.take_along_dim(counts, order[..., None], 2).to(torch.float32).contiguous()
+        ordered = weight.gather(-1, order).to(torch.float32).contiguous()
+        return cls(start.to(torch.int32), rank.to(torch.int32), sorted_counts, ordered)
+
+
+class _Job(ctypes.Structure):
+    """``Job`` of runs.cu."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in ("n_classes", "n_rows", "n_z", "n_shared", "batch_size", "n_steps", "n_runs",
+                                            "z_size", "n_records", "init")],
+        ("even", ctypes.c_float),
+        ("init_size", ctypes.c_double),
+        *[(name, ctypes.c_void_p) for name in (
+            "n_slots", "n_own", "place", "row", "slot_z", "target", "shared_rows", "z_first", "z_list", "z_at",
+            "row_token", "column_token", "z_query", "z_token", "multiplicity", "inverse_multiplicity",
+            "log2_multiplicity", "expected", "p_class", "start", "rank", "counts", "weight", "stream", "seed",
+            "factor_y", "factor_z", "eta_y", "eta_z", "momentum", "y", "v", "z", "vz", "new_y", "new_v", "new_z",
+            "new_vz", "v_scratch", "y_scratch", "record", "record_z", "record_loss", "finite")],
+    ]  # fmt: skip
+
+
+class _Draws(ctypes.Structure):
+    """``Draws`` of counts.cu."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int) for name in ("n_classes", "n_slots", "batch_size", "n_steps")],
+        ("first_step", ctypes.c_longlong),
+        ("length", ctypes.c_double),
+        *[(name, ctypes.c_void_p) for name in ("seeds", "class_edges", "conditional", "log_rest", "stirling", "own",
+                                               "start", "rank", "counts")],
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What kernels run on: how to make them, and how many blocks and how much shared memory there are."""
+
+    device: torch.device
+    make: Callable[[str, str, tuple[str, ...], int], Any]  # source, name, options, shared bytes
+    multiprocessors: int
+    shared_bytes: int  # a block can have
+
+    @classmethod
+    def cuda(cls, device: torch.device) -> Machine:
+        found = torch.cuda.get_device_properties(device)
+        most = getattr(found, "shared_memory_per_block_optin", 99 << 10)
+        return cls(device, compiler.Kernel, found.multi_processor_count, int(most))
+
+
+class Begin(NamedTuple):
+    """Initial values that the seed decides: kind (zero, uniform, normal) and size, as ``Model.init_scale`` has them."""
+
+    kind: str
+    size: float
+
+
+class Rates(NamedTuple):
+    """Of the runs, (R,) each, and the schedules' factors, (N,) each; float64."""
+
+    eta_y: np.ndarray
+    eta_z: np.ndarray
+    momentum: np.ndarray
+    factor_y: np.ndarray
+    factor_z: np.ndarray
+
+
+class Program:
+    """The kernels for one layout on one device."""
+
+    def __init__(self, layout: SlotTables, machine: Machine, expected: np.ndarray, **chosen: Any) -> None:
+        """``expected`` (K, S) are the classes' own counts, for the loss; ``chosen`` overrules parts of the shape."""
+        self.layout, self.machine = layout, machine
+        self.index = _index(layout)
+        real = _real(layout, expected)
+        tables = {name: np.ascontiguousarray(a, dtype=np.int32) for name, a in self.index.items()}
+        self._tables = {name: torch.as_tensor(a, device=machine.device) for name, a in (tables | real).items()}
+        self.n_entries = len(self.index["z_at"])
+        self.shape = self._shape()._replace(**chosen)
+        self.shared_bytes = self.shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries)
+        self._kernels: dict[torch.dtype, tuple[Any, int]] = {}
+
+    def _shape(self) -> Shape:
+        """Tables in shared memory as far as they fit, and as many warps as there is work for."""
+        layout = self.layout
+        slots, columns = layout.slots.shape[1], len(layout.multiplicity)
+        lumped = bool((layout.multiplicity != 1).any())
+        own = -(-columns // 32)
+        tile = max(1, min(16, 64 // own))
+        tile = 1 << (tile.bit_length() - 1)
+        most_shared = int((layout.n_slots - self.index["n_own"]).max())
+        chunk = max(1, min(most_shared, 80 // own, 16))
+        for y_shared, v_shared in ((True, True), (True, False), (False, False)):
+            warps = min(8, len(layout.slots)) if columns > 64 else 1
+            shape = Shape(slots, columns, lumped, warps, tile, min(5, max(1, 40 // own)), chunk, y_shared, v_shared, 1)
+            if shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries) <= self.machine.shared_bytes:
+                return shape
+        return shape
+
+    @property
+    def fits(self) -> bool:
+        return (self.shared_bytes <= self.machine.shared_bytes and self.shape.columns <= MOST_COLUMNS
+                and self.shape.slots <= MOST_SLOTS)  # fmt: skip
+
+    def kernel(self, count: torch.dtype) -> tuple[Any, int]:
+        """For counts of this type, and how many blocks of it the device holds at once."""
+        if count not in self._kernels:
+            source = compiler.text("philox.cuh", "runs.cu")
+            kernel = self.machine.make(source, "train", self.shape.options(count), self.shared_bytes)
+            self._kernels[count] = kernel, kernel.blocks(32 * self.shape.warps) * self.machine.multiprocessors
+        return self._kernels[count]
+
+    def train(
+        self,
+        data: Data,
+        stream: np.ndarray,  # (R,)
+        seed: np.ndarray,  # (R,)
+        rates: Rates,
+        begin: Begin,
+        *,
+        state: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,  # y (R, L, J), its velocity, z (R, Q, M), its own
+        new: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,  # filled
+        record: tuple[int, ...] = (),  # after so many of these steps
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """N updates of every run: z (R, records, E) and loss (R, records) of the recorded steps, and what is finite."""
+        layout, device = self.layout, self.machine.device
+        kernel, at_once = self.kernel(data.counts.dtype)
+        n_runs, (_, n_steps, batch_size, _) = len(stream), data.counts.shape
+        blocks = min(n_runs, at_once)
+        number = np.full(n_steps + 1, -1, dtype=np.int32)
+        number[list(record)] = np.arange(len(record))
+        float32 = {"dtype": torch.float32, "device": device}
+        arrays: dict[str, Tensor] = {
+            "stream": self._put(stream, np.int32), "seed": self._put(seed, np.int64),
+            **{name: self._put(a, np.float64) for name, a in rates._asdict().items()},
+            "record": self._put(number, np.int32),
+            "record_z": torch.empty(n_runs, len(record), self.n_entries, **float32),  # type: ignore[call-overload]
+            "record_loss": torch.empty(n_runs, len(record), **float32),  # type: ignore[call-overload]
+            "finite": torch.empty(n_runs, dtype=torch.uint8, device=device),
+        }  # fmt: skip
+        scratch = blocks * len(layout.rows) * self.shape.pitch
+        for name, here in (("v_scratch", self.shape.v_shared), ("y_scratch", self.shape.y_shared)):
+            if not here:
+                arrays[name] = torch.empty(scratch, **float32)  # type: ignore[call-overload]
+        for prefix, tables in (("", state), ("new_", new)):
+            if tables is not None:
+                assert all(t.is_contiguous() and t.dtype == torch.float32 for t in tables)
+                arrays |= {prefix + name: t for name, t in zip(("y", "v", "z", "vz"), tables, strict=True)}
+        arrays |= {"start": data.start, "rank": data.rank, "counts": data.counts} | self._tables
+        if data.weight is not None:
+            arrays["weight"] = data.weight
+        job = _Job(
+            n_classes=len(layout.slots), n_rows=len(layout.rows), n_z=self.n_entries,
+            n_shared=len(self.index["shared_rows"]), batch_size=batch_size, n_steps=n_steps, n_runs=n_runs,
+            z_size=len(layout.queries) * layout.vocab_size, n_records=len(record),
+            init=("zero", "uniform", "normal").index(begin.kind), even=1 / batch_size, init_size=begin.size,
+            **{name: a.data_ptr() for name, a in arrays.items()},
+        )  # fmt: skip
+        kernel.launch(blocks, 32 * self.shape.warps, job)
+        return arrays["record_z"], arrays["record_loss"], arrays["finite"]
+
+    def draw(self, seeds: np.ndarray, first: int, n_steps: int, batch_size: int, length: int, own: np.ndarray | None
+             ) -> Data:  # fmt: skip
+        """The mini-batches of the steps from ``first``; ``own`` (K, S) is added to the counts."""
+        k, s = self.layout.slots.shape
+        kind = torch.uint8 if length + 1 < 256 else torch.uint16 if length + 1 < 65536 else torch.float32
+        arrays = self._draw_tables | {
+            "seeds": self._put(seeds, np.int64),
+            "start": torch.empty(len(seeds), n_steps, k + 1, dtype=torch.int32, device=self.machine.device),
+            "rank": torch.empty(len(seeds), n_steps, k, dtype=torch.int32, device=self.machine.device),
+            "counts": torch.empty(len(seeds), n_steps, batch_size, s, dtype=kind, device=self.machine.device),
+        }
+        if own is not None:
+            arrays["own"] = self._put(own, np.float64)
+        job = _Draws(n_classes=k, n_slots=s, batch_size=batch_size, n_steps=n_steps, first_step=first, length=length,
+                     **{name: a.data_ptr() for name, a in arrays.items()})  # fmt: skip
+        source = compiler.text("philox.cuh", "counts.cu")
+        shared = 1024 + 4 * (batch_size + k)
+        key = (kind, shared)
+        if key not in self._samplers:
+            options = ("--fmad=false", f"-DCOUNT={_COUNTS[kind]}")
+            self._samplers[key] = self.machine.make(source, "sample", options, shared)
+        self._samplers[key].launch(len(seeds) * n_steps, min(128, -(-batch_size // 32) * 32), job)
+        return Data(arrays["start"], arrays["rank"], arrays["counts"], None)
+
+    @cached_property
+    def _samplers(self) -> dict[Any, Any]:
+        return {}
+
+    @cached_property
+    def _draw_tables(self) -> dict[str, Tensor]:
+        table = self.layout.table
+        chain = np.ascontiguousarray(table.conditional)
+        rest = np.log1p(-np.minimum(chain, 1 - chain))
+        found = {"class_edges": table.class_edges, "conditional": chain, "log_rest": rest}
+        return {name: self._put(a, np.float64) for name, a in found.items()} | {
+            "stirling": STIRLING_TABLE.to(self.machine.device)
+        }
+
+    def _put(self, array: np.ndarray, kind: Any) -> Tensor:
+        return torch.as_tensor(np.ascontiguousarray(array, dtype=kind), device=self.machine.device)
+
+
+def _index(layout: SlotTables) -> dict[str, np.ndarray]:
+    """Whole numbers by the names of ``Job``."""
+    k, s = layout.slots.shape
+    real = np.arange(s) < layout.n_slots[:, None]
+    readers = np.zeros(len(layout.rows), dtype=np.int64)
+    np.add.at(readers, layout.slot_row[real], 1)  # a class has a token once
+    own = real & (readers[layout.slot_row] == 1)
+    order = np.argsort(np.where(own, 0, np.where(real, 1, 2)), axis=1, kind="stable")  # (K, S) slot at each place
+    entry = layout.class_query[:, None] * layout.vocab_size + layout.slots
+    entries, slot_z = np.unique(entry[real], return_inverse=True)
+    by_slot = np.zeros((k, s), dtype=np.int64)
+    by_slot[real] = slot_z
+    at = np.flatnonzero(real.ravel())  # class · S + slot
+    listed = at[np.argsort(slot_z, kind="stable")]
+    first = np.append(0, np.cumsum(np.bincount(slot_z, minlength=len(entries))))
+    query, token = np.divmod(entries, layout.vocab_size)
+    return {
+        "n_slots": layout.n_slots, "n_own": own.sum(1), "place": np.argsort(order, axis=1),
+        "row": np.take_along_axis(layout.slot_row, order, 1), "slot_z": by_slot, "target": layout.target,
+        "shared_rows": np.flatnonzero(readers != 1), "z_first": first, "z_list": listed, "z_at": entries,
+        "row_token": layout.rows, "column_token": np.maximum(layout.columns, 0), "z_query": layout.queries[query],
+        "z_token": token,
+    }  # fmt: skip
+
+
+def _real(layout: SlotTables, expected: np.ndarray) -> dict[str, np.ndarray]:
+    m = layout.multiplicity
+    found = {"multiplicity": m, "inverse_multiplicity": 1 / m, "log2_multiplicity": np.log2(m), "expected": expected,
+             "p_class": layout.table.p_class}  # fmt: skip
+    return {name: np.ascontiguousarray(a, dtype=np.float32) for name, a in found.items()}
