@@ -174,6 +174,9 @@ class TrainedModule:
         gradients = {name: torch.cat([g[name] for g, _ in parts]) for name in self.own}
         return gradients, torch.cat([loss for _, loss in parts])
 
+    def at_once(self, names: tuple[str, ...]) -> Records | None:
+        return None
+
     def observe(self, state: State, names: tuple[str, ...]) -> Records:
         found = {name: state.tables[name].cpu().numpy() for name in names if name != LOSS}
         if LOSS in names:

@@ -65,6 +65,10 @@ class Trained(Protocol):
         """Some of the variables of ``dims``, the run first."""
         ...
 
+    def at_once(self, names: tuple[str, ...]) -> Records | None:
+        """The variables at all recorded steps, (run, step, …), where that needs no states in between; or None."""
+        ...
+
     def mark(self) -> dict[str, Any]:
         """What is trained on what, by parts: everything that decides numbers beside runs and settings."""
         ...
@@ -110,6 +114,12 @@ class TrainedYZ:
 
     def observe(self, state: State, names: tuple[str, ...]) -> Records:
         return self._observer(state, names)
+
+    def at_once(self, names: tuple[str, ...]) -> Records | None:
+        blocks = self.engine.blocks
+        if blocks is None or not self.engine.fused or not self.engine.bounded.all():
+            return None
+        return blocks.whole(names, self._observer.distinct)
 
     def mark(self) -> dict[str, Any]:
         return {"classes": self.classes.as_toml(words=False)}

@@ -32,8 +32,15 @@ def available() -> bool:
     return torch.cuda.is_available() and torch.version.cuda is not None and _nvrtc() is not None
 
 
+@cache
+def kernel(source: str, name: str, options: tuple[str, ...], shared_bytes: int, device: torch.device) -> Kernel:
+    """A compiled function, kept as long as the process lives."""
+    with torch.cuda.device(device):
+        return Kernel(source, name, options, shared_bytes)
+
+
 class Kernel:
-    """A compiled function on the current device."""
+    """A compiled function on the device that is current."""
 
     def __init__(self, source: str, name: str, options: tuple[str, ...], shared_bytes: int) -> None:
         major, minor = torch.cuda.get_device_capability()
@@ -77,11 +84,12 @@ def _image(source: str, options: tuple[str, ...]) -> bytes:
     major, minor = ctypes.c_int(), ctypes.c_int()
     _check(_compiler().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
     made_of = "\n".join([f"nvrtc {major.value}.{minor.value}", *options, source])
-    path = _cache_folder() / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.cubin"
-    with suppress(OSError):
-        return path.read_bytes()
+    name = f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.cubin"
+    with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
+        return (_cache_folder() / name).read_bytes()
     image = compile_source(_compiler(), source, options)
-    with suppress(OSError):  # a folder that cannot be written costs the compilation each time
+    with suppress(OSError, RuntimeError):  # a folder that cannot be written costs the compilation each time
+        path = _cache_folder() / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(image)
@@ -111,8 +119,7 @@ def _read(nvrtc: ctypes.CDLL, what: str, program: ctypes.c_void_p) -> bytes:
 
 
 def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "scansnap" / "cuda"
+    return Path(os.environ.get("SCANSNAP_CACHE") or "~/.cache/scansnap").expanduser() / "cuda"
 
 
 @cache
@@ -144,12 +151,13 @@ def _compiler() -> ctypes.CDLL:
 
 @cache
 def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
+    return ctypes.CDLL("libcuda.so.1")  # the context is the one torch made
 
 
 def _check(code: Any) -> None:
+    """Of the driver; NVRTC's own codes are told by number."""
     if code:
         message = ctypes.c_char_p()
         with suppress(OSError):
             _driver().cuGetErrorString(code, ctypes.byref(message))
-        raise CudaError(f"error {code}: {(message.value or b'of the compiler').decode()}")
+        raise CudaError(f"error {code}: {(message.value or b'unknown').decode()}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -134,7 +134,8 @@ class Machine:
     def cuda(cls, device: torch.device) -> Machine:
         found = torch.cuda.get_device_properties(device)
         most = getattr(found, "shared_memory_per_block_optin", 99 << 10)
-        return cls(device, compiler.Kernel, found.multi_processor_count, int(most))
+        device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
+        return cls(device, partial(compiler.kernel, device=device), found.multi_processor_count, int(most))
 
 
 class Begin(NamedTuple):
@@ -162,6 +163,7 @@ class Program:
         self.layout, self.machine = layout, machine
         self.index = _index(layout)
         real = _real(layout, expected)
+        self.expected = real["expected"]  # (K, S) float32
         tables = {name: np.ascontiguousarray(a, dtype=np.int32) for name, a in self.index.items()}
         self._tables = {name: torch.as_tensor(a, device=machine.device) for name, a in (tables | real).items()}
         self.n_entries = len(self.index["z_at"])
