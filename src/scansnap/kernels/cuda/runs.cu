@@ -11,14 +11,20 @@
  * at once; rows of several classes get their gradients in a fixed order of the classes (`turn`), so that runs repeat bit
  * for bit, and are moved when all classes are through.
  *
- * Compiled for one shape: SLOTS, COLUMNS, WARPS, TILE (samples at a time), SHARED_CHUNK (rows whose gradients wait for
- * their turn in registers), Y_SHARED and V_SHARED (which tables are in shared memory), LUMPED (a column stands for
+ * With few columns a warp is cut into GROUPS of lanes that take different samples; with HELD the gradient of all slots of
+ * a class stays in registers until its last sample.
+ *
+ * Compiled for one shape: SLOTS, COLUMNS, GROUPS, HELD, WARPS, TILE (samples of a group at a time), OWN_CHUNK and
+ * SHARED_CHUNK (rows at a time), Y_SHARED and V_SHARED (which tables are in shared memory), LUMPED (a column stands for
  * several outputs), COUNT (type of a count), BLOCKS (per multiprocessor, at least).
  */
-#define C ((COLUMNS + 31) / 32)                  /* columns of a lane */
+#define LANES (32 / GROUPS)                      /* of a group */
+#define WIDE (GROUPS * TILE)                     /* samples of a tile */
+#define C ((COLUMNS + LANES - 1) / LANES)        /* columns of a lane */
 #define VW (C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1) /* neighbours among them */
 #define PITCH ((COLUMNS + VW - 1) / VW * VW)     /* of a row of Y in memory here */
 #define NS ((SLOTS + 31) / 32)                   /* slots of a lane */
+#define PITCH_F (STEP_UP(WIDE, 4) + 4)           /* of a slot's row of f; banks of neighbouring rows differ */
 #define EVERY 0xffffffffu
 #define LOG2E 1.44269504f
 #define STEP_UP(n, to) (((n) + (to) - 1) / (to) * (to))
@@ -65,8 +71,9 @@ struct Job {
 struct Run {
     float *y, *v;          /* (L, PITCH) */
     float *z, *vz, *dz;    /* (n_z) (n_z) (K, S) */
-    float *f;              /* (S, TILE) of this warp */
+    float *f;              /* (S, WIDE) of this warp */
     float *row_dot;        /* (S) of this warp */
+    float *each;           /* (WIDE) of this warp, a number for each sample */
     int *row, *start, *rank; /* (K, S) offsets of rows in y; (2, K + 1), (2, K) of this step and the next */
     volatile int *turn;
     float rate_y, fade;
@@ -84,16 +91,18 @@ __device__ __forceinline__ float exp2_near(float x) {
 
 __device__ __forceinline__ int lane() { return threadIdx.x & 31; }
 __device__ __forceinline__ int warp() { return threadIdx.x >> 5; }
+__device__ __forceinline__ int group() { return lane() / LANES; }
 
 /* Column of a lane's c-th place. */
-__device__ __forceinline__ int column(int c) { return VW * (lane() + 32 * (c / VW)) + c % VW; }
-__device__ __forceinline__ bool inside(int c) { return 32 * VW * (c / VW + 1) <= PITCH || VW * (lane() + 32 * (c / VW)) < PITCH; }
-__device__ __forceinline__ bool real(int c) { return 32 * VW * (c / VW + 1) <= COLUMNS || column(c) < COLUMNS; }
+__device__ __forceinline__ int first_column(int c) { return VW * (lane() % LANES + LANES * (c / VW)); }
+__device__ __forceinline__ int column(int c) { return first_column(c) + c % VW; }
+__device__ __forceinline__ bool inside(int c) { return LANES * VW * (c / VW + 1) <= PITCH || first_column(c) < PITCH; }
+__device__ __forceinline__ bool real(int c) { return LANES * VW * (c / VW + 1) <= COLUMNS || column(c) < COLUMNS; }
 
 __device__ __forceinline__ void load_row(const float *row, float (&to)[C]) {
 #pragma unroll
     for (int c = 0; c < C; c += VW) {
-        const float *from = row + VW * (lane() + 32 * (c / VW));
+        const float *from = row + first_column(c);
         bool there = inside(c);
         if (VW == 4) {
             Four part = there ? *(const Four *)from : Four{};
@@ -111,7 +120,7 @@ __device__ __forceinline__ void load_row(const float *row, float (&to)[C]) {
 __device__ __forceinline__ void store_row(float *row, const float (&from)[C]) {
 #pragma unroll
     for (int c = 0; c < C; c += VW) {
-        float *to = row + VW * (lane() + 32 * (c / VW));
+        float *to = row + first_column(c);
         if (!inside(c)) continue;
         if (VW == 4)
             *(Four *)to = {from[c], from[c + 1 < C ? c + 1 : 0], from[c + 2 < C ? c + 2 : 0], from[c + 3 < C ? c + 3 : 0]};
@@ -122,26 +131,24 @@ __device__ __forceinline__ void store_row(float *row, const float (&from)[C]) {
     }
 }
 
-/* f of N samples at one slot: the same for all lanes. */
+/* f of N samples of a group at one slot: the same for all its lanes. */
 template <int N> __device__ __forceinline__ void load_f(const float *from, float (&to)[N]) {
-    constexpr int fours = N / 4 * 4, twos = TILE % 2 == 0 ? N / 2 * 2 : fours;
-    if (TILE % 4 == 0) {
+    constexpr int step = GROUPS == 1 ? 4 : N % 4 == 0 ? 4 : N % 2 == 0 ? 2 : 1; /* what the address is a multiple of */
+    constexpr int fours = step == 4 ? N / 4 * 4 : 0, twos = step >= 2 ? N / 2 * 2 : fours;
 #pragma unroll
-        for (int i = 0; i < fours; i += 4) {
-            Four part = *(const Four *)(from + i);
+    for (int i = 0; i < fours; i += 4) {
+        Four part = *(const Four *)(from + i);
 #pragma unroll
-            for (int k = 0; k < 4; k++) to[i + k] = part.at[k];
-        }
+        for (int k = 0; k < 4; k++) to[i + k] = part.at[k];
     }
-    constexpr int begun = TILE % 4 == 0 ? fours : 0;
 #pragma unroll
-    for (int i = begun; i < twos; i += 2) {
+    for (int i = fours; i < twos; i += 2) {
         Two part = *(const Two *)(from + i);
         to[i] = part.at[0];
         to[i + 1] = part.at[1];
     }
 #pragma unroll
-    for (int i = twos > begun ? twos : begun; i < N; i++) to[i] = from[i];
+    for (int i = twos; i < N; i++) to[i] = from[i];
 }
 
 struct Sum {
@@ -177,20 +184,30 @@ template <int N, int D, class Op> __device__ __forceinline__ void combine(float 
     }
 }
 
-/* Which of N values a lane has after `combine`; and a lane that has a value. */
-template <int N> __device__ __forceinline__ int owned() {
-    constexpr int p = power_above(N);
-    return p == 1 ? 0 : lane() / (32 / p);
-}
-template <int N> __device__ __forceinline__ int owner(int i) { return i * (32 / power_above(N)); }
+/* Which of N values a lane has after `combine` over L lanes; and the first of them that has a value. */
+template <int N, int L> __device__ __forceinline__ int owned() { return lane() % L / (L / power_above(N)); }
+template <int N, int L> __device__ __forceinline__ int owner(int i) { return lane() / L * L + i * (L / power_above(N)); }
 
-/* Every lane gets every total. */
+/* Every lane of a group gets every total of the group; what does not fit at once goes in two parts. */
 template <int N, class Op> __device__ __forceinline__ void combine_all(float (&x)[N], Op op) {
-    combine<N, 16>(x, op);
-    float mine = x[0];
+    if constexpr (power_above(N) > LANES) {
+        constexpr int half = power_above(N) / 2;
+        float one[half], two[N - half];
 #pragma unroll
-    for (int i = 0; i < N; i++) x[i] = __shfl_sync(EVERY, mine, owner<N>(i));
+        for (int i = 0; i < N; i++) (i < half ? one[i < half ? i : 0] : two[i < half ? 0 : i - half]) = x[i];
+        combine_all<half>(one, op);
+        combine_all<N - half>(two, op);
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = i < half ? one[i < half ? i : 0] : two[i < half ? 0 : i - half];
+    } else {
+        combine<N, LANES / 2>(x, op);
+        float mine = x[0];
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = __shfl_sync(EVERY, mine, owner<N, LANES>(i));
+    }
 }
+
+template <class Op> __device__ __forceinline__ void over_warp(float (&x)[1], Op op) { combine<1, 16>(x, op); }
 
 /* The keys of a class: z and e^{z − max}, a slot in each lane. */
 struct Keys {
@@ -211,7 +228,7 @@ __device__ __forceinline__ Keys keys_of(const Job &job, const Run &run, int n) {
         keys.place[k] = there ? job.place[n * SLOTS + s] : 0;
         top[0] = fmaxf(top[0], keys.z[k]);
     }
-    combine<1, 16>(top, Max());
+    over_warp(top, Max());
 #pragma unroll
     for (int k = 0; k < NS; k++) keys.key[k] = lane() + 32 * k < keys.n_slots ? expf(keys.z[k] - top[0]) : 0;
     return keys;
@@ -220,48 +237,60 @@ __device__ __forceinline__ Keys keys_of(const Job &job, const Run &run, int n) {
 /* f = k∘e^z / ‖k∘e^z‖ of `m` samples, N at most, into the warp's scratch by slot. */
 template <int N, class Number>
 __device__ __forceinline__ void attention(const Run &run, const Keys &keys, const Number *counts, int m) {
-    float x[NS][N], square[N];
+    constexpr int at_once = N < 32 ? N : 32;
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        square[i] = 0;
+    for (int first = 0; first < N; first += at_once) {
+        float x[NS][at_once], square[at_once];
 #pragma unroll
-        for (int k = 0; k < NS; k++) {
-            int s = lane() + 32 * k;
-            float count = i < m && s < keys.n_slots ? (float)counts[i * SLOTS + s] : 0;
-            x[k][i] = count * keys.key[k];
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        bool seen = false;
-#pragma unroll
-        for (int k = 0; k < NS; k++) seen |= x[k][i] >= 1e-12f;
-        if (!__any_sync(EVERY, seen) && i < m) { /* the class's favourite key is not in it: squares would underflow */
-            float own[1] = {-1e38f};
+        for (int i = 0; i < at_once; i++) {
+            square[i] = 0;
 #pragma unroll
             for (int k = 0; k < NS; k++) {
                 int s = lane() + 32 * k;
-                x[k][i] = s < keys.n_slots ? (float)counts[i * SLOTS + s] : 0;
-                if (x[k][i] > 0) own[0] = fmaxf(own[0], keys.z[k]);
+                float count = first + i < m && s < keys.n_slots ? (float)counts[(first + i) * SLOTS + s] : 0;
+                x[k][i] = count * keys.key[k];
+                square[i] += x[k][i] * x[k][i];
             }
-            combine<1, 16>(own, Max());
-#pragma unroll
-            for (int k = 0; k < NS; k++) x[k][i] = x[k][i] > 0 ? x[k][i] * expf(keys.z[k] - own[0]) : 0;
         }
+        combine<at_once, 16>(square, Sum());
+        int mine = owned<at_once, 32>();
+        bool small = square[0] < 1e-24f && first + mine < m && mine < at_once;
+        if (__any_sync(EVERY, small)) { /* some sample has not the class's favourite key: squares would underflow */
+#pragma unroll 1
+            for (int sample = 0; sample < at_once && first + sample < m; sample++) {
+                float own[1] = {-1e38f}, total[1] = {0}, count[NS];
 #pragma unroll
-        for (int k = 0; k < NS; k++) square[i] += x[k][i] * x[k][i];
+                for (int k = 0; k < NS; k++) {
+                    int s = lane() + 32 * k;
+                    count[k] = s < keys.n_slots ? (float)counts[(first + sample) * SLOTS + s] : 0;
+                    if (count[k] > 0) own[0] = fmaxf(own[0], keys.z[k]);
+                }
+                over_warp(own, Max());
+#pragma unroll
+                for (int k = 0; k < NS; k++) {
+                    count[k] = count[k] > 0 ? count[k] * expf(keys.z[k] - own[0]) : 0;
+                    total[0] += count[k] * count[k];
+                }
+                over_warp(total, Sum());
+                if (mine == sample) square[0] = total[0];
+#pragma unroll
+                for (int i = 0; i < at_once; i++)
+#pragma unroll
+                    for (int k = 0; k < NS; k++)
+                        if (i == sample) x[k][i] = count[k];
+            }
+        }
+        if (mine < at_once) run.each[first + mine] = square[0] > 0 ? 1 / sqrtf(square[0]) : 0;
+        __syncwarp();
+#pragma unroll
+        for (int k = 0; k < NS; k++)
+            if (lane() + 32 * k < keys.n_slots) {
+                float *to = run.f + keys.place[k] * PITCH_F + first;
+#pragma unroll
+                for (int i = 0; i < at_once; i++) to[i] = x[k][i] * run.each[first + i];
+            }
+        __syncwarp();
     }
-    combine_all<N>(square, Sum());
-#pragma unroll
-    for (int i = 0; i < N; i++) square[i] = square[i] > 0 ? 1 / sqrtf(square[i]) : 0;
-#pragma unroll
-    for (int k = 0; k < NS; k++)
-        if (lane() + 32 * k < keys.n_slots) {
-            float *to = run.f + keys.place[k] * TILE;
-#pragma unroll
-            for (int i = 0; i < N; i++) to[i] = x[k][i] * square[i];
-        }
-    __syncwarp();
 }
 
 template <int N> __device__ __forceinline__ void logits(const Run &run, int n, int n_slots, float (&e)[N][C]) {
@@ -274,7 +303,7 @@ template <int N> __device__ __forceinline__ void logits(const Run &run, int n, i
     for (int p = 0; p < n_slots; p++) {
         float y[C], f[N];
         load_row(run.y + row[p], y);
-        load_f<N>(run.f + p * TILE, f);
+        load_f<N>(run.f + p * PITCH_F + group() * N, f);
 #pragma unroll
         for (int i = 0; i < N; i++)
 #pragma unroll
@@ -287,7 +316,7 @@ template <int N> __device__ __forceinline__ void logits(const Run &run, int n, i
 template <int N>
 __device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], int target, float (&others)[N], float (&behind)[N],
                                float (&right)[N], float (&most)[N]) {
-    const int at = target / (32 * VW) * VW + target % VW, from = target / VW % 32;
+    const int at = target / (LANES * VW) * VW + target % VW, from = group() * LANES + target / VW % LANES;
     float shift[C];
 #pragma unroll
     for (int c = 0; c < C; c++) {
@@ -336,7 +365,7 @@ template <int N>
 __device__ __forceinline__ float gradient(const Job &job, const Run &run, int p, const float (&y)[C], const float (&e)[N][C],
                                  float (&g)[C]) {
     float f[N], dot = 0;
-    load_f<N>(run.f + p * TILE, f);
+    load_f<N>(run.f + p * PITCH_F, f);
 #pragma unroll
     for (int c = 0; c < C; c++) {
         g[c] = f[0] * e[0][c];
@@ -349,7 +378,7 @@ __device__ __forceinline__ float gradient(const Job &job, const Run &run, int p,
 
 template <int CHUNK> __device__ __forceinline__ void keep_dots(const Run &run, int p, float (&dot)[CHUNK]) {
     combine<CHUNK, 16>(dot, Sum());
-    int mine = owned<CHUNK>();
+    int mine = owned<CHUNK, 32>();
     if (mine < CHUNK) run.row_dot[p + mine] = dot[0]; /* several lanes write the same number */
 }
 
@@ -379,6 +408,13 @@ __device__ __forceinline__ void own_rows(const Job &job, const Run &run, int n, 
     keep_dots<CHUNK>(run, p, dot);
 }
 
+__device__ __forceinline__ void wait_for(const Run &run, int turn) {
+    if (WARPS == 1) return;
+    while (*run.turn != turn) YIELD();
+    __threadfence_block();
+    __syncwarp();
+}
+
 /* Rows of several classes: gradients wait in registers until it is this class's turn. */
 template <int CHUNK, int N>
 __device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int n, int p, const float (&e)[N][C], int turn) {
@@ -391,11 +427,7 @@ __device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int 
         dot[a] = gradient<N>(job, run, p + a, y, e, g[a]);
     }
     keep_dots<CHUNK>(run, p, dot);
-    if (WARPS > 1) {
-        while (*run.turn != turn) YIELD();
-        __threadfence_block();
-        __syncwarp();
-    }
+    wait_for(run, turn);
 #pragma unroll
     for (int a = 0; a < CHUNK; a++) {
         float v[C];
@@ -406,63 +438,170 @@ __device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int 
     }
 }
 
-/* One tile of `m` samples of class n, N at most; adds to dz of the lanes' slots. */
+#if HELD
+#define HELD_SLOTS STEP_UP(SLOTS, GROUPS)
+typedef float Held[HELD_SLOTS][C];
+
+/* Of four or two groups' parts each gets the sums of its own slots: those whose number in a row of GROUPS is the group. */
+__device__ __forceinline__ void share_out(Held &g) {
+#pragma unroll
+    for (int d = GROUPS / 2; d > 0; d /= 2) {
+        bool upper = group() & d;
+        const int left = GROUPS / 2 / d;
+#pragma unroll
+        for (int p = 0; p < HELD_SLOTS; p += GROUPS)
+#pragma unroll
+            for (int i = 0; i < d; i++)
+#pragma unroll
+                for (int c = 0; c < C; c++) {
+                    float mine = upper ? g[p + i + d][c] : g[p + i][c], other = upper ? g[p + i][c] : g[p + i + d][c];
+                    g[p + i][c] = mine + __shfl_xor_sync(EVERY, other, d * LANES);
+                }
+    }
+}
+
+/* All samples of the class are in g: moves its own rows, and adds to those it shares when its turn has come. */
+__device__ __forceinline__ void finish(const Job &job, const Run &run, int n, int n_slots, Held &g, int turn) {
+    const int n_own = job.n_own[n], *row = run.row + n * SLOTS;
+    float dot[HELD_SLOTS / GROUPS];
+    share_out(g);
+#pragma unroll
+    for (int q = 0; q < HELD_SLOTS / GROUPS; q++) {
+        int p = q * GROUPS + group();
+        dot[q] = 0;
+        if (p < n_slots) {
+            float y[C], v[C];
+            load_row(run.y + row[p], y);
+            if (p < n_own) load_row(run.v + row[p], v);
+#pragma unroll
+            for (int c = 0; c < C; c++) {
+                dot[q] += y[c] * g[q * GROUPS][c] * (LUMPED && real(c) ? job.multiplicity[column(c)] : 1.0f);
+                if (p < n_own) {
+                    v[c] += g[q * GROUPS][c];
+                    y[c] += run.rate_y * v[c];
+                    v[c] *= run.fade;
+                }
+            }
+            if (p < n_own) {
+                store_row(run.y + row[p], y);
+                store_row(run.v + row[p], v);
+            }
+        }
+    }
+#pragma unroll
+    for (int q = 0; q < HELD_SLOTS / GROUPS; q++) {
+        float total[1] = {dot[q]};
+        combine<1, LANES / 2>(total, Sum());
+        if (q * GROUPS + group() < n_slots) run.row_dot[q * GROUPS + group()] = total[0];
+    }
+    if (n_own == n_slots) return;
+    wait_for(run, turn);
+#pragma unroll
+    for (int q = 0; q < HELD_SLOTS / GROUPS; q++) {
+        int p = q * GROUPS + group();
+        if (p >= n_own && p < n_slots) {
+            float v[C];
+            load_row(run.v + row[p], v);
+#pragma unroll
+            for (int c = 0; c < C; c++) v[c] += g[q * GROUPS][c];
+            store_row(run.v + row[p], v);
+        }
+    }
+}
+#else
+typedef float Held[1][1];
+#endif
+
+/* One tile of `m` samples of class n, N in each group at most; adds to dz of the lanes' slots. */
 template <int N>
 __device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys &keys, int n, long long sample, int m,
-                                  bool last, int turn, float (&dz)[NS]) {
-    attention<N>(run, keys, job.counts + sample * SLOTS, m);
+                                     bool last, int turn, float (&dz)[NS], Held &held) {
+    attention<GROUPS * N>(run, keys, job.counts + sample * SLOTS, m);
     float e[N][C], others[N], behind[N], right[N], most[N];
     logits<N>(run, n, keys.n_slots, e);
     int target = job.target[n];
     softmax<N>(job, e, target, others, behind, right, most);
-    const int at = target / (32 * VW) * VW + target % VW, from = target / VW % 32;
+    const int at = target / (LANES * VW) * VW + target % VW, from = group() * LANES + target / VW % LANES;
     float inverse[C];
 #pragma unroll
     for (int c = 0; c < C; c++) inverse[c] = LUMPED && real(c) ? job.inverse_multiplicity[column(c)] : 1.0f;
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        float weight = i < m ? (job.weight ? job.weight[sample + i] : job.even) : 0;
+        int number = group() * N + i;
+        float weight = number < m ? (job.weight ? job.weight[sample + number] : job.even) : 0;
         float share = weight / (others[i] + right[i]);
-        behind[i] *= share;
+        if (lane() % LANES == 0) run.each[number] = behind[i] * share;
 #pragma unroll
         for (int c = 0; c < C; c++) {
             e[i][c] *= -share * inverse[c];
             if (c == at && lane() == from) e[i][c] = others[i] * share;
         }
     }
+#if HELD
+    __syncwarp();
+#pragma unroll
+    for (int p = 0; p < SLOTS; p++)
+        if (p < keys.n_slots) {
+            float f[N];
+            load_f<N>(run.f + p * PITCH_F + group() * N, f);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+#pragma unroll
+                for (int c = 0; c < C; c++) held[p][c] += f[i] * e[i][c];
+        }
+#else
     int n_own = job.n_own[n], p = 0;
     for (; p + OWN_CHUNK <= n_own; p += OWN_CHUNK) own_rows<OWN_CHUNK, N>(job, run, n, p, e, last);
     for (; p < n_own; p++) own_rows<1, N>(job, run, n, p, e, last);
     for (; p + SHARED_CHUNK <= keys.n_slots; p += SHARED_CHUNK) shared_rows<SHARED_CHUNK, N>(job, run, n, p, e, turn);
     for (; p < keys.n_slots; p++) shared_rows<1, N>(job, run, n, p, e, turn);
     __syncwarp();
+#endif
 #pragma unroll
     for (int k = 0; k < NS; k++)
         if (lane() + 32 * k < keys.n_slots) {
-            float f[N];
-            load_f<N>(run.f + keys.place[k] * TILE, f);
-            float total = run.row_dot[keys.place[k]];
+            const float *f = run.f + keys.place[k] * PITCH_F;
+            float total = HELD ? 0 : run.row_dot[keys.place[k]];
 #pragma unroll
-            for (int i = 0; i < N; i++) total -= f[i] * f[i] * behind[i];
+            for (int i = 0; i < GROUPS * N; i++) total -= f[i] * f[i] * run.each[i];
             dz[k] += total;
         }
     __syncwarp();
 }
 
-__device__ __forceinline__ void class_step(const Job &job, const Run &run, int n, long long batch, int begin, int end, int turn) {
+__device__ __forceinline__ void class_step(const Job &job, const Run &run, int n, long long batch, int begin, int end,
+                                           int turn) {
     Keys keys = keys_of(job, run, n);
     float dz[NS];
+    Held held;
 #pragma unroll
     for (int k = 0; k < NS; k++) dz[k] = 0;
+#if HELD
+#pragma unroll
+    for (int p = 0; p < HELD_SLOTS; p++)
+#pragma unroll
+        for (int c = 0; c < C; c++) held[p][c] = 0;
+#endif
     constexpr int quarter = TILE / 4 > 0 ? TILE / 4 : 1;
-    for (int i = begin; i < end; i += TILE) {
-        int m = end - i < TILE ? end - i : TILE;
-        bool last = i + TILE >= end;
-        if (m <= quarter) tile<quarter>(job, run, keys, n, batch + i, m, last, turn, dz);
-        else if (TILE >= 2 && m <= 2 * quarter) tile<(TILE >= 2 ? 2 * quarter : 1)>(job, run, keys, n, batch + i, m, last, turn, dz);
-        else if (TILE >= 4 && m <= 3 * quarter) tile<(TILE >= 4 ? 3 * quarter : 1)>(job, run, keys, n, batch + i, m, last, turn, dz);
-        else tile<TILE>(job, run, keys, n, batch + i, m, last, turn, dz);
+    const int tiles = (end - begin + WIDE - 1) / WIDE, even = tiles ? (end - begin + tiles - 1) / tiles : 0;
+    for (int i = begin; i < end; i += even) {
+        int m = end - i < even ? end - i : even;
+        bool last = i + even >= end;
+        if (m <= quarter * GROUPS) tile<quarter>(job, run, keys, n, batch + i, m, last, turn, dz, held);
+        else if (TILE >= 2 && m <= 2 * quarter * GROUPS)
+            tile<(TILE >= 2 ? 2 * quarter : 1)>(job, run, keys, n, batch + i, m, last, turn, dz, held);
+        else if (TILE >= 4 && m <= 3 * quarter * GROUPS)
+            tile<(TILE >= 4 ? 3 * quarter : 1)>(job, run, keys, n, batch + i, m, last, turn, dz, held);
+        else tile<TILE>(job, run, keys, n, batch + i, m, last, turn, dz, held);
     }
+#if HELD
+    finish(job, run, n, keys.n_slots, held, turn);
+    __syncwarp();
+#pragma unroll
+    for (int k = 0; k < NS; k++)
+        if (lane() + 32 * k < keys.n_slots) dz[k] += run.row_dot[keys.place[k]];
+    __syncwarp();
+#else
     if (begin == end) { /* no sample: the velocity goes on */
         for (int p = 0; p < job.n_own[n]; p++) {
             int row = run.row[n * SLOTS + p];
@@ -478,6 +617,7 @@ __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n
             store_row(run.v + row, v);
         }
     }
+#endif
 #pragma unroll
     for (int k = 0; k < NS; k++)
         if (lane() + 32 * k < keys.n_slots) run.dz[n * SLOTS + lane() + 32 * k] = dz[k];
@@ -486,9 +626,7 @@ __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n
 /* Waits for the turn, if it has not come yet, and hands it on. */
 __device__ __forceinline__ void pass_on(const Run &run, int turn) {
     if (WARPS == 1) return;
-    while (*run.turn != turn) YIELD();
-    __syncwarp();
-    __threadfence_block();
+    wait_for(run, turn);
     if (lane() == 0) *run.turn = turn + 1;
     __syncwarp();
 }
@@ -534,10 +672,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     run.v = V_SHARED ? next : job.v_scratch + (long long)blockIdx.x * y_size;
     if (V_SHARED) next += y_size;
     next = memory + STEP_UP((int)(next - memory), 4);
-    run.f = next + warp() * SLOTS * STEP_UP(TILE, 4);
-    next += WARPS * SLOTS * STEP_UP(TILE, 4);
+    run.f = next + warp() * SLOTS * PITCH_F;
+    next += WARPS * SLOTS * PITCH_F;
     run.row_dot = next + warp() * SLOTS;
     next += WARPS * SLOTS;
+    run.each = next + warp() * WIDE;
+    next += WARPS * WIDE;
     run.z = next;
     run.vz = next + job.n_z;
     run.dz = next + 2 * job.n_z;

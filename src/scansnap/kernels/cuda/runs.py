@@ -40,6 +40,8 @@ class Shape(NamedTuple):
     slots: int
     columns: int
     lumped: bool
+    groups: int
+    held: bool
     warps: int
     tile: int
     own_chunk: int
@@ -50,8 +52,8 @@ class Shape(NamedTuple):
 
     def options(self, count: torch.dtype) -> tuple[str, ...]:
         """Definitions for the compiler."""
-        given = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "WARPS": self.warps,
-                 "TILE": self.tile, "OWN_CHUNK": self.own_chunk, "SHARED_CHUNK": self.shared_chunk,
+        given = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "GROUPS": self.groups,
+                 "HELD": int(self.held), "WARPS": self.warps, "TILE": self.tile, "OWN_CHUNK": self.own_chunk, "SHARED_CHUNK": self.shared_chunk,
                  "Y_SHARED": int(self.y_shared), "V_SHARED": int(self.v_shared), "BLOCKS": self.blocks,
                  "COUNT": _COUNTS[count]}  # fmt: skip
         return tuple(f"-D{name}={value}" for name, value in given.items())
@@ -59,14 +61,16 @@ class Shape(NamedTuple):
     @property
     def pitch(self) -> int:
         """Columns of a row of Y in the kernel's memory."""
-        own = -(-self.columns // 32)
+        own = -(-self.columns // (32 // self.groups))
         width = 4 if own % 4 == 0 else 2 if own % 2 == 0 else 1
         return -(-self.columns // width) * width
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
         """Shared memory of a block; the same sum is in runs.cu."""
         tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
-        scratch = self.warps * self.slots * (-(-self.tile // 4) * 4 + 1) + 2 * entries + classes * (self.slots + 1)
+        wide = self.groups * self.tile
+        of_warp = self.slots * (-(-wide // 4) * 4 + 4 + 1) + wide
+        scratch = self.warps * of_warp + 2 * entries + classes * (self.slots + 1)
         return 4 * (tables + scratch + classes * self.slots + 2 * (2 * classes + 1) + 1)
 
 
@@ -176,14 +180,17 @@ class Program:
         layout = self.layout
         slots, columns = layout.slots.shape[1], len(layout.multiplicity)
         lumped = bool((layout.multiplicity != 1).any())
-        own = -(-columns // 32)
-        tile = max(1, min(16, 64 // own))
+        groups = _groups(columns)
+        own = -(-columns // (32 // groups))
+        held = own * slots <= 100
+        tile = max(1, min(8, 64 // own))
         tile = 1 << (tile.bit_length() - 1)
         most_shared = int((layout.n_slots - self.index["n_own"]).max())
         chunk = max(1, min(most_shared, 80 // own, 16))
         for y_shared, v_shared in ((True, True), (True, False), (False, False)):
             warps = min(8, len(layout.slots)) if columns > 64 else 1
-            shape = Shape(slots, columns, lumped, warps, tile, min(5, max(1, 40 // own)), chunk, y_shared, v_shared, 1)
+            shape = Shape(slots, columns, lumped, groups, held, warps, tile, min(5, max(1, 40 // own)), chunk,
+                          y_shared, v_shared, 1)  # fmt: skip
             if shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries) <= self.machine.shared_bytes:
                 return shape
         return shape
@@ -290,6 +297,12 @@ class Program:
 
     def _put(self, array: np.ndarray, kind: Any) -> Tensor:
         return torch.as_tensor(np.ascontiguousarray(array, dtype=kind), device=self.machine.device)
+
+
+def _groups(columns: int) -> int:
+    """Groups of lanes in a warp: more of them leave fewer places empty, but one lane has no more than 5 columns then."""
+    waste = {groups: -(-columns // (32 // groups)) * (32 // groups) for groups in (1, 2, 4)}
+    return min((g for g in waste if g == 1 or waste[g] * g <= 32 * 5), key=lambda g: (waste[g], g))
 
 
 def _index(layout: SlotTables) -> dict[str, np.ndarray]:
