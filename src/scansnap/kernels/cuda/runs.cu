@@ -237,8 +237,8 @@ __device__ __forceinline__ Keys keys_of(const Job &job, const Run &run, int n) {
 /* f = k∘e^z / ‖k∘e^z‖ of `m` samples, N at most, into the warp's scratch by slot. */
 template <int N, class Number>
 __device__ __forceinline__ void attention(const Run &run, const Keys &keys, const Number *counts, int m) {
-    constexpr int at_once = N < 32 ? N : 32;
-#pragma unroll
+    constexpr int at_once = N < 8 ? N : 8; /* more would take registers from the gradient */
+#pragma unroll 1
     for (int first = 0; first < N; first += at_once) {
         float x[NS][at_once], square[at_once];
 #pragma unroll
