@@ -442,21 +442,19 @@ __device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int 
 #define HELD_SLOTS STEP_UP(SLOTS, GROUPS)
 typedef float Held[HELD_SLOTS][C];
 
-/* Of four or two groups' parts each gets the sums of its own slots: those whose number in a row of GROUPS is the group. */
-__device__ __forceinline__ void share_out(Held &g) {
+/* Of the groups' parts each gets the sums of its own slots: those whose number in a row of GROUPS is the group. */
+template <int D> __device__ __forceinline__ void share_out(Held &g) {
+    if constexpr (D > 0) {
+        bool upper = group() & D;
 #pragma unroll
-    for (int d = GROUPS / 2; d > 0; d /= 2) {
-        bool upper = group() & d;
-        const int left = GROUPS / 2 / d;
-#pragma unroll
-        for (int p = 0; p < HELD_SLOTS; p += GROUPS)
-#pragma unroll
-            for (int i = 0; i < d; i++)
+        for (int p = 0; p < HELD_SLOTS; p++)
+            if (p % GROUPS < D)
 #pragma unroll
                 for (int c = 0; c < C; c++) {
-                    float mine = upper ? g[p + i + d][c] : g[p + i][c], other = upper ? g[p + i][c] : g[p + i + d][c];
-                    g[p + i][c] = mine + __shfl_xor_sync(EVERY, other, d * LANES);
+                    float mine = upper ? g[p + D][c] : g[p][c], other = upper ? g[p][c] : g[p + D][c];
+                    g[p][c] = mine + __shfl_xor_sync(EVERY, other, D * LANES);
                 }
+        share_out<D / 2>(g);
     }
 }
 
@@ -464,7 +462,7 @@ __device__ __forceinline__ void share_out(Held &g) {
 __device__ __forceinline__ void finish(const Job &job, const Run &run, int n, int n_slots, Held &g, int turn) {
     const int n_own = job.n_own[n], *row = run.row + n * SLOTS;
     float dot[HELD_SLOTS / GROUPS];
-    share_out(g);
+    share_out<GROUPS / 2>(g);
 #pragma unroll
     for (int q = 0; q < HELD_SLOTS / GROUPS; q++) {
         int p = q * GROUPS + group();
