@@ -43,6 +43,9 @@ void (*body)();
 static float *shared_memory;
 static Index threadIdx, blockIdx, blockDim, gridDim;
 
+static float __fdividef(float a, float b) { return a / b; }
+static float rsqrtf(float x) { return 1 / std::sqrt(x); }
+
 static void give_way() {
     using namespace emulated;
     int me = current;

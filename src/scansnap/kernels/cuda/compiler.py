@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 _SHARED_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_CLOCK_KHZ = 13  # CU_DEVICE_ATTRIBUTE_CLOCK_RATE
 _ATTRIBUTES = {"registers": 4, "local_bytes": 3, "shared_bytes": 1}
 
 
@@ -72,6 +73,13 @@ class Kernel:
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         _check(self._driver.cuLaunchKernel(self._function, blocks, 1, 1, threads, 1, 1, self.shared_bytes, stream,
                                            pointers, None))  # fmt: skip
+
+
+def clock_hz() -> float:
+    """The highest clock of the current device."""
+    value = ctypes.c_int()
+    _check(_driver().cuDeviceGetAttribute(ctypes.byref(value), _CLOCK_KHZ, torch.cuda.current_device()))
+    return value.value * 1e3
 
 
 def text(*names: str) -> str:

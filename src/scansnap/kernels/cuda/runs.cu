@@ -12,10 +12,12 @@
  * for bit, and are moved when all classes are through.
  *
  * With few columns a warp is cut into GROUPS of lanes that take different samples; with HELD the gradient of all slots of
- * a class stays in registers until its last sample.
+ * a class stays in registers until its last sample; with LATE those of the rows that all classes share, until the step's.
+ * What is done once per tile is written out, what is done per row of Y is a loop: code that does not fit the instruction
+ * cache is slower by far.
  *
- * Compiled for one shape: SLOTS, COLUMNS, GROUPS, HELD, WARPS, TILE (samples of a group at a time), OWN_CHUNK and
- * SHARED_CHUNK (rows at a time), Y_SHARED and V_SHARED (which tables are in shared memory), LUMPED (a column stands for
+ * Compiled for one shape: SLOTS, COLUMNS, GROUPS, HELD, LATE, WARPS, TILE (samples of a group at a time), SHARED_CHUNK
+ * (shared rows at a time), Y_SHARED and V_SHARED (which tables are in shared memory), LUMPED (a column stands for
  * several outputs), COUNT (type of a count), BLOCKS (per multiprocessor, at least).
  */
 #define LANES (32 / GROUPS)                      /* of a group */
@@ -25,6 +27,7 @@
 #define PITCH ((COLUMNS + VW - 1) / VW * VW)     /* of a row of Y in memory here */
 #define NS ((SLOTS + 31) / 32)                   /* slots of a lane */
 #define PITCH_F (STEP_UP(WIDE, 4) + 4)           /* of a slot's row of f; banks of neighbouring rows differ */
+#define SMALL (TILE > 1 ? TILE / 2 : 1)          /* samples of a group in a tile that is not full */
 #define EVERY 0xffffffffu
 #define LOG2E 1.44269504f
 #define STEP_UP(n, to) (((n) + (to) - 1) / (to) * (to))
@@ -72,11 +75,13 @@ struct Run {
     float *y, *v;          /* (L, PITCH) */
     float *z, *vz, *dz;    /* (n_z) (n_z) (K, S) */
     float *f;              /* (S, WIDE) of this warp */
-    float *row_dot;        /* (S) of this warp */
+    float *row_dot;        /* (S) of this warp, HELD */
+    float *dots;           /* (S, 9) of this warp, not HELD: a row's dot in eight parts */
     float *each;           /* (WIDE) of this warp, a number for each sample */
     int *row, *start, *rank; /* (K, S) offsets of rows in y; (2, K + 1), (2, K) of this step and the next */
     volatile int *turn;
     float rate_y, fade;
+    int warp; /* known to be the same in all its lanes, so that branches on it need no care for those that take others */
 };
 
 __device__ __forceinline__ float exp2_near(float x) {
@@ -90,7 +95,6 @@ __device__ __forceinline__ float exp2_near(float x) {
 }
 
 __device__ __forceinline__ int lane() { return threadIdx.x & 31; }
-__device__ __forceinline__ int warp() { return threadIdx.x >> 5; }
 __device__ __forceinline__ int group() { return lane() / LANES; }
 
 /* Column of a lane's c-th place. */
@@ -280,7 +284,7 @@ __device__ __forceinline__ void attention(const Run &run, const Keys &keys, cons
                         if (i == sample) x[k][i] = count[k];
             }
         }
-        if (mine < at_once) run.each[first + mine] = square[0] > 0 ? 1 / sqrtf(square[0]) : 0;
+        if (mine < at_once) run.each[first + mine] = square[0] > 0 ? rsqrtf(square[0]) : 0;
         __syncwarp();
 #pragma unroll
         for (int k = 0; k < NS; k++)
@@ -297,7 +301,7 @@ template <int N> __device__ __forceinline__ void logits(const Run &run, int n, i
 #pragma unroll
     for (int i = 0; i < N; i++)
 #pragma unroll
-        for (int c = 0; c < C; c++) e[i][c] = 0;
+        for (int c = 0; c < C; c++) e[i][c] = real(c) ? 0 : -1e30f; /* columns that are not there vanish in the softmax */
     const int *row = run.row + n * SLOTS;
 #pragma unroll 2
     for (int p = 0; p < n_slots; p++) {
@@ -309,6 +313,17 @@ template <int N> __device__ __forceinline__ void logits(const Run &run, int n, i
 #pragma unroll
             for (int c = 0; c < C; c++) e[i][c] += f[i] * y[c];
     }
+}
+
+/* In column `at` of lane `from` of each group: scale times the given numbers. */
+template <int N>
+__device__ __forceinline__ void put(float (&e)[N][C], int at, int from, float scale, const float (&given)[N]) {
+#pragma unroll
+    for (int c = 0; c < C; c++)
+        if (c == at) /* the same for all lanes */
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                if (lane() == from) e[i][c] = scale == 0 ? 0 : given[i];
 }
 
 /* Logits become e^{logit − max} with the target's left out. Returns in `others` and `behind` their sum and that of their
@@ -329,26 +344,29 @@ __device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], int ta
 #pragma unroll
     for (int i = 0; i < N; i++) {
         right[i] = __shfl_sync(EVERY, most[i], from);
-        top[i] = -1e38f;
+        top[i] = LUMPED ? e[i][0] * LOG2E + shift[0] : e[i][0];
 #pragma unroll
-        for (int c = 0; c < C; c++)
-            if (real(c)) top[i] = fmaxf(top[i], LUMPED ? e[i][c] * LOG2E + shift[c] : e[i][c]);
+        for (int c = 1; c < C; c++) top[i] = fmaxf(top[i], LUMPED ? e[i][c] * LOG2E + shift[c] : e[i][c]);
         if (!LUMPED) top[i] *= LOG2E;
     }
     combine_all<N>(top, Max());
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        others[i] = behind[i] = 0;
+        behind[i] = 0;
 #pragma unroll
         for (int c = 0; c < C; c++) {
             float logit = e[i][c];
-            float p = exp2_near(logit * LOG2E + (shift[c] - top[i]));
-            if (!real(c) || (c == at && lane() == from)) p = 0;
-            others[i] += p;
-            behind[i] += p * (right[i] - logit);
-            e[i][c] = p;
+            e[i][c] = exp2_near(logit * LOG2E + (shift[c] - top[i]));
+            behind[i] += e[i][c] * (right[i] - logit);
         }
         most[i] = top[i];
+    }
+    put<N>(e, at, from, 0, others);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        others[i] = e[i][0];
+#pragma unroll
+        for (int c = 1; c < C; c++) others[i] += e[i][c];
     }
     combine_all<N>(others, Sum());
     combine_all<N>(behind, Sum());
@@ -360,54 +378,6 @@ __device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], int ta
     }
 }
 
-/* dY of one slot in `g`; returns this lane's part of Σ_j Y ∘ dY. */
-template <int N>
-__device__ __forceinline__ float gradient(const Job &job, const Run &run, int p, const float (&y)[C], const float (&e)[N][C],
-                                 float (&g)[C]) {
-    float f[N], dot = 0;
-    load_f<N>(run.f + p * PITCH_F, f);
-#pragma unroll
-    for (int c = 0; c < C; c++) {
-        g[c] = f[0] * e[0][c];
-#pragma unroll
-        for (int i = 1; i < N; i++) g[c] += f[i] * e[i][c];
-        dot += y[c] * g[c] * (LUMPED && real(c) ? job.multiplicity[column(c)] : 1.0f);
-    }
-    return dot;
-}
-
-template <int CHUNK> __device__ __forceinline__ void keep_dots(const Run &run, int p, float (&dot)[CHUNK]) {
-    combine<CHUNK, 16>(dot, Sum());
-    int mine = owned<CHUNK, 32>();
-    if (mine < CHUNK) run.row_dot[p + mine] = dot[0]; /* several lanes write the same number */
-}
-
-/* Rows that are this class's own: gradient and, with the last tile, the move. */
-template <int CHUNK, int N>
-__device__ __forceinline__ void own_rows(const Job &job, const Run &run, int n, int p, const float (&e)[N][C], bool last) {
-    float dot[CHUNK], v[CHUNK][C];
-    const int *row = run.row + n * SLOTS + p;
-#pragma unroll
-    for (int a = 0; a < CHUNK; a++) load_row(run.v + row[a], v[a]);
-#pragma unroll
-    for (int a = 0; a < CHUNK; a++) {
-        float y[C], g[C];
-        load_row(run.y + row[a], y);
-        dot[a] = gradient<N>(job, run, p + a, y, e, g);
-#pragma unroll
-        for (int c = 0; c < C; c++) {
-            v[a][c] += g[c];
-            if (last) {
-                y[c] += run.rate_y * v[a][c];
-                v[a][c] *= run.fade;
-            }
-        }
-        if (last) store_row(run.y + row[a], y);
-        store_row(run.v + row[a], v[a]);
-    }
-    keep_dots<CHUNK>(run, p, dot);
-}
-
 __device__ __forceinline__ void wait_for(const Run &run, int turn) {
     if (WARPS == 1) return;
     while (*run.turn != turn) YIELD();
@@ -415,30 +385,102 @@ __device__ __forceinline__ void wait_for(const Run &run, int turn) {
     __syncwarp();
 }
 
-/* Rows of several classes: gradients wait in registers until it is this class's turn. */
-template <int CHUNK, int N>
-__device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int n, int p, const float (&e)[N][C], int turn) {
-    float dot[CHUNK], g[CHUNK][C];
-    const int *row = run.row + n * SLOTS + p;
+#if !HELD
+#define HELD_OUTSIDE , Held &held
+typedef float Held[SHARED_CHUNK][C];
+
+/* g += dY of one slot; returns this lane's part of Σ_j Y ∘ dY. */
+template <int N>
+__device__ __forceinline__ float gradient(const Job &job, const Run &run, int p, const float (&y)[C],
+                                          const float (&e)[N][C], float (&g)[C]) {
+    float f[N], dot = 0;
+    load_f<N>(run.f + p * PITCH_F, f);
 #pragma unroll
-    for (int a = 0; a < CHUNK; a++) {
-        float y[C];
-        load_row(run.y + row[a], y);
-        dot[a] = gradient<N>(job, run, p + a, y, e, g[a]);
+    for (int c = 0; c < C; c++) {
+        float own = f[0] * e[0][c];
+#pragma unroll
+        for (int i = 1; i < N; i++) own += f[i] * e[i][c];
+        dot += y[c] * own * (LUMPED && real(c) ? job.multiplicity[column(c)] : 1.0f);
+        g[c] += own;
     }
-    keep_dots<CHUNK>(run, p, dot);
-    wait_for(run, turn);
+    return dot;
+}
+
+/* A lane's part of row p's dot, added up over the warp in two steps: the second, `sum_dots`, for all rows at once. */
+__device__ __forceinline__ void keep_dot(const Run &run, int p, float dot) {
+    dot += __shfl_xor_sync(EVERY, dot, 16);
+    dot += __shfl_xor_sync(EVERY, dot, 8);
+    if (lane() < 8) run.dots[p * 9 + lane()] = dot;
+}
+
+__device__ __forceinline__ float sum_dots(const Run &run, int p) {
+    float total = 0;
 #pragma unroll
-    for (int a = 0; a < CHUNK; a++) {
-        float v[C];
-        load_row(run.v + row[a], v);
+    for (int i = 0; i < 8; i++) total += run.dots[p * 9 + i];
+    return total;
+}
+
+/* Rows that are this class's own: gradient and, with the last tile, the move. */
+template <int N>
+__device__ __forceinline__ void own_rows(const Job &job, const Run &run, int n, int n_own, const float (&e)[N][C],
+                                         bool last) {
+    const int *row = run.row + n * SLOTS;
+    const float rate = last ? run.rate_y : 0, fade = last ? run.fade : 1;
+    float next[C];
+    if (n_own) load_row(run.v + row[0], next);
+#pragma unroll 1
+    for (int p = 0; p < n_own; p++) {
+        float y[C], v[C];
+        int at = row[p];
 #pragma unroll
-        for (int c = 0; c < C; c++) v[c] += g[a][c];
-        store_row(run.v + row[a], v);
+        for (int c = 0; c < C; c++) v[c] = next[c];
+        if (p + 1 < n_own) load_row(run.v + row[p + 1], next); /* on its way while this row is worked on */
+        load_row(run.y + at, y);
+        keep_dot(run, p, gradient<N>(job, run, p, y, e, v));
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            y[c] += rate * v[c];
+            v[c] *= fade;
+        }
+        store_row(run.y + at, y);
+        store_row(run.v + at, v);
     }
 }
 
+/* Rows of several classes, from place p on: their gradients are added to what is held. */
+template <int N>
+__device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int n, int p, int n_slots,
+                                            const float (&e)[N][C], Held &held) {
+    const int *row = run.row + n * SLOTS;
+#pragma unroll
+    for (int a = 0; a < SHARED_CHUNK; a++)
+        if (p + a < n_slots) {
+            float y[C];
+            load_row(run.y + row[p + a], y);
+            keep_dot(run, p + a, gradient<N>(job, run, p + a, y, e, held[a]));
+        }
+}
+
+/* What is held goes to the velocities of the rows from place p on, and is 0 again. */
+__device__ __forceinline__ void let_go(const Run &run, int n, int p, int n_slots, Held &held) {
+    const int *row = run.row + n * SLOTS;
+#pragma unroll
+    for (int a = 0; a < SHARED_CHUNK; a++) {
+        if (p + a < n_slots) {
+            float v[C];
+            load_row(run.v + row[p + a], v);
+#pragma unroll
+            for (int c = 0; c < C; c++) v[c] += held[a][c];
+            store_row(run.v + row[p + a], v);
+        }
+#pragma unroll
+        for (int c = 0; c < C; c++) held[a][c] = 0;
+    }
+}
+#endif
+
 #if HELD
+#define HELD_OUTSIDE
 #define HELD_SLOTS STEP_UP(SLOTS, GROUPS)
 typedef float Held[HELD_SLOTS][C];
 
@@ -506,8 +548,6 @@ __device__ __forceinline__ void finish(const Job &job, const Run &run, int n, in
         }
     }
 }
-#else
-typedef float Held[1][1];
 #endif
 
 /* One tile of `m` samples of class n, N in each group at most; adds to dz of the lanes' slots. */
@@ -527,14 +567,13 @@ __device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys 
     for (int i = 0; i < N; i++) {
         int number = group() * N + i;
         float weight = number < m ? (job.weight ? job.weight[sample + number] : job.even) : 0;
-        float share = weight / (others[i] + right[i]);
+        float share = __fdividef(weight, others[i] + right[i]);
         if (lane() % LANES == 0) run.each[number] = behind[i] * share;
 #pragma unroll
-        for (int c = 0; c < C; c++) {
-            e[i][c] *= -share * inverse[c];
-            if (c == at && lane() == from) e[i][c] = others[i] * share;
-        }
+        for (int c = 0; c < C; c++) e[i][c] *= LUMPED ? -share * inverse[c] : -share;
+        others[i] *= share;
     }
+    put<N>(e, at, from, 1, others);
 #if HELD
     __syncwarp();
 #pragma unroll
@@ -548,18 +587,29 @@ __device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys 
                 for (int c = 0; c < C; c++) held[p][c] += f[i] * e[i][c];
         }
 #else
-    int n_own = job.n_own[n], p = 0;
-    for (; p + OWN_CHUNK <= n_own; p += OWN_CHUNK) own_rows<OWN_CHUNK, N>(job, run, n, p, e, last);
-    for (; p < n_own; p++) own_rows<1, N>(job, run, n, p, e, last);
-    for (; p + SHARED_CHUNK <= keys.n_slots; p += SHARED_CHUNK) shared_rows<SHARED_CHUNK, N>(job, run, n, p, e, turn);
-    for (; p < keys.n_slots; p++) shared_rows<1, N>(job, run, n, p, e, turn);
+    int n_own = job.n_own[n];
+    own_rows<N>(job, run, n, n_own, e, last);
+#if LATE
+    shared_rows<N>(job, run, n, n_own, keys.n_slots, e, held);
+#else
+#pragma unroll 1
+    for (int p = n_own; p < keys.n_slots; p += SHARED_CHUNK) {
+        shared_rows<N>(job, run, n, p, keys.n_slots, e, held);
+        wait_for(run, turn);
+        let_go(run, n, p, keys.n_slots, held);
+    }
+#endif
     __syncwarp();
 #endif
 #pragma unroll
     for (int k = 0; k < NS; k++)
         if (lane() + 32 * k < keys.n_slots) {
             const float *f = run.f + keys.place[k] * PITCH_F;
-            float total = HELD ? 0 : run.row_dot[keys.place[k]];
+#if HELD
+            float total = 0;
+#else
+            float total = sum_dots(run, keys.place[k]);
+#endif
 #pragma unroll
             for (int i = 0; i < GROUPS * N; i++) total -= f[i] * f[i] * run.each[i];
             dz[k] += total;
@@ -567,29 +617,28 @@ __device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys 
     __syncwarp();
 }
 
+__device__ __forceinline__ void clear(Held &held) {
+#pragma unroll
+    for (int p = 0; p < (int)(sizeof held / sizeof held[0]); p++)
+#pragma unroll
+        for (int c = 0; c < C; c++) held[p][c] = 0;
+}
+
 __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n, long long batch, int begin, int end,
-                                           int turn) {
+                                           int turn HELD_OUTSIDE) {
     Keys keys = keys_of(job, run, n);
     float dz[NS];
-    Held held;
 #pragma unroll
     for (int k = 0; k < NS; k++) dz[k] = 0;
 #if HELD
-#pragma unroll
-    for (int p = 0; p < HELD_SLOTS; p++)
-#pragma unroll
-        for (int c = 0; c < C; c++) held[p][c] = 0;
+    Held held;
+    clear(held);
 #endif
-    constexpr int quarter = TILE / 4 > 0 ? TILE / 4 : 1;
-    const int tiles = (end - begin + WIDE - 1) / WIDE, even = tiles ? (end - begin + tiles - 1) / tiles : 0;
-    for (int i = begin; i < end; i += even) {
-        int m = end - i < even ? end - i : even;
-        bool last = i + even >= end;
-        if (m <= quarter * GROUPS) tile<quarter>(job, run, keys, n, batch + i, m, last, turn, dz, held);
-        else if (TILE >= 2 && m <= 2 * quarter * GROUPS)
-            tile<(TILE >= 2 ? 2 * quarter : 1)>(job, run, keys, n, batch + i, m, last, turn, dz, held);
-        else if (TILE >= 4 && m <= 3 * quarter * GROUPS)
-            tile<(TILE >= 4 ? 3 * quarter : 1)>(job, run, keys, n, batch + i, m, last, turn, dz, held);
+#pragma unroll 1
+    for (int i = begin; i < end; i += WIDE) {
+        int m = end - i < WIDE ? end - i : WIDE;
+        bool last = i + WIDE >= end;
+        if (m <= SMALL * GROUPS) tile<SMALL>(job, run, keys, n, batch + i, m, last, turn, dz, held);
         else tile<TILE>(job, run, keys, n, batch + i, m, last, turn, dz, held);
     }
 #if HELD
@@ -601,6 +650,7 @@ __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n
     __syncwarp();
 #else
     if (begin == end) { /* no sample: the velocity goes on */
+#pragma unroll 1
         for (int p = 0; p < job.n_own[n]; p++) {
             int row = run.row[n * SLOTS + p];
             float y[C], v[C];
@@ -632,8 +682,10 @@ __device__ __forceinline__ void pass_on(const Run &run, int turn) {
 /* What leaves after a recorded step: z, and the loss of the classes themselves. */
 __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int number, float *loss) {
     float *z = job.record_z + ((long long)r * job.n_records + number) * job.n_z;
+#pragma unroll 1
     for (int i = threadIdx.x; i < job.n_z; i += 32 * WARPS) z[i] = run.z[i];
-    for (int n = warp(); n < job.n_classes; n += WARPS) {
+#pragma unroll 1
+    for (int n = run.warp; n < job.n_classes; n += WARPS) {
         Keys keys = keys_of(job, run, n);
         attention<1>(run, keys, job.expected + n * SLOTS, 1);
         float e[1][C], others[1], behind[1], right[1], most[1];
@@ -645,17 +697,18 @@ __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int 
     __syncthreads();
     if (threadIdx.x == 0) {
         float total = 0;
+#pragma unroll 1
         for (int n = 0; n < job.n_classes; n++) total += loss[n];
         job.record_loss[(long long)r * job.n_records + number] = total;
     }
     __syncthreads();
 }
 
-__device__ __forceinline__ float initial(const Job &job, u64 seed, u32 purpose, u32 row, u32 column) {
-    if (job.init == 0) return 0;
+__device__ __noinline__ float initial(int kind, double size, u64 seed, u32 purpose, u32 row, u32 column) {
+    if (kind == 0) return 0;
     Pair draw = uniforms(seed, purpose, 0, row, column);
-    if (job.init == 1) return (float)((2 * draw.u - 1) * job.init_size);
-    return (float)(sqrt(-2 * log1p(-draw.u)) * cos(2 * 3.141592653589793 * draw.v) * job.init_size);
+    if (kind == 1) return (float)((2 * draw.u - 1) * size);
+    return (float)(sqrt(-2 * log1p(-draw.u)) * cos(2 * 3.141592653589793 * draw.v) * size);
 }
 
 __device__ __forceinline__ bool ordinary(float x) { return fabsf(x) <= 3.4028235e38f; }
@@ -664,17 +717,18 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     SHARED_MEMORY(memory);
     const int k_size = job.n_classes, y_size = job.n_rows * PITCH;
     Run run;
+    run.warp = WARPS == 1 ? 0 : __shfl_sync(EVERY, threadIdx.x >> 5, 0);
     float *next = memory;
     run.y = Y_SHARED ? next : job.y_scratch + (long long)blockIdx.x * y_size;
     if (Y_SHARED) next += y_size;
     run.v = V_SHARED ? next : job.v_scratch + (long long)blockIdx.x * y_size;
     if (V_SHARED) next += y_size;
     next = memory + STEP_UP((int)(next - memory), 4);
-    run.f = next + warp() * SLOTS * PITCH_F;
+    run.f = next + run.warp * SLOTS * PITCH_F;
     next += WARPS * SLOTS * PITCH_F;
-    run.row_dot = next + warp() * SLOTS;
-    next += WARPS * SLOTS;
-    run.each = next + warp() * WIDE;
+    run.row_dot = run.dots = next + run.warp * SLOTS * (HELD ? 1 : 9);
+    next += WARPS * SLOTS * (HELD ? 1 : 9);
+    run.each = next + run.warp * WIDE;
     next += WARPS * WIDE;
     run.z = next;
     run.vz = next + job.n_z;
@@ -687,6 +741,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     run.rank = run.start + 2 * (k_size + 1);
     run.turn = (volatile int *)(run.rank + 2 * k_size);
     const int first = threadIdx.x, stride = 32 * WARPS, rounds = (k_size + WARPS - 1) / WARPS;
+#pragma unroll 1
 
     for (int i = first; i < k_size * SLOTS; i += stride) run.row[i] = job.row[i] * PITCH;
     for (int r = blockIdx.x; r < job.n_runs; r += gridDim.x) {
@@ -695,23 +750,27 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
         const long long y_at = (long long)r * job.n_rows * COLUMNS, z_at = (long long)r * job.z_size;
         const long long batches = (long long)job.stream[r] * job.n_steps;
         __syncthreads();
+#pragma unroll 1
         for (int i = first; i < y_size; i += stride) {
             int l = i / PITCH, j = i % PITCH;
             float y = 0, v = 0;
             if (j < COLUMNS) {
                 y = job.y ? job.y[y_at + l * COLUMNS + j]
-                          : initial(job, seed, PURPOSE_INIT_Y, job.row_token[l], job.column_token[j]);
+                          : initial(job.init, job.init_size, seed, PURPOSE_INIT_Y, job.row_token[l], job.column_token[j]);
                 if (job.v) v = keep * job.v[y_at + l * COLUMNS + j];
             }
             run.y[i] = y;
             run.v[i] = v;
         }
+#pragma unroll 1
         for (int i = first; i < job.n_z; i += stride) {
             run.z[i] = job.z ? job.z[z_at + job.z_at[i]]
-                             : initial(job, seed, PURPOSE_INIT_Z, job.z_query[i], job.z_token[i]);
+                             : initial(job.init, job.init_size, seed, PURPOSE_INIT_Z, job.z_query[i], job.z_token[i]);
             run.vz[i] = job.vz ? keep * job.vz[z_at + job.z_at[i]] : 0;
         }
+#pragma unroll 1
         for (int i = first; i <= k_size; i += stride) run.start[i] = job.start[batches * (k_size + 1) + i];
+#pragma unroll 1
         for (int i = first; i < k_size; i += stride) run.rank[i] = job.rank[batches * k_size + i];
         if (first == 0) *run.turn = 0;
         __syncthreads();
@@ -723,32 +782,51 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
             run.fade = t + 1 < job.n_steps ? keep : 1;
             const long long batch = (batches + t) * job.batch_size;
             const int *start = run.start + (t & 1) * (k_size + 1), *rank = run.rank + (t & 1) * k_size;
+#if !HELD
+            Held held;
+            clear(held);
+#endif
+#pragma unroll 1
             for (int round = 0; round < rounds; round++) {
                 /* there and back, so that who has a large class gets a small one next; the small ones add first */
-                int i = round * WARPS + (round & 1 ? WARPS - 1 - warp() : warp()), turn = round * WARPS + WARPS - 1 - warp();
+                int i = round * WARPS + (round & 1 ? WARPS - 1 - run.warp : run.warp), turn = round * WARPS + WARPS - 1 - run.warp;
                 if (i < k_size) {
                     int n = rank[i];
+#if HELD
                     class_step(job, run, n, batch, start[n], start[n + 1], turn);
+#else
+                    class_step(job, run, n, batch, start[n], start[n + 1], turn, held);
+#endif
                 }
-                pass_on(run, turn);
+                if (!LATE) pass_on(run, turn);
             }
+#if LATE && !HELD /* all classes share the same rows */
+            wait_for(run, run.warp);
+            let_go(run, 0, job.n_own[0], job.n_slots[0], held);
+            pass_on(run, run.warp);
+#endif
             __syncthreads();
+#pragma unroll 1
             for (int i = first; i < job.n_shared * PITCH; i += stride) {
                 int at = job.shared_rows[i / PITCH] * PITCH + i % PITCH;
                 float v = run.v[at];
                 run.y[at] += run.rate_y * v;
                 run.v[at] = v * run.fade;
             }
+#pragma unroll 1
             for (int i = first; i < job.n_z; i += stride) {
                 float v = run.vz[i];
+#pragma unroll 1
                 for (int k = job.z_first[i]; k < job.z_first[i + 1]; k++) v += run.dz[job.z_list[k]];
                 run.z[i] += rate_z * v;
                 run.vz[i] = v * run.fade;
             }
             if (t + 1 < job.n_steps) {
                 int *next_start = run.start + (t + 1 & 1) * (k_size + 1), *next_rank = run.rank + (t + 1 & 1) * k_size;
+#pragma unroll 1
                 for (int i = first; i <= k_size; i += stride)
                     next_start[i] = job.start[(batches + t + 1) * (k_size + 1) + i];
+#pragma unroll 1
                 for (int i = first; i < k_size; i += stride) next_rank[i] = job.rank[(batches + t + 1) * k_size + i];
             }
             if (first == 0) *run.turn = 0;
@@ -757,6 +835,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
         }
 
         bool good = true;
+#pragma unroll 1
         for (int i = first; i < y_size; i += stride) {
             int l = i / PITCH, j = i % PITCH;
             if (j >= COLUMNS) continue;
@@ -764,6 +843,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
             if (job.new_y) job.new_y[y_at + l * COLUMNS + j] = run.y[i];
             if (job.new_v) job.new_v[y_at + l * COLUMNS + j] = run.v[i];
         }
+#pragma unroll 1
         for (int i = first; i < job.n_z; i += stride) {
             good &= ordinary(run.z[i]) && ordinary(run.vz[i]);
             if (job.new_z) job.new_z[z_at + job.z_at[i]] = run.z[i];

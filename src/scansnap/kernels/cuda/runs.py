@@ -42,9 +42,9 @@ class Shape(NamedTuple):
     lumped: bool
     groups: int
     held: bool
+    late: bool
     warps: int
     tile: int
-    own_chunk: int
     shared_chunk: int
     y_shared: bool
     v_shared: bool
@@ -53,7 +53,7 @@ class Shape(NamedTuple):
     def options(self, count: torch.dtype) -> tuple[str, ...]:
         """Definitions for the compiler."""
         given = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "GROUPS": self.groups,
-                 "HELD": int(self.held), "WARPS": self.warps, "TILE": self.tile, "OWN_CHUNK": self.own_chunk, "SHARED_CHUNK": self.shared_chunk,
+                 "HELD": int(self.held), "LATE": int(self.late), "WARPS": self.warps, "TILE": self.tile, "SHARED_CHUNK": self.shared_chunk,
                  "Y_SHARED": int(self.y_shared), "V_SHARED": int(self.v_shared), "BLOCKS": self.blocks,
                  "COUNT": _COUNTS[count]}  # fmt: skip
         return tuple(f"-D{name}={value}" for name, value in given.items())
@@ -69,7 +69,7 @@ class Shape(NamedTuple):
         """Shared memory of a block; the same sum is in runs.cu."""
         tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
         wide = self.groups * self.tile
-        of_warp = self.slots * (-(-wide // 4) * 4 + 4 + 1) + wide
+        of_warp = self.slots * (-(-wide // 4) * 4 + 4 + (1 if self.held else 9)) + wide
         scratch = self.warps * of_warp + 2 * entries + classes * (self.slots + 1)
         return 4 * (tables + scratch + classes * self.slots + 2 * (2 * classes + 1) + 1)
 
@@ -187,13 +187,19 @@ class Program:
         tile = 1 << (tile.bit_length() - 1)
         most_shared = int((layout.n_slots - self.index["n_own"]).max())
         chunk = max(1, min(most_shared, 80 // own, 16))
+        late = not held and most_shared <= chunk and self._same_shared()
         for y_shared, v_shared in ((True, True), (True, False), (False, False)):
             warps = min(8, len(layout.slots)) if columns > 64 else 1
-            shape = Shape(slots, columns, lumped, groups, held, warps, tile, min(5, max(1, 40 // own)), chunk,
-                          y_shared, v_shared, 1)  # fmt: skip
+            shape = Shape(slots, columns, lumped, groups, held, late, warps, tile, chunk, y_shared, v_shared, 1)
             if shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries) <= self.machine.shared_bytes:
                 return shape
         return shape
+
+    def _same_shared(self) -> bool:
+        """Whether all classes share the same rows, in the same places."""
+        index = self.index
+        rows = [row[own:n] for row, own, n in zip(index["row"], index["n_own"], index["n_slots"], strict=True)]
+        return all(np.array_equal(one, rows[0]) for one in rows)
 
     @property
     def fits(self) -> bool:
