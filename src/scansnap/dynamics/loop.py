@@ -183,4 +183,6 @@ def _steps(pieces: list[Piece]) -> list[int]:
 
 
 def _joined(pieces: list[Records]) -> Records:
+    if len(pieces) == 1:
+        return pieces[0]
     return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]} if pieces else {}

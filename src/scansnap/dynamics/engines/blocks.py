@@ -17,10 +17,8 @@ from scansnap.dynamics.checkpoint import Records
 from scansnap.dynamics.engines.batches import Batches, Stretch
 from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.settings import Settings
-from scansnap.dynamics.state import initial
 from scansnap.kernels.cuda.runs import MOST_COLUMNS, MOST_SLOTS, Begin, Data, Machine, Program, Rates
 from scansnap.runs import Runs
-from scansnap.sampling.philox import Purpose
 
 WHOLE = ("attention", "entropy", "loss", "z")  # what a run leaves that is done at once
 _WHOLE_SECONDS = 5.0  # longer simulations are done in stretches, which can be stopped and continued
@@ -82,15 +80,17 @@ class Blocks:
         factors = [np.array([one.rate_factor(i, settings.steps) for i in range(settings.steps)])
                    for one in (settings.optimizer_y, settings.optimizer_z)]  # fmt: skip
         order = np.argsort(self.stream, kind="stable")
+        kept = torch.as_tensor(distinct, device=self.device)
         out: Records = {}
         for group in self._groups(order, stream_bytes):
             first, last = self.stream[group[0]], self.stream[group[-1]]
             data = self._data(self.seeds[first : last + 1])
             rates = self._rates(group, *factors)
             z, loss, finite = self.program.train(
-                data, self.stream[group] - first, self.runs.seed[group], rates, self.begin, record=record
-            )
-            found = self._look(names, group, z, loss, distinct)
+                data, self.stream[group] - first, self.runs.seed[group], rates, self.begin, record=record,
+                every_z="z" in names,
+            )  # fmt: skip
+            found = self._look(names, z, loss, kept)
             if not bool(finite.all()):
                 return None
             for name, part in found.items():
@@ -129,34 +129,23 @@ class Blocks:
         runs = self.runs
         return Rates(runs.eta_y[which], runs.eta_z[which], runs.momentum[which], factor_y, factor_z)
 
-    def _look(self, names: tuple[str, ...], which: np.ndarray, z: Tensor, loss: Tensor, distinct: np.ndarray) -> Records:
-        """The recorded variables from z (R, steps, E) and loss (R, steps)."""
-        layout, out = self.layout, {"loss": loss}
+    def _look(self, names: tuple[str, ...], z: Tensor, loss: Tensor, distinct: Tensor) -> Records:
+        """The recorded variables from loss (R, steps) and z, (R, steps, Q M) if it is asked for, else (R, steps, E)."""
+        layout, tables, out = self.layout, self.program.tables, {"loss": loss}
+        if "z" in names:
+            out["z"] = z.unflatten(-1, (len(layout.queries), layout.vocab_size))
+            z = z[..., tables["z_at"]]
         if {"attention", "entropy"} & set(names):
-            slot_z, expected, slots, mask = (torch.as_tensor(a, device=self.device) for a in (
-                self.program.index["slot_z"], self.program.expected, layout.slots, distinct))  # fmt: skip
-            logit = z[..., slot_z].masked_fill_(expected <= 0, -torch.inf)  # (R, steps, K, S)
+            expected = tables["expected"]
+            logit = z[..., tables["slot_z"]].masked_fill_(expected <= 0, -torch.inf)  # (R, steps, K, S)
             c = expected * torch.exp_(logit - logit.amax(-1, keepdim=True))
             c /= c.sum(-1, keepdim=True)
             if "attention" in names:
                 full = torch.zeros(*c.shape[:3], layout.vocab_size, dtype=c.dtype, device=self.device)
-                out["attention"] = full.scatter_add_(-1, slots.expand_as(c), c)  # padded slots add 0
+                out["attention"] = full.scatter_add_(-1, tables["slots"].expand_as(c), c)  # padded slots add 0
             if "entropy" in names:
-                kept = c * mask
+                kept = c * distinct
                 total = kept.sum(-1)
                 entropy = torch.special.entr(kept / total.clamp_min(1e-38)[..., None]).sum(-1)
                 out["entropy"] = entropy.masked_fill_(total <= 0, torch.nan)
-        if "z" in names:
-            out["z"] = self._full_z(which, z)
         return {name: out[name].cpu().numpy() for name in names}
-
-    def _full_z(self, which: np.ndarray, z: Tensor) -> Tensor:
-        """(R, steps, Q, M): entries that no class reads are where they began."""
-        layout, stream = self.layout, self.stream[which]
-        seeds = self.seeds[stream[0] : stream[-1] + 1]
-        start = initial(self.begin, seeds, Purpose.INIT_Z, np.zeros(1, dtype=int), layout.queries,
-                        np.arange(layout.vocab_size), self.device)  # fmt: skip
-        own = torch.as_tensor(stream - stream[0], device=self.device)
-        full = start.to(torch.float32).flatten(1)[own][:, None].repeat(1, z.shape[1], 1)  # (R, steps, Q M)
-        full[..., torch.as_tensor(self.program.index["z_at"], device=self.device)] = z
-        return full.unflatten(-1, (len(layout.queries), layout.vocab_size))

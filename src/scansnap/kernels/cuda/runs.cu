@@ -41,7 +41,7 @@ struct alignas(16) Four {
 
 /* Names as in dynamics/engines/layout.py; sizes in front of a comment are those of the arrays. */
 struct Job {
-    int n_classes, n_rows, n_z, n_shared, batch_size, n_steps, n_runs, z_size, n_records, init;
+    int n_classes, n_rows, n_z, n_shared, batch_size, n_steps, n_runs, z_size, vocab_size, n_records, init;
     float even;         /* weight of a sample where `weight` is null */
     double init_size;   /* half-width of the uniform or std of the normal */
     const int *n_slots; /* (K) */
@@ -51,7 +51,7 @@ struct Job {
     const int *slot_z;  /* (K, S) entry of Z */
     const int *target;  /* (K) */
     const int *shared_rows, *z_first, *z_list, *z_at; /* (n_shared) (n_z + 1) (·) of class · S + slot, (n_z) in (Q, M) */
-    const int *row_token, *column_token, *z_query, *z_token; /* tokens, for initial values */
+    const int *row_token, *column_token, *queries; /* tokens, for initial values */
     const float *multiplicity, *inverse_multiplicity, *log2_multiplicity; /* (C · 32), by column */
     const float *expected, *p_class;                                      /* (K, S) (K) for the loss */
     const int *start, *rank; /* (G, N, K + 1) (G, N, K) first sample of a class; classes, the largest first */
@@ -65,7 +65,8 @@ struct Job {
     float *v_scratch;                                             /* (blocks, L, PITCH) without V_SHARED */
     float *y_scratch;                                             /* the same without Y_SHARED */
     const int *record; /* (N + 1) number of the record after so many steps, or −1 */
-    float *record_z;   /* (R, records, n_z) */
+    const int *entry;  /* (Q, M) entry of Z, or −1 where no class reads it; null: entries alone are recorded */
+    float *record_z;   /* (R, records, Q, M), or (R, records, n_z) */
     float *record_loss; /* (R, records) */
     u8 *finite;         /* (R) */
 };
@@ -679,11 +680,24 @@ __device__ __forceinline__ void pass_on(const Run &run, int turn) {
     __syncwarp();
 }
 
+__device__ __noinline__ float initial(int kind, double size, u64 seed, u32 purpose, u32 row, u32 column) {
+    if (kind == 0) return 0;
+    Pair draw = uniforms(seed, purpose, 0, row, column);
+    if (kind == 1) return (float)((2 * draw.u - 1) * size);
+    return (float)(sqrt(-2 * log1p(-draw.u)) * cos(2 * 3.141592653589793 * draw.v) * size);
+}
+
 /* What leaves after a recorded step: z, and the loss of the classes themselves. */
 __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int number, float *loss) {
-    float *z = job.record_z + ((long long)r * job.n_records + number) * job.n_z;
+    const int size = job.entry ? job.z_size : job.n_z;
+    float *z = job.record_z + ((long long)r * job.n_records + number) * size;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < job.n_z; i += 32 * WARPS) z[i] = run.z[i];
+    for (int i = threadIdx.x; i < size; i += 32 * WARPS) {
+        int at = job.entry ? job.entry[i] : i;
+        z[i] = at >= 0 ? run.z[at]
+                       : initial(job.init, job.init_size, job.seed[r], PURPOSE_INIT_Z, job.queries[i / job.vocab_size],
+                                 i % job.vocab_size);
+    }
 #pragma unroll 1
     for (int n = run.warp; n < job.n_classes; n += WARPS) {
         Keys keys = keys_of(job, run, n);
@@ -702,13 +716,6 @@ __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int 
         job.record_loss[(long long)r * job.n_records + number] = total;
     }
     __syncthreads();
-}
-
-__device__ __noinline__ float initial(int kind, double size, u64 seed, u32 purpose, u32 row, u32 column) {
-    if (kind == 0) return 0;
-    Pair draw = uniforms(seed, purpose, 0, row, column);
-    if (kind == 1) return (float)((2 * draw.u - 1) * size);
-    return (float)(sqrt(-2 * log1p(-draw.u)) * cos(2 * 3.141592653589793 * draw.v) * size);
 }
 
 __device__ __forceinline__ bool ordinary(float x) { return fabsf(x) <= 3.4028235e38f; }
@@ -765,7 +772,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
 #pragma unroll 1
         for (int i = first; i < job.n_z; i += stride) {
             run.z[i] = job.z ? job.z[z_at + job.z_at[i]]
-                             : initial(job.init, job.init_size, seed, PURPOSE_INIT_Z, job.z_query[i], job.z_token[i]);
+                             : initial(job.init, job.init_size, seed, PURPOSE_INIT_Z, job.queries[job.z_at[i] / job.vocab_size],
+                                       job.z_at[i] % job.vocab_size);
             run.vz[i] = job.vz ? keep * job.vz[z_at + job.z_at[i]] : 0;
         }
 #pragma unroll 1

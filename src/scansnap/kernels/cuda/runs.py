@@ -22,6 +22,7 @@ from scansnap.sampling.counts import STIRLING_TABLE, SamplingTable
 
 MOST_COLUMNS = 1024  # of Y: a lane's share of them, times the samples of a tile, stays in registers
 MOST_SLOTS = 256
+_HELD = 120  # floats of a gradient that a lane holds
 _COUNTS = {torch.uint8: "u8", torch.uint16: "u16", torch.float32: "float"}
 
 
@@ -101,15 +102,15 @@ class _Job(ctypes.Structure):
 
     _fields_ = [
         *[(name, ctypes.c_int) for name in ("n_classes", "n_rows", "n_z", "n_shared", "batch_size", "n_steps", "n_runs",
-                                            "z_size", "n_records", "init")],
+                                            "z_size", "vocab_size", "n_records", "init")],
         ("even", ctypes.c_float),
         ("init_size", ctypes.c_double),
         *[(name, ctypes.c_void_p) for name in (
             "n_slots", "n_own", "place", "row", "slot_z", "target", "shared_rows", "z_first", "z_list", "z_at",
-            "row_token", "column_token", "z_query", "z_token", "multiplicity", "inverse_multiplicity",
+            "row_token", "column_token", "queries", "multiplicity", "inverse_multiplicity",
             "log2_multiplicity", "expected", "p_class", "start", "rank", "counts", "weight", "stream", "seed",
             "factor_y", "factor_z", "eta_y", "eta_z", "momentum", "y", "v", "z", "vz", "new_y", "new_v", "new_z",
-            "new_vz", "v_scratch", "y_scratch", "record", "record_z", "record_loss", "finite")],
+            "new_vz", "v_scratch", "y_scratch", "record", "entry", "record_z", "record_loss", "finite")],
     ]  # fmt: skip
 
 
@@ -166,10 +167,9 @@ class Program:
         """``expected`` (K, S) are the classes' own counts, for the loss; ``chosen`` overrules parts of the shape."""
         self.layout, self.machine = layout, machine
         self.index = _index(layout)
-        real = _real(layout, expected)
-        self.expected = real["expected"]  # (K, S) float32
-        tables = {name: np.ascontiguousarray(a, dtype=np.int32) for name, a in self.index.items()}
-        self._tables = {name: torch.as_tensor(a, device=machine.device) for name, a in (tables | real).items()}
+        tables = {name: a.astype(np.int32) for name, a in self.index.items()} | _real(layout, expected)
+        self.tables = packed(tables | {"slots": layout.slots}, machine.device)
+        self._draws = packed(_draw_tables(layout.table), machine.device)
         self.n_entries = len(self.index["z_at"])
         self.shape = self._shape()._replace(**chosen)
         self.shared_bytes = self.shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries)
@@ -180,9 +180,9 @@ class Program:
         layout = self.layout
         slots, columns = layout.slots.shape[1], len(layout.multiplicity)
         lumped = bool((layout.multiplicity != 1).any())
-        groups = _groups(columns)
+        groups = _groups(columns, slots)
         own = -(-columns // (32 // groups))
-        held = own * slots <= 100
+        held = own * slots <= _HELD
         tile = max(1, min(8, 64 // own))
         tile = 1 << (tile.bit_length() - 1)
         most_shared = int((layout.n_slots - self.index["n_own"]).max())
@@ -225,8 +225,12 @@ class Program:
         state: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,  # y (R, L, J), its velocity, z (R, Q, M), its own
         new: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,  # filled
         record: tuple[int, ...] = (),  # after so many of these steps
+        every_z: bool = False,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """N updates of every run: z (R, records, E) and loss (R, records) of the recorded steps, and what is finite."""
+        """N updates of every run: z and loss (R, records) of the recorded steps, and what is finite.
+
+        z is (R, records, E), or with ``every_z`` (R, records, Q M).
+        """
         layout, device = self.layout, self.machine.device
         kernel, at_once = self.kernel(data.counts.dtype)
         n_runs, (_, n_steps, batch_size, _) = len(stream), data.counts.shape
@@ -234,11 +238,11 @@ class Program:
         number = np.full(n_steps + 1, -1, dtype=np.int32)
         number[list(record)] = np.arange(len(record))
         float32 = {"dtype": torch.float32, "device": device}
-        arrays: dict[str, Tensor] = {
-            "stream": self._put(stream, np.int32), "seed": self._put(seed, np.int64),
-            **{name: self._put(a, np.float64) for name, a in rates._asdict().items()},
-            "record": self._put(number, np.int32),
-            "record_z": torch.empty(n_runs, len(record), self.n_entries, **float32),  # type: ignore[call-overload]
+        z_size = len(layout.queries) * layout.vocab_size
+        given = {"stream": stream.astype(np.int32), "seed": seed.astype(np.int64), "record": number}
+        n_z = z_size if every_z else self.n_entries
+        arrays: dict[str, Tensor] = packed(given | rates._asdict(), device) | {
+            "record_z": torch.empty(n_runs, len(record), n_z, **float32),  # type: ignore[call-overload]
             "record_loss": torch.empty(n_runs, len(record), **float32),  # type: ignore[call-overload]
             "finite": torch.empty(n_runs, dtype=torch.uint8, device=device),
         }  # fmt: skip
@@ -250,13 +254,14 @@ class Program:
             if tables is not None:
                 assert all(t.is_contiguous() and t.dtype == torch.float32 for t in tables)
                 arrays |= {prefix + name: t for name, t in zip(("y", "v", "z", "vz"), tables, strict=True)}
-        arrays |= {"start": data.start, "rank": data.rank, "counts": data.counts} | self._tables
+        arrays |= {"start": data.start, "rank": data.rank, "counts": data.counts}
+        arrays |= {name: a for name, a in self.tables.items() if name != "slots" and (name != "entry" or every_z)}
         if data.weight is not None:
             arrays["weight"] = data.weight
         job = _Job(
             n_classes=len(layout.slots), n_rows=len(layout.rows), n_z=self.n_entries,
             n_shared=len(self.index["shared_rows"]), batch_size=batch_size, n_steps=n_steps, n_runs=n_runs,
-            z_size=len(layout.queries) * layout.vocab_size, n_records=len(record),
+            z_size=z_size, vocab_size=layout.vocab_size, n_records=len(record),
             init=("zero", "uniform", "normal").index(begin.kind), even=1 / batch_size, init_size=begin.size,
             **{name: a.data_ptr() for name, a in arrays.items()},
         )  # fmt: skip
@@ -268,14 +273,12 @@ class Program:
         """The mini-batches of the steps from ``first``; ``own`` (K, S) is added to the counts."""
         k, s = self.layout.slots.shape
         kind = torch.uint8 if length + 1 < 256 else torch.uint16 if length + 1 < 65536 else torch.float32
-        arrays = self._draw_tables | {
-            "seeds": self._put(seeds, np.int64),
+        given = {"seeds": seeds.astype(np.int64)} | ({} if own is None else {"own": own.astype(np.float64)})
+        arrays = self._draws | packed(given, self.machine.device) | {
             "start": torch.empty(len(seeds), n_steps, k + 1, dtype=torch.int32, device=self.machine.device),
             "rank": torch.empty(len(seeds), n_steps, k, dtype=torch.int32, device=self.machine.device),
             "counts": torch.empty(len(seeds), n_steps, batch_size, s, dtype=kind, device=self.machine.device),
         }
-        if own is not None:
-            arrays["own"] = self._put(own, np.float64)
         job = _Draws(n_classes=k, n_slots=s, batch_size=batch_size, n_steps=n_steps, first_step=first, length=length,
                      **{name: a.data_ptr() for name, a in arrays.items()})  # fmt: skip
         source = compiler.text("philox.cuh", "counts.cu")
@@ -291,24 +294,31 @@ class Program:
     def _samplers(self) -> dict[Any, Any]:
         return {}
 
-    @cached_property
-    def _draw_tables(self) -> dict[str, Tensor]:
-        table = self.layout.table
-        chain = np.ascontiguousarray(table.conditional)
-        rest = np.log1p(-np.minimum(chain, 1 - chain))
-        found = {"class_edges": table.class_edges, "conditional": chain, "log_rest": rest}
-        return {name: self._put(a, np.float64) for name, a in found.items()} | {
-            "stirling": STIRLING_TABLE.to(self.machine.device)
-        }
+def packed(arrays: dict[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
+    """Arrays on the device by one copy: a small one costs as much as a large one."""
+    starts, size = {}, 0
+    for name, array in arrays.items():
+        starts[name], size = size, size + -(-array.nbytes // 16) * 16
+    buffer = np.empty(size, dtype=np.uint8)
+    for name, array in arrays.items():
+        buffer[starts[name] : starts[name] + array.nbytes] = np.frombuffer(np.ascontiguousarray(array), dtype=np.uint8)
+    there = torch.from_numpy(buffer).to(device)
+    kinds = {name: torch.from_numpy(np.empty(0, dtype=array.dtype)).dtype for name, array in arrays.items()}
+    return {name: there[starts[name] : starts[name] + array.nbytes].view(kinds[name]).view(array.shape)
+            for name, array in arrays.items()}  # fmt: skip
 
-    def _put(self, array: np.ndarray, kind: Any) -> Tensor:
-        return torch.as_tensor(np.ascontiguousarray(array, dtype=kind), device=self.machine.device)
+
+def _draw_tables(table: SamplingTable) -> dict[str, np.ndarray]:
+    chain = table.conditional
+    rest = np.log1p(-np.minimum(chain, 1 - chain))
+    return {"class_edges": table.class_edges, "conditional": chain, "log_rest": rest, "stirling": STIRLING_TABLE.numpy()}
 
 
-def _groups(columns: int) -> int:
-    """Groups of lanes in a warp: more of them leave fewer places empty, but one lane has no more than 5 columns then."""
-    waste = {groups: -(-columns // (32 // groups)) * (32 // groups) for groups in (1, 2, 4)}
-    return min((g for g in waste if g == 1 or waste[g] * g <= 32 * 5), key=lambda g: (waste[g], g))
+def _groups(columns: int, slots: int) -> int:
+    """Groups of lanes in a warp: several leave fewer places empty, as long as a class's gradient stays in registers."""
+    own = {groups: -(-columns // (32 // groups)) for groups in (1, 2, 4)}
+    held = [g for g in own if g == 1 or own[g] * -(-slots // g) * g <= _HELD]
+    return min(held, key=lambda g: (own[g] * (32 // g), g))
 
 
 def _index(layout: SlotTables) -> dict[str, np.ndarray]:
@@ -326,13 +336,14 @@ def _index(layout: SlotTables) -> dict[str, np.ndarray]:
     at = np.flatnonzero(real.ravel())  # class · S + slot
     listed = at[np.argsort(slot_z, kind="stable")]
     first = np.append(0, np.cumsum(np.bincount(slot_z, minlength=len(entries))))
-    query, token = np.divmod(entries, layout.vocab_size)
+    number = np.full(len(layout.queries) * layout.vocab_size, -1)
+    number[entries] = np.arange(len(entries))
     return {
         "n_slots": layout.n_slots, "n_own": own.sum(1), "place": np.argsort(order, axis=1),
         "row": np.take_along_axis(layout.slot_row, order, 1), "slot_z": by_slot, "target": layout.target,
         "shared_rows": np.flatnonzero(readers != 1), "z_first": first, "z_list": listed, "z_at": entries,
-        "row_token": layout.rows, "column_token": np.maximum(layout.columns, 0), "z_query": layout.queries[query],
-        "z_token": token,
+        "row_token": layout.rows, "column_token": np.maximum(layout.columns, 0), "queries": layout.queries,
+        "entry": number,
     }  # fmt: skip
 
 
