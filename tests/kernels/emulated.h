@@ -19,6 +19,18 @@
 #define YIELD() give_way()
 #define SHARED_MEMORY(name) float *name = shared_memory
 
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+static float2 make_float2(float x, float y) { return {x, y}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+
+template <class T> static T __ldcg(const T *from) { return *from; }
+template <class T> static void __stcg(T *to, T value) { *to = value; }
+
 struct Index {
     int x;
 };

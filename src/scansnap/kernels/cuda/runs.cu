@@ -32,13 +32,6 @@
 #define LOG2E 1.44269504f
 #define STEP_UP(n, to) (((n) + (to) - 1) / (to) * (to))
 
-struct alignas(8) Two {
-    float at[2];
-};
-struct alignas(16) Four {
-    float at[4];
-};
-
 /* Names as in dynamics/engines/layout.py; sizes in front of a comment are those of the arrays. */
 struct Job {
     int n_classes, n_rows, n_z, n_shared, batch_size, n_steps, n_runs, z_size, vocab_size, n_records, init;
@@ -74,6 +67,7 @@ struct Job {
 /* One run in its block. */
 struct Run {
     float *y, *v;          /* (L, PITCH) */
+    float *y_here, *v_here; /* the same from this lane's first column on */
     float *z, *vz, *dz;    /* (n_z) (n_z) (K, S) */
     float *f;              /* (S, WIDE) of this warp */
     float *row_dot;        /* (S) of this warp, HELD */
@@ -104,35 +98,41 @@ __device__ __forceinline__ int column(int c) { return first_column(c) + c % VW; 
 __device__ __forceinline__ bool inside(int c) { return LANES * VW * (c / VW + 1) <= PITCH || first_column(c) < PITCH; }
 __device__ __forceinline__ bool real(int c) { return LANES * VW * (c / VW + 1) <= COLUMNS || column(c) < COLUMNS; }
 
-__device__ __forceinline__ void load_row(const float *row, float (&to)[C]) {
+/* Numbers in shared memory, or in global memory that only the second-level cache is to hold. */
+template <bool SHARED, class T> __device__ __forceinline__ T get(const T *from) {
+    if constexpr (SHARED) return *from;
+    else return __ldcg(from);
+}
+template <bool SHARED, class T> __device__ __forceinline__ void set(T *to, T value) {
+    if constexpr (SHARED) *to = value;
+    else __stcg(to, value);
+}
+
+/* Rows are given by where this lane's first column is in them. */
+template <bool SHARED> __device__ __forceinline__ void load_row(const float *row, float (&to)[C]) {
 #pragma unroll
     for (int c = 0; c < C; c += VW) {
-        const float *from = row + first_column(c);
+        const float *from = row + LANES * VW * (c / VW);
         bool there = inside(c);
-        if (VW == 4) {
-            Four part = there ? *(const Four *)from : Four{};
-#pragma unroll
-            for (int k = 0; k < 4; k++) to[c + (k < VW ? k : 0)] = part.at[k];
-        } else if (VW == 2) {
-            Two part = there ? *(const Two *)from : Two{};
-#pragma unroll
-            for (int k = 0; k < 2; k++) to[c + (k < VW ? k : 0)] = part.at[k];
+        if constexpr (VW == 4) {
+            float4 part = there ? get<SHARED>((const float4 *)from) : make_float4(0, 0, 0, 0);
+            to[c] = part.x, to[c + 1] = part.y, to[c + 2] = part.z, to[c + 3] = part.w;
+        } else if constexpr (VW == 2) {
+            float2 part = there ? get<SHARED>((const float2 *)from) : make_float2(0, 0);
+            to[c] = part.x, to[c + 1] = part.y;
         } else
-            to[c] = there ? *from : 0;
+            to[c] = there ? get<SHARED>(from) : 0;
     }
 }
 
-__device__ __forceinline__ void store_row(float *row, const float (&from)[C]) {
+template <bool SHARED> __device__ __forceinline__ void store_row(float *row, const float (&from)[C]) {
 #pragma unroll
     for (int c = 0; c < C; c += VW) {
-        float *to = row + first_column(c);
+        float *to = row + LANES * VW * (c / VW);
         if (!inside(c)) continue;
-        if (VW == 4)
-            *(Four *)to = {from[c], from[c + 1 < C ? c + 1 : 0], from[c + 2 < C ? c + 2 : 0], from[c + 3 < C ? c + 3 : 0]};
-        else if (VW == 2)
-            *(Two *)to = {from[c], from[c + 1 < C ? c + 1 : 0]};
-        else
-            *to = from[c];
+        if constexpr (VW == 4) set<SHARED>((float4 *)to, make_float4(from[c], from[c + 1], from[c + 2], from[c + 3]));
+        else if constexpr (VW == 2) set<SHARED>((float2 *)to, make_float2(from[c], from[c + 1]));
+        else set<SHARED>(to, from[c]);
     }
 }
 
@@ -142,15 +142,13 @@ template <int N> __device__ __forceinline__ void load_f(const float *from, float
     constexpr int fours = step == 4 ? N / 4 * 4 : 0, twos = step >= 2 ? N / 2 * 2 : fours;
 #pragma unroll
     for (int i = 0; i < fours; i += 4) {
-        Four part = *(const Four *)(from + i);
-#pragma unroll
-        for (int k = 0; k < 4; k++) to[i + k] = part.at[k];
+        float4 part = *(const float4 *)(from + i);
+        to[i] = part.x, to[i + 1] = part.y, to[i + 2] = part.z, to[i + 3] = part.w;
     }
 #pragma unroll
     for (int i = fours; i < twos; i += 2) {
-        Two part = *(const Two *)(from + i);
-        to[i] = part.at[0];
-        to[i + 1] = part.at[1];
+        float2 part = *(const float2 *)(from + i);
+        to[i] = part.x, to[i + 1] = part.y;
     }
 #pragma unroll
     for (int i = twos; i < N; i++) to[i] = from[i];
@@ -307,7 +305,7 @@ template <int N> __device__ __forceinline__ void logits(const Run &run, int n, i
 #pragma unroll 2
     for (int p = 0; p < n_slots; p++) {
         float y[C], f[N];
-        load_row(run.y + row[p], y);
+        load_row<Y_SHARED>(run.y_here + row[p], y);
         load_f<N>(run.f + p * PITCH_F + group() * N, f);
 #pragma unroll
         for (int i = 0; i < N; i++)
@@ -428,23 +426,23 @@ __device__ __forceinline__ void own_rows(const Job &job, const Run &run, int n, 
     const int *row = run.row + n * SLOTS;
     const float rate = last ? run.rate_y : 0, fade = last ? run.fade : 1;
     float next[C];
-    if (n_own) load_row(run.v + row[0], next);
-#pragma unroll 1
+    if (n_own) load_row<V_SHARED>(run.v_here + row[0], next);
+#pragma unroll 2
     for (int p = 0; p < n_own; p++) {
         float y[C], v[C];
         int at = row[p];
 #pragma unroll
         for (int c = 0; c < C; c++) v[c] = next[c];
-        if (p + 1 < n_own) load_row(run.v + row[p + 1], next); /* on its way while this row is worked on */
-        load_row(run.y + at, y);
+        if (p + 1 < n_own) load_row<V_SHARED>(run.v_here + row[p + 1], next); /* on its way while this row is worked on */
+        load_row<Y_SHARED>(run.y_here + at, y);
         keep_dot(run, p, gradient<N>(job, run, p, y, e, v));
 #pragma unroll
         for (int c = 0; c < C; c++) {
             y[c] += rate * v[c];
             v[c] *= fade;
         }
-        store_row(run.y + at, y);
-        store_row(run.v + at, v);
+        store_row<Y_SHARED>(run.y_here + at, y);
+        store_row<V_SHARED>(run.v_here + at, v);
     }
 }
 
@@ -457,7 +455,7 @@ __device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int 
     for (int a = 0; a < SHARED_CHUNK; a++)
         if (p + a < n_slots) {
             float y[C];
-            load_row(run.y + row[p + a], y);
+            load_row<Y_SHARED>(run.y_here + row[p + a], y);
             keep_dot(run, p + a, gradient<N>(job, run, p + a, y, e, held[a]));
         }
 }
@@ -469,10 +467,10 @@ __device__ __forceinline__ void let_go(const Run &run, int n, int p, int n_slots
     for (int a = 0; a < SHARED_CHUNK; a++) {
         if (p + a < n_slots) {
             float v[C];
-            load_row(run.v + row[p + a], v);
+            load_row<V_SHARED>(run.v_here + row[p + a], v);
 #pragma unroll
             for (int c = 0; c < C; c++) v[c] += held[a][c];
-            store_row(run.v + row[p + a], v);
+            store_row<V_SHARED>(run.v_here + row[p + a], v);
         }
 #pragma unroll
         for (int c = 0; c < C; c++) held[a][c] = 0;
@@ -512,8 +510,8 @@ __device__ __forceinline__ void finish(const Job &job, const Run &run, int n, in
         dot[q] = 0;
         if (p < n_slots) {
             float y[C], v[C];
-            load_row(run.y + row[p], y);
-            if (p < n_own) load_row(run.v + row[p], v);
+            load_row<Y_SHARED>(run.y_here + row[p], y);
+            if (p < n_own) load_row<V_SHARED>(run.v_here + row[p], v);
 #pragma unroll
             for (int c = 0; c < C; c++) {
                 dot[q] += y[c] * g[q * GROUPS][c] * (LUMPED && real(c) ? job.multiplicity[column(c)] : 1.0f);
@@ -524,8 +522,8 @@ __device__ __forceinline__ void finish(const Job &job, const Run &run, int n, in
                 }
             }
             if (p < n_own) {
-                store_row(run.y + row[p], y);
-                store_row(run.v + row[p], v);
+                store_row<Y_SHARED>(run.y_here + row[p], y);
+                store_row<V_SHARED>(run.v_here + row[p], v);
             }
         }
     }
@@ -542,10 +540,10 @@ __device__ __forceinline__ void finish(const Job &job, const Run &run, int n, in
         int p = q * GROUPS + group();
         if (p >= n_own && p < n_slots) {
             float v[C];
-            load_row(run.v + row[p], v);
+            load_row<V_SHARED>(run.v_here + row[p], v);
 #pragma unroll
             for (int c = 0; c < C; c++) v[c] += g[q * GROUPS][c];
-            store_row(run.v + row[p], v);
+            store_row<V_SHARED>(run.v_here + row[p], v);
         }
     }
 }
@@ -655,15 +653,15 @@ __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n
         for (int p = 0; p < job.n_own[n]; p++) {
             int row = run.row[n * SLOTS + p];
             float y[C], v[C];
-            load_row(run.y + row, y);
-            load_row(run.v + row, v);
+            load_row<Y_SHARED>(run.y_here + row, y);
+            load_row<V_SHARED>(run.v_here + row, v);
 #pragma unroll
             for (int c = 0; c < C; c++) {
                 y[c] += run.rate_y * v[c];
                 v[c] *= run.fade;
             }
-            store_row(run.y + row, y);
-            store_row(run.v + row, v);
+            store_row<Y_SHARED>(run.y_here + row, y);
+            store_row<V_SHARED>(run.v_here + row, v);
         }
     }
 #endif
@@ -730,6 +728,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     if (Y_SHARED) next += y_size;
     run.v = V_SHARED ? next : job.v_scratch + (long long)blockIdx.x * y_size;
     if (V_SHARED) next += y_size;
+    run.y_here = run.y + first_column(0);
+    run.v_here = run.v + first_column(0);
     next = memory + STEP_UP((int)(next - memory), 4);
     run.f = next + run.warp * SLOTS * PITCH_F;
     next += WARPS * SLOTS * PITCH_F;
@@ -766,8 +766,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
                           : initial(job.init, job.init_size, seed, PURPOSE_INIT_Y, job.row_token[l], job.column_token[j]);
                 if (job.v) v = keep * job.v[y_at + l * COLUMNS + j];
             }
-            run.y[i] = y;
-            run.v[i] = v;
+            set<Y_SHARED>(run.y + i, y);
+            set<V_SHARED>(run.v + i, v);
         }
 #pragma unroll 1
         for (int i = first; i < job.n_z; i += stride) {
@@ -817,9 +817,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
 #pragma unroll 1
             for (int i = first; i < job.n_shared * PITCH; i += stride) {
                 int at = job.shared_rows[i / PITCH] * PITCH + i % PITCH;
-                float v = run.v[at];
-                run.y[at] += run.rate_y * v;
-                run.v[at] = v * run.fade;
+                float v = get<V_SHARED>(run.v + at);
+                set<Y_SHARED>(run.y + at, get<Y_SHARED>(run.y + at) + run.rate_y * v);
+                set<V_SHARED>(run.v + at, v * run.fade);
             }
 #pragma unroll 1
             for (int i = first; i < job.n_z; i += stride) {
@@ -847,9 +847,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
         for (int i = first; i < y_size; i += stride) {
             int l = i / PITCH, j = i % PITCH;
             if (j >= COLUMNS) continue;
-            good &= ordinary(run.y[i]) && ordinary(run.v[i]);
-            if (job.new_y) job.new_y[y_at + l * COLUMNS + j] = run.y[i];
-            if (job.new_v) job.new_v[y_at + l * COLUMNS + j] = run.v[i];
+            const float y = get<Y_SHARED>(run.y + i), v = get<V_SHARED>(run.v + i);
+            good &= ordinary(y) && ordinary(v);
+            if (job.new_y) job.new_y[y_at + l * COLUMNS + j] = y;
+            if (job.new_v) job.new_v[y_at + l * COLUMNS + j] = v;
         }
 #pragma unroll 1
         for (int i = first; i < job.n_z; i += stride) {
