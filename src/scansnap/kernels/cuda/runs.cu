@@ -549,30 +549,37 @@ __device__ __forceinline__ void finish(const Job &job, const Run &run, int n, in
 }
 #endif
 
+/* Logits become E = weight (e_n − α) / multiplicity, and `each` weight · fᵀg, of the samples from `first` on. */
+template <int N>
+__device__ __forceinline__ void errors(const Job &job, const Run &run, float (&e)[N][C], int target, long long sample,
+                                       int first, int m) {
+    float others[N], behind[N], right[N], most[N];
+    softmax<N>(job, e, target, others, behind, right, most);
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        float weight = first + i < m ? (job.weight ? job.weight[sample + first + i] : job.even) : 0;
+        float share = __fdividef(weight, others[i] + right[i]);
+        if (lane() % LANES == 0) run.each[first + i] = behind[i] * share;
+#pragma unroll
+        for (int c = 0; c < C; c++)
+            e[i][c] *= LUMPED && real(c) ? -share * job.inverse_multiplicity[column(c)] : -share;
+        others[i] *= share;
+    }
+    const int at = target / (LANES * VW) * VW + target % VW, from = group() * LANES + target / VW % LANES;
+    put<N>(e, at, from, 1, others);
+}
+
 /* One tile of `m` samples of class n, N in each group at most; adds to dz of the lanes' slots. */
 template <int N>
 __device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys &keys, int n, long long sample, int m,
                                      bool last, int turn, float (&dz)[NS], Held &held) {
     attention<GROUPS * N>(run, keys, job.counts + sample * SLOTS, m);
-    float e[N][C], others[N], behind[N], right[N], most[N];
+    float e[N][C];
     logits<N>(run, n, keys.n_slots, e);
-    int target = job.target[n];
-    softmax<N>(job, e, target, others, behind, right, most);
-    const int at = target / (LANES * VW) * VW + target % VW, from = group() * LANES + target / VW % LANES;
-    float inverse[C];
+    constexpr int part = HELD && N % 4 == 0 ? 4 : N; /* registers are short where a gradient is held */
 #pragma unroll
-    for (int c = 0; c < C; c++) inverse[c] = LUMPED && real(c) ? job.inverse_multiplicity[column(c)] : 1.0f;
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        int number = group() * N + i;
-        float weight = number < m ? (job.weight ? job.weight[sample + number] : job.even) : 0;
-        float share = __fdividef(weight, others[i] + right[i]);
-        if (lane() % LANES == 0) run.each[number] = behind[i] * share;
-#pragma unroll
-        for (int c = 0; c < C; c++) e[i][c] *= LUMPED ? -share * inverse[c] : -share;
-        others[i] *= share;
-    }
-    put<N>(e, at, from, 1, others);
+    for (int i = 0; i < N; i += part)
+        errors<part>(job, run, *(float (*)[part][C])(e + i), job.target[n], sample, group() * N + i, m);
 #if HELD
     __syncwarp();
 #pragma unroll
