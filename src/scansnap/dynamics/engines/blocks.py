@@ -59,7 +59,7 @@ class Blocks:
         """The tables of some runs after a stretch, and which of them are finite."""
         state = tuple(table.contiguous() for table in before)
         new = tuple(table.clone() for table in state)  # entries of Z that no class reads stay as they are
-        data = Data.of(stretch.cls, stretch.counts, stretch.weight, len(self.layout.slots))
+        data = Data.of(stretch.cls, stretch.counts, stretch.weight, self.program.tables["order"])
         rates = self._rates(which, factor_y, factor_z)
         stream, seed = self.stream[which], self.runs.seed[which]
         _, _, finite = self.program.train(data, stream, seed, rates, self.begin, state=state, new=new)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ class Blocks:
         factors = [np.array([one.rate_factor(i, settings.steps) for i in range(settings.steps)])
                    for one in (settings.optimizer_y, settings.optimizer_z)]  # fmt: skip
         order = np.argsort(self.stream, kind="stable")
-        kept = torch.as_tensor(distinct, device=self.device)
+        kept = torch.as_tensor(np.take_along_axis(distinct, self.program.index["order"], 1), device=self.device)
         out: Records = {}
         for group in self._groups(order, stream_bytes):
             first, last = self.stream[group[0]], self.stream[group[-1]]
@@ -123,7 +123,7 @@ class Blocks:
             own = self.layout.slot_query if settings.model.query_in_keys else None
             return self.program.draw(seeds, 0, settings.steps, settings.batch_size, int(settings.context) - 1, own)
         stretch = Batches(self.layout, settings, seeds, self.device).take(0, settings.steps)
-        return Data.of(stretch.cls, stretch.counts, stretch.weight, len(self.layout.slots))
+        return Data.of(stretch.cls, stretch.counts, stretch.weight, self.program.tables["order"])
 
     def _rates(self, which: np.ndarray, factor_y: np.ndarray, factor_z: np.ndarray) -> Rates:
         runs = self.runs

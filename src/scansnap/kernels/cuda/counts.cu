@@ -10,6 +10,7 @@ struct Draws {
     double length;
     const u64 *seeds;                                                        /* (G) */
     const double *class_edges, *conditional, *log_rest, *stirling, *own; /* (K) (K, S) (K, S) (10) (K, S) */
+    const int *place; /* (K, S) where a slot's count goes */
     int *start, *rank; /* (G, N, K + 1) (G, N, K) */
     COUNT *counts;     /* (G, N, B, S) */
 };
@@ -108,7 +109,7 @@ extern "C" __global__ void sample(const Draws job) {
             double k = left * q < 12.0 ? by_inversion(left, q, job.log_rest[n * s_size + s], draw(at, s, 0).u, reciprocal)
                                        : by_rejection(left, q, at, s, job.stirling);
             if (flip) k = left - k;
-            to[s] = (COUNT)((float)k + (job.own ? (float)job.own[n * s_size + s] : 0));
+            to[job.place[n * s_size + s]] = (COUNT)((float)k + (job.own ? (float)job.own[n * s_size + s] : 0));
             left -= k;
         }
     }

@@ -32,14 +32,14 @@
 #define LOG2E 1.44269504f
 #define STEP_UP(n, to) (((n) + (to) - 1) / (to) * (to))
 
-/* Names as in dynamics/engines/layout.py; sizes in front of a comment are those of the arrays. */
+/* Names as in dynamics/engines/layout.py; the slots of a class are ordered so that those whose rows no other class has
+ * come first, in the counts too. */
 struct Job {
     int n_classes, n_rows, n_z, n_shared, batch_size, n_steps, n_runs, z_size, vocab_size, n_records, init;
     float even;         /* weight of a sample where `weight` is null */
     double init_size;   /* half-width of the uniform or std of the normal */
     const int *n_slots; /* (K) */
-    const int *n_own;   /* (K) slots whose rows no other class has; they come first in `row` */
-    const int *place;   /* (K, S) where in `row` a slot is */
+    const int *n_own;   /* (K) slots whose rows no other class has */
     const int *row;     /* (K, S) */
     const int *slot_z;  /* (K, S) entry of Z */
     const int *target;  /* (K) */
@@ -69,10 +69,11 @@ struct Run {
     float *y, *v;          /* (L, PITCH) */
     float *y_here, *v_here; /* the same from this lane's first column on */
     float *z, *vz, *dz;    /* (n_z) (n_z) (K, S) */
-    float *f;              /* (S, WIDE) of this warp */
+    float *f;              /* (S, WIDE) of this warp: k∘e^z */
     float *row_dot;        /* (S) of this warp, HELD */
     float *dots;           /* (S, 9) of this warp, not HELD: a row's dot in eight parts */
-    float *each;           /* (WIDE) of this warp, a number for each sample */
+    float *each, *scale;   /* (WIDE) of this warp, numbers for each sample */
+    float *key, *z_of;     /* (S) of this warp */
     int *row, *start, *rank; /* (K, S) offsets of rows in y; (2, K + 1), (2, K) of this step and the next */
     volatile int *turn;
     float rate_y, fade;
@@ -212,88 +213,75 @@ template <int N, class Op> __device__ __forceinline__ void combine_all(float (&x
 
 template <class Op> __device__ __forceinline__ void over_warp(float (&x)[1], Op op) { combine<1, 16>(x, op); }
 
-/* The keys of a class: z and e^{z − max}, a slot in each lane. */
-struct Keys {
-    float z[NS], key[NS];
-    int place[NS];
-    int n_slots;
-};
-
-__device__ __forceinline__ Keys keys_of(const Job &job, const Run &run, int n) {
-    Keys keys;
-    keys.n_slots = job.n_slots[n];
-    float top[1] = {-1e38f};
+/* The keys of a class into the warp's scratch: z and e^{z − max}; returns how many slots there are. */
+__device__ __forceinline__ int keys_of(const Job &job, const Run &run, int n) {
+    const int n_slots = job.n_slots[n];
+    float top[1] = {-1e38f}, z[NS];
 #pragma unroll
     for (int k = 0; k < NS; k++) {
-        int s = lane() + 32 * k;
-        bool there = s < keys.n_slots;
-        keys.z[k] = there ? run.z[job.slot_z[n * SLOTS + s]] : -1e38f;
-        keys.place[k] = there ? job.place[n * SLOTS + s] : 0;
-        top[0] = fmaxf(top[0], keys.z[k]);
+        int p = lane() + 32 * k;
+        z[k] = p < n_slots ? run.z[job.slot_z[n * SLOTS + p]] : -1e38f;
+        top[0] = fmaxf(top[0], z[k]);
     }
     over_warp(top, Max());
 #pragma unroll
-    for (int k = 0; k < NS; k++) keys.key[k] = lane() + 32 * k < keys.n_slots ? expf(keys.z[k] - top[0]) : 0;
-    return keys;
+    for (int k = 0; k < NS; k++)
+        if (lane() + 32 * k < n_slots) {
+            run.z_of[lane() + 32 * k] = z[k];
+            run.key[lane() + 32 * k] = expf(z[k] - top[0]);
+        }
+    __syncwarp();
+    return n_slots;
 }
 
-/* f = k∘e^z / ‖k∘e^z‖ of `m` samples, N at most, into the warp's scratch by slot. */
+/* k∘e^z of `m` samples, N at most, into the warp's scratch by slot, and 1 / ‖k∘e^z‖ into `scale`. A sample has 32 / N
+ * lanes. */
 template <int N, class Number>
-__device__ __forceinline__ void attention(const Run &run, const Keys &keys, const Number *counts, int m) {
-    constexpr int at_once = N < 8 ? N : 8; /* more would take registers from the gradient */
-#pragma unroll 1
-    for (int first = 0; first < N; first += at_once) {
-        float x[NS][at_once], square[at_once];
+__device__ __forceinline__ void attention(const Run &run, const Number *counts, int n_slots, int m) {
+    constexpr int wide = power_above(N) < 32 ? power_above(N) : 32, lanes = 32 / wide;
 #pragma unroll
-        for (int i = 0; i < at_once; i++) {
-            square[i] = 0;
-#pragma unroll
-            for (int k = 0; k < NS; k++) {
-                int s = lane() + 32 * k;
-                float count = first + i < m && s < keys.n_slots ? (float)counts[(first + i) * SLOTS + s] : 0;
-                x[k][i] = count * keys.key[k];
-                square[i] += x[k][i] * x[k][i];
+    for (int first = 0; first < N; first += wide) {
+        const int i = first + lane() % wide;
+        const Number *own = counts + i * SLOTS;
+        float square = 0;
+        if (i < m) {
+#pragma unroll 4
+            for (int p = lane() / wide; p < n_slots; p += lanes) {
+                float x = (float)own[p] * run.key[p];
+                square += x * x;
+                run.f[p * PITCH_F + i] = x;
             }
-        }
-        combine<at_once, 16>(square, Sum());
-        int mine = owned<at_once, 32>();
-        bool small = square[0] < 1e-24f && first + mine < m && mine < at_once;
-        if (__any_sync(EVERY, small)) { /* some sample has not the class's favourite key: squares would underflow */
+        } else if (i < N) {
 #pragma unroll 1
-            for (int sample = 0; sample < at_once && first + sample < m; sample++) {
-                float own[1] = {-1e38f}, total[1] = {0}, count[NS];
-#pragma unroll
-                for (int k = 0; k < NS; k++) {
-                    int s = lane() + 32 * k;
-                    count[k] = s < keys.n_slots ? (float)counts[(first + sample) * SLOTS + s] : 0;
-                    if (count[k] > 0) own[0] = fmaxf(own[0], keys.z[k]);
-                }
-                over_warp(own, Max());
-#pragma unroll
-                for (int k = 0; k < NS; k++) {
-                    count[k] = count[k] > 0 ? count[k] * expf(keys.z[k] - own[0]) : 0;
-                    total[0] += count[k] * count[k];
-                }
-                over_warp(total, Sum());
-                if (mine == sample) square[0] = total[0];
-#pragma unroll
-                for (int i = 0; i < at_once; i++)
-#pragma unroll
-                    for (int k = 0; k < NS; k++)
-                        if (i == sample) x[k][i] = count[k];
-            }
+            for (int p = lane() / wide; p < n_slots; p += lanes) run.f[p * PITCH_F + i] = 0;
         }
-        if (mine < at_once) run.each[first + mine] = square[0] > 0 ? rsqrtf(square[0]) : 0;
         __syncwarp();
 #pragma unroll
-        for (int k = 0; k < NS; k++)
-            if (lane() + 32 * k < keys.n_slots) {
-                float *to = run.f + keys.place[k] * PITCH_F + first;
+        for (int d = wide; d < 32; d *= 2) square += __shfl_xor_sync(EVERY, square, d);
+        if (__any_sync(EVERY, i < m && square < 1e-24f)) { /* the class's favourite key is not in it: underflow */
+            float most = -1e38f;
+            if (i < m)
+#pragma unroll 1
+                for (int p = lane() / wide; p < n_slots; p += lanes)
+                    if (own[p] > 0) most = fmaxf(most, run.z_of[p]);
+            __syncwarp();
 #pragma unroll
-                for (int i = 0; i < at_once; i++) to[i] = x[k][i] * run.each[first + i];
-            }
-        __syncwarp();
+            for (int d = wide; d < 32; d *= 2) most = fmaxf(most, __shfl_xor_sync(EVERY, most, d));
+            square = 0;
+            if (i < m)
+#pragma unroll 1
+                for (int p = lane() / wide; p < n_slots; p += lanes) {
+                    float x = own[p] > 0 ? (float)own[p] * expf(run.z_of[p] - most) : 0;
+                    square += x * x;
+                    run.f[p * PITCH_F + i] = x;
+                }
+            __syncwarp();
+#pragma unroll
+            for (int d = wide; d < 32; d *= 2) square += __shfl_xor_sync(EVERY, square, d);
+        }
+        if (lane() < wide && i < N) run.scale[i] = square > 0 ? rsqrtf(square) : 0;
     }
+    __syncwarp();
 }
 
 template <int N> __device__ __forceinline__ void logits(const Run &run, int n, int n_slots, float (&e)[N][C]) {
@@ -325,11 +313,12 @@ __device__ __forceinline__ void put(float (&e)[N][C], int at, int from, float sc
                 if (lane() == from) e[i][c] = scale == 0 ? 0 : given[i];
 }
 
-/* Logits become e^{logit − max} with the target's left out. Returns in `others` and `behind` their sum and that of their
- * products with (target's logit − logit), in `right` e^{target's logit − max}; `most` is max and target's logit. */
+/* Products with k∘e^z, which `scale` makes logits, become e^{logit − max} with the target's left out. Returns in `others`
+ * and `behind` their sum and that of their products with (target's logit − logit), in `right` e^{target's logit − max};
+ * `most` is log2 of e^max less the target's logit, for the loss. */
 template <int N>
-__device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], int target, float (&others)[N], float (&behind)[N],
-                               float (&right)[N], float (&most)[N]) {
+__device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], const float (&scale)[N], int target,
+                                        float (&others)[N], float (&behind)[N], float (&right)[N], float (&most)[N]) {
     const int at = target / (LANES * VW) * VW + target % VW, from = group() * LANES + target / VW % LANES;
     float shift[C];
 #pragma unroll
@@ -342,23 +331,27 @@ __device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], int ta
     float top[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
+        const float factor = scale[i] * LOG2E;
         right[i] = __shfl_sync(EVERY, most[i], from);
-        top[i] = LUMPED ? e[i][0] * LOG2E + shift[0] : e[i][0];
+        top[i] = LUMPED ? e[i][0] * factor + shift[0] : e[i][0];
 #pragma unroll
-        for (int c = 1; c < C; c++) top[i] = fmaxf(top[i], LUMPED ? e[i][c] * LOG2E + shift[c] : e[i][c]);
-        if (!LUMPED) top[i] *= LOG2E;
+        for (int c = 1; c < C; c++) top[i] = fmaxf(top[i], LUMPED ? e[i][c] * factor + shift[c] : e[i][c]);
+        if (!LUMPED) top[i] *= factor;
     }
     combine_all<N>(top, Max());
 #pragma unroll
     for (int i = 0; i < N; i++) {
+        const float factor = scale[i] * LOG2E;
         behind[i] = 0;
 #pragma unroll
         for (int c = 0; c < C; c++) {
             float logit = e[i][c];
-            e[i][c] = exp2_near(logit * LOG2E + (shift[c] - top[i]));
+            e[i][c] = exp2_near(logit * factor + (shift[c] - top[i]));
             behind[i] += e[i][c] * (right[i] - logit);
         }
-        most[i] = top[i];
+        behind[i] *= scale[i];
+        most[i] = top[i] - right[i] * factor;
+        right[i] = exp2_near(right[i] * factor - top[i]);
     }
     put<N>(e, at, from, 0, others);
 #pragma unroll
@@ -369,12 +362,6 @@ __device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], int ta
     }
     combine_all<N>(others, Sum());
     combine_all<N>(behind, Sum());
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        float logit = right[i];
-        right[i] = exp2_near(logit * LOG2E - top[i]);
-        most[i] = most[i] - logit * LOG2E; /* of the loss: log2 of the sum, less the target's logit */
-    }
 }
 
 __device__ __forceinline__ void wait_for(const Run &run, int turn) {
@@ -549,17 +536,20 @@ __device__ __forceinline__ void finish(const Job &job, const Run &run, int n, in
 }
 #endif
 
-/* Logits become E = weight (e_n − α) / multiplicity, and `each` weight · fᵀg, of the samples from `first` on. */
+/* Products with k∘e^z become weight (e_n − α) / (multiplicity ‖k∘e^z‖), which is E for f = k∘e^z / ‖k∘e^z‖, and `each`
+ * weight · fᵀg / ‖k∘e^z‖², of the samples from `first` on. */
 template <int N>
 __device__ __forceinline__ void errors(const Job &job, const Run &run, float (&e)[N][C], int target, long long sample,
                                        int first, int m) {
-    float others[N], behind[N], right[N], most[N];
-    softmax<N>(job, e, target, others, behind, right, most);
+    float others[N], behind[N], right[N], most[N], scale[N];
+    load_f<N>(run.scale + first, scale);
+    softmax<N>(job, e, scale, target, others, behind, right, most);
 #pragma unroll
     for (int i = 0; i < N; i++) {
         float weight = first + i < m ? (job.weight ? job.weight[sample + first + i] : job.even) : 0;
         float share = __fdividef(weight, others[i] + right[i]);
-        if (lane() % LANES == 0) run.each[first + i] = behind[i] * share;
+        if (lane() % LANES == 0) run.each[first + i] = behind[i] * share * scale[i] * scale[i];
+        share *= scale[i]; /* for the products with k∘e^z that follow */
 #pragma unroll
         for (int c = 0; c < C; c++)
             e[i][c] *= LUMPED && real(c) ? -share * job.inverse_multiplicity[column(c)] : -share;
@@ -571,11 +561,11 @@ __device__ __forceinline__ void errors(const Job &job, const Run &run, float (&e
 
 /* One tile of `m` samples of class n, N in each group at most; adds to dz of the lanes' slots. */
 template <int N>
-__device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys &keys, int n, long long sample, int m,
+__device__ __forceinline__ void tile(const Job &job, const Run &run, int n, int n_slots, long long sample, int m,
                                      bool last, int turn, float (&dz)[NS], Held &held) {
-    attention<GROUPS * N>(run, keys, job.counts + sample * SLOTS, m);
+    attention<GROUPS * N>(run, job.counts + sample * SLOTS, n_slots, m);
     float e[N][C];
-    logits<N>(run, n, keys.n_slots, e);
+    logits<N>(run, n, n_slots, e);
     constexpr int part = HELD && N % 4 == 0 ? 4 : N; /* registers are short where a gradient is held */
 #pragma unroll
     for (int i = 0; i < N; i += part)
@@ -584,7 +574,7 @@ __device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys 
     __syncwarp();
 #pragma unroll
     for (int p = 0; p < SLOTS; p++)
-        if (p < keys.n_slots) {
+        if (p < n_slots) {
             float f[N];
             load_f<N>(run.f + p * PITCH_F + group() * N, f);
 #pragma unroll
@@ -596,25 +586,25 @@ __device__ __forceinline__ void tile(const Job &job, const Run &run, const Keys 
     int n_own = job.n_own[n];
     own_rows<N>(job, run, n, n_own, e, last);
 #if LATE
-    shared_rows<N>(job, run, n, n_own, keys.n_slots, e, held);
+    shared_rows<N>(job, run, n, n_own, n_slots, e, held);
 #else
 #pragma unroll 1
-    for (int p = n_own; p < keys.n_slots; p += SHARED_CHUNK) {
-        shared_rows<N>(job, run, n, p, keys.n_slots, e, held);
+    for (int p = n_own; p < n_slots; p += SHARED_CHUNK) {
+        shared_rows<N>(job, run, n, p, n_slots, e, held);
         wait_for(run, turn);
-        let_go(run, n, p, keys.n_slots, held);
+        let_go(run, n, p, n_slots, held);
     }
 #endif
     __syncwarp();
 #endif
 #pragma unroll
     for (int k = 0; k < NS; k++)
-        if (lane() + 32 * k < keys.n_slots) {
-            const float *f = run.f + keys.place[k] * PITCH_F;
+        if (lane() + 32 * k < n_slots) {
+            const float *f = run.f + (lane() + 32 * k) * PITCH_F;
 #if HELD
             float total = 0;
 #else
-            float total = sum_dots(run, keys.place[k]);
+            float total = sum_dots(run, lane() + 32 * k);
 #endif
 #pragma unroll
             for (int i = 0; i < GROUPS * N; i++) total -= f[i] * f[i] * run.each[i];
@@ -632,7 +622,7 @@ __device__ __forceinline__ void clear(Held &held) {
 
 __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n, long long batch, int begin, int end,
                                            int turn HELD_OUTSIDE) {
-    Keys keys = keys_of(job, run, n);
+    const int n_slots = keys_of(job, run, n);
     float dz[NS];
 #pragma unroll
     for (int k = 0; k < NS; k++) dz[k] = 0;
@@ -644,15 +634,15 @@ __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n
     for (int i = begin; i < end; i += WIDE) {
         int m = end - i < WIDE ? end - i : WIDE;
         bool last = i + WIDE >= end;
-        if (m <= SMALL * GROUPS) tile<SMALL>(job, run, keys, n, batch + i, m, last, turn, dz, held);
-        else tile<TILE>(job, run, keys, n, batch + i, m, last, turn, dz, held);
+        if (m <= SMALL * GROUPS) tile<SMALL>(job, run, n, n_slots, batch + i, m, last, turn, dz, held);
+        else tile<TILE>(job, run, n, n_slots, batch + i, m, last, turn, dz, held);
     }
 #if HELD
-    finish(job, run, n, keys.n_slots, held, turn);
+    finish(job, run, n, n_slots, held, turn);
     __syncwarp();
 #pragma unroll
     for (int k = 0; k < NS; k++)
-        if (lane() + 32 * k < keys.n_slots) dz[k] += run.row_dot[keys.place[k]];
+        if (lane() + 32 * k < n_slots) dz[k] += run.row_dot[lane() + 32 * k];
     __syncwarp();
 #else
     if (begin == end) { /* no sample: the velocity goes on */
@@ -674,7 +664,7 @@ __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n
 #endif
 #pragma unroll
     for (int k = 0; k < NS; k++)
-        if (lane() + 32 * k < keys.n_slots) run.dz[n * SLOTS + lane() + 32 * k] = dz[k];
+        if (lane() + 32 * k < n_slots) run.dz[n * SLOTS + lane() + 32 * k] = dz[k];
 }
 
 /* Waits for the turn, if it has not come yet, and hands it on. */
@@ -705,11 +695,11 @@ __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int 
     }
 #pragma unroll 1
     for (int n = run.warp; n < job.n_classes; n += WARPS) {
-        Keys keys = keys_of(job, run, n);
-        attention<1>(run, keys, job.expected + n * SLOTS, 1);
-        float e[1][C], others[1], behind[1], right[1], most[1];
-        logits<1>(run, n, keys.n_slots, e);
-        softmax<1>(job, e, job.target[n], others, behind, right, most);
+        const int n_slots = keys_of(job, run, n);
+        attention<1>(run, job.expected + n * SLOTS, n_slots, 1);
+        float e[1][C], others[1], behind[1], right[1], most[1], scale[1] = {run.scale[0]};
+        logits<1>(run, n, n_slots, e);
+        softmax<1>(job, e, scale, job.target[n], others, behind, right, most);
         if (lane() == 0) loss[n] = job.p_class[n] * ((log2f(others[0] + right[0]) + most[0]) / LOG2E);
         __syncwarp();
     }
@@ -740,10 +730,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     next = memory + STEP_UP((int)(next - memory), 4);
     run.f = next + run.warp * SLOTS * PITCH_F;
     next += WARPS * SLOTS * PITCH_F;
+    run.each = next + run.warp * 2 * STEP_UP(WIDE, 4);
+    run.scale = run.each + STEP_UP(WIDE, 4);
+    next += WARPS * 2 * STEP_UP(WIDE, 4);
     run.row_dot = run.dots = next + run.warp * SLOTS * (HELD ? 1 : 9);
     next += WARPS * SLOTS * (HELD ? 1 : 9);
-    run.each = next + run.warp * WIDE;
-    next += WARPS * WIDE;
+    run.key = next + run.warp * 2 * SLOTS;
+    run.z_of = run.key + SLOTS;
+    next += WARPS * 2 * SLOTS;
     run.z = next;
     run.vz = next + job.n_z;
     run.dz = next + 2 * job.n_z;

@@ -70,7 +70,8 @@ class Shape(NamedTuple):
         """Shared memory of a block; the same sum is in runs.cu."""
         tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
         wide = self.groups * self.tile
-        of_warp = self.slots * (-(-wide // 4) * 4 + 4 + (1 if self.held else 9)) + wide
+        wide = -(-wide // 4) * 4
+        of_warp = self.slots * (wide + 4 + (1 if self.held else 9) + 2) + 2 * wide
         scratch = self.warps * of_warp + 2 * entries + classes * (self.slots + 1)
         return 4 * (tables + scratch + classes * self.slots + 2 * (2 * classes + 1) + 1)
 
@@ -81,18 +82,23 @@ class Data:
 
     start: Tensor  # (G, N, K + 1) int32, first sample of a class
     rank: Tensor  # (G, N, K) int32, classes, the largest first
-    counts: Tensor  # (G, N, B, S)
+    counts: Tensor  # (G, N, B, S), the slots of a class in the program's order
     weight: Tensor | None  # (G, N, B) float32; None: all alike
 
     @classmethod
-    def of(cls, classes: Tensor, counts: Tensor, weight: Tensor, n_classes: int) -> Data:
-        """From samples in any order: classes (G, N, B), counts (G, N, B, S), weights (G, N, B)."""
+    def of(cls, classes: Tensor, counts: Tensor, weight: Tensor, slot_order: Tensor) -> Data:
+        """From samples in any order: classes (G, N, B), counts (G, N, B, S), weights (G, N, B).
+
+        ``slot_order`` (K, S) is the program's.
+        """
+        n_classes = len(slot_order)
         order = classes.argsort(dim=-1, stable=True)
         size = torch.zeros(*classes.shape[:2], n_classes, dtype=torch.int64, device=classes.device)
         size.scatter_add_(-1, classes, torch.ones_like(classes))
         start = torch.nn.functional.pad(size.cumsum(-1), (1, 0))
         rank = size.argsort(dim=-1, descending=True, stable=True)
-        sorted_counts = torch.take_along_dim(counts, order[..., None], 2).to(torch.float32).contiguous()
+        sorted_counts = torch.take_along_dim(counts, order[..., None], 2).to(torch.float32)
+        sorted_counts = sorted_counts.gather(-1, slot_order[classes.gather(-1, order)])
         ordered = weight.gather(-1, order).to(torch.float32).contiguous()
         return cls(start.to(torch.int32), rank.to(torch.int32), sorted_counts, ordered)
 
@@ -106,7 +112,7 @@ class _Job(ctypes.Structure):
         ("even", ctypes.c_float),
         ("init_size", ctypes.c_double),
         *[(name, ctypes.c_void_p) for name in (
-            "n_slots", "n_own", "place", "row", "slot_z", "target", "shared_rows", "z_first", "z_list", "z_at",
+            "n_slots", "n_own", "row", "slot_z", "target", "shared_rows", "z_first", "z_list", "z_at",
             "row_token", "column_token", "queries", "multiplicity", "inverse_multiplicity",
             "log2_multiplicity", "expected", "p_class", "start", "rank", "counts", "weight", "stream", "seed",
             "factor_y", "factor_z", "eta_y", "eta_z", "momentum", "y", "v", "z", "vz", "new_y", "new_v", "new_z",
@@ -122,7 +128,7 @@ class _Draws(ctypes.Structure):
         ("first_step", ctypes.c_longlong),
         ("length", ctypes.c_double),
         *[(name, ctypes.c_void_p) for name in ("seeds", "class_edges", "conditional", "log_rest", "stirling", "own",
-                                               "start", "rank", "counts")],
+                                               "place", "start", "rank", "counts")],
     ]  # fmt: skip
 
 
@@ -167,9 +173,13 @@ class Program:
         """``expected`` (K, S) are the classes' own counts, for the loss; ``chosen`` overrules parts of the shape."""
         self.layout, self.machine = layout, machine
         self.index = _index(layout)
-        tables = {name: a.astype(np.int32) for name, a in self.index.items()} | _real(layout, expected)
-        self.tables = packed(tables | {"slots": layout.slots}, machine.device)
-        self._draws = packed(_draw_tables(layout.table), machine.device)
+        order = self.index["order"]
+        tables = {name: a.astype(np.int32) for name, a in self.index.items()}
+        tables |= _real(layout, np.take_along_axis(expected, order, 1))
+        wide = {"order": order, "slots": np.take_along_axis(layout.slots, order, 1)}  # for torch
+        self.tables = packed(tables | wide, machine.device)
+        place = {"place": np.argsort(order, axis=1).astype(np.int32)}
+        self._draws = packed(_draw_tables(layout.table) | place, machine.device)
         self.n_entries = len(self.index["z_at"])
         self.shape = self._shape()._replace(**chosen)
         self.shared_bytes = self.shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries)
@@ -255,7 +265,7 @@ class Program:
                 assert all(t.is_contiguous() and t.dtype == torch.float32 for t in tables)
                 arrays |= {prefix + name: t for name, t in zip(("y", "v", "z", "vz"), tables, strict=True)}
         arrays |= {"start": data.start, "rank": data.rank, "counts": data.counts}
-        arrays |= {name: a for name, a in self.tables.items() if name != "slots" and (name != "entry" or every_z)}
+        arrays |= {name: a for name, a in self.tables.items() if name not in ("slots", "order") and (name != "entry" or every_z)}
         if data.weight is not None:
             arrays["weight"] = data.weight
         job = _Job(
@@ -322,14 +332,15 @@ def _groups(columns: int, slots: int) -> int:
 
 
 def _index(layout: SlotTables) -> dict[str, np.ndarray]:
-    """Whole numbers by the names of ``Job``."""
+    """Whole numbers by the names of ``Job``; ``order`` is the slot at each place."""
     k, s = layout.slots.shape
     real = np.arange(s) < layout.n_slots[:, None]
     readers = np.zeros(len(layout.rows), dtype=np.int64)
     np.add.at(readers, layout.slot_row[real], 1)  # a class has a token once
     own = real & (readers[layout.slot_row] == 1)
     order = np.argsort(np.where(own, 0, np.where(real, 1, 2)), axis=1, kind="stable")  # (K, S) slot at each place
-    entry = layout.class_query[:, None] * layout.vocab_size + layout.slots
+    slots, real = np.take_along_axis(layout.slots, order, 1), np.take_along_axis(real, order, 1)
+    entry = layout.class_query[:, None] * layout.vocab_size + slots
     entries, slot_z = np.unique(entry[real], return_inverse=True)
     by_slot = np.zeros((k, s), dtype=np.int64)
     by_slot[real] = slot_z
@@ -339,7 +350,7 @@ def _index(layout: SlotTables) -> dict[str, np.ndarray]:
     number = np.full(len(layout.queries) * layout.vocab_size, -1)
     number[entries] = np.arange(len(entries))
     return {
-        "n_slots": layout.n_slots, "n_own": own.sum(1), "place": np.argsort(order, axis=1),
+        "n_slots": layout.n_slots, "n_own": own.sum(1), "order": order,
         "row": np.take_along_axis(layout.slot_row, order, 1), "slot_z": by_slot, "target": layout.target,
         "shared_rows": np.flatnonzero(readers != 1), "z_first": first, "z_list": listed, "z_at": entries,
         "row_token": layout.rows, "column_token": np.maximum(layout.columns, 0), "queries": layout.queries,
