@@ -79,8 +79,12 @@ SHAPES: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
     "four groups": ((16, 5, 12), {"warps": 2}),
     "two groups": ((40, 3, 7), {"groups": 2, "warps": 3}),
     "held": ((53, 4, 9), {"groups": 1, "warps": 2}),
-    "streamed": ((45, 4, 9), {"groups": 1, "held": False, "warps": 3, "tile": 4, "shared_chunk": 2, "v_shared": False}),
-    "slots of several lanes": ((60, 3, 41), {"groups": 1, "held": False, "warps": 1, "y_shared": False, "v_shared": False}),
+    "streamed": (
+        (45, 4, 9), {"groups": 1, "held": False, "warps": 3, "tile": 4, "small": 2, "shared_chunk": 2, "v_shared": False}
+    ),
+    "slots of several lanes": (
+        (60, 3, 41), {"groups": 1, "held": False, "warps": 1, "y_shared": False, "v_shared": False}
+    ),
 }  # fmt: skip
 
 
@@ -99,8 +103,8 @@ def paper(q: int, **options: Any) -> tuple[xr.Dataset, xr.Dataset]:
     """Runs on Syn-Medium(q), recorded without states in between, by the kernel and by the general path."""
     given = {"steps": 3, "batch_size": 21, "context": 30, "record": [0, 3], "momentum": 0.9, "device": "cpu"} | options
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2.0, seed=[5, 0])
-    both = [ss.simulate(ss.SequenceClasses.syn_medium(q), runs, engine=engine, **given) for engine in ("fused", "general")]
-    return both[0], both[1]
+    classes = ss.SequenceClasses.syn_medium(q)
+    return ss.simulate(classes, runs, engine="fused", **given), ss.simulate(classes, runs, engine="general", **given)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +151,8 @@ def test_companions_and_warps_change_nothing(on_blocks: dict[str, Any]) -> None:
     for r in (0, 3):
         own = together.isel(run=r)
         alone = ss.simulate(
-            ss.SequenceClasses.syn_medium(1), eta_y=float(own.eta_y), eta_z=float(own.eta_z), seed=int(own.seed), steps=3,
-            batch_size=21, context=30, record=[0, 3], momentum=0.9, init="uniform", engine="fused", device="cpu",
+            ss.SequenceClasses.syn_medium(1), eta_y=float(own.eta_y), eta_z=float(own.eta_z), seed=int(own.seed),
+            steps=3, batch_size=21, context=30, record=[0, 3], momentum=0.9, init="uniform", engine="fused", device="cpu",
         )  # fmt: skip
         for name in together.data_vars:
             assert_array_equal(alone[name][0], own[name], f"run {r}: {name}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of the runs and of the plain loop's steps.")] = False,
-    runs: Annotated[int | None, typer.Option(help="Instead of the sweep, so many runs of one size: say 1000000.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Not the sweep but so many runs of one size: say 1000000.")] = None,
     queries: Annotated[int, typer.Option(help="With --runs: the size of Syn-Medium.", min=1)] = 10,
     device: Device = "auto",
     as_json: Json = False,
@@ -80,7 +80,7 @@ def _tell_many(result: Many) -> None:
             f"{result.memory_limit:.2f} s for the tables through shared memory."
         )
     out.print(
-        f"The plain loop would take {duration(result.plain_seconds)} ({result.speedup:,.0f} times as long), scaled up from "
-        f"{result.plain_runs} of its runs. Mean entropy of all runs {result.entropy:.3f}; "
+        f"The plain loop would take {duration(result.plain_seconds)} ({result.speedup:,.0f} times as long), scaled up "
+        f"from {result.plain_runs} of its runs. Mean entropy of all runs {result.entropy:.3f}; "
         f"at η_Z = 1, ratio 2 ours {result.same_entropy:.3f}, plain {result.plain_entropy:.3f} (their data differ)."
     )

@@ -1,7 +1,7 @@
 """CUDA C compiled when it is first used: NVRTC as torch brings it, and the driver, both through ctypes.
 
-The machine code is kept in the user's cache folder under a name that says what it was made of, so that a shape is compiled
-once on a machine. No compiler and no toolkit need be installed.
+The machine code is kept in the user's cache folder under a name that says what it was made of, so that a shape is
+compiled once on a machine. No compiler and no toolkit need be installed.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Kernel:
         """How many blocks a multiprocessor holds."""
         value = ctypes.c_int()
         occupancy = self._driver.cuOccupancyMaxActiveBlocksPerMultiprocessor
-        _check(occupancy(ctypes.byref(value), self._function, ctypes.c_int(threads), ctypes.c_size_t(self.shared_bytes)))
+        size = ctypes.c_size_t(self.shared_bytes)
+        _check(occupancy(ctypes.byref(value), self._function, ctypes.c_int(threads), size))
         return value.value
 
     def launch(self, blocks: int, threads: int, job: ctypes.Structure) -> None:

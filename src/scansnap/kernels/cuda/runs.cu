@@ -16,7 +16,8 @@
  * What is done once per tile is written out, what is done per row of Y is a loop: code that does not fit the instruction
  * cache is slower by far.
  *
- * Compiled for one shape: SLOTS, COLUMNS, GROUPS, HELD, LATE, WARPS, TILE (samples of a group at a time), SHARED_CHUNK
+ * Compiled for one shape: SLOTS, COLUMNS, GROUPS, HELD, LATE, WARPS, TILE (samples of a group at a time), SMALL
+ * (the same where few are left), SHARED_CHUNK
  * (shared rows at a time), Y_SHARED and V_SHARED (which tables are in shared memory), LUMPED (a column stands for
  * several outputs), COUNT (type of a count), BLOCKS (per multiprocessor, at least).
  */
@@ -26,8 +27,7 @@
 #define VW (C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1) /* neighbours among them */
 #define PITCH ((COLUMNS + VW - 1) / VW * VW)     /* of a row of Y in memory here */
 #define NS ((SLOTS + 31) / 32)                   /* slots of a lane */
-#define PITCH_F (STEP_UP(WIDE, 4) + 4)           /* of a slot's row of f; banks of neighbouring rows differ */
-#define SMALL (TILE > 1 ? TILE / 2 : 1)          /* samples of a group in a tile that is not full */
+#define PITCH_F (STEP_UP(WIDE, 4) + (HELD ? 4 : 0)) /* of a slot's row of f; banks of neighbouring rows differ */
 #define EVERY 0xffffffffu
 #define LOG2E 1.44269504f
 #define STEP_UP(n, to) (((n) + (to) - 1) / (to) * (to))
@@ -68,6 +68,7 @@ struct Job {
 struct Run {
     float *y, *v;          /* (L, PITCH) */
     float *y_here, *v_here; /* the same from this lane's first column on */
+    float *common;         /* (SHARED_CHUNK, PITCH) with LATE: gradients of the rows that all classes share */
     float *z, *vz, *dz;    /* (n_z) (n_z) (K, S) */
     float *f;              /* (S, WIDE) of this warp: k∘e^z */
     float *row_dot;        /* (S) of this warp, HELD */
@@ -447,6 +448,23 @@ __device__ __forceinline__ void shared_rows(const Job &job, const Run &run, int 
         }
 }
 
+#if LATE
+/* What is held of all this warp's classes is added to the gradients of the common rows, in the order of the warps. */
+__device__ __forceinline__ void let_go(const Run &run, Held &held) {
+    wait_for(run, run.warp);
+#pragma unroll
+    for (int a = 0; a < SHARED_CHUNK; a++) {
+        float *row = run.common + a * PITCH + first_column(0);
+        if (run.warp > 0) {
+            float before[C];
+            load_row<true>(row, before);
+#pragma unroll
+            for (int c = 0; c < C; c++) held[a][c] += before[c];
+        }
+        store_row<true>(row, held[a]);
+    }
+}
+#else
 /* What is held goes to the velocities of the rows from place p on, and is 0 again. */
 __device__ __forceinline__ void let_go(const Run &run, int n, int p, int n_slots, Held &held) {
     const int *row = run.row + n * SLOTS;
@@ -463,6 +481,7 @@ __device__ __forceinline__ void let_go(const Run &run, int n, int p, int n_slots
         for (int c = 0; c < C; c++) held[a][c] = 0;
     }
 }
+#endif
 #endif
 
 #if HELD
@@ -634,7 +653,7 @@ __device__ __forceinline__ void class_step(const Job &job, const Run &run, int n
     for (int i = begin; i < end; i += WIDE) {
         int m = end - i < WIDE ? end - i : WIDE;
         bool last = i + WIDE >= end;
-        if (m <= SMALL * GROUPS) tile<SMALL>(job, run, n, n_slots, batch + i, m, last, turn, dz, held);
+        if (SMALL < TILE && m <= SMALL * GROUPS) tile<SMALL>(job, run, n, n_slots, batch + i, m, last, turn, dz, held);
         else tile<TILE>(job, run, n, n_slots, batch + i, m, last, turn, dz, held);
     }
 #if HELD
@@ -728,6 +747,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     run.y_here = run.y + first_column(0);
     run.v_here = run.v + first_column(0);
     next = memory + STEP_UP((int)(next - memory), 4);
+    run.common = next;
+    if (LATE) next += STEP_UP(SHARED_CHUNK * PITCH, 4);
     run.f = next + run.warp * SLOTS * PITCH_F;
     next += WARPS * SLOTS * PITCH_F;
     run.each = next + run.warp * 2 * STEP_UP(WIDE, 4);
@@ -810,15 +831,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
                 if (!LATE) pass_on(run, turn);
             }
 #if LATE && !HELD /* all classes share the same rows */
-            wait_for(run, run.warp);
-            let_go(run, 0, job.n_own[0], job.n_slots[0], held);
+            let_go(run, held);
             pass_on(run, run.warp);
 #endif
             __syncthreads();
 #pragma unroll 1
             for (int i = first; i < job.n_shared * PITCH; i += stride) {
                 int at = job.shared_rows[i / PITCH] * PITCH + i % PITCH;
-                float v = get<V_SHARED>(run.v + at);
+                float v = get<V_SHARED>(run.v + at) + (LATE ? run.common[i] : 0);
                 set<Y_SHARED>(run.y + at, get<Y_SHARED>(run.y + at) + run.rate_y * v);
                 set<V_SHARED>(run.v + at, v * run.fade);
             }

@@ -1,7 +1,7 @@
 """Whole runs of momentum SGD by runs.cu: a thread block owns a run; data are drawn and sorted by counts.cu.
 
-Sizes as in ``dynamics.engines.layout``: K classes, S slots, L rows and J columns of Y, Q queries, M tokens; R runs, G data
-streams, N steps, B samples in a batch; E entries of Z that some class reads.
+Sizes as in ``dynamics.engines.layout``: K classes, S slots, L rows and J columns of Y, Q queries, M tokens; R runs, G
+data streams, N steps, B samples in a batch; E entries of Z that some class reads.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Shape(NamedTuple):
     late: bool
     warps: int
     tile: int
+    small: int
     shared_chunk: int
     y_shared: bool
     v_shared: bool
@@ -54,7 +55,8 @@ class Shape(NamedTuple):
     def options(self, count: torch.dtype) -> tuple[str, ...]:
         """Definitions for the compiler."""
         given = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "GROUPS": self.groups,
-                 "HELD": int(self.held), "LATE": int(self.late), "WARPS": self.warps, "TILE": self.tile, "SHARED_CHUNK": self.shared_chunk,
+                 "HELD": int(self.held), "LATE": int(self.late), "WARPS": self.warps, "TILE": self.tile, "SMALL": self.small,
+                 "SHARED_CHUNK": self.shared_chunk,
                  "Y_SHARED": int(self.y_shared), "V_SHARED": int(self.v_shared), "BLOCKS": self.blocks,
                  "COUNT": _COUNTS[count]}  # fmt: skip
         return tuple(f"-D{name}={value}" for name, value in given.items())
@@ -71,7 +73,8 @@ class Shape(NamedTuple):
         tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
         wide = self.groups * self.tile
         wide = -(-wide // 4) * 4
-        of_warp = self.slots * (wide + 4 + (1 if self.held else 9) + 2) + 2 * wide
+        of_warp = self.slots * (wide + (5 if self.held else 9) + 2) + 2 * wide
+        tables += -(-self.shared_chunk * self.pitch // 4) * 4 if self.late else 0
         scratch = self.warps * of_warp + 2 * entries + classes * (self.slots + 1)
         return 4 * (tables + scratch + classes * self.slots + 2 * (2 * classes + 1) + 1)
 
@@ -200,7 +203,8 @@ class Program:
         late = not held and most_shared <= chunk and self._same_shared()
         for y_shared, v_shared in ((True, True), (True, False), (False, False)):
             warps = min(8, len(layout.slots)) if columns > 64 else 1
-            shape = Shape(slots, columns, lumped, groups, held, late, warps, tile, chunk, y_shared, v_shared, 1)
+            small = max(1, tile // 2)
+            shape = Shape(slots, columns, lumped, groups, held, late, warps, tile, small, chunk, y_shared, v_shared, 1)
             if shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries) <= self.machine.shared_bytes:
                 return shape
         return shape
@@ -209,7 +213,7 @@ class Program:
         """Whether all classes share the same rows, in the same places."""
         index = self.index
         rows = [row[own:n] for row, own, n in zip(index["row"], index["n_own"], index["n_slots"], strict=True)]
-        return all(np.array_equal(one, rows[0]) for one in rows)
+        return all(np.array_equal(one, index["shared_rows"]) for one in rows)
 
     @property
     def fits(self) -> bool:
@@ -249,9 +253,14 @@ class Program:
         number[list(record)] = np.arange(len(record))
         float32 = {"dtype": torch.float32, "device": device}
         z_size = len(layout.queries) * layout.vocab_size
-        given = {"stream": stream.astype(np.int32), "seed": seed.astype(np.int64), "record": number}
+        given: dict[str, np.ndarray] = {
+            "stream": stream.astype(np.int32),
+            "seed": seed.astype(np.int64),
+            "record": number,
+        }
         n_z = z_size if every_z else self.n_entries
-        arrays: dict[str, Tensor] = packed(given | rates._asdict(), device) | {
+        given |= dict(zip(rates._fields, rates, strict=True))
+        arrays: dict[str, Tensor] = packed(given, device) | {
             "record_z": torch.empty(n_runs, len(record), n_z, **float32),  # type: ignore[call-overload]
             "record_loss": torch.empty(n_runs, len(record), **float32),  # type: ignore[call-overload]
             "finite": torch.empty(n_runs, dtype=torch.uint8, device=device),
@@ -265,7 +274,8 @@ class Program:
                 assert all(t.is_contiguous() and t.dtype == torch.float32 for t in tables)
                 arrays |= {prefix + name: t for name, t in zip(("y", "v", "z", "vz"), tables, strict=True)}
         arrays |= {"start": data.start, "rank": data.rank, "counts": data.counts}
-        arrays |= {name: a for name, a in self.tables.items() if name not in ("slots", "order") and (name != "entry" or every_z)}
+        left_out = ("slots", "order") if every_z else ("slots", "order", "entry")
+        arrays |= {name: a for name, a in self.tables.items() if name not in left_out}
         if data.weight is not None:
             arrays["weight"] = data.weight
         job = _Job(
@@ -284,11 +294,15 @@ class Program:
         k, s = self.layout.slots.shape
         kind = torch.uint8 if length + 1 < 256 else torch.uint16 if length + 1 < 65536 else torch.float32
         given = {"seeds": seeds.astype(np.int64)} | ({} if own is None else {"own": own.astype(np.float64)})
-        arrays = self._draws | packed(given, self.machine.device) | {
-            "start": torch.empty(len(seeds), n_steps, k + 1, dtype=torch.int32, device=self.machine.device),
-            "rank": torch.empty(len(seeds), n_steps, k, dtype=torch.int32, device=self.machine.device),
-            "counts": torch.empty(len(seeds), n_steps, batch_size, s, dtype=kind, device=self.machine.device),
-        }
+        arrays = (
+            self._draws
+            | packed(given, self.machine.device)
+            | {
+                "start": torch.empty(len(seeds), n_steps, k + 1, dtype=torch.int32, device=self.machine.device),
+                "rank": torch.empty(len(seeds), n_steps, k, dtype=torch.int32, device=self.machine.device),
+                "counts": torch.empty(len(seeds), n_steps, batch_size, s, dtype=kind, device=self.machine.device),
+            }
+        )
         job = _Draws(n_classes=k, n_slots=s, batch_size=batch_size, n_steps=n_steps, first_step=first, length=length,
                      **{name: a.data_ptr() for name, a in arrays.items()})  # fmt: skip
         source = compiler.text("philox.cuh", "counts.cu")
@@ -303,6 +317,7 @@ class Program:
     @cached_property
     def _samplers(self) -> dict[Any, Any]:
         return {}
+
 
 def packed(arrays: dict[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
     """Arrays on the device by one copy: a small one costs as much as a large one."""
@@ -321,7 +336,8 @@ def packed(arrays: dict[str, np.ndarray], device: torch.device) -> dict[str, Ten
 def _draw_tables(table: SamplingTable) -> dict[str, np.ndarray]:
     chain = table.conditional
     rest = np.log1p(-np.minimum(chain, 1 - chain))
-    return {"class_edges": table.class_edges, "conditional": chain, "log_rest": rest, "stirling": STIRLING_TABLE.numpy()}
+    return {"class_edges": table.class_edges, "conditional": chain, "log_rest": rest,
+            "stirling": STIRLING_TABLE.numpy()}  # fmt: skip
 
 
 def _groups(columns: int, slots: int) -> int:
