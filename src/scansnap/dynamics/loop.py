@@ -174,8 +174,13 @@ class Loop:
         if stopped == "complete" and (failed >= 0).all():
             stopped = "non-finite"
         records = _joined([records for _, records in self.records])
-        data = assemble(self.trained.runs, described, _steps(self.records), records, self.dims, failed, stopped)
-        return self.trained.describe(data).assign_attrs(fingerprint=self.mark)
+        labelled = self.trained.labels({dim for name in records for dim in self.dims[name]})
+        data = assemble(
+            self.trained.runs, described, _steps(self.records), records, self.dims, failed, stopped, labelled
+        )
+        self.trained.describe(data)
+        data.attrs["fingerprint"] = self.mark
+        return data
 
 
 def _steps(pieces: list[Piece]) -> list[int]:

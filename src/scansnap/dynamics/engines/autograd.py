@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -189,10 +189,13 @@ class TrainedModule:
         return {"data": self.sampler.describe(), "module": self.source, "attention": list(self.attention),
                 "module_init": self.init or "its own values", "values": fingerprint(values)}  # fmt: skip
 
-    def describe(self, data: xr.Dataset) -> xr.Dataset:
+    def labels(self, dims: Collection[Hashable]) -> dict[str, Any]:
+        return {}
+
+    def describe(self, data: xr.Dataset) -> None:
         if LOSS in data:
             data[LOSS].attrs["long_name"] = VARIABLES[LOSS].meaning
-        return data.assign_attrs(module=self.source.split()[0], data=self.sampler.describe())
+        data.attrs |= {"module": self.source.split()[0], "data": self.sampler.describe()}
 
 
 def _batch(drawn: Sequences, i: int, stream: Tensor) -> Batch:

@@ -79,11 +79,10 @@ class Blocks:
             return None
         factors = [np.array([one.rate_factor(i, settings.steps) for i in range(settings.steps)])
                    for one in (settings.optimizer_y, settings.optimizer_z)]  # fmt: skip
-        order = np.argsort(self.stream, kind="stable")
         kept = torch.as_tensor(np.take_along_axis(distinct, self.program.index["order"], 1), device=self.device)
         out: Records = {}
-        for group in self._groups(order, stream_bytes):
-            first, last = self.stream[group[0]], self.stream[group[-1]]
+        for group in self._groups(stream_bytes):
+            first, last = self.stream[group].min(), self.stream[group].max()
             data = self._data(self.seeds[first : last + 1])
             rates = self._rates(group, *factors)
             z, loss, finite = self.program.train(
@@ -93,9 +92,11 @@ class Blocks:
             found = self._look(names, z, loss, kept)
             if not bool(finite.all()):
                 return None
+            if len(group) == len(self.runs):
+                return found
             for name, part in found.items():
                 if name not in out:
-                    out[name] = np.empty((len(order), *part.shape[1:]), dtype=part.dtype)
+                    out[name] = np.empty((len(self.runs), *part.shape[1:]), dtype=part.dtype)
                 out[name][group] = part
         return out
 
@@ -104,12 +105,15 @@ class Blocks:
         """Whether the kernel draws the data itself."""
         return self.settings.sampling == "counts" and not math.isinf(self.settings.context)
 
-    def _groups(self, order: np.ndarray, stream_bytes: int) -> Iterator[np.ndarray]:
-        """Runs, ordered by their data, that are done in one launch."""
+    def _groups(self, stream_bytes: int) -> Iterator[np.ndarray]:
+        """Runs that are done in one launch: all as they are, or ordered by their data and cut."""
         k, m = len(self.layout.slots), self.layout.vocab_size
         most_runs = max(1, _RECORD_FLOATS // (len(self.settings.record) * k * m))
-        most_streams = max(1, _DATA_BYTES // stream_bytes)
-        begin = 0
+        most_streams = max(1, (_DATA_BYTES if self._drawn else _DATA_BYTES // 16) // stream_bytes)  # torch needs room
+        if len(self.runs) <= most_runs and len(self.seeds) <= most_streams:
+            yield np.arange(len(self.runs))
+            return
+        order, begin = np.argsort(self.stream, kind="stable"), 0
         while begin < len(order):
             last = self.stream[order[begin]] + most_streams
             end = min(begin + most_runs, int(np.searchsorted(self.stream[order], last)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -73,8 +73,12 @@ class Trained(Protocol):
         """What is trained on what, by parts: everything that decides numbers beside runs and settings."""
         ...
 
-    def describe(self, data: xr.Dataset) -> xr.Dataset:
-        """The result with the labels and attributes that go with this kind."""
+    def labels(self, dims: Collection[Hashable]) -> dict[str, Any]:
+        """Coordinates of these dimensions that go with this kind."""
+        ...
+
+    def describe(self, data: xr.Dataset) -> None:
+        """Gives the result the attributes that go with this kind."""
         ...
 
 
@@ -124,7 +128,10 @@ class TrainedYZ:
     def mark(self) -> dict[str, Any]:
         return {"classes": self.classes.as_toml(words=False)}
 
-    def describe(self, data: xr.Dataset) -> xr.Dataset:
+    def labels(self, dims: Collection[Hashable]) -> dict[str, Any]:
+        return labels(self.classes, dims)
+
+    def describe(self, data: xr.Dataset) -> None:
         for name in set(data.data_vars) & set(SIMULATED):
             data[name].attrs["long_name"] = VARIABLES[str(name)].meaning
-        return data.assign_coords(labels(self.classes, data.dims)).assign_attrs(identity(self.classes))
+        data.attrs |= identity(self.classes)
