@@ -17,7 +17,8 @@ from scansnap.dynamics.checkpoint import Records
 from scansnap.dynamics.engines.batches import Batches, Stretch
 from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.settings import Settings
-from scansnap.kernels.cuda.runs import MOST_COLUMNS, MOST_SLOTS, Begin, Data, Machine, Program, Rates
+from scansnap.kernels.cuda.runs import Begin, Data, Machine, Program, Rates
+from scansnap.kernels.cuda.shape import MOST_COLUMNS, MOST_SLOTS
 from scansnap.runs import Runs
 
 WHOLE = ("attention", "entropy", "loss", "z")  # what a run leaves that is done at once

@@ -9,74 +9,18 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.kernels.cpu.fused import IndexTables
 from scansnap.kernels.cuda import compiler
+from scansnap.kernels.cuda.shape import COUNTS, MOST_COLUMNS, MOST_SLOTS, SlotTables, choose, index_of, real_of
 from scansnap.sampling.counts import STIRLING_TABLE, SamplingTable
 
-MOST_COLUMNS = 1024  # of Y: a lane's share of them, times the samples of a tile, stays in registers
-MOST_SLOTS = 256
-_HELD = 120  # floats of a gradient that a lane holds
-_COUNTS = {torch.uint8: "u8", torch.uint16: "u16", torch.float32: "float"}
-
-
-class SlotTables(IndexTables, Protocol):
-    """Index tables with what initial values and draws need beside."""
-
-    @property
-    def columns(self) -> np.ndarray: ...  # (J,)
-    @property
-    def table(self) -> SamplingTable: ...
-
-
-class Shape(NamedTuple):
-    """What the kernel is compiled for."""
-
-    slots: int
-    columns: int
-    lumped: bool
-    groups: int
-    held: bool
-    late: bool
-    warps: int
-    tile: int
-    small: int
-    shared_chunk: int
-    y_shared: bool
-    v_shared: bool
-    blocks: int
-
-    def options(self, count: torch.dtype) -> tuple[str, ...]:
-        """Definitions for the compiler."""
-        given = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "GROUPS": self.groups,
-                 "HELD": int(self.held), "LATE": int(self.late), "WARPS": self.warps, "TILE": self.tile, "SMALL": self.small,
-                 "SHARED_CHUNK": self.shared_chunk,
-                 "Y_SHARED": int(self.y_shared), "V_SHARED": int(self.v_shared), "BLOCKS": self.blocks,
-                 "COUNT": _COUNTS[count]}  # fmt: skip
-        return tuple(f"-D{name}={value}" for name, value in given.items())
-
-    @property
-    def pitch(self) -> int:
-        """Columns of a row of Y in the kernel's memory."""
-        own = -(-self.columns // (32 // self.groups))
-        width = 4 if own % 4 == 0 else 2 if own % 2 == 0 else 1
-        return -(-self.columns // width) * width
-
-    def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
-        """Shared memory of a block; the same sum is in runs.cu."""
-        tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
-        wide = self.groups * self.tile
-        wide = -(-wide // 4) * 4
-        of_warp = self.slots * (wide + (5 if self.held else 9) + 2) + 2 * wide
-        tables += -(-self.shared_chunk * self.pitch // 4) * 4 if self.late else 0
-        scratch = self.warps * of_warp + 2 * entries + classes * (self.slots + 1)
-        return 4 * (tables + scratch + classes * self.slots + 2 * (2 * classes + 1) + 1)
+SOURCES = ("philox.cuh", "lanes.cuh", "samples.cuh", "rows.cuh", "runs.cu")
 
 
 @dataclass(frozen=True)
@@ -175,45 +119,19 @@ class Program:
     def __init__(self, layout: SlotTables, machine: Machine, expected: np.ndarray, **chosen: Any) -> None:
         """``expected`` (K, S) are the classes' own counts, for the loss; ``chosen`` overrules parts of the shape."""
         self.layout, self.machine = layout, machine
-        self.index = _index(layout)
+        self.index = index_of(layout)
         order = self.index["order"]
         tables = {name: a.astype(np.int32) for name, a in self.index.items()}
-        tables |= _real(layout, np.take_along_axis(expected, order, 1))
+        tables |= real_of(layout, np.take_along_axis(expected, order, 1))
         wide = {"order": order, "slots": np.take_along_axis(layout.slots, order, 1)}  # for torch
         self.tables = packed(tables | wide, machine.device)
         place = {"place": np.argsort(order, axis=1).astype(np.int32)}
         self._draws = packed(_draw_tables(layout.table) | place, machine.device)
         self.n_entries = len(self.index["z_at"])
-        self.shape = self._shape()._replace(**chosen)
+        self.shape = choose(layout, self.index, machine.shared_bytes)._replace(**chosen)
         self.shared_bytes = self.shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries)
         self._kernels: dict[torch.dtype, tuple[Any, int]] = {}
-
-    def _shape(self) -> Shape:
-        """Tables in shared memory as far as they fit, and as many warps as there is work for."""
-        layout = self.layout
-        slots, columns = layout.slots.shape[1], len(layout.multiplicity)
-        lumped = bool((layout.multiplicity != 1).any())
-        groups = _groups(columns, slots)
-        own = -(-columns // (32 // groups))
-        held = own * slots <= _HELD
-        tile = max(1, min(8, 64 // own))
-        tile = 1 << (tile.bit_length() - 1)
-        most_shared = int((layout.n_slots - self.index["n_own"]).max())
-        chunk = max(1, min(most_shared, 80 // own, 16))
-        late = not held and most_shared <= chunk and self._same_shared()
-        for y_shared, v_shared in ((True, True), (True, False), (False, False)):
-            warps = min(8, len(layout.slots)) if columns > 64 else 1
-            small = max(1, tile // 2)
-            shape = Shape(slots, columns, lumped, groups, held, late, warps, tile, small, chunk, y_shared, v_shared, 1)
-            if shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries) <= self.machine.shared_bytes:
-                return shape
-        return shape
-
-    def _same_shared(self) -> bool:
-        """Whether all classes share the same rows, in the same places."""
-        index = self.index
-        rows = [row[own:n] for row, own, n in zip(index["row"], index["n_own"], index["n_slots"], strict=True)]
-        return all(np.array_equal(one, index["shared_rows"]) for one in rows)
+        self._samplers: dict[tuple[torch.dtype, int], Any] = {}
 
     @property
     def fits(self) -> bool:
@@ -223,7 +141,7 @@ class Program:
     def kernel(self, count: torch.dtype) -> tuple[Any, int]:
         """For counts of this type, and how many blocks of it the device holds at once."""
         if count not in self._kernels:
-            source = compiler.text("philox.cuh", "runs.cu")
+            source = compiler.text(*SOURCES)
             kernel = self.machine.make(source, "train", self.shape.options(count), self.shared_bytes)
             self._kernels[count] = kernel, kernel.blocks(32 * self.shape.warps) * self.machine.multiprocessors
         return self._kernels[count]
@@ -309,14 +227,10 @@ class Program:
         shared = 1024 + 4 * (batch_size + k)
         key = (kind, shared)
         if key not in self._samplers:
-            options = ("--fmad=false", f"-DCOUNT={_COUNTS[kind]}")
+            options = ("--fmad=false", f"-DCOUNT={COUNTS[kind]}")
             self._samplers[key] = self.machine.make(source, "sample", options, shared)
         self._samplers[key].launch(len(seeds) * n_steps, min(128, -(-batch_size // 32) * 32), job)
         return Data(arrays["start"], arrays["rank"], arrays["counts"], None)
-
-    @cached_property
-    def _samplers(self) -> dict[Any, Any]:
-        return {}
 
 
 def packed(arrays: dict[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:
@@ -338,44 +252,3 @@ def _draw_tables(table: SamplingTable) -> dict[str, np.ndarray]:
     rest = np.log1p(-np.minimum(chain, 1 - chain))
     return {"class_edges": table.class_edges, "conditional": chain, "log_rest": rest,
             "stirling": STIRLING_TABLE.numpy()}  # fmt: skip
-
-
-def _groups(columns: int, slots: int) -> int:
-    """Groups of lanes in a warp: several leave fewer places empty, as long as a class's gradient stays in registers."""
-    own = {groups: -(-columns // (32 // groups)) for groups in (1, 2, 4)}
-    held = [g for g in own if g == 1 or own[g] * -(-slots // g) * g <= _HELD]
-    return min(held, key=lambda g: (own[g] * (32 // g), g))
-
-
-def _index(layout: SlotTables) -> dict[str, np.ndarray]:
-    """Whole numbers by the names of ``Job``; ``order`` is the slot at each place."""
-    k, s = layout.slots.shape
-    real = np.arange(s) < layout.n_slots[:, None]
-    readers = np.zeros(len(layout.rows), dtype=np.int64)
-    np.add.at(readers, layout.slot_row[real], 1)  # a class has a token once
-    own = real & (readers[layout.slot_row] == 1)
-    order = np.argsort(np.where(own, 0, np.where(real, 1, 2)), axis=1, kind="stable")  # (K, S) slot at each place
-    slots, real = np.take_along_axis(layout.slots, order, 1), np.take_along_axis(real, order, 1)
-    entry = layout.class_query[:, None] * layout.vocab_size + slots
-    entries, slot_z = np.unique(entry[real], return_inverse=True)
-    by_slot = np.zeros((k, s), dtype=np.int64)
-    by_slot[real] = slot_z
-    at = np.flatnonzero(real.ravel())  # class · S + slot
-    listed = at[np.argsort(slot_z, kind="stable")]
-    first = np.append(0, np.cumsum(np.bincount(slot_z, minlength=len(entries))))
-    number = np.full(len(layout.queries) * layout.vocab_size, -1)
-    number[entries] = np.arange(len(entries))
-    return {
-        "n_slots": layout.n_slots, "n_own": own.sum(1), "order": order,
-        "row": np.take_along_axis(layout.slot_row, order, 1), "slot_z": by_slot, "target": layout.target,
-        "shared_rows": np.flatnonzero(readers != 1), "z_first": first, "z_list": listed, "z_at": entries,
-        "row_token": layout.rows, "column_token": np.maximum(layout.columns, 0), "queries": layout.queries,
-        "entry": number,
-    }  # fmt: skip
-
-
-def _real(layout: SlotTables, expected: np.ndarray) -> dict[str, np.ndarray]:
-    m = layout.multiplicity
-    found = {"multiplicity": m, "inverse_multiplicity": 1 / m, "log2_multiplicity": np.log2(m), "expected": expected,
-             "p_class": layout.table.p_class}  # fmt: skip
-    return {name: np.ascontiguousarray(a, dtype=np.float32) for name, a in found.items()}
