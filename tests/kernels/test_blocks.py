@@ -80,7 +80,8 @@ SHAPES: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
     "two groups": ((40, 3, 7), {"groups": 2, "warps": 3}),
     "held": ((53, 4, 9), {"groups": 1, "warps": 2}),
     "streamed": (
-        (45, 4, 9), {"groups": 1, "held": False, "warps": 3, "tile": 4, "small": 2, "shared_chunk": 2, "v_shared": False}
+        (45, 4, 9),
+        {"groups": 1, "held": False, "warps": 3, "tile": 4, "small": 2, "shared_chunk": 2, "v_shared": False},
     ),
     "slots of several lanes": (
         (60, 3, 41), {"groups": 1, "held": False, "warps": 1, "y_shared": False, "v_shared": False}
@@ -152,7 +153,8 @@ def test_companions_and_warps_change_nothing(on_blocks: dict[str, Any]) -> None:
         own = together.isel(run=r)
         alone = ss.simulate(
             ss.SequenceClasses.syn_medium(1), eta_y=float(own.eta_y), eta_z=float(own.eta_z), seed=int(own.seed),
-            steps=3, batch_size=21, context=30, record=[0, 3], momentum=0.9, init="uniform", engine="fused", device="cpu",
+            steps=3, batch_size=21, context=30, record=[0, 3], momentum=0.9, init="uniform", engine="fused",
+            device="cpu",
         )  # fmt: skip
         for name in together.data_vars:
             assert_array_equal(alone[name][0], own[name], f"run {r}: {name}")

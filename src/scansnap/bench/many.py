@@ -88,8 +88,10 @@ def measure(n_runs: int, device: str = "auto", n_queries: int = 10, plain_runs: 
     flop, table_bytes = work(classes)
     flop_limit, memory_limit = _limits(n_runs * flop, n_runs * table_bytes) if cuda else (None, None)
     name = torch.cuda.get_device_name() if cuda else "CPU"
-    return Result(n_queries, classes.vocab_size, n_runs, seconds, sum(entropies) / n_runs, name, peak, flop,
-                  table_bytes, flop_limit, memory_limit, plain_seconds, plain_runs, float(np.mean(theirs)), ours)  # fmt: skip
+    return Result(
+        n_queries, classes.vocab_size, n_runs, seconds, sum(entropies) / n_runs, name, peak, flop, table_bytes,
+        flop_limit, memory_limit, plain_seconds, plain_runs, float(np.mean(theirs)), ours,
+    )  # fmt: skip
 
 
 def work(classes: SequenceClasses) -> tuple[float, float]:
