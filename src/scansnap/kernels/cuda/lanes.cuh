@@ -2,8 +2,8 @@
 #define LANES (32 / GROUPS)                      /* of a group */
 #define WIDE (GROUPS * TILE)                     /* samples of a tile */
 #define C ((COLUMNS + LANES - 1) / LANES)        /* columns of a lane */
-#define VW (C % 4 == 0 ? 4 : C % 2 == 0 ? 2 : 1) /* neighbours among them */
-#define PITCH ((COLUMNS + VW - 1) / VW * VW)     /* of a row of Y in memory here */
+#define QUADS (C / 4 * 4)                        /* those that are fours of neighbours */
+#define PITCH STEP_UP(COLUMNS, 4)                /* of a row of Y in memory here */
 #define NS ((SLOTS + 31) / 32)                   /* slots of a lane */
 #define PITCH_F (STEP_UP(WIDE, 4) + (HELD ? 4 : 0)) /* of a slot's row of f; banks of neighbouring rows differ */
 #define EVERY 0xffffffffu
@@ -23,11 +23,23 @@ __device__ __forceinline__ float exp2_near(float x) {
 __device__ __forceinline__ int lane() { return threadIdx.x & 31; }
 __device__ __forceinline__ int group() { return lane() / LANES; }
 
-/* Column of a lane's c-th place. */
-__device__ __forceinline__ int first_column(int c) { return VW * (lane() % LANES + LANES * (c / VW)); }
-__device__ __forceinline__ int column(int c) { return first_column(c) + c % VW; }
-__device__ __forceinline__ bool inside(int c) { return LANES * VW * (c / VW + 1) <= PITCH || first_column(c) < PITCH; }
-__device__ __forceinline__ bool real(int c) { return LANES * VW * (c / VW + 1) <= COLUMNS || column(c) < COLUMNS; }
+/* Column of a lane's c-th place: fours of neighbours, then single ones. */
+__device__ __forceinline__ int column(int c) {
+    const int own = lane() % LANES;
+    return c < QUADS ? 4 * (own + LANES * (c / 4)) + c % 4 : LANES * c + own;
+}
+__device__ __forceinline__ int first_column() { return QUADS ? 4 * (lane() % LANES) : lane() % LANES; }
+__device__ __forceinline__ int end_of(int c) { return c < QUADS ? 4 * LANES * (c / 4 + 1) : LANES * (c + 1); }
+__device__ __forceinline__ bool inside(int c) { return end_of(c) <= PITCH || column(c) < PITCH; }
+__device__ __forceinline__ bool real(int c) { return end_of(c) <= COLUMNS || column(c) < COLUMNS; }
+
+/* Where a column is: its place in its lane, and the lane of this group. */
+__device__ __forceinline__ int place_of(int column) {
+    return column < LANES * QUADS ? column / (4 * LANES) * 4 + column % 4 : column / LANES;
+}
+__device__ __forceinline__ int lane_of(int column) {
+    return group() * LANES + (column < LANES * QUADS ? column / 4 % LANES : column % LANES);
+}
 
 /* Numbers in shared memory, or in global memory that only the second-level cache is to hold. */
 template <bool SHARED, class T> __device__ __forceinline__ T get(const T *from) {
@@ -42,29 +54,24 @@ template <bool SHARED, class T> __device__ __forceinline__ void set(T *to, T val
 /* Rows are given by where this lane's first column is in them. */
 template <bool SHARED> __device__ __forceinline__ void load_row(const float *row, float (&to)[C]) {
 #pragma unroll
-    for (int c = 0; c < C; c += VW) {
-        const float *from = row + LANES * VW * (c / VW);
-        bool there = inside(c);
-        if constexpr (VW == 4) {
-            float4 part = there ? get<SHARED>((const float4 *)from) : make_float4(0, 0, 0, 0);
-            to[c] = part.x, to[c + 1] = part.y, to[c + 2] = part.z, to[c + 3] = part.w;
-        } else if constexpr (VW == 2) {
-            float2 part = there ? get<SHARED>((const float2 *)from) : make_float2(0, 0);
-            to[c] = part.x, to[c + 1] = part.y;
-        } else
-            to[c] = there ? get<SHARED>(from) : 0;
+    for (int c = 0; c < QUADS; c += 4) {
+        float4 part = make_float4(0, 0, 0, 0);
+        if (inside(c)) part = get<SHARED>((const float4 *)(row + LANES * c));
+        to[c] = part.x, to[c + 1] = part.y, to[c + 2] = part.z, to[c + 3] = part.w;
     }
+    const float *single = row - (QUADS ? 3 * (lane() % LANES) : 0);
+#pragma unroll
+    for (int c = QUADS; c < C; c++) to[c] = inside(c) ? get<SHARED>(single + LANES * c) : 0;
 }
 
 template <bool SHARED> __device__ __forceinline__ void store_row(float *row, const float (&from)[C]) {
 #pragma unroll
-    for (int c = 0; c < C; c += VW) {
-        float *to = row + LANES * VW * (c / VW);
-        if (!inside(c)) continue;
-        if constexpr (VW == 4) set<SHARED>((float4 *)to, make_float4(from[c], from[c + 1], from[c + 2], from[c + 3]));
-        else if constexpr (VW == 2) set<SHARED>((float2 *)to, make_float2(from[c], from[c + 1]));
-        else set<SHARED>(to, from[c]);
-    }
+    for (int c = 0; c < QUADS; c += 4)
+        if (inside(c)) set<SHARED>((float4 *)(row + LANES * c), make_float4(from[c], from[c + 1], from[c + 2], from[c + 3]));
+    float *single = row - (QUADS ? 3 * (lane() % LANES) : 0);
+#pragma unroll
+    for (int c = QUADS; c < C; c++)
+        if (inside(c)) set<SHARED>(single + LANES * c, from[c]);
 }
 
 /* f of N samples of a group at one slot: the same for all its lanes. */

@@ -89,7 +89,7 @@ __device__ __forceinline__ void let_go(const Run &run, Held &held) {
     wait_for(run, run.warp);
 #pragma unroll
     for (int a = 0; a < SHARED_CHUNK; a++) {
-        float *row = run.common + a * PITCH + first_column(0);
+        float *row = run.common + a * PITCH + first_column();
         if (run.warp > 0) {
             float before[C];
             load_row<true>(row, before);

@@ -63,14 +63,16 @@ __device__ __forceinline__ void tile(const Job &job, const Run &run, int n, int 
 #pragma unroll
     for (int k = 0; k < NS; k++)
         if (lane() + 32 * k < n_slots) {
-            const float *f = run.f + (lane() + 32 * k) * PITCH_F;
+            float f[GROUPS * N], each[GROUPS * N];
+            load_f<GROUPS * N>(run.f + (lane() + 32 * k) * PITCH_F, f);
+            load_f<GROUPS * N>(run.each, each);
 #if HELD
             float total = 0;
 #else
             float total = sum_dots(run, lane() + 32 * k);
 #endif
 #pragma unroll
-            for (int i = 0; i < GROUPS * N; i++) total -= f[i] * f[i] * run.each[i];
+            for (int i = 0; i < GROUPS * N; i++) total -= f[i] * f[i] * each[i];
             dz[k] += total;
         }
     __syncwarp();
@@ -188,8 +190,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     if (Y_SHARED) next += y_size;
     run.v = V_SHARED ? next : job.v_scratch + (long long)blockIdx.x * y_size;
     if (V_SHARED) next += y_size;
-    run.y_here = run.y + first_column(0);
-    run.v_here = run.v + first_column(0);
+    run.y_here = run.y + first_column();
+    run.v_here = run.v + first_column();
     next = memory + STEP_UP((int)(next - memory), 4);
     run.common = next;
     if (LATE) next += STEP_UP(SHARED_CHUNK * PITCH, 4);

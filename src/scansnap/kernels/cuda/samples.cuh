@@ -125,7 +125,8 @@ template <int N> __device__ __forceinline__ void logits(const Run &run, int n, i
 #pragma unroll
         for (int c = 0; c < C; c++) e[i][c] = real(c) ? 0 : -1e30f; /* columns that are not there vanish in the softmax */
     const int *row = run.row + n * SLOTS;
-#pragma unroll 2
+    constexpr int together = N * C > 32 ? 2 : 4;
+#pragma unroll together
     for (int p = 0; p < n_slots; p++) {
         float y[C], f[N];
         load_row<Y_SHARED>(run.y_here + row[p], y);
@@ -154,7 +155,7 @@ __device__ __forceinline__ void put(float (&e)[N][C], int at, int from, float sc
 template <int N>
 __device__ __forceinline__ void softmax(const Job &job, float (&e)[N][C], const float (&scale)[N], int target,
                                         float (&others)[N], float (&behind)[N], float (&right)[N], float (&most)[N]) {
-    const int at = target / (LANES * VW) * VW + target % VW, from = group() * LANES + target / VW % LANES;
+    const int at = place_of(target), from = lane_of(target);
     float shift[C];
 #pragma unroll
     for (int c = 0; c < C; c++) {
@@ -218,6 +219,6 @@ __device__ __forceinline__ void errors(const Job &job, const Run &run, float (&e
             e[i][c] *= LUMPED && real(c) ? -share * job.inverse_multiplicity[column(c)] : -share;
         others[i] *= share;
     }
-    const int at = target / (LANES * VW) * VW + target % VW, from = group() * LANES + target / VW % LANES;
+    const int at = place_of(target), from = lane_of(target);
     put<N>(e, at, from, 1, others);
 }

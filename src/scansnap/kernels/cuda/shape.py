@@ -14,6 +14,7 @@ MOST_COLUMNS = 1024  # of Y: a lane's share of them, times the samples of a tile
 MOST_SLOTS = 256
 COUNTS = {torch.uint8: "u8", torch.uint16: "u16", torch.float32: "float"}
 _HELD = 120  # floats of a gradient that a lane holds
+_WARPS = 12  # of a multiprocessor: each has 168 registers then, and the tables and tiles here are cut for them
 
 
 class SlotTables(IndexTables, Protocol):
@@ -54,9 +55,7 @@ class Shape(NamedTuple):
     @property
     def pitch(self) -> int:
         """Columns of a row of Y in the kernel's memory."""
-        own = -(-self.columns // (32 // self.groups))
-        width = 4 if own % 4 == 0 else 2 if own % 2 == 0 else 1
-        return -(-self.columns // width) * width
+        return -(-self.columns // 4) * 4
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
         """Shared memory of a block; the same sum is in runs.cu."""
@@ -76,15 +75,15 @@ def choose(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes: int) 
     groups = _groups(columns, slots)
     own = -(-columns // (32 // groups))
     held = own * slots <= _HELD
-    tile = max(1, min(8, 64 // own))
+    tile = max(1, min(8, 64 // own)) if held and groups == 1 else max(1, min(4, 32 // own))
     tile = 1 << (tile.bit_length() - 1)
     most_shared = int((layout.n_slots - index["n_own"]).max())
     chunk = max(1, min(most_shared, 80 // own, 16))
     late = not held and most_shared <= chunk and _same_shared(index)
-    warps = min(8, len(layout.slots)) if columns > 64 else 1
-    both = Shape(slots, columns, lumped, groups, held, late, warps, tile, max(1, tile // 2), chunk, True, True, 1)
-    fits = both.shared_bytes(len(layout.slots), len(layout.rows), len(index["z_at"])) <= shared_bytes
-    return both._replace(v_shared=fits)
+    warps = 1 if columns <= 64 else min(6 if columns <= 100 else _WARPS, len(layout.slots))
+    both = Shape(slots, columns, lumped, groups, held, late, warps, tile, min(tile, 4), chunk, True, True, 1)
+    needed = both.shared_bytes(len(layout.slots), len(layout.rows), len(index["z_at"]))
+    return both._replace(v_shared=needed <= shared_bytes, blocks=max(1, min(_WARPS // warps, shared_bytes // needed)))
 
 
 def _same_shared(index: dict[str, np.ndarray]) -> bool:
