@@ -1,6 +1,7 @@
-"""The Figure 6 sweep against the plain loop; the same as ``scansnap bench``.
+"""The Figure 6 sweep, or very many runs, against the plain loop; the same as ``scansnap bench``.
 
 python benchmarks/fig6.py [--quick] [--device cuda]
+python benchmarks/fig6.py --runs 1000000 [--queries 10] [--device cuda]
 """
 
 from __future__ import annotations
@@ -13,5 +14,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--device", default="auto")
-    arguments = parser.parse_args()
-    raise SystemExit(bench(arguments.quick, arguments.device, as_json=False))
+    parser.add_argument("--runs", type=int)
+    parser.add_argument("--queries", type=int, default=10)
+    given = parser.parse_args()
+    raise SystemExit(bench(given.quick, given.runs, given.queries, given.device, as_json=False))

@@ -151,7 +151,7 @@ def short(folder: Path) -> Any:
 def _cut_short(patch: pytest.MonkeyPatch) -> None:
     import uvicorn
 
-    from scansnap.bench import fig6
+    from scansnap.bench import fig6, many
     from scansnap.claims import agreement, maps, verify
     from scansnap.claims.survey.statements import decay
     from scansnap.dial import study
@@ -204,6 +204,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sample_text, "_draw", few_words)
     patch.setattr(socket, "getaddrinfo", local_names)
     patch.setattr(fig6, "panel", reached)
+    patch.setattr(many, "measure", reached)
     patch.setattr(agreement, "three_way", reached)
     patch.setattr(maps, "ending_at_once", reached)
     patch.setattr("scansnap.claims.survey.run._MODULES", (decay,))

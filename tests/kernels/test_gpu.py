@@ -1,5 +1,6 @@
 """The same numbers on a CUDA device as on the CPU; skips itself where there is none."""
 
+import json
 import math
 
 import numpy as np
@@ -55,6 +56,59 @@ def test_a_run_gives_the_same_numbers_on_both_devices(options):
     ]
     for name in both[0].data_vars:
         np.testing.assert_allclose(both[1][name], both[0][name], rtol=1e-7, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.parametrize("length", [1, 127, 999])
+def test_blocks_draw_the_same_data(length):
+    from scansnap.kernels.cuda.runs import Data, Machine, Program
+
+    layout = make_layout(ss.SequenceClasses.syn_medium(3), ss.Model(), decays=False)
+    program = Program(layout, Machine.cuda(torch.device("cuda")), layout.slot_p)
+    drawn = program.draw(np.arange(3), 2, 5, 64, length, None)
+    seeds, steps = torch.arange(3, device="cuda"), torch.arange(2, 7, device="cuda")
+    cls = sample_classes(layout.table, seeds, steps, 64)
+    counts = sample_counts(layout.table, cls, seeds, steps, length)
+    wanted = Data.of(cls, counts, torch.ones_like(cls), program.tables["order"])
+    assert torch.equal(drawn.start, wanted.start)
+    assert torch.equal(drawn.rank, wanted.rank)
+    assert torch.equal(drawn.counts.to(torch.float32), wanted.counts)
+
+
+@pytest.mark.parametrize("q", [1, 3, 5, 10])
+@pytest.mark.parametrize(
+    "variables", [("attention", "loss", "entropy", "z"), ("y", "z")], ids=["at once", "in stretches"]
+)
+def test_a_block_for_each_run_gives_the_numbers_of_the_general_path(q, variables):
+    """The paper's runs, few steps of them: many more amplify rounding in either path."""
+    classes = ss.SequenceClasses.syn_medium(q)
+    runs = ss.grid(eta_z=[0.5, 3.0], ratio=[1, 10], seed=range(3), momentum=0.9)
+    options = {"steps": 10, "init": "uniform", "record": [0, 4, 10], "variables": variables, "device": "cuda"}
+    fused, general, again = (ss.simulate(classes, runs, engine=e, **options) for e in ("auto", "general", "fused"))
+    assert json.loads(fused.settings)["engine"] == "fused"
+    for name in fused.data_vars:
+        np.testing.assert_allclose(fused[name], general[name], rtol=1e-4, atol=1e-5, err_msg=name)
+        np.testing.assert_array_equal(fused[name], again[name], err_msg=f"{name} is not the same a second time")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"init": "normal(0.3)", "query_in_keys": True, "outputs": "next"},
+        {"position_bias": 0.05},
+        {"context": math.inf},
+        {"context": math.inf, "batch_size": None},
+        {"context": 2000, "optimizer": {"z": {"schedule": "step(3, 0.5)"}}},
+    ],
+    ids=lambda options: " ".join(map(str, options.values())) or "plain",
+)
+def test_a_block_for_each_run_takes_the_options_of_the_fused_path(options):
+    runs = ss.grid(eta_z=[0.5, 1.0], ratio=2.0, seed=[0, 7], momentum=0.5)
+    given = {"steps": 8, "record": [0, 8], "device": "cuda"} | options
+    classes = ss.SequenceClasses.syn_medium(2)
+    fused, general = (ss.simulate(classes, runs, engine=engine, **given) for engine in ("fused", "general"))
+    for name in fused.data_vars:
+        np.testing.assert_allclose(fused[name], general[name], rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_a_run_that_fails_leaves_the_others_alone():

@@ -16,6 +16,7 @@ from scansnap.dynamics.checkpoint import Checkpoint, Records
 from scansnap.dynamics.engines.trained import Trained
 from scansnap.dynamics.looking import RecordFn, Seen, Until, own_records, source_of
 from scansnap.dynamics.mark import difference, mark_of
+from scansnap.dynamics.state import State
 from scansnap.interrupt import Interrupt
 from scansnap.progress import Progress
 from scansnap.results.trajectory import assemble, write
@@ -34,18 +35,28 @@ class Loop:
     ) -> None:
         self.trained, self.settings, self.device = trained, trained.settings, trained.device
         self.variables, self.record_fn, self.until = variables, record_fn, until
-        self.state = trained.start()
+        self._state: State | None = None
         self.records: list[Piece] = []  # in order; each added at once, as Ctrl-C may come between
         self.stopped = ""  # why it ended, where that was not the last step
         self.dims = {name: trained.dims[name] for name in variables}
-        seen = Seen(trained, self.state)
         if record_fn is not None:  # tried before the work: a mistake in it costs nothing
-            self.dims |= own_records(record_fn, seen)[1]
+            self.dims |= own_records(record_fn, Seen(trained, self.state))[1]
         if until is not None:
-            self._asks_to_stop(seen)
+            self._asks_to_stop(Seen(trained, self.state))
         own = {name: source_of(function) for name, function in (("record_fn", record_fn), ("until", until)) if function}
         what, device = {**trained.mark(), **own}, trained.device.type
         self.mark = mark_of(what, trained.runs, trained.settings, engine=trained.engine_used, device=device)
+
+    @property
+    def state(self) -> State:
+        """The current one; the first is made when it is asked for, since many runs may do without."""
+        if self._state is None:
+            self._state = self.trained.start()
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
 
     def resume(self, checkpoint: Checkpoint) -> None:
         there, here = checkpoint.mark_there(), checkpoint.mark
@@ -69,6 +80,10 @@ class Loop:
     ) -> None:
         """To the last step, or until it is interrupted. The state only ever moves by whole stretches."""
         total, saved = self.settings.steps, time.monotonic()
+        if self._at_once():
+            if progress is not None:
+                progress(total, total)
+            return
         length = self._bounded(_STRETCH_SECONDS / self.trained.seconds_per_step)
         try:
             self._record()
@@ -92,6 +107,18 @@ class Loop:
             if checkpoint is not None:
                 self._checkpoint(checkpoint)
             self._record(always=True)
+
+    def _at_once(self) -> bool:
+        """All steps without a look in between, where nobody asks for one and it takes a moment."""
+        if self._state is not None or self.record_fn is not None or self.until is not None:
+            return False
+        found = self.trained.at_once(self.variables)
+        if found is None:
+            return False
+        healthy = torch.full((len(self.trained.runs),), -1, dtype=torch.int64)
+        self._state = State(self.settings.steps, {}, {}, healthy)
+        self.records = [(list(self.settings.record), found)]
+        return True
 
     def save(self, data: xr.Dataset, target: Path, checkpoint: Checkpoint, overwrite: bool) -> None:
         """The finished result in place of the checkpoints; where it does not fit on the disk they may still."""
@@ -147,8 +174,13 @@ class Loop:
         if stopped == "complete" and (failed >= 0).all():
             stopped = "non-finite"
         records = _joined([records for _, records in self.records])
-        data = assemble(self.trained.runs, described, _steps(self.records), records, self.dims, failed, stopped)
-        return self.trained.describe(data).assign_attrs(fingerprint=self.mark)
+        labelled = self.trained.labels({dim for name in records for dim in self.dims[name]})
+        data = assemble(
+            self.trained.runs, described, _steps(self.records), records, self.dims, failed, stopped, labelled
+        )
+        self.trained.describe(data)
+        data.attrs["fingerprint"] = self.mark
+        return data
 
 
 def _steps(pieces: list[Piece]) -> list[int]:
@@ -156,4 +188,6 @@ def _steps(pieces: list[Piece]) -> list[int]:
 
 
 def _joined(pieces: list[Records]) -> Records:
+    if len(pieces) == 1:
+        return pieces[0]
     return {name: np.concatenate([piece[name] for piece in pieces], axis=1) for name in pieces[0]} if pieces else {}

@@ -66,7 +66,7 @@ def simulate(
 
     ``context`` is T; ``math.inf`` replaces counts by probabilities, and with ``batch_size=None`` classes by their
     expectation. ``record`` lists steps, or says ``all``, ``linear:N`` or ``log:N``. ``engine`` "general" keeps
-    away from the fused CPU kernel.
+    away from the fused kernels.
 
     ``record_fn(seen)`` is called at every recorded step and returns named arrays with the run first; ``until(seen)``
     ends the simulation at the first recorded step at which it is true. ``seen["z"]`` is any recordable variable,

@@ -47,6 +47,7 @@ def assemble(
     dims: Mapping[str, tuple[str, ...]],  # of each, after run and step
     failed_step: np.ndarray,
     stopped: str,
+    labelled: Mapping[str, Any] | None = None,  # more coordinates
 ) -> xr.Dataset:
     """A Dataset from what was recorded. ``stopped`` is why it ended: complete, interrupted, non-finite, event: …"""
     status = np.where(failed_step < 0, "ok", "non-finite").astype(object)
@@ -56,6 +57,7 @@ def assemble(
         **{name: ("run", values) for name, values in runs.columns().items()},
         "status": ("run", status, {"long_name": "non-finite: frozen before update number failed_step"}),
         "failed_step": ("run", failed_step),
+        **(labelled or {}),
     }
     attrs = {"complete": int(stopped != "interrupted"), "stopped": stopped, "settings": json.dumps(_plain(settings)),
              "format": FORMAT, "versions": json.dumps(versions())}  # fmt: skip

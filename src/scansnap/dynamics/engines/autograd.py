@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,6 +174,9 @@ class TrainedModule:
         gradients = {name: torch.cat([g[name] for g, _ in parts]) for name in self.own}
         return gradients, torch.cat([loss for _, loss in parts])
 
+    def at_once(self, names: tuple[str, ...]) -> Records | None:
+        return None
+
     def observe(self, state: State, names: tuple[str, ...]) -> Records:
         found = {name: state.tables[name].cpu().numpy() for name in names if name != LOSS}
         if LOSS in names:
@@ -186,10 +189,13 @@ class TrainedModule:
         return {"data": self.sampler.describe(), "module": self.source, "attention": list(self.attention),
                 "module_init": self.init or "its own values", "values": fingerprint(values)}  # fmt: skip
 
-    def describe(self, data: xr.Dataset) -> xr.Dataset:
+    def labels(self, dims: Collection[Hashable]) -> dict[str, Any]:
+        return {}
+
+    def describe(self, data: xr.Dataset) -> None:
         if LOSS in data:
             data[LOSS].attrs["long_name"] = VARIABLES[LOSS].meaning
-        return data.assign_attrs(module=self.source.split()[0], data=self.sampler.describe())
+        data.attrs |= {"module": self.source.split()[0], "data": self.sampler.describe()}
 
 
 def _batch(drawn: Sequences, i: int, stream: Tensor) -> Batch:

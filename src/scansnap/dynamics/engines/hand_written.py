@@ -1,7 +1,8 @@
 """Carries a group of runs through a stretch of mini-batches, on the fastest path that applies.
 
-The general path is torch, works for every option, on CPU and CUDA; on CUDA it is recorded as a graph. The fused
-one (kernels/cpu/fused.c) covers what the paper's experiments use, on CPUs, and is far faster; tests hold both equal.
+The general path is torch, works for every option, on CPU and CUDA; on CUDA it is recorded as a graph. The fused one
+(kernels/cpu/fused.c, kernels/cuda/runs.cu) covers what the paper's experiments use and is far faster; tests hold both
+equal.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from torch import Tensor
 from scansnap.dynamics import yz
 from scansnap.dynamics.device import one_thread
 from scansnap.dynamics.engines.batches import Stretch
+from scansnap.dynamics.engines.blocks import Blocks
 from scansnap.dynamics.engines.graphed import GraphedStep
 from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
 from scansnap.dynamics.step import Rates, one_step
 from scansnap.kernels.cpu import fused, library
+from scansnap.kernels.cuda import compiler
 from scansnap.runs import Runs
 
 ENGINES = ("auto", "general", "fused")
@@ -42,6 +45,7 @@ class Engine:
         self.limits = {"y": largest_y(self.dtype, layout.vocab_size), "z": math.inf}
         self.multiplicity = {"y": self.tables.multiplicity}
         self._graphed: GraphedStep | None = None
+        self.blocks: Blocks | None = None  # what the fused path is on CUDA
         self.fused = engine != "general" and self.why_not_fused() is None
         self.bounded = self._bounded()
         per_sample = len(layout.rows) * 2 + len(layout.columns) * 4 + layout.slots.shape[1] * 8
@@ -53,8 +57,9 @@ class Engine:
         """The first reason the fused path does not apply, or None."""
         model, optimizers = self.settings.model, (self.settings.optimizer_y, self.settings.optimizer_z)
         reasons = {
-            "the device is not a CPU": self.device.type != "cpu",
-            "the kernels were not compiled": not library.available(),
+            "the device is neither a CPU nor CUDA": self.device.type not in ("cpu", "cuda"),
+            "the kernels were not compiled": self.device.type == "cpu" and not library.available(),
+            "torch does not bring NVRTC": self.device.type == "cuda" and not compiler.available(),
             "dtype is not float32": self.dtype != torch.float32,
             "norm is not l2": model.norm != "l2",
             "there is a residual connection": model.residual != "none",
@@ -62,7 +67,11 @@ class Engine:
             "the optimiser is not plain SGD or momentum": any(o.name != "sgd" or o.clip for o in optimizers),
             "there is weight decay": self.runs.decays,
         }
-        return next((reason for reason, applies in reasons.items() if applies), None)
+        found = next((reason for reason, applies in reasons.items() if applies), None)
+        if found is None and self.device.type == "cuda":
+            self.blocks = self.blocks or Blocks.on_cuda(self.layout, self.settings, self.runs, self.device)
+            found = self.blocks.why_not()
+        return found
 
     def advance(self, state: State, stretch: Stretch) -> State:
         """The state after all mini-batches of the stretch; the given state is left as it is."""
@@ -70,7 +79,8 @@ class Engine:
         if self.fused and self.bounded.all():
             return self._advance_fused(state, stretch, every)
         if self.fused and self.bounded.any():
-            fast, slow = (torch.from_numpy(np.flatnonzero(which)) for which in (self.bounded, ~self.bounded))
+            fast, slow = (torch.as_tensor(np.flatnonzero(which), device=self.device)
+                          for which in (self.bounded, ~self.bounded))  # fmt: skip
             after = [self._advance_fused(state.take(fast), stretch, fast),
                      self._advance_general(state.take(slow), stretch, slow)]  # fmt: skip
             return State.cat(after).take(torch.cat([fast, slow]).argsort())
@@ -139,36 +149,38 @@ class Engine:
     # --- fused -------------------------------------------------------------------------------------------
 
     def _advance_fused(self, state: State, stretch: Stretch, which: Tensor) -> State:
-        runs = which.numpy()
+        runs = which.cpu().numpy()
         factors = [self._factors(stretch.start + i) for i in range(len(stretch))]
-        rate_y, rate_z = (np.array([f[name] for f in factors])[:, None] for name in ("y", "z"))  # (N, 1)
+        rate_y, rate_z = (np.array([f[name] for f in factors]) for name in ("y", "z"))  # (N,)
         velocity = {name: buffers["velocity"] for name, buffers in state.moments.items()}
-        (y, v, z, vz), finite = fused.advance(
-            self.layout,
-            (
-                state.tables["y"].numpy(), velocity["y"].numpy(),
-                state.tables["z"][:, 0].numpy(), velocity["z"][:, 0].numpy(),
-            ),
-            stream=self.stream.numpy()[runs],
-            cls=stretch.cls.numpy(),
-            counts=stretch.counts.numpy(),
-            weight=stretch.weight.numpy(),
-            rate_y=rate_y * self.runs.eta_y[runs],
-            rate_z=rate_z * self.runs.eta_z[runs],
-            momentum=self.runs.momentum[runs],
-        )  # fmt: skip
+        before = state.tables["y"], velocity["y"], state.tables["z"][:, 0], velocity["z"][:, 0]
+        if self.blocks is not None:
+            (y, v, z, vz), finite = self.blocks.advance(before, stretch, runs, rate_y, rate_z)
+        else:
+            after, healthy = fused.advance(
+                self.layout,
+                tuple(table.numpy() for table in before),  # type: ignore[arg-type]
+                stream=self.stream.numpy()[runs],
+                cls=stretch.cls.numpy(),
+                counts=stretch.counts.numpy(),
+                weight=stretch.weight.numpy(),
+                rate_y=rate_y[:, None] * self.runs.eta_y[runs],
+                rate_z=rate_z[:, None] * self.runs.eta_z[runs],
+                momentum=self.runs.momentum[runs],
+            )
+            y, v, z, vz = (torch.from_numpy(table) for table in after)
+            finite = torch.from_numpy(healthy)
         new = State(
             stretch.start + len(stretch),
-            {"y": torch.from_numpy(y), "z": torch.from_numpy(z)[:, None]},
-            {"y": {"velocity": torch.from_numpy(v)}, "z": {"velocity": torch.from_numpy(vz)[:, None]}},
+            {"y": y, "z": z[:, None]},
+            {"y": {"velocity": v}, "z": {"velocity": vz[:, None]}},
             state.failed_step,
-        )  # fmt: skip
-        redo = np.flatnonzero(~(finite & state.alive.numpy()))
-        if len(redo) == 0:
+        )
+        where = (~(finite & state.alive)).nonzero()[:, 0]
+        if len(where) == 0:
             return new
         # Bounded runs fail only where the data itself leaves the float range (a position bias of hundreds). The
         # general path finds the step and leaves the run at its last finite state.
-        where = torch.from_numpy(redo)
         return new.put(where, self._advance_general(state.take(where), stretch, which[where]))
 
 

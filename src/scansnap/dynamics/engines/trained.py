@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,12 +65,20 @@ class Trained(Protocol):
         """Some of the variables of ``dims``, the run first."""
         ...
 
+    def at_once(self, names: tuple[str, ...]) -> Records | None:
+        """The variables at all recorded steps, (run, step, …), where that needs no states in between; or None."""
+        ...
+
     def mark(self) -> dict[str, Any]:
         """What is trained on what, by parts: everything that decides numbers beside runs and settings."""
         ...
 
-    def describe(self, data: xr.Dataset) -> xr.Dataset:
-        """The result with the labels and attributes that go with this kind."""
+    def labels(self, dims: Collection[Hashable]) -> dict[str, Any]:
+        """Coordinates of these dimensions that go with this kind."""
+        ...
+
+    def describe(self, data: xr.Dataset) -> None:
+        """Gives the result the attributes that go with this kind."""
         ...
 
 
@@ -111,10 +119,19 @@ class TrainedYZ:
     def observe(self, state: State, names: tuple[str, ...]) -> Records:
         return self._observer(state, names)
 
+    def at_once(self, names: tuple[str, ...]) -> Records | None:
+        blocks = self.engine.blocks
+        if blocks is None or not self.engine.fused or not self.engine.bounded.all():
+            return None
+        return blocks.whole(names, self._observer.distinct)
+
     def mark(self) -> dict[str, Any]:
         return {"classes": self.classes.as_toml(words=False)}
 
-    def describe(self, data: xr.Dataset) -> xr.Dataset:
+    def labels(self, dims: Collection[Hashable]) -> dict[str, Any]:
+        return labels(self.classes, dims)
+
+    def describe(self, data: xr.Dataset) -> None:
         for name in set(data.data_vars) & set(SIMULATED):
             data[name].attrs["long_name"] = VARIABLES[str(name)].meaning
-        return data.assign_coords(labels(self.classes, data.dims)).assign_attrs(identity(self.classes))
+        data.attrs |= identity(self.classes)

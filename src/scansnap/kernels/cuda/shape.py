@@ -1,0 +1,133 @@
+"""What runs.cu is compiled for, and the tables it reads: a layout's slots in the order of the kernel."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from scansnap.kernels.cpu.fused import IndexTables
+from scansnap.sampling.counts import SamplingTable
+
+MOST_COLUMNS = 1024  # of Y: a lane's share of them, times the samples of a tile, stays in registers
+MOST_SLOTS = 256
+COUNTS = {torch.uint8: "u8", torch.uint16: "u16", torch.float32: "float"}
+_HELD = 120  # floats of a gradient that a lane holds
+_WARPS = 12  # of a multiprocessor: each has 168 registers then, and the tables and tiles here are cut for them
+
+
+class SlotTables(IndexTables, Protocol):
+    """Index tables with what initial values and draws need beside."""
+
+    @property
+    def columns(self) -> np.ndarray: ...  # (J,)
+    @property
+    def table(self) -> SamplingTable: ...
+
+
+class Shape(NamedTuple):
+    """What the kernel is compiled for."""
+
+    slots: int
+    columns: int
+    lumped: bool
+    groups: int
+    held: bool
+    late: bool
+    warps: int
+    tile: int
+    small: int
+    shared_chunk: int
+    y_shared: bool
+    v_shared: bool
+    blocks: int
+
+    def options(self, count: torch.dtype) -> tuple[str, ...]:
+        """Definitions for the compiler."""
+        given = {"SLOTS": self.slots, "COLUMNS": self.columns, "LUMPED": int(self.lumped), "GROUPS": self.groups,
+                 "HELD": int(self.held), "LATE": int(self.late), "WARPS": self.warps, "TILE": self.tile,
+                 "SMALL": self.small, "SHARED_CHUNK": self.shared_chunk,
+                 "Y_SHARED": int(self.y_shared), "V_SHARED": int(self.v_shared), "BLOCKS": self.blocks,
+                 "COUNT": COUNTS[count]}  # fmt: skip
+        return tuple(f"-D{name}={value}" for name, value in given.items())
+
+    @property
+    def pitch(self) -> int:
+        """Columns of a row of Y in the kernel's memory."""
+        return -(-self.columns // 4) * 4
+
+    def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
+        """Shared memory of a block; the same sum is in runs.cu."""
+        tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
+        wide = self.groups * self.tile
+        wide = -(-wide // 4) * 4
+        of_warp = self.slots * (wide + (5 if self.held else 9) + 2) + 2 * wide
+        tables += -(-self.shared_chunk * self.pitch // 4) * 4 if self.late else 0
+        scratch = self.warps * of_warp + 2 * entries + classes * (self.slots + 1)
+        return 4 * (tables + scratch + classes * self.slots + 2 * (2 * classes + 1) + 1)
+
+
+def choose(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes: int) -> Shape:
+    """The velocity in shared memory if it fits beside Y, and as many warps as there is work for."""
+    slots, columns = layout.slots.shape[1], len(layout.multiplicity)
+    lumped = bool((layout.multiplicity != 1).any())
+    groups = _groups(columns, slots)
+    own = -(-columns // (32 // groups))
+    held = own * slots <= _HELD
+    tile = max(1, min(8, 64 // own)) if held and groups == 1 else max(1, min(4, 32 // own))
+    tile = 1 << (tile.bit_length() - 1)
+    most_shared = int((layout.n_slots - index["n_own"]).max())
+    chunk = max(1, min(most_shared, 80 // own, 16))
+    late = not held and most_shared <= chunk and _same_shared(index)
+    warps = 1 if columns <= 64 else min(6 if columns <= 100 else _WARPS, len(layout.slots))
+    both = Shape(slots, columns, lumped, groups, held, late, warps, tile, min(tile, 4), chunk, True, True, 1)
+    needed = both.shared_bytes(len(layout.slots), len(layout.rows), len(index["z_at"]))
+    return both._replace(v_shared=needed <= shared_bytes, blocks=max(1, min(_WARPS // warps, shared_bytes // needed)))
+
+
+def _same_shared(index: dict[str, np.ndarray]) -> bool:
+    """Whether all classes share the same rows, in the same places."""
+    rows = [row[own:n] for row, own, n in zip(index["row"], index["n_own"], index["n_slots"], strict=True)]
+    return all(np.array_equal(one, index["shared_rows"]) for one in rows)
+
+
+def _groups(columns: int, slots: int) -> int:
+    """Groups of lanes in a warp: several leave fewer places empty, as long as a class's gradient stays in registers."""
+    own = {groups: -(-columns // (32 // groups)) for groups in (1, 2, 4)}
+    held = [g for g in own if g == 1 or own[g] * -(-slots // g) * g <= _HELD]
+    return min(held, key=lambda g: (own[g] * (32 // g), g))
+
+
+def index_of(layout: SlotTables) -> dict[str, np.ndarray]:
+    """Whole numbers by the names of ``Job``; ``order`` is the slot at each place."""
+    k, s = layout.slots.shape
+    real = np.arange(s) < layout.n_slots[:, None]
+    readers = np.zeros(len(layout.rows), dtype=np.int64)
+    np.add.at(readers, layout.slot_row[real], 1)  # a class has a token once
+    own = real & (readers[layout.slot_row] == 1)
+    order = np.argsort(np.where(own, 0, np.where(real, 1, 2)), axis=1, kind="stable")  # (K, S) slot at each place
+    slots, real = np.take_along_axis(layout.slots, order, 1), np.take_along_axis(real, order, 1)
+    entry = layout.class_query[:, None] * layout.vocab_size + slots
+    entries, slot_z = np.unique(entry[real], return_inverse=True)
+    by_slot = np.zeros((k, s), dtype=np.int64)
+    by_slot[real] = slot_z
+    at = np.flatnonzero(real.ravel())  # class · S + slot
+    listed = at[np.argsort(slot_z, kind="stable")]
+    first = np.append(0, np.cumsum(np.bincount(slot_z, minlength=len(entries))))
+    number = np.full(len(layout.queries) * layout.vocab_size, -1)
+    number[entries] = np.arange(len(entries))
+    return {
+        "n_slots": layout.n_slots, "n_own": own.sum(1), "order": order,
+        "row": np.take_along_axis(layout.slot_row, order, 1), "slot_z": by_slot, "target": layout.target,
+        "shared_rows": np.flatnonzero(readers != 1), "z_first": first, "z_list": listed, "z_at": entries,
+        "row_token": layout.rows, "column_token": np.maximum(layout.columns, 0), "queries": layout.queries,
+        "entry": number,
+    }  # fmt: skip
+
+
+def real_of(layout: SlotTables, expected: np.ndarray) -> dict[str, np.ndarray]:
+    m = layout.multiplicity
+    found = {"multiplicity": m, "inverse_multiplicity": 1 / m, "log2_multiplicity": np.log2(m), "expected": expected,
+             "p_class": layout.table.p_class}  # fmt: skip
+    return {name: np.ascontiguousarray(a, dtype=np.float32) for name, a in found.items()}
