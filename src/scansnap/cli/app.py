@@ -55,6 +55,7 @@ def commands() -> typer.Typer:
         {
             with_knobs(train.train, train.training_knobs() | train.model_knobs()): (
                 "text train --model yz --data wikitext-2 --max-words 5000 --epochs 1",
+                "text train --model transformer --batch 20 --accumulate 4 --schedule cosine --warmup 100 --steps 2000",
             ),
             with_knobs(predict.predict, train.training_knobs() | train.model_knobs()): (
                 "text predict --data wikitext-2 --query river --steps 1000 --at 100",

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scansnap.checks import InputError
+
 
 @dataclass
 class Training:
@@ -19,8 +21,12 @@ class Training:
     valid: dict[int, float] = field(default_factory=dict)  # perplexity
     measured: dict[int, dict[str, Any]] = field(default_factory=dict)
     failed_step: int | None = None  # the first with a loss that is not a number; training stops there
-    seconds: float = 0.0  # this time, measuring and validating included
-    tokens: int = 0  # trained on, this time
+    seconds: float = 0.0  # this time, measuring, validating and writing included
+    aside: float = 0.0  # of them: for measuring, validating and writing
+    tokens: int = 0  # trained on, this time, by all processes
+    updates: int = 0  # made this time
+    processes: int = 1
+    received: int = 0  # bytes that each process got from the others, this time
     saved_step: int | None = None  # of the checkpoint as it lies there; None: nothing of this training does
 
     @property
@@ -31,6 +37,16 @@ class Training:
     @property
     def complete(self) -> bool:
         return self.step == self.steps and self.failed_step is None
+
+    @property
+    def tokens_per_second(self) -> float:
+        """With all that was measured and written on the way."""
+        return self.tokens / max(self.seconds, 1e-9)
+
+    @property
+    def tokens_per_second_of_updates(self) -> float:
+        """Of the updates alone."""
+        return self.tokens / max(self.seconds - self.aside, 1e-9)
 
     def tensors(self) -> dict[str, Tensor]:
         """losses, ``valid.STEP`` and ``measured.STEP.NAME``."""
@@ -54,3 +70,11 @@ class Training:
                 measured.setdefault(int(at), {})[quantity] = value.item() if value.ndim == 0 else value.numpy()
         losses = tensors["losses"].numpy() if "losses" in tensors else np.zeros(0)
         return cls(steps, losses, dict(sorted(valid.items())), dict(sorted(measured.items())), saved_step=step)
+
+
+def plain(name: str, value: Any) -> Any:
+    """A measurement as a number or an array, which a checkpoint can hold."""
+    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if array.dtype.kind not in "fiub":
+        raise InputError(f"the measurement {name!r}", value, "a number or an array of numbers")
+    return array.item() if array.ndim == 0 else array

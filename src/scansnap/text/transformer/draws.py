@@ -25,13 +25,23 @@ def step_seed(seed: int, step: int) -> int:
 
 
 class Dropout:
-    """Multiplies what it is given with the next of its masks, entries 0 or 1/(1 − p); all are drawn in one call."""
+    """Multiplies what it is given with the next of its masks, entries 0 or 1/(1 − p); all are drawn in one call.
+
+    ``shape`` is that of the whole batch. Where only some of its windows are worked on, ``rows`` (their numbers), the
+    masks are drawn for all and theirs are taken: no draw depends on how a batch is divided.
+    """
 
     def __init__(
-        self, settings: TransformerSettings, shape: torch.Size, generator: torch.Generator, device: torch.device
+        self,
+        settings: TransformerSettings,
+        shape: torch.Size,
+        generator: torch.Generator,
+        device: torch.device,
+        rows: Tensor | None = None,
     ) -> None:
-        batch, length = shape
-        n, p = batch * length, settings.dropout
+        self.windows, length = shape
+        self.rows = rows
+        n, p = self.windows * length, settings.dropout
         per_layer = settings.heads * n * length + n * settings.width
         if settings.feed_forward:
             per_layer += n * (settings.feed_forward + settings.width)
@@ -40,9 +50,10 @@ class Dropout:
         self.used = 0
 
     def __call__(self, x: Tensor) -> Tensor:
-        mask = self.masks[self.used : self.used + x.numel()]
-        self.used += x.numel()
-        return x * mask.view(x.shape)
+        size = self.windows * x[0].numel()
+        mask = self.masks[self.used : self.used + size].view(self.windows, *x.shape[1:])
+        self.used += size
+        return x * (mask if self.rows is None else mask.index_select(0, self.rows))
 
 
 class Hidden(NamedTuple):

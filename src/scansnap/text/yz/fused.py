@@ -26,7 +26,7 @@ import torch
 import triton
 from torch import Tensor
 
-from scansnap.text.updates import Groups, groups
+from scansnap.text.updates import Call, Collecting, Groups, groups
 from scansnap.text.yz import triton_kernels as kernels
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable
@@ -146,6 +146,9 @@ class FusedStep:
         token[at.group] = x.flatten()  # (N,) token of each group, −1 beyond the last
         total = (self.total.zero_(), torch.ones((), device=x.device), self.windows)
         kernels.rows_kernel[grid](at.group, self.e, stride, self.f_token, self.first, *total, **one)
+        if isinstance(y.update, Collecting):
+            y.update.calls.append(Call(y.weight, token, self.total[:, : y.weight.shape[1]], y.moments, y.eta, True))
+            return
         rule, moments = y.update.optimizer, y.stored_moments
         correction = torch.stack([1 - rule.beta1**self.step, 1 - rule.beta2**self.step])
         adam = rule.name == "adam"

@@ -17,6 +17,8 @@ from torch import Tensor
 from scansnap.checks import InputError, real
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
+from scansnap.text.parallel.directions import Directions, Part, Touched, asked_for
+from scansnap.text.updates import Call, Collecting
 from scansnap.text.yz.layers import Between, FirstLayer, SoftLayer, between, between_backward
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable, LowRankTable, WeightTable, in_turn
@@ -67,7 +69,10 @@ class YZTransformer:
             raise InputError("fused", fused, "false unless on CUDA, with Triton, one layer, full rank and float32")
         self.fused = possible if fused is None else fused
         self._fused: dict[torch.Size, Step] = {}  # by batch shape
-        self.steps = RecordedSteps(self.device, graphs)
+        self.steps, self.divided = RecordedSteps(self.device, graphs), RecordedSteps(self.device, graphs)
+        self._fused_parts: dict[torch.Size, Step] = {}  # as _fused, of steps that move nothing
+        self._asked: dict[torch.Size, list[Call]] = {}  # by them
+        self._moving: list[Call] = []  # of the last of them
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> YZTransformer:
@@ -120,6 +125,40 @@ class YZTransformer:
                 "targets", tuple(targets.shape), f"of the inputs' shape (B, T), here {tuple(inputs.shape)}"
             )
         return self.steps.run(self._step, inputs, targets)
+
+    @torch.no_grad()
+    def directions(self, inputs: Tensor, targets: Tensor, part: Part) -> tuple[Tensor, Directions]:
+        """See the protocol; nothing is drawn here, so it does not matter which part it is."""
+        loss = self.divided.run(self._part_step, inputs, targets)
+        self._moving = self._asked[inputs.shape] if self.divided.on else self._asked.pop(inputs.shape)
+        return loss, asked_for(self._moving)
+
+    @torch.no_grad()
+    def move(self, directions: Directions) -> None:
+        self.step += 1
+        for call, d in zip(self._moving, directions.values(), strict=True):
+            if isinstance(d, Touched):
+                self.settings.update.move_rows(call.table, d.ids, d.rows, call.moments, call.eta, self.step)
+            else:
+                self.settings.update.move(call.table, d, call.moments, call.eta, self.step)
+        self._moving = []
+
+    def _part_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """A step whose tables stay. What was asked of them is kept by shape, as a replayed graph fills it again."""
+        tables, rule = [*self.y, *self.z], self.settings.update
+        asked = Collecting(rule.optimizer, rule.momentum, rule.weight_decay)
+        self._fused, self._fused_parts = self._fused_parts, self._fused
+        for table in tables:
+            table.update = asked
+        try:
+            loss = self._step(inputs, targets)
+        finally:
+            self._fused, self._fused_parts = self._fused_parts, self._fused
+            for table in tables:
+                table.update = rule
+        self.step -= 1
+        self._asked[inputs.shape] = asked.calls
+        return loss
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         if not self.fused or inputs.shape[1] > LONGEST_FUSED:

@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from scansnap.text.updates import add_rows
+from scansnap.text.updates import Update, add_rows
 from scansnap.text.yz.settings import YZSettings
 
 
@@ -24,6 +24,7 @@ class WeightTable(Protocol):
     """Y or Z of one layer; B windows of T positions, N = B T, M tokens."""
 
     eta: Tensor  # 0-dim
+    update: Update
 
     def pairs(self, x: Tensor) -> Tensor:
         """W[x_t, x_s], (B, T, T)."""
