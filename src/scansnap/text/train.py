@@ -151,7 +151,7 @@ class _Loop:
             try:
                 self._update(interrupt)
             except PeerLost as error:
-                raise PeerLost(f"{error} {self._kept()}") from error
+                raise PeerLost(f"{str(error).rstrip('.')}; {self._kept()}.") from error
             self._read()
             if not self.rates.still:
                 self.model.scale_rates(1.0)
@@ -219,11 +219,11 @@ class _Loop:
     def _kept(self) -> str:
         """What is left where another process was lost: on a CPU nothing moves before all have told their part."""
         if self.checkpoint is None:
-            return "No checkpoint was asked for."
+            return "no checkpoint was asked for"
         if self.first and self.model.device.type == "cpu":
             self._save()
         at = f"after {self.done.saved_step} steps " if self.done.saved_step is not None else "that was written last "
-        return f"The state {at}is in {self.checkpoint}; go on with resume."
+        return f"the state {at}is in {self.checkpoint}, go on with resume"
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         epoch, at = divmod(step, len(self.windows))

@@ -55,15 +55,15 @@ MODELS = {
 
 
 def made(kind, **options):
-    """Losses and weights of a training, and what it was told of the others."""
-    model = MODELS[kind]()
+    """Losses and weights of a training, and what it was told by the others."""
+    model = MODELS[kind]() if kind in MODELS else YZTransformer(YZSettings(400, dtype="float64"))
     done = train(model, stream(), **(COMMON | options))
     return {"losses": done.losses, "tensors": {name: t.clone() for name, t in model.tensors().items()},
             "received": done.received, "tokens": done.tokens}  # fmt: skip
 
 
-def start(words, n=2, **environment):
-    """Processes of one group, as torchrun starts them."""
+def start(words, n=2, there=None, **environment):
+    """Processes of one group, as torchrun starts them; ``there``: only those."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -74,7 +74,7 @@ def start(words, n=2, **environment):
             [sys.executable, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} | environment,
         )
-        for rank in range(n)
+        for rank in (range(n) if there is None else there)
     ]  # fmt: skip
 
 
@@ -85,6 +85,7 @@ def main(folder):
     with joined() as group:
         found = {kind: made(kind, group=group) for kind in MODELS}
         found |= {f"{kind}, in parts": made(kind, group=group, batch=2, accumulate=3) for kind in MODELS}
+        found["yz, 400 words"] = made("yz, 400 words", group=group)
         if group.first:
             (Path(folder) / "found.pickle").write_bytes(pickle.dumps(found))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from contextlib import nullcontext
@@ -127,6 +128,8 @@ def train(
     Started by torchrun, the processes divide each batch, and the first one measures, prints and writes. Exit code 130
     when stopped, 1 when the loss became infinite or a process was lost.
     """
+    if "RANK" in os.environ:  # before torch is loaded: pages of its own on a lost connection would bury our sentence
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from scansnap.text.parallel.group import joined
 
     with joined(real("--patience", patience, above=0)) as group:

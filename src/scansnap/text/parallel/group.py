@@ -160,7 +160,9 @@ def join(patience: float = PATIENCE) -> Group | None:
         dist.init_process_group(backend, timeout=timedelta(seconds=patience))
     except (RuntimeError, ValueError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise PeerLost(f"the {size} processes did not find each other at {where} ({str(error)[:200]}).") from error
+        raise PeerLost(
+            f"the {size} processes did not find each other at {where} ({str(error)[:200].rstrip('.')})."
+        ) from error
     return Group(rank, size, _whole("LOCAL_RANK") if "LOCAL_RANK" in os.environ else rank)
 
 

@@ -147,7 +147,7 @@ class FusedStep:
         total = (self.total.zero_(), torch.ones((), device=x.device), self.windows)
         kernels.rows_kernel[grid](at.group, self.e, stride, self.f_token, self.first, *total, **one)
         if isinstance(y.update, Collecting):
-            y.update.calls.append(Call(y.weight, token, self.total[:, : y.weight.shape[1]], y.moments, y.eta, True))
+            y.update.calls.append(Call(y.storage, token, self.total, y.stored_moments, y.eta, distinct=True))
             return
         rule, moments = y.update.optimizer, y.stored_moments
         correction = torch.stack([1 - rule.beta1**self.step, 1 - rule.beta2**self.step])
