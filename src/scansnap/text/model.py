@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from scansnap.text.parallel.directions import Directions, Part
+    from scansnap.text.parallel.directions import Directions, Portion
 
 
 class LanguageModel(Protocol):
@@ -21,7 +21,7 @@ class LanguageModel(Protocol):
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One update on a batch, both (B, T); the mean loss in nats before it, a 0-dim tensor still on the device."""
 
-    def directions(self, inputs: Tensor, targets: Tensor, part: Part) -> tuple[Tensor, Directions]:
+    def directions(self, inputs: Tensor, targets: Tensor, part: Portion) -> tuple[Tensor, Directions]:
         """The mean loss of a part of a batch, and what an update on it alone would move the weights by; nothing moves.
 
         The next call may overwrite them.

@@ -10,7 +10,7 @@ from divided import MODELS, M, made, start, stream, transformer, yz
 
 from scansnap.checks import InputError
 from scansnap.text.model_files import read_header
-from scansnap.text.parallel.directions import Part, Touched, add, compact
+from scansnap.text.parallel.directions import Portion, Touched, add, compact
 from scansnap.text.parallel.replicas import checksum
 from scansnap.text.parallel.step import bounds, divided_step
 from scansnap.text.train import train
@@ -78,10 +78,12 @@ def test_what_a_part_is_does_not_depend_on_the_others():
     inputs = torch.from_numpy(stream(42)).long().view(6, 7)
     targets = inputs.roll(-1, 1)
     for model in (transformer(), transformer(objective="masked")):
-        whole, _ = model.directions(inputs, targets, Part(0, 6))
-        parts = [float(model.directions(inputs[a:b], targets[a:b], Part(a, 6))[0]) for a, b in ((0, 1), (1, 4), (4, 6))]
+        whole, _ = model.directions(inputs, targets, Portion(0, 6))
+        parts = [
+            float(model.directions(inputs[a:b], targets[a:b], Portion(a, 6))[0]) for a, b in ((0, 1), (1, 4), (4, 6))
+        ]
         assert np.dot(parts, [1, 3, 2]) / 6 == pytest.approx(float(whole), abs=1e-14)
-        alone = float(model.directions(inputs[1:4], targets[1:4], Part(0, 3))[0])
+        alone = float(model.directions(inputs[1:4], targets[1:4], Portion(0, 3))[0])
         assert alone != pytest.approx(parts[1], abs=1e-6)
 
 
@@ -90,7 +92,7 @@ def test_directions_alone_move_nothing(kind):
     model = MODELS[kind]()
     before = {name: tensor.clone() for name, tensor in model.tensors().items()}
     inputs = torch.from_numpy(stream(14)).long().view(2, 7)
-    model.directions(inputs, inputs.roll(-1, 1), Part(0, 2))
+    model.directions(inputs, inputs.roll(-1, 1), Portion(0, 2))
     for name, tensor in model.tensors().items():
         assert torch.equal(tensor, before[name]), name
     divided_step(model, inputs, inputs.roll(-1, 1))

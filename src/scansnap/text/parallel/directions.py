@@ -15,7 +15,7 @@ from torch import Tensor
 from scansnap.text.updates import Call, add_rows, groups
 
 
-class Part(NamedTuple):
+class Portion(NamedTuple):
     """Which windows of the whole batch a part is: what is drawn for them must not depend on the division."""
 
     first: int

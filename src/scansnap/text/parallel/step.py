@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from scansnap.text.model import LanguageModel
-from scansnap.text.parallel.directions import Directions, Part, Touched, add
+from scansnap.text.parallel.directions import Directions, Portion, Touched, add
 from scansnap.text.parallel.group import Group
 
 
@@ -33,7 +33,7 @@ def divided_step(
     total: Directions | None = None
     loss = torch.zeros((), dtype=torch.float64, device=inputs.device)
     for begin, end in _parts(first, last, accumulate):
-        here, found = model.directions(inputs[begin:end], targets[begin:end], Part(begin, windows))
+        here, found = model.directions(inputs[begin:end], targets[begin:end], Portion(begin, windows))
         share = (end - begin) / windows
         total = add(total, found, share)
         loss += here * share

@@ -6,6 +6,7 @@ interrupted run goes on with the same draws, nobody else's random numbers are to
 
 from __future__ import annotations
 
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -27,20 +28,15 @@ def step_seed(seed: int, step: int) -> int:
 class Dropout:
     """Multiplies what it is given with the next of its masks, entries 0 or 1/(1 − p); all are drawn in one call.
 
-    ``shape`` is that of the whole batch. Where only some of its windows are worked on, ``rows`` (their numbers), the
-    masks are drawn for all and theirs are taken: no draw depends on how a batch is divided.
+    Where only a part of the batch is worked on, the masks are drawn for all of it and those of its windows are taken:
+    no draw depends on how a batch is divided.
     """
 
     def __init__(
-        self,
-        settings: TransformerSettings,
-        shape: torch.Size,
-        generator: torch.Generator,
-        device: torch.device,
-        rows: Tensor | None = None,
+        self, settings: TransformerSettings, shape: torch.Size, generator: torch.Generator, device: torch.device
     ) -> None:
         self.windows, length = shape
-        self.rows = rows
+        self.rows: Tensor | None = None
         n, p = self.windows * length, settings.dropout
         per_layer = settings.heads * n * length + n * settings.width
         if settings.feed_forward:
@@ -48,6 +44,12 @@ class Dropout:
         drawn = torch.empty(n * settings.width + settings.layers * per_layer, dtype=settings.work_dtype, device=device)
         self.masks = drawn.bernoulli_(1 - p, generator=generator).mul_(1 / (1 - p))
         self.used = 0
+
+    def part(self, rows: Tensor) -> Dropout:
+        """The same masks from the first on, for the windows of these numbers."""
+        found = copy(self)
+        found.rows, found.used = rows, 0
+        return found
 
     def __call__(self, x: Tensor) -> Tensor:
         size = self.windows * x[0].numel()

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from scansnap.checks import InputError, real
 from scansnap.text.on_cuda import RecordedSteps, products_on
-from scansnap.text.parallel.directions import Directions, Part, Touched
+from scansnap.text.parallel.directions import Directions, Portion, Touched
 from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.text.transformer.draws import Dropout, hide, step_seed
 from scansnap.text.transformer.forward import ForwardPass
@@ -32,6 +32,8 @@ from scansnap.text.transformer.implied_yz import ImpliedYZ, implied_yz
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.transformer.update import MOST_ROWS, ClippedUpdate, Rows, dense_rows
 from scansnap.text.transformer.weights import Layers, initial_weights
+
+Draws = tuple[Tensor | None, Dropout | None]  # uniforms (B, T) that say what is hidden, if anything is, and dropout
 
 
 class Transformer:
@@ -64,6 +66,7 @@ class Transformer:
         self.graphs, self.steps = graphs, RecordedSteps(self.device, graphs, self.generator)
         self.divided: dict[int, RecordedSteps] = {}  # steps that move nothing, by the windows of the whole batch
         self._found: dict[tuple[int, torch.Size], Directions] = {}  # by them
+        self._shared: tuple[tuple[int, torch.Size], Draws] | None = None  # by the parts of one batch
         self._first = torch.zeros((), dtype=torch.int64, device=self.device)  # window of the part under way
 
     @classmethod
@@ -137,7 +140,7 @@ class Transformer:
         self.update.prepare(int(self.step))
         return self.steps.run(self._step, inputs, targets)
 
-    def directions(self, inputs: Tensor, targets: Tensor, part: Part) -> tuple[Tensor, Directions]:
+    def directions(self, inputs: Tensor, targets: Tensor, part: Portion) -> tuple[Tensor, Directions]:
         """See the protocol; dropout and masks are those of these windows in an update on the whole batch."""
         self._check_batch(inputs, targets)
         self.generator.manual_seed(step_seed(self.settings.seed, int(self.step) + 1))
@@ -188,12 +191,9 @@ class Transformer:
         shape = inputs.shape if windows is None else torch.Size((windows, inputs.shape[1]))
         rows = None if windows is None else self._first + torch.arange(len(inputs), device=inputs.device)
         with products_on(self.device, self.settings.precision):
-            places = None
-            if s.objective == "masked":
-                draws = torch.rand(shape, device=inputs.device, generator=self.generator)
-                draws = draws if rows is None else draws.index_select(0, rows)
-                inputs, places, targets = hide(inputs, draws, s.mask_share, s.vocab_size)
-            drop = Dropout(s, shape, self.generator, self.device, rows) if s.dropout else None
+            places, (hidden, drop) = None, self._draws(shape, rows)
+            if hidden is not None:
+                inputs, places, targets = hide(inputs, hidden, s.mask_share, s.vocab_size)
             e = weights["embedding"][inputs].to(s.work_dtype).requires_grad_()  # (B, T, d)
             flat = weights["layers"].detach().to(s.work_dtype).requires_grad_()
             with torch.enable_grad():
@@ -204,6 +204,22 @@ class Transformer:
                 loss, dx, dw = self.decoder_loss(x.detach().flatten(0, 1), self._decoder(), targets.flatten())
                 de, dflat = torch.autograd.grad(x, (e, flat), dx.view_as(x))
         return loss, inputs.flatten(), de.flatten(0, 1), dflat, dw
+
+    def _draws(self, shape: torch.Size, rows: Tensor | None) -> Draws:
+        """For a batch of this shape, or for some of its rows: then on a CPU, where draws take time, all parts share
+        them."""
+        if rows is None:
+            return self._drawn_for(shape)
+        key = (int(self.step), shape)
+        if self.device.type != "cpu" or self._shared is None or self._shared[0] != key:
+            self._shared = (key, self._drawn_for(shape))
+        hidden, drop = self._shared[1]
+        return None if hidden is None else hidden.index_select(0, rows), None if drop is None else drop.part(rows)
+
+    def _drawn_for(self, shape: torch.Size) -> Draws:
+        s = self.settings
+        hidden = torch.rand(shape, device=self.device, generator=self.generator) if s.objective == "masked" else None
+        return hidden, Dropout(s, shape, self.generator, self.device) if s.dropout else None
 
     def _gradients(self, tokens: Tensor, de: Tensor, dflat: Tensor, dw: Tensor) -> dict[str, Tensor | Rows]:
         """By name of the weights; rows alone of the embedding where that is all that moves."""

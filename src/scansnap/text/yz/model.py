@@ -17,7 +17,7 @@ from torch import Tensor
 from scansnap.checks import InputError, real
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
-from scansnap.text.parallel.directions import Directions, Part, Touched, asked_for
+from scansnap.text.parallel.directions import Directions, Portion, Touched, asked_for
 from scansnap.text.updates import Call, Collecting
 from scansnap.text.yz.layers import Between, FirstLayer, SoftLayer, between, between_backward
 from scansnap.text.yz.settings import YZSettings
@@ -70,7 +70,7 @@ class YZTransformer:
         self.fused = possible if fused is None else fused
         self._fused: dict[torch.Size, Step] = {}  # by batch shape
         self.steps, self.divided = RecordedSteps(self.device, graphs), RecordedSteps(self.device, graphs)
-        self._fused_parts: dict[torch.Size, Step] = {}  # as _fused, of steps that move nothing
+        self._kernels: dict[str, Any] = {}  # as _fused, of steps that move nothing
         self._asked: dict[torch.Size, list[Call]] = {}  # by them
         self._moving: list[Call] = []  # of the last of them
 
@@ -127,7 +127,7 @@ class YZTransformer:
         return self.steps.run(self._step, inputs, targets)
 
     @torch.no_grad()
-    def directions(self, inputs: Tensor, targets: Tensor, part: Part) -> tuple[Tensor, Directions]:
+    def directions(self, inputs: Tensor, targets: Tensor, part: Portion) -> tuple[Tensor, Directions]:
         """See the protocol; nothing is drawn here, so it does not matter which part it is."""
         loss = self.divided.run(self._part_step, inputs, targets)
         self._moving = self._asked[inputs.shape] if self.divided.on else self._asked.pop(inputs.shape)
@@ -147,13 +147,16 @@ class YZTransformer:
         """A step whose tables stay. What was asked of them is kept by shape, as a replayed graph fills it again."""
         tables, rule = [*self.y, *self.z], self.settings.update
         asked = Collecting(rule.optimizer, rule.momentum, rule.weight_decay)
-        self._fused, self._fused_parts = self._fused_parts, self._fused
+        # kernels are made for a rule, so those of steps that move and of steps that do not are kept apart
+        moving = {name: kept for name, kept in vars(self).items() if name.startswith("_fused")}
+        vars(self).update(self._kernels or {name: {} for name in moving})
         for table in tables:
             table.update = asked
         try:
             loss = self._step(inputs, targets)
         finally:
-            self._fused, self._fused_parts = self._fused_parts, self._fused
+            self._kernels = {name: getattr(self, name) for name in moving}
+            vars(self).update(moving)
             for table in tables:
                 table.update = rule
         self.step -= 1
