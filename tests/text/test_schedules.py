@@ -21,7 +21,7 @@ MODELS = {
     "yz, adam": lambda: yz(optimizer="adam", init="uniform", eta_y=0.05, eta_z=0.01),
 }
 GIVEN = {
-    "cosine": {"schedule": "cosine", "warmup": 3, "floor": 0.1},
+    "cosine": {"schedule": "cosine", "warmup": 3, "rate_floor": 0.1},
     "linear": {"schedule": "linear"},
     "step": {"schedule": "step", "decay_every": 4, "decay_by": 0.3, "warmup": 2},
     "warm-up alone": {"warmup": 5},
@@ -120,8 +120,11 @@ def file_of(folder):
         ({"decay_every": 3}, "decay_every is 3; it must be left out with the schedule constant."),
         ({"schedule": "cosine", "warmup": 10}, "warmup is 10; it must be below the 10 steps of the schedule."),
         ({"warmup": -1}, "warmup is -1; it must be a whole number of at least 0."),
-        ({"schedule": "linear", "floor": 1.5}, "floor is 1.5; it must be a finite number at least 0 and at most 1."),
-        ({"floor": 0.5}, "floor is 0.5; it must be left out with the schedule constant."),
+        (
+            {"schedule": "linear", "rate_floor": 1.5},
+            "rate_floor is 1.5; it must be a finite number at least 0 and at most 1.",
+        ),
+        ({"rate_floor": 0.5}, "rate_floor is 0.5; it must be left out with the schedule constant."),
         ({"schedule_steps": 5}, "schedule_steps is 5; it must be left out with the schedule constant."),
         ({"schedule": "step", "decay_every": 3, "decay_by": 0}, "decay_by is 0"),
         ({"accumulate": 0}, "accumulate is 0; it must be a whole number of at least 1."),

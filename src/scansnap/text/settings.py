@@ -94,7 +94,7 @@ class TrainingSettings:
     schedule: str = knob("constant", "How the rates go down, from what they are to the floor.", choices=SCHEDULES)
     warmup: int = knob(0, "Updates in which the rates first rise from 0, along a line.")
     schedule_steps: int | None = knob(None, "When cosine and linear have come down; none: with the last step.", least=1)
-    floor: float = knob(0.0, "The share of the rates that stays in the end.", least=0, most=1)
+    rate_floor: float = knob(0.0, "The share of the rates that stays in the end.", least=0, most=1)
     decay_every: int | None = knob(None, "Updates between two drops of the schedule step.", least=1)
     decay_by: float = knob(0.5, "What such a drop multiplies the rates with.", above=0, most=1)
     validate_every: int | None = knob(None, "Steps between two validations; none: once an epoch.", least=1)
@@ -117,7 +117,7 @@ class TrainingSettings:
         """The schedule of a training of so many steps (0: not known yet)."""
         if self.schedule_steps is not None and self.schedule not in ("cosine", "linear"):
             raise InputError("schedule_steps", self.schedule_steps, f"left out with the schedule {self.schedule}")
-        if self.floor and self.schedule == "constant":
-            raise InputError("floor", self.floor, "left out with the schedule constant")
+        if self.rate_floor and self.schedule == "constant":
+            raise InputError("rate_floor", self.rate_floor, "left out with the schedule constant")
         last = steps if self.schedule_steps is None else self.schedule_steps
-        return Schedule(self.schedule, last, self.warmup, self.floor, self.decay_every, self.decay_by)
+        return Schedule(self.schedule, last, self.warmup, self.rate_floor, self.decay_every, self.decay_by)

@@ -125,7 +125,8 @@ def train(
 ) -> int:
     """Train a language model on text; Ctrl-C keeps what there is, --resume goes on to the same numbers.
 
-    Started by torchrun, the processes divide each batch, and the first one measures, prints and writes. Exit code 130
+    Several processes, or GPUs, divide each batch when started by
+    `torchrun --nproc-per-node 2 -m scansnap text train ...`; the first one measures, prints and writes. Exit code 130
     when stopped, 1 when the loss became infinite or a process was lost.
     """
     if "RANK" in os.environ:  # before torch is loaded: pages of its own on a lost connection would bury our sentence
