@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError
+from scansnap.checks import InputError, whole
 
 
 @dataclass
@@ -70,6 +71,14 @@ class Training:
                 measured.setdefault(int(at), {})[quantity] = value.item() if value.ndim == 0 else value.numpy()
         losses = tensors["losses"].numpy() if "losses" in tensors else np.zeros(0)
         return cls(steps, losses, dict(sorted(valid.items())), dict(sorted(measured.items())), saved_step=step)
+
+
+def log_spaced(steps: int, per_decade: int = 8) -> list[int]:
+    """0, 1, 2, 3, … ever further apart, ``steps`` the last: where a curve over ln t wants its points."""
+    whole("steps", steps)
+    whole("per_decade", per_decade, least=1)
+    n = max(1, math.ceil(per_decade * math.log10(max(steps, 1)))) + 1
+    return sorted({0, steps, *(int(s) for s in np.geomspace(1, max(steps, 1), n).round() if s <= steps)})
 
 
 def plain(name: str, value: Any) -> Any:

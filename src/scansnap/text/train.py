@@ -11,7 +11,6 @@ validates and writes. All have the same weights at all times; their end compares
 from __future__ import annotations
 
 import json
-import math
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -46,7 +45,7 @@ from scansnap.text.model_files import (
 from scansnap.text.parallel.group import Group, PeerLost
 from scansnap.text.parallel.replicas import compare
 from scansnap.text.parallel.step import divided_step
-from scansnap.text.record import Training, plain
+from scansnap.text.record import Training, log_spaced, plain
 from scansnap.text.settings import TrainingSettings
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
@@ -98,14 +97,6 @@ def train(
             free = "a file that is not there yet, unless you resume or overwrite"
             raise InputError("checkpoint", str(settings.checkpoint), free)
         return loop.run(settings.resume)
-
-
-def log_spaced(steps: int, per_decade: int = 8) -> list[int]:
-    """0, 1, 2, 3, … ever further apart, ``steps`` the last: where a curve over ln t wants its points."""
-    whole("steps", steps)
-    whole("per_decade", per_decade, least=1)
-    n = max(1, math.ceil(per_decade * math.log10(max(steps, 1)))) + 1
-    return sorted({0, steps, *(int(s) for s in np.geomspace(1, max(steps, 1), n).round() if s <= steps)})
 
 
 class _Loop:
@@ -161,7 +152,8 @@ class _Loop:
             self.events.close()
         if self.group is not None:
             self.done.processes, self.done.received = self.group.size, self.group.received - before
-            compare(self.model, self.group)
+            if self.done.failed_step is None:
+                compare(self.model, self.group)
         if self.asked or interrupt.asked or not (self.done.complete or self.done.failed_step):
             self._say_that_it_stopped()
         return self.done
@@ -257,8 +249,10 @@ class _Loop:
     def _aside(self) -> Iterator[None]:
         """The time of what is not an update. The losses were read before it, so the device has done its part."""
         start = time.monotonic()
-        yield
-        self.done.aside += time.monotonic() - start
+        try:
+            yield
+        finally:
+            self.done.aside += time.monotonic() - start
 
     def _read(self) -> None:
         """Bring the losses over from the device."""
