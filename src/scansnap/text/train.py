@@ -132,7 +132,7 @@ class _Loop:
     def run(self, resume: bool) -> Training:
         if self.group is not None:
             told = json.dumps([self.model.describe(), self._data, self.done.steps, self.settings.accumulate])
-            self.group.agree("the model, the text and the settings", told)
+            self.group.agree("the training", told)
         if resume:
             self._resume()
         if self.settings.tensorboard is not None and self.first:  # only now: a refused training leaves no files

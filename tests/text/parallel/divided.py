@@ -9,11 +9,15 @@ import pickle
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from scansnap.checks import InputError
+from scansnap.text.parallel.group import joined
+from scansnap.text.parallel.replicas import Parted, compare
 from scansnap.text.train import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
@@ -62,6 +66,15 @@ def made(kind, **options):
             "received": done.received, "tokens": done.tokens}  # fmt: skip
 
 
+def apart(rank):
+    """A model, in the second process with one bit of another."""
+    model = yz(**ADAM)
+    if rank:
+        last = model.tensors()["layer0.z"][-1, -1:]
+        last.copy_(torch.nextafter(last, last + 1))
+    return model
+
+
 def start(words, n=2, there=None, **environment):
     """Processes of one group, as torchrun starts them; ``there``: only those."""
     with socket.socket() as free:
@@ -79,13 +92,18 @@ def start(words, n=2, there=None, **environment):
 
 
 def main(folder):
-    from scansnap.text.parallel.group import joined
-
     torch.set_num_threads(1)
     with joined() as group:
         found = {kind: made(kind, group=group) for kind in MODELS}
         found |= {f"{kind}, in parts": made(kind, group=group, batch=2, accumulate=3) for kind in MODELS}
         found["yz, 400 words"] = made("yz, 400 words", group=group)
+        found["refused"] = {}
+        for what, call in (("other seeds", partial(train, yz(seed=group.rank), stream(), group=group, **COMMON)),
+                           ("other weights", partial(compare, apart(group.rank), group))):  # fmt: skip
+            try:
+                call()
+            except (InputError, Parted) as error:
+                found["refused"][what] = f"{type(error).__name__}: {error}"
         if group.first:
             (Path(folder) / "found.pickle").write_bytes(pickle.dumps(found))
 

@@ -61,6 +61,15 @@ def test_two_processes_do_what_one_does(by_two, kind):
     assert_same(made(kind, batch=6), by_two[f"{kind}, in parts"])
 
 
+def test_processes_that_differ_are_told_so(by_two):
+    assert by_two["refused"] == {
+        "other seeds": "InputError: the training is 'another in process 1 than in 0'; it must be the same in all "
+        "processes: model, text and settings.",
+        "other weights": "Parted: layer0.z is not the same in process 0 and process 1: do not trust this training (the "
+        "file has the weights of process 0).",
+    }
+
+
 def test_of_yz_tables_rows_are_exchanged(by_two):
     """Full tables never, factors whole; what is counted is what a batch touches, and the losses."""
     tokens = 3 * divided.COMMON["length"]  # of the larger part

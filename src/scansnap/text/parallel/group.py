@@ -123,7 +123,8 @@ class Group:
         mine = int.from_bytes(sha256(value.encode()).digest()[:7], "big")
         apart = [rank for rank, (theirs,) in enumerate(self.numbers([mine])) if theirs != mine]
         if apart:
-            raise InputError(what, f"another in process {apart[0]} than in {self.rank}", "the same in all processes")
+            must = "the same in all processes: model, text and settings"
+            raise InputError(what, f"another in process {apart[0]} than in {self.rank}", must)
 
     def claims_the_word(self) -> bool:
         """Whether this process is the first to have something to say before it ends."""
