@@ -129,7 +129,7 @@ def measure(
     done = train(build(), stream.cpu(), steps=given.loop, batch=given.batch, length=given.length, group=group)
     if speaks:
         found = done.tokens_per_second_of_updates
-        print(f"{name:12s} {'the loop':16s} {found:12,.0f} tokens/s {found / plain:6.2f} of plain, with its start")
+        print(f"{name:12s} {'the loop':16s} {found:12,.0f} tokens/s {found / plain:6.2f} of plain")
 
 
 if __name__ == "__main__":

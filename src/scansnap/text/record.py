@@ -23,8 +23,9 @@ class Training:
     measured: dict[int, dict[str, Any]] = field(default_factory=dict)
     failed_step: int | None = None  # the first with a loss that is not a number; training stops there
     seconds: float = 0.0  # this time, measuring, validating and writing included
-    aside: float = 0.0  # of them: for measuring, validating and writing
+    aside: float = 0.0  # of them: for measuring, validating, writing and the first updates, which compile and record
     tokens: int = 0  # trained on, this time, by all processes
+    first_tokens: int = 0  # of them: in these first updates
     updates: int = 0  # made this time
     processes: int = 1
     received: int = 0  # bytes that each process got from the others, this time
@@ -41,13 +42,13 @@ class Training:
 
     @property
     def tokens_per_second(self) -> float:
-        """With all that was measured and written on the way."""
+        """With all that was measured and written on the way, and the start."""
         return self.tokens / max(self.seconds, 1e-9)
 
     @property
     def tokens_per_second_of_updates(self) -> float:
-        """Of the updates alone."""
-        return self.tokens / max(self.seconds - self.aside, 1e-9)
+        """Of the updates alone, without the first ones; 0 where there were no others."""
+        return (self.tokens - self.first_tokens) / max(self.seconds - self.aside, 1e-9)
 
     def tensors(self) -> dict[str, Tensor]:
         """losses, ``valid.STEP`` and ``measured.STEP.NAME``."""

@@ -50,6 +50,7 @@ from scansnap.text.settings import TrainingSettings
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
 READ_EVERY = 200  # steps between looks at the losses: each look waits for the device
+FIRST = 3  # updates that compile, record and fill caches: their time is told apart
 
 
 def train(
@@ -168,7 +169,13 @@ class _Loop:
         saved, shown = time.monotonic(), 0.0
         self._call(interrupt, self._look)
         while self.step < self.done.steps and not self._stops(interrupt):
-            self._advance()
+            if self.done.updates < FIRST:
+                with self._aside():
+                    self._advance()
+                    self._read()
+                self.done.first_tokens = self.done.tokens
+            else:
+                self._advance()
             self._call(interrupt, self._look)
             now = time.monotonic()
             if now - saved >= self.settings.checkpoint_seconds:

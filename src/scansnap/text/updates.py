@@ -121,7 +121,7 @@ class Call(NamedTuple):
     d: Tensor
     moments: Moments
     eta: Tensor
-    distinct: bool = False  # no id repeats; one below 0 stands for no row
+    distinct: bool = False  # no id repeats; after the last there are some below 0, which stand for no row
 
 
 @dataclass(frozen=True)

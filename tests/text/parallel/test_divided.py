@@ -10,7 +10,8 @@ from divided import MODELS, M, made, start, stream, transformer, yz
 
 from scansnap.checks import InputError
 from scansnap.text.model_files import read_header
-from scansnap.text.parallel.directions import Portion, Touched, add, compact
+from scansnap.text.parallel import directions
+from scansnap.text.parallel.directions import Portion, Touched
 from scansnap.text.parallel.replicas import checksum
 from scansnap.text.parallel.step import bounds, divided_step
 from scansnap.text.train import train
@@ -110,14 +111,22 @@ def test_directions_alone_move_nothing(kind):
     assert int(model.step) == 2
 
 
-def test_rows_of_equal_ids_are_summed():
+def test_rows_of_equal_ids_are_summed(monkeypatch):
     rows = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    found = compact(torch.tensor([7, 2, 7]), rows)
+    found = Touched(torch.tensor([7, 2, 7]), rows, distinct=False).summed()
     assert found.ids.tolist() == [2, 7]
     assert found.rows.tolist() == [[3, 4], [6, 8]]
-    total = add(add(None, {"a": found}, 0.5), {"a": Touched(torch.tensor([2, 5]), torch.ones(2, 2), True)}, 2.0)
-    assert total["a"].ids.tolist() == [2, 5, 7]
-    assert total["a"].rows.tolist() == [[3.5, 4], [2, 2], [3, 4]]
+    whole, other = torch.ones(2), Touched(torch.tensor([2, 5]), torch.ones(2, 2), distinct=True)
+    for most in (directions.MOST_ROWS, 1):  # also where memory bounds what is kept
+        monkeypatch.setattr(directions, "MOST_ROWS", most)
+        parts = directions.Sum()
+        parts.add({"a": found, "b": whole}, 0.5)
+        parts.add({"a": other, "b": whole}, 2.0)
+        total = parts.result(summed=True)
+        assert total["a"].ids.tolist() == [2, 5, 7]
+        assert total["a"].rows.tolist() == [[3.5, 4], [2, 2], [3, 4]]
+        assert total["b"].tolist() == [2.5, 2.5]
+    assert whole.tolist() == [1, 1]
 
 
 def test_every_window_is_in_one_part():

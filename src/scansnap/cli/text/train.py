@@ -215,7 +215,7 @@ def _train(
         return 0
     out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s: "
               f"{summary['tokens_per_second_of_updates']:,} tokens/s in updates, "
-              f"{summary['tokens_per_second']:,} with measurements and writing", markup=False)  # fmt: skip
+              f"{summary['tokens_per_second']:,} with the start, measurements and writing", markup=False)  # fmt: skip
     if done.processes > 1:
         out.print(f"{done.processes} processes, each got {summary['received_bytes_per_step'] / 1e6:,.3g} MB "
                   "from the others in a step")  # fmt: skip

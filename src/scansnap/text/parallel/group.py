@@ -86,9 +86,10 @@ class Group:
 
     def gather(self, mine: Tensor, lengths: Sequence[int]) -> Tensor:
         """Rows of all processes one below the other; ``lengths`` are how many each has."""
-        room = max(lengths)
-        padded = mine.new_zeros(room, *mine.shape[1:])
-        padded[: len(mine)] = mine
+        padded = mine.contiguous()
+        if len(mine) < max(lengths):
+            padded = mine.new_zeros(max(lengths), *mine.shape[1:])
+            padded[: len(mine)] = mine
         found = mine.new_empty(self.size, *padded.shape)
         with self._talking():
             dist.all_gather(list(found.unbind(0)), padded)

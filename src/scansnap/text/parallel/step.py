@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from scansnap.text.model import LanguageModel
-from scansnap.text.parallel.directions import Directions, Portion, Touched, add
+from scansnap.text.parallel.directions import Directions, Portion, Sum, Touched
 from scansnap.text.parallel.group import Group
 
 
@@ -30,14 +30,14 @@ def divided_step(
     windows = len(inputs)
     edges = bounds(windows, 1 if group is None else group.size)
     first, last = (0, windows) if group is None else edges[group.rank : group.rank + 2]
-    total: Directions | None = None
+    parts = Sum()
     loss = torch.zeros((), dtype=torch.float64, device=inputs.device)
     for begin, end in _parts(first, last, accumulate):
         here, found = model.directions(inputs[begin:end], targets[begin:end], Portion(begin, windows))
         share = (end - begin) / windows
-        total = add(total, found, share)
+        parts.add(found, share)
         loss += here * share
-    assert total is not None
+    total = parts.result(summed=group is not None)
     if group is not None:
         total = _exchanged(total, loss, group, [b - a for a, b in pairwise(edges)])
     model.move(total)
@@ -56,10 +56,9 @@ def _exchanged(mine: Directions, loss: Tensor, group: Group, windows: list[int])
     group.sum([*dense.values(), loss])
     found: Directions = dict(dense)
     lengths = {name: [len(d.ids) // windows[group.rank] * n for n in windows] for name, d in touched.items()}
-    unknown = [name for name, d in touched.items() if d.distinct]  # how many tokens a part of the batch has
-    if unknown:
-        told = group.numbers([len(touched[name].ids) for name in unknown])
-        lengths |= {name: [row[i] for row in told] for i, name in enumerate(unknown)}
+    if any(d.distinct for d in touched.values()):  # how many tokens a part of the batch has, nobody else knows
+        told = group.numbers([len(d.ids) for d in touched.values()])
+        lengths = {name: [row[i] for row in told] for i, name in enumerate(touched)}
     for name, d in touched.items():
         found[name] = Touched(group.gather(d.ids, lengths[name]), group.gather(d.rows, lengths[name]), distinct=False)
     return {name: found[name] for name in mine}
