@@ -1,54 +1,33 @@
 """How fast the YZ language model trains and predicts (text predict: attention uniform, Z listening), against the same
-update in plain torch, on a synthetic Zipf text.
+model in plain torch (plain_yz.py), on a synthetic Zipf text.
 
 python benchmarks/yz_text.py [--device cuda] [--vocab-size 33278] [--batch 20 80 320] [--window 35]
+                             [--models layer stacked rank rules] [--compiled]
 
-Without arguments: a small size on the CPU. Tokens are drawn with probability ∝ 1/rank, which repeats the frequent ones
-as text does. The error is that of the directions of Y and Z in one step, ‖d − d₆₄‖/‖d₆₄‖, from the same tables.
+Without arguments: one layer of a small size on the CPU, in processor time. Tokens are drawn with probability ∝ 1/rank,
+which repeats the frequent ones as text does. Every line is compared with the plain loop of its own model: as it comes,
+and with --compiled after torch.compile; in float32 and, on CUDA, with tf32 products. The error is that of the
+directions of Y and Z in one step, ‖d − d₆₄‖/‖d₆₄‖, from the same tables.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from functools import partial
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from plain_yz import Step, by_autograd, one_layer
+from scansnap.text.on_cuda import RecordedSteps
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
 Batch = tuple[Tensor, Tensor]
-
-
-def plain_step(y: Tensor, z: Tensor, eta_y: float, eta_z: float) -> Callable[[Tensor, Tensor], Tensor]:
-    """Lemma 1 written straight down: rows gathered, batched products, index_add."""
-
-    def step(x: Tensor, target: Tensor) -> Tensor:
-        n, m = x.numel(), len(y)
-        length = x.shape[1]
-        keys = torch.ones(length, length, dtype=torch.bool, device=x.device).tril(-1)
-        keys[0, 0] = True
-        b = torch.softmax(z[x[:, :, None], x[:, None, :]].masked_fill(~keys, -torch.inf), -1)
-        same = (x[:, :, None] == x[:, None, :]).to(y.dtype)
-        size = (b * (b @ same)).sum(-1, keepdim=True).sqrt()
-        f = b / size
-        rows = y[x]
-        log_alpha = torch.log_softmax(f @ rows, -1)
-        loss = -log_alpha.gather(-1, target[..., None]).mean()
-        e = -log_alpha.exp()
-        e.scatter_add_(-1, target[..., None], torch.ones_like(size))
-        e /= n
-        g = e @ rows.mT
-        dc = (g - (f @ same) * (f * g).sum(-1, keepdim=True)) / size
-        dz = b * (dc - (b * dc).sum(-1, keepdim=True))
-        y.index_add_(0, x.flatten(), (f.mT @ e).flatten(0, 1), alpha=eta_y)
-        z.view(-1).index_add_(0, (x[:, :, None] * m + x[:, None, :]).flatten(), dz.flatten(), alpha=eta_z)
-        return loss
-
-    return step
 
 
 def text(vocab_size: int, windows: int, length: int, n: int, device: torch.device) -> list[Batch]:
@@ -60,14 +39,15 @@ def text(vocab_size: int, windows: int, length: int, n: int, device: torch.devic
     return [(t[:, :-1].contiguous(), t[:, 1:].contiguous()) for t in tokens]
 
 
-def speed(step: Callable[[Tensor, Tensor], Tensor], batches: list[Batch], seconds: float) -> float:
-    """Tokens per second, best of five stretches."""
+def speed(step: Step, batches: list[Batch], seconds: float) -> float:
+    """Tokens per second, best of five stretches; of the processor's time on a CPU with one thread."""
     device = batches[0][0].device
+    alone = device.type == "cpu" and torch.get_num_threads() == 1
 
     def wait() -> float:
         if device.type == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter()
+        return time.process_time() if alone else time.perf_counter()
 
     for one in batches[:3]:
         step(*one)
@@ -107,62 +87,96 @@ def errors(settings: dict[str, Any], device: torch.device, batches: list[Batch])
     return found
 
 
+ADAM = {"optimizer": "adam", "eta_y": 1e-2, "eta_z": 1e-2}
+RANK = {"rank": 200, "init": "uniform", **ADAM}
+DEEP = {"residual": "normed"}
+MODELS: dict[str, dict[str, dict[str, Any]]] = {  # by what --models names
+    "layer": {"1 layer": {}},
+    "stacked": {
+        "2 layers": {"layers": 2, **DEEP},
+        "2 layers, 8 guesses": {"layers": 2, "guesses": 8, **DEEP},
+        "2 layers, 16 guesses": {"layers": 2, "guesses": 16, **DEEP},
+        "3 layers, 8 guesses": {"layers": 3, "guesses": 8, **DEEP},
+        "5 layers, 8 guesses": {"layers": 5, "guesses": 8, **DEEP},
+    },
+    "rank": {"rank 200, Adam": RANK, "2 layers, rank 200, Adam": {"layers": 2, **DEEP, **RANK}},
+    "rules": {"1 layer, residual": DEEP, "1 layer, momentum": {"optimizer": "momentum"}, "1 layer, Adam": ADAM},
+}
+# no plain form, or one as slow as that of the model before
+ALONE = ("1 layer, residual", "1 layer, momentum", "2 layers, 16 guesses", "3 layers, 8 guesses", "5 layers, 8 guesses")
+
+
+def lines(
+    name: str, options: dict[str, Any], batches: list[Batch], m: int, device: torch.device, given: argparse.Namespace
+) -> Iterator[tuple[str, float]]:
+    """Tokens per second of a model: plain ones, then ours, by precision."""
+    cuda = device.type == "cuda"
+    if name not in ALONE:
+        for tf32, compiled in product(
+            (False, True) if cuda else (False,), (False, True) if given.compiled else (False,)
+        ):
+            torch.backends.cuda.matmul.allow_tf32 = tf32
+            how = f"plain{', compiled' if compiled else ''}{', tf32' if tf32 else ''}"
+            for kind, step in plain_steps(options, m, device, compiled):
+                yield how + kind, speed(step, batches, given.seconds)
+                del step
+                torch.cuda.empty_cache()
+    torch.backends.cuda.matmul.allow_tf32 = False
+    for precision in ("float32", "bf16x3", "tf32") if cuda else ("float32",):
+        settings = YZSettings(**{"vocab_size": m, "eta_y": 100.0, "eta_z": 10.0, "precision": precision, **options})
+        yield f"ours, {precision}", speed(YZTransformer(settings, device).train_step, batches, given.seconds)
+        if name == "1 layer":
+            listening = YZTransformer(settings, device, listening=True)
+            yield f"ours, {precision}, predicting", speed(listening.train_step, batches, given.seconds)
+            del listening
+        torch.cuda.empty_cache()
+
+
+def plain_steps(options: dict[str, Any], m: int, device: torch.device, compiled: bool) -> Iterator[tuple[str, Step]]:
+    """The plain loops of a model; one layer by SGD is written out, and replayed as a graph too where it is compiled."""
+    if options:
+        known = {key: options[key] for key in ("layers", "rank", "guesses", "optimizer") if key in options}
+        yield "", by_autograd(m, device, compiled, **known)
+        return
+    y, z = (torch.zeros(m, m, device=device) for _ in range(2))
+    step = one_layer(y, z, 100.0, 10.0)
+    step = torch.compile(step) if compiled else step
+    yield "", step
+    if compiled and device.type == "cuda":
+        yield ", graphs", partial(RecordedSteps(device, graphs=True).run, step)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1, help="on a CPU")
     parser.add_argument("--vocab-size", type=int, default=1000)
     parser.add_argument("--batch", type=int, nargs="+", default=[20])
     parser.add_argument("--window", type=int, default=35)
     parser.add_argument("--seconds", type=float, default=1.0, help="to time each line for")
-    parser.add_argument("--variants", action="store_true", help="also layers, low rank and the other optimisers")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=["layer"])
+    parser.add_argument("--compiled", action="store_true", help="also torch.compile on the plain loops")
     given = parser.parse_args()
-    device = torch.device(given.device)
-    cuda = device.type == "cuda"
-    m = given.vocab_size
-    base: dict[str, Any] = {"vocab_size": m, "eta_y": 100.0, "eta_z": 10.0}
-    adam = {"optimizer": "adam", "eta_y": 1e-2, "eta_z": 1e-2}
-    names: dict[str, dict[str, Any]] = {"YZ": {}}
-    if cuda:
-        names |= {"YZ, bf16x3": {"precision": "bf16x3"}, "YZ, tf32": {"precision": "tf32"}}
-    if given.variants:
-        names |= {
-            "YZ, momentum": {"optimizer": "momentum"},
-            "YZ, Adam": adam,
-            "YZ, residual": {"residual": "normed"},
-            "YZ, rank 200, Adam": {"rank": 200, "init": "uniform", **adam},
-            "YZ, 2 layers": {"layers": 2, "residual": "normed"},
-            "YZ, 2 layers, rank 200, Adam": {"layers": 2, "residual": "normed", "rank": 200, "init": "uniform", **adam},
-        }
-        if cuda:
-            names |= {"YZ, 2 layers, tf32": {"layers": 2, "residual": "normed", "precision": "tf32"}}
-    print(f"device {device}, {torch.get_num_threads()} threads, M = {m}, windows of {given.window}")
-    print(f"{'batch':>6s} {'model':30s} {'tokens/s':>12s} {'to plain':>9s}")
+    device, m = torch.device(given.device), given.vocab_size
+    torch.set_num_threads(given.threads)
+    print(f"device {device}, {given.threads} threads, torch {torch.__version__}, M = {m}, windows of {given.window}")
+    print(f"{'batch':>6s} {'model':26s} {'':30s} {'tokens/s':>12s} {'to plain':>9s} {'to best plain':>13s}")
     for windows in given.batch:
         batches = text(m, windows, given.window, 40, device)
-        y, z = (torch.zeros(m, m, device=device) for _ in range(2))
-        step = plain_step(y, z, 100.0, 10.0)
-        plain = speed(step, batches, given.seconds)
-        print(f"{windows:6d} {'plain torch':30s} {plain:12,.0f} {1:9.2f}", flush=True)
-        if cuda:
-            torch.backends.cuda.matmul.allow_tf32 = True
-            fast = speed(step, batches, given.seconds)
-            torch.backends.cuda.matmul.allow_tf32 = False
-            print(f"{windows:6d} {'plain torch, tf32':30s} {fast:12,.0f} {fast / plain:9.2f}", flush=True)
-        del y, z, step
-        for name, options in names.items():
-            model = YZTransformer(YZSettings(**{**base, **options}), device)
-            found = speed(model.train_step, batches, given.seconds)
-            print(f"{windows:6d} {name:30s} {found:12,.0f} {found / plain:9.2f}", flush=True)
-            del model
-            if set(options) <= {"precision", "residual"}:  # what can listen
-                model = YZTransformer(YZSettings(**{**base, **options}), device, listening=True)
-                heard = speed(model.train_step, batches, given.seconds)
-                line = f"{windows:6d} {name + ', predicting':30s} {heard:12,.0f} {heard / plain:9.2f}"
-                print(f"{line}  ({heard / found:.2f} of training)", flush=True)
-                del model
-            if cuda:
-                torch.cuda.empty_cache()
-    for precision, (in_y, in_z) in errors(base, device, text(m, given.batch[0], given.window, 11, device)).items():
+        for name, options in {name: one for group in given.models for name, one in MODELS[group].items()}.items():
+            found: dict[str, float] = {}
+            try:
+                for how, tokens in lines(name, options, batches, m, device, given):
+                    found[how] = tokens
+                    low = [t for k, t in found.items() if k.startswith("plain") and ("tf32" in k) == ("tf32" in how)]
+                    low = low or [float("nan")]
+                    print(f"{windows:6d} {name:26s} {how:30s} {tokens:12,.0f} {tokens / low[0]:9.2f} "
+                          f"{tokens / max(low):13.2f}", flush=True)  # fmt: skip
+            except torch.OutOfMemoryError:
+                print(f"{windows:6d} {name:26s} does not fit the memory", flush=True)
+    for precision, (in_y, in_z) in errors(
+        {"vocab_size": m, "eta_y": 100.0, "eta_z": 10.0}, device, text(m, given.batch[0], given.window, 11, device)
+    ).items():
         print(f"error of the directions, {precision}: Y {in_y:.1e}, Z {in_z:.1e}")
 
 

@@ -1,4 +1,4 @@
-"""What steps of both kinds of model do on CUDA: the precision of products, and steps recorded as graphs."""
+"""What steps of both kinds of model do on CUDA: precision of products, work side by side, steps recorded as graphs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def products_on(device: torch.device, precision: str) -> Iterator[None]:
         yield
     finally:
         torch.backends.cuda.matmul.allow_tf32 = before
+
+
+@contextmanager
+def beside(stream: torch.cuda.Stream | None, *used: Tensor) -> Iterator[None]:
+    """On a stream that starts where the current one is; ``used`` are tensors that must outlive what is done there."""
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream())
+    for tensor in used:
+        tensor.record_stream(stream)
+    with torch.cuda.stream(stream):
+        yield
 
 
 class RecordedSteps:

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from scansnap.checks import InputError, choice, real
 from scansnap.dynamics.optimizers import RULES, Moments, Optimizer
+from scansnap.kernels.cuda import triton_available
 from scansnap.text.settings import rules
 
 USUAL = 0.9  # momentum where none is given, but for sgd, which then has none
+MOST_ROWS = 2048  # up to which rows of equal ids are added up on CUDA by a product with E, E_ij = [id_i = id_j]
 BLOCK = 1 << 17  # entries a rule is applied to at a time on a CPU: what it makes on the way stays in the cache
 
 
@@ -74,15 +76,19 @@ class Update:
         if self.linear:
             add_rows(table, ids, d.mul_(eta))
             return
-        at = groups(ids)
-        total = torch.zeros_like(d)
-        add_rows(total, at.group, d)
-        d = total[at.group]  # (P, …) repeated ids now carry the same numbers, so it does not matter which is written
-        rows, part = table[ids], {name: moment[ids] for name, moment in moments.items()}
+        if d.is_cuda and d.ndim == 2 and len(d) <= MOST_ROWS:
+            d = (ids[:, None] == ids).to(d.dtype) @ d
+        else:
+            at = groups(ids)
+            total = torch.zeros_like(d)
+            add_rows(total, at.group, d)
+            d = total[at.group]
+        # (P, …) repeated ids now carry the same numbers, so it does not matter which is written
+        rows, part = table.index_select(0, ids), {name: m.index_select(0, ids) for name, m in moments.items()}
         self.move(rows, d, part, eta, step)
-        table[ids] = rows
+        table.index_copy_(0, ids, rows)
         for name, moment in moments.items():
-            moment[ids] = part[name]
+            moment.index_copy_(0, ids, part[name])
 
     def _by_rule(self, table: Tensor, d: Tensor, moments: Moments, eta: Tensor, step: Tensor) -> None:
         """The rule itself, a function of tensors with a first dimension of one run."""
@@ -107,6 +113,11 @@ class Update:
 
     def _adam(self, table: Tensor, d: Tensor, moments: Moments, eta: Tensor, step: Tensor) -> None:
         beta1, beta2 = self.optimizer.beta1, self.optimizer.beta2
+        if table.is_cuda and table.dtype == torch.float32 and triton_available():
+            from scansnap.text.adam_triton import adam_  # imports Triton
+
+            adam_(table, d, moments["mean"], moments["square"], eta, step, beta1, beta2, self.optimizer.eps)
+            return
         mean = moments["mean"].mul_(beta1).add_(d, alpha=1 - beta1)
         square = moments["square"].mul_(beta2).addcmul_(d, d, value=1 - beta2)
         spread = torch.div(square, 1 - beta2**step, out=d).sqrt_().add_(self.optimizer.eps)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -25,6 +27,20 @@ FUSED = [
     ]
 ]
 FUSED += [{**FUSED[0], "precision": "bf16x3"}, {**FUSED[5], "precision": "bf16x3"}, {**FUSED[0], "precision": "tf32"}]
+FUSED += [  # windows of more than one tile
+    {"length": 65},
+    {"length": 150, "residual": "normed", "precision": "bf16x3"},
+    {"length": 100, "optimizer": "adam", "query_in_keys": True},
+    {"length": 100, "optimizer": "momentum", "norm": "none"},
+]
+GUESSING = [
+    {"layers": 2, "residual": "normed", "guesses": 8, "length": 35},
+    {"layers": 2, "residual": "normed", "guesses": 8, "length": 35, "precision": "bf16x3"},
+    {"layers": 2, "residual": "none", "guesses": 5, "length": 70, "precision": "tf32"},
+    {"layers": 3, "residual": "plain", "guesses": 3, "length": 20, "optimizer": "momentum"},
+    {"layers": 3, "residual": "normed", "guesses": 2, "length": 12, "optimizer": "adam", "activation": "none"},
+    {"layers": 5, "residual": "normed", "guesses": 4, "length": 9},
+]
 
 
 def batches(m: int, windows: int, length: int, n: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -49,7 +65,7 @@ def trained(model: YZTransformer, data: list[tuple[torch.Tensor, torch.Tensor]])
 
 
 @needs_triton
-@pytest.mark.parametrize("options", FUSED, ids=lambda o: " ".join(str(v) for v in o.values()))
+@pytest.mark.parametrize("options", FUSED + GUESSING, ids=lambda o: " ".join(str(v) for v in o.values()))
 def test_the_kernels_give_the_numbers_of_float64(options):
     length = options["length"]
     rest = {name: value for name, value in options.items() if name != "length"}
@@ -71,6 +87,20 @@ def test_the_kernels_give_the_numbers_of_float64(options):
         untouched[torch.cat([one[0].flatten() for one in data])] = False
         start = starts.tensors()["layer0.y"].double()
         assert torch.equal(found["layer0.y"][untouched], start[untouched])
+
+
+@needs_triton
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize("options", [{"length": 90}, *GUESSING[:2]], ids=str)
+def test_steps_by_layers_repeat_bit_by_bit(optimizer, options):
+    rest = {name: value for name, value in options.items() if name != "length"}
+    data = batches(1003, 8, options["length"], 5)
+    given = settings(**rest, optimizer=optimizer)
+    runs = [trained(YZTransformer(given, "cuda", graphs=graphs), data) for graphs in (True, True, False)]
+    for losses, tensors in runs[1:]:
+        assert losses == runs[0][0]
+        for name, tensor in tensors.items():
+            assert torch.equal(tensor, runs[0][1][name]), name
 
 
 @needs_triton
@@ -115,6 +145,8 @@ def test_a_run_repeats_bit_by_bit(optimizer):
         {},
         {"optimizer": "momentum"},
         {"optimizer": "adam", "rank": 20},
+        {"optimizer": "adam", "rank": 20, "layers": 2, "guesses": 3, "residual": "normed"},
+        {"layers": 2, "guesses": 5, "residual": "plain"},
         {"optimizer": "nesterov"},
         {"optimizer": "adamw", "weight_decay": 0.1},
         {"weight_decay": 0.001},
@@ -132,3 +164,21 @@ def test_plain_torch_gives_the_same_on_both_devices(options):
     assert found_losses == pytest.approx(losses, rel=1e-9)
     for name, tensor in wanted.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-6, atol=1e-8, msg=lambda m, n=name: f"{n}: {m}")
+
+
+@needs_triton
+@pytest.mark.parametrize("options", [{"rank": 20}, {"layers": 2, "residual": "normed"}], ids=str)
+def test_adam_in_one_launch_gives_the_numbers_of_float64(options):
+    """A factor of more than two stretches, and padded tables that are not contiguous."""
+    m = 5003 if "rank" in options else 1003
+    data = batches(m, 5, 12, 4)
+    given = settings(**options, vocab_size=m, optimizer="adam")
+    starts, wanted_model = YZTransformer(given), YZTransformer(replace(given, dtype="float64"))
+    for name, tensor in starts.tensors().items():
+        wanted_model.tensors()[name].copy_(tensor)
+    losses, wanted = trained(wanted_model, data)
+    found_losses, found = trained(YZTransformer(given, "cuda"), data)
+    assert found_losses == pytest.approx(losses, rel=5e-6)
+    for name, tensor in wanted.items():
+        error = (found[name] - tensor).abs().max() / tensor.abs().max()
+        assert error < 1e-3, f"{name}: off by {error:.1e}"

@@ -11,11 +11,15 @@ import pytest
 import torch
 import yz_reference as reference
 
+from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms, yz
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Model
 from scansnap.text.yz.model import YZTransformer
+from scansnap.text.yz.settings import YZSettings
+from scansnap.text.yz.start import Start
+from scansnap.text.yz.tables import FullTable, Part
 
 ONE_LAYER = [
     {"residual": residual, "norm": norm, "query_in_keys": self_too, "rank": rank}
@@ -30,6 +34,19 @@ SEVERAL = [
     )
 ] + [{"layers": 3, "residual": "normed"}, {"layers": 3, "rank": 2, "query_in_keys": True}]
 
+GUESSING = [
+    {"layers": layers, "residual": residual, "activation": activation, "norm": norm, "rank": rank, "guesses": guesses}
+    for layers, residual, activation, norm, rank, guesses in [
+        (2, "normed", "softmax", "l2", None, 2),
+        (2, "none", "softmax", "l2", None, 3),
+        (2, "plain", "none", "none", 3, 2),
+        (3, "normed", "softmax", "l2", None, 2),
+        (2, "none", "none", "l2", 3, 4),
+        (3, "plain", "relu", "l2", None, 4),
+        (5, "normed", "softmax", "l2", None, 2),
+    ]
+]
+
 
 def named(options: dict[str, Any]) -> str:
     return " ".join(f"{key}={value}" for key, value in options.items() if value not in (None, False))
@@ -41,7 +58,7 @@ def before_and_after(model: YZTransformer, inputs: torch.Tensor, targets: torch.
     return loss, before, model.tensors()
 
 
-@pytest.mark.parametrize("options", ONE_LAYER + SEVERAL, ids=named)
+@pytest.mark.parametrize("options", ONE_LAYER + SEVERAL + GUESSING, ids=named)
 def test_a_step_is_the_gradient_of_the_long_way(options):
     model = reference.model(**options)
     inputs, targets = reference.batch(9, 2, 4, seed=1)
@@ -55,6 +72,17 @@ def test_a_step_is_the_gradient_of_the_long_way(options):
         assert largest > 1e-8, f"{name} has no gradient: nothing is tested"
         error = (after[name] - before[name] + gradient).abs().max()
         assert error < 1e-10 * (1 + largest), f"{name}: off by {error:.1e} of {largest:.1e}"
+
+
+@pytest.mark.parametrize("options", [{}, {"rank": 4}, {"layers": 3, "activation": "none"}], ids=named)
+def test_all_tokens_as_guesses_are_the_model_without_a_choice(options):
+    given = {"layers": 2, "residual": "normed", "optimizer": "momentum", **options}
+    free, chosen = reference.model(**given), reference.model(**given, guesses=9)
+    for seed in range(3):
+        batch = reference.batch(9, 3, 5, seed=seed)
+        assert float(chosen.train_step(*batch)) == pytest.approx(float(free.train_step(*batch)), rel=1e-12)
+    for name, tensor in free.tensors().items():
+        torch.testing.assert_close(chosen.tensors()[name], tensor, rtol=1e-9, atol=1e-11)
 
 
 def test_a_rule_of_a_user_moves_tables(halves):
@@ -107,11 +135,21 @@ def test_a_norm_of_a_user_trains(shares, options):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
 @pytest.mark.parametrize(
-    "options", [{}, {"rank": 3, "query_in_keys": True}, {"layers": 2, "residual": "normed"}], ids=named
+    "options",
+    [
+        {},
+        {"rank": 3, "query_in_keys": True},
+        {"layers": 2, "residual": "normed"},
+        {"layers": 3, "residual": "normed", "guesses": 2},
+        {"layers": 3, "residual": "none", "guesses": 2},
+        {"layers": 2, "residual": "normed", "guesses": 2, "rank": 3},
+    ],
+    ids=named,
 )
 def test_optimisers_move_what_a_batch_touches_and_nothing_else(optimizer, options):
     """Lazy momentum and Adam, written for whole tables with a mask of what is touched."""
-    rates = {"eta_y": (0.3, 0.2)[: options.get("layers", 1)], "eta_z": (0.1, 0.4)[: options.get("layers", 1)]}
+    layers = options.get("layers", 1)
+    rates = {"eta_y": (0.3, 0.2, 0.25)[:layers], "eta_z": (0.1, 0.4, 0.2)[:layers]}
     momentum = 0.8 if optimizer == "momentum" else None
     model = reference.model(optimizer=optimizer, momentum=momentum, beta2=0.95, **options, **rates)
     own = {name: tensor.clone() for name, tensor in model.tensors().items()}
@@ -119,7 +157,7 @@ def test_optimisers_move_what_a_batch_touches_and_nothing_else(optimizer, option
         inputs, targets = reference.batch(9, 2, 3, seed=step)
         _, gradients = reference.gradients(model, inputs, targets)  # at the model's own values, compared below
         for name, gradient in gradients.items():
-            mask, d = reference.touched(name, inputs, model.settings), -gradient
+            mask, d = reference.touched(name, inputs, model), -gradient
             eta = rates["eta_y" if ".y" in name else "eta_z"][int(name[5])]
             if optimizer == "sgd":
                 move = d
@@ -164,12 +202,14 @@ def test_one_query_in_a_window_is_a_sequence_of_a_class(norm, residual, self_too
 
     before = {name: tensor.clone() for name, tensor in model.tensors().items()}
     done = model.first.forward(windows)
+    y_part = Part(model.y[0], windows)
+    h = y_part.apply(done.f)
     target = torch.from_numpy(classes.next_token.copy())[cls]
-    log_alpha = torch.log_softmax(done.h[:, -1], -1)
+    log_alpha = torch.log_softmax(h[:, -1], -1)
     assert float(-log_alpha[torch.arange(7), target].mean()) == pytest.approx(float(wanted.loss[0]), rel=1e-12)
-    dh = torch.zeros_like(done.h)
+    dh = torch.zeros_like(h)
     dh[:, -1] = (torch.nn.functional.one_hot(target, m) - log_alpha.exp()) / len(cls)
-    model.first.backward(done, dh, None, model.step)
+    model.first.backward(done, y_part.apply_backward(done.f, dh, model.step), model.step)
     columns = np.argsort(layout.columns)
     torch.testing.assert_close(y - before["layer0.y"], wanted.dy[0][:, columns], rtol=1e-10, atol=1e-12)
     dz = torch.zeros(m, m, dtype=torch.float64)
@@ -193,7 +233,7 @@ def test_what_every_step_keeps(options):
     assert not dy[absent].any()
     assert not dz[absent].any()
     assert not dz[:, absent].any()
-    pairs = reference.touched("layer0.z", inputs, model.settings)
+    pairs = reference.touched("layer0.z", inputs, model)
     assert not dz[~pairs].any()
 
 
@@ -268,6 +308,44 @@ def test_a_run_goes_on_from_its_tensors_bit_by_bit(optimizer, options):
         assert torch.equal(whole.train_step(*one), later.train_step(*one))
     for name, tensor in later.tensors().items():
         assert torch.equal(tensor, whole.tensors()[name]), name
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
+@pytest.mark.parametrize(
+    "options", [{}, *({"layers": 2, "activation": a} for a in ("softmax", "relu", "none"))], ids=named
+)
+def test_padded_tables_train_as_others_do(options, optimizer, monkeypatch):
+    """As on CUDA; the padding stays zero, and what is shown has none."""
+    given = {"residual": "normed", "optimizer": optimizer, "eta_y": 0.3, "eta_z": 0.2, **options}
+    plain = reference.model(**given)
+    monkeypatch.setattr(FullTable, "PADDED", ("cpu",))
+    padded = reference.model(**given)
+    for seed in range(3):
+        batch = reference.batch(9, 3, 5, seed=seed)
+        assert float(padded.train_step(*batch)) == pytest.approx(float(plain.train_step(*batch)), rel=1e-12)
+    for name, tensor in plain.tensors().items():
+        torch.testing.assert_close(padded.tensors()[name], tensor, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(padded.logits(batch[0]), plain.logits(batch[0]), rtol=1e-9, atol=1e-12)
+    for table in padded.y + padded.z:
+        assert table.storage.shape == (16, 16)
+        assert not table.storage[9:].any()
+        assert not table.storage[:, 9:].any()
+
+
+@pytest.mark.parametrize("rank", [None, 3])
+def test_models_of_one_seed_share_their_start(rank):
+    """Whatever their depth and the order in which they are made; training one leaves it as it was."""
+    given = {"vocab_size": 9, "init": "uniform", "residual": "normed", "seed": 4, "rank": rank}
+    alone = {n: YZTransformer(YZSettings(layers=n, **given)) for n in (1, 3)}
+    start = Start(YZSettings(layers=1, **given), "cpu")
+    for n in (1, 3, 1):
+        shared = YZTransformer(YZSettings(layers=n, **given), start=start)
+        for name, tensor in alone[n].tensors().items():
+            assert torch.equal(shared.tensors()[name], tensor), name
+        shared.train_step(*reference.batch(9, 2, 4, seed=1))
+        assert not torch.equal(shared.y[-1].matrix(), alone[n].y[-1].matrix())
+    with pytest.raises(InputError, match="start"):
+        YZTransformer(YZSettings(**{**given, "seed": 5}), start=start)
 
 
 def test_rates_can_be_scaled_for_a_schedule():

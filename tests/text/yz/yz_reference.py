@@ -20,11 +20,26 @@ def norm(v: Tensor, kind: str) -> Tensor:
     return v / v.square().sum().sqrt() if kind == "l2" else v
 
 
-def logits(parameters: dict[str, Tensor], inputs: Tensor, s: YZSettings) -> Tensor:
-    """(B, T, M), position by position and key by key."""
+def chosen(h: Tensor, s: YZSettings) -> Tensor:
+    """Tokens whose entries of σ(h) go on to the next layer."""
+    return torch.arange(s.vocab_size) if s.guesses is None else h.detach().topk(s.guesses).indices
+
+
+def activated(h: Tensor, s: YZSettings) -> Tensor:
+    """σ on the tokens that go on, 0 elsewhere."""
+    at = chosen(h, s)
+    a = {"softmax": torch.softmax(h[at], 0), "relu": h[at].relu(), "none": h[at]}[s.activation]
+    return torch.zeros_like(h).index_put((at,), a)
+
+
+def logits(
+    parameters: dict[str, Tensor], inputs: Tensor, s: YZSettings, bases: list[list[set[int]]] | None = None
+) -> Tensor:
+    """(B, T, M), position by position and key by key; ``bases`` gets for each window the tokens of each layer."""
     out = []
     for window in inputs:
         u = list(torch.eye(s.vocab_size, dtype=torch.float64)[window])
+        basis = [set(window.tolist())]
         for layer in range(s.layers):
             y, z = (tables(parameters, f"layer{layer}.{name}") for name in "yz")
             following, h = [], []
@@ -39,10 +54,14 @@ def logits(parameters: dict[str, Tensor], inputs: Tensor, s: YZSettings) -> Tens
                     "normed": lambda c=c, state=state: norm(norm(c, s.norm) + state, s.norm),
                 }[s.residual]()
                 h.append(f @ y)
-                a = {"softmax": torch.softmax(h[-1], 0), "relu": h[-1].relu(), "none": h[-1]}[s.activation]
+                a = activated(h[-1], s)
                 following.append(norm(a if s.residual == "none" else a + f, s.norm))
             u = following
+            guessed = {token for one in h for token in chosen(one, s).tolist()}
+            basis.append(guessed if s.residual == "none" else guessed | basis[-1])
         out.append(torch.stack(h))
+        if bases is not None:
+            bases.append(basis)
     return torch.stack(out)
 
 
@@ -59,25 +78,27 @@ def gradients(model: YZTransformer, inputs: Tensor, targets: Tensor) -> tuple[fl
     return float(loss.detach()), dict(zip(parameters, wanted, strict=True))
 
 
-def touched(name: str, inputs: Tensor, s: YZSettings) -> Tensor:
-    """Which entries of a table a batch touches: True, False or a mask (M, 1) or (M, M)."""
-    m = s.vocab_size
-    if not name.startswith("layer0") or name == "layer0.y.right":
-        return torch.ones(1, 1, dtype=torch.bool)
-    rows = torch.zeros(m, 1, dtype=torch.bool)
-    if name in ("layer0.y", "layer0.y.left"):
-        rows[inputs.flatten()] = True
-    elif name == "layer0.z.left":
-        rows[inputs[:, 1:].flatten()] = True
-    elif name == "layer0.z.right":
-        rows[(inputs if s.query_in_keys else inputs[:, :-1]).flatten()] = True
-    else:
+def touched(name: str, inputs: Tensor, model: YZTransformer) -> Tensor:
+    """Which entries of a table a batch touches, a mask (M, 1) or (M, M)."""
+    s, layer, m = model.settings, int(name[5]), model.vocab_size
+    if name == "layer0.z" or name.startswith("layer0.z."):
         pairs = torch.zeros(m, m, dtype=torch.bool)
         for window in inputs.tolist():
             for t in range(1, len(window)):
                 pairs[window[t], window[: t + 1] if s.query_in_keys else window[:t]] = True
-        return pairs
-    return rows
+    else:
+        bases: list[list[set[int]]] = []
+        logits(model.tensors(), inputs, s, bases)
+        pairs, all_of_them = torch.zeros(m, m, dtype=torch.bool), set(range(m))
+        for basis in bases:
+            full = [basis[0], *(basis[1:] if s.guesses is not None else [all_of_them] * s.layers)]
+            rows, columns = full[layer], full[layer + (".y" in name)]
+            if ".y" in name and layer == s.layers - 1:
+                columns = all_of_them
+            pairs[sorted(rows)] |= torch.zeros(m, dtype=torch.bool).index_fill(0, torch.tensor(sorted(columns)), True)
+    if name.endswith(".left"):
+        return pairs.any(1)[:, None]
+    return pairs.any(0)[:, None] if name.endswith(".right") else pairs
 
 
 def batch(m: int, windows: int, length: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -101,11 +101,15 @@ def transformer(setting: TextSetting, *, layers: int = 1, eta: float = 5.0, seed
     return Transformer(settings, setting.device)
 
 
-def yz(setting: TextSetting, *, layers: int = 1, seed: int = 0, **more: Any) -> YZTransformer:
-    """The YZ model over the setting's vocabulary, full tables; several layers in tf32 on CUDA."""
+def yz_settings(setting: TextSetting, *, layers: int = 1, seed: int = 0, **more: Any) -> YZSettings:
+    """Of the YZ model over the setting's vocabulary, full tables; several layers in tf32 on CUDA."""
     precision = "tf32" if setting.device == "cuda" and layers > 1 else "float32"
-    settings = YZSettings(vocab_size=setting.corpus.vocab_size, layers=layers, seed=seed, precision=precision, **more)
-    return YZTransformer(settings, setting.device)
+    return YZSettings(vocab_size=setting.corpus.vocab_size, layers=layers, seed=seed, precision=precision, **more)
+
+
+def yz(setting: TextSetting, **more: Any) -> YZTransformer:
+    """The model of :func:`yz_settings`."""
+    return YZTransformer(yz_settings(setting, **more), setting.device)
 
 
 def trained(model: LanguageModel, setting: TextSetting, *, seed: int | None = 0, measure: Measure | None = None,
@@ -129,9 +133,11 @@ class Judged:
     failed: bool
 
 
-def judged(model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None) -> Judged:
-    """Train the model, then look at it."""
+def judged(
+    model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None, batch: int = BATCH
+) -> Judged:
+    """Train the model, then look at it, ``batch`` windows at a time."""
     done = trained(model, setting, seed=seed, progress=progress)
-    seen = attention_statistics(model, setting.valid, length=LENGTH)
-    reached = perplexity(model, setting.valid, length=LENGTH, batch=BATCH)
+    seen = attention_statistics(model, setting.valid, length=LENGTH, batch=batch)
+    reached = perplexity(model, setting.valid, length=LENGTH, batch=batch)
     return Judged(reached, [float(np.asarray(row["entropy"])) for row in seen], done.failed_step is not None)

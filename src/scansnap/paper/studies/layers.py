@@ -17,11 +17,21 @@ from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.kept_runs import kept
 from scansnap.paper.shared.over_seeds import how, marks, mean_and_half
 from scansnap.paper.shared.paired import paired
-from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer, yz
+from scansnap.paper.shared.text_runs import (
+    BATCH,
+    TextSetting,
+    judged,
+    seeds_said,
+    text_setting,
+    transformer,
+    yz_settings,
+)
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
+from scansnap.text.yz.model import YZTransformer
+from scansnap.text.yz.start import Start
 
 TITLE = "Depth on text: transformers and YZ models"
 CAPTION = (
@@ -38,6 +48,7 @@ SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (True, True): {"max_words": 5_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
     (True, False): {"max_words": 5_000, "steps": 600, "seeds": 5, "valid_tokens": 20_000},
 }
+LOOKED_AT = 200  # windows of the validation text at a time on CUDA: looking at few takes as long
 WIDTH = {"cuda": 200, "cpu": 100}  # of the transformer; the paper's is 200
 MODELS = ("transformer", "YZ")
 GRID = {"transformer": ADAM_TRANSFORMER, "YZ": ADAM_YZ}
@@ -52,16 +63,17 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     cases = [(kind, n, residual) for n in depths for residual in (True, False) for kind in MODELS]
     rounds = len(cases) * (1 + len(setting.seeds))  # choosing costs as much as a seed
     chosen: dict[str, Chosen] = {}
+    start: dict[int, Start] = {}
     for i, case in enumerate(cases):
         chosen[_named(*case)] = choose_on_text(
-            setting, partial(build, setting, *case), GRID[case[0]], folder=effort.kept,
+            setting, partial(build, setting, *case, start=start), GRID[case[0]], folder=effort.kept,
             progress=share(progress, i, rounds), model=case[0], layers=case[1], residual=case[2],
         )  # fmt: skip
     rows = []
     for i, (seed, case) in enumerate(product(setting.seeds, cases)):
         rates = chosen[_named(*case)].rates
         told = {"figure": "layers", "model": case[0], "layers": case[1], "residual": case[2], "seed": seed, **rates}
-        make = partial(run, setting, case, rates, seed, share(progress, len(cases) + i, rounds))
+        make = partial(run, setting, case, rates, seed, start, share(progress, len(cases) + i, rounds))
         found = kept(effort.kept, {**told, **setting.key()}, make)
         rows.append({**told, **{name: value.item() for name, value in found.items()}})
     table = pd.DataFrame(rows).drop(columns="figure")
@@ -74,21 +86,43 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 
 def run(
-    setting: TextSetting, case: tuple[str, int, bool], rates: Rates, seed: int, progress: Progress | None
+    setting: TextSetting,
+    case: tuple[str, int, bool],
+    rates: Rates,
+    seed: int,
+    start: dict[int, Start],
+    progress: Progress | None,
 ) -> dict[str, Any]:
-    found = judged(build(setting, *case, rates, seed), setting, seed=seed, progress=progress)
+    batch = LOOKED_AT if setting.device == "cuda" else BATCH
+    found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress, batch=batch)
     return {"perplexity": found.perplexity, "entropy": float(np.mean(found.entropy)),
             "entropy_first": found.entropy[0], "entropy_last": found.entropy[-1], "failed": found.failed}  # fmt: skip
 
 
-def build(setting: TextSetting, kind: str, layers: int, residual: bool, rates: Rates, seed: int) -> LanguageModel:
-    """A model of the comparison. Adam for both: plain SGD brings YZ less far in so few steps."""
+def build(
+    setting: TextSetting,
+    kind: str,
+    layers: int,
+    residual: bool,
+    rates: Rates,
+    seed: int,
+    start: dict[int, Start] | None = None,
+) -> LanguageModel:
+    """A model of the comparison. Adam for both: plain SGD brings YZ less far in so few steps.
+
+    start  initial tables by seed, which YZ models of all depths share
+    """
     if kind == "transformer":
         width = WIDTH[setting.device]
         return transformer(setting, layers=layers, residual=residual, optimizer="adam", seed=seed, width=width,
                            feed_forward=width, **rates)  # fmt: skip
-    return yz(setting, layers=layers, residual="normed" if residual else "none", init="uniform", optimizer="adam",
-              seed=seed, **rates)  # fmt: skip
+    settings = yz_settings(setting, layers=layers, residual="normed" if residual else "none", init="uniform",
+                           optimizer="adam", seed=seed, **rates)  # fmt: skip
+    start = {} if start is None else start
+    if seed not in start:  # one at a time: seeds come one after the other
+        start.clear()
+        start[seed] = Start(settings, setting.device)
+    return YZTransformer(settings, setting.device, start=start[seed])
 
 
 def guessing(setting: TextSetting) -> float:

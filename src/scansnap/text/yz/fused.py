@@ -19,13 +19,11 @@ in a buffer first and then move each touched row once; other rules go through pl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import torch
 import triton
 from torch import Tensor
 
+from scansnap.text.on_cuda import beside
 from scansnap.text.updates import Call, Collecting, Groups, groups
 from scansnap.text.yz import triton_kernels as kernels
 from scansnap.text.yz.settings import YZSettings
@@ -54,7 +52,7 @@ class FusedStep:
 
         # what the kernels are compiled for
         device, split = y.storage.device, settings.precision == "bf16x3"
-        precision = "tf32" if settings.precision == "tf32" else _as_float32(device)
+        precision = "tf32" if settings.precision == "tf32" else as_float32(device)
         self.shape = {"T": self.length, "BT": self.block}
         self.product = {"BN": COLUMNS, "PRECISION": precision, "SPLIT": split}
         self.wide = {**self.shape, **self.product, **LAUNCH, "TILES": self.tiles}
@@ -80,12 +78,12 @@ class FusedStep:
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         x, target = inputs.contiguous(), targets.contiguous()
         self.step += 1
-        with _beside(self.aside):
+        with beside(self.aside):
             at = groups(x.flatten())
         self._attend(x, target)
         self._normalise(x)
         self._errors(x, target)
-        with _beside(self.aside):
+        with beside(self.aside):
             self._move_z(x, at)
         self._move_y(x)
         if self.aside is not None:
@@ -133,8 +131,7 @@ class FusedStep:
 
     def _move_y(self, x: Tensor) -> None:
         """Y by f and e: at once, or gathered by token first and then by the rule."""
-        y, n = self.y, x.numel()
-        stride = y.storage.shape[1]
+        y, stride = self.y, self.y.storage.shape[1]
         grid = (triton.cdiv(stride, COLUMNS),)
         one = {**self.shape, **self.product, "num_warps": 4, "num_stages": 1}  # loads must stay behind earlier stores
         if self.total is None:
@@ -142,38 +139,35 @@ class FusedStep:
             kernels.rows_kernel[grid](x, self.e, stride, self.f_token, self.first, *table, **one)
             return
         at = groups(x.flatten())
-        token = torch.full_like(at.sorted, -1)
-        token[at.group] = x.flatten()  # (N,) token of each group, −1 beyond the last
         total = (self.total.zero_(), torch.ones((), device=x.device), self.windows)
         kernels.rows_kernel[grid](at.group, self.e, stride, self.f_token, self.first, *total, **one)
-        if isinstance(y.update, Collecting):
-            y.update.calls.append(Call(y.storage, token, self.total, y.stored_moments, y.eta, distinct=True))
-            return
-        rule, moments = y.update.optimizer, y.stored_moments
-        correction = torch.stack([1 - rule.beta1**self.step, 1 - rule.beta2**self.step])
-        adam = rule.name == "adam"
-        a, b = (moments["mean"], moments["square"]) if adam else (moments["velocity"], moments["velocity"])
-        kernels.move_kernel[(n, triton.cdiv(stride, 1024))](
-            token, self.total, y.storage, a, b, stride, y.eta, correction,
-            y.update.momentum, rule.beta1, rule.beta2, rule.eps,
-            ADAM=adam, BN=1024,
-        )  # fmt: skip
+        move_rows(y, x.flatten(), at, self.total, self.step)
 
 
-def _as_float32(device: torch.device) -> str:
+def move_rows(y: FullTable, ids: Tensor, at: Groups, total: Tensor, step: Tensor) -> None:
+    """Rows of a table by momentum or Adam, or left to be asked for.
+
+    ``total`` has the direction of each group of equal ids (P,).
+    """
+    token = torch.full_like(at.sorted, -1)
+    token[at.group] = ids  # (P,) token of each group, −1 beyond the last
+    if isinstance(y.update, Collecting):
+        y.update.calls.append(Call(y.storage, token, total, y.stored_moments, y.eta, distinct=True))
+        return
+    rule, moments, stride = y.update.optimizer, y.stored_moments, y.storage.shape[1]
+    correction = torch.stack([1 - rule.beta1**step, 1 - rule.beta2**step])
+    adam = rule.name == "adam"
+    a, b = (moments["mean"], moments["square"]) if adam else (moments["velocity"], moments["velocity"])
+    kernels.move_kernel[(len(ids), triton.cdiv(stride, 1024))](
+        token, total, y.storage, a, b, stride, y.eta, correction,
+        y.update.momentum, rule.beta1, rule.beta2, rule.eps,
+        ADAM=adam, BN=1024,
+    )  # fmt: skip
+
+
+def as_float32(device: torch.device) -> str:
     """Products as good as float32 on tensor cores: six of bfloat16 thirds, or where Triton lacks it three of tf32."""
     from triton.backends.nvidia.compiler import CUDAOptions
 
     newer = device.type == "cuda" and "bf16x6" in CUDAOptions().allowed_dot_input_precisions
     return "bf16x6" if newer else "tf32x3"
-
-
-@contextmanager
-def _beside(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """On a stream that starts where the current one is."""
-    if stream is None:
-        yield
-        return
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        yield

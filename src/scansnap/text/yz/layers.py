@@ -8,8 +8,9 @@ The state of a position is a vector u over the vocabulary. A layer is that of th
 and between two layers the state becomes u_t ← norm(σ(h_t)), or norm(f_t + σ(h_t)) where there is a residual: a block
 of a post-norm transformer whose basis is the vocabulary. With σ = softmax the state is a *soft token*, the layer's own
 guess of the next one. In the first layer u is one-hot, and everything happens among the positions of the window
-(FirstLayer); above it u is dense (SoftLayer), which costs six products with an (M, M) table, or a factored one, for
-each position. The last layer's h are the logits.
+(FirstLayer). Above it (SoftLayer) u is dense, which costs six products with an (M, M) table, or a factored one, for
+each position; or it has entries at few tokens (:mod:`scansnap.text.yz.guesses`) and the products are with blocks of
+the tables. The last layer's h are the logits.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics import norms
+from scansnap.kernels.cuda import triton_available
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import WeightTable
+from scansnap.text.yz.tables import Part, WeightTable
 from scansnap.text.yz.window import Mixed, attend, attend_backward, soft, soft_backward
 
 
@@ -31,110 +33,139 @@ class FirstPass(NamedTuple):
     x: Tensor  # (B, T)
     same: Tensor  # (B, T, T)
     mixed: Mixed
-    h: Tensor  # (B, T, M)
 
     @property
     def b(self) -> Tensor:
         return self.mixed.b
 
-    def f(self, like: Tensor) -> Tensor:
-        """f over the vocabulary, (B, T, M)."""
-        places = self.x[:, None, :].expand_as(self.mixed.f)
-        return torch.zeros_like(like).scatter_add_(-1, places, self.mixed.f)
+    @property
+    def f(self) -> Tensor:
+        """Weights of positions, (B, T, T)."""
+        return self.mixed.f
+
+    def on_tokens(self) -> Tensor:
+        """f summed over equal tokens, at the first position of each, (B, T, T)."""
+        first = self.same.tril(-1).sum(-1) == 0  # no earlier position holds this token
+        return (self.f @ self.same) * first[:, None, :]
+
+    def on_vocabulary(self, width: int) -> Tensor:
+        """f over the vocabulary, (B, T, M), or as wide as tables are."""
+        places = self.x[:, None, :].expand_as(self.f)
+        return self.f.new_zeros(*self.f.shape[:-1], width).scatter_add_(-1, places, self.f)
 
 
 class FirstLayer:
-    """The layer that reads tokens."""
+    """The attention of the layer that reads tokens."""
 
-    def __init__(self, settings: YZSettings, y: WeightTable, z: WeightTable) -> None:
-        self.settings, self.y, self.z = settings, y, z
-
-    def attend(self, x: Tensor, keep: float | None = None, *, uniform: bool = False) -> tuple[Tensor, Mixed]:
-        """E and the attention of a batch (B, T), by Z or ``uniform``, as of Z = 0."""
-        s = self.settings
-        same = (x[:, :, None] == x[:, None, :]).to(s.torch_dtype)
-        z = torch.zeros_like(same) if uniform else self.z.pairs(x)
-        options = {"norm": s.norm, "residual": s.residual}
-        return same, attend(z, same, **options, query_in_keys=s.query_in_keys, keep=keep)
+    def __init__(self, settings: YZSettings, z: WeightTable) -> None:
+        self.settings, self.z = settings, z
 
     def forward(self, x: Tensor, keep: float | None = None, *, uniform: bool = False) -> FirstPass:
-        same, mixed = self.attend(x, keep, uniform=uniform)
-        return FirstPass(x, same, mixed, self.y.votes(x, mixed.f))
-
-    def backward(self, done: FirstPass, dh: Tensor, df: Tensor | None, step: Tensor) -> None:
-        """Move both tables; dh and, where f went on to the next layer, df are directions (B, T, M)."""
+        """Of a batch (B, T), by Z or ``uniform``, as of Z = 0."""
         s = self.settings
-        g = self.y.votes_backward(done.x, done.mixed.f, dh, step)
-        if df is not None:
-            g = g + df.gather(-1, done.x[:, None, :].expand_as(g))
+        same = (x[:, :, None] == x[:, None, :]).to(s.torch_dtype)
+        z = torch.zeros_like(same) if uniform else self.z.block(x, x)
+        options = {"norm": s.norm, "residual": s.residual}
+        return FirstPass(x, same, attend(z, same, **options, query_in_keys=s.query_in_keys, keep=keep))
+
+    def backward(self, done: FirstPass, g: Tensor, step: Tensor) -> None:
+        """Move Z by the direction g (B, T, T) of f, at the token of each position."""
+        s = self.settings
         dz = attend_backward(g, done.mixed, done.same, norm=s.norm, residual=s.residual)
         self.z.move_pairs(done.x, dz, s.query_in_keys, step)
 
 
 class SoftPass(NamedTuple):
-    """What a soft layer's backward pass needs, (B, T, M) but for b."""
+    """What a soft layer's backward pass needs, (B, T, M) but for b; or (B, T, U), over the tokens that states have."""
 
+    z: Part
     u: Tensor
     asked: Tensor  # u Z
     b: Tensor  # (B, T, T)
-    c: Tensor
     inner: Tensor  # norm(c) where the residual needs it, else c
-    v: Tensor  # what the last norm was given
-    state: Tensor  # f
-    h: Tensor
-
-    def f(self, like: Tensor) -> Tensor:
-        return self.state
+    of_inner: Tensor  # what that norm's backward pass needs
+    f: Tensor
+    of_f: Tensor  # likewise
 
 
 class SoftLayer:
-    """A layer above the first: states are dense."""
+    """The attention of a layer above the first."""
 
-    def __init__(self, settings: YZSettings, y: WeightTable, z: WeightTable) -> None:
-        self.settings, self.y, self.z = settings, y, z
+    def __init__(self, settings: YZSettings, z: WeightTable) -> None:
+        self.settings, self.z = settings, z
 
-    def forward(self, u: Tensor, keep: float | None = None) -> SoftPass:
-        s = self.settings
-        asked = self.z.apply(u)
+    def forward(self, u: Tensor, ids: Tensor | None = None, keep: float | None = None) -> SoftPass:
+        """Of states over the vocabulary, or over tokens ``ids`` (B, U)."""
+        s, z = self.settings, Part(self.z, ids, ids)
+        asked = z.apply(u)
         b = soft(asked @ u.mT, s.query_in_keys, keep)
         c = b @ u
-        inner = norms.apply(s.norm, c) if s.residual == "normed" else c
-        v = inner if s.residual == "none" else inner + u
-        f = norms.apply(s.norm, v)
-        return SoftPass(u, asked, b, c, inner, v, f, self.y.apply(f))
+        inner, of_inner = normed(s.norm, c) if s.residual == "normed" else (c, c)
+        return SoftPass(z, u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u))
 
-    def backward(self, done: SoftPass, dh: Tensor, df: Tensor | None, step: Tensor) -> Tensor:
-        """Move both tables and return the direction of u."""
+    def backward(self, done: SoftPass, g: Tensor, step: Tensor) -> Tensor:
+        """Move Z by the direction g of f, and return that of u."""
         s, u = self.settings, done.u
-        back = self.y.apply_backward(done.state, dh, step)
-        dv = norms.pull_back(s.norm, back if df is None else back + df, done.v, done.state)
-        dc = norms.pull_back(s.norm, dv, done.c, done.inner) if s.residual == "normed" else dv
+        dv = normed_backward(s.norm, g, done.f, done.of_f)
+        dc = normed_backward(s.norm, dv, done.inner, done.of_inner) if s.residual == "normed" else dv
         dz = soft_backward(done.b, dc @ u.mT)
         du = torch.baddbmm(dv, done.b.mT, dc) if s.residual != "none" else done.b.mT @ dc
         du.baddbmm_(dz.mT, done.asked)
-        return du.add_(self.z.apply_backward(u, dz @ u, step))
+        return du.add_(done.z.apply_backward(u, dz @ u, step))
+
+
+def normed(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """norm(a + b) over the last dimension, and what its backward pass needs."""
+    if name == "l2" and a.is_cuda and a.dtype == torch.float32 and triton_available():
+        from scansnap.text.yz.unit_triton import unit  # imports Triton
+
+        f, size = unit(a, b)
+        return f, size
+    v = a if b is None else a + b
+    return norms.apply(name, v), v
+
+
+def normed_backward(name: str, g: Tensor, f: Tensor, kept: Tensor) -> Tensor:
+    """Direction of a + b from that of f; ``kept`` came with f."""
+    if kept.ndim < f.ndim:
+        from scansnap.text.yz.unit_triton import unit_backward  # imports Triton
+
+        dv: Tensor = unit_backward(g, f, kept)
+        return dv
+    return norms.pull_back(name, g, kept, f)
 
 
 class Between(NamedTuple):
     """The step from one layer to the next."""
 
-    u: Tensor  # (B, T, M)
     activated: Tensor  # σ(h)
-    v: Tensor  # what the norm was given
+    u: Tensor  # (B, T, M)
+    of_u: Tensor  # what its norm's backward pass needs
+
+
+def activate(h: Tensor, settings: YZSettings) -> Tensor:
+    """σ(h)."""
+    return {"softmax": lambda: torch.softmax(h, -1), "relu": lambda: torch.relu(h), "none": lambda: h}[
+        settings.activation
+    ]()
+
+
+def activate_backward(activated: Tensor, d: Tensor, settings: YZSettings) -> Tensor:
+    """Direction of h."""
+    if settings.activation == "softmax":
+        return soft_backward(activated, d)
+    return d * (activated > 0) if settings.activation == "relu" else d
 
 
 def between(h: Tensor, f: Tensor | None, settings: YZSettings) -> Between:
-    """u = norm(σ(h) + f), f None without a residual."""
-    a = {"softmax": lambda: torch.softmax(h, -1), "relu": lambda: torch.relu(h), "none": lambda: h}[
-        settings.activation
-    ]()
-    v = a if f is None else a + f
-    return Between(norms.apply(settings.norm, v), a, v)
+    """u = norm(σ(h) + f), f None without a residual; h may be changed."""
+    if settings.activation == "softmax" and h.shape[-1] > settings.vocab_size:
+        h[..., settings.vocab_size :] = -torch.inf  # no tokens
+    a = activate(h, settings)
+    return Between(a, *normed(settings.norm, a, f))
 
 
 def between_backward(done: Between, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor]:
     """Directions of h and of f."""
-    dv = norms.pull_back(settings.norm, du, done.v, done.u)
-    if settings.activation == "softmax":
-        return soft_backward(done.activated, dv), dv
-    return (dv * (done.activated > 0), dv) if settings.activation == "relu" else (dv, dv)
+    dv = normed_backward(settings.norm, du, done.u, done.of_u)
+    return activate_backward(done.activated, dv, settings), dv

@@ -9,7 +9,8 @@ as its own is known.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,21 +20,25 @@ from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
 from scansnap.text.parallel.directions import Directions, Portion, Touched, asked_for
 from scansnap.text.updates import Call, Collecting
-from scansnap.text.yz.layers import Between, FirstLayer, SoftLayer, between, between_backward
+from scansnap.text.yz.guesses import Basis, Guess, guess, guess_backward
+from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import FullTable, LowRankTable, WeightTable, in_turn
+from scansnap.text.yz.start import Start
+from scansnap.text.yz.tables import FullTable, LowRankTable, Part, WeightTable, in_turn
 from scansnap.text.yz.window import allowed
 
-LONGEST_FUSED = 64  # positions of a window that fit the kernels' tiles; longer ones go through plain torch
+IN_ONE_TILE = 64  # positions of a window up to which one layer has kernels for all of it, attention too
 
 
 class YZTransformer:
     """A trainable YZ model; ``LanguageModel`` in its shape.
 
-    fused      steps through the kernels of fused.py: one layer, full rank, float32, on CUDA; None: if possible
+    fused      steps through the kernels of fused.py and fused_votes.py: one layer or guesses between layers, full rank,
+               float32, on CUDA; None: if possible
     graphs     steps on CUDA are recorded once for each batch shape and replayed
     listening  updates are made with attention kept uniform: Y learns, Z only gathers −η_Z ∇_Z along that run, which
                predicts Z of a training (:mod:`scansnap.text.prediction`); everything but an update goes by Z
+    start      the initial values of the seed, where several models share them; None: they are drawn
     """
 
     def __init__(
@@ -44,31 +49,43 @@ class YZTransformer:
         fused: bool | None = None,
         graphs: bool = True,
         listening: bool = False,
+        start: Start | None = None,
     ) -> None:
         if listening:
             check_listening(settings)
         self.settings, self.listening = settings, listening
         self.vocab_size, self.layers = settings.vocab_size, settings.layers
         self.device = torch.device(device)
+        if start is not None and not start.fits(settings):
+            raise InputError("start", start.settings, "of the same vocabulary, rank, init, seed and dtype")
         generator = torch.Generator().manual_seed(settings.seed)
+        draw = partial(settings.draw, generator=generator) if start is None else start.draw()
         kind = FullTable if settings.rank is None else LowRankTable
         self.y: list[WeightTable] = []
         self.z: list[WeightTable] = []
         for eta_y, eta_z in settings.rates:
-            self.y.append(kind(settings, eta_y, generator, self.device))
-            self.z.append(kind(settings, eta_z, generator, self.device))
-        self.first = FirstLayer(settings, self.y[0], self.z[0])
-        self.above = [SoftLayer(settings, y, z) for y, z in zip(self.y[1:], self.z[1:], strict=True)]
+            self.y.append(kind(settings, eta_y, draw, self.device))
+            self.z.append(kind(settings, eta_z, draw, self.device))
+        dense = self.device.type == "cuda" and settings.layers > 1 and settings.guesses is settings.rank is None
+        self.aside = torch.cuda.Stream(self.device) if dense else None
+        for table in self.y[1:] + self.z[1:]:
+            if isinstance(table, FullTable):
+                table.aside = self.aside
+        self.first = FirstLayer(settings, self.z[0])
+        self.above = [SoftLayer(settings, z) for z in self.z[1:]]
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done
         possible = (
-            self.device.type == "cuda" and settings.layers == 1 and settings.rank is None
+            self.device.type == "cuda" and settings.rank is None
+            and (settings.layers == 1 or settings.guesses is not None)
             and settings.dtype == "float32" and settings.norm in ("l2", "none")
             and settings.optimizer in ("sgd", "momentum", "adam") and not settings.weight_decay and triton_available()
         )  # fmt: skip
         if fused and not possible:
-            raise InputError("fused", fused, "false unless on CUDA, with Triton, one layer, full rank and float32")
+            must = "false unless on CUDA, with Triton, full rank, float32, and one layer or guesses between them"
+            raise InputError("fused", fused, must)
         self.fused = possible if fused is None else fused
         self._fused: dict[torch.Size, Step] = {}  # by batch shape
+        self._fused_last: dict[Any, Any] = {}  # of one layer, by the shape of its f
         self.steps, self.divided = RecordedSteps(self.device, graphs), RecordedSteps(self.device, graphs)
         self._kernels: dict[str, Any] = {}  # as _fused, of steps that move nothing
         self._asked: dict[torch.Size, list[Call]] = {}  # by them
@@ -106,14 +123,13 @@ class YZTransformer:
         if keep is not None:
             real("keep", keep, above=0, most=1)
         with products_on(self.device, self.settings.precision):
-            return self._forward(inputs, keep)[0][-1].h
+            done = self._forward(inputs, keep)
+            return done.y.apply(done.f)[..., : self.vocab_size]
 
     @torch.no_grad()
     def attention(self, inputs: Tensor) -> list[Tensor]:
         with products_on(self.device, self.settings.precision):
-            if self.layers == 1:
-                return [self.first.attend(inputs)[1].b[:, None]]
-            return [done.b[:, None] for done in self._forward(inputs)[0]]
+            return [b[:, None] for b in self._forward(inputs).b]
 
     def keys(self, length: int) -> Tensor:
         return allowed(length, self.settings.query_in_keys, self.device)
@@ -164,8 +180,8 @@ class YZTransformer:
         return loss
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        if not self.fused or inputs.shape[1] > LONGEST_FUSED:
-            return self._plain_step(inputs, targets)
+        if not self.fused or self.above or inputs.shape[1] > IN_ONE_TILE:
+            return self._step_by_layers(inputs, targets)
         if inputs.shape not in self._fused:
             from scansnap.text.yz.fused import FusedStep  # imports Triton
 
@@ -175,30 +191,118 @@ class YZTransformer:
             self._fused[inputs.shape] = FusedStep(y, z, self.settings, self.step, inputs.shape, uniform=self.listening)
         return self._fused[inputs.shape](inputs, targets)
 
-    def _forward(
-        self, inputs: Tensor, keep: float | None = None, *, uniform: bool = False
-    ) -> tuple[list[Any], list[Between]]:
-        """Passes of the layers, and what lies between them."""
-        passes: list[Any] = [self.first.forward(inputs, keep, uniform=uniform)]
-        steps: list[Between] = []
-        for layer in self.above:
-            f = passes[-1].f(passes[-1].h) if self.settings.residual != "none" else None
-            steps.append(between(passes[-1].h, f, self.settings))
-            passes.append(layer.forward(steps[-1].u, keep))
-        return passes, steps
+    def _forward(self, inputs: Tensor, keep: float | None = None, *, training: bool = False) -> _Forward:
+        """Up to the last f. Its votes are left to whoever needs them."""
+        uniform = training and self.listening
+        s = self.settings
+        done = _Forward(Part(self.y[0], inputs), self.first.forward(inputs, keep, uniform=uniform), [], [])
+        y, f = done.first_y, done.first.f
+        for layer, table in zip(self.above, self.y[1:], strict=True):
+            if s.guesses is None:
+                h = y.apply(f)
+                if not done.steps and s.residual != "none":
+                    f = done.first.on_vocabulary(table.width)
+                step: Between | Guess = between(h, f if s.residual != "none" else None, s)
+                ids = None
+            else:
+                assert y.rows is not None
+                largest, tokens = self._guesses(y, f, done.steps[-1] if done.steps else None, training)
+                step = guess(largest, tokens, f if done.steps else done.first.on_tokens(), y.rows, s)
+                ids = step.basis.ids
+            done.steps.append(step)
+            done.above.append(layer.forward(step.u, ids, keep))
+            y, f = Part(table, ids), done.above[-1].f
+        return done._replace(y=y, f=f)
 
-    def _plain_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One update in torch."""
+    def _step_by_layers(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One update, layer after layer in torch; what has the size of the vocabulary in the last one may be fused."""
         with products_on(self.device, self.settings.precision):
             self.step += 1
-            passes, steps = self._forward(inputs, uniform=self.listening)
-            loss = cross_entropy_(passes[-1].h, targets)
-            dh, df = passes[-1].h, None
-            for layer, done, below in zip(self.above[::-1], passes[:0:-1], steps[::-1], strict=True):
-                dh, dv = between_backward(below, layer.backward(done, dh, df, self.step), self.settings)
-                df = dv if self.settings.residual != "none" else None
-            self.first.backward(passes[0], dh, df, self.step)
+            done = self._forward(inputs, training=True)
+            if self.fused:
+                loss, g = self._fused_votes(done, targets)
+            else:
+                h = done.y.apply(done.f)
+                loss = cross_entropy_(h[..., : self.vocab_size], targets)
+                g = done.y.apply_backward(done.f, h, self.step)
+            self._backward(done, g)
             return loss
+
+    def _guesses(self, y: Part, f: Tensor, below: Between | Guess | None, training: bool) -> tuple[Tensor, Tensor]:
+        """The largest of h and their tokens, (B, T, k)."""
+        assert self.settings.guesses is not None
+        if not (self.fused and training):  # whoever looks has batches of many shapes
+            return tuple(torch.topk(y.apply(f)[..., : self.vocab_size], self.settings.guesses, dim=-1))  # type: ignore[return-value]
+        from scansnap.text.yz.fused_votes import FusedGuesses  # imports Triton
+
+        assert y.rows is not None
+        sizes = below.basis.sizes if isinstance(below, Guess) else torch.full_like(y.rows[:, 0], f.shape[-1])
+        key = (id(y.table), f.shape)
+        if key not in self._fused_last:
+            assert isinstance(y.table, FullTable)
+            self._fused_last[key] = FusedGuesses(y.table, self.settings, f.shape)
+        found: tuple[Tensor, Tensor] = self._fused_last[key](y.rows.contiguous(), sizes, f)
+        return found
+
+    def _fused_votes(self, done: _Forward, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean loss and the direction of the last f; the last Y moves."""
+        from scansnap.text.yz.fused_votes import FusedVotes  # imports Triton
+
+        last = done.steps[-1] if self.above else None
+        if last is None:  # f has weights of positions
+            basis = Basis.of(done.first.x)
+            at = basis.places[:, None, :].expand_as(done.f)
+            f = done.f.new_zeros(*targets.shape, basis.ids.shape[1]).scatter_add_(-1, at, done.first.on_tokens())
+        else:
+            assert isinstance(last, Guess)
+            basis, f = last.basis, done.f
+        if f.shape not in self._fused_last:
+            y = self.y[-1]
+            assert isinstance(y, FullTable)
+            self._fused_last[f.shape] = FusedVotes(y, self.settings, self.step, f.shape)
+        loss, g = self._fused_last[f.shape](basis, f, targets)
+        return loss, g if last is not None else g.gather(-1, at)
+
+    def _backward(self, done: _Forward, g: Tensor) -> None:
+        """All that is below the last Y, from the direction g of the last f."""
+        s, tables = self.settings, self.y[:-1]
+        for i in reversed(range(len(self.above))):
+            du, below = self.above[i].backward(done.above[i], g, self.step), done.steps[i]
+            dh: Tensor
+            df: Tensor | None
+            if isinstance(below, Guess):
+                dh, df = guess_backward(below, du, s)
+                columns: Tensor | None = below.basis.ids
+            else:
+                dh, df = between_backward(below, du, s)
+                columns = None
+            if i > 0:
+                rows, f = done.above[i - 1].z.rows, done.above[i - 1].f
+            else:
+                rows, f = done.first.x, below.f if isinstance(below, Guess) else done.first.f
+            g = Part(tables[i], rows, columns).apply_backward(f, dh, self.step)
+            if s.residual != "none" and df is not None:
+                if i == 0 and columns is None:
+                    df = df.gather(-1, done.first.x[:, None, :].expand_as(g))
+                g = g + df
+        self.first.backward(done.first, g, self.step)
+        if self.aside is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self.aside)
+
+
+class _Forward(NamedTuple):
+    """The passes of all layers and the steps between them."""
+
+    first_y: Part
+    first: FirstPass
+    above: list[SoftPass]
+    steps: list[Between | Guess]
+    y: Part = None  # type: ignore[assignment]  # of the last layer
+    f: Tensor = None  # type: ignore[assignment]  # of the last layer
+
+    @property
+    def b(self) -> list[Tensor]:
+        return [self.first.b, *(done.b for done in self.above)]
 
 
 def check_listening(settings: YZSettings) -> None:
@@ -214,6 +318,10 @@ def check_listening(settings: YZSettings) -> None:
 
 def cross_entropy_(logits: Tensor, targets: Tensor) -> Tensor:
     """Mean of −log α_n over all positions; the logits (B, T, M) become its direction, (e_n − α)/N, in place."""
+    if logits.is_cuda and logits.dtype == torch.float32 and triton_available():
+        from scansnap.text.transformer import cross_entropy_triton as fused  # imports Triton
+
+        return fused.cross_entropy_(logits.flatten(0, 1), targets.flatten(), -1 / targets.numel()).mean()
     losses, share = torch.empty_like(targets, dtype=logits.dtype), 1 / targets.numel()
     for w in in_turn(targets, logits.shape[-1]):
         h, n = logits[w], targets[w][..., None]

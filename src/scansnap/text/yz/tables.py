@@ -2,41 +2,52 @@
 
 Both kinds answer the same questions. For states that are single tokens x (the first layer):
 
-    pairs(x)            W[x_t, x_s]                    and what its direction does to the table
+    block(x, x)         W[x_t, x_s]                    and what its direction does to the table
     votes(x, f)         Σ_s f_ts W[x_s]                likewise
 
 for states u over the vocabulary (the layers above): apply(u) = u W. Every backward function computes the direction of
-its input and then moves the table, so each table's direction exists only while it is used.
+its input and then moves the table, so each table's direction exists only while it is used. A :class:`Part` is a table
+seen from states on some tokens only: its rows there, or a block of it.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from scansnap.kernels.cuda import triton_available
+from scansnap.text.on_cuda import beside
 from scansnap.text.updates import Update, add_rows
 from scansnap.text.yz.settings import YZSettings
+from scansnap.text.yz.start import Draw
 
 
 class WeightTable(Protocol):
-    """Y or Z of one layer; B windows of T positions, N = B T, M tokens."""
+    """Y or Z of one layer; B windows of T positions, N = B T, M tokens.
+
+    Where it says M for states and votes it is ``width``: entries beyond M are 0.
+    """
 
     eta: Tensor  # 0-dim
     update: Update
+    width: int
 
-    def pairs(self, x: Tensor) -> Tensor:
-        """W[x_t, x_s], (B, T, T)."""
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """W[row, column] for tokens (B, R) and (B, C) of each window, (B, R, C)."""
+
+    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
+        """Update by d (B, R, C); where a window has a token twice all but one of its rows or columns of d are 0."""
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         """Update by dz (B, T, T), which is that of a query t ≥ 1 and its keys (the first position has but one)."""
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
-        """Σ_s f_ts W[x_s], (B, T, M)."""
+        """Σ_s f_ts W[x_s] for tokens (B, U) and f (B, T, U), (B, T, M)."""
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
-        """Direction of f, (B, T, T), at the token of each position."""
+        """Direction of f, (B, T, U), at each of the tokens."""
 
     def apply(self, u: Tensor) -> Tensor:
         """u W, (B, T, M)."""
@@ -52,27 +63,48 @@ class WeightTable(Protocol):
 
 
 class FullTable:
-    """W (M, M). On CUDA rows are padded to whole vectors; ``weight`` and ``moments`` are views without the padding."""
+    """W (M, M). ``weight`` and ``moments`` are views without the padding.
+
+    On CUDA it is padded by zeros to whole vectors, rows and columns, and so are states over the vocabulary: products of
+    other sizes run at a third of the speed.
+    """
 
     PAD = 16
+    PADDED = ("cuda",)  # devices
 
-    def __init__(self, settings: YZSettings, eta: float, generator: torch.Generator, device: torch.device) -> None:
+    def __init__(self, settings: YZSettings, eta: float, draw: Draw, device: torch.device) -> None:
         m = settings.vocab_size
-        columns = -(-m // self.PAD) * self.PAD if device.type == "cuda" else m
-        self.storage = torch.zeros(m, columns, dtype=settings.torch_dtype, device=device)
-        self.weight = self.storage[:, :m]
+        self.width = -(-m // self.PAD) * self.PAD if device.type in self.PADDED else m
+        self.storage = torch.zeros(self.width, self.width, dtype=settings.torch_dtype, device=device)
+        self.weight = self.storage[:m, :m]
         if settings.init != "zero":
-            self.weight.copy_(settings.draw((m, m), generator))
+            self.weight.copy_(draw((m, m)))
         self.update = settings.update
         self.stored_moments = self.update.moments(self.storage)
-        self.moments = {name: moment[:, :m] for name, moment in self.stored_moments.items()}
+        self.moments = {name: moment[:m, :m] for name, moment in self.stored_moments.items()}
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
+        self.aside: torch.cuda.Stream | None = None  # where it moves while the layers below go on
 
-    def pairs(self, x: Tensor) -> Tensor:
-        return self.weight[x[:, :, None], x[:, None, :]]
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return self.weight[rows[:, :, None], columns[:, None, :]]
+
+    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
+        if self.update.linear and d.is_cuda and triton_available():
+            from scansnap.text.yz.fused_votes import add_blocks  # imports Triton
+
+            add_blocks(self.storage, rows, columns, d, self.eta)
+            return
+        entries = (rows[:, :, None] * self.storage.shape[1] + columns[:, None, :]).flatten()
+        moments = {name: moment.view(-1) for name, moment in self.stored_moments.items()}
+        self.update.move_rows(self.storage.view(-1), entries, d.flatten(), moments, self.eta, step)
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         length = x.shape[1]
+        if self.update.linear and dz.is_cuda and triton_available():
+            same = (x[:, :, None] == x[:, None, :]).to(dz.dtype)
+            first = same.tril(-1).sum(-1) == 0  # columns of equal tokens are added up at the first of them
+            self.move_block(x, x, (dz @ same) * first[:, None, :], step)
+            return
         if query_in_keys:
             t, s = torch.tril_indices(length, length, device=x.device)[:, 1:]
         else:
@@ -81,38 +113,38 @@ class FullTable:
         moments = {name: moment.view(-1) for name, moment in self.stored_moments.items()}
         self.update.move_rows(self.storage.view(-1), entries, dz[:, t, s].flatten(), moments, self.eta, step)
 
-    def _rows(self, x: Tensor) -> Tensor:
-        return self.weight.index_select(0, x.flatten()).view(*x.shape, -1)  # copies whole rows, as indexing does not
-
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
-        out = torch.empty(*x.shape, self.weight.shape[1], dtype=f.dtype, device=f.device)
-        for w in in_turn(x, self.weight.shape[1]):
-            torch.bmm(f[w], self._rows(x[w]), out=out[w])
+        out = torch.empty(*f.shape[:-1], self.width, dtype=f.dtype, device=f.device)
+        for w in in_turn(x, self.width):
+            torch.bmm(f[w], _rows(self.storage, x[w]), out=out[w])
         return out
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
         g = torch.empty_like(f)
-        for w in in_turn(x, self.weight.shape[1]):
-            torch.bmm(dh[w], self._rows(x[w]).mT, out=g[w])
+        for w in in_turn(x, self.width):
+            torch.bmm(dh[w], _rows(self.storage, x[w]).mT, out=g[w])
         if self.update.linear:  # window by window, after every window has read the old table
-            for w in in_turn(x, self.weight.shape[1]):
+            for w in in_turn(x, self.width):
                 d = torch.bmm((f[w] * self.eta).mT, dh[w])
-                add_rows(self.weight, x[w].flatten(), d.flatten(0, 1))
+                add_rows(self.storage, x[w].flatten(), d.flatten(0, 1))
         else:
             d = torch.bmm(f.mT, dh).flatten(0, 1)
-            self.update.move_rows(self.weight, x.flatten(), d, self.moments, self.eta, step)
+            self.update.move_rows(self.storage, x.flatten(), d, self.stored_moments, self.eta, step)
         return g
 
     def apply(self, u: Tensor) -> Tensor:
-        return u @ self.weight
+        return u @ self.storage
 
     def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
-        du = dout @ self.weight.mT
-        left, right = u.flatten(0, 1).mT, dout.flatten(0, 1)
-        if self.update.linear:
-            self.weight.addmm_(left, right * self.eta)  # no direction of the size of the table
-        else:
-            self.update.move(self.weight, left @ right, self.moments, self.eta, step)
+        du = dout @ self.storage.mT
+        with beside(self.aside, u, dout):
+            left, right = u.flatten(0, 1).mT, dout.flatten(0, 1)
+            if left.is_cuda:
+                left = left.contiguous()  # tf32 products of two transposed tables take a third longer
+            if self.update.linear:
+                self.storage.addmm_(left, right * self.eta)  # no direction of the size of the table
+            else:
+                self.update.move(self.storage, left @ right, self.stored_moments, self.eta, step)
         return du
 
     def matrix(self) -> Tensor:
@@ -125,33 +157,40 @@ class FullTable:
 class LowRankTable:
     """W = L Rᵀ with factors (M, r)."""
 
-    def __init__(self, settings: YZSettings, eta: float, generator: torch.Generator, device: torch.device) -> None:
+    STRETCH = 2048  # words that one product over the vocabulary sums on CUDA: few outputs leave most of it idle else
+
+    def __init__(self, settings: YZSettings, eta: float, draw: Draw, device: torch.device) -> None:
         assert settings.rank is not None
         shape = (settings.vocab_size, settings.rank)
-        self.left = settings.draw(shape, generator).to(device)
-        self.right = settings.draw(shape, generator).to(device)
+        self.width = settings.vocab_size
+        self.left, self.right = (draw(shape).to(device, copy=True) for _ in range(2))
         self.update = settings.update
         self.left_moments, self.right_moments = self.update.moments(self.left), self.update.moments(self.right)
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
-    def pairs(self, x: Tensor) -> Tensor:
-        return self.left[x] @ self.right[x].mT
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return _rows(self.left, rows) @ _rows(self.right, columns).mT
+
+    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
+        left, right = d @ _rows(self.right, columns), d.mT @ _rows(self.left, rows)
+        self.update.move_rows(self.left, rows.flatten(), left.flatten(0, 1), self.left_moments, self.eta, step)
+        self.update.move_rows(self.right, columns.flatten(), right.flatten(0, 1), self.right_moments, self.eta, step)
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         if x.shape[1] == 1:
             return
-        left, right = dz @ self.right[x], dz.mT @ self.left[x]  # (B, T, r)
+        left, right = dz @ _rows(self.right, x), dz.mT @ _rows(self.left, x)  # (B, T, r)
         queries, seen = slice(1, None), slice(None) if query_in_keys else slice(-1)
         for factor, moments, d, at in ((self.left, self.left_moments, left, queries),
                                        (self.right, self.right_moments, right, seen)):  # fmt: skip
             self.update.move_rows(factor, x[:, at].flatten(), d[:, at].flatten(0, 1), moments, self.eta, step)
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
-        return f @ self.left[x] @ self.right.mT
+        return self._from_rank(f @ _rows(self.left, x))
 
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
-        rows = self.left[x]  # (B, T, r)
-        back = dh @ self.right  # (B, T, r)
+        rows = _rows(self.left, x)  # (B, T, r)
+        back = self._to_rank(dh)  # (B, T, r)
         g = back @ rows.mT
         right = dh.flatten(0, 1).mT @ (f @ rows).flatten(0, 1)  # (M, r)
         left = (f.mT @ back).flatten(0, 1)  # (N, r)
@@ -160,16 +199,34 @@ class LowRankTable:
         return g
 
     def apply(self, u: Tensor) -> Tensor:
-        return u @ self.left @ self.right.mT
+        return self._from_rank(u @ self.left)
 
     def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
-        inside, back = u @ self.left, dout @ self.right  # (B, T, r)
+        inside, back = u @ self.left, self._to_rank(dout)  # (B, T, r)
         du = back @ self.left.mT
         left = u.flatten(0, 1).mT @ back.flatten(0, 1)
         right = dout.flatten(0, 1).mT @ inside.flatten(0, 1)
         self.update.move(self.left, left, self.left_moments, self.eta, step)
         self.update.move(self.right, right, self.right_moments, self.eta, step)
         return du
+
+    def _from_rank(self, inside: Tensor) -> Tensor:
+        """From (B, T, r) to (B, T, M); on CUDA rows begin at whole vectors, as products like it."""
+        if not inside.is_cuda:
+            return inside @ self.right.mT
+        m, flat = len(self.right), inside.flatten(0, 1)
+        wide = flat.new_empty(len(flat), -(-m // FullTable.PAD) * FullTable.PAD)[:, :m]
+        return torch.mm(flat, self.right.mT, out=wide).unflatten(0, inside.shape[:2])
+
+    def _to_rank(self, d: Tensor) -> Tensor:
+        """From (B, T, M) to (B, T, r)."""
+        if not d.is_cuda or len(self.right) < 2 * self.STRETCH:
+            return d @ self.right
+        flat, n = d.flatten(0, 1), len(self.right) // self.STRETCH
+        cut = n * self.STRETCH
+        parts = flat[:, :cut].unflatten(1, (n, -1)).transpose(0, 1)  # (n, N, stretch)
+        found = torch.bmm(parts, self.right[:cut].view(n, self.STRETCH, -1)).sum(0)
+        return found.addmm_(flat[:, cut:], self.right[cut:]).view(*d.shape[:2], -1)
 
     def matrix(self) -> Tensor:
         return self.left @ self.right.mT
@@ -181,6 +238,37 @@ class LowRankTable:
             found[name] = factor
             found |= {f"{name}.{moment}": value for moment, value in moments.items()}
         return found
+
+
+def _rows(table: Tensor, x: Tensor) -> Tensor:
+    """Rows of tokens (B, T), (B, T, …): copied whole, as indexing does not."""
+    return table.index_select(0, x.flatten()).view(*x.shape, -1)
+
+
+class Part(NamedTuple):
+    """A table as states see it whose entries are those of some tokens: rows (B, R), columns (B, C); None: all."""
+
+    table: WeightTable
+    rows: Tensor | None = None
+    columns: Tensor | None = None
+
+    def apply(self, u: Tensor) -> Tensor:
+        """u W, (B, T, C or M)."""
+        if self.rows is None:
+            return self.table.apply(u)
+        if self.columns is None:
+            return self.table.votes(self.rows, u)
+        return u @ self.table.block(self.rows, self.columns)
+
+    def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
+        """Direction of u; the table moves."""
+        if self.rows is None:
+            return self.table.apply_backward(u, dout, step)
+        if self.columns is None:
+            return self.table.votes_backward(self.rows, u, dout, step)
+        du = dout @ self.table.block(self.rows, self.columns).mT
+        self.table.move_block(self.rows, self.columns, u.mT @ dout, step)
+        return du
 
 
 _CACHE_FLOATS = 1 << 21  # of the rows that are worked on together on a CPU
