@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,32 @@ def test_train_writes_a_model_with_its_words(text_command, text, tmp_path, kind)
     assert told["steps"] == 5
     assert told["perplexity"] > 1
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"m.safetensors"}
+
+
+def test_train_gathers_gradients_and_follows_a_schedule(text_command, text, tmp_path):
+    words = ("train", "--data", text, "--steps", 6, "--length", 8, "--device", "cpu", "--eta-y", 20, "--eta-z", 2)
+    rates = ("--schedule", "cosine", "--warmup", 2, "--rate-floor", 0.1)
+    code, out, err = text_command(*words, *rates, "--batch", 2, "--accumulate", 3, "--out", "a.safetensors", "--json")
+    assert code == 0, err
+    code, whole, _ = text_command(*words, *rates, "--batch", 6, "--out", "b.safetensors", "--json")
+    assert json.loads(out)["perplexity"] == pytest.approx(json.loads(whole)["perplexity"], rel=1e-4)
+    data = read_header(tmp_path / "a.safetensors").data
+    assert data["schedule"] == {"name": "cosine", "steps": 6, "warmup": 2, "floor": 0.1}
+    assert data == read_header(tmp_path / "b.safetensors").data
+    code, _, err = text_command(*words, "--batch", 6, "--resume", "--out", "a.safetensors")
+    assert code == 2
+    assert "its schedule is {'floor': 0.1, 'name': 'cosine', 'steps': 6, 'warmup': 2}, here None" in err
+
+
+def test_train_tells_its_speed_with_and_without_measurements(text_command, text):
+    words = ("train", "--data", text, "--steps", 9, "--batch", 4, "--length", 8, "--device", "cpu")
+    code, out, err = text_command(*words, "--out", "a.safetensors")
+    assert code == 0, err
+    pattern = r"9 steps on .* s: ([\d,]+) tokens/s in updates, ([\d,]+) with the start, measurements and writing"
+    alone, all_of_it = (int(n.replace(",", "")) for n in re.search(pattern, " ".join(out.split())).groups())
+    assert alone > all_of_it > 0
+    told = json.loads(text_command(*words, "--out", "b.safetensors", "--json")[1])
+    assert told["tokens_per_second_of_updates"] > told["tokens_per_second"] > 0
 
 
 PREDICT = ("predict", "--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "cpu")

@@ -20,6 +20,7 @@ from scansnap.text.settings import TrainingSettings
 from scansnap.text.train import log_spaced, train
 from scansnap.text.transformer.settings import TransformerSettings
 
+training = sys.modules[train.__module__]
 MODELS = {
     "transformer": transformer,
     "adam": lambda: transformer(optimizer="adam", eta=0.01, layers=2),
@@ -76,6 +77,31 @@ def test_measures_and_validates_when_asked():
     assert result.measured[3]["map"].tolist() == [[3, 3], [3, 3]]
     assert list(result.valid) == [10, 20, 25]
     assert result.valid[25] == perplexity(model, stream(90, 1), length=10, batch=4)
+
+
+def test_the_time_of_updates_is_told_apart(tmp_path, monkeypatch):
+    """An update takes 1 s, a measurement 100, a validation 1,000 and a file 10,000; the first updates count apart."""
+    clock = [0.0]
+
+    def takes(seconds, result):
+        def call(*_, **__):
+            clock[0] += seconds
+            return result
+
+        return call
+
+    monkeypatch.setattr(training.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(training, "perplexity", takes(1000, 5.0))
+    monkeypatch.setattr(training, "save_checkpoint", takes(10_000, None))
+    model = yz()
+    step = model.train_step
+    model.train_step = lambda x, n: (takes(1, None)(), step(x, n))[1]
+    done = train(model, stream(), steps=8, batch=4, length=10, valid=stream(50), validate_every=4, snapshots=[0, 5],
+                 measure=takes(100, {"a": 1}), checkpoint=tmp_path / "a", checkpoint_seconds=1e9)  # fmt: skip
+    assert (done.seconds, done.aside) == (12_208, 12_203)
+    assert (done.updates, done.tokens, done.first_tokens) == (8, 8 * 40, 3 * 40)
+    assert done.tokens_per_second_of_updates == 40
+    assert done.tokens_per_second == pytest.approx(320 / 12_208)
 
 
 @pytest.mark.parametrize("kind", ["transformer", "yz"])

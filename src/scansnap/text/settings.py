@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from scansnap.checks import InputError, known_keys
 from scansnap.dynamics.optimizers import RULES
 from scansnap.knobs import check, knob
+from scansnap.text.schedules import SCHEDULES, Schedule
 
 if TYPE_CHECKING:
     import torch
@@ -86,9 +87,16 @@ class TrainingSettings:
 
     steps: int | None = knob(None, "Updates; none: as many as the epochs have.")
     epochs: int | None = knob(None, "Passes over the text, instead of steps.")
-    batch: int = knob(20, "Windows in a batch.", least=1)
+    batch: int = knob(20, "Windows in a batch, of all processes together.", least=1)
+    accumulate: int = knob(1, "Batches whose gradients make one update: that of a batch so many times larger.", least=1)
     length: int = knob(35, "Tokens in a window.", unit="tokens", least=1)
     shuffle: int | None = knob(None, "A seed that shuffles the windows, in each epoch otherwise; none: in order.")
+    schedule: str = knob("constant", "How the rates go down, from what they are to the floor.", choices=SCHEDULES)
+    warmup: int = knob(0, "Updates in which the rates first rise from 0, along a line.")
+    schedule_steps: int | None = knob(None, "When cosine and linear have come down; none: with the last step.", least=1)
+    rate_floor: float = knob(0.0, "The share of the rates that stays in the end.", least=0, most=1)
+    decay_every: int | None = knob(None, "Updates between two drops of the schedule step.", least=1)
+    decay_by: float = knob(0.5, "What such a drop multiplies the rates with.", above=0, most=1)
     validate_every: int | None = knob(None, "Steps between two validations; none: once an epoch.", least=1)
     checkpoint_seconds: float = knob(300.0, "Time between two writings of the file.", unit="seconds", least=0)
     snapshots: Sequence[int] | None = None
@@ -103,3 +111,13 @@ class TrainingSettings:
         check(self)
         if self.resume and self.checkpoint is None:
             raise InputError("resume", True, "false without a checkpoint")
+        self.rates(self.steps or 0)
+
+    def rates(self, steps: int) -> Schedule:
+        """The schedule of a training of so many steps (0: not known yet)."""
+        if self.schedule_steps is not None and self.schedule not in ("cosine", "linear"):
+            raise InputError("schedule_steps", self.schedule_steps, f"left out with the schedule {self.schedule}")
+        if self.rate_floor and self.schedule == "constant":
+            raise InputError("rate_floor", self.rate_floor, "left out with the schedule constant")
+        last = steps if self.schedule_steps is None else self.schedule_steps
+        return Schedule(self.schedule, last, self.warmup, self.rate_floor, self.decay_every, self.decay_by)

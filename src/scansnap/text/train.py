@@ -1,18 +1,22 @@
 """The one training loop for text: it feeds windows of a stream to a model that updates itself, and keeps the record.
 
 What is measured when, where it is validated, how it is stopped and goes on is here; what an update is, is the model's
-own. A run interrupted and resumed is the same, bit for bit, as one that was not: batches are a function of the step,
-and a model holds all else.
+own. A run interrupted and resumed is the same, bit for bit, as one that was not: batches and rates are functions of the
+step, and a model holds all else.
+
+In a group of processes (:mod:`scansnap.text.parallel`) each has a part of every batch, and the first alone measures,
+validates and writes. All have the same weights at all times; their end compares them.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +41,15 @@ from scansnap.text.model_files import (
     safetensors_package,
     save_checkpoint,
 )
-from scansnap.text.record import Training
+from scansnap.text.parallel.group import Group, PeerLost
+from scansnap.text.parallel.replicas import compare
+from scansnap.text.parallel.step import divided_step
+from scansnap.text.record import Training, log_spaced, plain
 from scansnap.text.settings import TrainingSettings
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
 READ_EVERY = 200  # steps between looks at the losses: each look waits for the device
+FIRST = 3  # updates that compile, record and fill caches: their time is told apart
 
 
 def train(
@@ -53,6 +61,7 @@ def train(
     measure: Measure | None = None,
     vocabulary: Vocabulary | None = None,
     progress: Progress | None = None,
+    group: Group | None = None,
     **options: Any,
 ) -> Training:
     """Train a model on a stream of token ids for a number of steps, or of passes over it.
@@ -61,16 +70,22 @@ def train(
     valid       a stream whose perplexity is taken after each epoch, or ``validate_every`` steps, and at the end
     measure     measure(model, step) → numbers and arrays, kept; at the ``snapshots``
     vocabulary  saved with the model, so that it can be asked about words
+    group       of processes that each call this with the same arguments, see :func:`scansnap.text.parallel.group.join`;
+                losses are those of one process to rounding
 
     Ctrl-C ends the step under way and returns what there is, with a warning that says how to go on.
     """
     settings = TrainingSettings(**options) if settings is None else replace(settings, **options)
     stream = tokens if isinstance(tokens, Tensor) else np.asarray(tokens)
-    windows = Windows(stream, settings.batch, settings.length, model.device)
+    windows = Windows(stream, settings.batch * settings.accumulate, settings.length, model.device)
     low, high = windows.bounds()
     if low < 0 or high >= model.vocab_size:
         raise InputError("the stream", f"from {low} to {high}", f"token ids from 0 and below {model.vocab_size}")
-    loop = _Loop(model, windows, settings, valid, measure, vocabulary, progress)
+    if group is not None and windows.batch < group.size:
+        raise InputError("batch", windows.batch, f"at least {group.size}, the number of processes")
+    loop = _Loop(model, windows, settings, valid, measure, vocabulary, progress, group)
+    if group is not None and not group.first:
+        return loop.run(settings.resume)
     if settings.tensorboard is not None:  # say before the work begins what would go wrong after it
         place_for_events(Path(settings.tensorboard))
     if settings.checkpoint is None:
@@ -82,14 +97,6 @@ def train(
             free = "a file that is not there yet, unless you resume or overwrite"
             raise InputError("checkpoint", str(settings.checkpoint), free)
         return loop.run(settings.resume)
-
-
-def log_spaced(steps: int, per_decade: int = 8) -> list[int]:
-    """0, 1, 2, 3, … ever further apart, ``steps`` the last: where a curve over ln t wants its points."""
-    whole("steps", steps)
-    whole("per_decade", per_decade, least=1)
-    n = max(1, math.ceil(per_decade * math.log10(max(steps, 1)))) + 1
-    return sorted({0, steps, *(int(s) for s in np.geomspace(1, max(steps, 1), n).round() if s <= steps)})
 
 
 class _Loop:
@@ -104,7 +111,9 @@ class _Loop:
         measure: Measure | None,
         vocabulary: Vocabulary | None,
         progress: Progress | None,
+        group: Group | None,
     ) -> None:
+        self.group, self.first = group, group is None or group.first
         self.model, self.windows, self.settings = model, windows, settings
         self.valid, self.measure, self.vocabulary, self.progress = valid, measure, vocabulary, progress
         total = settings.steps if settings.steps is not None else (settings.epochs or 0) * len(windows)
@@ -114,30 +123,38 @@ class _Loop:
         self.validate_at = {*range(every, total, every), total} if valid is not None else set()
         self.measure_at = set(snapshots) if measure is not None else set()
         self.checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
-        self.done = Training(total)
+        self.rates, self.factor = settings.rates(total), 1.0
+        self.done, self.asked = Training(total), False
         self.unread: list[Tensor] = []  # losses still on the device
         self.order: tuple[int, list[int]] = (-1, [])  # epoch and its window numbers
         self.events: EventWriter | None = None
 
     def run(self, resume: bool) -> Training:
+        if self.group is not None:
+            told = json.dumps([self.model.describe(), self._data, self.done.steps, self.settings.accumulate])
+            self.group.agree("the training", told)
         if resume:
             self._resume()
-        if self.settings.tensorboard is not None:  # only now: a refused training leaves no files
+        if self.settings.tensorboard is not None and self.first:  # only now: a refused training leaves no files
             self.events = EventWriter(Path(self.settings.tensorboard))
-        start, asked = time.monotonic(), False
+        start, before = time.monotonic(), 0 if self.group is None else self.group.received
         with Interrupt() as interrupt:
             try:
                 self._update(interrupt)
-            except KeyboardInterrupt:  # from a callback, or a second Ctrl-C: then perhaps amid an update
-                if interrupt.asked:
-                    raise
-                asked = True
+            except PeerLost as error:
+                raise PeerLost(f"{str(error).rstrip('.')}; {self._kept()}.") from error
             self._read()
-            self.done.seconds = time.monotonic() - start
+            if not self.rates.still:
+                self.model.scale_rates(1.0)
             self._save()
+            self.done.seconds = time.monotonic() - start
         if self.events is not None:
             self.events.close()
-        if asked or interrupt.asked:
+        if self.group is not None:
+            self.done.processes, self.done.received = self.group.size, self.group.received - before
+            if self.done.failed_step is None:
+                compare(self.model, self.group)
+        if self.asked or interrupt.asked or not (self.done.complete or self.done.failed_step):
             self._say_that_it_stopped()
         return self.done
 
@@ -149,19 +166,62 @@ class _Loop:
     def _update(self, interrupt: Interrupt) -> None:
         """Update after update, until the last, a loss that is no number, or Ctrl-C."""
         saved, shown = time.monotonic(), 0.0
-        self._look()
-        while self.step < self.done.steps and self.done.failed_step is None and not interrupt.asked:
-            inputs, targets = self._batch(self.step)
-            self.unread.append(self.model.train_step(inputs, targets))
-            self.done.tokens += inputs.numel()
-            self._look()
+        self._call(interrupt, self._look)
+        while self.step < self.done.steps and not self._stops(interrupt):
+            if self.done.updates < FIRST:
+                with self._aside():
+                    self._advance()
+                    self._read()
+                self.done.first_tokens = self.done.tokens
+            else:
+                self._advance()
+            self._call(interrupt, self._look)
             now = time.monotonic()
             if now - saved >= self.settings.checkpoint_seconds:
                 self._save()
                 saved = time.monotonic()
             if self.progress is not None and (now - shown > 0.1 or self.step == self.done.steps):
                 shown = now
-                self.progress(self.step, self.done.steps)
+                self._call(interrupt, partial(self.progress, self.step, self.done.steps))
+        if self.group is not None:
+            self.asked |= self.group.stopped() and self.step == self.done.steps
+
+    def _call(self, interrupt: Interrupt, callback: Callable[[], None]) -> None:
+        """What may be somebody else's: a KeyboardInterrupt of theirs ends the training as Ctrl-C does."""
+        try:
+            callback()
+        except KeyboardInterrupt:
+            if interrupt.asked:  # a second Ctrl-C, then perhaps amid an update
+                raise
+            self.asked = True
+
+    def _stops(self, interrupt: Interrupt) -> bool:
+        now = self.asked or interrupt.asked or self.done.failed_step is not None
+        return now if self.group is None else self.group.stops(now)
+
+    def _advance(self) -> None:
+        """One update."""
+        inputs, targets = self._batch(self.step)
+        factor = self.rates.factor(self.step)
+        if factor != self.factor:
+            self.model.scale_rates(factor)
+            self.factor = factor
+        if self.group is None and self.settings.accumulate == 1:
+            loss = self.model.train_step(inputs, targets)
+        else:
+            loss = divided_step(self.model, inputs, targets, self.settings.accumulate, self.group)
+        self.unread.append(loss)
+        self.done.tokens += inputs.numel()
+        self.done.updates += 1
+
+    def _kept(self) -> str:
+        """What is left where another process was lost: on a CPU nothing moves before all have told their part."""
+        if self.checkpoint is None:
+            return "no checkpoint was asked for"
+        if self.first and self.model.device.type == "cpu":
+            self._save()
+        at = f"after {self.done.saved_step} steps " if self.done.saved_step is not None else "that was written last "
+        return f"the state {at}is in {self.checkpoint}, go on with resume"
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         epoch, at = divmod(step, len(self.windows))
@@ -171,20 +231,34 @@ class _Loop:
 
     def _look(self) -> None:
         """Whatever is due at this step."""
-        step, new = self.step, {}
+        step = self.step
         if len(self.unread) >= READ_EVERY or step in self.validate_at or step in self.measure_at:
             self._read()
-        if self.done.failed_step is not None:
+        if self.done.failed_step is not None or not self.first:
             return
+        with self._aside():
+            self._measure(step)
+
+    def _measure(self, step: int) -> None:
+        new: dict[str, Any] = {}
         if step in self.measure_at and step not in self.done.measured and self.measure is not None:
-            new = {name: _plain(name, value) for name, value in self.measure(self.model, step).items()}
+            new = {name: plain(name, value) for name, value in self.measure(self.model, step).items()}
             self.done.measured[step] = new
         if step in self.validate_at and step not in self.done.valid:
-            length, batch = self.windows.length, self.windows.batch
+            length, batch = self.windows.length, self.settings.batch
             self.done.valid[step] = perplexity(self.model, self.valid, length=length, batch=batch)
             new = {**new, "valid_perplexity": self.done.valid[step]}
         if self.events is not None and new:
             self.events.add(step, new)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """The time of what is not an update. The losses were read before it, so the device has done its part."""
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self.done.aside += time.monotonic() - start
 
     def _read(self) -> None:
         """Bring the losses over from the device."""
@@ -204,21 +278,31 @@ class _Loop:
     def _save(self) -> None:
         """Unless the run has failed: the last good state is of more use."""
         self._read()
-        if self.checkpoint is None or self.done.failed_step is not None:
+        if self.checkpoint is None or self.done.failed_step is not None or not self.first:
             return
         epoch, at = divmod(self.done.step, len(self.windows))
         data = {**self._data, "epoch": epoch, "window": at}
         header = Header(self.model.describe(), self.done.step, data, fingerprint(self.vocabulary))
-        save_checkpoint(self.checkpoint, self.model, header, self.done.tensors(), self.vocabulary)
+        with self._aside():
+            save_checkpoint(self.checkpoint, self.model, header, self.done.tensors(), self.vocabulary)
         self.done.saved_step = self.done.step
 
     def _resume(self) -> None:
+        """The first process reads, and tells the others: only its machine needs the file."""
+        if self.first:
+            self._load()
+        if self.group is not None:
+            self.done = self.group.told(self.done)
+            self.group.copy(list(self.model.tensors().values()))
+
+    def _load(self) -> None:
         assert self.checkpoint is not None
         header = read_header(self.checkpoint)  # the model stays as it is until all of it fits
+        theirs = {"schedule": None, **header.data}
         for name, mine in self._data.items():
-            if header.data.get(name) != mine:
+            if theirs.get(name) != mine:
                 raise InputError("checkpoint", str(self.checkpoint), f"one of the same data (its {name} is "
-                                 f"{header.data.get(name)!r}, here {mine!r})")  # fmt: skip
+                                 f"{theirs.get(name)!r}, here {mine!r})")  # fmt: skip
         if header.vocabulary != fingerprint(self.vocabulary):
             raise InputError("checkpoint", str(self.checkpoint), "one of the same vocabulary")
         if header.step > self.done.steps:
@@ -231,7 +315,8 @@ class _Loop:
         """What a continuation must have in common."""
         stream = self.windows.digest()
         batch, length, shuffle = self.windows.batch, self.windows.length, self.settings.shuffle
-        return {"stream": stream, "batch": batch, "length": length, "shuffle": shuffle}
+        schedule = None if self.rates.still else self.rates.to_dict()
+        return {"stream": stream, "batch": batch, "length": length, "shuffle": shuffle, "schedule": schedule}
 
     def _say_that_it_stopped(self) -> None:
         if self.done.complete:  # whoever has more to do must hear of it
@@ -240,11 +325,3 @@ class _Loop:
         how = (f"its state is in {self.checkpoint}; go on with resume" if self.checkpoint is not None
                else "no checkpoint was asked for, so only this result is left")  # fmt: skip
         warnings.warn(f"stopped after {self.done.step} of {self.done.steps} steps; {how}.", Stopped, stacklevel=4)
-
-
-def _plain(name: str, value: Any) -> Any:
-    """A measurement as a number or an array, which a checkpoint can hold."""
-    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise InputError(f"the measurement {name!r}", value, "a number or an array of numbers")
-    return array.item() if array.ndim == 0 else array

@@ -91,7 +91,7 @@ def predict(
     if not done.complete:
         err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
         return 130
-    speed = round(done.tokens / max(done.seconds, 1e-9))
+    speed = round(done.tokens_per_second)
     if as_json:
         say_json({"model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
                   "tokens_per_second": speed, "predicted": _told(found, words, top)})  # fmt: skip

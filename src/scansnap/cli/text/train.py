@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, choice, real
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
@@ -24,6 +26,7 @@ from scansnap.text.yz.settings import YZSettings
 if TYPE_CHECKING:
     from scansnap.corpus.corpus import Corpus
     from scansnap.text.model import LanguageModel
+    from scansnap.text.parallel.group import Group
 
 SNAPSHOT_TOKENS = 3500  # of the validation text, looked at again and again during training
 KINDS: dict[str, type[TextSettings]] = {"yz": YZSettings, "transformer": TransformerSettings}
@@ -114,31 +117,59 @@ def train(
     resume: Resume = False,
     overwrite: Overwrite = False,
     tensorboard: Annotated[Path | None, typer.Option(help="A folder for TensorBoard event files.")] = None,
+    patience: Annotated[
+        float, typer.Option(help="With several processes: seconds without a word from the others until all end.")
+    ] = 1800.0,
     as_json: Json = False,
     **given: Any,
 ) -> int:
     """Train a language model on text; Ctrl-C keeps what there is, --resume goes on to the same numbers.
 
-    Exit code 130 when stopped, 1 when the loss became infinite.
+    Several processes, or GPUs, divide each batch when started by
+    `torchrun --nproc-per-node 2 -m scansnap text train ...`; the first one measures, prints and writes. Exit code 130
+    when stopped, 1 when the loss became infinite or a process was lost.
     """
+    if "RANK" in os.environ:  # before torch is loaded: pages of its own on a lost connection would bury our sentence
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
+    from scansnap.text.parallel.group import joined
+
+    with joined(real("--patience", patience, above=0)) as group:
+        return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, group)
+
+
+def _train(
+    model: str,
+    data: str | None,
+    target: Path,
+    max_words: int | None,
+    device: str,
+    resume: bool,
+    overwrite: bool,
+    tensorboard: Path | None,
+    as_json: bool,
+    given: dict[str, Any],
+    group: Group | None,
+) -> int:
     from scansnap.dynamics.device import pick_device
     from scansnap.text.evaluate import attention_statistics
     from scansnap.text.events import place_for_events
     from scansnap.text.library import SUFFIX
     from scansnap.text.train import train as fit
 
-    where = pick_device(device).type
-    place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
-    if resume and not target.exists():
-        raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
-    if tensorboard is not None:
-        place_for_events(tensorboard)
+    where, first = pick_device(device).type, group is None or group.first
+    if first:
+        place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
+        if resume and not target.exists():
+            raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
+        if tensorboard is not None:
+            place_for_events(tensorboard)
     tokens = token_settings(given, max_words, where)
     training = {name: given.pop(name) for name in training_knobs() if name in given}
     made = model_settings(model, given, sys.maxsize, where)  # refuses before any text is read
     plan = training_settings(training, made.seed)
-    corpus = read_corpus(data, tokens)
-    trained = _build(model_settings(model, given, corpus.vocab_size, where), where)
+    corpus = read_corpus(data, tokens, shown=first)
+    own = where if group is None else str(group.device(where))
+    trained = _build(model_settings(model, given, corpus.vocab_size, where), own)
     said = corpus.valid[:SNAPSHOT_TOKENS]
 
     told: list[str] = []
@@ -149,11 +180,14 @@ def train(
             err.print(told[0], style="dim", markup=False)
         return {"entropy": attention_statistics(now, said, length=plan.length)[0]["entropy"]}
 
-    with progress_bar("training") as progress, warnings.catch_warnings():
+    bar: Any = progress_bar("training") if first else nullcontext()
+    with bar as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", Stopped)  # said below in terms of options
         done = fit(trained, corpus.train, plan, valid=corpus.valid, measure=look, checkpoint=target, resume=resume,
                    overwrite=overwrite, vocabulary=corpus.vocabulary, progress=progress,
-                   tensorboard=tensorboard)  # fmt: skip
+                   tensorboard=tensorboard, group=group)  # fmt: skip
+    if not first:
+        return 1 if done.failed_step is not None else 0 if done.complete else 130
     if done.failed_step is not None:
         left = (
             f"The state after {done.saved_step} steps is in {target}."
@@ -168,17 +202,23 @@ def train(
         err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
         return 130
     entropy = {step: float(found["entropy"]) for step, found in sorted(done.measured.items())}
-    summary = {
+    summary: dict[str, Any] = {
         "model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
-        "tokens_per_second": round(done.tokens / max(done.seconds, 1e-9)), "perplexity": done.valid[done.step],
+        "tokens_per_second": round(done.tokens_per_second),
+        "tokens_per_second_of_updates": round(done.tokens_per_second_of_updates), "processes": done.processes,
+        "received_bytes_per_step": round(done.received / max(done.updates, 1)), "perplexity": done.valid[done.step],
         "perplexity_per_word": corpus.per_word(done.valid[done.step]),
         "entropy_start": next(iter(entropy.values())), "entropy": list(entropy.values())[-1],
     }  # fmt: skip
     if as_json:
         say_json(summary)
         return 0
-    out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, "
-              f"{summary['tokens_per_second']:,} tokens/s with measurements", markup=False)  # fmt: skip
+    out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s: "
+              f"{summary['tokens_per_second_of_updates']:,} tokens/s in updates, "
+              f"{summary['tokens_per_second']:,} with the start, measurements and writing", markup=False)  # fmt: skip
+    if done.processes > 1:
+        out.print(f"{done.processes} processes, each got {summary['received_bytes_per_step'] / 1e6:,.3g} MB "
+                  "from the others in a step")  # fmt: skip
     of_words = "" if corpus.vocabulary.unit == "words" else f", per word {summary['perplexity_per_word']:.1f}"
     out.print(f"validation perplexity {summary['perplexity']:.1f}{of_words}")
     out.print(f"attention entropy {summary['entropy_start']:.2f} → {summary['entropy']:.2f} nats")
@@ -186,8 +226,9 @@ def train(
     return 0
 
 
-def read_corpus(data: str | None, tokens: dict[str, Any]) -> Corpus:
+def read_corpus(data: str | None, tokens: dict[str, Any], *, shown: bool = True) -> Corpus:
     from scansnap.corpus.corpus import load_corpus
 
-    with progress_bar("reading the text") as progress:
+    bar: Any = progress_bar("reading the text") if shown else nullcontext()
+    with bar as progress:
         return load_corpus(data, **tokens, progress=progress)

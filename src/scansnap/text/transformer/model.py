@@ -24,6 +24,7 @@ from torch import Tensor
 
 from scansnap.checks import InputError, real
 from scansnap.text.on_cuda import RecordedSteps, products_on
+from scansnap.text.parallel.directions import Directions, Portion, Touched
 from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.text.transformer.draws import Dropout, hide, step_seed
 from scansnap.text.transformer.forward import ForwardPass
@@ -31,6 +32,8 @@ from scansnap.text.transformer.implied_yz import ImpliedYZ, implied_yz
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.transformer.update import MOST_ROWS, ClippedUpdate, Rows, dense_rows
 from scansnap.text.transformer.weights import Layers, initial_weights
+
+Draws = tuple[Tensor | None, Dropout | None]  # uniforms (B, T) that say what is hidden, if anything is, and dropout
 
 
 class Transformer:
@@ -60,7 +63,12 @@ class Transformer:
         self.step = torch.zeros((), dtype=torch.int64)  # updates done; on the CPU, where dropout's seed is made of it
         self.generator = torch.Generator(self.device)
         self.decoder_loss = DecoderLoss()
-        self.steps = RecordedSteps(self.device, graphs, self.generator)
+        self.graphs, self.steps = graphs, RecordedSteps(self.device, graphs, self.generator)
+        self.divided: dict[int, RecordedSteps] = {}  # steps that move nothing, by the windows of the whole batch
+        self.moves = RecordedSteps(self.device, graphs)  # what then moves
+        self._found: dict[tuple[int, torch.Size], Directions] = {}  # by them
+        self._shared: tuple[tuple[int, torch.Size], Draws] | None = None  # by the parts of one batch
+        self._first = torch.zeros((), dtype=torch.int64, device=self.device)  # window of the part under way
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> Transformer:
@@ -127,24 +135,69 @@ class Transformer:
 
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One update, see the protocol. With the masked objective the targets are the tokens hidden in the inputs."""
-        if inputs.shape != targets.shape or inputs.ndim != 2:
-            raise InputError(
-                "targets", tuple(targets.shape), f"of the inputs' shape (B, T), here {tuple(inputs.shape)}"
-            )
-        self._check(inputs)
+        self._check_batch(inputs, targets)
         self.step += 1
         self.generator.manual_seed(step_seed(self.settings.seed, int(self.step)))
         self.update.prepare(int(self.step))
         return self.steps.run(self._step, inputs, targets)
 
+    def directions(self, inputs: Tensor, targets: Tensor, part: Portion) -> tuple[Tensor, Directions]:
+        """See the protocol; dropout and masks are those of these windows in an update on the whole batch."""
+        self._check_batch(inputs, targets)
+        self.generator.manual_seed(step_seed(self.settings.seed, int(self.step) + 1))
+        self._first.fill_(part.first)
+        if part.of not in self.divided:
+            self.divided[part.of] = RecordedSteps(self.device, self.graphs, self.generator)
+        loss = self.divided[part.of].run(lambda x, n: self._part_step(x, n, part.of), inputs, targets)
+        return loss, self._found[part.of, inputs.shape]
+
+    @torch.no_grad()
+    def move(self, directions: Directions) -> None:
+        self.step += 1
+        self.update.prepare(int(self.step))
+        embedding, layers, decoder = (directions[name] for name in ("embedding", "layers", "decoder"))
+        assert isinstance(embedding, Touched)
+        assert isinstance(layers, Tensor)
+        assert isinstance(decoder, Tensor)
+        self.moves.run(self._move, embedding.ids, embedding.rows, layers, decoder)
+
+    def scale_rates(self, factor: float) -> None:
+        """The rate to ``factor`` times that of the settings, for a schedule."""
+        self.update.scale_rates(factor)
+
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        s, weights = self.settings, self.weights
+        loss, *found = self._backward(inputs, targets)
+        self._move(*found)
+        return loss
+
+    @torch.no_grad()
+    def _move(self, tokens: Tensor, de: Tensor, dflat: Tensor, dw: Tensor) -> None:
         with products_on(self.device, self.settings.precision):
-            places = None
-            if s.objective == "masked":
-                draws = torch.rand(inputs.shape, device=inputs.device, generator=self.generator)
-                inputs, places, targets = hide(inputs, draws, s.mask_share, s.vocab_size)
-            drop = Dropout(s, inputs.shape, self.generator, self.device) if s.dropout else None
+            self.update(self.moving, self._gradients(tokens, de, dflat, dw))
+
+    def _part_step(self, inputs: Tensor, targets: Tensor, windows: int) -> Tensor:
+        """A step that moves nothing. What it found is kept by shape, as a replayed graph fills it again."""
+        loss, tokens, de, dflat, dw = self._backward(inputs, targets, windows)
+        kind = self.settings.torch_dtype  # sums over parts are made in that of the weights
+        embedding = Touched(tokens, de.to(kind), distinct=False)
+        found: Directions = {"embedding": embedding, "layers": dflat.to(kind), "decoder": dw.to(kind)}
+        self._found[windows, inputs.shape] = found
+        return loss
+
+    def _backward(
+        self, inputs: Tensor, targets: Tensor, windows: int | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The loss; the tokens (N,) and the gradients of their embeddings (N, d), of the layers and of the decoder.
+
+        ``windows``: the batch is a part, from ``_first`` on, of one with so many.
+        """
+        s, weights = self.settings, self.weights
+        shape = inputs.shape if windows is None else torch.Size((windows, inputs.shape[1]))
+        rows = None if windows is None else self._first + torch.arange(len(inputs), device=inputs.device)
+        with products_on(self.device, self.settings.precision):
+            places, (hidden, drop) = None, self._draws(shape, rows)
+            if hidden is not None:
+                inputs, places, targets = hide(inputs, hidden, s.mask_share, s.vocab_size)
             e = weights["embedding"][inputs].to(s.work_dtype).requires_grad_()  # (B, T, d)
             flat = weights["layers"].detach().to(s.work_dtype).requires_grad_()
             with torch.enable_grad():
@@ -154,8 +207,23 @@ class Transformer:
             with torch.no_grad():
                 loss, dx, dw = self.decoder_loss(x.detach().flatten(0, 1), self._decoder(), targets.flatten())
                 de, dflat = torch.autograd.grad(x, (e, flat), dx.view_as(x))
-                self.update(self.moving, self._gradients(inputs.flatten(), de.flatten(0, 1), dflat, dw))
-        return loss
+        return loss, inputs.flatten(), de.flatten(0, 1), dflat, dw
+
+    def _draws(self, shape: torch.Size, rows: Tensor | None) -> Draws:
+        """For a batch of this shape, or for some of its rows: then on a CPU, where draws take time, all parts share
+        them."""
+        if rows is None:
+            return self._drawn_for(shape)
+        key = (int(self.step), shape)
+        if self.device.type != "cpu" or self._shared is None or self._shared[0] != key:
+            self._shared = (key, self._drawn_for(shape))
+        hidden, drop = self._shared[1]
+        return None if hidden is None else hidden.index_select(0, rows), None if drop is None else drop.part(rows)
+
+    def _drawn_for(self, shape: torch.Size) -> Draws:
+        s = self.settings
+        hidden = torch.rand(shape, device=self.device, generator=self.generator) if s.objective == "masked" else None
+        return hidden, Dropout(s, shape, self.generator, self.device) if s.dropout else None
 
     def _gradients(self, tokens: Tensor, de: Tensor, dflat: Tensor, dw: Tensor) -> dict[str, Tensor | Rows]:
         """By name of the weights; rows alone of the embedding where that is all that moves."""
@@ -182,6 +250,13 @@ class Transformer:
         if not self.settings.tied:
             return self.weights["decoder"]
         return decoder_weight(self.weights["embedding"][: self.vocab_size], self.weights.get("decoder_bias"))
+
+    def _check_batch(self, inputs: Tensor, targets: Tensor) -> None:
+        if inputs.shape != targets.shape or inputs.ndim != 2:
+            raise InputError(
+                "targets", tuple(targets.shape), f"of the inputs' shape (B, T), here {tuple(inputs.shape)}"
+            )
+        self._check(inputs)
 
     def _check(self, inputs: Tensor) -> None:
         if inputs.ndim != 2 or not inputs.numel():

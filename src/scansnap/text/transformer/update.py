@@ -49,7 +49,13 @@ class ClippedUpdate:
         self.moments = {name: self.rule.moments(w) for name, w in weights.items()}
         first = next(iter(weights.values()))
         self.eta = torch.full((), settings.eta, dtype=first.dtype, device=first.device)
+        self.factor = torch.ones_like(self.eta)  # of a schedule
         self.step = torch.zeros((), dtype=torch.float64, device=first.device)
+
+    def scale_rates(self, factor: float) -> None:
+        """The rate to ``factor`` times that of the settings; outside of a recorded graph."""
+        self.factor.fill_(factor)
+        self.eta.fill_(self.settings.eta * factor)
 
     def prepare(self, step: int) -> None:
         """Set the number of the update, counted from 1; outside of a recorded graph."""
@@ -58,12 +64,13 @@ class ClippedUpdate:
     def __call__(self, weights: dict[str, Tensor], gradients: dict[str, Tensor | Rows]) -> None:
         """One step along −gradient; weights (float32 or float64) and gradients (perhaps bfloat16) by the same names."""
         scale = self._scale(gradients)
+        slowed = scale * self.factor
         for name, g in gradients.items():
             w = weights[name]
             if isinstance(g, Rows):
-                w.index_copy_(0, g.tokens, w[g.tokens].addcmul_(g.sums, scale, value=-self.settings.eta))
+                w.index_copy_(0, g.tokens, w[g.tokens].addcmul_(g.sums, slowed, value=-self.settings.eta))
             elif self.rule.linear:
-                w.addcmul_(g, scale, value=-self.settings.eta)
+                w.addcmul_(g, slowed, value=-self.settings.eta)
             else:
                 self.rule.move(w, g.to(w.dtype).mul_(-scale), self.moments[name], self.eta, self.step)
 

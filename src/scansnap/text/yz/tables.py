@@ -19,7 +19,7 @@ from torch import Tensor
 
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import beside
-from scansnap.text.updates import add_rows
+from scansnap.text.updates import Update, add_rows
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Draw
 
@@ -31,6 +31,7 @@ class WeightTable(Protocol):
     """
 
     eta: Tensor  # 0-dim
+    update: Update
     width: int
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
