@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,6 +153,19 @@ def test_what_this_machine_alone_cannot_give_is_refused(cluster, tmp_path):
     Cluster().refuse_what_never_fits(have, 10**6)
     with pytest.raises(InputError, match="--device"):
         prepare(read(write(tmp_path)), tmp_path / "t.zarr", device="cuda", cluster=cluster)
+
+
+def test_what_a_cluster_refuses_changes_nothing_on_disk(tmp_path, monkeypatch):
+    @contextmanager
+    def refused(self, memory=0):
+        Cluster.refuse_what_never_fits(self, {"CPU": 2}, 0)
+        yield
+
+    monkeypatch.setattr(Cluster, "connected", refused)
+    wanted = Cluster(cpus=3)
+    with pytest.raises(InputError, match="--cpus-per-group is '3'"):
+        run(prepared(tmp_path, SMALL, cluster=wanted), cluster=wanted)
+    assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml"}
 
 
 def test_without_ray_it_says_how_to_get_it(tmp_path, monkeypatch):

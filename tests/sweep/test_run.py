@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -195,6 +196,13 @@ def test_refusals(tmp_path, whole):
         with pytest.raises(InputError):
             command(file, target=tmp_path / "s.zarr", **(OPTIONS | change))
     assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml", "file"}
+
+
+def test_without_zarr_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    with pytest.raises(InputError, match=r"written by Zarr, which is not installed \(pip install scansnap\)"):
+        prepare(read(write(tmp_path)), tmp_path / "s.zarr")
+    assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml"}
 
 
 def test_a_sweep_in_progress_is_neither_replaced_nor_joined(tmp_path, whole):

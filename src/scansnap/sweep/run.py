@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from scansnap.checks import InputError
@@ -66,6 +67,8 @@ def prepare(
     place = place_of(target, "--out", endpoint)
     if not str(place).endswith(".zarr"):
         raise InputError("--out", str(place), "a name ending in .zarr")
+    if find_spec("zarr") is None:
+        raise InputError("--out", str(place), "written by Zarr, which is not installed (pip install scansnap)")
     if cluster is not None:
         import_ray()
     found: dict[str, str] = {}
@@ -145,7 +148,7 @@ def _fill(ready: Prepared, cluster: Cluster | None, report: Report, note: Callab
     def tell(part: float) -> None:
         report(outcome.finished + part, outcome.skipped, len(sweep))
 
-    missing = store.missing()
+    missing = store.missing() if ready.resumed else list(plan.groups())
     outcome.skipped = len(sweep) - sum(map(len, missing))
     job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
     writer = store.writer()
