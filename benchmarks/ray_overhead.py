@@ -1,11 +1,15 @@
-"""What Ray costs on one machine: the same sweep of about a minute, locally and on a Ray cluster of two cores.
+"""What Ray costs on one machine: the driver's processor time for many small tasks, and a sweep with and without Ray.
 
-python benchmarks/ray_overhead.py [--seeds 360]
+python benchmarks/ray_overhead.py tasks [--tasks 10000]    # small tasks that do nothing, on two workers
+python benchmarks/ray_overhead.py sweep [--seeds 360]      # the same sweep of about a minute, locally and on two cores
 
-Both in this process and into stores on the same disk, which must come out the same to the bit. Locally the engine
-uses two threads inside a group; with Ray two workers of one thread each have a group of their own. Ray's time holds
-everything a user waits for: starting the cluster (also shown by itself), starting workers that import torch,
-shipping results and writing them. The target is an overhead below 15% with the cluster's start left out.
+Tasks: the processor time of this process alone (all its threads) for each task handed out, waited for and taken back by
+``scansnap.cluster.spread``, beside that of the least one can ask of Ray: all tasks at once and one ``ray.get`` for all.
+
+Sweep: both in this process and into stores on the same disk, which must come out the same to the bit. Locally the
+engine uses two threads inside a group; with Ray two workers of one thread each have a group of their own. Ray's time
+holds everything a user waits for: starting the cluster (also shown by itself), starting workers that import torch, and
+writing. The target is an overhead below 15% with the cluster's start left out.
 """
 
 from __future__ import annotations
@@ -16,11 +20,12 @@ import logging
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
-from scansnap.cluster import Cluster
+from scansnap.cluster import Cluster, spread
 from scansnap.paper.experiment import SYN_MEDIUM
 from scansnap.sweep.config import Sweep, from_table
 from scansnap.sweep.run import prepare, run
@@ -53,11 +58,49 @@ def same(a: Path, b: Path) -> bool:
     return names[0] == names[1] and all(filecmp.cmp(a / name, b / name, shallow=False) for name in names[0])
 
 
-def main(seeds: int) -> None:
-    """Measure and print."""
+def start() -> float:
+    """A cluster of this machine; seconds until it is there."""
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    began = time.perf_counter()
+    ray.init(address="local", num_cpus=CORES, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+    return time.perf_counter() - began
+
+
+def same_number(shared: None, task: int) -> int:
+    """The smallest task."""
+    return task
+
+
+def tasks(n: int) -> None:
+    """Many small ones: what a driver's processor has to do for each."""
+    import ray
+
+    def spent(work: Callable[[], object]) -> tuple[float, float]:
+        wall, before = time.perf_counter(), os.times()
+        work()
+        after = os.times()
+        return time.perf_counter() - wall, after.user + after.system - before.user - before.system
+
+    start()
+    plain = ray.remote(same_number)
+    list(spread(same_number, None, range(100), Cluster()))  # workers are there, torch is imported
+    ways = {
+        "ray.get of all": lambda: ray.get([plain.remote(None, i) for i in range(n)]),
+        "spread": lambda: sum(1 for _ in spread(same_number, None, iter(range(n)), Cluster())),
+    }
+    for name, work in ways.items():
+        seconds, busy = min(spent(work) for _ in range(3))
+        print(f"{n} tasks by {name}: {seconds:.1f} s, driver {busy:.2f} s of processor, {1e6 * busy / n:.0f} µs a task",
+              flush=True)  # fmt: skip
+    ray.shutdown()
+
+
+def sweeps(seeds: int) -> None:
+    """One sweep, with and without Ray."""
+    import ray
+
     torch.set_num_threads(CORES)
     sweep = fig6(seeds)
     with tempfile.TemporaryDirectory() as folder:
@@ -66,16 +109,12 @@ def main(seeds: int) -> None:
         print(
             f"{len(sweep)} runs locally, {CORES} threads: {local:.1f} s ({len(sweep) / local:.0f} runs/s)", flush=True
         )
-        began = time.perf_counter()
-        ray.init(
-            address="local", num_cpus=CORES, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
-        )
-        start = time.perf_counter() - began
+        begun = start()
         on_ray = timed(sweep, Path(folder) / "ray.zarr", Cluster())
         ray.shutdown()
         print(f"the same with Ray, {CORES} workers: {on_ray:.1f} s ({len(sweep) / on_ray:.0f} runs/s)")
-        print(f"starting the cluster: {start:.1f} s")
-        print(f"overhead {on_ray / local - 1:+.1%}, with the cluster's start {(on_ray + start) / local - 1:+.1%}")
+        print(f"starting the cluster: {begun:.1f} s")
+        print(f"overhead {on_ray / local - 1:+.1%}, with the cluster's start {(on_ray + begun) / local - 1:+.1%}")
         print(
             "the two stores are",
             "the same" if same(Path(folder) / "local.zarr", Path(folder) / "ray.zarr") else "NOT the same",
@@ -84,5 +123,11 @@ def main(seeds: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["tasks", "sweep"], nargs="?")
+    parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--seeds", type=int, default=360)
-    main(parser.parse_args().seeds)
+    given = parser.parse_args()
+    if given.part != "sweep":
+        tasks(given.tasks)
+    if given.part != "tasks":
+        sweeps(given.seeds)

@@ -26,6 +26,7 @@ from scansnap.dynamics.state import State
 from scansnap.storage import checksums
 from scansnap.sweep.config import read as read_sweep
 from scansnap.sweep.run import prepare, run
+from scansnap.sweep.store import Writer
 from scansnap.text.library import open_trained
 from scansnap.text.train import train
 from scansnap.text.yz.model import YZTransformer
@@ -333,16 +334,17 @@ def test_an_unfinished_sweep_can_be_looked_at_and_its_damage_is_noticed(
 ) -> None:
     path, whole = tmp_path / "s.zarr", contents(saved / "s.zarr")
     ready = prepare(read_sweep(saved / "sweep.toml"), path, device="cpu")
-    write = ready.store.write
+    write = Writer.write
 
-    def two_groups(group: Any, arrays: Any) -> None:
+    def two_groups(writer: Writer, group: Any, arrays: Any) -> Any:
         if group.class_set == 1:
             raise KeyboardInterrupt
-        write(group, arrays)
+        return write(writer, group, arrays)
 
-    monkeypatch.setattr(ready.store, "write", two_groups)
+    monkeypatch.setattr(Writer, "write", two_groups)
     with pytest.raises(KeyboardInterrupt):
         run(ready)
+    monkeypatch.undo()
     half = path / "classes-1.zarr/loss/c/0/0"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"a chunk of a group that was not finished")

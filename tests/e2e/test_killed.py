@@ -43,12 +43,11 @@ from scansnap.text.train import train
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.model import YZTransformer
 from scansnap.sweep import run as _
-from scansnap.sweep.store import store
+from scansnap.storage import objects
 
 torch.set_num_threads(1)
 loop._STRETCH_FLOATS = 1
-store._SYNC_SECONDS = 0.0
-store.sync = lambda path: None  # a killed process loses nothing that was written, the machine goes on
+objects.sync = lambda path: None  # a killed process loses nothing that was written, the machine goes on
 changes = 0
 
 

@@ -37,23 +37,23 @@ runs = 4
 """
 
 
-# a mark after every group instead of every second; after HOLD groups it waits for its end
+# after HOLD groups it waits for its end
 COMMAND = """
 import os, time
-from scansnap.sweep.store import store
+from scansnap.sweep.store.writer import Writer
 from scansnap.cli.app import main
 
-store._SYNC_SECONDS = 0
-write, written = store.Store.write, []
+write, written = Writer.write, []
 
 def counted(self, group, arrays):
-    write(self, group, arrays)
+    found = write(self, group, arrays)
     written.append(group)
     if len(written) == int(os.environ["HOLD"]):
         print("held", flush=True)
         time.sleep(600)
+    return found
 
-store.Store.write = counted
+Writer.write = counted
 main()
 """
 

@@ -73,7 +73,7 @@ def test_recording_and_optimiser_buffers_count():
 def test_a_hundred_thousand_runs_are_planned_without_listing_them(tmp_path):
     table = TABLE | {"grid": {"eta_z": [0.5, 1, 2, 3], "ratio": [1, 2, 5, 10, 20], "seed": "0:5000"}}
     ready = prepare(from_table(table), tmp_path / "x.zarr")
-    ready.store.create()
+    ready.store.create(replaces=False)
     assert len(ready.store.missing()) == len(ready.plan) < 1000
     assert len(ready.sweep) == 200_000
 

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import warnings
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,6 +155,19 @@ def test_what_this_machine_alone_cannot_give_is_refused(cluster, tmp_path):
         prepare(read(write(tmp_path)), tmp_path / "t.zarr", device="cuda", cluster=cluster)
 
 
+def test_what_a_cluster_refuses_changes_nothing_on_disk(tmp_path, monkeypatch):
+    @contextmanager
+    def refused(self, memory=0):
+        Cluster.refuse_what_never_fits(self, {"CPU": 2}, 0)
+        yield
+
+    monkeypatch.setattr(Cluster, "connected", refused)
+    wanted = Cluster(cpus=3)
+    with pytest.raises(InputError, match="--cpus-per-group is '3'"):
+        run(prepared(tmp_path, SMALL, cluster=wanted), cluster=wanted)
+    assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml"}
+
+
 def test_without_ray_it_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"--engine is 'ray'; it must be local, .*scansnap\[cluster\]"):
@@ -165,7 +179,7 @@ def test_without_ray_it_says_how_to_get_it(tmp_path, monkeypatch):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_driver_that_is_ended_leaves_no_process_of_its_cluster(tmp_path, number):
     write(tmp_path, LONG)
-    code = "import scansnap.sweep.store.store as s; s._SYNC_SECONDS = 0; from scansnap.cli.app import main; main()"
+    code = "from scansnap.cli.app import main; main()"
     words = ["sweep", "sweep.toml", "--out", "s.zarr", "--engine", "ray", "--memory", "200MB"]
     driver = subprocess.Popen([sys.executable, "-c", code, *words], cwd=tmp_path, stderr=subprocess.PIPE, text=True,
                               env=os.environ | {"OMP_NUM_THREADS": "1"})  # fmt: skip

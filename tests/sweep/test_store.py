@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,12 @@ from sweeps import SMALL, contents, write
 
 from scansnap.storage import checksums
 from scansnap.storage.checksums import Damaged
+from scansnap.storage.objects import Folder
 from scansnap.sweep.config import read
+from scansnap.sweep.plan import Group
 from scansnap.sweep.run import Prepared, prepare, run
-from scansnap.sweep.store import arrays
+from scansnap.sweep.store import StoreError, arrays
+from scansnap.sweep.work import Job, run_group
 
 TEXT = SMALL.replace("n_queries = [1, 2]", "n_queries = 1").replace("[0.5, 1]", "0.5")  # 3 groups, the last of 1 run
 
@@ -33,7 +37,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 @pytest.fixture
 def copy(ready: Prepared, tmp_path: Path) -> Path:
     write(tmp_path, TEXT)
-    return Path(shutil.copytree(ready.store.path, tmp_path / "s.zarr"))
+    return Path(shutil.copytree(str(ready.store.place), tmp_path / "s.zarr"))
 
 
 def resumed(path: Path) -> tuple[int, list[str]]:
@@ -49,16 +53,19 @@ def chunk_files(folder: Path) -> list[str]:
 
 
 def test_every_chunk_belongs_to_one_group(ready: Prepared) -> None:
-    """Zarr's own names of a group's chunks are the files that are there, each once."""
-    folder = ready.store.path / "classes-0.zarr"
-    schema = ready.layouts.schemas[0]
-    members = arrays.SetArrays(folder, [v.name for v in schema.variables], "done")
-    groups = list(ready.plan.groups())
-    found = [name for group in groups for name in (*members.files(group), members.mark(group)[0])]
-    grown = {v.name for v in schema.variables} | {"done"}
-    assert sorted(found) == [name for name in chunk_files(folder) if name.split("/")[0] in grown]
-    several = [name for name in members.files(groups[0]) if name.startswith("z/c/")]
-    assert len(several) > len(groups), "z is in one piece: nothing was tested"
+    """The chunks that the groups' tables know are the files that are there, each once."""
+    folder = Path(str(ready.store.place)) / "classes-0.zarr"
+    grown = {v.name for v in ready.layouts.schemas[0].variables} | {"done"}
+    tables = [
+        checksums.read_table("the store", folder, f"checksums/{group.chunk}.json") for group in ready.plan.groups()
+    ]
+    assert sorted(name for table in tables for name in table.files) == [
+        name for name in chunk_files(folder) if name.split("/")[0] in grown
+    ]
+    for chunk, table in enumerate(tables):
+        assert {name.split("/")[2] for name in table.files} == {str(chunk)}
+    several = [name for name in tables[0].files if name.startswith("z/c/")]
+    assert len(several) > len(tables), "z is in one piece: nothing was tested"
 
 
 def test_a_deleted_chunk_is_noticed_though_zarr_reads_on(copy: Path) -> None:
@@ -113,3 +120,34 @@ def test_what_is_no_chunk_is_removed_and_costs_no_run(copy: Path) -> None:
     (copy / "note").unlink()  # beside the arrays it stays, and no table knows it
     assert contents(copy) == whole
     assert not (copy / "classes-0.zarr/loss/c/9").exists()
+
+
+def test_a_group_that_is_written_twice_is_the_same(copy: Path) -> None:
+    """By a worker that was thought dead, say: nothing is locked, as nothing can go wrong."""
+    whole = contents(copy)
+    found = prepare(read(copy.with_name("sweep.toml")), copy, resume=True)
+    job = Job(found.sweep.axes, found.sweep.options, found.sweep.stored, found.sweep.measures, "cpu")
+    group = list(found.plan.groups())[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "_CHUNK_BYTES", 64)
+        made = run_group(job, found.sweep.class_sets[0].classes, group.start, group.stop)
+        found.store.writer().write(group, made)
+    found.store.place.tidy()
+    assert contents(copy) == whole
+
+
+def test_a_machine_that_does_not_see_the_store_says_so_and_writes_nothing(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy.parent)
+    writer = prepare(read(copy.with_name("sweep.toml")), "s.zarr", resume=True).store.writer()
+    assert str(writer.place) == str(copy)  # whatever folder a worker is in
+    elsewhere = replace(writer, place=Folder(tmp_path / "not mounted" / "s.zarr"))
+    with pytest.raises(StoreError, match=r"all machines must see it, by a shared folder or s3://"):
+        elsewhere.write(Group(0, 0, 0, 3), {})
+    other = replace(writer, sweep=writer.sweep.replace("0.5", "0.25"))
+    before = contents(copy)
+    with pytest.raises(StoreError, match="another sweep has taken its place"):
+        other.write(Group(0, 0, 0, 3), {})
+    assert contents(copy) == before
+    assert not (tmp_path / "not mounted").exists()

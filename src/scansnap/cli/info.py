@@ -119,8 +119,9 @@ def _kind(file: Path) -> str:
     """What a file or folder is, from its name and, for a sweep, from what lies in it."""
     if file.suffix == ".zarr":
         from scansnap.storage.growing import is_growing
+        from scansnap.storage.objects import place_of
 
-        return "sweep" if (file / "classes-0.zarr").is_dir() else "probe" if is_growing(file) else "trajectory"
+        return "sweep" if place_of(file / "classes-0.zarr").exists() else "probe" if is_growing(file) else "trajectory"
     return {".nc": "trajectory", ".partial": "unfinished run", ".safetensors": "text model"}.get(file.suffix, "classes")
 
 
@@ -129,31 +130,34 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
     from scansnap.dynamics import checkpoint
     from scansnap.results import trajectory
     from scansnap.storage import checksums
+    from scansnap.storage.objects import place_of
     from scansnap.sweep.store import read_attributes
     from scansnap.text import model_files
 
     def store(path: Path) -> CheckedFiles:
-        found = checksums.check("the store", path)
-        read_attributes(path, "the store")
+        place = place_of(path)
+        found = checksums.check("the store", place)
+        read_attributes(place, "the store")
         return found
 
     checks = {"trajectory": trajectory.check, "probe": trajectory.check, "sweep": store,
               "unfinished run": checkpoint.check, "text model": model_files.check}  # fmt: skip
     if file is None or kind not in checks:
         raise InputError("--check", str(file) if file else None, "of a saved .zarr, .nc, .partial or .safetensors")
+    shown = str(place_of(file))  # an address is not a Path
     try:
         found = checks[kind](file)
     except Damaged as damage:
         if as_json:
-            say_json({"file": str(file), "kind": kind, "whole": False, "part": damage.part, "problem": damage.problem})
+            say_json({"file": shown, "kind": kind, "whole": False, "part": damage.part, "problem": damage.problem})
         else:
-            err.print(f"{file} is damaged: {damage.part} {damage.problem}.", markup=False, soft_wrap=True)
+            err.print(f"{shown} is damaged: {damage.part} {damage.problem}.", markup=False, soft_wrap=True)
         return 1
     if as_json:
-        say_json({"file": str(file), "kind": kind, "whole": True, "files": found.files, "bytes": found.bytes})
+        say_json({"file": shown, "kind": kind, "whole": True, "files": found.files, "bytes": found.bytes})
     else:
         files = "1 file" if found.files == 1 else f"{found.files:,} files"
-        out.print(f"{file} ({kind}) is whole: {files}, {found.bytes:,} bytes, each as its checksum says", markup=False)
+        out.print(f"{shown} ({kind}) is whole: {files}, {found.bytes:,} bytes, each as its checksum says", markup=False)
     return 0
 
 
@@ -183,19 +187,22 @@ def _probe(path: Path, as_json: bool) -> int:
 def _sweep(path: Path, as_json: bool) -> int:
     """From the root's metadata and the groups' marks: quick, however large the store is."""
     from scansnap.storage.checksums import marks
+    from scansnap.storage.objects import place_of
     from scansnap.sweep.plan import Plan
     from scansnap.sweep.store import read_attributes
 
-    attrs = read_attributes(path, "the store")
+    place = place_of(path)
+    attrs = read_attributes(place, "the store")
     plan = Plan.from_json(attrs["plan"])
-    done = sum(mark.isdecimal() for folder in path.glob("classes-*.zarr") for mark in marks(folder))
+    names = list(place.sizes())
+    done = sum(mark.isdecimal() for s in range(len(plan.sizes)) for mark in marks(names, f"classes-{s}.zarr/"))
     facts = {
         "runs": plan.n_runs * len(plan.sizes), "class_sets": len(plan.sizes), "groups": len(plan), "groups_done": done,
         "complete": bool(attrs["complete"]), "settings": json.loads(attrs["settings"]),
         "sweep": json.loads(attrs["sweep"]), "versions": json.loads(attrs["versions"]),
     }  # fmt: skip
     state = "complete" if attrs["complete"] else "not complete: the same command with --resume does the rest"
-    return _say(f"{path}: a sweep, {state}", facts, as_json)
+    return _say(f"{place}: a sweep, {state}", facts, as_json)
 
 
 def _unfinished(path: Path, as_json: bool) -> int:

@@ -19,9 +19,12 @@ _SHOWN = 5  # failures that are told; the rest are counted
 
 def sweep(
     file: Annotated[Path, typer.Argument(help="A TOML file with [classes], [grid], [run] and [measure].")],
-    target: Annotated[Path, typer.Option("--out", help="The Zarr store that all runs go into.")] = Path(
-        "out/sweep.zarr"
-    ),
+    target: Annotated[
+        str, typer.Option("--out", help="The Zarr store that all runs go into: a folder, or s3://bucket/prefix.zarr.")
+    ] = "out/sweep.zarr",
+    endpoint: Annotated[
+        str | None, typer.Option(help="With s3://: the server's address, if not Amazon's. [default: AWS_ENDPOINT_URL]")
+    ] = None,
     engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
     address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
     cpus: Annotated[int, typer.Option("--cpus-per-group", help="With Ray: CPUs, and threads, of a group.")] = 1,
@@ -53,20 +56,21 @@ def sweep(
     began = time.monotonic()
     cluster = Cluster(address, cpus, gpus) if engine == "ray" else None
     try:
-        ready = prepare(read(file), target, memory=memory, device=device, cluster=cluster, resume=resume,
-                        overwrite=overwrite or dry_run)  # fmt: skip
+        ready = prepare(read(file), target, endpoint=endpoint, memory=memory, device=device, cluster=cluster,
+                        resume=resume, overwrite=overwrite or dry_run)  # fmt: skip
         if dry_run:
             _show_plan(ready, as_json)
             return 0
         _note(ready)
         with progress_bar("runs") as bar, working():
-            outcome = run(ready, cluster=cluster, report=lambda done, before, n: bar(done + before, n, before))
+            outcome = run(ready, cluster=cluster, report=lambda done, before, n: bar(done + before, n, before),
+                          note=lambda words: _say(f"Note: {words}."))  # fmt: skip
     except KeyboardInterrupt:
         kept = f"Finished groups are in {target}: the same command with --resume does the rest."
-        _say(f"Stopped. {kept if target.exists() else 'Nothing was written.'}")
+        _say(f"Stopped. {kept if _is_there(target, endpoint) else 'Nothing was written.'}")
         return 130
     except StoreError as error:
-        rest = "Nothing that was finished is lost: make room, then the same command with --resume."
+        rest = "Nothing that was finished is lost: when it is mended, the same command with --resume does the rest."
         _say(f"Error: {error}. {rest}")
         return 1
     for damage in ready.store.mended:
@@ -87,6 +91,15 @@ def sweep(
     return 0 if outcome.complete else 1
 
 
+def _is_there(target: str, endpoint: str | None) -> bool:
+    from scansnap.storage.objects import place_of
+
+    try:
+        return place_of(target, endpoint=endpoint).exists()
+    except (OSError, InputError):  # a server that is gone: what it has is told by --resume
+        return True
+
+
 def _say(words: str) -> None:
     err.print(words, markup=False, soft_wrap=True)
 
@@ -103,14 +116,16 @@ def _tell(summary: dict[str, Any]) -> None:
 def _note(ready: Any) -> None:
     """What need not stop a sweep but is better known beforehand."""
     from scansnap.results.trajectory import versions
+    from scansnap.storage.objects import Folder
     from scansnap.sweep.plan import in_words
 
-    place = ready.store.path.absolute().parent
-    while not place.exists():
-        place = place.parent
-    free, needed = shutil.disk_usage(place).free, ready.store.n_bytes
-    if free < needed:
-        _say(f"Note: the store may take {in_words(needed)} before compression; {in_words(free)} are free.")
+    if isinstance(ready.store.place, Folder):
+        folder = ready.store.place.path.absolute().parent
+        while not folder.exists():
+            folder = folder.parent
+        free, needed = shutil.disk_usage(folder).free, ready.store.n_bytes
+        if free < needed:
+            _say(f"Note: the store may take {in_words(needed)} before compression; {in_words(free)} are free.")
     here = versions()
     for name, then in ready.versions.items():
         if name in ("scansnap", "torch", "numpy") and here[name] != then:
@@ -138,5 +153,5 @@ def _show_plan(ready: Any, as_json: bool) -> None:
         knobs = ", ".join(f"{name} = {value}" for name, value in one["knobs"].items()) or one["classes"]
         out.print(f"class set {s} ({knobs}): {one['groups']} groups of at most {one['runs_per_group']} runs, "
                   f"{in_words(one['group_bytes'])} each")  # fmt: skip
-    out.print(f"store {in_words(ready.store.n_bytes)} before compression: {ready.store.path}", markup=False)
+    out.print(f"store {in_words(ready.store.n_bytes)} before compression: {ready.store.place}", markup=False)
     out.print(f"time about {duration(seconds)} on this machine alone (estimated from a short measured piece)")

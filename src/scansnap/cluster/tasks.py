@@ -25,6 +25,7 @@ Result = TypeVar("Result")
 _IN_FLIGHT = 1024  # tasks that Ray knows of at any time: what an autoscaler can see, and what the driver waits on
 _RETRIES = 5  # of a task whose worker died
 _SILENCE = 30.0  # seconds without a result after which the driver looks whether any node can do the work
+_MEANWHILE = 0.05  # seconds for which results are gathered
 _shared: dict[str, Any] = {}  # in a worker: the last things that were shared with it
 
 
@@ -62,7 +63,7 @@ def spread(
         given = [ray.put((work, shared, on.cpus, _made_with()))]  # in a list: it arrives as a reference
         sizes: dict[int, Any] = {}
         remote = ray.remote(_in_worker)
-        queue, more = iter(tasks), True
+        queue, more, told = iter(tasks), True, False
         try:
             while more or running:
                 while more and len(running) < _IN_FLIGHT:
@@ -80,23 +81,27 @@ def spread(
                     break
                 ready = ray.wait(list(running), num_returns=1, timeout=_SILENCE, fetch_local=False)[0]
                 if not ready:
-                    _look(ray, on, max(map(memory, running.values())), note)
+                    told = told or _look(ray, on, max(map(memory, running.values())), note)
                     continue
-                if len(running) > 1:  # and all others that came meanwhile: one look for many, when they are small
-                    ready = ray.wait(list(running), num_returns=len(running), timeout=0, fetch_local=False)[0] or ready
-                for ref in ready:
-                    result: Result | Failure
-                    try:
-                        result = ray.get(ref)
-                    except ray.exceptions.RayError as error:  # its workers died too often
-                        result = Failure.of(error)
+                told = False
+                if len(running) > 1:  # and all others that come meanwhile: few looks at many, where tasks are small
+                    ready = ray.wait(list(running), num_returns=len(running), timeout=_MEANWHILE, fetch_local=False)[0]
+                for ref, result in zip(ready, _results(ray, ready), strict=True):
                     yield running.pop(ref), result
-                    del ref, result  # lets Ray free it
+                del ready, ref, result  # lets Ray free them
         finally:
             # What is ours ends with the connection. A task cancelled as it ends trips a check inside Ray, which then
             # ends this process before its results are kept; so only on somebody else's connection, which stays.
             for ref in () if is_ours() else running:
                 ray.cancel(ref, force=True)
+
+
+def _results(ray: Any, refs: list[Any]) -> list[Any]:
+    """All at once, which costs little more than one; one by one, where the workers of one of them died too often."""
+    try:
+        return list(ray.get(refs))
+    except ray.exceptions.RayError as error:
+        return [Failure.of(error)] if len(refs) == 1 else [one for ref in refs for one in _results(ray, [ref])]
 
 
 def _in_worker(given: list[Any], task: Any) -> Any:
@@ -118,13 +123,15 @@ def _in_worker(given: list[Any], task: Any) -> Any:
         return Failure.of(error)
 
 
-def _look(ray: Any, on: Cluster, memory: int, note: Callable[[str], None]) -> None:
+def _look(ray: Any, on: Cluster, memory: int, note: Callable[[str], None]) -> bool:
     """Say why nothing comes back, should no node have room for a task: it may be on its way, or never come."""
     wanted = {"CPU": on.cpus, "GPU": on.gpus, "memory": memory}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    if not any(all(node.get(name, 0) >= n for name, n in wanted.items()) for node in nodes):
-        words = ", ".join(f"{n:g} {name}" for name, n in wanted.items() if n)
-        note(f"no node of the cluster has {words}, which a task needs: it waits for one")
+    if any(all(node.get(name, 0) >= n for name, n in wanted.items()) for node in nodes):
+        return False
+    words = ", ".join(f"{n:g} {name}" for name, n in wanted.items() if n)
+    note(f"no node of the cluster has {words}, which a task needs: it waits for one")
+    return True
 
 
 @cache

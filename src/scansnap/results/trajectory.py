@@ -31,6 +31,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.runs import Runs
 from scansnap.storage import checksums, growing, put, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
+from scansnap.storage.objects import Objects, place_of
 
 FORMAT, FORMER = "scansnap trajectory 2", "scansnap trajectory 1"
 PROBED = "scansnap probe 1"  # measurements of somebody's model, in a folder that grows
@@ -116,15 +117,17 @@ def write(data: xr.Dataset, target: Path, overwrite: bool) -> None:
 
 
 def load(path: str | PathLike[str]) -> xr.Dataset:
-    """Open a saved trajectory; arrays are read when they are used.
+    """Open a saved trajectory, from a file, a folder or ``s3://bucket/name.zarr``; arrays are read when they are used.
 
-    All of it is compared with its checksums first (about 1 GB/s): what is damaged is refused, and the part named.
+    All of it is compared with its checksums first (about 1 GB/s): what is damaged is refused, and the part named. A
+    bucket has checksums of its own, and only sizes are compared.
     """
-    target = Path(path)
-    check(target)
+    target, place = Path(path), place_of(path, _FIELD)
+    _check_remote(place) if place.trusted else check(target)
     try:
         if _kind(target) == "zarr":
-            data = xr.open_dataset(target, engine="zarr", consolidated=True, zarr_format=3)
+            source = place.zarr() if place.trusted else target
+            data = xr.open_dataset(source, engine="zarr", consolidated=True, zarr_format=3)
         else:
             data = xr.open_dataset(target, engine="h5netcdf")
             data.attrs.pop("checksum", None)
@@ -153,6 +156,16 @@ def check(path: Path) -> CheckedFiles:
     if not (path / checksums.NAME).exists():
         _refuse_without_table(path)
     return checksums.check(_FIELD, path)
+
+
+def _check_remote(place: Objects) -> None:
+    try:
+        names = place.sizes()
+        if not names:
+            raise InputError(_FIELD, str(place), "a saved trajectory")
+        checksums.check(_FIELD, place, sizes=names)
+    except OSError as error:
+        raise InputError(_FIELD, str(place), f"a readable trajectory ({error.strerror or error})") from None
 
 
 def _write_zarr(data: xr.Dataset, folder: Path) -> None:

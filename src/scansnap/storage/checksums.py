@@ -10,32 +10,33 @@ folder inside, ``checksums/….json`` of a part) and is followed. A folder that 
 without a mark in ``done`` (with folders inside: any) do not count. ``before`` is what a file may still be where a
 writer was stopped.
 
-Checking reads every byte (SHA-256: about 1 GB/s) and happens before a file is opened by any library.
+Checking reads every byte (SHA-256: about 1 GB/s) and happens before a file is opened by any library. Wherever it says
+folder and file, a prefix of a bucket and its objects will do (see :mod:`scansnap.storage.objects`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scansnap.checks import InputError
+from scansnap.storage.objects import Entry, Folder, Objects, files_in, of_file
 
 NAME = "checksums.json"
 PARTS = "checksums"  # a folder with the tables of parts
 EARLIER = "made anew, since it is from an earlier version, without checksums"
 
-Entry = list[Any]  # size in bytes, SHA-256 in hexadecimal
+Place = Path | Objects
 
 
 class Damaged(InputError):
     """A file of ours is not what it was when it was written."""
 
-    def __init__(self, field: str, path: Path, part: str, problem: str, remedy: str = "") -> None:
+    def __init__(self, field: str, path: Place, part: str, problem: str, remedy: str = "") -> None:
         self.part, self.problem = part, problem
         super().__init__(field, str(path), f"whole, and {part} {problem}" + (f" ({remedy})" if remedy else ""))
 
@@ -89,72 +90,56 @@ def _digest(table: Mapping[str, Any]) -> str:
 # --- files and folders -------------------------------------------------------------------------------------------
 
 
-def of_bytes(content: bytes) -> Entry:
-    """What a table says of a file with this content."""
-    return [len(content), hashlib.sha256(content).hexdigest()]
-
-
-def of_file(path: Path) -> Entry:
-    """What a table says of a file."""
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        return [file.tell(), found]
-
-
-def of_files(folder: Path, names: Iterable[str]) -> dict[str, Entry]:
-    """What a table says of files in a folder."""
-    return {name: of_file(folder / name) for name in names}
-
-
-def files_in(folder: Path) -> Iterator[str]:
-    """All files in a folder and those inside it, in order; names that begin with a dot are the system's."""
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            if not name.startswith("."):
-                yield (Path(place) / name).relative_to(folder).as_posix()
-
-
 def put_table(folder: Path) -> None:
     """The table of a folder that is complete, into it."""
-    table = ChecksumTable(of_files(folder, (name for name in files_in(folder) if name != NAME)))
+    table = ChecksumTable({name: of_file(folder / name) for name in files_in(folder) if name != NAME})
     (folder / NAME).write_text(table.to_json(), encoding="utf-8")
 
 
-def read_table(field: str, folder: Path, name: str = NAME) -> ChecksumTable:
+def read_table(field: str, folder: Place, name: str = NAME) -> ChecksumTable:
     """A table that is itself as it was written."""
-    try:
-        table = signed((folder / name).read_bytes())
-        return ChecksumTable(table["files"], table["before"], table["growing"], tuple(table["inside"]))
-    except FileNotFoundError:
-        raise Damaged(field, folder, name, "is missing") from None
-    except OSError as error:
-        raise Damaged(field, folder, name, f"cannot be read ({error.strerror})") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise Damaged(field, folder, name, "does not match its own checksum") from None
+    ((_, found),) = read_tables(field, folder, [name])
+    if isinstance(found, Damaged):
+        raise found
+    return found
+
+
+def read_tables(field: str, folder: Place, names: Iterable[str]) -> Iterator[tuple[str, ChecksumTable | Damaged]]:
+    """Tables, or what is wrong with them."""
+    for name, found in _objects(folder).contents(names):
+        if isinstance(found, str):
+            yield name, Damaged(field, folder, name, found)
+            continue
+        try:
+            table = signed(found)
+            yield name, ChecksumTable(table["files"], table["before"], table["growing"], tuple(table["inside"]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            yield name, Damaged(field, folder, name, "does not match its own checksum")
 
 
 def problem_of(path: Path, entry: Entry) -> str:
     """What is wrong with a file; empty if nothing is."""
-    try:
-        found = of_file(path)
-    except FileNotFoundError:
-        return "is missing"
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    if found[0] != entry[0]:
-        return f"has {found[0]} bytes instead of {entry[0]}"
-    return "" if found[1] == entry[1] else "does not match its checksum"
+    ((_, found),) = Folder(path.parent).digests([path.name])
+    return _problem(found, entry)
 
 
 def check_files(
-    field: str, folder: Path, table: ChecksumTable, names: Iterable[str], *, stopped: bool = False
+    field: str,
+    folder: Place,
+    table: ChecksumTable,
+    names: Iterable[str],
+    *,
+    stopped: bool = False,
+    sizes: Mapping[str, int] | None = None,
 ) -> CheckedFiles:
-    """Files of a table, all or some; with ``stopped`` what they were before counts as well."""
+    """Files of a table, all or some; with ``stopped`` what they were before counts as well.
+
+    ``sizes`` of all files, where the place is trusted with their contents: then these are not read.
+    """
     done = CheckedFiles()
-    for name in names:
-        problem = problem_of(folder / name, table.files[name])
-        if problem and name in table.before and not problem_of(folder / name, table.before[name]):
+    for name, found in _objects(folder).digests(names) if sizes is None else _sized(names, sizes):
+        problem = _problem(found, table.files[name])
+        if problem and name in table.before and not _problem(found, table.before[name]):
             problem = "" if stopped else "is from before it was finished, which resume does"
         if problem:
             raise Damaged(field, folder, name, problem)
@@ -162,42 +147,66 @@ def check_files(
     return done
 
 
-def check(field: str, folder: Path) -> CheckedFiles:
-    """Everything in a folder against its checksums: what is missing, cut, changed or does not belong is refused."""
-    marked: dict[str, set[str]] = {}  # before the parts: a writer puts a part's mark after its checksums
+def _problem(found: Entry | str, entry: Entry) -> str:
+    if isinstance(found, str):
+        return found
+    if found[0] != entry[0]:
+        return f"has {found[0]} bytes instead of {entry[0]}"
+    return "" if found[1] in (entry[1], None) else "does not match its checksum"
+
+
+def _sized(names: Iterable[str], sizes: Mapping[str, int]) -> Iterator[tuple[str, Entry | str]]:
+    for name in names:
+        yield name, [sizes[name], None] if name in sizes else "is missing"
+
+
+def _objects(place: Place) -> Objects:
+    return Folder(place) if isinstance(place, Path) else place
+
+
+def check(field: str, folder: Place, *, sizes: Mapping[str, int] | None = None) -> CheckedFiles:
+    """Everything in a folder against its checksums: what is missing, cut, changed or does not belong is refused.
+
+    ``sizes`` as for :func:`check_files`.
+    """
+    place = _objects(folder)
+    before = list(place.sizes())  # the marks among them: a writer puts a part's mark after its checksums
+    names = place.sizes()
+    marked: dict[str, set[str]] = {}
     known, todo, done = {NAME}, [NAME], CheckedFiles()
     while todo:
         name = todo.pop()
-        place = folder / name
-        base = place.parent if place.name == NAME else place.parent.parent
-        prefix = "" if base == folder else base.relative_to(folder).as_posix() + "/"
-        if place.name == NAME:
-            marked[prefix] = set(marks(base))
+        top, _, own = name.rpartition("/")
+        base = top if own == NAME else top.removesuffix(PARTS).removesuffix("/")
+        prefix = f"{base}/" if base else ""
+        if own == NAME:
+            marked[prefix] = set(marks(before, prefix))
         table = read_table(field, folder, name)
-        try:
-            done += check_files(field, base, table, table.files)
-        except Damaged as found:
-            raise Damaged(field, folder, prefix + found.part, found.problem) from None
+        whole = ChecksumTable({prefix + inner: entry for inner, entry in table.files.items()},
+                              {prefix + inner: entry for inner, entry in table.before.items()})  # fmt: skip
+        done += check_files(field, folder, whole, whole.files, sizes=sizes)
         follow = [inner for inner in table.files if inner.endswith(f"/{NAME}") or inner.startswith(f"{PARTS}/")]
         if table.growing:
             follow += [f"{inner}/{NAME}" for inner in table.inside]
-            follow += [f"{PARTS}/{part.name}" for part in (base / PARTS).glob("[0-9]*.json")]
+            parts = (inner.removeprefix(prefix) for inner in names if inner.startswith(f"{prefix}{PARTS}/"))
+            follow += [part for part in parts if part.split("/")[1][:1].isdecimal()]
             if table.inside:
                 marked[prefix] = set()  # its own chunks are a summary, made last
-        elif place.name == NAME:
+        elif own == NAME:
             del marked[prefix]
         known |= {prefix + inner for inner in (*table.files, *follow)}
         todo += [prefix + inner for inner in follow]
-    for name in files_in(folder):
+    for name in names:
         if name not in known and would_count(name, marked):
             raise Damaged(field, folder, name, "is not one of its files")
-    return done + CheckedFiles(1, (folder / NAME).stat().st_size)
+    return done + CheckedFiles(1, names.get(NAME, 0))
 
 
-def marks(folder: Path) -> list[str]:
+def marks(names: Iterable[str], prefix: str = "") -> list[str]:
     """Numbers of the chunks of ``done`` that are there. Here and in :func:`would_count` chunks are known by their names
     (``loss/c/3/0``, as Zarr 3 names them) rather than by Zarr, which must not open what was not yet checked."""
-    return [mark.name for mark in (folder / "done" / "c").glob("*")]
+    start = f"{prefix}done/c/"
+    return [name.removeprefix(start) for name in names if name.startswith(start)]
 
 
 def would_count(name: str, marked: Mapping[str, set[str]]) -> bool:

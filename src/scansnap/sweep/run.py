@@ -1,21 +1,22 @@
-"""A sweep from file to store: plan or resume, execute group by group, write, finish."""
+"""A sweep from file to store: plan or resume, execute group by group, finish."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 from scansnap.checks import InputError
 from scansnap.cluster import Cluster, Failure, import_ray
 from scansnap.dynamics.device import pick_device
-from scansnap.storage import claimed, writable
+from scansnap.storage import claimed
+from scansnap.storage.objects import Folder, Objects, place_of
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.places import local, ray
 from scansnap.sweep.plan import DEFAULT_MEMORY, Group, Layouts, Plan, look, make_plan, parse_memory
-from scansnap.sweep.store import Store, StoreError, stored_plan
+from scansnap.sweep.store import Store, stored_plan
 from scansnap.sweep.work import Job
 
 Report = Callable[[float, int, int], None]  # runs done now, runs that were there already, runs in all
@@ -55,6 +56,7 @@ def prepare(
     sweep: Sweep,
     target: str | Path,
     *,
+    endpoint: str | None = None,
     memory: str | None = None,
     device: str = "auto",
     cluster: Cluster | None = None,
@@ -62,18 +64,21 @@ def prepare(
     overwrite: bool = False,
 ) -> Prepared:
     """Everything that can be refused, before anything is written."""
-    path = Path(target)
-    if path.suffix != ".zarr":
-        raise InputError("--out", str(path), "a name ending in .zarr")
+    place = place_of(target, "--out", endpoint)
+    if not str(place).endswith(".zarr"):
+        raise InputError("--out", str(place), "a name ending in .zarr")
+    if find_spec("zarr") is None:
+        raise InputError("--out", str(place), "written by Zarr, which is not installed (pip install scansnap)")
     if cluster is not None:
         import_ray()
     found: dict[str, str] = {}
-    resumed = resume and os.path.exists(path)  # False, too, for a name that is too long
-    _check_free(path, resume or overwrite)
+    exists = _exists(place)
+    resumed = resume and exists
+    _check_free(place, exists, resume or overwrite)
     if not resumed:
-        writable("--out", path, folder=True)
+        place.refuse_unwritable("--out")
     if resumed:
-        plan, found = stored_plan(path, sweep)
+        plan, found = stored_plan(place, sweep)
         if memory is not None and parse_memory(memory) != plan.memory:
             raise InputError("--memory", memory, "left out with --resume: the store's groups stay as they are")
         wanted = device if device == "auto" else _device(device, cluster)
@@ -82,17 +87,24 @@ def prepare(
         _device(plan.device, cluster)
         layouts = look(sweep, plan.device, plan.memory)
     else:
-        place = _device(device, cluster)
+        kind = _device(device, cluster)
         limit = parse_memory(memory or DEFAULT_MEMORY)
-        layouts = look(sweep, place, limit)
-        plan = make_plan(sweep, layouts, limit, place)
-    return Prepared(sweep, plan, layouts, Store(path, sweep, plan, layouts.schemas), resumed, overwrite, found)
+        layouts = look(sweep, kind, limit)
+        plan = make_plan(sweep, layouts, limit, kind)
+    return Prepared(sweep, plan, layouts, Store(place, sweep, plan, layouts.schemas), resumed, overwrite, found)
 
 
-def _check_free(path: Path, may_exist: bool) -> None:
-    if os.path.exists(path) and not may_exist:
+def _exists(place: Objects) -> bool:
+    try:
+        return place.exists()
+    except OSError as error:
+        raise InputError("--out", str(place), f"a place that can be reached ({error.strerror or error})") from None
+
+
+def _check_free(place: Objects, exists: bool, may_exist: bool) -> None:
+    if exists and not may_exist:
         allowed = "a path that does not exist yet (or say --resume to finish it, --overwrite to start again)"
-        raise InputError("--out", str(path), allowed)
+        raise InputError("--out", str(place), allowed)
 
 
 def _device(name: str, cluster: Cluster | None) -> str:
@@ -105,51 +117,60 @@ def _device(name: str, cluster: Cluster | None) -> str:
 
 
 def run(
-    ready: Prepared, *, cluster: Cluster | None = None, report: Report = lambda done, skipped, total: None
+    ready: Prepared,
+    *,
+    cluster: Cluster | None = None,
+    report: Report = lambda done, skipped, total: None,
+    note: Callable[[str], None] = lambda words: None,
 ) -> Outcome:
     """Do what is missing; a group that fails is left for the next time, Ctrl-C leaves at once."""
-    with claimed("--out", ready.store.path):  # for all of it: nobody replaces a store that is being written
+    store = ready.store
+    with ExitStack() as held:
+        if isinstance(store.place, Folder):  # a second command is told; nothing else rests on it
+            held.enter_context(claimed("--out", store.place.path))
         if not ready.resumed:
-            _check_free(ready.store.path, ready.replaces)
-            ready.store.create()
-        elif stored_plan(ready.store.path, ready.sweep)[0] != ready.plan:
-            raise InputError("--out", str(ready.store.path), "the store as it was a moment ago")
-        return _fill(ready, cluster, report)
+            if cluster is not None:  # what it refuses, before anything is written
+                held.enter_context(cluster.connected(max(ready.group_bytes)))
+            _check_free(store.place, _exists(store.place), ready.replaces)
+            store.create(replaces=ready.replaces)
+        elif stored_plan(store.place, ready.sweep)[0] != ready.plan:
+            raise InputError("--out", str(store.place), "the store as it was a moment ago")
+        try:
+            return _fill(ready, cluster, report, note)
+        finally:
+            store.place.tidy()
 
 
-def _fill(ready: Prepared, cluster: Cluster | None, report: Report) -> Outcome:
+def _fill(ready: Prepared, cluster: Cluster | None, report: Report, note: Callable[[str], None]) -> Outcome:
     sweep, plan, store = ready.sweep, ready.plan, ready.store
     outcome = Outcome(len(sweep), len(plan))
 
     def tell(part: float) -> None:
         report(outcome.finished + part, outcome.skipped, len(sweep))
 
-    missing = store.missing()
+    missing = store.missing() if ready.resumed else list(plan.groups())
     outcome.skipped = len(sweep) - sum(map(len, missing))
     job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
+    writer = store.writer()
     if cluster is not None:
         costs = ready.layouts.costs  # the longest first, so that all workers end at about the same time
         missing = sorted(missing, key=lambda g: -costs[g.class_set].run_seconds * len(g))
-        results = ray.execute(cluster, sweep, job, missing, lambda g: costs[g.class_set].bytes(len(g)))
+        results = ray.execute(cluster, sweep, job, writer, missing, lambda g: costs[g.class_set].bytes(len(g)), note)
     else:
-        results = local.execute(sweep, job, missing, tell)
-    try:
+        results = local.execute(sweep, job, writer, missing, tell)
+    with closing(results):
         for group, result in results if missing else ():
             if isinstance(result, Failure):
                 outcome.failures.append((group, result.reason))
             else:
-                store.write(group, result)
+                store.count(group, result)
                 outcome.finished += len(group)
                 tell(0)
-            del result
-    except KeyboardInterrupt:
-        store.flush()  # finished groups count
-        raise
-    except StoreError:
-        with suppress(StoreError):  # their marks are small and may still find room
-            store.flush()
-        raise
-    finally:
-        results.close()
-    outcome.complete = store.finish()
+    if not store.whole:
+        made = (
+            local.summaries(writer) if cluster is None else ray.summaries(cluster, writer, max(ready.group_bytes), note)
+        )
+        outcome.complete = store.finish(list(made))
+    else:
+        outcome.complete = True
     return outcome

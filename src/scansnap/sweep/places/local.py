@@ -3,30 +3,44 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from scansnap.cluster import Failure
 from scansnap.dynamics.simulate import simulate
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Group, Layouts, Plan
-from scansnap.sweep.work import Arrays, Job, run_group
+from scansnap.sweep.store import StoreError, Summed, Writer, Written
+from scansnap.sweep.work import Job, run_group
 
 _PROBE_SECONDS = 0.3
 
 
-def execute(sweep: Sweep, job: Job, groups: Iterable[Group], report: Any) -> Generator[tuple[Group, Arrays | Failure]]:
-    """Each group with its arrays, or why there are none; ``report(runs)`` says what is done of the group under way."""
+def execute(
+    sweep: Sweep, job: Job, writer: Writer, groups: Iterable[Group], report: Callable[[float], None]
+) -> Generator[tuple[Group, Written | Failure]]:
+    """Make and write each group: what vouches for it in the store, or why there is none.
+
+    ``report(runs)`` says what is done of the group under way. A store that takes no more ends it.
+    """
     for group in groups:
         classes, size = sweep.class_sets[group.class_set].classes, len(group)
-        result: Arrays | Failure
+        result: Written | Failure
         try:
-            result = run_group(job, classes, group.start, group.stop,
+            arrays = run_group(job, classes, group.start, group.stop,
                                lambda done, total, size=size: report(size * done / total))  # type: ignore[misc] # fmt: skip
+            result = writer.write(group, arrays)
+            del arrays  # not kept while the next ones are made
+        except StoreError:
+            raise
         except Exception as error:
             result = Failure.of(error)
         yield group, result
-        del result  # not kept while the next one is made
+
+
+def summaries(writer: Writer) -> Generator[Summed]:
+    """The root's summary, piece by piece."""
+    yield from map(writer.summarise, writer.pieces())
 
 
 def probe(sweep: Sweep, plan: Plan, layouts: Layouts) -> float:

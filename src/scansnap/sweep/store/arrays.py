@@ -1,17 +1,17 @@
-"""The Zarr arrays of a store: how they are cut into chunks, and which chunk files are a group's."""
+"""The Zarr arrays of a store: how they are cut into chunks, and what Zarr makes of their values.
+
+Zarr encodes into memory. What it made is put into the store by us, object by object, so that each is there whole or
+not at all, its checksum is known, and the bytes are the same on a disk and in a bucket.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterator
-from itertools import product
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-
-from scansnap.sweep.plan import Group
-from scansnap.sweep.work import Arrays
 
 _CHUNK_BYTES = 32 << 20
 
@@ -34,7 +34,7 @@ def create_array(
     text = kind.kind in "OUT"
     chunks = chunk_shape(dims, shape, chunk, 16 if text else kind.itemsize)
     fill: Any = "" if text else {"f": np.nan, "i": -1, "u": 0, "b": False}[kind.kind]
-    # marks are plain (see SetArrays.mark); a CRC is for readers that do not look at our checksums
+    # marks are plain: they are small; a CRC is for readers that do not look at our checksums
     codecs = None if kind.kind == "b" else (ZstdCodec(level=0), Crc32cCodec())
     array = group.create_array(name, shape=shape, chunks=chunks, dtype=str if text else kind, fill_value=fill,
                                dimension_names=dims, attributes=attrs or {}, compressors=codecs)  # fmt: skip
@@ -54,34 +54,44 @@ def chunk_shape(dims: tuple[str, ...], shape: tuple[int, ...], chunk: int | None
     return tuple(chunks)
 
 
-class SetArrays:
-    """The arrays of one class set that its groups fill. A group is one chunk along run of each of them."""
+class Memory:
+    """A Zarr store in memory."""
 
-    def __init__(self, folder: Path, names: list[str], done: str) -> None:
+    def __init__(self) -> None:
+        from zarr.storage import MemoryStore
+
+        self._held: dict[str, Any] = {}
+        self.store = MemoryStore(self._held)
+
+    def put(self, name: str, content: bytes) -> None:
+        from zarr.core.buffer import default_buffer_prototype
+
+        self._held[name] = default_buffer_prototype().buffer.from_bytes(content)
+
+    def take(self, chunks: bool = False) -> dict[str, bytes]:
+        """What is there, by name, which then no longer is; with ``chunks`` not the metadata."""
+        names = [name for name in self._held if not (chunks and name.endswith("zarr.json"))]
+        return {name: self._held.pop(name).to_bytes() for name in sorted(names)}
+
+
+class Encoder:
+    """The arrays that the metadata of a Zarr group tells of, one chunk of runs at a time."""
+
+    def __init__(self, metadata: bytes) -> None:
         import zarr
 
-        members: Any = zarr.open_group(folder, mode="r+", use_consolidated=False)
-        self.folder = folder
-        self._arrays = {name: members[name] for name in names}
-        self._done, self._done_name = members[done], done
+        self._memory = Memory()
+        root = json.loads(metadata)
+        members = root.pop("consolidated_metadata")["metadata"]
+        for name, one in {"": root, **members}.items():
+            self._memory.put(f"{name}/zarr.json" if name else "zarr.json", json.dumps(one).encode())
+        self._group: Any = zarr.open_group(self._memory.store, mode="r+", use_consolidated=False)
+        self._arrays: dict[str, Any] = {}
 
-    def write(self, group: Group, arrays: Arrays) -> None:
-        for name, array in self._arrays.items():
-            array[group.start : group.stop] = arrays[name]
-
-    def files(self, group: Group) -> Iterator[str]:
-        """The group's files, but for its mark. Zarr makes none for a chunk of nothing but fill values."""
-        for name, array in self._arrays.items():
-            for rest in product(*map(range, array.cdata_shape[1:])):
-                file = f"{name}/{array.metadata.encode_chunk_key((group.chunk, *rest))}"
-                if (self.folder / file).exists():
-                    yield file
-
-    def mark(self, group: Group) -> tuple[str, bytes]:
-        """The file that says the group is complete, and its content: its chunk of ``done``, all true.
-
-        It is put there as a file rather than assigned: it must appear at once and after all else, which Zarr does not
-        promise of a chunk, and its checksum is written before it is.
-        """
-        key = self._done.metadata.encode_chunk_key((group.chunk,))
-        return f"{self._done_name}/{key}", bytes([True]) * self._done.chunks[0]
+    def chunks(self, start: int, values: Mapping[str, np.ndarray]) -> dict[str, bytes]:
+        """The chunks with the values of runs from ``start`` on; none where there is nothing but fill values."""
+        for name, value in values.items():
+            if name not in self._arrays:
+                self._arrays[name] = self._group[name]
+            self._arrays[name][start : start + len(value)] = value
+        return self._memory.take(chunks=True)

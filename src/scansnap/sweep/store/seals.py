@@ -3,111 +3,99 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from scansnap.checks import InputError
-from scansnap.storage import checksums, put
-from scansnap.storage.checksums import NAME, PARTS, ChecksumTable, Damaged, Entry
+from scansnap.storage import checksums
+from scansnap.storage.checksums import NAME, ChecksumTable, Damaged
+from scansnap.storage.objects import Entry, Objects, of_bytes
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Plan
-from scansnap.sweep.store.frame import FORMAT, FORMER, ClassSetNumber, Frame, folder_of, set_name
+from scansnap.sweep.store.frame import FORMAT, FORMER, ClassSetNumber, Frame, metadata, prefix_of, set_name
 
 
-def seal_growing(path: Path, frame: Frame) -> None:
-    """Tables that vouch for the frame alone, new or just checked: groups are on their way, with their own tables."""
+def reopen(place: Objects, frame: Frame) -> None:
+    """A store that was finished, and is not whole, grows again: its tables vouch for the frame alone."""
     for s in reversed(frame.places):  # the root first: it speaks for the others
-        folder = folder_of(path, s)
-        fixed = [n for n in checksums.files_in(folder) if frame.is_fixed(s, n) and checksums.would_count(n, {})]
-        _seal(path, frame, s, checksums.of_files(folder, fixed), complete=False, growing=True)
+        table = _table(place, s)
+        if not table.growing:
+            fixed = {name: entry for name, entry in table.files.items() if frame.is_fixed(s, name)}
+            _seal(place, frame, s, fixed, complete=False)
 
 
-def seal_final(path: Path, frame: Frame, *, complete: bool) -> None:
-    """Tables that know everything there is."""
+def seal(place: Objects, frame: Frame, more: Mapping[ClassSetNumber, Mapping[str, Entry]]) -> None:
+    """Tables that know everything there is, of a store that is complete; ``more`` is what came to the frame."""
     for s in frame.places:
-        folder = folder_of(path, s)
-        if s is None:  # what the end adds to the root: the summary, and the class sets' tables
-            more = [f"{v.name}/{name}" for v in frame.grown(None) for name in checksums.files_in(folder / v.name)]
-            more = [name for name in more if not frame.is_fixed(None, name)]
-            more += [f"{set_name(one)}/{NAME}" for one in range(len(frame.schemas))]
-        else:
-            more = [f"{PARTS}/{name}" for name in checksums.files_in(folder / PARTS)]
-        known = checksums.read_table("--out", folder).files  # the frame as it was, whatever happened to it since
-        files = {name: entry for name, entry in known.items() if frame.is_fixed(s, name)}
-        _seal(path, frame, s, files | checksums.of_files(folder, more), complete=complete, growing=False)
+        known = _table(place, s).files  # the frame as it was, whatever happened to it since
+        fixed = {name: entry for name, entry in known.items() if frame.is_fixed(s, name)}
+        added = dict(more[s])
+        if s is None:
+            for one in range(len(frame.schemas)):
+                name = f"{set_name(one)}/{NAME}"
+                added[name] = of_bytes(place.get(name))
+        _seal(place, frame, s, fixed | added, complete=True)
 
 
-def check_frame(path: Path, frame: Frame) -> None:
+def check_frame(place: Objects, frame: Frame, names: Mapping[str, int]) -> None:
     """What the folders had from the beginning: it says what the groups are, so it cannot be made again."""
     for s in frame.places:
-        folder = folder_of(path, s)
+        prefix = prefix_of(s)
         try:
-            table = checksums.read_table("--out", folder)
-            fixed = [name for name in table.files if frame.is_fixed(s, name)]
-            checksums.check_files("--out", folder, table, fixed, stopped=True)
-            for name in checksums.files_in(folder):
+            table = _table(place, s)
+            fixed = {prefix + name: entry for name, entry in table.files.items() if frame.is_fixed(s, name)}
+            before = {prefix + name: entry for name, entry in table.before.items()}
+            checksums.check_files("--out", place, ChecksumTable(fixed, before), fixed, stopped=True,
+                                  sizes=names if place.trusted else None)  # fmt: skip
+            for name in (name.removeprefix(prefix) for name in names if name.startswith(prefix)):
                 if name not in table.files and frame.is_fixed(s, name) and checksums.would_count(name, {}):
-                    raise Damaged("--out", folder, name, "is not one of its files")
+                    raise Damaged("--out", place, prefix + name, "is not one of its files")
         except Damaged as found:
-            raise Damaged("--out", folder, found.part, found.problem, "--overwrite starts again") from None
+            raise Damaged("--out", place, found.part, found.problem, "--overwrite starts again") from None
 
 
-def stored_plan(path: Path, sweep: Sweep) -> tuple[Plan, dict[str, str]]:
+def stored_plan(place: Objects, sweep: Sweep) -> tuple[Plan, dict[str, str]]:
     """The plan of the store to be resumed, and the versions it was begun with; refuses another sweep's."""
-    attrs = read_attributes(path)
+    attrs = read_attributes(place)
     stored, plan = json.loads(attrs["sweep"]), Plan.from_json(attrs["plan"])
     if attrs["sweep"] != sweep.text:
         given = json.loads(sweep.text)
         tables = [name for name in sorted(stored.keys() | given.keys()) if stored.get(name) != given.get(name)]
         differs = ", ".join(f"[{name}]" for name in tables)
         raise InputError("the sweep to resume", f"changed in {differs}",
-                         f"the one that {path} was begun with (or say --overwrite to start again)")  # fmt: skip
+                         f"the one that {place} was begun with (or say --overwrite to start again)")  # fmt: skip
     return plan, json.loads(attrs["versions"])
 
 
-def read_attributes(path: Path, field: str = "--out") -> dict[str, Any]:
+def read_attributes(place: Objects, field: str = "--out") -> dict[str, Any]:
     """What a store says of itself, if that is as it was written."""
-    foreign = InputError(field, str(path), f"a store of the format '{FORMAT}'")
+    foreign = InputError(field, str(place), f"a store of the format '{FORMAT}'")
+    ((_, document), (_, table)) = place.contents(["zarr.json", NAME])
     try:
-        attrs = json.loads((path / "zarr.json").read_bytes())["attributes"]
+        attrs = json.loads(document)["attributes"]
         found = attrs["format"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         attrs, found = {}, None
     if found == FORMER:
-        raise InputError(field, str(path), f"{checksums.EARLIER} (--overwrite)")
-    if found != FORMAT and not (path / NAME).is_file():
+        raise InputError(field, str(place), f"{checksums.EARLIER} (--overwrite)")
+    if found != FORMAT and isinstance(table, str):
         raise foreign
-    table = checksums.read_table(field, path)
-    checksums.check_files(field, path, table, ["zarr.json"], stopped=True)
+    checksums.check_files(field, place, checksums.read_table(field, place), ["zarr.json"], stopped=True)
     if found != FORMAT:
         raise foreign
     return attrs
 
 
-def _seal(
-    path: Path, frame: Frame, s: ClassSetNumber, files: dict[str, Entry], *, complete: bool, growing: bool
-) -> None:
+def _table(place: Objects, s: ClassSetNumber) -> ChecksumTable:
+    return checksums.read_table("--out", place, f"{prefix_of(s)}{NAME}")
+
+
+def _seal(place: Objects, frame: Frame, s: ClassSetNumber, files: Mapping[str, Entry], *, complete: bool) -> None:
     """Put a table and then ``zarr.json``: should the process end between them, the table knows of both."""
-    folder = folder_of(path, s)
-    now, other = (_metadata(folder, complete=one).encode() for one in (complete, not complete))
-    inside = tuple(map(set_name, range(len(frame.schemas)))) if growing and s is None else ()
-    table = ChecksumTable({**files, "zarr.json": checksums.of_bytes(now)}, {"zarr.json": checksums.of_bytes(other)},
-                  growing, inside)  # fmt: skip
-    put(folder / NAME, table.to_json())
-    put(folder / "zarr.json", now)
-
-
-def _metadata(folder: Path, *, complete: bool) -> str:
-    """The ``zarr.json`` of a group that says whether it is complete, and repeats its members' metadata: xarray opens it
-    in one read. Not by ``zarr.consolidate_metadata``, which writes at once, over the old file, in the order of a
-    directory listing: the table must know these bytes before they are there."""
-    own = json.loads((folder / "zarr.json").read_bytes())
-    members = {}
-    for place in sorted([*folder.glob("*/zarr.json"), *folder.glob("*/*/zarr.json")]):  # not among the chunks
-        member = json.loads(place.read_bytes())
-        member.pop("consolidated_metadata", None)
-        members[place.parent.relative_to(folder).as_posix()] = member
-    for group in (own, *(member for member in members.values() if member["node_type"] == "group")):
-        group["attributes"]["complete"] = int(complete)
-    own["consolidated_metadata"] = {"kind": "inline", "must_understand": False, "metadata": members}
-    return json.dumps(own, indent=2, sort_keys=True)
+    prefix = prefix_of(s)
+    document = place.get(f"{prefix}zarr.json")
+    now, other = (metadata(document, complete=one) for one in (complete, not complete))
+    inside = tuple(map(set_name, range(len(frame.schemas)))) if s is None and not complete else ()
+    table = ChecksumTable({**files, "zarr.json": of_bytes(now)}, {"zarr.json": of_bytes(other)}, not complete, inside)
+    place.put({f"{prefix}{NAME}": table.to_json().encode()})
+    place.put({f"{prefix}zarr.json": now})

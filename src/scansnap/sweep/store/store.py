@@ -1,155 +1,155 @@
-"""The store as its one writer uses it."""
+"""The store as the driver of a sweep sees it: it begins it, finds what is missing, counts what comes, and ends it."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from scansnap.storage import checksums, put, remove, replacing, sweep_up, sync
-from scansnap.storage.checksums import PARTS, ChecksumTable, Damaged, Entry
+from scansnap.storage import checksums
+from scansnap.storage.checksums import NAME, PARTS, ChecksumTable, Damaged
+from scansnap.storage.objects import Entry, Folder, Objects
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Group, Plan
-from scansnap.sweep.schema import Schema, class_mean
-from scansnap.sweep.store.arrays import SetArrays
-from scansnap.sweep.store.frame import DONE, ROOT_CHUNK, Frame, folder_of, set_name
-from scansnap.sweep.store.repair import keep_only, part_of, sound_groups
-from scansnap.sweep.store.seals import check_frame, read_attributes, seal_final, seal_growing
-from scansnap.sweep.work import Arrays
-
-_SYNC_SECONDS = 1.0  # what a killed process can lose of finished groups
-
-
-class StoreError(Exception):
-    """The disk does not take the results."""
+from scansnap.sweep.schema import Schema
+from scansnap.sweep.store.frame import DONE, ClassSetNumber, Frame, prefix_of
+from scansnap.sweep.store.seals import check_frame, read_attributes, reopen, seal
+from scansnap.sweep.store.writer import StoreError, Summed, Writer, Written, part_of
 
 
 class Store:
-    """A sweep's store on disk, for one writer."""
+    """A sweep's store, in a folder or a bucket."""
 
-    def __init__(self, path: Path, sweep: Sweep, plan: Plan, schemas: tuple[Schema, ...]) -> None:
-        self.path, self.frame = path, Frame(sweep, plan, schemas)
+    def __init__(self, place: Objects, sweep: Sweep, plan: Plan, schemas: tuple[Schema, ...]) -> None:
+        self.place, self.frame = place, Frame(sweep, plan, schemas)
         self.n_bytes = self.frame.n_bytes  # before compression
         self.mended: list[str] = []  # groups of a resumed store that were damaged, and what was wrong
-        self._arrays: dict[int, SetArrays] = {}  # by class set
-        self._unmarked: list[tuple[Group, dict[str, Entry]]] = []  # written, not yet known to be on the disk
-        self._synced = 0.0
-        self._whole = False  # complete and as it was written: nothing to do
+        self.whole = False  # complete and as it was written: nothing to do
+        self._done: dict[Group, Written] = {}
 
-    def create(self) -> None:
-        """An empty store in place of whatever was there, at once."""
-        with replacing(self.path) as scratch:
-            self.frame.create(scratch)
-            seal_growing(scratch, self.frame)
-            sync(scratch)
+    def writer(self) -> Writer:
+        """For the workers, who may be in other folders."""
+        place = Folder(self.place.path.absolute()) if isinstance(self.place, Folder) else self.place
+        return Writer.of(place, self.frame)
+
+    def create(self, *, replaces: bool) -> None:
+        """An empty store in place of whatever was there."""
+        with self._asking("the store"):
+            self.place.begin(self.frame.create(), "zarr.json", replaces=replaces)
 
     def missing(self) -> list[Group]:
-        """Groups without a mark or with damage, after removing what there is of them; refuses a damaged frame."""
-        with self._disk("what was left unfinished"):
-            self._whole = self._is_whole()
-            if self._whole:
+        """Groups without a mark or with damage, whose marks then are gone; refuses a damaged frame."""
+        with self._asking("what was left unfinished"):
+            names = self.place.sizes()
+            self.whole = self._is_whole(names)
+            if self.whole:
                 return []
-            check_frame(self.path, self.frame)
-            sound: dict[Group, ChecksumTable] = {}
+            check_frame(self.place, self.frame, names)
+            of_group = self._chunks(names)
+            damaged: dict[Group, str] = {}
             for s in range(len(self.frame.schemas)):
                 groups = [group for group in self.frame.plan.groups() if group.class_set == s]
-                found, damaged = sound_groups(self._set(s), groups)
-                sound |= found
-                self.mended += [f"{group}: {set_name(s)}/{problem}" for group, problem in damaged.items()]
-            seal_growing(self.path, self.frame)
-            for place in reversed(self.frame.places):  # the root's summary is made again from the class sets
-                names = [v.name for v in self.frame.grown(place)]  # the marks first
-                known = [f"{name}/zarr.json" for name in names]
-                for group, table in sound.items():
-                    known += [part_of(group), *table.files] if group.class_set == place else []
-                keep_only(folder_of(self.path, place), [PARTS, *names], known)
-        return [group for group in self.frame.plan.groups() if group not in sound]
+                damaged |= self._count_sound(s, groups, names, of_group)
+            reopen(self.place, self.frame)
+            for group, problem in damaged.items():
+                prefix = prefix_of(group.class_set)
+                self.place.remove([f"{prefix}{DONE.name}/c/{group.chunk}"])  # before what it stands for
+                self.place.remove([prefix + part_of(group), *of_group.get(f"{prefix}{group.chunk}", ())])
+                self.mended.append(f"{group}: {problem}")
+        return [group for group in self.frame.plan.groups() if group not in self._done]
 
-    def write(self, group: Group, arrays: Arrays) -> None:
-        """All chunks of a group; its mark follows at the latest with :meth:`flush`."""
-        with self._disk(str(group)):
-            members = self._set(group.class_set)
-            try:
-                members.write(group, arrays)
-                sums = checksums.of_files(members.folder, members.files(group))
-            except OSError:
-                for name in members.files(group):  # give its room back
-                    remove(members.folder / name)
-                raise
-        self._unmarked.append((group, sums))
-        if time.monotonic() - self._synced >= _SYNC_SECONDS:
-            self.flush()
+    def count(self, group: Group, written: Written) -> None:
+        """A group is in the store."""
+        self._done[group] = written
 
-    def flush(self) -> None:
-        """Put everything on the disk, then the checksums and marks of what was written until now."""
-        with self._disk("the marks of finished groups"):
-            if self._unmarked:
-                sync(self.path)
-            while self._unmarked:
-                group, sums = self._unmarked[-1]
-                members = self._set(group.class_set)
-                place, mark = members.mark(group)
-                table = ChecksumTable({**sums, place: checksums.of_bytes(mark)})
-                put(members.folder / part_of(group), table.to_json())
-                put(members.folder / place, mark)
-                self._unmarked.pop()
-            self._synced = time.monotonic()
-
-    def finish(self) -> bool:
-        """Write the root's summary and the final checksums; True, and the store says so, if no group is missing."""
-        if self._whole:
+    def finish(self, summed: list[Summed]) -> bool:
+        """Final checksums, once every group is there; True, and the store says so, if none is missing."""
+        if self.whole:
             return True
-        self.flush()
-        with self._disk("the summary"):
-            complete = self._summarise()
-            sync(self.path)  # what is sealed is whole
-            seal_final(self.path, self.frame, complete=complete)
-            sync(self.path)
+        with self._asking("the final checksums"):
+            complete = all(piece.complete for piece in summed) and len(self._done) == len(self.frame.plan)
+            if complete:
+                more: dict[ClassSetNumber, dict[str, Entry]] = {s: {} for s in self.frame.places}
+                for group in self.frame.plan.groups():
+                    more[group.class_set][part_of(group)] = self._done[group].record
+                for piece in summed:
+                    more[None] |= piece.entries
+                self._remove_unknown(more[None])
+                self.place.sync()  # what is sealed is whole
+                seal(self.place, self.frame, more)
+            self.place.sync()
             return complete
 
-    def _summarise(self) -> bool:
-        """The root's arrays, chunk by chunk, from the class sets'; whether every run is done."""
-        import zarr
-
-        root: Any = zarr.open_group(self.path, mode="r+", use_consolidated=False)
-        n, total = self.frame.plan.n_runs, len(self.frame.sweep)
-        by_class = {v.name: v.dims.index("class") for v in self.frame.schemas[0].variables if "class" in v.dims}
-        for one in reversed(self.frame.grown(None)):  # the marks last
-            for first in range(0, total, ROOT_CHUNK):
-                last, parts = min(first + ROOT_CHUNK, total), []
-                for s in range(first // n, (last - 1) // n + 1):
-                    source = root[f"{set_name(s)}/{one.name}"]
-                    values = np.asarray(source[max(first - s * n, 0) : min(last - s * n, n)])
-                    axis = by_class.get(one.name)
-                    parts.append(values if axis is None else class_mean(values, axis))
-                root[one.name][first:last] = np.concatenate(parts)
-        return bool(np.all(root[DONE.name][...]))
-
-    def _is_whole(self) -> bool:
-        """Whether there is nothing to do: complete, and every byte as it was written."""
-        for place in (self.path.parent, *(folder_of(self.path, s) for s in reversed(self.frame.places))):
-            sweep_up(place)
+    def _is_whole(self, names: Mapping[str, int]) -> bool:
+        """Whether there is nothing to do: complete, and every byte as it was written (of a bucket: every size)."""
         try:
-            checksums.check("--out", self.path)
+            checksums.check("--out", self.place, sizes=names if self.place.trusted else None)
         except Damaged:
             return False
-        return bool(read_attributes(self.path)["complete"])
+        return bool(read_attributes(self.place)["complete"])
 
-    def _set(self, s: int) -> SetArrays:
-        """The arrays of a class set, opened once."""
-        if s not in self._arrays:
-            names = [v.name for v in self.frame.schemas[s].variables]
-            self._arrays[s] = SetArrays(folder_of(self.path, s), names, DONE.name)
-        return self._arrays[s]
+    def _count_sound(
+        self, s: int, groups: list[Group], names: Mapping[str, int], of_group: Mapping[str, list[str]]
+    ) -> dict[Group, str]:
+        """Groups of a class set that are marked and as they were written are counted; what the damaged ones lack."""
+        prefix, damaged = prefix_of(s), {}
+        final = checksums.read_table("--out", self.place, f"{prefix}{NAME}")  # or growing: then it knows of no group
+        at = {prefix + part_of(group): group for group in groups
+              if part_of(group) in final.files or f"{prefix}{DONE.name}/c/{group.chunk}" in names}  # fmt: skip
+        digests = dict(self.place.digests(at))
+        for name, table in checksums.read_tables("--out", self.place, at):
+            group, digest = at[name], digests[name]
+            try:
+                if isinstance(table, Damaged):
+                    raise table
+                if isinstance(digest, str) or final.files.get(part_of(group), digest) != digest:
+                    raise Damaged("--out", self.place, name, "does not match its checksum")
+                files = {prefix + inner: entry for inner, entry in table.files.items()}
+                checksums.check_files("--out", self.place, ChecksumTable(files), files,
+                                      sizes=names if self.place.trusted else None)  # fmt: skip
+                for chunk in of_group.get(f"{prefix}{group.chunk}", ()):
+                    if chunk not in files:
+                        raise Damaged("--out", self.place, chunk, "is not one of its files")
+                self._done[group] = Written(digest, len(files) + 1)
+            except Damaged as found:
+                damaged[group] = f"{found.part} {found.problem}"
+        return damaged
+
+    def _chunks(self, names: Mapping[str, int]) -> dict[str, list[str]]:
+        """Chunks of the groups, by class set and number along run."""
+        found: dict[str, list[str]] = defaultdict(list)
+        sets = range(len(self.frame.schemas))
+        arrays = {prefix_of(s) + v.name: prefix_of(s) for s in sets for v in self.frame.grown(s)}
+        for name in names:
+            array, chunk, index = name.partition("/c/")
+            if chunk and array in arrays and all(number.isdecimal() for number in index.split("/")):
+                found[f"{arrays[array]}{index.split('/')[0]}"].append(name)
+        return found
+
+    def _remove_unknown(self, summary: Mapping[str, Entry]) -> None:
+        """What no group and no piece of the summary has, among the arrays that they fill: left by the killed."""
+        names = self.place.sizes()
+        tables = [checksums.read_table("--out", self.place, f"{prefix_of(s)}{NAME}").files for s in self.frame.places]
+        ours = len(summary) + sum(len(fixed) + 1 for fixed in tables) + sum(one.objects for one in self._done.values())
+        if len(names) == ours:  # the usual case, and told without a look at each of 100,000 groups
+            return
+        known = {*summary}
+        records = {prefix_of(group.class_set) + part_of(group): group for group in self._done}
+        for name, table in checksums.read_tables("--out", self.place, records):
+            if isinstance(table, Damaged):
+                raise table
+            known |= {name, *(prefix_of(records[name].class_set) + inner for inner in table.files)}
+        grown = {f"{prefix_of(s)}{top}/" for s in self.frame.places
+                 for top in (PARTS, *(v.name for v in self.frame.grown(s)))}  # fmt: skip
+        self.place.remove(
+            name for name in names
+            if name not in known and not name.endswith("/zarr.json") and name.startswith(tuple(grown))
+        )  # fmt: skip
 
     @contextmanager
-    def _disk(self, what: str) -> Iterator[None]:
+    def _asking(self, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             reason = error.strerror or str(error)
-            raise StoreError(f"{what} could not be written to {self.path} ({reason})") from error
+            raise StoreError(f"{what} could not be written to {self.place} ({reason})") from error

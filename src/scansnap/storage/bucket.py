@@ -1,0 +1,166 @@
+"""Objects in an S3 bucket: Amazon's, or one of any server that speaks its language.
+
+Credentials come as usual: from the environment (``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, or
+``AWS_PROFILE``), from ``~/.aws``, or by the role of the machine. They are never passed on: a worker on another machine
+finds its own. Another server than Amazon's is named by an option or by ``AWS_ENDPOINT_URL``, and that is passed on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from scansnap.checks import InputError
+from scansnap.storage.objects import Entry, of_bytes
+
+_AT_ONCE = 64  # objects asked for together
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """What is under a prefix of a bucket."""
+
+    address: str  # s3://bucket/prefix
+    endpoint: str | None = None
+
+    trusted = True  # S3 keeps checksums of its own
+
+    @classmethod
+    def of(cls, address: str, field: str, endpoint: str | None = None) -> Bucket:
+        """Refuses what is no address, and says what is missing here to reach one."""
+        bucket, _, prefix = address.removeprefix("s3://").partition("/")
+        if not bucket or not prefix.strip("/") or "//" in prefix:
+            raise InputError(field, address, "an address s3://bucket/prefix")
+        try:
+            import s3fs  # noqa: F401
+        except ImportError:
+            allowed = "a folder, since s3fs is not installed (pip install 'scansnap[cluster]')"
+            raise InputError(field, address, allowed) from None
+        endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+        if endpoint is not None and not endpoint.startswith(("http://", "https://")):
+            raise InputError("--endpoint", endpoint, "an address http://… or https://…")
+        return cls(address.rstrip("/"), endpoint)
+
+    def __str__(self) -> str:
+        return self.address
+
+    @property
+    def _root(self) -> str:
+        return self.address.removeprefix("s3://")
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"endpoint_url": self.endpoint, "use_listings_cache": False, "skip_instance_cache": False}
+
+    @property
+    def _system(self) -> Any:
+        import s3fs
+
+        return s3fs.S3FileSystem(**self._options)  # one for each set of options and process
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """What the server, or the way to it, refuses: an OSError in plain words."""
+        from botocore import exceptions as boto
+
+        try:
+            yield
+        except (boto.NoCredentialsError, boto.PartialCredentialsError) as error:
+            words = "no credentials were found: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+            raise PermissionError(13, words) from error
+        except (boto.EndpointConnectionError, boto.ConnectTimeoutError, boto.ConnectionClosedError) as error:
+            raise ConnectionError(111, f"{self.endpoint or 'Amazon S3'} cannot be reached") from error
+        except boto.BotoCoreError as error:
+            raise OSError(5, " ".join(str(error).split())) from error
+        except PermissionError as error:
+            raise PermissionError(13, f"these credentials may not do it: {_first(error)}") from error
+        except FileNotFoundError as error:
+            if "bucket" in str(error).lower():
+                raise OSError(2, f"there is no bucket {self._root.partition('/')[0]}") from error
+            raise
+        except FileExistsError:
+            raise
+        except OSError as error:
+            raise OSError(error.errno or 5, error.strerror or _first(error)) from error
+
+    def exists(self) -> bool:
+        with self._asking():
+            return bool(self._system.exists(self._root))
+
+    def refuse_unwritable(self, field: str) -> None:
+        probe = f"{self._root}/.scansnap-probe"
+        try:
+            with self._asking():
+                self._system.pipe_file(probe, b"")
+                self._system.rm_file(probe)
+        except OSError as error:
+            allowed = f"an address s3://bucket/prefix that can be written ({error.strerror or error})"
+            raise InputError(field, self.address, allowed) from None
+
+    def get(self, name: str) -> bytes:
+        with self._asking():
+            return bytes(self._system.cat_file(f"{self._root}/{name}"))
+
+    def contents(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | str]]:
+        todo = list(names)
+        for first in range(0, len(todo), _AT_ONCE):
+            some = todo[first : first + _AT_ONCE]
+            with self._asking():
+                found = self._system.cat([f"{self._root}/{name}" for name in some], on_error="return")
+            for name in some:
+                content = found[f"{self._root}/{name}"] if isinstance(found, dict) else found
+                if isinstance(content, FileNotFoundError):
+                    yield name, "is missing"
+                else:
+                    yield name, content if isinstance(content, bytes) else f"cannot be read ({_first(content)})"
+
+    def digests(self, names: Iterable[str]) -> Iterator[tuple[str, Entry | str]]:
+        for name, found in self.contents(names):
+            yield name, found if isinstance(found, str) else of_bytes(found)
+
+    def sizes(self) -> dict[str, int]:
+        with self._asking():
+            found = self._system.find(self._root, detail=True)
+        start = len(self._root) + 1
+        return {key[start:]: one["size"] for key, one in sorted(found.items()) if "/." not in key[start - 1 :]}
+
+    def put(self, contents: Mapping[str, bytes]) -> None:
+        if contents:
+            with self._asking():
+                self._system.pipe({f"{self._root}/{name}": content for name, content in contents.items()})
+
+    def remove(self, names: Iterable[str]) -> None:
+        todo = [f"{self._root}/{name}" for name in names]
+        if todo:
+            with self._asking():
+                self._system.rm(todo)
+
+    def begin(self, contents: Mapping[str, bytes], last: str, *, replaces: bool) -> None:
+        old = self.sizes()
+        if old and not replaces:
+            raise FileExistsError(f"{self} exists")
+        self.remove([last] if last in old else [])  # from now on there is no store here, for anybody
+        self.remove(name for name in old if name != last)
+        self.put({name: content for name, content in contents.items() if name != last})
+        with self._asking():
+            # of two that begin at once one is refused
+            self._system.pipe_file(f"{self._root}/{last}", contents[last], mode="create")
+
+    def sync(self) -> None:
+        pass  # an object that was taken is kept
+
+    def tidy(self) -> None:
+        pass  # nothing is left of an object that was not taken
+
+    def zarr(self) -> Any:
+        from zarr.storage import FsspecStore
+
+        return FsspecStore.from_url(self.address, storage_options=self._options, read_only=True)
+
+
+def _first(error: BaseException) -> str:
+    """An error in one line."""
+    return " ".join((str(error) or type(error).__name__).split())[:200]

@@ -1,0 +1,197 @@
+"""Named contents in a folder, or under a prefix of an S3 bucket: each is there whole or not at all.
+
+Many processes on many machines may put objects at once, each under names of its own, and no lock is taken: on a disk a
+file is written elsewhere and renamed, and a bucket takes whole objects only. What a killed writer leaves of a file lies
+in ``.scansnap-writing`` beside them, is seen by nobody, and goes with :meth:`Folder.tidy`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from scansnap.checks import InputError
+from scansnap.storage.targets import writable
+from scansnap.storage.writing import replacing, sync
+
+Entry = list[Any]  # size in bytes, SHA-256 in hexadecimal
+Found = TypeVar("Found")
+_WRITING = ".scansnap-writing"
+
+
+class Objects(Protocol):
+    """A place with named contents; names have / in them. What cannot be done is an OSError in plain words."""
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the place itself keeps what it holds from damage, so that sizes are enough of a check."""
+
+    def exists(self) -> bool:
+        """Whether there is anything."""
+
+    def refuse_unwritable(self, field: str) -> None:
+        """InputError, before the work, if nothing could be written there; nothing is changed."""
+
+    def get(self, name: str) -> bytes:
+        """A content; FileNotFoundError if there is none."""
+
+    def contents(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | str]]:
+        """Contents, or why they cannot be read."""
+
+    def digests(self, names: Iterable[str]) -> Iterator[tuple[str, Entry | str]]:
+        """Size and SHA-256 of contents, or why they cannot be read."""
+
+    def sizes(self) -> dict[str, int]:
+        """All names with the sizes of their contents; names that begin with a dot are the system's."""
+
+    def put(self, contents: Mapping[str, bytes]) -> None:
+        """Contents in place of those there may be; each appears at once, in no order among them."""
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Contents that may be there."""
+
+    def begin(self, contents: Mapping[str, bytes], last: str, *, replaces: bool) -> None:
+        """These contents and no others, ``last`` last; FileExistsError where something is that it does not replace."""
+
+    def sync(self) -> None:
+        """What was put survives the machine's end."""
+
+    def tidy(self) -> None:
+        """Remove what killed writers left."""
+
+    def zarr(self) -> Any:
+        """The place as a Zarr store to read from."""
+
+
+def of_bytes(content: bytes) -> Entry:
+    """Size and SHA-256."""
+    return [len(content), hashlib.sha256(content).hexdigest()]
+
+
+def of_file(path: Path) -> Entry:
+    """Size and SHA-256."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+        return [file.tell(), found]
+
+
+def _tried(read: Callable[[Any], Found], what: Any) -> Found | str:
+    """What is read, or why it cannot be."""
+    try:
+        return read(what)
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def files_in(folder: Path) -> Iterator[str]:
+    """All files in a folder and those inside it, in order; names that begin with a dot are the system's."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            if not name.startswith("."):
+                yield (Path(place) / name).relative_to(folder).as_posix()
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Files of a folder: on this machine's disk, or on one that it shares with others."""
+
+    path: Path
+
+    trusted = False
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def exists(self) -> bool:
+        return os.path.exists(self.path)  # False, too, for a name that is too long
+
+    def refuse_unwritable(self, field: str) -> None:
+        writable(field, self.path, folder=True)
+
+    def get(self, name: str) -> bytes:
+        return (self.path / name).read_bytes()
+
+    def contents(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | str]]:
+        return ((name, _tried(self.get, name)) for name in names)
+
+    def digests(self, names: Iterable[str]) -> Iterator[tuple[str, Entry | str]]:
+        return ((name, _tried(of_file, self.path / name)) for name in names)
+
+    def sizes(self) -> dict[str, int]:
+        return {name: os.lstat(self.path / name).st_size for name in files_in(self.path)}
+
+    def put(self, contents: Mapping[str, bytes]) -> None:
+        for name, content in contents.items():
+            self._put(self.path / name, content)
+
+    def _put(self, target: Path, content: bytes) -> None:
+        scratch = self.path / _WRITING / uuid.uuid4().hex
+        try:
+            for folder in (None, scratch.parent, target.parent):  # each is made when it is missed
+                try:
+                    if folder is not None:
+                        folder.mkdir(parents=True, exist_ok=True)
+                    scratch.write_bytes(content)
+                    os.replace(scratch, target)
+                    return
+                except FileNotFoundError:
+                    if folder == target.parent:
+                        raise
+        except OSError:
+            with suppress(OSError):
+                scratch.unlink(missing_ok=True)
+            raise
+
+    def remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            place = self.path / name
+            place.unlink(missing_ok=True)
+            with suppress(OSError):  # folders that are empty now
+                while place.parent != self.path:
+                    place = place.parent
+                    place.rmdir()
+
+    def begin(self, contents: Mapping[str, bytes], last: str, *, replaces: bool) -> None:
+        if self.exists() and not replaces:
+            raise FileExistsError(f"{self} exists")
+        with replacing(self.path) as scratch:
+            for name, content in contents.items():
+                (scratch / name).parent.mkdir(parents=True, exist_ok=True)
+                (scratch / name).write_bytes(content)
+            sync(scratch)
+
+    def sync(self) -> None:
+        sync(self.path)
+
+    def tidy(self) -> None:
+        shutil.rmtree(self.path / _WRITING, ignore_errors=True)
+
+    def zarr(self) -> Any:
+        from zarr.storage import LocalStore
+
+        return LocalStore(self.path, read_only=True)
+
+
+def place_of(where: str | os.PathLike[str], field: str = "the path", endpoint: str | None = None) -> Objects:
+    """A folder, or what is under ``s3://bucket/prefix`` (in a Path its two slashes are one)."""
+    address = os.fspath(where)
+    scheme, colon, rest = address.partition(":/")
+    if scheme == "s3" and colon:
+        from scansnap.storage.bucket import Bucket
+
+        return Bucket.of("s3://" + rest.lstrip("/"), field, endpoint)
+    if "://" in address:
+        raise InputError(field, address, "a folder or an address s3://bucket/prefix")
+    if endpoint is not None:
+        raise InputError("--endpoint", endpoint, "left out unless the results go to s3://")
+    return Folder(Path(where))
