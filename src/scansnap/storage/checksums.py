@@ -90,9 +90,14 @@ def _digest(table: Mapping[str, Any]) -> str:
 # --- files and folders -------------------------------------------------------------------------------------------
 
 
+def of_files(folder: Path, names: Iterable[str]) -> dict[str, Entry]:
+    """What a table says of files in a folder."""
+    return {name: of_file(folder / name) for name in names}
+
+
 def put_table(folder: Path) -> None:
     """The table of a folder that is complete, into it."""
-    table = ChecksumTable({name: of_file(folder / name) for name in files_in(folder) if name != NAME})
+    table = ChecksumTable(of_files(folder, (name for name in files_in(folder) if name != NAME)))
     (folder / NAME).write_text(table.to_json(), encoding="utf-8")
 
 
