@@ -82,7 +82,7 @@ class Blocks:
         factors = [_factors(one, settings.steps) for one in (settings.optimizer_y, settings.optimizer_z)]
         kept = torch.as_tensor(np.take_along_axis(distinct, self.program.index["order"], 1), device=self.device)
         out: Records = {}
-        for group in self._groups(stream_bytes):
+        for group in self._groups(names, stream_bytes):
             first, last = self.stream[group].min(), self.stream[group].max()
             data = self._data(self.seeds[first : last + 1])
             rates = self._rates(group, *factors)
@@ -106,10 +106,11 @@ class Blocks:
         """Whether the kernel draws the data itself."""
         return self.settings.sampling == "counts" and not math.isinf(self.settings.context)
 
-    def _groups(self, stream_bytes: int) -> Iterator[np.ndarray]:
+    def _groups(self, names: tuple[str, ...], stream_bytes: int) -> Iterator[np.ndarray]:
         """Runs that are done in one launch: all as they are, or ordered by their data and cut."""
-        k, m = len(self.layout.slots), self.layout.vocab_size
-        most_runs = max(1, _RECORD_FLOATS // (len(self.settings.record) * k * m))
+        (k, s), m = self.layout.slots.shape, self.layout.vocab_size
+        each = 4 * k * s + ("attention" in names) * k * m + ("z" in names) * len(self.layout.queries) * m
+        most_runs = max(1, _RECORD_FLOATS // (len(self.settings.record) * each))
         most_streams = max(1, (_DATA_BYTES if self._drawn else _DATA_BYTES // 16) // stream_bytes)  # torch needs room
         if len(self.runs) <= most_runs and len(self.seeds) <= most_streams:
             yield np.arange(len(self.runs))
