@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,3 +147,19 @@ def test_a_mark_tells_every_setting_apart() -> None:
     nearly = ss.SequenceClasses(CLASSES.p_context, CLASSES.query, CLASSES.next_token, p_class)
     others.append(mark_of(what(nearly), runs, plan, engine="fused", device="cpu"))
     assert len({mark, *others}) == 1 + len(others)
+
+
+def test_very_many_runs_are_told_apart() -> None:
+    """Their numbers are not listed, but every one of them counts."""
+    runs = ss.grid(eta_z=np.linspace(0.5, 1, 5000), eta_y=1.0)
+    changed = runs.eta_z.copy()
+    changed[4321] += 1e-9
+    plan = settings({})
+    one, same, other = (
+        mark_of({}, replace(runs, eta_z=eta_z), plan, engine="fused", device="cpu")
+        for eta_z in (runs.eta_z, runs.eta_z.copy(), changed)
+    )
+    assert one == same
+    assert one != other
+    assert difference(one, other) == "not the same eta_z"
+    assert len(one) < 3000

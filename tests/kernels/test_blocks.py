@@ -17,6 +17,7 @@ from numpy.testing import assert_array_equal
 from test_kernels import Case, random_classes, within_rounding
 
 import scansnap as ss
+from scansnap.dynamics.engines import blocks
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.blocks import Blocks
 from scansnap.dynamics.engines.hand_written import Engine
@@ -160,6 +161,24 @@ def test_companions_and_warps_change_nothing(on_blocks: dict[str, Any]) -> None:
             assert_array_equal(alone[name][0], own[name], f"run {r}: {name}")
 
 
+def test_runs_may_be_done_in_several_launches(on_blocks: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut between data streams and inside them, where memory asks for it: the same bits, in the order of the runs."""
+    options: dict[str, Any] = {"steps": 2, "batch_size": 5, "context": 9, "record": [2], "init": "uniform",
+                               "engine": "fused", "device": "cpu"}  # fmt: skip
+    runs = ss.grid(eta_z=[1.0, 2.0, 3.0], ratio=1.0, seed=range(5))
+    classes = ss.SequenceClasses.syn_medium(1)
+    once = ss.simulate(classes, runs, **options)
+    sizes = []
+    whole = Program.train
+    monkeypatch.setattr(Program, "train", lambda *a, **k: sizes.append(len(a[2])) or whole(*a, **k))
+    monkeypatch.setattr(blocks, "_DATA_BYTES", 2 * 2 * 5 * 20)  # two streams
+    monkeypatch.setattr(blocks, "_RECORD_FLOATS", 4 * (4 * 40 + 3 * 33))  # four runs
+    parts = ss.simulate(classes, runs, **options)
+    assert sizes == [4, 4, 4, 3]
+    for name in once.data_vars:
+        assert_array_equal(parts[name], once[name], name)
+
+
 def test_a_favourite_key_that_is_not_there(on_blocks: dict[str, Any]) -> None:
     """Weights of all keys of a sample may be tiny beside the class's largest: squares must not vanish."""
     on_blocks["warps"] = 1
@@ -181,5 +200,5 @@ def test_runs_whose_rates_are_too_large_take_the_general_path(on_blocks: dict[st
 
 def test_what_is_too_large_is_refused_in_words() -> None:
     layout = make_layout(ss.SequenceClasses.zipf(vocab=1200, classes=2), ss.Model(init="uniform"), decays=False)
-    blocks = Blocks(layout, settings({"init": "uniform"}), ss.grid(eta_y=1.0, eta_z=1.0), MACHINE)
-    assert blocks.why_not() == "there are more than 1024 outputs"
+    found = Blocks(layout, settings({"init": "uniform"}), ss.grid(eta_y=1.0, eta_z=1.0), MACHINE)
+    assert found.why_not() == "there are more than 1024 outputs"

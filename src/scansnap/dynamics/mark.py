@@ -7,6 +7,7 @@ Engine and device are: they round differently, and a run must not change between
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -17,13 +18,14 @@ from scansnap.dynamics.settings import Settings
 from scansnap.runs import Runs
 
 _LONGEST = 40  # characters of a value that is kept as it is
+_LISTED = 4096  # runs up to which their numbers are listed
 _NAMED = 3  # differences that are told
 
 
 def mark_of(what: dict[str, Any], runs: Runs, plan: Settings, *, engine: str, device: str) -> str:
     """``what`` says what is trained on what, ``engine`` what was resolved to (fused, …), ``device`` is the kind."""
     parts = {**what, "engine": engine, "device": device}
-    parts |= {name: values.tolist() for name, values in runs.columns().items() if name != "ratio"}
+    parts |= {name: _column(values) for name, values in runs.columns().items() if name != "ratio"}
     parts |= _flat(plan.to_dict())
     return json.dumps({name: _short(value) for name, value in parts.items()}, sort_keys=True)
 
@@ -56,6 +58,13 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + name] = value
     return flat
+
+
+def _column(values: np.ndarray) -> Any:
+    """Numbers of the runs; the digest of their bytes for very many, which as text would take longer than to train."""
+    if len(values) <= _LISTED:
+        return values.tolist()
+    return f"sha256 {hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:16]}"
 
 
 def _short(value: Any) -> str:

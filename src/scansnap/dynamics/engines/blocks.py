@@ -16,6 +16,7 @@ from torch import Tensor
 from scansnap.dynamics.checkpoint import Records
 from scansnap.dynamics.engines.batches import Batches, Stretch
 from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Settings
 from scansnap.kernels.cuda.runs import Begin, Data, Machine, Program, Rates
 from scansnap.kernels.cuda.shape import MOST_COLUMNS, MOST_SLOTS
@@ -78,11 +79,10 @@ class Blocks:
         stream_bytes = settings.steps * samples * s * (1 if self._drawn and settings.context <= 256 else 4)
         if not set(names) <= set(WHOLE) or work > _WHOLE_SECONDS * _FLOATS_PER_SECOND or stream_bytes > _DATA_BYTES:
             return None
-        factors = [np.array([one.rate_factor(i, settings.steps) for i in range(settings.steps)])
-                   for one in (settings.optimizer_y, settings.optimizer_z)]  # fmt: skip
+        factors = [_factors(one, settings.steps) for one in (settings.optimizer_y, settings.optimizer_z)]
         kept = torch.as_tensor(np.take_along_axis(distinct, self.program.index["order"], 1), device=self.device)
         out: Records = {}
-        for group in self._groups(stream_bytes):
+        for group in self._groups(names, stream_bytes):
             first, last = self.stream[group].min(), self.stream[group].max()
             data = self._data(self.seeds[first : last + 1])
             rates = self._rates(group, *factors)
@@ -106,10 +106,11 @@ class Blocks:
         """Whether the kernel draws the data itself."""
         return self.settings.sampling == "counts" and not math.isinf(self.settings.context)
 
-    def _groups(self, stream_bytes: int) -> Iterator[np.ndarray]:
+    def _groups(self, names: tuple[str, ...], stream_bytes: int) -> Iterator[np.ndarray]:
         """Runs that are done in one launch: all as they are, or ordered by their data and cut."""
-        k, m = len(self.layout.slots), self.layout.vocab_size
-        most_runs = max(1, _RECORD_FLOATS // (len(self.settings.record) * k * m))
+        (k, s), m = self.layout.slots.shape, self.layout.vocab_size
+        each = 4 * k * s + ("attention" in names) * k * m + ("z" in names) * len(self.layout.queries) * m
+        most_runs = max(1, _RECORD_FLOATS // (len(self.settings.record) * each))
         most_streams = max(1, (_DATA_BYTES if self._drawn else _DATA_BYTES // 16) // stream_bytes)  # torch needs room
         if len(self.runs) <= most_runs and len(self.seeds) <= most_streams:
             yield np.arange(len(self.runs))
@@ -154,3 +155,10 @@ class Blocks:
                 entropy = torch.special.entr(kept / total.clamp_min(1e-38)[..., None]).sum(-1)
                 out["entropy"] = entropy.masked_fill_(total <= 0, torch.nan)
         return {name: out[name].cpu().numpy() for name in names}
+
+
+def _factors(optimizer: Optimizer, steps: int) -> np.ndarray:
+    """What the schedule makes of the rate in every update."""
+    if optimizer.schedule == "constant":
+        return np.ones(steps)
+    return np.array([optimizer.rate_factor(i, steps) for i in range(steps)])

@@ -20,11 +20,11 @@ class Observer:
 
     def __init__(self, classes: SequenceClasses, engine: Engine, batches: Batches) -> None:
         self.engine, self.batches, self.layout = engine, batches, engine.layout
-        distinct = np.zeros(self.layout.slots.shape, dtype=bool)
+        tokens = np.zeros((classes.n_classes, classes.vocab_size), dtype=bool)
         for n in range(classes.n_classes):
-            own = slice(0, int(self.layout.n_slots[n]))
-            distinct[n, own] = np.isin(self.layout.slots[n, own], classes.distinct(n))
-        self.distinct = distinct
+            tokens[n, classes.distinct(n)] = True
+        real = np.arange(self.layout.slots.shape[1]) < self.layout.n_slots[:, None]
+        self.distinct = np.take_along_axis(tokens, self.layout.slots, 1) & real
 
     def __call__(self, state: State, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Each of the named variables, with the run dimension first."""

@@ -81,9 +81,13 @@ def choose(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes: int) 
     chunk = max(1, min(most_shared, 80 // own, 16))
     late = not held and most_shared <= chunk and _same_shared(index)
     warps = 1 if columns <= 64 else min(6 if columns <= 100 else _WARPS, len(layout.slots))
-    both = Shape(slots, columns, lumped, groups, held, late, warps, tile, min(tile, 4), chunk, True, True, 1)
-    needed = both.shared_bytes(len(layout.slots), len(layout.rows), len(index["z_at"]))
-    return both._replace(v_shared=needed <= shared_bytes, blocks=max(1, min(_WARPS // warps, shared_bytes // needed)))
+    shape = Shape(slots, columns, lumped, groups, held, late, warps, tile, min(tile, 4), chunk, True, True, 1)
+    for v_shared, most in ((True, warps), (False, warps), (False, 4)):  # a warp needs room for its samples
+        shape = shape._replace(v_shared=v_shared, warps=min(warps, most))
+        needed = shape.shared_bytes(len(layout.slots), len(layout.rows), len(index["z_at"]))
+        if needed <= shared_bytes:
+            return shape._replace(blocks=max(1, min(_WARPS // warps, shared_bytes // needed)))
+    return shape
 
 
 def _same_shared(index: dict[str, np.ndarray]) -> bool:
