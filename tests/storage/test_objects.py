@@ -53,6 +53,17 @@ def test_a_put_that_fails_leaves_what_was_there(place: Folder, monkeypatch: pyte
     assert sorted(os.listdir(place.path)) == ["a", "zarr.json"]
 
 
+def test_what_a_killed_writer_left_goes(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed amid a file, or as it began the store: beside it lies the folder in which that was made."""
+    for left in (place.path / ".scansnap-writing" / "0f0f", place.path.parent / ".scansnap-0f0f.tmp" / "s.zarr"):
+        left.parent.mkdir()
+        left.write_text("half")
+    monkeypatch.setattr("scansnap.storage.scratch._swept", set())  # as in a new process
+    place.tidy()
+    assert os.listdir(place.path.parent) == ["s.zarr"]
+    assert sorted(os.listdir(place.path)) == ["a", "zarr.json"]
+
+
 def test_a_put_survives_that_others_tidy_up(place: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another driver that ends removes the scratch folder under our hands."""
     place.put({"a/c/1": b"1"})

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from scansnap.checks import InputError
+from scansnap.storage.scratch import sweep_up
 from scansnap.storage.targets import writable
 from scansnap.storage.writing import replacing, sync
 
@@ -175,6 +176,7 @@ class Folder:
 
     def tidy(self) -> None:
         shutil.rmtree(self.path / _WRITING, ignore_errors=True)
+        sweep_up(self.path.parent)  # one killed as it began
 
     def zarr(self) -> Any:
         from zarr.storage import LocalStore
