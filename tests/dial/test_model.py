@@ -242,6 +242,22 @@ def test_loss_is_the_weighted_mean_of_what_is_asked() -> None:
     np.testing.assert_allclose(loss(p, flags, batch), math.log(task.vocab_size), rtol=1e-12)
 
 
+@pytest.mark.parametrize("margin", [10.0, 20.0])
+def test_gradients_are_those_of_double_precision_however_small_the_loss(margin: float) -> None:
+    """Muon and sign go on where 1 − α has long been rounded away, and followed what was left of it."""
+    flags, found = Flags(), {}
+    for dtype in (torch.float32, DOUBLE):
+        task = Task(flags, "syn-medium", CPU, dtype)
+        p = start(flags, task.vocab_size, task.context, torch.tensor([0]), dtype)
+        for n, token in enumerate(task.classes.next_token):
+            p["y"][:, task.classes.distinct(n), int(token)] += margin
+        tables = {name: p[name].requires_grad_() for name in ("y", "z")}
+        total = loss({**p, **tables}, flags, task.expectation).sum()
+        found[dtype] = [g.double() / g.double().norm() for g in torch.autograd.grad(total, list(tables.values()))]
+    for single, double in zip(*found.values(), strict=True):
+        np.testing.assert_allclose(single, double, atol=1e-4)
+
+
 def test_cells_refuse_in_one_sentence() -> None:
     for given in (("nothing", "alone", "sgd"), ("norm:l7", "alone", "sgd"), ("yz", "sideways", "sgd"),
                   ("yz", "alone", "lion"), ("yz", "without", "sgd"), ("99", "alone", "sgd")):  # fmt: skip

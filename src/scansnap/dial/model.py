@@ -131,12 +131,17 @@ def first_scores(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
 
 
 def loss(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
-    """Mean cross-entropy of every run, (R,)."""
+    """Mean cross-entropy of every run, (R,), as ln(1 + Σ_{j≠n} e^{l_j − l_n}) of the next token n.
+
+    Its gradient has 1 − α_n as the sum of the other α_j and not as a difference, which in float32 is 0 or rounding from
+    10⁻⁷ on. Rules whose steps do not shrink with the gradient (sign, Muon) go on far beyond that, and would go astray.
+    """
     logits = forward(p, flags, batch, at_end=not flags.every_position).logits  # (R, B, Q or 1, M)
     asked = slice(-logits.shape[2], None)
     target = batch.target[..., asked].expand(len(logits), -1, -1)[..., None]
-    picked = torch.log_softmax(logits, dim=-1).gather(-1, target)[..., 0]
-    return -(batch.weight[..., asked] * picked).sum((1, 2))
+    others = logits.scatter(-1, target, -torch.inf).logsumexp(-1)
+    lost = F.softplus(others - logits.gather(-1, target)[..., 0])
+    return (batch.weight[..., asked] * lost).sum((1, 2))
 
 
 def _embedded(p: Parameters, flags: Flags, tokens: Tensor, last: bool = False) -> Tensor:
