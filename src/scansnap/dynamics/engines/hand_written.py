@@ -59,7 +59,8 @@ class Engine:
         reasons = {
             "the device is neither a CPU nor CUDA": self.device.type not in ("cpu", "cuda"),
             "the kernels were not compiled": self.device.type == "cpu" and not library.available(),
-            "torch does not bring NVRTC": self.device.type == "cuda" and not compiler.available(),
+            "torch does not bring NVRTC or the device is older than Volta": self.device.type == "cuda"
+            and not compiler.available(),
             "dtype is not float32": self.dtype != torch.float32,
             "norm is not l2": model.norm != "l2",
             "there is a residual connection": model.residual != "none",

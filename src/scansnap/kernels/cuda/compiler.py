@@ -29,8 +29,9 @@ class CudaError(RuntimeError):
 
 
 def available() -> bool:
-    """Whether this torch runs on CUDA and brings the compiler."""
-    return torch.cuda.is_available() and torch.version.cuda is not None and _nvrtc() is not None
+    """Whether this torch runs on CUDA and brings the compiler, and the device is not older than Volta."""
+    there = torch.cuda.is_available() and torch.version.cuda is not None
+    return there and torch.cuda.get_device_capability() >= (7, 0) and _nvrtc() is not None
 
 
 @cache
@@ -50,7 +51,7 @@ class Kernel:
         _check(self._driver.cuModuleLoadData(ctypes.byref(self._module), image))
         _check(self._driver.cuModuleGetFunction(ctypes.byref(self._function), self._module, name.encode()))
         _check(self._driver.cuFuncSetAttribute(self._function, _SHARED_BYTES, ctypes.c_int(shared_bytes)))
-        self.shared_bytes = shared_bytes
+        self.shared_bytes, self.device = shared_bytes, torch.cuda.current_device()
 
     def attributes(self) -> dict[str, int]:
         """Registers of a thread, bytes it spills and fixed shared memory."""
@@ -71,9 +72,10 @@ class Kernel:
     def launch(self, blocks: int, threads: int, job: ctypes.Structure) -> None:
         """On torch's current stream; ``job`` is the kernel's one argument."""
         pointers = (ctypes.c_void_p * 1)(ctypes.addressof(job))
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-        _check(self._driver.cuLaunchKernel(self._function, blocks, 1, 1, threads, 1, 1, self.shared_bytes, stream,
-                                           pointers, None))  # fmt: skip
+        with torch.cuda.device(self.device):
+            stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+            size, given = self.shared_bytes, (blocks, 1, 1, threads, 1, 1)
+            _check(self._driver.cuLaunchKernel(self._function, *given, size, stream, pointers, None))
 
 
 def clock_hz() -> float:
