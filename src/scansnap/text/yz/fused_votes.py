@@ -138,3 +138,21 @@ def add_blocks(table: Tensor, rows: Tensor, columns: Tensor, d: Tensor, eta: Ten
         ids, order, rows.numel(), m, columns.contiguous(), d.contiguous(), table, table.shape[1], eta, r, c,
         BC=lanes, num_warps=max(1, lanes // 256),
     )  # fmt: skip
+
+
+def move_blocks(y: FullTable, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
+    """The same by momentum or Adam: each entry of a block once, by the sum of its d."""
+    (_, r), (_, c), stride = rows.shape, columns.shape, y.width
+    again = rows == rows[:, :1]
+    again[:, 0] = False  # what a basis repeats has no entries
+    ids, order = torch.sort(rows.masked_fill(again, stride).flatten().int(), stable=True)
+    rule, moments = y.update.optimizer, y.stored_moments
+    adam = rule.name == "adam"
+    a, b = (moments["mean"], moments["square"]) if adam else (moments["velocity"], moments["velocity"])
+    lanes = min(1024, triton.next_power_of_2(c))
+    kernels.lazy_blocks_kernel[(rows.numel(),)](
+        ids, order, rows.numel(), stride, columns.contiguous(), d.contiguous(), d.new_empty(rows.numel(), stride),
+        y.storage, a, b, stride, y.eta, torch.stack([1 - rule.beta1**step, 1 - rule.beta2**step]),
+        y.update.momentum, rule.beta1, rule.beta2, rule.eps, r, c,
+        ADAM=adam, BC=lanes, num_warps=max(1, lanes // 256),
+    )  # fmt: skip

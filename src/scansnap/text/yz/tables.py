@@ -94,6 +94,12 @@ class FullTable:
 
             add_blocks(self.storage, rows, columns, d, self.eta)
             return
+        usual = self.update.optimizer.name in ("sgd", "adam") and not self.update.weight_decay
+        if usual and d.is_cuda and d.dtype == torch.float32 and triton_available():
+            from scansnap.text.yz.fused_votes import move_blocks  # imports Triton
+
+            move_blocks(self, rows, columns, d, step)
+            return
         entries = (rows[:, :, None] * self.storage.shape[1] + columns[:, None, :]).flatten()
         moments = {name: moment.view(-1) for name, moment in self.stored_moments.items()}
         self.update.move_rows(self.storage.view(-1), entries, d.flatten(), moments, self.eta, step)
