@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 Step = Callable[[Tensor, Tensor], Tensor]
-Result = TypeVar("Result", Tensor, None)
 
 
 @contextmanager
@@ -41,8 +39,7 @@ def beside(stream: torch.cuda.Stream | None, *used: Tensor) -> Iterator[None]:
 
 
 class RecordedSteps:
-    """Steps recorded once for each shape of what they are given and replayed: some hundred small launches are paid a
-    single time.
+    """Steps recorded once for each batch shape and replayed: some hundred small launches are paid a single time.
 
     The first step of a shape runs as it comes: it compiles and sets libraries up, and a shape may come only once.
     Without ``graphs``, and on a CPU, all do.
@@ -50,34 +47,33 @@ class RecordedSteps:
 
     def __init__(self, device: torch.device, graphs: bool, generator: torch.Generator | None = None) -> None:
         self.on, self.generator = graphs and device.type == "cuda", generator
-        self._recorded: dict[tuple[torch.Size, ...], _Recorded | None] = {}
+        self._recorded: dict[torch.Size, _Recorded | None] = {}
 
-    def run(self, step: Callable[..., Result], *given: Tensor) -> Result:
+    def run(self, step: Step, inputs: Tensor, targets: Tensor) -> Tensor:
         """One step. (It is not kept: a model and its steps that hold each other would outlive their use.)"""
-        shapes = tuple(tensor.shape for tensor in given)
-        if not self.on or shapes not in self._recorded:
-            self._recorded[shapes] = None
-            return step(*given)
-        recorded = self._recorded[shapes]
+        if not self.on or inputs.shape not in self._recorded:
+            self._recorded[inputs.shape] = None
+            return step(inputs, targets)
+        recorded = self._recorded[inputs.shape]
         if recorded is None:
-            recorded = self._recorded[shapes] = _Recorded(step, self.generator, given)
-        return recorded(given)
+            recorded = self._recorded[inputs.shape] = _Recorded(step, self.generator, inputs, targets)
+        return recorded(inputs, targets)
 
 
 class _Recorded:
-    """A step of one shape. Random numbers, if any, come from the generator, seeded anew before each replay."""
+    """A step of one batch shape. Random numbers, if any, come from the generator, seeded anew before each replay."""
 
-    def __init__(self, step: Callable[..., Any], generator: torch.Generator | None, given: tuple[Tensor, ...]) -> None:
-        self.given = [tensor.clone() for tensor in given]
+    def __init__(self, step: Step, generator: torch.Generator | None, inputs: Tensor, targets: Tensor) -> None:
+        self.inputs, self.targets = inputs.clone(), targets.clone()
         self.graph = torch.cuda.CUDAGraph()
         if generator is not None:
             self.graph.register_generator_state(generator)
         torch.cuda.synchronize()
         with torch.cuda.graph(self.graph):
-            self.result = step(*self.given)
+            self.loss = step(self.inputs, self.targets)
 
-    def __call__(self, given: tuple[Tensor, ...]) -> Any:
-        for mine, new in zip(self.given, given, strict=True):
-            mine.copy_(new)
+    def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        self.inputs.copy_(inputs)
+        self.targets.copy_(targets)
         self.graph.replay()
-        return None if self.result is None else self.result.clone()
+        return self.loss.clone()

@@ -65,7 +65,6 @@ class Transformer:
         self.decoder_loss = DecoderLoss()
         self.graphs, self.steps = graphs, RecordedSteps(self.device, graphs, self.generator)
         self.divided: dict[int, RecordedSteps] = {}  # steps that move nothing, by the windows of the whole batch
-        self.moves = RecordedSteps(self.device, graphs)  # what then moves
         self._found: dict[tuple[int, torch.Size], Directions] = {}  # by them
         self._shared: tuple[tuple[int, torch.Size], Draws] | None = None  # by the parts of one batch
         self._first = torch.zeros((), dtype=torch.int64, device=self.device)  # window of the part under way
@@ -159,21 +158,18 @@ class Transformer:
         assert isinstance(embedding, Touched)
         assert isinstance(layers, Tensor)
         assert isinstance(decoder, Tensor)
-        self.moves.run(self._move, embedding.ids, embedding.rows, layers, decoder)
+        with products_on(self.device, self.settings.precision):
+            self.update(self.moving, self._gradients(embedding.ids, embedding.rows, layers, decoder))
 
     def scale_rates(self, factor: float) -> None:
         """The rate to ``factor`` times that of the settings, for a schedule."""
         self.update.scale_rates(factor)
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        loss, *found = self._backward(inputs, targets)
-        self._move(*found)
-        return loss
-
-    @torch.no_grad()
-    def _move(self, tokens: Tensor, de: Tensor, dflat: Tensor, dw: Tensor) -> None:
-        with products_on(self.device, self.settings.precision):
+        loss, tokens, de, dflat, dw = self._backward(inputs, targets)
+        with torch.no_grad(), products_on(self.device, self.settings.precision):
             self.update(self.moving, self._gradients(tokens, de, dflat, dw))
+        return loss
 
     def _part_step(self, inputs: Tensor, targets: Tensor, windows: int) -> Tensor:
         """A step that moves nothing. What it found is kept by shape, as a replayed graph fills it again."""

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import beside
-from scansnap.text.updates import Update, add_rows
+from scansnap.text.updates import Collecting, Update, add_rows
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Draw
 
@@ -95,6 +95,7 @@ class FullTable:
             add_blocks(self.storage, rows, columns, d, self.eta)
             return
         usual = self.update.optimizer.name in ("sgd", "adam") and not self.update.weight_decay
+        usual = usual and not isinstance(self.update, Collecting)
         if usual and d.is_cuda and d.dtype == torch.float32 and triton_available():
             from scansnap.text.yz.fused_votes import move_blocks  # imports Triton
 
