@@ -156,7 +156,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     from scansnap.claims.survey.statements import decay
     from scansnap.dial import study
     from scansnap.dynamics import loop
-    from scansnap.paper.report import make
+    from scansnap.paper.report import crew, make
     from scansnap.sweep import run as sweep
     from scansnap.sweep.places import local
     from scansnap.text import sample as sample_text
@@ -210,7 +210,8 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("scansnap.claims.survey.run._MODULES", (decay,))
     patch.setattr(decay, "check", reached)
     patch.setattr(make, "make", reached)
-    patch.setattr(study, "_made", reached)
+    patch.setattr(crew, "at_once", reached)
+    patch.setattr(study, "made", reached)
     patch.setattr(sweep, "_fill", reached)
     patch.setattr(local, "probe", lambda *_: 1.0)
     patch.setattr(uvicorn.Server, "run", reached)
