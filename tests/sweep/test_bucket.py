@@ -22,7 +22,7 @@ from scansnap.sweep.config import read
 from scansnap.sweep.run import prepare, run
 from scansnap.sweep.store import StoreError
 
-pytest.importorskip("moto.server", reason="moto[server], which stands for S3, is not installed")
+pytest.importorskip("moto.server", reason="moto with flask, which stands for S3, is not installed")
 boto3 = pytest.importorskip("boto3")
 s3fs = pytest.importorskip("s3fs")
 
