@@ -84,6 +84,8 @@ class PresetSaid(Said):
 
     name: str
     title: str
+    question: str = ""
+    """Headline over the run, where it has one."""
     commentary: str
     setup: SetupJson
 

@@ -6,6 +6,15 @@ from typing import Any
 
 PRESETS: tuple[dict[str, Any], ...] = (
     {
+        "name": "words",
+        "title": "Six classes in words",
+        "question": "Which context words does a 1-layer transformer learn to look at?",
+        "commentary": "Contexts made up by hand: three last words, two next words each. At first attention goes by how "
+        "often a word occurs, and “the” is ahead or level in all classes but one. In the end every class looks most at "
+        "the most frequent word that no other class has.",
+        "setup": {"classes": {"preset": "words"}, "eta_y": 2.0, "eta_z": 1.0, "momentum": 0.9, "steps": 1000},
+    },
+    {
         "name": "figure-4",
         "title": "Scan and snap (Figure 4)",
         "commentary": "Two classes, ten common tokens and ten distinct ones each. Attention leaves the common tokens "
@@ -51,7 +60,7 @@ PRESETS: tuple[dict[str, Any], ...] = (
                   "batch_size": None, "steps": 3000},
     },
     {
-        "name": "words",
+        "name": "zipf",
         "title": "Word-like frequencies (Zipf)",
         "commentary": "Five classes whose words follow Zipf's law, half of the probability on words common to all. "
         "One frequent distinct word per class takes nearly everything.",

@@ -352,6 +352,7 @@ export interface PongText {
 export interface PresetSaid {
   name: string;
   title: string;
+  question?: string;  // Headline over the run, where it has one.
   commentary: string;
   setup: Setup;
 }
