@@ -10,6 +10,7 @@ import { $, h, said } from "./page/dom.js";
 import * as films from "./server/films.js";
 import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
+import * as headline from "./views/headline.js";
 import * as keys from "./keys.js";
 import * as lens from "./views/lens.js";
 import * as predict from "./server/predict.js";
@@ -108,7 +109,7 @@ async function fromAddress() {
   flow.checked = state.flow;
   for (const tab of [state.right, state.left]) if (tab) tabs.pick(tab);
   if (state.scene !== null) await tour.go(state.scene, Boolean(state.setup));
-  if (state.pinned) compare.pinSetup(state.pinned); else if (app.pinned && state.scene === null) compare.unpin();
+  if (state.pinned) compare.pinSetup(state.pinned, state.pinnedMarks); else if (app.pinned && state.scene === null) compare.unpin();
   if (!state.setup) return state.scene !== null;
   const at = state.step ?? state.marks.at(-1)?.step ?? null;
   return setup.take(state.setup, { preset: state.preset, play: false, then: at === null && !state.marks.length ? null : () => runner.beginAt(app.setup, state.marks, at ?? 0) });
@@ -127,7 +128,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
+  for (const part of [setup, headline, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
   requestAnimationFrame(loop);
   if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {
