@@ -51,7 +51,16 @@ def test_classes_are_counted_in_the_sentence_before_the_pair() -> None:
 def test_pairs_may_be_chosen() -> None:
     counts = passage(TEXT).classes([("in", "the"), ("and", "drinks")])
     assert counts.pair_counts.tolist() == [2, 3]
-    assert counts.share == 1
+    assert counts.share == 1  # “in” and “and” are always followed so
+
+
+def test_last_words_whose_next_words_are_most_of_what_follows_come_first() -> None:
+    """“the” is followed by a and b as often as “see” by c and d, but by many others besides."""
+    text = "".join(f"we the a x{i} see c.\nwe the b y{i} see d.\n" for i in range(4))
+    text += "".join(f"then the z{i} is here.\n" for i in range(20))
+    found = passage(text)
+    assert found.chosen()[:2] == [("see", "c"), ("see", "d")]
+    assert ("the", "a") in found.pairs
 
 
 def test_a_next_word_goes_to_one_class() -> None:

@@ -38,6 +38,7 @@ class Passage:
     query: IntArray  # (P,) word ids
     next_token: IntArray  # (P,)
     counts: IntArray  # (P,) how often the pair occurs
+    followed: IntArray  # (P,) how often its last word is followed by any word
     contexts: Any  # (P, M) sparse: how often each word stands before it
 
     @property
@@ -47,19 +48,23 @@ class Passage:
         return [(words[q], words[n]) for q, n in zip(self.query, self.next_token, strict=True)]
 
     def chosen(self) -> list[tuple[str, str]]:
-        """Up to six classes: the most frequent last words with two next words each, for the context to tell apart.
+        """Up to six classes: last words with two next words each, for the context to tell apart.
 
-        Where no last word has two, those with one. A next word belongs to one class (see
-        :mod:`scansnap.corpus.cooccurrence`).
+        The last words are those whose two next words are frequent and most of what follows them: n (n/followed)² is
+        largest, n being how often the two occur. Where no last word has two, those with one. A next word belongs to
+        one class (see :mod:`scansnap.corpus.cooccurrence`).
         """
-        by_query: dict[str, list[tuple[str, int]]] = {}
-        for (query, following), n in zip(self.pairs, self.counts.tolist(), strict=True):
-            by_query.setdefault(query, []).append((following, n))
-        ranked = sorted(by_query, key=lambda query: -sum(n for _, n in by_query[query][:NEXT]))
+        by_query: dict[str, list[str]] = {}
+        best: dict[str, float] = {}
+        for (query, following), n, of in zip(self.pairs, self.counts.tolist(), self.followed.tolist(), strict=True):
+            by_query.setdefault(query, []).append(following)
+            if len(by_query[query]) <= NEXT:
+                best[query] = best.get(query, 0.0) + n / of ** (2 / 3)
+        ranked = sorted(by_query, key=lambda query: -best[query])
         for least in (NEXT, 1):
             taken: dict[str, str] = {}  # next word: its last word
             for query in ranked:
-                free = [following for following, _ in by_query[query] if following not in taken][:NEXT]
+                free = [following for following in by_query[query] if following not in taken][:NEXT]
                 if len(free) >= least and len(set(taken.values())) < QUERIES:
                     taken |= dict.fromkeys(free, query)
             if len(taken) > 1:
@@ -77,9 +82,9 @@ class Passage:
         if len(wanted) < 2:
             raise InputError("pairs", f"{len(wanted)} of them", "at least 2: with one class there is nothing to tell")
         at = np.array([place[pair] for pair in wanted])
-        asked = np.isin(self.query, self.query[at])
+        _, first = np.unique(self.query[at], return_index=True)
         return Cooccurrence(self.query[at], self.next_token[at], self.counts[at], self.contexts[at],
-                            int(self.counts[asked].sum()), REACH, False, self.vocabulary.words)  # fmt: skip
+                            int(self.followed[at][first].sum()), REACH, False, self.vocabulary.words)  # fmt: skip
 
 
 def read(text: Any, *, most: int) -> Passage:
@@ -100,6 +105,8 @@ def read(text: Any, *, most: int) -> Passage:
     if not fits.any():
         allowed = "one in which at least two pairs of neighbouring words occur twice or more"
         raise InputError("text", "without two words that follow each other twice", allowed)
+    ends = np.isin(token, marks)
+    followed = np.bincount(query[~ends], weights=n[~ends], minlength=len(vocabulary)).astype(np.int64)
     query, token, n = query[fits], token[fits], n[fits]
     reach = min(REACH, max(len(words) for words in sentences))
     contexts = context_counts([ids], query, token, top=len(vocabulary), window=reach, eos=vocabulary.eos)
@@ -108,7 +115,9 @@ def read(text: Any, *, most: int) -> Passage:
     if len(kept) < 2:
         allowed = "one with at least two, each with words before them in the sentence"
         raise InputError("text", f"with {len(kept)} pairs of words that occur twice or more", allowed)
-    return Passage(vocabulary, n_words, len(sentences), query[kept], token[kept], n[kept], contexts[kept])
+    return Passage(
+        vocabulary, n_words, len(sentences), query[kept], token[kept], n[kept], followed[query[kept]], contexts[kept]
+    )
 
 
 def checked(pairs: Any) -> list[tuple[str, str]]:

@@ -59,6 +59,7 @@ export function make() {
   for (const key of /** @type {const} */ (["focus", "scale", "speed"])) if (app[key] !== DEFAULTS[key]) all.set(key, String(app[key]));
   for (const key of /** @type {const} */ (["left", "right"])) if (view[key] !== DEFAULTS[key]) all.set(key, view[key]);
   if (view.scene !== null && view.left === "tour") all.set("scene", String(view.scene));
+  if (app.bar && view.right === "chain") all.set("bar", `${app.bar.k}:${app.bar.token}`);
   if (!app.options.flow) all.set("flow", "off");
   if (app.pinned) for (const [k, v] of fields(app.pinned.setup, "pin.")) all.set(k, v);
   if (app.pinned?.film.marks.length) all.set("pin.marks", marksText(app.pinned.film.marks));
@@ -111,8 +112,9 @@ export function read() {
   const number = (/** @type {string} */ key) => (all.has(key) && Number.isFinite(Number(all.get(key))) ? Number(all.get(key)) : null);
   /** @type {Pace | null} */
   const speed = all.get("speed") === "max" ? "max" : number("speed");
+  const [k, token] = (all.get("bar") ?? "").split(":").map(Number);
   return {
-    setup, marks: marksFrom(all.get("marks")), speed, preset: all.get("preset"), step: number("step"), focus: number("focus"), scene: number("scene"),
+    setup, bar: Number.isInteger(token) ? { k, token } : null, marks: marksFrom(all.get("marks")), speed, preset: all.get("preset"), step: number("step"), focus: number("focus"), scene: number("scene"),
     scale: all.get("scale"), left: all.get("left"), right: all.get("right"), flow: all.get("flow") !== "off", pinned: setupFrom(all, "pin."), pinnedMarks: marksFrom(all.get("pin.marks")),
   };
 }

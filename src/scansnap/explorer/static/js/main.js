@@ -3,6 +3,7 @@
 import * as address from "./address.js";
 import * as api from "./server/api.js";
 import { app, emit, on } from "./app.js";
+import * as chain from "./views/chain.js";
 import * as claims from "./views/claims.js";
 import * as compare from "./views/compare.js";
 import * as curves from "./views/curves.js";
@@ -82,7 +83,7 @@ function wire() {
   on("run", classList);
   on("frames", () => ($("wait").hidden = true));
   on("classes-made", () => { setup.show(); setup.run(true); });
-  on("setup run cursor state pinned marks options", address.write);
+  on("setup run cursor state pinned marks options bar-shown", address.write);
   on("link", (status) => {
     const el = $("link");
     el.textContent = LINK[status];
@@ -90,7 +91,7 @@ function wire() {
   });
   on("watch", (/** @type {string[]} */ views) => { const tab = ["claims", "y"].find((v) => views[0] === v); tabs.pick(tab ?? "curves"); });
   tabs.onPick((side, tab) => {
-    if (side === "right") { curves.visible(tab === "curves"); ytable.visible(tab === "y"); claims.visible(tab === "claims"); lens.visible(tab === "lens"); }
+    if (side === "right") { curves.visible(tab === "curves"); ytable.visible(tab === "y"); claims.visible(tab === "claims"); lens.visible(tab === "lens"); chain.visible(tab === "chain"); }
     if (tab === "tour") tour.load();
     if (tab === "setup") tour.highlight([]);
   });
@@ -102,6 +103,7 @@ async function fromAddress() {
   if (!state) return false;
   if (state.scale === "linear" || state.scale === "log") scale(state.scale);
   if (state.focus !== null) app.focus = state.focus;
+  if (state.bar) app.bar = state.bar;
   if (state.speed !== null) { app.speed = state.speed; emit("speed"); }
   app.options.flow = state.flow;
   /** @type {HTMLInputElement} */
@@ -128,7 +130,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, headline, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
+  for (const part of [setup, headline, chain, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
   requestAnimationFrame(loop);
   if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {

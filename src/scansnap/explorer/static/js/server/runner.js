@@ -91,8 +91,11 @@ export function extend() {
   films.extend();
 }
 
-/** @param {number} size */
-export const askTable = (size) => films.send({ op: "y", size });
+/**
+ * @param {number} size
+ * @param {number} [of]  step
+ */
+export const askTable = (size, of) => films.send({ op: "y", size, step: of });
 
 // --- which step ------------------------------------------------------------------------------------------------------
 

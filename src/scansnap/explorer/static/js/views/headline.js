@@ -6,9 +6,12 @@ import * as runner from "../server/runner.js";
 
 const row = $("headline"), button = $("watch");
 
-function show() {
-  const question = app.catalogue?.presets.find((p) => p.name === app.preset)?.question ?? "";
-  $("question").textContent = question;
+const OWN = "Which of your words does it learn to look at?";
+const show = () => ask(app.catalogue.presets.find((p) => p.name === app.preset)?.question ?? (app.setup.classes.text === undefined ? "" : OWN));
+
+/** @param {string} question */
+function ask(question) {
+  $("question").textContent = question.replaceAll("-", "\u2011"); // which no line ends at
   row.hidden = !question;
   label();
 }
@@ -25,7 +28,9 @@ function watch() {
   runner.play();
 }
 
+/** Before the server has said what there is, the question of the first run stands in the page. */
 export function start() {
+  if (!location.hash) ask($("question").dataset.first ?? "");
   on("setup run", show);
   on("state cursor", label);
   button.addEventListener("click", watch);
