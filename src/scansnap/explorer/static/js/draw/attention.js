@@ -3,6 +3,7 @@
 
 import { COMMON, DISTINCT, FLOW, PINNED, QUERY, ramp } from "./colours.js";
 import { name } from "./film.js";
+import { labelsOf, writeLabels } from "./labels.js";
 import { short, ticks, whole } from "./format.js";
 import { context } from "./pen.js";
 
@@ -132,10 +133,12 @@ export class AttentionPainter {
     const { x, y, w, h } = full, list = order(film, k), axis = small ? 4 : 34, head = small ? 14 : 22;
     const title = small ? `${name(classes, c.query)} → ${name(classes, c.next_token)}` : `Class ${k}   query ${name(classes, c.query)} → next ${name(classes, c.next_token)}`;
     pen.text(x + axis, y + (small ? 10 : 13), title, { fill: ink, size: small ? 10 : 12, weight: small ? 500 : 600 });
-    const x0 = x + axis, bw = (w - axis) / list.length, free = h - head - (small ? 4 : 26), tall = free * (small ? 0.52 : 0.5), base = y + head + tall;
+    const x0 = x + axis, bw = (w - axis) / list.length, labels = labelsOf(film, list, bw, 0.3 * h), free = h - head - (small ? 4 : 26) - (labels?.height ?? 0), tall = free * (small ? 0.52 : 0.5), base = y + head + tall;
     this.bars(pen, scene, k, list, { x: x0, y: base, w: x + w - x0, h: tall }, top, small);
     pen.line(x0, base + 0.5, x + w, base + 0.5, muted, 1);
-    const my = base + (small ? 3 : 6), mh = y + h - my - (small ? 0 : 18), lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
+    const now = film.attention(scene.index, k), most = Math.max(...now);
+    if (labels) writeLabels(pen, labels, { x: x0, y: base, bw, best: list.findIndex((t) => now[t.j] === most) }, this.colours);
+    const my = base + (small ? 3 : 6) + (labels?.height ?? 0), mh = y + h - my - (small ? 0 : 18), lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
     pen.rect(x0, my, w - axis, mh, faint);
     pen.image(this.heatmap(scene, k, list, lines, top), x0, my, w - axis, mh);
     this.times(pen, scene, { x: x0, y: my, w: w - axis, h: mh }, small);
