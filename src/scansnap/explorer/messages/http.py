@@ -6,11 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from scansnap.explorer.messages.fields import C0, Asked, Number, Said, within
+from scansnap.checks import choice
+from scansnap.explorer.messages.fields import C0, Asked, Checked, Number, Said, within
 from scansnap.explorer.messages.setups import ClassesSaid, SetupJson, TheorySaid
 from scansnap.explorer.protocol import LIMITS
 
 _Series = list[Number]
+_PATHS = ("flow", "response")
+PATH = Checked(lambda name, value: choice(name, value, _PATHS), {"enum": list(_PATHS)})
 _View = Literal["attention", "heatmap", "z", "loss", "entropy", "growth", "y", "claims"]
 
 
@@ -39,13 +42,15 @@ class CurvesAsked(Asked):
 
 
 class FlowAsked(Asked):
-    """The T → ∞ flow from Y = Z = 0 at the effective rates."""
+    """The T → ∞ flow from Y = Z = 0 at the effective rates, or what attention does of it to first order."""
 
     setup: SetupJson
     last: Annotated[int, within(1, LIMITS["steps"])]
     """Last step of the grid."""
     points: Annotated[int, within(2, 200)] = 100
     """How many steps of it."""
+    by: Annotated[str, PATH] = "flow"
+    """``flow``: integrated exactly; ``response``: the linear response around frozen attention."""
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -180,10 +185,11 @@ class CurvesSaid(Said):
 
 
 class FlowSaid(Said):
-    """The flow in the layout of the frames."""
+    """The flow, or the response as far as it is trusted, in the layout of the frames."""
 
     t: list[float]
     loss: _Series
+    """The response has none."""
     entropy: list[_Series]
     """Per class."""
     log_chi: list[_Series]
@@ -194,5 +200,7 @@ class FlowSaid(Said):
     """Per class and token."""
     z: list[list[_Series]]
     """Per query and token."""
+    trusted_until: Number
+    """The step from which the response leaves out more than a tenth; null of the flow, which leaves out nothing."""
     seconds: float
     """What it took."""

@@ -49,7 +49,7 @@ export function make() {
   for (const key of /** @type {const} */ (["focus", "scale", "speed"])) if (app[key] !== DEFAULTS[key]) all.set(key, String(app[key]));
   for (const key of /** @type {const} */ (["left", "right"])) if (view[key] !== DEFAULTS[key]) all.set(key, view[key]);
   if (view.scene !== null && view.left === "tour") all.set("scene", String(view.scene));
-  if (!app.options.flow) all.set("flow", "off");
+  if (app.chosen.flow !== undefined) all.set("flow", app.chosen.flow ? "on" : "off");
   if (app.pinned) for (const [k, v] of fields(app.pinned.setup, "pin.")) all.set(k, v);
   return "#" + all.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
 }
@@ -96,7 +96,7 @@ export function read() {
   const speed = all.get("speed") === "max" ? "max" : number("speed");
   return {
     setup, marks, speed, preset: all.get("preset"), step: number("step"), focus: number("focus"), scene: number("scene"),
-    scale: all.get("scale"), left: all.get("left"), right: all.get("right"), flow: all.get("flow") !== "off", pinned: setupFrom(all, "pin."),
+    scale: all.get("scale"), left: all.get("left"), right: all.get("right"), flow: all.has("flow") ? all.get("flow") !== "off" : null, pinned: setupFrom(all, "pin."),
   };
 }
 

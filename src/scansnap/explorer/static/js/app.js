@@ -17,8 +17,12 @@ export const app = {
   state: { state: "paused", step: 0, steps: 0, speed: 100, rate: 0 },
   /** @type {{film: Film, setup: Setup} | null} */
   pinned: null,
+  /** @type {{film: Film, setup: Setup} | null} */
+  ghost: null, // the film before this one
   /** @type {FlowSaid | null} */
   flow: null,
+  /** @type {FlowSaid | null} */
+  response: null,
   /** @type {CurvesSaid | null} */
   curves: null,
   /** @type {number | null} */
@@ -28,7 +32,9 @@ export const app = {
   scale: "log", // time axis
   /** @type {Pace} */
   speed: 100,
-  options: { flow: true, theory: true },
+  options: { flow: true, theory: true, response: false, movement: false },
+  /** @type {Partial<Record<"flow" | "theory" | "response", boolean>>} */
+  chosen: {}, // overlays switched by hand; the others follow the run
   /** @type {string | null} */
   preset: null, // name of the preset the set-up came from
 };

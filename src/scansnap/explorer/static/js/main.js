@@ -11,6 +11,7 @@ import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
 import * as keys from "./keys.js";
 import * as lens from "./views/lens.js";
+import * as movement from "./views/movement.js";
 import * as predict from "./server/predict.js";
 import * as runner from "./server/runner.js";
 import * as setup from "./views/setup.js";
@@ -101,10 +102,8 @@ async function fromAddress() {
   if (state.scale === "linear" || state.scale === "log") scale(state.scale);
   if (state.focus !== null) app.focus = state.focus;
   if (state.speed !== null) { app.speed = state.speed; emit("speed"); }
-  app.options.flow = state.flow;
-  /** @type {HTMLInputElement} */
-  const flow = $("show-flow");
-  flow.checked = state.flow;
+  if (state.flow === null) delete app.chosen.flow;
+  else app.options.flow = app.chosen.flow = state.flow;
   for (const tab of [state.right, state.left]) if (tab) tabs.pick(tab);
   if (state.scene !== null) await tour.go(state.scene, Boolean(state.setup));
   if (state.pinned) compare.pinSetup(state.pinned); else if (app.pinned && state.scene === null) compare.unpin();
@@ -126,7 +125,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
+  for (const part of [setup, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
   requestAnimationFrame(loop);
   try {
     app.catalogue = await api.catalogue();

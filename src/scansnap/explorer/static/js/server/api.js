@@ -60,8 +60,8 @@ export const curves = async (body, signal) => (await post("/api/curves", body, s
 export const flow = async (body, signal) => (await post("/api/flow", body, signal)).json();
 /** @type {(setup: Setup) => Promise<string>} */
 export const toml = async (setup) => (await post("/api/toml", setup)).text();
-/** @type {(run: string) => Promise<ClaimsSaid>} */
-export const claims = async (run) => (await ask(`/api/runs/${run}/claims`)).json();
+/** @type {(run: string, step: number | null) => Promise<ClaimsSaid>} */
+export const claims = async (run, step) => (await ask(`/api/runs/${run}/claims${step === null ? "" : `?step=${step}`}`)).json();
 /** @type {() => Promise<TextModels>} */
 export const lensModels = async () => (await ask("/api/lens")).json();
 /** @type {(name: string, query: string) => Promise<LensSaid>} */

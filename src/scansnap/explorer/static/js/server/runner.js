@@ -155,8 +155,12 @@ export function extend() {
   emit("setup-shown");
 }
 
-/** @param {number} size */
-export const askTable = (size) => link.send({ op: "y", size });
+/**
+ * The table Y at a step, or the newest.
+ * @param {number} size
+ * @param {number} [at]
+ */
+export const askTable = (size, at) => link.send({ op: "y", size, step: at });
 
 /**
  * Shows frame i; the newest frame is followed again when the run goes on.
