@@ -6,6 +6,7 @@ import { app, emit, on } from "../app.js";
 import { short, whole } from "../draw/format.js";
 import { said } from "../page/dom.js";
 
+/** @import { Film } from "../draw/film.js" */
 /** @import { MarkSaid, Setup } from "../messages.js" */
 /** @typedef {"theory" | "flow" | "response"} Overlay */
 
@@ -59,10 +60,12 @@ export function told() {
 
 const list = (/** @type {string[]} */ names) => names.join(", ").replace(/, ([^,]*)$/, " and $1").replace(/^./, (ch) => ch.toUpperCase());
 
-/** Overlays that nobody switched by hand are on where they speak of the run as it is. */
-function follow() {
-  if (!app.film) return;
-  const fits = differences(app.film.run.setup).length === 0;
+/**
+ * Overlays that nobody switched by hand are on where they speak of the run as it is.
+ * @param {Setup} setup
+ */
+function follow(setup) {
+  const fits = differences(setup).length === 0;
   for (const name of OVERLAYS) app.options[name] = app.chosen[name] ?? fits;
   emit("options");
 }
@@ -78,6 +81,7 @@ async function refresh() {
     begun = new Set();
     app.flow = app.curves = app.response = null;
     for (const name of OVERLAYS) notes[name] = "";
+    follow(setup);
     emit("flow");
   }
   const { signal } = /** @type {AbortController} */ (asked);
@@ -101,7 +105,10 @@ async function refresh() {
   await get("response", "Computing the response.", async () => { app.response = await api.flow({ setup, last, points: 100, by: "response" }, signal); });
 }
 
+/** @type {[Film, number] | null} */
+let known = null; // film and its last step
+
 export function start() {
-  on("run", follow);
   on("run state options", refresh);
+  on("frames", () => { if (app.film && (known?.[0] !== app.film || known[1] !== app.film.run.steps)) { known = [app.film, app.film.run.steps]; refresh(); } });
 }

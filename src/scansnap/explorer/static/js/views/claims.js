@@ -6,7 +6,7 @@ import { app, atEdge, frameIndex, on } from "../app.js";
 import { CLOSED, FLOW, colours } from "../draw/colours.js";
 import { short, whole } from "../draw/format.js";
 import { fitting, penFor } from "../draw/pen.js";
-import { isPlaying } from "../server/runner.js";
+import { isMoving } from "../server/runner.js";
 import { take } from "./setup.js";
 
 /** @import { ClaimCurve, ClaimInstead, ClaimSaid, ClaimsSaid, Setup } from "../messages.js" */
@@ -19,6 +19,7 @@ const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "�
 const KIND = { identity: "an identity: it follows for every run, and a failure would be a bug", formula: "a formula: no run takes part", "by definition": "true by definition", ours: "a statement of ours: what holds where one of the paper's does not" };
 /** Groups, what is most worth reading first. @type {[ClaimSaid["status"], string][]} */
 const GROUPS = [["fails", "Fails, with every assumption met"], ["undecided", "Undecided"], ["holds", "Holds"]];
+const TOO_EARLY = "Verdicts are on the run up to the step on screen: go on a few steps, or to the end.";
 const panel = $("panel-claims");
 /** @type {Set<string>} */
 const open = new Set();
@@ -27,8 +28,8 @@ let timer;
 let shown = false, busy = false, last = "";
 
 export function start() {
-  panel.append(h("p", { class: "lead", id: "claims-lead" }, "Verdicts appear once the run has a few steps."), h("div", { id: "claims", class: "view", "data-view": "claims", "aria-live": "off" }));
-  on("run", () => { last = ""; $("tally").replaceChildren(); });
+  panel.append(h("p", { class: "lead", id: "claims-lead" }, TOO_EARLY), h("div", { id: "claims", class: "view", "data-view": "claims", "aria-live": "off" }));
+  on("run", blank);
   on("frames state cursor marks run", later);
 }
 
@@ -43,15 +44,16 @@ const step = () => (atEdge() ? null : app.film?.steps[frameIndex()] ?? null);
 
 /** Asks soon: while something plays, once in a while; after a move of the slider, when it has come to rest. */
 function later() {
-  if (!app.film || app.film.lastStep < 2) return;
-  if (isPlaying() && timer !== undefined) return;
+  if (!app.film?.run.run || app.film.lastStep < 2) return;
+  if (isMoving() && timer !== undefined) return;
   clearTimeout(timer);
-  timer = setTimeout(() => { timer = undefined; ask(); }, isPlaying() ? (shown ? 1100 : 2500) : shown ? 250 : 700);
+  timer = setTimeout(() => { timer = undefined; ask(); }, isMoving() ? (shown ? 1100 : 2500) : shown ? 250 : 700);
 }
 
 async function ask() {
   const film = app.film, at = step();
   if (!film || busy) return later();
+  if ((at ?? film.lastStep) < 2) return blank();
   const key = `${film.run.run}|${at ?? app.state.step}|${film.marks.length}`;
   if (key === last) return;
   busy = true;
@@ -66,6 +68,13 @@ async function ask() {
     $("claims-lead").textContent = said(e);
     last = key;
   } finally { busy = false; }
+}
+
+/** Of the first steps there is nothing to say. */
+function blank() {
+  last = "";
+  $("claims-lead").textContent = TOO_EARLY;
+  for (const id of ["claims", "tally"]) $(id).replaceChildren();
 }
 
 /** @param {ClaimsSaid} answer */

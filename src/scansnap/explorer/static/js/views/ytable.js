@@ -43,7 +43,7 @@ export function visible(is) {
 /** The step on screen, where it is not the newest one. */
 const looking = () => (atEdge() ? undefined : app.film?.steps[frameIndex()]);
 
-const ask = throttle(() => { if (shown && app.film?.length) askTable(128, looking()); }, 250);
+const ask = throttle(() => { if (shown && app.film?.length && app.film.run.run) askTable(128, looking()); }, 250);
 
 /**
  * Which step the table is of, and that it is another one than that on screen where it must be.
