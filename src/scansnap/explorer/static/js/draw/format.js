@@ -51,7 +51,7 @@ export function tick(x, step) {
 }
 
 /**
- * From one share to another, with as many figures as tell them apart: 65% → 39%, 24.32% → 24.27%.
+ * From one share to another, with as many figures as tell them apart: 65% → 39%, 24.32% → 24.27%; 65% where it is the same.
  * @param {number} from
  * @param {number} to
  */
@@ -59,6 +59,6 @@ export function fromTo(from, to) {
   const text = (/** @type {number} */ v, /** @type {number} */ digits) => `${(100 * v).toFixed(digits)}%`;
   let digits = 0;
   while (digits < 3 && Math.abs(from - to) < 10 ** (-2 - digits)) digits++;
-  if (text(from, digits) === text(to, digits)) digits = Math.min(digits, 1);
+  if (text(from, digits) === text(to, digits)) return text(to, 0);
   return `${text(from, digits)} → ${text(to, digits)}`;
 }
