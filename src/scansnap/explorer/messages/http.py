@@ -113,7 +113,7 @@ class Catalogue(Said):
     default: SetupJson
     """Of the first run."""
     probe: bool
-    """Whether a probe's file was given at start; its report is at /probe."""
+    """Whether a probe's file, or a folder of them, was given at start; the report is at /probe."""
 
 
 class Scene(Said):

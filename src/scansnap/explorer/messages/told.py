@@ -113,6 +113,12 @@ class TextModels(Said):
     models: list[TextModel]
 
 
+class ProbeFiles(Said):
+    """Probes' files given at start; the report on one is at /probe?file=NAME."""
+
+    files: list[str]
+
+
 class Vote(Said):
     """A word and the vote for it."""
 

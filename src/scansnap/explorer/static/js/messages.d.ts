@@ -61,7 +61,7 @@ export interface Catalogue {
   presets: PresetSaid[];
   class_presets: ClassPresetSaid[];
   default: Setup;  // Of the first run.
-  probe: boolean;  // Whether a probe's file was given at start; its report is at /probe.
+  probe: boolean;  // Whether a probe's file, or a folder of them, was given at start; the report is at /probe.
 }
 
 /** What a set-up means. */
@@ -359,6 +359,11 @@ export interface PresetSaid {
   title: string;
   commentary: string;
   setup: Setup;
+}
+
+/** Probes' files given at start; the report on one is at /probe?file=NAME. */
+export interface ProbeFiles {
+  files: string[];
 }
 
 /** New rates from the current step on; either or both. */
