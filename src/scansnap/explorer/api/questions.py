@@ -100,11 +100,11 @@ def answer_questions(app: FastAPI, probe: bool) -> None:
 
     @app.post("/api/flow", response_model=FlowSaid, responses=REFUSALS, openapi_extra=body(FlowAsked))
     async def flow(request: Request) -> Response:
-        """The T → ∞ flow for a set-up. It may take seconds; closing the request cancels it."""
+        """The T → ∞ flow or the linear response for a set-up. It may take seconds; closing the request cancels it."""
         asked = read(FlowAsked, await read_json(request), "the request")
         blueprint = await blueprint_of(asked.setup)
         predict.check_flow(blueprint)
-        result = await unless_gone(request, app.state.switchboard.flow(blueprint, asked.last, asked.points))
+        result = await unless_gone(request, app.state.switchboard.flow(blueprint, asked.last, asked.points, asked.by))
         return Response(result, media_type="application/json")
 
     maps = Maps()

@@ -6,11 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from scansnap.explorer.messages.fields import ANYTHING, C0, Asked, Number, Said, within
+from scansnap.checks import choice
+from scansnap.explorer.messages.fields import ANYTHING, C0, Asked, Checked, Number, Said, within
 from scansnap.explorer.messages.setups import ClassesByBars, ClassesByText, ClassesSaid, SetupJson, TheorySaid
 from scansnap.explorer.protocol import LIMITS
 
 _Series = list[Number]
+_PATHS = ("flow", "response")
+PATH = Checked(lambda name, value: choice(name, value, _PATHS), {"enum": list(_PATHS)})
 _View = Literal["attention", "heatmap", "z", "loss", "entropy", "growth", "y", "claims"]
 
 
@@ -39,13 +42,15 @@ class CurvesAsked(Asked):
 
 
 class FlowAsked(Asked):
-    """The T → ∞ flow from Y = Z = 0 at the effective rates."""
+    """The T → ∞ flow from Y = Z = 0 at the effective rates, or what attention does of it to first order."""
 
     setup: SetupJson
     last: Annotated[int, within(1, LIMITS["steps"])]
     """Last step of the grid."""
     points: Annotated[int, within(2, 200)] = 100
     """How many steps of it."""
+    by: Annotated[str, PATH] = "flow"
+    """``flow``: integrated exactly; ``response``: the linear response around frozen attention."""
 
 
 class WordsAsked(Asked):
@@ -119,7 +124,7 @@ class Catalogue(Said):
     default: SetupJson
     """Of the first run."""
     probe: bool
-    """Whether a probe's file was given at start; its report is at /probe."""
+    """Whether a probe's file, or a folder of them, was given at start; the report is at /probe."""
 
 
 class Scene(Said):
@@ -240,10 +245,11 @@ class MapSaid(Said):
 
 
 class FlowSaid(Said):
-    """The flow in the layout of the frames."""
+    """The flow, or the response as far as it is trusted, in the layout of the frames."""
 
     t: list[float]
     loss: _Series
+    """The response has none."""
     entropy: list[_Series]
     """Per class."""
     log_chi: list[_Series]
@@ -254,5 +260,7 @@ class FlowSaid(Said):
     """Per class and token."""
     z: list[list[_Series]]
     """Per query and token."""
+    trusted_until: Number
+    """The step from which the response leaves out more than a tenth; null of the flow, which leaves out nothing."""
     seconds: float
     """What it took."""

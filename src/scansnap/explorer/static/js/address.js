@@ -60,7 +60,7 @@ export function make() {
   for (const key of /** @type {const} */ (["left", "right"])) if (view[key] !== DEFAULTS[key]) all.set(key, view[key]);
   if (view.scene !== null && view.left === "tour") all.set("scene", String(view.scene));
   if (app.bar && view.right === "chain") all.set("bar", `${app.bar.k}:${app.bar.token}`);
-  if (!app.options.flow) all.set("flow", "off");
+  if (app.chosen.flow !== undefined) all.set("flow", app.chosen.flow ? "on" : "off");
   if (app.pinned) for (const [k, v] of fields(app.pinned.setup, "pin.")) all.set(k, v);
   if (app.pinned?.film.marks.length) all.set("pin.marks", marksText(app.pinned.film.marks));
   return "#" + all.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
@@ -115,7 +115,7 @@ export function read() {
   const [k, token] = (all.get("bar") ?? "").split(":").map(Number);
   return {
     setup, bar: Number.isInteger(token) ? { k, token } : null, marks: marksFrom(all.get("marks")), speed, preset: all.get("preset"), step: number("step"), focus: number("focus"), scene: number("scene"),
-    scale: all.get("scale"), left: all.get("left"), right: all.get("right"), flow: all.get("flow") !== "off", pinned: setupFrom(all, "pin."), pinnedMarks: marksFrom(all.get("pin.marks")),
+    scale: all.get("scale"), left: all.get("left"), right: all.get("right"), flow: all.has("flow") ? all.get("flow") !== "off" : null, pinned: setupFrom(all, "pin."), pinnedMarks: marksFrom(all.get("pin.marks")),
   };
 }
 

@@ -15,6 +15,8 @@ import * as headline from "./views/headline.js";
 import * as keys from "./keys.js";
 import * as lens from "./views/lens.js";
 import * as map from "./views/map.js";
+import * as movement from "./views/movement.js";
+import * as probe from "./views/probe.js";
 import * as predict from "./server/predict.js";
 import * as runner from "./server/runner.js";
 import * as setup from "./views/setup.js";
@@ -106,10 +108,8 @@ async function fromAddress() {
   if (state.focus !== null) app.focus = state.focus;
   if (state.bar) app.bar = state.bar;
   if (state.speed !== null) { app.speed = state.speed; emit("speed"); }
-  app.options.flow = state.flow;
-  /** @type {HTMLInputElement} */
-  const flow = $("show-flow");
-  flow.checked = state.flow;
+  if (state.flow === null) delete app.chosen.flow;
+  else app.options.flow = app.chosen.flow = state.flow;
   for (const tab of [state.right, state.left]) if (tab) tabs.pick(tab);
   if (state.scene !== null) await tour.go(state.scene, Boolean(state.setup));
   if (state.pinned) compare.pinSetup(state.pinned, state.pinnedMarks); else if (app.pinned && state.scene === null) compare.unpin();
@@ -131,7 +131,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, headline, chain, stage, transport, curves, ytable, claims, compare, exporting, predict, map, tour]) part.start();
+  for (const part of [setup, headline, chain, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, map, probe, tour]) part.start();
   requestAnimationFrame(loop);
   if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {

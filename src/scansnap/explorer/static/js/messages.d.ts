@@ -5,10 +5,11 @@ export interface AskFilm {
   op: "film";
 }
 
-/** The table Y now; of several that a slow socket waits for, the last is answered. */
+/** The table Y, now or as it was; of several that a slow socket waits for, the last is answered. */
 export interface AskTable {
   op: "y";
   size?: number;  // At most size × size values; larger tables as means over blocks.
+  step?: number | null;  // Of the kept tables the one nearest to this step, whose own step stands in the frame; left out, the newest.
 }
 
 /** One assumption of the theorems, held against the set-up. */
@@ -61,7 +62,7 @@ export interface Catalogue {
   presets: PresetSaid[];
   class_presets: ClassPresetSaid[];
   default: Setup;  // Of the first run.
-  probe: boolean;  // Whether a probe's file was given at start; its report is at /probe.
+  probe: boolean;  // Whether a probe's file, or a folder of them, was given at start; the report is at /probe.
 }
 
 /** What a set-up means. */
@@ -123,12 +124,14 @@ export interface ClaimSaid {
   assumptions: ClaimAssumption[];
   curve: ClaimCurve | null;
   instead: ClaimInstead | null;
+  where: Setup | null;  // A set-up in which it applies, where it does not here; null where no run on the page will do.
+  command: string;  // What judges it then; may be empty.
 }
 
 /** Judged on the recorded steps. Where the theory does not speak of the run, every claim is "not applicable", with the reason in ``why``. */
 export interface ClaimsSaid {
   run: string;
-  step: number;
+  step: number;  // Judged is the run up to here.
   setting: string;
   claims: ClaimSaid[];
 }
@@ -263,22 +266,24 @@ export interface FilmSaid {
   data: string;  // base64 of float32[n·floats].
 }
 
-/** The T → ∞ flow from Y = Z = 0 at the effective rates. */
+/** The T → ∞ flow from Y = Z = 0 at the effective rates, or what attention does of it to first order. */
 export interface FlowAsked {
   setup: Setup;
   last: number;  // Last step of the grid.
   points?: number;  // How many steps of it.
+  by?: "flow" | "response";  // ``flow``: integrated exactly; ``response``: the linear response around frozen attention.
 }
 
-/** The flow in the layout of the frames. */
+/** The flow, or the response as far as it is trusted, in the layout of the frames. */
 export interface FlowSaid {
   t: number[];
-  loss: (number | "inf" | "-inf" | null)[];
+  loss: (number | "inf" | "-inf" | null)[];  // The response has none.
   entropy: ((number | "inf" | "-inf" | null)[])[];  // Per class.
   log_chi: ((number | "inf" | "-inf" | null)[])[];  // Per class.
   growth: ((number | "inf" | "-inf" | null)[])[];  // Per class.
   attention: (((number | "inf" | "-inf" | null)[])[])[];  // Per class and token.
   z: (((number | "inf" | "-inf" | null)[])[])[];  // Per query and token.
+  trusted_until: number | "inf" | "-inf" | null;  // The step from which the response leaves out more than a tenth; null of the flow, which leaves out nothing.
   seconds: number;  // What it took.
 }
 
@@ -382,6 +387,11 @@ export interface PresetSaid {
   question?: string;  // Headline over the run, where it has one.
   commentary: string;
   setup: Setup;
+}
+
+/** Probes' files given at start; the report on one is at /probe?file=NAME. */
+export interface ProbeFiles {
+  files: string[];
 }
 
 /** New rates from the current step on; either or both. */

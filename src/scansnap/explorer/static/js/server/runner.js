@@ -92,10 +92,11 @@ export function extend() {
 }
 
 /**
+ * The table Y at a step, or the newest.
  * @param {number} size
- * @param {number} [of]  step
+ * @param {number} [step]
  */
-export const askTable = (size, of) => films.send({ op: "y", size, step: of });
+export const askTable = (size, step) => films.send({ op: "y", size, step });
 
 // --- which step ------------------------------------------------------------------------------------------------------
 
