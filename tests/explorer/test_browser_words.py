@@ -114,7 +114,7 @@ def test_a_click_on_a_bar_tells_the_chain_of_simulate(page: Page) -> None:
     page.wait("app.state.state === 'done' && app.film.lastStep === 60")
     page.key("End")
     box = page.page.locator("#attention").bounding_box()
-    page.page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.25 * box["height"])  # the last bar of class 0
+    page.page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.2 * box["height"])  # the last bar of class 0
     page.page.wait_for_selector("#chain-alpha")
     assert page.page.inner_text(".chain h2") == "How “kitten” counts for “milk” after “drinks”"
     assert page.get("app.focus") == -1, "and the class does not come into focus"
@@ -122,40 +122,50 @@ def test_a_click_on_a_bar_tells_the_chain_of_simulate(page: Page) -> None:
     page.page.locator(".chain h2", has_text="“football” after “plays”").wait_for()
     page.page.select_option("#chain-token", label="evening (common)")
     page.page.locator(".chain h2", has_text="How “evening” counts for “football”").wait_for()
-    page.wait("document.querySelector('#chain-step').dataset.value === '60'")
-    data, classes = simulated(60)
-    n, token = 3, classes.words.index("evening")
-    c, y = data.attention.values[n].astype(float), data.y.values.astype(float)
-    f = c / np.linalg.norm(c)
-    votes = f[:, None] * y  # (M, M): of each context token for each next token
-    following = classes.next_token[n]
-
-    def probability(logits: np.ndarray) -> float:
-        return float(np.exp(logits[following] - logits.max()) / np.exp(logits - logits.max()).sum())
-
-    expected = {
-        "p": classes.p_context[n, token], "c": c[token], "vote": votes[token, following],
-        "z": data.z.values[classes.queries.tolist().index(classes.query[n]), token],
-        "alpha": probability(votes.sum(0)),
-    }  # fmt: skip
-    for name, number in expected.items():
-        assert value(page, name) == pytest.approx(number, rel=1e-5), name
-    said = page.page.inner_text("#chain-alpha")
-    without = probability(votes.sum(0) - votes[token])
-    assert f"{float(f'{without:.3g}'):g}" in said or f"{float(f'{1 - without:.3g}'):g}".replace("e-0", "e−") in said
-    assert f"{float(f'{votes.sum(0)[following]:.3g}'):g} that all tokens together" in page.page.inner_text(
-        "#chain-vote"
-    )
-    losses = [-np.log(page.page.evaluate(ALPHA, k)) for k in range(6)]
-    assert np.mean(losses) == pytest.approx(float(data.loss), abs=2**-23), (
-        "together they are the loss, in single precision"
-    )
+    for step in (60, 5):
+        page.page.evaluate(SEEK, step)
+        page.wait(f"document.querySelector('#chain-step').dataset.value === '{step}'")
+        data, classes = simulated(step)
+        n, token = 3, classes.words.index("evening")
+        c, y = data.attention.values[n].astype(float), data.y.values.astype(float)
+        votes = (c / np.linalg.norm(c))[:, None] * y  # (M, M): of each context token for each next token
+        following = classes.next_token[n]
+        expected = {
+            "p": classes.p_context[n, token], "c": c[token], "vote": votes[token, following],
+            "z": data.z.values[classes.queries.tolist().index(classes.query[n]), token],
+            "alpha": probability(votes.sum(0), following),
+        }  # fmt: skip
+        for name, number in expected.items():
+            assert value(page, name) == pytest.approx(number, rel=1e-5), name
+        said = page.page.inner_text("#chain-alpha") + page.page.inner_text("#chain-vote")
+        assert f"out of {written(votes.sum(0)[following])} that all tokens together give" in said
+        assert f"it would be {chance(probability(votes.sum(0) - votes[token], following))}" in said
+        losses = [-np.log(page.page.evaluate(ALPHA, [k, step])) for k in range(6)]
+        # of a probability near 1 single precision leaves 2⁻²³
+        assert np.mean(losses) == pytest.approx(float(data.loss), rel=1e-5, abs=2**-23), "together they are the loss"
 
 
-ALPHA = """async (k) => {
-  const { chainOf } = await import("/static/js/views/chain.js"), { app } = await import("/static/js/app.js");
-  const { on } = await import("/static/js/app.js"), { askTable } = await import("/static/js/server/runner.js");
-  const table = await new Promise((done) => { on("table", done); askTable(256); });
+def probability(logits: np.ndarray, following: int) -> float:
+    return float(np.exp(logits[following] - logits.max()) / np.exp(logits - logits.max()).sum())
+
+
+def written(number: float) -> str:
+    """As the page writes numbers: three figures."""
+    if abs(number) < 1e-4:
+        figures, exponent = f"{number:.1e}".split("e")
+        return f"{figures}e−{-int(exponent)}"
+    return f"{float(f'{number:.3g}'):g}".replace("-", "−")
+
+
+def chance(p: float) -> str:
+    return f"1 − {written(1 - p)}" if p > 0.9995 else written(p)
+
+
+SEEK = "async (step) => (await import('/static/js/server/runner.js')).seekStep(step)"
+ALPHA = """async ([k, step]) => {
+  const { chainOf } = await import("/static/js/views/chain.js"), { app, on } = await import("/static/js/app.js");
+  const { askTable } = await import("/static/js/server/runner.js");
+  const table = await new Promise((done) => { on("table", done); askTable(256, step); });
   return chainOf(app.film, table, k, app.film.run.layout.tokens[k][0]).votes.alpha;
 }"""
 

@@ -41,7 +41,7 @@ const stepText = (/** @type {number} */ last) => (last >= 1e6 ? short(last / 1e6
 function columns(n, width, height) {
   let best = 1, score = Infinity;
   for (let c = 1; c <= n; c++) {
-    const w = width / c, h = height / Math.ceil(n / c), s = Math.abs(Math.log(w / h / 0.8)) + (c * Math.ceil(n / c) - n) * 0.02;
+    const w = width / c, h = height / Math.ceil(n / c), s = Math.abs(Math.log(w / h / 0.8)) + (c * Math.ceil(n / c) - n) * 0.15;
     if (s < score) { score = s; best = c; }
   }
   return best;

@@ -1,6 +1,7 @@
 // Words under the bars, where tokens have words: across where they fit, else upright.
 
 import { name } from "./film.js";
+import { fitting, widthOf } from "./pen.js";
 
 /** @import { Film } from "./film.js" */
 /** @import { Colours } from "./colours.js" */
@@ -9,17 +10,17 @@ import { name } from "./film.js";
 /** @typedef {{texts: string[], size: number, upright: boolean, height: number}} Labels */
 
 const LEAST = 7.5; // the smallest letters that can be read
-const WIDE = 0.58; // of a letter, in letter heights, about
+const EM = 10;
 
 /** @type {WeakMap<Film, number>} */
 const known = new WeakMap();
 
 /**
- * Letters of the longest word of any class, so that the histories of all begin at the same height.
+ * Width of the longest word of any class in letter heights, so that the histories of all begin at the same height.
  * @param {Film} film
  */
 function longestOf(film) {
-  const { classes, layout } = film.run, longest = known.get(film) ?? Math.max(...layout.tokens.flat().map((t) => name(classes, t).length));
+  const { classes, layout } = film.run, longest = known.get(film) ?? Math.max(...layout.tokens.flat().map((t) => widthOf(name(classes, t), { size: EM, weight: 700 }) / EM));
   known.set(film, longest);
   return longest;
 }
@@ -36,11 +37,11 @@ export function labelsOf(film, list, bw, most) {
   const { classes } = film.run;
   if (!classes.words) return null;
   const texts = list.map((t) => name(classes, t.token)), longest = longestOf(film);
-  const across = Math.min(11, bw / (WIDE * longest)), size = across >= 9 ? across : Math.min(10.5, 0.86 * bw);
+  const across = Math.min(11, (bw - 2) / longest), size = across >= 9 ? across : Math.min(10.5, 0.86 * bw);
   if (across >= 9) return { texts, size, upright: false, height: 16 };
   if (size < LEAST) return null;
-  const letters = Math.max(3, Math.min(longest, Math.floor((most - 6) / (WIDE * size))));
-  return { texts: texts.map((t) => (t.length > letters ? `${t.slice(0, letters - 1)}…` : t)), size, upright: true, height: letters * WIDE * size + 6 };
+  const room = Math.min(longest * size, most);
+  return { texts: texts.map((t) => fitting([t], room, { size, weight: 700 })), size, upright: true, height: room + 6 };
 }
 
 /**

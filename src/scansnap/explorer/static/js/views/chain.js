@@ -38,7 +38,7 @@ export function visible(is) {
   if (is) { fill(); ask(); draw(); }
 }
 
-const ask = throttle(() => { if (shown && app.film?.length) askTable(SIZE, app.film.steps[frameIndex()]); }, 200);
+const ask = throttle(() => { if (shown && app.film?.length && app.film.run.run) askTable(SIZE, app.film.steps[frameIndex()]); }, 200);
 
 /**
  * Shows a class, and of it a token; left out, the one with most attention now.
