@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.paper.figure import Computed, Effort, Finding
+from scansnap.paper.points import Points
 from scansnap.paper.studies.validity.measured import THEOREMS
 from scansnap.paper.studies.validity.predicted import WRONG
 from scansnap.paper.studies.validity.settings import GENERAL
@@ -37,6 +38,7 @@ ROWS = {"memory": "the memory", "response": "the response"}  # of the figure
 CONTROLS = {"wrong": f"η_Z/η_Y {WRONG:g} times too large", "no_memory": "the drive alone"}
 CLOSE = 0.1  # of the measured deviation: predicted is the same
 LOST = 10.0  # a control leaves this many times more unexplained, "≫" being a factor of ten throughout
+HEADLINE = 4
 UNTIL = 10  # in t₀: the claims look no further
 
 
@@ -123,6 +125,7 @@ def _predicted(rows: pd.DataFrame, name: str, of: dict[str, dict[str, float]]) -
         f"deviations {rows.measured.min():.2g} to {rows.measured.max():.2g}; by the response "
         f"{of['response']['met']:.4f} ({of['response']['met_log']:.4f}); {controls}. On all of both maps, met or "
         f"not, {of['memory']['maps']:.3f} ({of['memory']['maps_log']:.3f}).",
+        points=Points.without_noise(rows.memory / rows.measured), headline=HEADLINE if name == "4" else 0,
     )  # fmt: skip
 
 
