@@ -83,7 +83,13 @@ class Finding:
 
     @classmethod
     def compared(
-        cls, says: str, reference: str, found: Comparison, statement: Statement, cases: str, detail: str = "",
+        cls,
+        says: str,
+        reference: str,
+        found: Comparison,
+        statement: Statement,
+        cases: str,
+        detail: str = "",
         headline: int = 0,
     ) -> Finding:
         """Count a family of comparisons; the detail ends with what would decide the undecided cases."""

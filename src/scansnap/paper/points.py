@@ -72,7 +72,9 @@ def named(index: Any) -> tuple[str, ...]:
     if not isinstance(index, pd.Index) or None in index.names:
         return ()
     return tuple(
-        ", ".join(f"{WORDS.get(str(name), name)} {_value(value)}" for name, value in zip(index.names, case, strict=True))
+        ", ".join(
+            f"{WORDS.get(str(name), name)} {_value(value)}" for name, value in zip(index.names, case, strict=True)
+        )
         for case in index.to_frame().itertuples(index=False)
     )
 
@@ -98,4 +100,3 @@ def beyond(old: Number, new: Number) -> bool | None:
     if not math.isfinite(error):
         return None
     return abs(new.value - old.value) > max(error, ROUNDING * max(abs(old.value), abs(new.value)))
-

@@ -21,6 +21,7 @@ DISTINCT = "#0072B2"
 COMMON = "#E69F00"
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 ATTENTION_MAP = "viridis"
+HEADLINE = "headline"  # the gid of axes that the report shows alone, beside the finding it begins with
 
 _RC: Any = {
     "font.size": 9,

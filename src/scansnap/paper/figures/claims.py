@@ -117,4 +117,4 @@ def _told(row: Any) -> str:
 
 def draw(computed: Computed) -> Figure:
     """The curves of the first setting."""
-    return claim_curves.draw(claim_curves.compute(computed.extra["reports"][0]))
+    return claim_curves.draw(claim_curves.compute(computed.extra["reports"][0]), HEADLINED)

@@ -9,7 +9,7 @@ import numpy as np
 from scansnap.claims.claim import Claim
 
 POINTS = 40  # of each line: more than a small picture shows
-_FLAT = 1e-6  # of the size: less is rounding, not to be magnified
+_FLAT, _NOTHING = 1e-6, 1e-9  # of the size, and in itself: less is rounding, not to be magnified
 
 Line = tuple[tuple[float, float], ...]
 
@@ -64,4 +64,6 @@ def _thinned(line: tuple[np.ndarray, np.ndarray]) -> tuple[list[float], list[flo
 def _span(values: np.ndarray) -> tuple[float, float]:
     low, high = float(values.min()), float(values.max())
     size = max(abs(low), abs(high), 1e-300)
-    return (low, high) if high - low > _FLAT * size else (low - size / 10, high + size / 10)
+    if high - low > max(_FLAT * size, _NOTHING):
+        return low, high
+    return low - max(size / 10, _NOTHING), high + max(size / 10, _NOTHING)

@@ -36,11 +36,11 @@ class Drawings:
         self.colours: dict[str, None] = {}
 
     def inline(self, svg: bytes, name: str, alt: str) -> Markup:
-        """An ``svg`` element named by what it shows; its width is in ``--width`` and left to the style sheet."""
+        """An ``svg`` element named by what it shows; its width is in ``--width`` and left to the style sheet.
+
+        What it draws is named ``name-body``, for those who show a part of it again.
+        """
         text = _HEAD.sub("", svg.decode()).replace("xlink:href", "href")
-        size = re.search(r'<svg[^>]* viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
-        if size is None:
-            raise ValueError(f"{name} is no drawing of matplotlib's")
         body = _NAMELESS.sub(r"\1", text[text.index(">") + 1 : text.rindex("</svg>")])
         body = _GLYPH.sub(self._glyph, body)
         body = _SHAPE.sub(_rounded, body)
@@ -50,17 +50,18 @@ class Drawings:
         )
         body = _STYLE.sub(self._class, body)
         body = re.sub(r"\s*\n\s*", "", re.sub(r"<defs>\s*</defs>", "", body))
-        width, height = size.groups()
+        _, _, width, height = size_of(svg)
         return Markup(
-            f'<svg id="{escape(name)}-drawing" class="drawing" role="img" aria-label="{escape(alt)}" '
-            f'viewBox="0 0 {width} {height}" style="--width: {round(float(width) * PER_POINT)}px; '
-            f'aspect-ratio: {width} / {height}">{body}</svg>'
+            f'<svg class="drawing" role="img" aria-label="{escape(alt)}" viewBox="0 0 {width:g} {height:g}" '
+            f'style="--width: {round(width * PER_POINT)}px; aspect-ratio: {width:g} / {height:g}">'
+            f'<g id="{escape(name)}-body">{body}</g></svg>'
         )
 
     def shared(self) -> Markup:
         """Glyphs and styles: once in the page, after all drawings were inlined."""
         paths = "".join(
-            f'<path id="{name}" d="{" ".join(d.split())}" transform="scale(0.015625)"/>' for name, d in self.glyphs.values()
+            f'<path id="{name}" d="{" ".join(d.split())}" transform="scale(0.015625)"/>'
+            for name, d in self.glyphs.values()
         )
         rules = "".join(f".{short}{{{style}}}" for style, short in self.classes.items())
         light = "".join(f"--c{colour}:#{colour};" for colour in self.colours)
@@ -88,6 +89,15 @@ class Drawings:
             )
         self.colours.setdefault(colour)
         return f"var(--c{colour})"
+
+
+def size_of(svg: bytes) -> tuple[float, float, float, float]:
+    """Left, top, width and height in points."""
+    found = re.search(rb'<svg[^>]* viewBox="([-\d. ]+)"', svg)
+    if found is None:
+        raise ValueError("this is no drawing of matplotlib's")
+    left, top, width, height = map(float, found[1].split())
+    return left, top, width, height
 
 
 def on_dark(colour: str) -> str:
