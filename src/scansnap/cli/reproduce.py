@@ -65,8 +65,8 @@ def reproduce(
     """
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
-    from scansnap.paper.report.crew import at_once, processes_for
     from scansnap.paper.report.changes import earlier
+    from scansnap.paper.report.crew import at_once, processes_for
     from scansnap.paper.report.make import command, keep, make, prepare
     from scansnap.paper.report.manifest import read_manifest
     from scansnap.paper.report.targets import TEXT, chosen, label, lacking, require

@@ -63,19 +63,19 @@ class Points:
         values = table[:, 0]
         if len(values) <= MOST_TOLD:
             return tuple(Number(self.cases[i] if self.cases else "", float(v), 0.0) for i, v in enumerate(values))
-        told = {"least": np.nanmin, "middle": np.nanmedian, "largest": np.nanmax} if np.isfinite(values).any() else {}
-        return tuple(Number(word, float(take(values)), 0.0) for word, take in told.items())
+        ends = np.nanquantile(values, (0, 0.5, 1)) if np.isfinite(values).any() else ()
+        return tuple(Number(word, float(v), 0.0) for word, v in zip(("least", "middle", "largest"), ends, strict=False))
 
 
 def named(index: Any) -> tuple[str, ...]:
-    """The rows of a table in words: "queries = 1, η_Z = 0.5"."""
+    """The rows of a table in words: "queries = 1, η_Z = 0.5"; what all rows share is left out."""
     if not isinstance(index, pd.Index) or None in index.names:
         return ()
+    columns = index.to_frame(index=False)
+    told = [name for name in columns if len(columns) == 1 or columns[name].nunique() > 1]
     return tuple(
-        ", ".join(
-            f"{WORDS.get(str(name), name)} {_value(value)}" for name, value in zip(index.names, case, strict=True)
-        )
-        for case in index.to_frame().itertuples(index=False)
+        ", ".join(f"{WORDS.get(str(name), name)} {_value(value)}" for name, value in zip(told, case, strict=True))
+        for case in columns[told].itertuples(index=False)
     )
 
 

@@ -39,10 +39,11 @@ def sparkline(claim: Claim, setting: str) -> Sparkline | None:
     if len(scaled[0][0]) < 2 or len(scaled[1][0]) < 2:
         return None
     (left, right), (low, high) = (_span(np.concatenate([line[axis] for line in scaled])) for axis in (0, 1))
+    width, height = right - left, high - low
     drawn = [
-        tuple((round((a - left) / (right - left), 4), round((b - low) / (high - low), 4)) for a, b in zip(x, y, strict=True))
+        tuple((round((a - left) / width, 4), round((b - low) / height, 4)) for a, b in zip(x, y, strict=True))
         for x, y in map(_thinned, scaled)
-    ]  # fmt: skip
+    ]
     return Sparkline(setting, *drawn)
 
 

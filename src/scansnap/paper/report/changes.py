@@ -85,8 +85,9 @@ class Changes:
             return f"No verdict and no number of {self.compared} statements changed."
         counts = {what: sum(one.what == what for one in self.found) for what in ("verdict", "new", "gone")}
         numbers = [one for one in self.found if one.shifts]
+        far = sum(one.beyond is True for one in numbers)
         parts = [f"{counts['verdict']} verdicts" if counts["verdict"] != 1 else "1 verdict",
-                 f"numbers of {len(numbers)}, of {sum(one.beyond is True for one in numbers)} beyond their error"]  # fmt: skip
+                 f"numbers of {len(numbers)}, of {far} beyond their error"]  # fmt: skip
         rest = "".join(
             f"; {counts[what]} {word}" for what, word in (("new", "are new"), ("gone", "are gone")) if counts[what]
         )

@@ -9,7 +9,6 @@ from html import escape
 from typing import Any
 
 import numpy as np
-
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -66,7 +65,8 @@ def _environment() -> Environment:
                               lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
     environment.filters |= {
         "by_claim": by_claim, "duration": duration, "label": label, "mathml": mathml, "percent": percent,
-        "polyline": polyline, "prose": prose, "size": lambda one: size_of(one.svg), "explore": lambda one: address(one.computed.settings),
+        "polyline": polyline, "prose": prose, "size": lambda one: size_of(one.svg),
+        "explore": lambda one: address(one.computed.settings),
         "json": lambda settings: json.dumps(plain(settings), indent=1, ensure_ascii=False),
     }  # fmt: skip
     return environment

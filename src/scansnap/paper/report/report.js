@@ -37,13 +37,20 @@
     if (text !== undefined) made.textContent = text;
     return parent.appendChild(made);
   };
-  const number = (x) => String(Number(x.toPrecision(3))).replace("-", "−");
+  const number = (x) => (x && Math.abs(x) < 1e-3 ? x.toExponential(1) : String(Number(x.toPrecision(3)))).replaceAll("-", "−");
+  /** η_Y with its index below. */
+  const label = (parent, text) => {
+    for (const [i, part] of text.split(/_(\w+)/).entries()) {
+      if (i % 2) { add(parent, "tspan", { dy: 2, "font-size": 8 }, part); } else if (part) { add(parent, "tspan", i ? { dy: -2 } : {}, part); }
+    }
+  };
   const sum = (row) => row.reduce((a, b) => a + b, 0);
   const SIDES = { "rises": [1, 0], "falls": [0, 1], "does not rise": [0, 1], "does not fall": [1, 0] };
 
   /** Rows of dots with mean and interval; green where the statement holds. */
   const strip = ({ v, h, c, w, m }) => {
-    const left = c.length ? 128 : 8, right = 392, step = v.length > 16 ? 6 : 15, top = 6, bottom = top + v.length * step;
+    const longest = Math.max(0, ...c.map((name) => name.length)), step = v.length > 32 ? 4 : v.length > 16 ? 6 : 15;
+    const left = longest && step > 10 ? Math.min(200, 16 + 5.6 * longest) : 8, right = 392, top = 6, bottom = top + v.length * step;
     const rows = v.map((row) => row.filter((x) => x !== null));
     const ends = rows.flatMap((row, i) => (row.length ? [...row, sum(row) / row.length - (h[i] ?? 0), sum(row) / row.length + (h[i] ?? 0)] : []));
     const low = Math.min(...ends, w ? -m : Infinity), high = Math.max(...ends, w ? m : -Infinity), pad = (high - low || Math.abs(high) || 1) / 20;
@@ -56,8 +63,8 @@
     }
     rows.forEach((row, i) => {
       const y = top + (i + 0.5) * step, mean = sum(row) / row.length, labelled = c.length && step > 10;
-      if (labelled) add(svg, "text", { x: left - 6, y: y + 3, "text-anchor": "end" }, c[i].length > 24 ? `${c[i].slice(0, 23)}…` : c[i]);
-      for (const value of row) add(svg, "circle", { cx: x(value), cy: y, r: step > 10 ? 2.6 : 1.8 });
+      if (labelled) label(add(svg, "text", { x: left - 6, y: y + 3, "text-anchor": "end" }), c[i].length > 34 ? `${c[i].slice(0, 33)}…` : c[i]);
+      for (const value of row) add(svg, "circle", { cx: x(value), cy: y, r: step > 10 ? 2.6 : 1.6 });
       if (h[i]) add(svg, "line", { class: "mean", x1: x(mean - h[i]), x2: x(mean + h[i]), y1: y, y2: y });
       if (h.length && row.length > 1) add(svg, "line", { class: "mean", x1: x(mean), x2: x(mean), y1: y - 3, y2: y + 3 });
     });
