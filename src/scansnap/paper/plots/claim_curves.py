@@ -17,7 +17,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from scansnap.claims.claim import Claim, Report, share
-from scansnap.paper.style import DISTINCT, HEADLINE, styled
+from scansnap.paper.style import DISTINCT, FILES_ONLY, HEADLINE, styled
 
 COLOURS = {"holds": "#009E73", "fails": "#D55E00", "undecided": "#8250DF", "not applicable": "0.45"}
 INSTEAD = COLOURS["holds"]
@@ -46,6 +46,7 @@ def draw(claims: list[Claim], headline: str = "") -> Figure:
     with styled(max(columns * size[0] for _, columns, size in parts), sum(heights)) as figure:
         folders = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
         for folder, (some, columns, _) in zip(folders, parts, strict=True):
+            folder.set_gid(FILES_ONLY if some is small and large else None)
             if some is large:
                 folder.suptitle("What fails, and what holds instead", fontweight="bold", fontsize=11)
             _panels(folder, some, columns, headline)

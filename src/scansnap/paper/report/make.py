@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from scansnap.checks import InputError
 from scansnap.paper.figure import Computed, Effort
@@ -16,7 +17,7 @@ from scansnap.paper.report.changes import CHANGES
 from scansnap.paper.report.manifest import ANNOUNCED, Box, Made, announce, enter, read_manifest
 from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.shared.kept_runs import forget
-from scansnap.paper.style import HEADLINE, add_note, render, settle
+from scansnap.paper.style import FILES_ONLY, HEADLINE, add_note, render, settle
 from scansnap.progress import Progress
 from scansnap.storage import put, writable
 
@@ -50,17 +51,33 @@ def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None
     if computed.note:
         add_note(drawing, computed.note)
     settle(drawing)
-    pictures = {kind: render(drawing, kind) for kind in (WRITTEN if name in IN_WORDS else (*WRITTEN, "svg"))}
+    pictures = {kind: render(drawing, kind) for kind in WRITTEN}
+    if name not in IN_WORDS:
+        pictures["svg"] = on_page(drawing)
     # what only the drawing needed stays here
     return Drawn(name, replace(computed, extra={}), pictures, time.perf_counter() - began, focus(drawing))
+
+
+def on_page(drawing: Figure) -> bytes:
+    """The SVG of what the report shows."""
+    left_out = drawing.findobj(lambda artist: artist.get_gid() == FILES_ONLY)
+    if not left_out:
+        return render(drawing, "svg")
+    for artist in left_out:
+        artist.set_visible(False)
+    width, height = drawing.get_size_inches()
+    edge = max(artist.get_window_extent().y1 for artist in left_out) / drawing.dpi
+    return render(drawing, "svg", Bbox.from_extents(0, edge, width, height))
 
 
 def focus(drawing: Figure) -> Box | None:
     """Where the axes lie that are marked as the headline's; None if none are: then it is all of the drawing."""
     for axes in drawing.findobj(lambda artist: artist.get_gid() == HEADLINE):
-        inches: Any = axes.get_tightbbox().transformed(drawing.dpi_scale_trans.inverted())  # type: ignore[union-attr]
-        left, top = inches.x0, drawing.get_figheight() - inches.y1
-        return tuple(round(72 * x, 1) for x in (left, top, inches.width, inches.height))  # type: ignore[return-value]
+        pixels: Any = axes.get_tightbbox()
+        inches = pixels.transformed(drawing.dpi_scale_trans.inverted())
+        found = inches.x0, drawing.get_figheight() - inches.y1, inches.width, inches.height
+        left, top, width, height = (round(72 * float(x), 1) for x in found)
+        return left, top, width, height
     return None
 
 

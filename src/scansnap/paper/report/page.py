@@ -39,6 +39,7 @@ KIND_WORDS: dict[Kind, str] = {
 STATUS = {"holds": "agrees", "fails": "disagrees", "undecided": "undecided", "not applicable": "not-applicable"}
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not applicable": "–"}
 CLAIMS = "claims"  # the target told by a table of its own
+MOST_TOLD = 6  # findings in the words for a drawing
 MOST_DOTS = 600  # of a finding that has no noise: more would be one line of ink
 
 
@@ -97,8 +98,9 @@ def by_kind(made: Iterator[Made]) -> dict[Kind, list[tuple[Made, int, Finding]]]
 
 
 def alt(one: Made) -> str:
-    """What a drawing shows, for those who do not see it: its caption and what was found."""
-    found = "; ".join(f"{f.says}: {f.verdict}, {f.counted}" for f in one.computed.findings[:6])
+    """What a drawing shows, for those who do not see it: its caption and what was found, disagreement first."""
+    told = sorted(one.computed.findings, key=lambda f: f.verdict in ("agrees", "not applicable"))[:MOST_TOLD]
+    found = "; ".join(f"{f.says}: {f.verdict}, {f.counted}" for f in told)
     return f"{label(one.name)}. {one.caption} Found: {found or 'nothing to count'}."
 
 
