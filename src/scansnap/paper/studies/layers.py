@@ -18,7 +18,6 @@ from scansnap.paper.shared.kept_runs import kept
 from scansnap.paper.shared.over_seeds import how, marks, mean_and_half
 from scansnap.paper.shared.paired import paired
 from scansnap.paper.shared.text_runs import (
-    BATCH,
     TextSetting,
     judged,
     seeds_said,
@@ -45,10 +44,9 @@ LAYERS, QUICK_LAYERS = (1, 2, 3, 5), (1, 2, 3)
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (False, True): {"max_words": 300, "steps": 40, "seeds": 1, "valid_tokens": 3_000},
     (False, False): {"max_words": 300, "steps": 60, "seeds": 3, "valid_tokens": 3_000},
-    (True, True): {"max_words": 5_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
-    (True, False): {"max_words": 5_000, "steps": 600, "seeds": 5, "valid_tokens": 20_000},
+    (True, True): {"max_words": 2_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
+    (True, False): {"max_words": 2_000, "steps": 600, "seeds": 5, "valid_tokens": 20_000},
 }
-LOOKED_AT = 200  # windows of the validation text at a time on CUDA: looking at few takes as long
 WIDTH = {"cuda": 200, "cpu": 100}  # of the transformer; the paper's is 200
 MODELS = ("transformer", "YZ")
 GRID = {"transformer": ADAM_TRANSFORMER, "YZ": ADAM_YZ}
@@ -93,8 +91,7 @@ def run(
     start: dict[int, Start],
     progress: Progress | None,
 ) -> dict[str, Any]:
-    batch = LOOKED_AT if setting.device == "cuda" else BATCH
-    found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress, batch=batch)
+    found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
     return {"perplexity": found.perplexity, "entropy": float(np.mean(found.entropy)),
             "entropy_first": found.entropy[0], "entropy_last": found.entropy[-1], "failed": found.failed}  # fmt: skip
 
