@@ -3,8 +3,8 @@
 python benchmarks/waiting.py [--rounds 5] [--reproduce synthetic] [--data DIR]
 
 Every start is a new process. Beside it stand the interpreter alone, which is the limit, and a plain import of what the
-engine computes with (torch, numpy, scipy and xarray), which is what a package pays that imports them at once; the best of
-the rounds, in turn.
+engine computes with (torch, numpy, scipy and xarray), which is what a package pays that imports them at once; the best
+of the rounds, in turn.
 
 With --reproduce the targets are also made, into a folder that is thrown away: the wall time of the command, its
 processor time with that of its children, and the time one after the other (the sum of the targets' own seconds). The
@@ -60,9 +60,8 @@ def reproduction(targets: list[str], data: str | None) -> None:
     cores = len(os.sched_getaffinity(0))
     print(f"\nscansnap reproduce {' '.join(targets)}: {len(told)} targets, {cores} cores")
     one_by_one = sum(one["seconds"] for one in told.values())
-    print(
-        f"  wall {wall:.1f} s, processor {busy:.1f} s, one after the other {one_by_one:.1f} s, limit {busy / cores:.1f} s"
-    )
+    print(f"  wall {wall:.1f} s, one target after the other {one_by_one:.1f} s")
+    print(f"  processor {busy:.1f} s, so the limit is {busy / cores:.1f} s")
     for name, one in sorted(told.items(), key=lambda item: -item[1]["seconds"]):
         print(f"  {name:12}{one['seconds']:8.1f} s")
 
