@@ -45,8 +45,8 @@ LAYERS, QUICK_LAYERS = (1, 2, 3, 5), (1, 2, 3)
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (False, True): {"max_words": 300, "steps": 40, "seeds": 1, "valid_tokens": 3_000},
     (False, False): {"max_words": 300, "steps": 60, "seeds": 3, "valid_tokens": 3_000},
-    (True, True): {"max_words": 2_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
-    (True, False): {"max_words": 2_000, "steps": 600, "seeds": 5, "valid_tokens": 20_000},
+    (True, True): {"max_words": 5_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
+    (True, False): {"max_words": 5_000, "steps": 600, "seeds": 5, "valid_tokens": 20_000},
 }
 AT_ONCE = {"cuda": 5, "cpu": 1}  # trainings: small ones leave a GPU idle; on a CPU other figures have the cores
 WIDTH = {"cuda": 200, "cpu": 100}  # of the transformer; the paper's is 200
