@@ -13,9 +13,9 @@ import torch.nn.functional as F
 
 from scansnap.checks import InputError
 from scansnap.paper.report import targets
-from scansnap.paper.shared.side_by_side import crew
 from scansnap.paper.studies import probe
 from scansnap.paper.studies.chosen_rates import SEEDS
+from scansnap.paper.shared.side_by_side import crew
 from scansnap.paper.studies.probe import runs, training
 from scansnap.paper.studies.probe.measured import Measured
 from scansnap.paper.studies.probe.models import DEEP, MODELS, Kind, build
