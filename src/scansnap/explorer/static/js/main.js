@@ -14,6 +14,7 @@ import * as keys from "./keys.js";
 import * as lens from "./views/lens.js";
 import * as movement from "./views/movement.js";
 import * as probe from "./views/probe.js";
+import * as map from "./views/map.js";
 import * as predict from "./server/predict.js";
 import * as runner from "./server/runner.js";
 import * as setup from "./views/setup.js";
@@ -127,7 +128,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, probe, tour]) part.start();
+  for (const part of [setup, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, map, probe, tour]) part.start();
   requestAnimationFrame(loop);
   if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {
