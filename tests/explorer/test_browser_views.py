@@ -151,10 +151,10 @@ def test_a_pinned_run_lies_under_the_next(page: Page) -> None:
     page.wait("app.film.run.setup.eta_y === 10")
     page.run_to_end()
     assert "1" in page.page.inner_text("#legend-pinned")
-    page.wait("document.querySelector('#view-entropy .plot').data?.some((t) => t.line.color === '#CC79A7')")
+    page.wait("document.querySelector('#view-entropy .plot').data?.some((t) => t.name?.startsWith('pinned run'))")
     assert page.get("app.pinned.film.value('loss', 20)") != page.get("app.film.value('loss', 20)")
     page.page.click("#pin")
-    page.wait("document.querySelector('#view-entropy .plot').data.every((t) => t.line.color !== '#CC79A7')")
+    page.wait("document.querySelector('#view-entropy .plot').data.every((t) => !t.name.startsWith('pinned run'))")
 
 
 def test_the_cursor_stands_at_the_step_on_screen_zoomed_or_not(page: Page) -> None:
