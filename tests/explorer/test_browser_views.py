@@ -291,7 +291,7 @@ def test_an_address_holds_the_whole_state(explorer: Callable[..., Page]) -> None
 
 def test_keyboard_themes_and_names(page: Page) -> None:
     page.key("?")
-    assert "single step" in page.page.inner_text("dialog")
+    assert "next frame" in page.page.inner_text("dialog")
     page.key("Escape")
     assert page.page.get_attribute("html", "data-theme") == "light"
     page.key("d")
