@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from scansnap.checks import choice
-from scansnap.explorer.messages.fields import C0, Asked, Checked, Number, Said, within
-from scansnap.explorer.messages.setups import ClassesSaid, SetupJson, TheorySaid
+from scansnap.explorer.messages.fields import ANYTHING, C0, Asked, Checked, Number, Said, within
+from scansnap.explorer.messages.setups import ClassesByBars, ClassesByText, ClassesSaid, SetupJson, TheorySaid
 from scansnap.explorer.protocol import LIMITS
 
 _Series = list[Number]
@@ -53,6 +53,15 @@ class FlowAsked(Asked):
     """``flow``: integrated exactly; ``response``: the linear response around frozen attention."""
 
 
+class WordsAsked(Asked):
+    """A text to count words in."""
+
+    text: Annotated[Any, ANYTHING] = None
+    """As it was pasted."""
+    pairs: Annotated[Any, ANYTHING] = None
+    """The pairs chosen as classes; left out: the server chooses."""
+
+
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
@@ -89,6 +98,8 @@ class PresetSaid(Said):
 
     name: str
     title: str
+    question: str = ""
+    """Headline over the run, where it has one."""
     commentary: str
     setup: SetupJson
 
@@ -165,6 +176,36 @@ class CheckSaid(Said):
     frame_floats: int
     engine: Literal["fused", "general"]
     """The compiled kernel, or torch."""
+    note: str
+    """What of a file the page does not show; empty: nothing."""
+
+
+class PairSaid(Said):
+    """Two words that follow each other twice or more."""
+
+    query: str
+    """The last word."""
+    next: str
+    """The next word."""
+    count: int
+    """How often."""
+    chosen: bool
+    """Whether it is a class."""
+
+
+class WordsSaid(Said):
+    """What a text gives to make classes of."""
+
+    words: int
+    """In the text."""
+    different: int
+    sentences: int
+    pairs: list[PairSaid]
+    """The most frequent first, some 60 of them at most; those chosen are always here."""
+    classes: ClassesByText | ClassesByBars | None
+    """For a set-up: the text or the counts, whichever is shorter to share; null where the pairs make no classes."""
+    refusal: str
+    """Why they make none, in one sentence."""
 
 
 class CurvesSaid(Said):

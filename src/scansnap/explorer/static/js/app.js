@@ -28,6 +28,8 @@ export const app = {
   /** @type {number | null} */
   cursor: 0, // frame on screen; null: the newest
   focus: -1, // class in focus; -1: all
+  /** @type {{k: number, token: number} | null} */
+  bar: null, // the bar that is explained
   /** @type {"log" | "linear"} */
   scale: "log", // time axis
   /** @type {Pace} */

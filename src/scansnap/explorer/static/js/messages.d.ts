@@ -41,6 +41,7 @@ export interface Attended {
 /** Classes by weights per token and class. */
 export interface Bars {
   vocab_size: number;  // M.
+  words?: Record<string, string> | null;  // How tokens read, by their number; the others read as their number.
   classes: BarsOfClass[];  // One entry per class.
 }
 
@@ -72,6 +73,7 @@ export interface CheckSaid {
   memory: number;  // Bytes the run needs, from above.
   frame_floats: number;
   engine: "fused" | "general";  // The compiled kernel, or torch.
+  note: string;  // What of a file the page does not show; empty: nothing.
 }
 
 /** An assumption a claim rests on. */
@@ -164,9 +166,15 @@ export interface ClassesByPreset {
   [key: string]: any;
 }
 
+/** A text whose words are counted: a class is a pair of words that it has twice or more. */
+export interface ClassesByText {
+  text: string;  // Sentences end at . ! ? and at the end of a line.
+  pairs?: any[][] | null;  // The classes, as pairs of last word and next word; left out: up to six of the most frequent.
+}
+
 /** The text of a classes file, or of a run file, whose [run] table then gives defaults for the other keys. */
 export interface ClassesByToml {
-  toml: string;  // As ``scansnap run`` reads it; single values only.
+  toml: string;  // As ``scansnap run`` reads it; of several runs, the first.
 }
 
 /** The classes of a set-up. */
@@ -342,6 +350,14 @@ export interface MarkText {
   type: "mark";
 }
 
+/** Two words that follow each other twice or more. */
+export interface PairSaid {
+  query: string;  // The last word.
+  next: string;  // The next word.
+  count: number;  // How often.
+  chosen: boolean;  // Whether it is a class.
+}
+
 /** Stops where it is. */
 export interface Pause {
   op: "pause";
@@ -368,6 +384,7 @@ export interface PongText {
 export interface PresetSaid {
   name: string;
   title: string;
+  question?: string;  // Headline over the run, where it has one.
   commentary: string;
   setup: Setup;
 }
@@ -503,4 +520,20 @@ export interface Tour {
 export interface Vote {
   word: string;
   vote: number | "inf" | "-inf" | null;
+}
+
+/** A text to count words in. */
+export interface WordsAsked {
+  text?: any;  // As it was pasted.
+  pairs?: any;  // The pairs chosen as classes; left out: the server chooses.
+}
+
+/** What a text gives to make classes of. */
+export interface WordsSaid {
+  words: number;  // In the text.
+  different: number;
+  sentences: number;
+  pairs: PairSaid[];  // The most frequent first, some 60 of them at most; those chosen are always here.
+  classes: ClassesByText | ClassesByBars | null;  // For a set-up: the text or the counts, whichever is shorter to share; null where the pairs make no classes.
+  refusal: string;  // Why they make none, in one sentence.
 }

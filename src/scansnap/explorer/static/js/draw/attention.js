@@ -3,6 +3,7 @@
 
 import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, ramp } from "./colours.js";
 import { name } from "./film.js";
+import { labelsOf, writeLabels } from "./labels.js";
 import { fromTo, short, tick, ticks, whole } from "./format.js";
 import { context, fitting, widthOf } from "./pen.js";
 
@@ -23,7 +24,7 @@ import { context, fitting, widthOf } from "./pen.js";
  * @property {number} [movement]  draw how far attention has moved since step 0, so many times as large; 0: attention
  */
 /** @typedef {{x: number, y: number, w: number, h: number}} Box */
-/** @typedef {Box & {k: number, bw: number, my: number, mh: number, list: Bar[], full: Box}} Cell  `my`, `mh`: the heat map. */
+/** @typedef {Box & {k: number, bw: number, by: number, my: number, mh: number, list: Bar[], full: Box}} Cell  `by`: top of the bars; `my`, `mh`: the heat map. */
 
 const FILL = { distinct: DISTINCT, common: COMMON, query: QUERY };
 const RANK = { common: 0, query: 1, distinct: 2 };
@@ -40,7 +41,7 @@ const stepText = (/** @type {number} */ last) => (last >= 1e6 ? short(last / 1e6
 function columns(n, width, height) {
   let best = 1, score = Infinity;
   for (let c = 1; c <= n; c++) {
-    const w = width / c, h = height / Math.ceil(n / c), s = Math.abs(Math.log(w / h / 0.8)) + (c * Math.ceil(n / c) - n) * 0.02;
+    const w = width / c, h = height / Math.ceil(n / c), s = Math.abs(Math.log(w / h / 0.8)) + (c * Math.ceil(n / c) - n) * 0.15;
     if (s < score) { score = s; best = c; }
   }
   return best;
@@ -136,11 +137,14 @@ export class AttentionPainter {
     const marks = small ? [] : ticks(movement ? -top : 0, top, movement ? 6 : 4), apart = marks[1] - marks[0], texts = marks.map((v) => tick(v, apart));
     const axis = small ? 4 : Math.max(...[...texts, stepText(film.run.steps), whole(film.steps[scene.index])].map((t) => widthOf(t, { ...SMALL, weight: 600 }))) + 9;
     const x0 = x + axis, bw = (w - axis) / list.length, head = this.heading(pen, scene, k, { x: x0, y, w: w - axis, h }, small);
-    const free = h - head - (small ? 4 : 26), tall = free * (small ? 0.52 : 0.5), base = y + head + (movement ? tall / 2 : tall);
+    const labels = labelsOf(film, list, bw, 0.3 * h), strip = labels?.height ?? 0;
+    const free = h - head - strip - (small ? 4 : 26), tall = free * (small ? 0.52 : 0.5), base = y + head + (movement ? tall / 2 : tall);
     const values = marks.map((v, i) => ({ v, text: texts[i] }));
     this.bars(pen, scene, k, list, { x: x0, y: base, w: x + w - x0, h: movement ? tall / 2 : tall }, top, values);
     pen.line(x0, base + 0.5, x + w, base + 0.5, muted, 1);
-    const my = y + head + tall + (small ? 3 : 6), mh = y + h - my - (small ? 0 : 18), lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
+    const now = film.attention(scene.index, k), most = Math.max(...now);
+    if (labels) writeLabels(pen, labels, { x: x0, y: y + head + tall, bw, best: list.findIndex((t) => now[t.j] === most) }, this.colours);
+    const my = y + head + tall + strip + (small ? 3 : 6), mh = y + h - my - (small ? 0 : 18), lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
     pen.rect(x0, my, w - axis, mh, faint);
     pen.image(this.heatmap(scene, k, list, lines, top), x0, my, w - axis, mh);
     this.times(pen, scene, { x: x0, y: my, w: w - axis, h: mh }, small);
@@ -153,7 +157,7 @@ export class AttentionPainter {
       if (split > 0) under("common", 0, split);
       if (split >= 0) under("distinct", split, list.length);
     }
-    return { k, x: x0, w: w - axis, bw, y, h, my, mh, list, full };
+    return { k, x: x0, w: w - axis, bw, y, h, by: y + head, my, mh, list, full };
   }
 
   /**

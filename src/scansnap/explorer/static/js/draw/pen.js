@@ -163,6 +163,18 @@ export class CanvasPen {
     c.fillText(text, x, y);
   }
 
+  /**
+   * Letters from below to above, that end at (x, y).
+   * @type {(x: number, y: number, text: string, how: Lettering) => void}
+   */
+  upright(x, y, text, how) {
+    this.c.save();
+    this.c.translate(x, y);
+    this.c.rotate(-Math.PI / 2);
+    this.text(0, 0, text, { ...how, align: "right" });
+    this.c.restore();
+  }
+
   /** @type {(source: HTMLCanvasElement, x: number, y: number, w: number, h: number) => void} */
   image(source, x, y, w, h) { this.c.imageSmoothingEnabled = false; this.c.drawImage(source, x, y, w, h); }
 }
@@ -220,6 +232,11 @@ export class SvgPen {
   text(x, y, text, { fill, size = 11, align = "left", weight = 400 }) {
     const anchor = { left: "start", center: "middle", right: "end" }[align];
     this.out.push(`<text x="${r(x)}" y="${r(y)}" fill="${fill}" font-size="${size}" font-weight="${weight}" text-anchor="${anchor}">${esc(text)}</text>`);
+  }
+
+  /** @type {CanvasPen["upright"]} */
+  upright(x, y, text, { fill, size = 11, weight = 400 }) {
+    this.out.push(`<text transform="translate(${r(x)} ${r(y)}) rotate(-90)" fill="${fill}" font-size="${size}" font-weight="${weight}" text-anchor="end">${esc(text)}</text>`);
   }
 
   /** @type {CanvasPen["image"]} */

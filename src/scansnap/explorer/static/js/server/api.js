@@ -1,6 +1,6 @@
 // HTTP: JSON in, JSON out; a refusal becomes an error with its field.
 
-/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, MapSaid, ProbeFiles, Setup, TextModels, Tour } from "../messages.js" */
+/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, MapSaid, ProbeFiles, Setup, TextModels, Tour, WordsAsked, WordsSaid } from "../messages.js" */
 
 export class Refusal extends Error {
   /**
@@ -54,6 +54,8 @@ export const catalogue = async () => (await ask("/api/catalogue")).json();
 export const tour = async () => (await ask("/api/tour")).json();
 /** @type {(setup: Setup, signal?: AbortSignal) => Promise<CheckSaid>} */
 export const check = async (setup, signal) => (await post("/api/check", setup, signal)).json();
+/** @type {(body: WordsAsked, signal: AbortSignal) => Promise<WordsSaid>} */
+export const words = async (body, signal) => (await post("/api/words", body, signal)).json();
 /** @type {(body: CurvesAsked, signal: AbortSignal) => Promise<CurvesSaid>} */
 export const curves = async (body, signal) => (await post("/api/curves", body, signal)).json();
 /** @type {(body: FlowAsked, signal: AbortSignal) => Promise<FlowSaid>} */

@@ -127,6 +127,8 @@ function hover(event) {
 function click(event) {
   const [x, y] = place(event), hit = cells.find(({ full: f }) => x >= f.x && x < f.x + f.w && y >= f.y && y < f.y + f.h);
   if (!hit || !app.film) return;
+  const over = barAt(cells, scene(app.film), x, y);
+  if (over && y >= hit.by && y < hit.my) return emit("bar", { k: hit.k, token: over.bar.token });
   if (y >= hit.my && y <= hit.my + hit.mh && app.focus >= 0) { // a moment in the heat map
     const row = momentAt(hit, app.film, timeAxis, y);
     if (row >= 0) emit("seek", row);
