@@ -10,6 +10,7 @@ import { $, h, said } from "./page/dom.js";
 import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
 import * as keys from "./keys.js";
+import * as lecture from "./views/lecture.js";
 import * as lens from "./views/lens.js";
 import * as predict from "./server/predict.js";
 import * as runner from "./server/runner.js";
@@ -126,7 +127,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
+  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour, lecture]) part.start();
   requestAnimationFrame(loop);
   try {
     app.catalogue = await api.catalogue();

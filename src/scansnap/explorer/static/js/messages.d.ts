@@ -52,6 +52,20 @@ export interface BarsOfClass {
   weights: number[];  // How often each of them occurs, unnormalised.
 }
 
+/** One step of a lecture: a run, a stretch of it, and one sentence. */
+export interface Beat {
+  setup: Setup;  // A preset's name, or a table of set-up fields; preset in it names one to start from.
+  marks: Mark[];  // Changes of the rates on the way.
+  against: Setup | null;  // A second run to draw over it, given as setup is.
+  from: number;  // The step the beat begins at.
+  to: number;  // The step it plays to; the same one: it stands still.
+  seconds: number;  // How long that takes, paced by ln(t + 1).
+  sentence: string;  // What is to be seen, in large type; η_Y and e^{4z} are lowered and raised.
+  highlight: Highlight;  // What to look at.
+  curve: "loss" | "entropy" | "growth" | "log chi" | "logits";  // The one curve beside the stage.
+  predict: Predict | null;  // A question to ask first; the sentence follows the reveal.
+}
+
 /** Everything there is to set. */
 export interface Catalogue {
   version: string;
@@ -226,6 +240,19 @@ export interface CurvesSaid {
   c0: number | "inf" | "-inf" | null;
 }
 
+/** A lecture. */
+export interface Deck {
+  name: string;  // How it is asked for: a shipped one's name, or that of its file.
+  title: string;  // Of the talk.
+  author: string;  // Who gives it.
+  beat: Beat[];  // In the order of the talk.
+}
+
+/** Lectures that can be given here; the one given at start first. */
+export interface Decks {
+  decks: Deck[];
+}
+
 /** Entropy during training. */
 export interface EntropyAt {
   step: number;
@@ -300,6 +327,20 @@ export interface Health {
   memory: number;  // Bytes planned for all runs.
 }
 
+/** What to look at; the rest is dimmed or left out. */
+export interface Highlight {
+  views: ("bars" | "history" | "curve")[];  // Of bars, history (the heat map) and curve those that count.
+  classes: number[];  // The classes on the stage; left out, all of them.
+  tokens: (number | string)[];  // Tokens whose bars stay bright: numbers, words, or all that are common or distinct.
+}
+
+/** A deck with all its runs, as it is written into one file. */
+export interface Lecture {
+  deck: Deck;
+  films: Record<string, any>[];  // Every run once, as /api/runs/{run}/film says it.
+  runs: ((number | null)[])[];  // Of each beat: which film it shows, and which is drawn over it.
+}
+
 /** What a text model does with a query word. */
 export interface LensSaid {
   query: string;
@@ -309,6 +350,13 @@ export interface LensSaid {
   attended: Attended[];  // Ranked by z.
   votes: Vote[];  // Next words with their probability.
   entropy_over_training: EntropyAt[];  // Empty where the training did not measure it.
+}
+
+/** New rates from a step on. */
+export interface Mark {
+  step: number;  // The step they change at.
+  eta_y: number | null;  // η_Y from then on; left out, as it was.
+  eta_z: number | null;  // η_Z from then on; left out, as it was.
 }
 
 /** Rates changed at this step. */
@@ -346,6 +394,13 @@ export interface Play {
 export interface PongText {
   type: "pong";
   id: any;  // As it came.
+}
+
+/** A question before the beat plays: which bar wins? The reveal measures it. */
+export interface Predict {
+  question: string;  // What the audience is asked.
+  class: number;  // The class whose bars may be clicked.
+  by: "attention" | "logits";  // What the winner has most of at the last step: attention, or gain of its logit z since the first.
 }
 
 /** A set-up to start from. */
