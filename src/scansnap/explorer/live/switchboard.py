@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -61,8 +62,8 @@ class Switchboard:
         """Bytes planned, runs that are being opened included: many may ask at the same moment."""
         return sum(entry.blueprint.memory for entry in self.runs.values()) + sum(self.opening.values())
 
-    async def open(self, blueprint: Blueprint) -> Entry:
-        """A new run in the least busy worker."""
+    async def open(self, blueprint: Blueprint, marks: Sequence[dict[str, Any]] = ()) -> Entry:
+        """A new run in the least busy worker, with changes of its rates on the way."""
         if len(self.runs) + len(self.opening) >= LIMITS["runs"]:
             raise Refused(429, "run", f"There are {LIMITS['runs']} runs at once already; close one first.")
         if self.memory + blueprint.memory > LIMITS["server_bytes"]:
@@ -73,7 +74,7 @@ class Switchboard:
         self.opening[name] = blueprint.memory
         handle.n_runs += 1
         try:
-            answer, _ = await handle.ask({"op": "open", "run": name, "setup": blueprint.setup})
+            answer, _ = await handle.ask({"op": "open", "run": name, "setup": blueprint.setup, "marks": list(marks)})
             if "error" in answer:
                 raise Refused(422, answer["error"]["field"], answer["error"]["message"])
             if "late" in answer:

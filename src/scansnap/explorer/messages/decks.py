@@ -63,6 +63,7 @@ def _rate(name: str, value: Any) -> float | None:
 
 _RATE = Checked(_rate, {"anyOf": [BY_NAME["eta_y"].schema(), {"type": "null"}]})
 _EMPTY: Any = Field(default_factory=list)
+_CLASS = _whole("classes", LIMITS["classes"])
 _TOKEN = Checked(_token, {"type": ["integer", "string"]})
 
 
@@ -88,9 +89,7 @@ class Highlight(Table):
 
     views: Annotated[list[str], _list_of(_one_of(VIEWS), "views", f"a list of {', '.join(VIEWS)}")] = _EMPTY
     """Of bars, history (the heat map) and curve those that count."""
-    classes: Annotated[list[int], _list_of(_whole("classes", LIMITS["classes"]), "classes", "a list of classes")] = (
-        _EMPTY
-    )
+    classes: Annotated[list[int], _list_of(_CLASS, "classes", "a list of numbers")] = _EMPTY
     """The classes on the stage; left out, all of them."""
     tokens: Annotated[list[int | str], _list_of(_TOKEN, "tokens", "a list of tokens, common or distinct")] = _EMPTY
     """Tokens whose bars stay bright: numbers, words, or all that are common or distinct."""

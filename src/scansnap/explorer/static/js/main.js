@@ -111,7 +111,7 @@ async function fromAddress() {
   if (state.pinned) compare.pinSetup(state.pinned); else if (app.pinned && state.scene === null) compare.unpin();
   if (!state.setup) return state.scene !== null;
   const at = state.step ?? state.marks.at(-1)?.step ?? null;
-  return setup.take(state.setup, { preset: state.preset, play: false, then: at === null ? null : () => runner.beginAt(app.setup, state.marks, at) });
+  return setup.take(state.setup, { preset: state.preset, play: false, then: at === null && !state.marks.length ? null : () => runner.beginAt(app.setup, state.marks, at ?? 0) });
 }
 
 /** @param {number} now */

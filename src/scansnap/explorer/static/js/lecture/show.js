@@ -3,13 +3,14 @@
 
 import { AttentionPainter, barAt } from "../draw/attention.js";
 import { colours } from "../draw/colours.js";
-import { Film, word } from "../draw/film.js";
+import { word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
 import { CanvasPen, unit } from "../draw/pen.js";
 import { h, maths } from "../page/dom.js";
 import { TITLES, drawCurve, lines } from "./curve.js";
 
 /** @import { Cell } from "../draw/attention.js" */
+/** @import { Film } from "../draw/film.js" */
 /** @import { Beat, Deck } from "../messages.js" */
 /** @typedef {{film: Film, against: Film | null}} Films */
 /** @typedef {"asking" | "playing" | "there"} Phase  A question waits; the beat plays; it is where it ends. */

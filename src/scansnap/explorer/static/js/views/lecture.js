@@ -160,13 +160,13 @@ async function exportDeck(deck, button) {
     /** @type {Film[]} */
     const all = [];
     const place = (/** @type {Film | null} */ f) => { if (!f) return null; if (!all.includes(f)) all.push(f); return all.indexOf(f); };
-    /** @type {Lecture["runs"]} */
-    const runs = [];
-    for (const beat of deck.beat) {
-      button.textContent = `Run ${runs.length + 1} of ${deck.beat.length}`;
-      const { film: own, against } = await filmsOf(beat);
-      runs.push([place(own), place(against)]);
-    }
+    let done = 0;
+    const beats = await Promise.all(deck.beat.map(async (beat) => {
+      const made = await filmsOf(beat);
+      button.textContent = `${++done} of ${deck.beat.length} beats`;
+      return made;
+    }));
+    const runs = beats.map(({ film: own, against }) => [place(own), place(against)]);
     /** @type {Lecture} */
     const lecture = { deck, films: all.map(told), runs };
     const page = await api.lecturePage(), [head, tail] = page.split(DATA);
