@@ -19,7 +19,7 @@ def give_lectures(app: FastAPI, static: Path, own: Path | None) -> None:
     async def decks() -> Response:
         """Lectures with their set-ups filled in; the deck given at start is read anew, so that it can be edited."""
         found = await asyncio.to_thread(lecture.decks, own)
-        return as_json({"decks": [deck.model_dump(by_alias=True, warnings=False) for deck in found]})
+        return as_json({"decks": [lecture.told(deck) for deck in found]})
 
     @app.get("/api/lecture.html", response_class=HTMLResponse, responses=REFUSALS)
     async def page() -> Response:

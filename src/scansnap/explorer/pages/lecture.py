@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +20,7 @@ from scansnap.explorer.pages.export import bundle, film
 from scansnap.explorer.setups.blueprint import Blueprint
 from scansnap.explorer.setups.presets import PRESETS
 from scansnap.explorer.setups.read import read_setup
-from scansnap.progress import Progress, share
+from scansnap.progress import Progress
 
 FOLDER, STATIC = (Path(__file__).parents[1] / name for name in ("decks", "static"))
 SHIPPED = ("paper", "holds", "adam")  # in the order they are offered
@@ -188,11 +189,25 @@ def runs(deck: Deck) -> tuple[list[Run], list[list[int | None]]]:
 def lecture(deck: Deck, progress: Progress | None = None) -> dict[str, Any]:
     """The deck with all its runs, computed here."""
     wanted, places = runs(deck)
-    films = [_film(run, f"lecture-{i}", share(progress, i, len(wanted))) for i, run in enumerate(wanted)]
-    return {"deck": deck.model_dump(by_alias=True), "films": films, "runs": places}
+    before = np.cumsum([0, *(setup["steps"] for setup, _ in wanted)]).tolist()
+    films = []
+    for i, run in enumerate(wanted):
+        done = partial(_pass_on, progress, before[i], before[-1])
+        films.append(_film(run, f"lecture-{i}", done))
+    return {"deck": told(deck), "films": films, "runs": places}
 
 
-def _film(run: Run, name: str, progress: Progress | None) -> dict[str, Any]:
+def _pass_on(progress: Progress | None, before: int, total: int, done: int) -> None:
+    if progress is not None:
+        progress(before + done, total)
+
+
+def told(deck: Deck) -> dict[str, Any]:
+    """As the page gets it; a set-up is told as it was read."""
+    return deck.model_dump(by_alias=True, warnings=False)
+
+
+def _film(run: Run, name: str, progress: Callable[[int], None]) -> dict[str, Any]:
     """The frames of one run from its start to its end, as the explorer keeps them."""
     setup, marks = run
     hosted = Hosted(name, setup, lambda _: None)
@@ -201,8 +216,7 @@ def _film(run: Run, name: str, progress: Progress | None) -> dict[str, Any]:
         end = live.steps if mark is None else mark["step"]
         while live.step < end and not live.over:
             live.advance(min(end - live.step, 1000))
-            if progress is not None:
-                progress(live.step, live.steps)
+            progress(live.step)
         if mark is not None:
             live.change(mark["eta_y"], mark["eta_z"])
     if live.failed_step is not None:

@@ -3,7 +3,7 @@
 
 import { AttentionPainter, barAt } from "../draw/attention.js";
 import { colours } from "../draw/colours.js";
-import { word } from "../draw/film.js";
+import { name, word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
 import { CanvasPen, unit } from "../draw/pen.js";
 import { h, maths } from "../page/dom.js";
@@ -16,8 +16,9 @@ import { TITLES, drawCurve, lines } from "./curve.js";
 /** @typedef {"asking" | "playing" | "there"} Phase  A question waits; the beat plays; it is where it ends. */
 /** @typedef {{token: number, kind: string, value: number, choice: number | null, chosen: number, right: boolean}} Verdict */
 
-const LARGER = 1.35; // than on the page: it is read from the last row
+const LARGER = [1.35, 1.35, 1.35, 1.15, 1.15]; // than on the page, by classes on the stage: it is read from the last row
 const time = (/** @type {number} */ step) => Math.log(step + 1);
+const colour = (/** @type {string} */ variable) => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
 
 /**
  * Who wins the question of a beat, counted in its film, and whether the audience said so.
@@ -138,10 +139,10 @@ export class Show {
     const { film, against } = films, s = film.run.setup;
     this.shown = Object.assign(Object.create(film), { peak: peak(film, beat.to) });
     this.lines = lines(film, beat.curve, this.classes);
-    if (beat.curve === "logits") this.caption.append(` of query ${word(film.run.classes, film.run.layout.queries[film.run.layout.class_query[this.classes[0]]])}`);
+    if (beat.curve === "logits") this.caption.append(` of query ${name(film.run.classes, film.run.layout.queries[film.run.layout.class_query[this.classes[0]]])}`);
     this.about.replaceChildren(maths(describe(s)));
     this.over.hidden = !against;
-    if (against) this.over.replaceChildren("the other run: ", maths(difference(against.run.setup, s)));
+    if (against) this.over.replaceChildren(h("span", {}, "the other run: ", maths(difference(against.run.setup, s))));
     this.show(back ? beat.to : beat.from);
     if (asks) return this.enter("asking");
     if (back || beat.from === beat.to) return this.enter("there");
@@ -246,11 +247,11 @@ export class Show {
 
   // --- drawing --------------------------------------------------------------------------------------------------------
 
-  get unit() { return unit() * (window.innerWidth < 700 ? 1 : LARGER); }
+  get unit() { return unit() * (window.innerWidth < 700 ? 1 : LARGER[this.classes.length] ?? 1); }
 
   /** @param {HTMLCanvasElement} canvas */
   pen(canvas) {
-    const u = this.unit, { clientWidth: w, clientHeight: high } = canvas.parentElement ?? canvas;
+    const u = canvas === this.stage ? this.unit : unit() * (window.innerWidth < 700 ? 1 : LARGER[0]), { clientWidth: w, clientHeight: high } = canvas.parentElement ?? canvas;
     return new CanvasPen(canvas, w / u, high / u, (window.devicePixelRatio || 1) * u);
   }
 
@@ -277,24 +278,27 @@ export class Show {
    * @param {Cell} cell
    */
   veil(pen, cell) {
-    const { highlight, predict } = this.beat, film = /** @type {Films} */ (this.now).film, { classes } = film.run, { panel, ink } = this.painter.colours;
+    const { highlight, predict } = this.beat, film = /** @type {Films} */ (this.now).film, { classes } = film.run, { ink } = this.painter.colours;
     const { x, w, bw, my, mh, list } = cell, small = cell.full.w < 190 || cell.full.h < 190, top = cell.y + (small ? 14 : 22), base = my - (small ? 3 : 6);
-    const shade = `color-mix(in srgb, ${panel} 72%, transparent)`;
+    const page = colour("--page"), shade = `color-mix(in srgb, ${page} 72%, transparent)`;
     const lit = (/** @type {import("../draw/attention.js").Bar} */ bar) => highlight.tokens.some((t) => t === bar.kind || t === bar.token || t === classes.words?.[bar.token]);
     if (highlight.tokens.length) list.forEach((bar, j) => { if (!lit(bar)) pen.rect(x + j * bw, top, bw + 0.5, my + mh - top, shade); });
     if (highlight.views.length && !highlight.views.includes("history")) pen.rect(x, my, w, mh, shade);
     if (highlight.views.length && !highlight.views.includes("bars")) pen.rect(x, top, w, base - top, shade);
     if (!predict || cell.k !== predict.class) return;
     const choice = this.choices.get(this.at) ?? null, found = this.phase === "there" ? verdict(this.beat, film, choice) : null;
-    const tag = (/** @type {number} */ token, /** @type {string} */ text, /** @type {string} */ colour) => {
-      const j = list.findIndex((bar) => bar.token === token), cx = x + (j + 0.5) * bw, wide = 7.2 * text.length + 12;
-      const left = Math.max(x, Math.min(x + w - wide, cx - wide / 2));
-      pen.frame(x + j * bw, top, bw, my + mh - top, colour, 2.5);
-      pen.rect(left, top - 4, wide, 20, colour);
-      pen.text(left + wide / 2, top + 10, text, { fill: panel, size: 12.5, weight: 600, align: "center" });
+    /** @type {(token: number, text: string, colour: string, beside?: [number, number]) => [number, number]} */
+    const tag = (token, text, fill, beside = [Infinity, Infinity]) => { // its column framed, its name under it, beside the other one's
+      const at = x + list.findIndex((bar) => bar.token === token) * bw, wide = 7.6 * text.length + 12;
+      let left = Math.max(x, Math.min(x + w - wide, at + bw / 2 - wide / 2));
+      if (left < beside[1] && left + wide > beside[0]) left = beside[0] - wide - 4 >= x ? beside[0] - wide - 4 : beside[1] + 4;
+      pen.frame(at, top, bw, my + mh - top, fill, 2.5);
+      pen.rect(left, my + mh + 1, wide, 17, fill);
+      pen.text(left + wide / 2, my + mh + 13.5, text, { fill: page, size: 12, weight: 600, align: "center" });
+      return [left, left + wide];
     };
-    if (choice !== null && choice !== found?.token) tag(choice, found ? "your choice" : word(classes, choice), ink);
-    if (found) tag(found.token, found.right ? `${word(classes, found.token)}: right` : `${word(classes, found.token)} wins`, getComputedStyle(document.documentElement).getPropertyValue("--good").trim());
+    const won = found ? tag(found.token, `${word(classes, found.token)} ${found.right ? "wins: right" : "wins"}`, colour("--good")) : undefined;
+    if (choice !== null && choice !== found?.token) tag(choice, found ? "your choice" : word(classes, choice), ink, won);
   }
 
   // --- hands ----------------------------------------------------------------------------------------------------------
