@@ -29,7 +29,7 @@ def _marks(name: str, value: Any) -> list[dict[str, Any]]:
         if not isinstance(given, dict) or set(given) != {"step", "eta_y", "eta_z"}:
             raise InputError(name, given, "an object with step, eta_y and eta_z")
         least = marks[-1]["step"] + 1 if marks else 0
-        step = whole("step of a change of the rates", given["step"], least=least, most=int(LIMITS["steps"]))
+        step = whole(name, given["step"], least=least, most=int(LIMITS["steps"]))
         marks.append({"step": step, **{rate: float(BY_NAME[rate].check(given[rate])) for rate in ("eta_y", "eta_z")}})
     return marks
 

@@ -7,6 +7,7 @@ import * as claims from "./views/claims.js";
 import * as compare from "./views/compare.js";
 import * as curves from "./views/curves.js";
 import { $, h, said } from "./page/dom.js";
+import * as films from "./server/films.js";
 import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
 import * as keys from "./keys.js";
@@ -129,6 +130,7 @@ async function begin() {
   wire();
   for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour, lecture]) part.start();
   requestAnimationFrame(loop);
+  if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {
     app.catalogue = await api.catalogue();
   } catch (e) {
@@ -143,7 +145,7 @@ async function begin() {
   runner.connect();
   const first = app.catalogue.presets[0];
   app.setup = structuredClone(app.catalogue.default);
-  if (!(await fromAddress()) && !app.film) await setup.take(app.catalogue.default, { preset: first?.name, play: false });
+  if (!(await fromAddress()) && !films.wanted()) await setup.take(app.catalogue.default, { preset: first?.name, play: false });
   address.onForeignChange(fromAddress);
   document.documentElement.dataset.ready = "yes";
   (window.requestIdleCallback ?? setTimeout)(() => curves.load());

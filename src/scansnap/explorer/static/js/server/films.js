@@ -4,7 +4,7 @@
 import { $, refuse, toast } from "../page/dom.js";
 import { app, emit } from "../app.js";
 import { Film } from "../draw/film.js";
-import { Link, RESTART } from "./socket.js";
+import { Link, RESTART, unpack } from "./socket.js";
 
 /** @import { ErrorText, MarkSaid, RunText, Setup } from "../messages.js" */
 /**
@@ -14,7 +14,7 @@ import { Link, RESTART } from "./socket.js";
  */
 
 /** @type {Link} */
-let link; // made by connect, before anything can be asked for
+let link; // made by connect
 /** @type {Wish | null} */
 let asked = null; // sent, not answered yet
 /** @type {Wish | null} */
@@ -34,7 +34,7 @@ export const reach = () => (asked && !asked.again ? -1 : app.film?.lastStep ?? -
 /** The film that is wanted last, whether it is there or not. */
 export const wanted = () => waiting ?? asked ?? current;
 export const say = (/** @type {string} */ message) => refuse($("run-refusal"), message);
-export const send = (/** @type {{op: string, [key: string]: any}} */ message) => link.send(message);
+export const send = (/** @type {{op: string, [key: string]: any}} */ message) => link?.send(message);
 
 export function connect() {
   link = new Link({
@@ -70,6 +70,19 @@ export function connect() {
   });
 }
 
+/** Shows the default run that is shipped with the page, until the server has it too. */
+export async function adopt() {
+  const buffer = await (await fetch("/static/first.bin")).arrayBuffer(), length = new Uint32Array(buffer, 0, 1)[0];
+  if (app.film) return;
+  const run = /** @type {RunText} */ (JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length))));
+  const { steps, values, floats } = unpack(buffer, 4 + length);
+  app.film = new Film(run);
+  app.film.add(steps, values, floats);
+  app.setup0 = run.setup;
+  Object.assign(app.state, { state: run.state, step: run.step, steps: run.steps });
+  emit("frames");
+}
+
 /**
  * The server has a run: the one asked for, or the one on screen after a dropped connection.
  * @param {RunText} m
@@ -83,7 +96,7 @@ function begun(m) {
   say("");
   if (wish) take(wish, new Film(m)); else if (app.film) Object.assign(standby ?? app.film, { marks: [...m.marks] });
   Object.assign(app.state, { state: m.state, step: m.step, steps: m.steps, speed: m.speed });
-  emit(wish && !standby ? "run" : "state");
+  emit(wish ? "run" : "state");
 }
 
 /**

@@ -15,7 +15,7 @@ const SECONDS = 12; // for a whole run, paced by ln t
 let at = 0;
 
 export const { isPlaying, stop } = playback;
-export const { connect } = films;
+export const { adopt, connect } = films;
 /** Whether the server still computes. */
 export const isRunning = () => app.state.state === "running";
 /** Whether anything moves: drawings are simpler then. */

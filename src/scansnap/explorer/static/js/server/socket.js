@@ -66,8 +66,7 @@ export class Link {
 
   /** @param {ArrayBuffer} buffer */
   binary(buffer) {
-    const [kind, n, floats, flags] = new Uint32Array(buffer, 0, 4);
-    const steps = new Uint32Array(buffer, 16, n), values = new Float32Array(buffer, 16 + 4 * n, n * floats);
+    const { kind, steps, values, floats, flags } = unpack(buffer, 0);
     if (kind === FRAMES) this.on.frames?.(steps, values, floats, flags);
     if (kind === TABLE_Y) this.on.table?.(steps[0], values);
   }
@@ -86,6 +85,16 @@ export class Link {
     this.ended = true;
     this.ws.close();
   }
+}
+
+/**
+ * Reads a binary message that begins at a byte of a buffer.
+ * @param {ArrayBuffer} buffer
+ * @param {number} at
+ */
+export function unpack(buffer, at) {
+  const [kind, n, floats, flags] = new Uint32Array(buffer, at, 4);
+  return { kind, floats, flags, steps: new Uint32Array(buffer, at + 16, n), values: new Float32Array(buffer, at + 16 + 4 * n, n * floats) };
 }
 
 /**
