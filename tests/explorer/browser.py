@@ -23,7 +23,7 @@ document.addEventListener("securitypolicyviolation", (e) => violations.push(e.vi
 window.sockets = [];
 window.WebSocket = class extends WebSocket { constructor(...a) { super(...a); sockets.push(this); } };
 """
-PATIENCE = 300  # seconds until a test that sees nothing gives up; no result depends on it
+PATIENCE = 60  # seconds until a test that sees nothing gives up; no result depends on it
 # a page that comes back late, because the machine is busy, still finds its run
 SERVE = f"""
 from scansnap.explorer.protocol import LIMITS
@@ -46,11 +46,14 @@ def require_browser() -> None:
 
 
 @contextmanager
-def serving(port: int = 0, folder: Path | None = None, probe: Path | None = None) -> Iterator[str]:
+def serving(
+    port: int = 0, folder: Path | None = None, probe: Path | None = None, deck: Path | None = None
+) -> Iterator[str]:
     """The address of a server that ends with the block."""
     command = [sys.executable, "-c", SERVE, "serve", "--no-open", "--port", str(port)]
     command += ["--folder", str(folder)] if folder else []
     command += ["--probe", str(probe)] if probe else []
+    command += ["--deck", str(deck)] if deck else []
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None

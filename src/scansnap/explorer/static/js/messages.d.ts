@@ -455,13 +455,14 @@ export interface Scene {
   title: string;
   commentary: string;
   setup: Setup;
-  speed: number;
+  seconds: number;  // How long it plays, paced by ln(t + 1).
   watch: ("attention" | "heatmap" | "z" | "loss" | "entropy" | "growth" | "y" | "claims")[];  // Views to look at.
   overlay: Setup | null;  // Set-up of a second run to pin for comparison.
   until: number;  // The step where it pauses.
   question: string;
   answer: string;
   try: Record<string, any>;  // Changes of the set-up that answer the question.
+  at: number | null;  // The step they are made at, in the middle of the scene's run; null: a new run.
 }
 
 /** Everything a run is made of; all keys but ``classes`` are optional, unknown ones are refused. */

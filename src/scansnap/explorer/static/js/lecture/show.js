@@ -21,15 +21,29 @@ const time = (/** @type {number} */ step) => Math.log(step + 1);
 const colour = (/** @type {string} */ variable) => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
 
 /**
+ * A film as it is at a step: nothing later is in it, and between two frames it is between them.
+ * @param {Film} film
+ * @param {number} step
+ * @returns {Pick<Film, "steps" | "frames">}
+ */
+function until(film, step) {
+  const i = film.at(step), now = film.steps[i], next = film.steps[i + 1], steps = film.steps.slice(0, i + 1), frames = film.frames.slice(0, i + 1);
+  if (next === undefined || step <= now) return { steps, frames };
+  const share = (step - now) / (next - now), later = film.frames[i + 1];
+  return { steps: [...steps, step], frames: [...frames, film.frames[i].map((v, j) => v + share * (later[j] - v))] };
+}
+
+/**
  * Who wins the question of a beat, counted in its film, and whether the audience said so.
  * @param {Beat} beat
- * @param {Film} film
+ * @param {Film} all
  * @param {number | null} choice
  * @returns {Verdict | null}
  */
-export function verdict(beat, film, choice) {
+function verdict(beat, all, choice) {
   if (!beat.predict) return null;
-  const k = beat.predict.class, tokens = film.run.layout.tokens[k], from = film.at(beat.from), to = film.at(beat.to);
+  const film = /** @type {Film} */ (Object.assign(Object.create(all), { frames: [beat.from, beat.to].map((step) => until(all, step).frames.at(-1)) }));
+  const k = beat.predict.class, tokens = film.run.layout.tokens[k], from = 0, to = 1;
   const q = film.run.layout.class_query[k], row = film.run.layout.query_tokens[q];
   const gain = (/** @type {number} */ token) => { const j = row.indexOf(token); return film.z(to, q)[j] - film.z(from, q)[j]; };
   const values = beat.predict.by === "logits" ? tokens.map(gain) : [...film.attention(to, k)];
@@ -225,22 +239,11 @@ export class Show {
     this.stage.hidden = this.curve.hidden = Boolean(text);
   }
 
-  /**
-   * The film as it is at a step: nothing later is in it, and between two frames it is between them.
-   * @param {number} step
-   */
+  /** @param {number} step */
   show(step) {
     const film = this.now?.film, shown = this.shown;
     if (!film || !shown) return;
-    const i = film.at(step), next = film.steps[i + 1];
-    shown.steps = film.steps.slice(0, i + 1);
-    shown.frames = film.frames.slice(0, i + 1);
-    if (next !== undefined && step > film.steps[i]) {
-      const share = (step - film.steps[i]) / (next - film.steps[i]), later = film.frames[i + 1];
-      shown.steps.push(step);
-      shown.frames.push(film.frames[i].map((v, j) => v + share * (later[j] - v)));
-    }
-    shown.version++;
+    Object.assign(shown, until(film, step), { version: shown.version + 1 });
     this.clock.replaceChildren("step ", h("b", {}, whole(Math.floor(step + 1e-6))), ` of ${whole(film.run.steps)}`);
     this.soil();
   }
@@ -283,8 +286,9 @@ export class Show {
     const page = colour("--page"), shade = `color-mix(in srgb, ${page} 72%, transparent)`;
     const lit = (/** @type {import("../draw/attention.js").Bar} */ bar) => highlight.tokens.some((t) => t === bar.kind || t === bar.token || t === classes.words?.[bar.token]);
     if (highlight.tokens.length) list.forEach((bar, j) => { if (!lit(bar)) pen.rect(x + j * bw, top, bw + 0.5, my + mh - top, shade); });
-    if (highlight.views.length && !highlight.views.includes("history")) pen.rect(x, my, w, mh, shade);
-    if (highlight.views.length && !highlight.views.includes("bars")) pen.rect(x, top, w, base - top, shade);
+    const bars = highlight.views.includes("bars"), history = highlight.views.includes("history"); // neither: all of the stage is dim
+    if (bars && !history) pen.rect(x, my, w, mh, shade);
+    if (history && !bars) pen.rect(x, top, w, base - top, shade);
     if (!predict || cell.k !== predict.class) return;
     const choice = this.choices.get(this.at) ?? null, found = this.phase === "there" ? verdict(this.beat, film, choice) : null;
     /** @type {(token: number, text: string, colour: string, beside?: [number, number]) => [number, number]} */

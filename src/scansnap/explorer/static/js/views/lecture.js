@@ -105,13 +105,19 @@ export async function open() {
     const { decks } = await api.decks();
     if (root !== box) return;
     list.append(...decks.map((deck) => h("button", { type: "button", class: "deck", "data-deck": deck.name, onclick: () => give(deck) }, h("b", {}, maths(deck.title)),
-      h("span", {}, [deck.author, `${deck.beat.length} beats`, `${deck.beat.filter((b) => b.predict).length} questions to the audience`].filter(Boolean).join(", ")))));
+      h("span", {}, [deck.author, `${deck.beat.length} beats`, asks(deck)].filter(Boolean).join(", ")))));
     list.append(h("p", { class: "lead" }, "Your own: ", h("code", {}, "scansnap serve --deck my.toml"), ", as docs/lecture.md tells."));
     /** @type {HTMLElement | null} */ (list.querySelector("button"))?.focus();
   } catch (error) { list.append(h("p", { class: "refusal", role: "alert" }, said(error))); }
 }
 
 const leaving = () => h("button", { type: "button", class: "icon", "aria-label": "Leave the lecture", title: "Leave (Esc)", onclick: close }, "×");
+
+/** @param {Deck} deck */
+function asks(deck) {
+  const n = deck.beat.filter((b) => b.predict).length;
+  return n ? `${n} ${n === 1 ? "question" : "questions"} to the audience` : "";
+}
 
 /** @param {Deck} deck */
 function give(deck) {
