@@ -13,6 +13,7 @@ import { name } from "./draw/film.js";
 import * as keys from "./keys.js";
 import * as lecture from "./views/lecture.js";
 import * as lens from "./views/lens.js";
+import * as map from "./views/map.js";
 import * as predict from "./server/predict.js";
 import * as runner from "./server/runner.js";
 import * as setup from "./views/setup.js";
@@ -128,7 +129,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour, lecture]) part.start();
+  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, map, tour, lecture]) part.start();
   requestAnimationFrame(loop);
   if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {
