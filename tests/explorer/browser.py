@@ -23,7 +23,7 @@ document.addEventListener("securitypolicyviolation", (e) => violations.push(e.vi
 window.sockets = [];
 window.WebSocket = class extends WebSocket { constructor(...a) { super(...a); sockets.push(this); } };
 """
-PATIENCE = 60  # seconds until a test that sees nothing gives up; no result depends on it
+PATIENCE = 300  # seconds until a test that sees nothing gives up; no result depends on it
 # a page that comes back late, because the machine is busy, still finds its run
 SERVE = f"""
 from scansnap.explorer.protocol import LIMITS
