@@ -332,7 +332,7 @@ def holds_7(says: str, run: Seen) -> None:
 def holds_8(says: str, run: Seen) -> None:
     other = seen("holds", 8, against=True)
     assert run.live.eta == tuple(pytest.approx(10 * rate) for rate in other.live.eta)
-    assert f"{other.entropy(1000):.2f} and {run.entropy(1000):.2f}" in says
+    assert f"{other.entropy(1000):.2f} at step 1000 after {run.entropy(100):.2f} at step 100" in says
 
 
 def adam_1(says: str, run: Seen) -> None:

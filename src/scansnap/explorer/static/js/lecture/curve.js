@@ -29,7 +29,9 @@ export function lines(film, curve, classes, frames = film.steps.map((_, i) => i)
   if (curve === "loss") return [{ kind: null, width: 3, values: frames.map((i) => film.value("loss", i)) }];
   if (curve === "logits") {
     const k = classes[0], q = film.run.layout.class_query[k];
-    return film.run.layout.query_tokens[q].map((token, j) => ({ kind: film.kind(k, token), width: 2, values: frames.map((i) => film.z(i, q)[j]) }));
+    const sharing = film.run.classes.classes.map((_, n) => n).filter((n) => film.run.layout.class_query[n] === q); // several classes may have this query
+    const kind = (/** @type {number} */ token) => sharing.map((n) => film.kind(n, token)).find((found) => found !== "query") ?? "query";
+    return film.run.layout.query_tokens[q].map((token, j) => ({ kind: kind(token), width: 2, values: frames.map((i) => film.z(i, q)[j]) }));
   }
   const field = curve === "log chi" ? "log_chi" : curve;
   const mean = (/** @type {number} */ i) => classes.reduce((sum, k) => sum + film.value(field, i, k), 0) / classes.length;
@@ -60,7 +62,7 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
   let low = Math.min(...seen), high = Math.max(...seen);
   if (beat.curve === "loss" || beat.curve === "growth") low = Math.min(0, low);
   if (!(high > low)) { low -= 0.5; high += 0.5; }
-  const pad = (high - low) * 0.06, left = 42, bottom = 22, right = 10, w = pen.width - left - right, h = pen.height - bottom - 8, top = 8;
+  const labels = rounds(low, high).map((v) => short(v).length), pad = (high - low) * 0.06, left = Math.max(42, 7 * Math.max(...labels) + 8), bottom = 22, right = 10, w = pen.width - left - right, h = pen.height - bottom - 8, top = 8;
   high += pad;
   low -= low === 0 ? 0 : pad;
   const last = Math.max(1, film.run.steps), px = (/** @type {number} */ step) => left + (x(step) / x(last)) * w;
@@ -89,5 +91,7 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
   if (!Number.isFinite(value)) return;
   const cx = px(shown.lastStep), cy = py(value), far = cx > left + w * 0.75;
   pen.rect(cx - 4, cy - 4, 8, 8, ink);
-  pen.text(cx + (far ? -8 : 8), Math.max(top + 12, cy - 8), short(value), { fill: ink, size: 14, weight: 600, align: far ? "right" : "left" });
+  const near = points(shown.steps, now[0], n).filter(([left0]) => far && left0 > cx - 60), heights = [cy, ...near.map(([, y]) => y)]; // not over its own line
+  const above = Math.min(...heights) - 8, at = above > top + 10 ? above : Math.max(...heights) + 20;
+  pen.text(cx + (far ? -8 : 8), at, short(value), { fill: ink, size: 14, weight: 600, align: far ? "right" : "left" });
 }

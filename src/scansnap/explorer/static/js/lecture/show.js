@@ -295,7 +295,10 @@ export class Show {
     const tag = (token, text, fill, beside = [Infinity, Infinity]) => { // its column framed, its name under it, beside the other one's
       const at = x + list.findIndex((bar) => bar.token === token) * bw, wide = 7.6 * text.length + 12;
       let left = Math.max(x, Math.min(x + w - wide, at + bw / 2 - wide / 2));
-      if (left < beside[1] && left + wide > beside[0]) left = beside[0] - wide - 4 >= x ? beside[0] - wide - 4 : beside[1] + 4;
+      if (left < beside[1] && left + wide > beside[0]) {
+        const before = beside[0] - wide - 4, after = beside[1] + 4, later = at > (beside[0] + beside[1]) / 2 - bw;
+        left = before < x || (later && after + wide <= x + w) ? after : before;
+      }
       pen.frame(at, top, bw, my + mh - top, fill, 2.5);
       pen.rect(left, my + mh + 1, wide, 17, fill);
       pen.text(left + wide / 2, my + mh + 13.5, text, { fill: page, size: 12, weight: 600, align: "center" });
