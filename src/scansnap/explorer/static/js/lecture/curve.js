@@ -1,7 +1,8 @@
 // The one curve of a lecture, in large type: as far as the film has come, on axes that do not move while it plays.
 
-import { COMMON, DISTINCT, PINNED, QUERY } from "../draw/colours.js";
-import { short, whole } from "../draw/format.js";
+import { COMMON, DISTINCT, PINNED, QUERY, legible } from "../draw/colours.js";
+import { short, tick, ticks, whole } from "../draw/format.js";
+import { widthOf } from "../draw/pen.js";
 
 /** @import { Film, Kind } from "../draw/film.js" */
 /** @import { Colours } from "../draw/colours.js" */
@@ -39,38 +40,28 @@ export function lines(film, curve, classes, frames = film.steps.map((_, i) => i)
 }
 
 /**
- * Round numbers within a range, about `n` of them.
- * @param {number} low
- * @param {number} high
- */
-function rounds(low, high, n = 4) {
-  const raw = (high - low) / n, power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 2.5, 5, 10].map((m) => m * power).find((s) => s >= raw) ?? raw;
-  const first = Math.ceil(low / step - 1e-9);
-  return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
-}
-
-/**
  * @param {Pen} pen
  * @param {{film: Film, all: Line[], shown: Film, against: Film | null, beat: Beat, classes: number[], colours: Colours}} what
  *   all: the lines of the whole film, for the axes; shown: as far as it has come
  */
-export function drawCurve(pen, { film, all, shown, against, beat, classes, colours: { ink, muted, line } }) {
-  const until = film.at(beat.to), over = against && beat.curve !== "logits" ? lines(against, beat.curve, classes) : [];
+export function drawCurve(pen, { film, all, shown, against, beat, classes, colours }) {
+  const { ink, muted, line } = colours, until = film.at(beat.to), over = against && beat.curve !== "logits" ? lines(against, beat.curve, classes) : [];
   const untilOver = against ? against.at(beat.to) : 0;
   const seen = [...all.flatMap((l) => l.values.slice(0, until + 1)), ...over.flatMap((l) => l.values.slice(0, untilOver + 1))].filter(Number.isFinite);
   if (!seen.length) return pen.text(0, pen.height / 2, "not defined for this model", { fill: muted, size: 13 });
   let low = Math.min(...seen), high = Math.max(...seen);
   if (beat.curve === "loss" || beat.curve === "growth") low = Math.min(0, low);
   if (!(high > low)) { low -= 0.5; high += 0.5; }
-  const labels = rounds(low, high).map((v) => short(v).length), pad = (high - low) * 0.06, left = Math.max(42, 7 * Math.max(...labels) + 8), bottom = 22, right = 10, w = pen.width - left - right, h = pen.height - bottom - 8, top = 8;
+  const marks = ticks(low, high), texts = marks.map((v) => tick(v, marks[1] - marks[0]));
+  const pad = (high - low) * 0.06, left = Math.max(...texts.map((text) => widthOf(text))) + 8, bottom = 22, right = 10, w = pen.width - left - right, h = pen.height - bottom - 8, top = 8;
   high += pad;
   low -= low === 0 ? 0 : pad;
   const last = Math.max(1, film.run.steps), px = (/** @type {number} */ step) => left + (x(step) / x(last)) * w;
   const py = (/** @type {number} */ v) => top + h * (1 - (v - low) / (high - low));
-  for (const v of rounds(low, high)) {
+  marks.forEach((v, i) => {
     pen.line(left, py(v), left + w, py(v), line, 1);
-    pen.text(left - 6, py(v) + 4, short(v), { fill: muted, size: 11, align: "right" });
-  }
+    pen.text(left - 6, py(v) + 4, texts[i], { fill: muted, size: 11, align: "right" });
+  });
   const decades = [0, ...Array.from({ length: Math.floor(Math.log10(last)) + 1 }, (_, i) => 10 ** i)];
   let free = -Infinity;
   for (const step of decades) {
@@ -83,10 +74,10 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
   for (const mark of film.marks) if (mark.step <= shown.lastStep) pen.line(px(mark.step), top, px(mark.step), top + h, ink, 1.5, [5, 4]);
   /** @type {(steps: number[], l: Line, to: number) => [number, number][]} */
   const points = (steps, l, to) => steps.slice(0, to + 1).flatMap((s, i) => (Number.isFinite(l.values[i]) ? [/** @type {[number, number]} */ ([px(s), py(l.values[i])])] : []));
-  for (const l of over) if (against) pen.path(points(against.steps, l, against.at(shown.lastStep)), PINNED, l.width);
+  for (const l of over) if (against) pen.path(points(against.steps, l, against.at(shown.lastStep)), legible(PINNED, colours), l.width);
   const n = shown.length - 1, newest = lines(shown, beat.curve, classes, [n]);
   const now = all.map((l, i) => ({ ...l, values: [...l.values.slice(0, n), newest[i].values[0]] }));
-  for (const l of now) pen.path(points(shown.steps, l, n), l.kind ? FILL[l.kind] : ink, l.width);
+  for (const l of now) pen.path(points(shown.steps, l, n), l.kind ? legible(FILL[l.kind], colours) : ink, l.width);
   const value = now.length === 1 ? now[0].values[n] : NaN;
   if (!Number.isFinite(value)) return;
   const cx = px(shown.lastStep), cy = py(value), far = cx > left + w * 0.75;

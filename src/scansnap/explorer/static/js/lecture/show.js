@@ -282,7 +282,7 @@ export class Show {
    */
   veil(pen, cell) {
     const { highlight, predict } = this.beat, film = /** @type {Films} */ (this.now).film, { classes } = film.run, { ink } = this.painter.colours;
-    const { x, w, bw, my, mh, list } = cell, small = cell.full.w < 190 || cell.full.h < 190, top = cell.y + (small ? 14 : 22), base = my - (small ? 3 : 6);
+    const { x, w, bw, my, mh, list } = cell, small = cell.full.w < 190 || cell.full.h < 190, top = cell.by, base = my - (small ? 3 : 6);
     const page = colour("--page"), shade = `color-mix(in srgb, ${page} 72%, transparent)`;
     const lit = (/** @type {import("../draw/attention.js").Bar} */ bar) => highlight.tokens.some((t) => t === bar.kind || t === bar.token || t === classes.words?.[bar.token]);
     if (highlight.tokens.length) list.forEach((bar, j) => { if (!lit(bar)) pen.rect(x + j * bw, top, bw + 0.5, my + mh - top, shade); });
