@@ -54,7 +54,7 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
   if (!(high > low)) { low -= 0.5; high += 0.5; }
   const marks = ticks(low, high), texts = marks.map((v) => tick(v, marks[1] - marks[0]));
   const pad = (high - low) * 0.06, left = Math.max(...texts.map((text) => widthOf(text))) + 8, bottom = 22, right = 10, w = pen.width - left - right, h = pen.height - bottom - 8, top = 8;
-  high += pad;
+  high += all.length === 1 ? 2.3 * pad : pad; // room for the number at its end
   low -= low === 0 ? 0 : pad;
   const last = Math.max(1, film.run.steps), px = (/** @type {number} */ step) => left + (x(step) / x(last)) * w;
   const py = (/** @type {number} */ v) => top + h * (1 - (v - low) / (high - low));
@@ -83,6 +83,5 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
   const cx = px(shown.lastStep), cy = py(value), far = cx > left + w * 0.75;
   pen.rect(cx - 4, cy - 4, 8, 8, ink);
   const near = points(shown.steps, now[0], n).filter(([left0]) => far && left0 > cx - 60), heights = [cy, ...near.map(([, y]) => y)]; // not over its own line
-  const above = Math.min(...heights) - 8, at = above > top + 10 ? above : Math.max(...heights) + 20;
-  pen.text(cx + (far ? -8 : 8), at, short(value), { fill: ink, size: 14, weight: 600, align: far ? "right" : "left" });
+  pen.text(cx + (far ? -8 : 8), Math.max(top + 11, Math.min(...heights) - 8), short(value), { fill: ink, size: 14, weight: 600, align: far ? "right" : "left" });
 }

@@ -151,7 +151,7 @@ export class Show {
     this.waits("");
     this.now = films;
     const { film, against } = films, s = film.run.setup;
-    this.shown = Object.assign(Object.create(film), { peak: peak(film, beat.to) });
+    this.shown = Object.assign(Object.create(film), { peak: peak(film, beat.to, this.classes) });
     this.lines = lines(film, beat.curve, this.classes);
     if (beat.curve === "logits") this.caption.append(` of query ${name(film.run.classes, film.run.layout.queries[film.run.layout.class_query[this.classes[0]]])}`);
     this.about.replaceChildren(maths(describe(s)));
@@ -217,17 +217,18 @@ export class Show {
     this.result.className = "result";
     if (!predict || !this.now) return;
     const { classes } = this.now.film.run, choice = this.choices.get(this.at) ?? null;
+    const called = (/** @type {number} */ token) => (classes.words?.[token] ? `“${word(classes, token)}”` : word(classes, token));
     if (phase !== "there") {
-      this.result.append(choice === null ? "Click the bar you think wins." : h("b", {}, `Your choice: ${word(classes, choice)}.`), choice !== null && phase === "asking" ? " The next key reveals it." : "");
+      this.result.append(choice === null ? "Click the bar you think wins." : h("b", {}, `Your choice: ${called(choice)}.`), choice !== null && phase === "asking" ? " The next key reveals it." : "");
       return;
     }
     const found = verdict(this.beat, this.now.film, choice);
     if (!found) return;
     const what = predict.by === "logits" ? "its logit gains" : "attention";
-    const winner = `${word(classes, found.token)} (${found.kind}) wins: ${what} ${short(found.value)} at step ${whole(this.beat.to)}.`;
+    const winner = `${called(found.token)} (${found.kind}) wins: ${what} ${short(found.value)} at step ${whole(this.beat.to)}.`;
     if (choice !== null) {
       this.result.classList.add(found.right ? "right" : "wrong");
-      this.result.append(h("b", {}, found.right ? "Right. " : `You said ${word(classes, choice)} (${short(found.chosen)}). `));
+      this.result.append(h("b", {}, found.right ? "Right. " : `You said ${called(choice)} (${short(found.chosen)}). `));
     }
     this.result.append(winner[0].toUpperCase() + winner.slice(1));
   }
@@ -371,10 +372,11 @@ export class Show {
  * The largest attention up to a step: what a beat comes to see, so that its scale stands still.
  * @param {Film} film
  * @param {number} step
+ * @param {number[]} classes
  */
-function peak(film, step) {
-  const { offset, size } = film.fields.attention, end = film.at(step);
-  return Math.max(...film.frames.slice(0, end + 1).map((frame) => Math.max(...frame.subarray(offset, offset + size))));
+function peak(film, step, classes) {
+  const frames = Array.from({ length: Math.min(film.length, film.at(step) + 2) }, (_, i) => i);
+  return Math.max(...frames.map((i) => Math.max(...classes.map((k) => Math.max(...film.attention(i, k))))));
 }
 
 /**
