@@ -122,7 +122,6 @@ def shoot_lecture(page: Any) -> None:
     """The question of the first deck, answered wrongly."""
     page.keyboard.press("f")
     page.locator(".deck").first.click()
-    page.locator(".lecture .dots button").nth(2).click()
     page.wait_for_selector("#lecture[data-phase=asking]")
     page.evaluate("() => document.activeElement.blur()")
     for key in ["ArrowUp"] * 6 + ["ArrowRight", "ArrowRight"]:

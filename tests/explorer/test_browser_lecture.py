@@ -121,6 +121,8 @@ def test_a_lecture_by_keyboard(lectern: Page) -> None:
     assert clock(tab) == 40
     lectern.key("Home")
     at(tab, 1, "there")
+    tab.click("#lecture [aria-label=Forward]")  # as on a phone
+    at(tab, 2, "asking")
     lectern.key("Escape")
     assert tab.locator("#lecture").count() == 0
     assert lectern.get("[app.film.run.run, app.cursor]") == before, "the page is as it was"

@@ -82,6 +82,8 @@ def test_on_a_phone_the_stage_and_the_words_are_both_seen(page: Page) -> None:
     for box in (title, words, question):
         assert tour["y"] <= box["y"]
         assert box["y"] + box["height"] <= 844, "on the screen without scrolling"
-    page.page.click("#tour-next")
-    page.page.locator(".scene-number", has_text="Scene 3 of 6").wait_for()
+    page.page.click("#tour-answer")
+    answer = place(".answer")
+    assert tour["y"] <= answer["y"] + 1
+    assert answer["y"] + answer["height"] <= 844 + 1, "the answer comes into view"
     page.page.set_viewport_size({"width": 1280, "height": 720})

@@ -60,9 +60,12 @@ export class Show {
     this.curveBox = h("div", { class: "canvas" }, this.curve);
     this.curveSide = h("section", { class: "side" }, this.caption, this.curveBox);
     this.dots = deck.beat.map((_, i) => h("button", { type: "button", "aria-label": `Beat ${i + 1}`, onclick: () => this.go(i) }));
+    const walk = [
+      h("button", { type: "button", class: "icon", "aria-label": "Back", title: "Back (←)", onclick: () => this.back() }, "‹"),
+      h("button", { type: "button", class: "icon", "aria-label": "Forward", title: "Forward (→)", onclick: () => this.forward() }, "›")];
     this.over = h("li", { class: "pinned", hidden: true });
     root.replaceChildren(
-      h("header", { class: "lecturehead" }, h("p", {}, h("b", {}, maths(deck.title)), deck.author ? `, ${deck.author}` : ""), h("nav", { class: "tools", "aria-label": "Lecture" }, tools)),
+      h("header", { class: "lecturehead" }, h("p", {}, h("b", {}, maths(deck.title)), deck.author ? `, ${deck.author}` : ""), h("nav", { class: "tools", "aria-label": "Lecture" }, walk, tools)),
       h("div", { class: "words" }, this.sentence, this.result),
       h("div", { class: "views" }, this.stageBox, this.curveSide),
       h("footer", {}, h("div", { class: "dots", role: "group", "aria-label": "Beats" }, this.dots),

@@ -26,7 +26,13 @@ export async function load() {
   overview();
 }
 
+/** On a phone the words lie under the stage: it comes into view with them. */
+function showStage() {
+  if (getComputedStyle(panel).position === "fixed") $("stage").scrollIntoView();
+}
+
 function overview() {
+  showStage();
   panel.replaceChildren(
     h("p", { class: "lead" }, `${scenes.length} short scenes, in the order in which training goes. Each runs by itself and ends with a question for you.`),
     h("ol", { class: "scenes" }, scenes.map((s, i) => h("li", {}, h("button", { type: "button", onclick: () => go(i) }, maths(s.title))))));
@@ -66,7 +72,7 @@ const play = (setup, marks, from, to, seconds) => take(setup, { then: () => {
 /** @param {Scene} s */
 function draw(s) {
   const answer = h("div", { class: "answer", hidden: true }, h("p", {}, maths(s.answer)));
-  const reveal = h("button", { type: "button", id: "tour-answer", onclick: () => { answer.hidden = false; reveal.hidden = true; } }, "Answer");
+  const reveal = h("button", { type: "button", id: "tour-answer", onclick: () => { answer.hidden = false; reveal.hidden = true; answer.scrollIntoView({ block: "nearest" }); } }, "Answer");
   const onward = at < scenes.length - 1 ? h("button", { type: "button", class: "primary", id: "tour-next", onclick: () => go(at + 1) }, "Next") : h("button", { type: "button", onclick: () => { at = -1; highlight([]); overview(); } }, "All scenes");
   panel.replaceChildren(
     h("div", { class: "dots", role: "group", "aria-label": "Scenes" }, scenes.map((x, i) => h("button", { type: "button", "aria-label": `Scene ${i + 1}: ${x.title}`, "aria-current": i === at ? "step" : null, onclick: () => go(i) }))),
@@ -79,7 +85,7 @@ function draw(s) {
       h("button", { type: "button", disabled: at === 0, onclick: () => go(at - 1) }, "Back"),
       h("button", { type: "button", onclick: () => go(at) }, "Again"), onward));
   panel.scrollTop = 0;
-  if (getComputedStyle(panel).position === "fixed") $("stage").scrollIntoView(); // on a phone the words lie under the stage
+  showStage();
 }
 
 /**
