@@ -119,7 +119,7 @@ export class AttentionPainter {
     const cols = columns(n, pen.width, pen.height), rows = Math.ceil(n / cols);
     const gap = n > 12 ? 10 : 18, w = (pen.width - gap * (cols - 1)) / cols, h = (pen.height - gap * (rows - 1)) / rows;
     const over = [pinned, ghost].map((other) => (classes.some((k) => alike(film, other, k)) ? other?.peak ?? 0 : 0));
-    const top = Math.max(1e-9, ...(movement ? [1.04 * film.moved * movement] : [film.peak, ...over])), small = w < 190 || h < 190;
+    const top = Math.max(1e-9, ...(movement ? [1.04 * film.moved * movement] : [film.peak, ...over])), small = w < 190 || h < (film.run.classes.words ? 300 : 190); // words need room
     return classes.map((k, at) => this.cell(pen, scene, k, { x: (at % cols) * (w + gap), y: Math.floor(at / cols) * (h + gap), w, h }, top, small));
   }
 
