@@ -141,7 +141,9 @@ function click(event) {
 function legend() {
   const el = $("legend-ghost"), { film, ghost } = app;
   el.hidden = !film || !ghost || String(film.run.layout.tokens) !== String(ghost.film.run.layout.tokens);
-  if (ghost) el.replaceChildren("before: ", h("span", {}, maths(label(ghost.setup, app.setup0 ?? app.setup))));
+  if (!ghost) return;
+  const alike = JSON.stringify(ghost.setup) === JSON.stringify(app.setup0); // they differ in changes on the way
+  el.replaceChildren("before", alike ? " the rates changed" : h("span", {}, ": ", maths(label(ghost.setup, app.setup0 ?? app.setup))));
 }
 
 export function start() {
