@@ -27,16 +27,17 @@ def lines(page: Page, view: str) -> list[dict[str, Any]]:
 def test_the_run_stands_against_flow_and_closed_form(explorer: Callable[..., Page]) -> None:
     p = explorer(TEXTBOOK)
     p.run_to_end()
-    p.wait("app.flow && app.curves")
+    p.wait("app.flow && app.curves && app.response")
     p.wait("document.querySelector('#view-growth .plot').data?.some((t) => t.line.dash === 'dash')")
     for view, dashes in {
         "loss": {"dash"},
-        "entropy": {"dash"},
-        "growth": {"dash", "dot"},
-        "chi": {"dash", "dot"},
-        "z": {"dash"},
+        "entropy": {"dash", "dashdot"},
+        "growth": {"dash", "dot", "dashdot"},
+        "chi": {"dash", "dot", "dashdot"},
+        "z": {"dash", "dashdot"},
     }.items():
-        p.wait(f"document.querySelector('#view-{view} .plot').data?.some((t) => t.line.dash === 'dash')")
+        last = "dash" if view == "loss" else "dashdot"
+        p.wait(f"document.querySelector('#view-{view} .plot').data?.some((t) => t.line.dash === '{last}')")
         assert {line.get("dash") for line in lines(p, view)} - {None} == dashes, view
     theory = p.get("app.film.run.theory")
     marks = p.page.evaluate("() => document.querySelector('#view-growth .plot').layout.shapes.map((s) => s.x0)")
@@ -115,7 +116,7 @@ def test_undecided_claims_and_kinds_are_shown(explorer: Callable[..., Page]) -> 
         found["claims"][2] |= {"status": "fails", "instead": OURS, "curve": CURVE}
         route.fulfill(json=found)
 
-    p.page.route("**/api/runs/*/claims", answer)
+    p.page.route("**/api/runs/*/claims*", answer)
     p.run_to_end()
     still = p.page.locator(".claim.undecided")
     still.wait_for(timeout=30_000)
@@ -137,7 +138,7 @@ def test_undecided_claims_and_kinds_are_shown(explorer: Callable[..., Page]) -> 
     assert tally[2] == 1
     assert sum(tally) == p.page.locator(".claim").count() - 1
     assert "Counted apart: 1 identity (1 hold)" in p.page.inner_text("#claims-lead")
-    p.page.unroute("**/api/runs/*/claims")
+    p.page.unroute("**/api/runs/*/claims*")
     p.context.close()
 
 
@@ -150,10 +151,10 @@ def test_a_pinned_run_lies_under_the_next(page: Page) -> None:
     page.wait("app.film.run.setup.eta_y === 10")
     page.run_to_end()
     assert "1" in page.page.inner_text("#legend-pinned")
-    page.wait("document.querySelector('#view-entropy .plot').data?.some((t) => t.line.color === '#CC79A7')")
+    page.wait("document.querySelector('#view-entropy .plot').data?.some((t) => t.name?.startsWith('pinned run'))")
     assert page.get("app.pinned.film.value('loss', 20)") != page.get("app.film.value('loss', 20)")
     page.page.click("#pin")
-    page.wait("document.querySelector('#view-entropy .plot').data.every((t) => t.line.color !== '#CC79A7')")
+    page.wait("document.querySelector('#view-entropy .plot').data.every((t) => !t.name.startsWith('pinned run'))")
 
 
 def test_the_cursor_stands_at_the_step_on_screen_zoomed_or_not(page: Page) -> None:
@@ -290,7 +291,7 @@ def test_an_address_holds_the_whole_state(explorer: Callable[..., Page]) -> None
 
 def test_keyboard_themes_and_names(page: Page) -> None:
     page.key("?")
-    assert "single step" in page.page.inner_text("dialog")
+    assert "next frame" in page.page.inner_text("dialog")
     page.key("Escape")
     assert page.page.get_attribute("html", "data-theme") == "light"
     page.key("d")

@@ -172,12 +172,13 @@ export class AttentionPainter {
   heading(pen, { film, index }, k, { x, y, w }, small) {
     const { ink, muted } = this.colours, { classes } = film.run, c = classes.classes[k], title = { size: small ? 10 : 12, weight: small ? 500 : 600 };
     const arrow = `${name(classes, c.query)} → ${name(classes, c.next_token)}`, was = film.share(0, k, "common"), now = film.share(index, k, "common"), has = was > 0;
-    const number = fromTo(was, now), line = y + (small ? 10 : 13), under = small ? number : fitting([`common tokens ${number}`, `common ${number}`, number], w, { size: 12 });
-    const room = has && small ? w - widthOf(number, SMALL) - 8 : w;
+    const number = fromTo(was, now), line = y + (small ? 10 : 13), wide = small ? widthOf(arrow, title) + 8 : 0;
+    const words = small ? [number, number.slice(number.indexOf("→"))].find((t) => widthOf(t, SMALL) + wide <= w) ?? "" : fitting([`common tokens ${number}`, `common ${number}`, number], w, { size: 12 });
+    const room = has && words && small ? w - widthOf(words, SMALL) - 8 : w;
     pen.label(x, line, fitting(small ? [arrow] : [`Class ${k}   query ${name(classes, c.query)} → next ${name(classes, c.next_token)}`, `Class ${k}   ${arrow}`, arrow], room, title), { fill: ink, ...title });
     if (!has) return small ? 14 : 22;
-    if (small) pen.label(x + w, line, number, { fill: muted, ...SMALL, align: "right" });
-    else pen.label(x, y + 30, under, { fill: ink, size: 12 });
+    if (!small) pen.label(x, y + 30, words, { fill: ink, size: 12 });
+    else if (words) pen.label(x + w, line, words, { fill: muted, ...SMALL, align: "right" });
     const top = small ? y + 14 : y + 36, high = small ? 3 : 6;
     pen.rect(x, top, w, high, DISTINCT);
     pen.rect(x, top, w * now, high, COMMON);
