@@ -67,6 +67,8 @@ def take_all(browser: Any, address: str) -> None:
     page.keyboard.press("1")
     page.click("#edit-weights")
     shoot(page, "weights")
+    page.keyboard.press("Escape")
+    shoot_lecture(page)
     page = opened(browser, address + MEDIUM, "dark")
     to_the_end(page)
     shoot(page, "medium-dark")
@@ -113,6 +115,20 @@ def shoot_film(browser: Any, page: Any) -> None:
             film.keyboard.press("ArrowLeft")
         shoot(film, "film")
         film.close()
+    page.keyboard.press("Escape")
+
+
+def shoot_lecture(page: Any) -> None:
+    """The question of the first deck, answered wrongly."""
+    page.keyboard.press("f")
+    page.locator(".deck").first.click()
+    page.locator(".lecture .dots button").nth(2).click()
+    page.wait_for_selector("#lecture[data-phase=asking]")
+    page.evaluate("() => document.activeElement.blur()")
+    for key in ["ArrowUp"] * 6 + ["ArrowRight", "ArrowRight"]:
+        page.keyboard.press(key)
+    page.wait_for_selector("#lecture[data-phase=there]")
+    shoot(page, "lecture")
     page.keyboard.press("Escape")
 
 

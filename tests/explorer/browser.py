@@ -46,11 +46,14 @@ def require_browser() -> None:
 
 
 @contextmanager
-def serving(port: int = 0, folder: Path | None = None, probe: Path | None = None) -> Iterator[str]:
+def serving(
+    port: int = 0, folder: Path | None = None, probe: Path | None = None, deck: Path | None = None
+) -> Iterator[str]:
     """The address of a server that ends with the block."""
     command = [sys.executable, "-c", SERVE, "serve", "--no-open", "--port", str(port)]
     command += ["--folder", str(folder)] if folder else []
     command += ["--probe", str(probe)] if probe else []
+    command += ["--deck", str(deck)] if deck else []
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None

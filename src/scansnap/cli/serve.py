@@ -25,6 +25,7 @@ def serve(
     probe: Annotated[
         Path | None, typer.Option(help="A probe's file (probe.zarr), or a folder of them, to show at /probe.")
     ] = None,
+    deck: Annotated[Path | None, typer.Option(help="A lecture's TOML file, offered first in lecture mode.")] = None,
 ) -> int:
     """Watch attention scan and snap in a browser, until Ctrl-C.
 
@@ -40,11 +41,17 @@ def serve(
         from scansnap.explorer.pages.probe import check
 
         check(probe)  # what cannot be shown is refused before anything starts
+    if deck is not None:
+        from scansnap.explorer.pages.lecture import read_deck
+
+        read_deck(deck)
     with _bind(host, port) as listening:
-        return _serve(listening, host, folder, open_browser, probe)
+        return _serve(listening, host, folder, open_browser, probe, deck)
 
 
-def _serve(listening: socket.socket, host: str, folder: Path | None, open_browser: bool, probe: Path | None) -> int:
+def _serve(
+    listening: socket.socket, host: str, folder: Path | None, open_browser: bool, probe: Path | None, deck: Path | None
+) -> int:
     port = listening.getsockname()[1]
     shown = "localhost" if host in ("127.0.0.1", "::1") else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/"
@@ -53,7 +60,7 @@ def _serve(listening: socket.socket, host: str, folder: Path | None, open_browse
     from scansnap.explorer.api.listening import configuration
     from scansnap.explorer.api.server import WebSettings, create_app
 
-    app = create_app(WebSettings(host=host, port=port, folder=folder, probe=probe))
+    app = create_app(WebSettings(host=host, port=port, folder=folder, probe=probe, deck=deck))
     server = uvicorn.Server(configuration(app))
     err.print(f"The explorer is at {address} (Ctrl-C ends it)")
     if probe is not None:

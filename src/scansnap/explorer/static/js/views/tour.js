@@ -2,28 +2,21 @@
 
 import * as api from "../server/api.js";
 import { $, h, maths, said } from "../page/dom.js";
-import { app, emit, on } from "../app.js";
+import { app, emit } from "../app.js";
 import { remember } from "../address.js";
 import { pinSetup, unpin } from "./compare.js";
 import * as runner from "../server/runner.js";
 import { take } from "./setup.js";
 
-/** @import { Scene } from "../messages.js" */
+/** @import { MarkSaid, Scene, Setup } from "../messages.js" */
 
 const panel = $("panel-tour");
 /** @type {Scene[]} */
 let scenes = [];
 let at = -1;
-/** @type {number | null} */
-let until = null; // where the scene on its way ends
-/** @type {number | null} */
-let stopAt = null; // where the one on screen does
+const TRY = 8; // seconds to the end of the run that answers a question
 
 export function start() {
-  on("run", () => { stopAt = until; until = null; });
-  on("frames", () => { // a scene pauses where there is something to see
-    if (stopAt !== null && app.state.step >= stopAt && runner.isRunning()) { stopAt = null; runner.pause(); }
-  });
   panel.append(h("p", { class: "lead" }, "Loading the tour."));
 }
 
@@ -53,13 +46,22 @@ export async function go(i, quiet = false) {
   highlight(s.watch);
   if (quiet) return;
   emit("watch", s.watch);
-  app.speed = s.speed;
-  emit("speed");
   if (s.overlay) pinSetup(s.overlay); else unpin();
-  until = s.until;
-  stopAt = null;
-  await take(s.setup, { play: true });
+  await play(s.setup, [], 0, s.until, s.seconds);
 }
+
+/**
+ * A run of a scene, played where there is something to see.
+ * @param {Setup} setup
+ * @param {MarkSaid[]} marks
+ * @param {number} from
+ * @param {number} to
+ * @param {number} seconds
+ */
+const play = (setup, marks, from, to, seconds) => take(setup, { then: () => {
+  runner.film(app.setup, { marks });
+  runner.playSteps(from, to, seconds);
+} });
 
 /** @param {Scene} s */
 function draw(s) {
@@ -77,16 +79,18 @@ function draw(s) {
       h("button", { type: "button", disabled: at === 0, onclick: () => go(at - 1) }, "Back"),
       h("button", { type: "button", onclick: () => go(at) }, "Again"), onward));
   panel.scrollTop = 0;
+  if (getComputedStyle(panel).position === "fixed") $("stage").scrollIntoView(); // on a phone the words lie under the stage
 }
 
 /**
- * Keeps what the scene showed as the pinned run and makes the change.
+ * Makes the change: in the middle of the scene's own run, or in a new one, with what the scene showed pinned.
  * @param {Scene} s
  */
 async function attempt(s) {
-  if (app.setup0) pinSetup(app.setup0);
-  until = stopAt = null;
-  await take({ ...app.setup, ...s.try }, { play: true });
+  pinSetup(s.setup);
+  const changed = { ...s.setup, ...s.try };
+  if (s.at === null) return play(changed, [], 0, changed.steps, TRY);
+  return play(s.setup, [{ step: s.at, eta_y: changed.eta_y, eta_z: changed.eta_z }], s.at, changed.steps, TRY);
 }
 
 /** @param {string[]} views */
