@@ -7,49 +7,18 @@ import { name, word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
 import { CanvasPen, unit } from "../draw/pen.js";
 import { h, maths } from "../page/dom.js";
+import { describe, difference, peak, until, verdict } from "./beats.js";
 import { TITLES, drawCurve, lines } from "./curve.js";
+import { drawMarks } from "./marks.js";
 
 /** @import { Cell } from "../draw/attention.js" */
 /** @import { Film } from "../draw/film.js" */
-/** @import { Beat, Deck } from "../messages.js" */
+/** @import { Deck } from "../messages.js" */
 /** @typedef {{film: Film, against: Film | null}} Films */
 /** @typedef {"asking" | "playing" | "there"} Phase  A question waits; the beat plays; it is where it ends. */
-/** @typedef {{token: number, kind: string, value: number, choice: number | null, chosen: number, right: boolean}} Verdict */
 
 const LARGER = [1.35, 1.35, 1.35, 1.15, 1.15]; // than on the page, by classes on the stage: it is read from the last row
 const time = (/** @type {number} */ step) => Math.log(step + 1);
-const colour = (/** @type {string} */ variable) => getComputedStyle(document.documentElement).getPropertyValue(variable).trim();
-
-/**
- * A film as it is at a step: nothing later is in it, and between two frames it is between them.
- * @param {Film} film
- * @param {number} step
- * @returns {Pick<Film, "steps" | "frames">}
- */
-function until(film, step) {
-  const i = film.at(step), now = film.steps[i], next = film.steps[i + 1], steps = film.steps.slice(0, i + 1), frames = film.frames.slice(0, i + 1);
-  if (next === undefined || step <= now) return { steps, frames };
-  const share = (step - now) / (next - now), later = film.frames[i + 1];
-  return { steps: [...steps, step], frames: [...frames, film.frames[i].map((v, j) => v + share * (later[j] - v))] };
-}
-
-/**
- * Who wins the question of a beat, counted in its film, and whether the audience said so.
- * @param {Beat} beat
- * @param {Film} all
- * @param {number | null} choice
- * @returns {Verdict | null}
- */
-function verdict(beat, all, choice) {
-  if (!beat.predict) return null;
-  const film = /** @type {Film} */ (Object.assign(Object.create(all), { frames: [beat.from, beat.to].map((step) => until(all, step).frames.at(-1)) }));
-  const k = beat.predict.class, tokens = film.run.layout.tokens[k], from = 0, to = 1;
-  const q = film.run.layout.class_query[k], row = film.run.layout.query_tokens[q];
-  const gain = (/** @type {number} */ token) => { const j = row.indexOf(token); return film.z(to, q)[j] - film.z(from, q)[j]; };
-  const values = beat.predict.by === "logits" ? tokens.map(gain) : [...film.attention(to, k)];
-  const best = values.indexOf(Math.max(...values)), chosen = choice === null ? NaN : values[tokens.indexOf(choice)];
-  return { token: tokens[best], kind: film.kind(k, tokens[best]), value: values[best], choice, chosen, right: choice === tokens[best] };
-}
 
 export class Show {
   /**
@@ -269,44 +238,12 @@ export class Show {
     this.dirty = false;
     const pen = this.pen(this.stage), lit = this.beat.highlight.views;
     this.cells = this.painter.draw(pen, this.scene());
-    for (const cell of this.cells) this.veil(pen, cell);
+    const marks = { beat: this.beat, film: this.now.film, choice: this.choices.get(this.at) ?? null, revealed: this.phase === "there", ink: this.painter.colours.ink };
+    for (const cell of this.cells) drawMarks(pen, cell, marks);
     drawCurve(this.pen(this.curve), { ...this.now, shown: this.shown, all: this.lines, beat: this.beat, classes: this.classes, colours: this.painter.colours });
     this.curveSide.classList.toggle("dim", lit.length > 0 && !lit.includes("curve"));
     this.stageBox.classList.toggle("dim", lit.length > 0 && !lit.includes("bars") && !lit.includes("history"));
     this.stage.setAttribute("aria-label", `Attention at step ${Math.floor(this.shown.lastStep)}. ${this.sentence.textContent}`);
-  }
-
-  /**
-   * Dims what the beat does not look at, and marks the bars that were chosen and that won.
-   * @param {CanvasPen} pen
-   * @param {Cell} cell
-   */
-  veil(pen, cell) {
-    const { highlight, predict } = this.beat, film = /** @type {Films} */ (this.now).film, { classes } = film.run, { ink } = this.painter.colours;
-    const { x, w, bw, my, mh, list } = cell, small = cell.full.w < 190 || cell.full.h < 190, top = cell.by, base = my - (small ? 3 : 6);
-    const page = colour("--page"), shade = `color-mix(in srgb, ${page} 72%, transparent)`;
-    const lit = (/** @type {import("../draw/attention.js").Bar} */ bar) => highlight.tokens.some((t) => t === bar.kind || t === bar.token || t === classes.words?.[bar.token]);
-    if (highlight.tokens.length) list.forEach((bar, j) => { if (!lit(bar)) pen.rect(x + j * bw, top, bw + 0.5, my + mh - top, shade); });
-    const bars = highlight.views.includes("bars"), history = highlight.views.includes("history"); // neither: all of the stage is dim
-    if (bars && !history) pen.rect(x, my, w, mh, shade);
-    if (history && !bars) pen.rect(x, top, w, base - top, shade);
-    if (!predict || cell.k !== predict.class) return;
-    const choice = this.choices.get(this.at) ?? null, found = this.phase === "there" ? verdict(this.beat, film, choice) : null;
-    /** @type {(token: number, text: string, colour: string, beside?: [number, number]) => [number, number]} */
-    const tag = (token, text, fill, beside = [Infinity, Infinity]) => { // its column framed, its name under it, beside the other one's
-      const at = x + list.findIndex((bar) => bar.token === token) * bw, wide = 7.6 * text.length + 12;
-      let left = Math.max(x, Math.min(x + w - wide, at + bw / 2 - wide / 2));
-      if (left < beside[1] && left + wide > beside[0]) {
-        const before = beside[0] - wide - 4, after = beside[1] + 4, later = at > (beside[0] + beside[1]) / 2 - bw;
-        left = before < x || (later && after + wide <= x + w) ? after : before;
-      }
-      pen.frame(at, top, bw, my + mh - top, fill, 2.5);
-      pen.rect(left, my + mh + 1, wide, 17, fill);
-      pen.text(left + wide / 2, my + mh + 13.5, text, { fill: page, size: 12, weight: 600, align: "center" });
-      return [left, left + wide];
-    };
-    const won = found ? tag(found.token, `${word(classes, found.token)} ${found.right ? "wins: right" : "wins"}`, colour("--good")) : undefined;
-    if (choice !== null && choice !== found?.token) tag(choice, found ? "your choice" : word(classes, choice), ink, won);
   }
 
   // --- hands ----------------------------------------------------------------------------------------------------------
@@ -366,33 +303,4 @@ export class Show {
     if (act) { event.preventDefault(); act(); }
     return Boolean(act);
   }
-}
-
-/**
- * The largest attention up to a step: what a beat comes to see, so that its scale stands still.
- * @param {Film} film
- * @param {number} step
- * @param {number[]} classes
- */
-function peak(film, step, classes) {
-  const frames = Array.from({ length: Math.min(film.length, film.at(step) + 2) }, (_, i) => i);
-  return Math.max(...frames.map((i) => Math.max(...classes.map((k) => Math.max(...film.attention(i, k))))));
-}
-
-/**
- * A set-up in a few words.
- * @param {import("../messages.js").Setup} s
- */
-function describe(s) {
-  const optimizer = typeof s.optimizer === "string" ? { sgd: "SGD", adam: "Adam" }[s.optimizer] ?? s.optimizer : "own optimiser";
-  return `${optimizer}${s.momentum ? ` with momentum ${s.momentum}` : ""}, η_Y ${short(s.eta_y)}, η_Z ${short(s.eta_z)}${s.context === "inf" ? ", T → ∞" : `, T ${s.context}`}`;
-}
-
-/**
- * What tells one set-up from another.
- * @param {import("../messages.js").Setup} s
- * @param {import("../messages.js").Setup} from
- */
-function difference(s, from) {
-  return s.optimizer !== from.optimizer || s.momentum !== from.momentum ? describe(s) : `η_Y ${short(s.eta_y)}, η_Z ${short(s.eta_z)}`;
 }

@@ -24,6 +24,7 @@ let root = null;
 let show = null;
 /** @type {Element | null} */
 let before = null; // what had the focus
+let filled = false; // the lecture has the screen: leaving that leaves the lecture
 
 // --- runs -------------------------------------------------------------------------------------------------------------
 
@@ -83,7 +84,7 @@ const marksOf = (/** @type {Beat} */ beat) => beat.marks.map((m) => ({ step: m.s
 export function start() {
   $("lecture-open").addEventListener("click", open);
   on("theme", () => show?.theme());
-  document.addEventListener("fullscreenchange", () => { if (root && !document.fullscreenElement) close(); });
+  document.addEventListener("fullscreenchange", () => { if (root && filled && !document.fullscreenElement) close(); });
   document.addEventListener("keydown", (event) => {
     if (!root) return;
     event.stopImmediatePropagation(); // the page behind hears nothing
@@ -98,7 +99,8 @@ export async function open() {
   for (const el of document.body.children) if (el instanceof HTMLElement && !["tip", "toast"].includes(el.id)) el.inert = true;
   document.body.append(box);
   box.focus();
-  document.documentElement.requestFullscreen?.().catch(() => {}); // where the browser does not let it, the window is the screen
+  filled = false;
+  document.documentElement.requestFullscreen?.().then(() => { filled = root === box; }, () => {}); // where it is not allowed, the window is the screen
   const list = h("div", { class: "decks" }, h("h1", {}, "Give a lecture"));
   box.append(h("header", { class: "lecturehead" }, h("p", {}, "Forward: → or space. Back: ←. Leave: Esc."), h("nav", { class: "tools" }, leaving())), list);
   try {
