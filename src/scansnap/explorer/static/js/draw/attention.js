@@ -138,16 +138,18 @@ export class AttentionPainter {
     const axis = small ? 4 : Math.max(...[...texts, stepText(film.run.steps), whole(film.steps[scene.index])].map((t) => widthOf(t, { ...SMALL, weight: 600 }))) + 9;
     const x0 = x + axis, bw = (w - axis) / list.length, head = this.heading(pen, scene, k, { x: x0, y, w: w - axis, h }, small);
     const labels = labelsOf(film, scene.classes, list, bw, 0.3 * h), strip = labels?.height ?? 0;
-    const free = h - head - strip - (small ? 4 : 26), tall = free * (small ? 0.52 : 0.5), base = y + head + (movement ? tall / 2 : tall);
+    const free = h - head - strip - (small ? 4 : 26), history = small || free >= 100, tall = history ? free * (small ? 0.52 : 0.5) : free, base = y + head + (movement ? tall / 2 : tall);
     const values = marks.map((v, i) => ({ v, text: texts[i] }));
     this.bars(pen, scene, k, list, { x: x0, y: base, w: x + w - x0, h: movement ? tall / 2 : tall }, top, values);
     pen.line(x0, base + 0.5, x + w, base + 0.5, muted, 1);
     const now = film.attention(scene.index, k), most = Math.max(...now);
     if (labels) writeLabels(pen, labels, { x: x0, y: y + head + tall, bw, best: list.findIndex((t) => now[t.j] === most) }, this.colours);
-    const my = y + head + tall + strip + (small ? 3 : 6), mh = y + h - my - (small ? 0 : 18), lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
-    pen.rect(x0, my, w - axis, mh, faint);
-    pen.image(this.heatmap(scene, k, list, lines, top), x0, my, w - axis, mh);
-    this.times(pen, scene, { x: x0, y: my, w: w - axis, h: mh }, small);
+    const my = y + head + tall + strip + (small ? 3 : 6), mh = history ? y + h - my - (small ? 0 : 18) : 0, lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
+    if (history) { // where there is no room for both, the bars have it
+      pen.rect(x0, my, w - axis, mh, faint);
+      pen.image(this.heatmap(scene, k, list, lines, top), x0, my, w - axis, mh);
+      this.times(pen, scene, { x: x0, y: my, w: w - axis, h: mh }, small);
+    }
     if (!small) {
       const split = list.findIndex((t) => t.kind === "distinct");
       const under = (/** @type {string} */ what, /** @type {number} */ from, /** @type {number} */ to) => {

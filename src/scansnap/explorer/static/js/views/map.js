@@ -222,5 +222,5 @@ export function start() {
   on("run state", refresh);
   on("theme", draw);
   new ResizeObserver(draw).observe(box);
-  details.open = window.innerHeight >= 900 && window.innerWidth > 1080;
+  details.open = window.innerHeight >= 1200 && window.innerWidth > 1080;
 }
