@@ -23,7 +23,7 @@ const known = new WeakMap();
  */
 function longestOf(film, shown) {
   const { classes, layout } = film.run, all = known.get(film) ?? new Map(), key = String(shown);
-  const longest = all.get(key) ?? Math.max(...shown.flatMap((k) => layout.tokens[k]).map((t) => widthOf(name(classes, t), { size: EM, weight: 700 }) / EM));
+  const longest = all.get(key) ?? Math.max(...shown.flatMap((k) => layout.tokens[k]).map((t) => widthOf(name(classes, t), { size: EM }) / EM));
   known.set(film, all.set(key, longest));
   return longest;
 }
@@ -45,7 +45,7 @@ export function labelsOf(film, shown, list, bw, most) {
   if (across >= ACROSS) return { texts, size, upright: false, height: 16 };
   if (size < LEAST) return null;
   const room = Math.min(longest * size, most);
-  return { texts: texts.map((t) => fitting([t], room, { size, weight: 700 })), size, upright: true, height: room + 6 };
+  return { texts: texts.map((t) => fitting([t], room, { size })), size, upright: true, height: room + 8 }; // the one that is bold is wider
 }
 
 /**
