@@ -112,14 +112,17 @@ def test_the_cursor_stays_at_its_step_and_a_superseded_film_is_dropped(film: Pag
 
 def test_a_rate_changed_while_another_change_is_checked_is_not_lost(film: Page) -> None:
     waiting: list[Any] = []
-    film.page.route("**/api/check", lambda route: waiting.append(route))
+    film.page.route("**/api/check", lambda route: route.continue_() if waiting else waiting.append(route))
     film.fill("seed", "5")
     while not waiting:
         film.step()
-    film.page.unroute("**/api/check")
     film.fill("eta_y", "3")
-    film.wait(f"app.film.run.setup.seed === 5 && app.film.run.setup.eta_y === 3 && {COMPLETE}")
+    waiting[0].continue_()  # the answer of before
+    film.wait(f"app.film.run.setup.seed === 5 && {COMPLETE}")
+    film.page.wait_for_load_state("networkidle")
+    assert film.get("[app.setup.eta_y, app.film.run.setup.eta_y]") == [3, 3]
     assert film.page.input_value("#c-eta_y") == "3"
+    film.page.unroute("**/api/check")
     film.fill("seed", "0")
     film.wait(f"app.film.run.setup.seed === 0 && {COMPLETE}")
 

@@ -159,7 +159,8 @@ export async function run(play, then = null) {
   checking?.abort();
   const mine = (checking = new AbortController());
   try {
-    const answer = await api.check(app.setup, mine.signal);
+    const sent = app.setup, answer = await api.check(sent, mine.signal);
+    if (app.setup !== sent) return await run(play, then); // changed meanwhile
     clearRefusals();
     app.setup = answer.setup;
     note = answer.note;
