@@ -82,7 +82,7 @@ def test_claims_come_with_numbers_and_reasons(explorer: Callable[..., Page]) -> 
     assert sum(tally) == p.page.locator(".claim[data-kind=measured]").count() > 10
     assert p.page.locator("#tally b").count() == 4
     lead = p.page.inner_text("#claims-lead")
-    assert f"measured: {tally[0]} hold, {tally[1]} fail, {tally[2]} undecided, {tally[3]} not applicable." in lead
+    assert f"Measured: {tally[0]} hold, {tally[1]} fail, {tally[2]} undecided, {tally[3]} not applicable." in lead
     first = p.page.locator(".claim.holds").first
     assert first.locator("dt").all_inner_texts() == ["measured", "predicted", "margin"]
     first.locator("summary").click()
@@ -341,7 +341,7 @@ def test_the_lens_without_and_with_a_model(page: Page) -> None:
     page.page.route("**/api/lens", lambda r: r.fulfill(json={"models": [{"name": "wiki", "title": "Wiki"}]}))
     page.page.route("**/api/lens/wiki?*", lambda r: r.fulfill(json=answer) if "query=the" in r.request.url else
                     r.fulfill(status=422, json={"field": "query", "message": "There is no such word."}))  # fmt: skip
-    page.page.click("#panel-lens button")
+    page.page.locator("#panel-lens button", has_text="Look again").click()
     page.page.locator("#panel-lens .words li", has_text="king").wait_for()
     said = page.page.inner_text("#panel-lens")
     assert "1.25 nats" in said
