@@ -43,6 +43,7 @@ class LiveRun:
         self.theory_model = model.norm == "l2" and model.residual == "none" and model.heads == 1
         _, self.query_tokens = query_tokens(blueprint.layout)
         self.longest = int(max(1, min(4096, _DATA_FLOATS // max(1, self.batches.floats_per_step))))
+        self.ahead: deque[dict[str, Any]]  # changes of the rates on the way
         self.reset()
         self.ahead = deque(ahead)
         self._pass_marks()
@@ -53,7 +54,7 @@ class LiveRun:
         self._set_engine()
         self.state: State = start(self.blueprint.layout, self.settings, self.runs.seed, self.device)
         self.marks: list[dict[str, Any]] = []
-        self.ahead: deque[dict[str, Any]] = deque()  # changes of the rates on the way
+        self.ahead = deque()
         self.film, self.tables = Film(LIMITS["film_bytes"]), Film(_TABLE_BYTES)
         self._scheduled = 0
         z, c = self._look()[:2]

@@ -57,6 +57,8 @@ async function ask() {
   const key = `${film.run.run}|${at ?? app.state.step}|${film.marks.length}`;
   if (key === last) return;
   busy = true;
+  $("claims-lead").textContent = `Judging the run up to step ${whole(at ?? film.lastStep)} …`;
+  $("claims").classList.add("waiting");
   try {
     const answer = await api.claims(film.run.run, at);
     if (app.film !== film) return;
@@ -67,7 +69,10 @@ async function ask() {
     if (app.film !== film) return;
     $("claims-lead").textContent = said(e);
     last = key;
-  } finally { busy = false; }
+  } finally {
+    busy = false;
+    $("claims").classList.remove("waiting");
+  }
 }
 
 /** Of the first steps there is nothing to say. */
