@@ -138,7 +138,7 @@ export class AttentionPainter {
     const axis = small ? 4 : Math.max(...[...texts, stepText(film.run.steps), whole(film.steps[scene.index])].map((t) => widthOf(t, { ...SMALL, weight: 600 }))) + 9;
     const x0 = x + axis, bw = (w - axis) / list.length, head = this.heading(pen, scene, k, { x: x0, y, w: w - axis, h }, small);
     const labels = labelsOf(film, scene.classes, list, bw, 0.3 * h), strip = labels?.height ?? 0;
-    const free = h - head - strip - (small ? 4 : 26), history = small || free >= 100, tall = history ? free * (small ? 0.52 : 0.5) : free, base = y + head + (movement ? tall / 2 : tall);
+    const free = h - head - strip - (small ? 4 : 26), history = small || !labels || free >= 100, tall = history ? free * (small ? 0.52 : 0.5) : free, base = y + head + (movement ? tall / 2 : tall);
     const values = marks.map((v, i) => ({ v, text: texts[i] }));
     this.bars(pen, scene, k, list, { x: x0, y: base, w: x + w - x0, h: movement ? tall / 2 : tall }, top, values);
     pen.line(x0, base + 0.5, x + w, base + 0.5, muted, 1);
