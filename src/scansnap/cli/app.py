@@ -52,7 +52,11 @@ def commands() -> typer.Typer:
                 "dial --rung layers --way cumulative --data text --corpus wikitext-2 --quick",
             ),
             bench.bench: ("bench --quick",),
-            serve.serve: ("serve --port 8765 --no-open",),
+            serve.serve: (
+                "serve --port 8765 --no-open",
+                "serve --host 0.0.0.0 --workers 8 --memory 4GB",
+                "serve --allowed-host lectures.example.org --root-path /scansnap --token spring-2025-attention",
+            ),
         },
     )
     text = _group(

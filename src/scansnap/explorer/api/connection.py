@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -13,6 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from scansnap.checks import InputError
 from scansnap.explorer import protocol
 from scansnap.explorer.api.bodies import parse_json
+from scansnap.explorer.live import visitors
 from scansnap.explorer.live.switchboard import Entry, Switchboard, read_blueprint
 from scansnap.explorer.messages.fields import Said, read
 from scansnap.explorer.messages.socket import OPS, Attach, Close, ClosedText, ErrorText, Ping, PongText, Start
@@ -21,6 +21,7 @@ from scansnap.explorer.protocol import LIMITS, Refused
 _POLICY_VIOLATION, _TOO_BIG, _TRY_LATER = 1008, 1009, 1013
 _UNSENT = 2000  # messages waiting for a client that does not read
 _FAREWELL = 1.0  # seconds to tell such a client why it is closed
+_START = 10  # messages that a start counts as: it makes a whole run
 _SHORT = 4096  # characters of any message but a start
 
 
@@ -33,7 +34,7 @@ class Socket:
         self.outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self.unsent_bytes = 0
         self.stuck = asyncio.Event()  # too much is unsent
-        self.tokens, self.filled = float(LIMITS["messages_per_second"]), time.monotonic()
+        self.visitor = visitors.current()
 
     # --- as the switchboard sees it ----------------------------------------------------------------------------------
 
@@ -58,8 +59,14 @@ class Socket:
     # --- the two directions ------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
+        visitor = self.visitor
         if self.switchboard.n_sockets >= LIMITS["sockets"]:
             await self.socket.close(_TRY_LATER)
+            return
+        try:
+            visitor.take("sockets")
+        except Refused as error:
+            await self.socket.close(_TRY_LATER, error.message)
             return
         self.switchboard.n_sockets += 1
         tasks: list[asyncio.Task[Any]] = []
@@ -73,6 +80,7 @@ class Socket:
             pass  # the server ends and waits no longer; there is nobody to tell
         finally:
             self.switchboard.n_sockets -= 1
+            visitor.open["sockets"] -= 1
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
@@ -103,7 +111,7 @@ class Socket:
             message = await self.socket.receive()
             if message["type"] == "websocket.disconnect":
                 return
-            if not self._within_rate():
+            if not self.visitor.within_rate():
                 await self.socket.close(_POLICY_VIOLATION, "too many messages")
                 return
             text, raw = message.get("text"), message.get("bytes")
@@ -114,14 +122,6 @@ class Socket:
                 self._error("request", "A message must be a JSON text.")
                 continue
             await self._handle(text)
-
-    def _within_rate(self) -> bool:
-        """A bucket that holds two seconds' worth of messages."""
-        now, rate = time.monotonic(), float(LIMITS["messages_per_second"])
-        self.tokens = min(2 * rate, self.tokens + (now - self.filled) * rate)
-        self.filled = now
-        self.tokens -= 1
-        return self.tokens >= 0
 
     async def _handle(self, text: str) -> None:
         try:
@@ -164,6 +164,7 @@ class Socket:
             self.switchboard.tell(self.entry, op, message)  # read by the run, when its turn has come
 
     async def _start(self, said: Start) -> None:
+        await self.visitor.afford(_START - 1)
         blueprint = await asyncio.to_thread(read_blueprint, said.setup)
         self._leave(None)  # its memory is free for the new one
         entry = await self.switchboard.open(blueprint)

@@ -5,6 +5,7 @@ import { app, emit, frameIndex, on } from "../app.js";
 import { colours } from "../draw/colours.js";
 import { modal } from "../page/modal.js";
 import { name } from "../draw/film.js";
+import { at } from "../server/api.js";
 import { notes } from "../server/predict.js";
 import { isPlaying } from "../server/runner.js";
 import { VIEWS, figure } from "./traces.js";
@@ -37,7 +38,7 @@ let next = 0, free = 0, hidden = false;
 export function load() {
   loading ??= new Promise((done, fail) => {
     const ready = () => { plotly = /** @type {PlotlyApi} */ (/** @type {any} */ (window).Plotly); done(plotly); };
-    document.head.append(h("script", { src: "/vendor/plotly.min.js", onload: ready, onerror: () => fail(new Error("plotly could not be loaded")) }));
+    document.head.append(h("script", { src: at("/vendor/plotly.min.js"), onload: ready, onerror: () => fail(new Error("plotly could not be loaded")) }));
   });
   return loading;
 }
