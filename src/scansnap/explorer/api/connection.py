@@ -65,8 +65,8 @@ class Socket:
             return
         try:
             visitor.take("sockets")
-        except Refused as error:
-            await self.socket.close(_TRY_LATER, error.message)
+        except Refused as refusal:
+            await self.socket.close(_TRY_LATER, refusal.message)
             return
         self.switchboard.n_sockets += 1
         tasks: list[asyncio.Task[Any]] = []

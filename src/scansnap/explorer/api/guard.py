@@ -83,26 +83,30 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
-            return await self.app(scope, _to_the_end(receive), send)
-        if refusal := self._refusal(scope):
-            return await _refuse(scope, send, 403, "request", refusal)
-        if self.root_path and scope["path"] == self.root_path and scope["type"] == "http":
-            onward = self.root_path.rpartition("/")[2] + "/"
+            await self.app(scope, _to_the_end(receive), send)
+        elif refusal := self._refusal(scope):
+            await _refuse(scope, send, 403, "request", refusal)
+        elif self.root_path and scope["path"] == self.root_path and scope["type"] == "http":
             query = scope["query_string"].decode("latin-1")
-            return await _answer(send, 307, [(b"location", f"{onward}{'?' if query else ''}{query}".encode())])
-        scope = self._inside(scope)
-        if (token := self.door.offered(scope)) is not None:
-            if not self.door.is_right(token):
-                words = "The token in this address is not the one of this server; ask for the link again."
-                return await _refuse(scope, send, 401, "token", words)
+            onward = self.root_path.rpartition("/")[2] + "/" + (f"?{query}" if query else "")
+            await _answer(send, 307, [(b"location", onward.encode())])
+        else:
+            await self._inside(_without(self.root_path, scope), receive, send)
+
+    async def _inside(self, scope: Scope, receive: Receive, send: Send) -> None:
+        token, visitor = self.door.offered(scope), self.door.visitor(scope)
+        if token is not None and self.door.is_right(token):
             onward = self.door.onward(scope)
-            return await _answer(send, 303, [(b"location", onward.encode()), *self.door.welcome(scope)])
-        visitor = self.door.visitor(scope)
-        if visitor is None:
+            await _answer(send, 303, [(b"location", onward.encode()), *self.door.welcome(scope)])
+        elif token is not None:
+            words = "The token in this address is not the one of this server; ask for the link again."
+            await _refuse(scope, send, 401, "token", words)
+        elif visitor is None:
             words = "This explorer is open to those who have its link; open the address that ends with ?token=…"
-            return await _refuse(scope, send, 401, "token", words)
-        visitors.serve(visitor)
-        await self._pass(scope, receive, send, visitor)
+            await _refuse(scope, send, 401, "token", words)
+        else:
+            visitors.serve(visitor)
+            await self._pass(scope, receive, send, visitor)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send, visitor: visitors.Visitor) -> None:
         started = False
@@ -131,13 +135,6 @@ class Guard:
             if scope["type"] == "http" and not started:
                 await _refuse(scope, send, 503, "request", "The server is stopping.")
 
-    def _inside(self, scope: Scope) -> Scope:
-        """The path as the application knows it, whether or not the proxy has taken its own part off."""
-        if not self.root_path or not scope["path"].startswith(self.root_path + "/"):
-            return scope
-        return {**scope, "path": scope["path"][len(self.root_path) :],
-                "raw_path": scope.get("raw_path", b"")[len(self.root_path) :]}  # fmt: skip
-
     def _refusal(self, scope: Scope) -> str:
         found: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
@@ -148,6 +145,14 @@ class Guard:
         if not all(self.names.is_origin(origin.decode("latin-1")) for origin in origins):
             return "This server answers only to its own pages."
         return ""
+
+
+def _without(root_path: str, scope: Scope) -> Scope:
+    """The path as the application knows it, whether or not the proxy has taken its own part off."""
+    if not root_path or not scope["path"].startswith(root_path + "/"):
+        return scope
+    raw = scope.get("raw_path") or scope["path"].encode()
+    return {**scope, "path": scope["path"][len(root_path) :], "raw_path": raw[len(root_path) :]}
 
 
 def _to_the_end(receive: Receive) -> Receive:
