@@ -169,3 +169,22 @@ def test_table_y_is_y(size: int) -> None:
         starts = values[2 : 2 + rows].astype(int)
         blocks = [full[a:b].mean(0) for a, b in zip(starts, [*starts[1:], 30], strict=True)]
         np.testing.assert_allclose(y, blocks, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [10**9, 7])
+def test_changes_of_the_rates_known_beforehand_come_at_their_steps(chunk: int) -> None:
+    marks = [{"step": 30, "eta_y": 1.0, "eta_z": 0.0}, {"step": 61, "eta_y": 2.0, "eta_z": 0.5}]
+    known = run_to_end(LiveRun(read_setup(SMALL), marks), chunk)
+    made = LiveRun(read_setup(SMALL))
+    for mark in marks:
+        while made.step < mark["step"]:
+            made.advance(mark["step"] - made.step)
+        made.change(mark["eta_y"], mark["eta_z"])
+    run_to_end(made)
+    assert known.marks == made.marks == marks
+    assert known.film.steps == made.film.steps
+    np.testing.assert_array_equal(np.array(known.film.rows), np.array(made.film.rows))
+    known.reset()
+    assert (known.marks, known.eta) == ([], (1.0, 1.0))
+    run_to_end(known)
+    assert known.marks == [], "reset takes them back"

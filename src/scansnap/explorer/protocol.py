@@ -86,6 +86,7 @@ LIMITS: dict[str, int | float] = {
     "messages_per_second": 100,
     "frames_per_second": 30,
     "single_steps": 10_000,
+    "marks": 100,  # changes of the rates that a run is started with
     "speed": 1_000_000,  # steps per second, where it is a number
     "grace_seconds": 20.0,
     "flow_seconds": 20.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,14 +49,14 @@ class Replay:
 class Hosted:
     """A live run, its clock and what its socket has not got yet."""
 
-    def __init__(self, name: str, setup: dict[str, Any], out: Any) -> None:
+    def __init__(self, name: str, setup: dict[str, Any], out: Any, marks: Sequence[dict[str, Any]] = ()) -> None:
         from scansnap.explorer.live.run import LiveRun
         from scansnap.explorer.pages.predict import theory
         from scansnap.explorer.setups.read import read_setup, summary
 
         self.name, self.out = name, out
         self.to = 0  # which of the sockets it has had
-        self.live = LiveRun(read_setup(setup))
+        self.live = LiveRun(read_setup(setup), marks)
         self.about = {"setup": self.live.blueprint.setup, "classes": summary(self.live.classes),
                       "theory": theory(self.live.blueprint), "layout": self.live.layout()}  # fmt: skip
         self.playing, self.attached, self.credit = False, False, CREDIT
@@ -203,7 +204,9 @@ class Hosted:
                 if owed < 1:
                     break
                 n = min(n, owed)
+            marks = list(self.live.marks)
             done = self.live.advance(n)
+            self._say_mark(marks)
             after = time.monotonic()
             if done:
                 self.seconds_per_step += 0.3 * ((after - now) / done - self.seconds_per_step)
@@ -290,5 +293,8 @@ class Hosted:
     def _rates(self, said: Rates) -> None:
         before = list(self.live.marks)
         self.live.change(said.eta_y, said.eta_z)
+        self._say_mark(before)
+
+    def _say_mark(self, before: list[dict[str, Any]]) -> None:
         if self.live.marks != before:
             self.text(MarkText(**self.live.marks[-1]))

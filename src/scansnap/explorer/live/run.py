@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,7 @@ class _SlotObserver(Observer):
 class LiveRun:
     """The engine of ``simulate``, stopped and looked at whenever somebody wants to; the numbers are the same."""
 
-    def __init__(self, blueprint: Blueprint) -> None:
+    def __init__(self, blueprint: Blueprint, ahead: Sequence[dict[str, Any]] = ()) -> None:
         self.blueprint, self.classes = blueprint, blueprint.classes
         self.device = torch.device("cpu")
         variables = ("attention", "entropy", "loss", "z")
@@ -41,6 +43,8 @@ class LiveRun:
         _, self.query_tokens = query_tokens(blueprint.layout)
         self.longest = blueprint.longest(self.batches.floats_per_step)
         self.reset()
+        self.ahead = deque(ahead)
+        self._pass_marks()
 
     def reset(self) -> None:
         """Back to step 0 and the first rates."""
@@ -48,6 +52,7 @@ class LiveRun:
         self._set_engine()
         self.state: State = start(self.blueprint.layout, self.settings, self.runs.seed, self.device)
         self.marks: list[dict[str, Any]] = []
+        self.ahead: deque[dict[str, Any]] = deque()  # changes of the rates on the way
         self.film, self.tables = Film(LIMITS["film_bytes"]), Film(_TABLE_BYTES)
         self._scheduled = 0
         z, c = self._look()[:2]
@@ -84,8 +89,11 @@ class LiveRun:
         return self.step >= self.steps or self.failed_step is not None
 
     def advance(self, n: int) -> int:
-        """Up to n steps, but not past the next scheduled frame, which is recorded; returns how many were made."""
+        """Up to n steps, but not past the next scheduled frame, which is recorded, nor past the next change of the
+        rates; returns how many were made."""
         stop = min(self.step + max(1, n), self._scheduled, self.steps, self.step + self.longest)
+        if self.ahead:
+            stop = min(stop, self.ahead[0]["step"])
         done = stop - self.step
         if done <= 0 or self.failed_step is not None:
             return 0
@@ -93,7 +101,13 @@ class LiveRun:
             self.state = self.engine.advance(self.state, self.batches.take(self.step, stop))
         if self.step == self._scheduled or self.over:
             self.record()
+        self._pass_marks()
         return done
+
+    def _pass_marks(self) -> None:
+        while self.ahead and self.ahead[0]["step"] <= self.step:
+            mark = self.ahead.popleft()
+            self.change(mark["eta_y"], mark["eta_z"])
 
     def change(self, eta_y: float | None, eta_z: float | None) -> None:
         """New rates from the current step on; the state, its momentum included, goes on."""

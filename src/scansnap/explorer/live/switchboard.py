@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -93,8 +94,8 @@ class Switchboard:
             return f"All runs together would need more than {most / 2**20:.0f} MiB; close one first."
         return ""
 
-    async def open(self, blueprint: Blueprint) -> Entry:
-        """A new run, beside those its visitor has or in the least busy worker."""
+    async def open(self, blueprint: Blueprint, marks: Sequence[dict[str, Any]] = ()) -> Entry:
+        """A new run, with changes of its rates on the way; beside those its visitor has or in the least busy worker."""
         visitor, memory = current(), blueprint.memory
         self._make_room(visitor, 1, memory)
         name = secrets.token_urlsafe(9)
@@ -103,7 +104,7 @@ class Switchboard:
         self.opening[name] = (visitor, memory)
         handle.n_runs += 1
         try:
-            ask = {"op": "open", "run": name, "setup": blueprint.setup, "visitor": visitor.name}
+            ask = {"op": "open", "run": name, "setup": blueprint.setup, "marks": list(marks), "visitor": visitor.name}
             answer, _ = await handle.ask(ask)
             if "error" in answer:
                 raise Refused(422, answer["error"]["field"], answer["error"]["message"])

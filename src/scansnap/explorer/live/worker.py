@@ -97,7 +97,7 @@ class Worker:
         op, name, number = header["op"], header.get("run", ""), header.get("req")
         try:
             if op == "open":
-                self.runs[name] = Hosted(name, header["setup"], self.pipe.send_bytes)
+                self.runs[name] = Hosted(name, header["setup"], self.pipe.send_bytes, header.get("marks", ()))
                 self.owner[name] = header.get("visitor", name)
                 self.reply(number, {"ok": True})
             elif op == "shut":

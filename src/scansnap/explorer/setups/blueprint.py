@@ -54,18 +54,22 @@ class Blueprint:
 
     def memory_for(self, steps: int) -> int:
         """The same with another last step: a film has no more frames than there are steps."""
-        s, lay = self.settings, self.layout
-        size = 8 if s.dtype == "float64" else 4
-        copies = 2 + len(s.optimizer_y.rule.moments) + len(s.optimizer_z.rule.moments)
-        y = len(lay.rows) * len(lay.columns)
-        tables = y + s.model.heads * len(lay.queries) * lay.vocab_size
-        samples = s.batch_size or len(lay.slots)
-        per_sample = len(lay.rows) * 4 + len(lay.columns) * 4 + lay.slots.shape[1] * (8 + 4 * s.model.heads)
-        floats = self.frame_floats
+        floats, y = self.frame_floats, len(self.layout.rows) * len(self.layout.columns)
         film = 2 * _film_bytes(floats, steps + 1)  # it may be on its way out as well
         film += _film_bytes(floats + y, scheduled_frames(steps)) if 64 * y <= LIMITS["film_bytes"] else 0
         ahead = max(_AHEAD, self.step_tokens) * _TOKEN_BYTES if self.step_tokens else 4 * AHEAD_FLOATS
-        return int(size * (copies * tables * 2 + samples * per_sample) + ahead + film + _OVERHEAD)
+        return self.state_memory + ahead + film + _OVERHEAD
+
+    @property
+    def state_memory(self) -> int:
+        """Bytes of its tables, moments and one mini-batch."""
+        s, lay = self.settings, self.layout
+        size = 8 if s.dtype == "float64" else 4
+        copies = 2 + len(s.optimizer_y.rule.moments) + len(s.optimizer_z.rule.moments)
+        tables = len(lay.rows) * len(lay.columns) + s.model.heads * len(lay.queries) * lay.vocab_size
+        samples = s.batch_size or len(lay.slots)
+        per_sample = len(lay.rows) * 4 + len(lay.columns) * 4 + lay.slots.shape[1] * (8 + 4 * s.model.heads)
+        return int(size * (copies * tables * 2 + samples * per_sample))
 
     @property
     def step_tokens(self) -> int:

@@ -6,7 +6,7 @@ import { debounce } from "./page/dom.js";
 /** @import { MarkSaid, Setup } from "./messages.js" */
 /** @import { Pace } from "./app.js" */
 
-const DEFAULTS = { focus: -1, scale: "log", speed: 100, left: "setup", right: "curves" };
+const DEFAULTS = { focus: -1, scale: "log", speed: "log", left: "setup", right: "curves" };
 /** @type {{left: string, right: string, scene: number | null}} */
 const view = { left: "setup", right: "curves", scene: null };
 let silent = false;

@@ -10,8 +10,8 @@ import * as tabs from "./page/tabs.js";
 import { toggle as theme } from "./page/theme.js";
 
 const KEYS = [
-  ["space", "play or pause"], ["→", "next frame; at the newest one, a single step"], ["←", "previous frame"], ["Home, End", "first frame, newest frame"],
-  ["s", "single step"], ["r", "reset to step 0"], ["[ and ]", "previous, next class"], ["a", "all classes"],
+  ["space", "play or pause"], ["→", "next frame"], ["←", "previous frame"], ["Home, End", "first frame, newest frame"],
+  ["s", "next frame"], ["r", "reset to step 0"], ["[ and ]", "previous, next class"], ["a", "all classes"],
   ["l", "log or linear time"], ["p", "pin this run, or unpin"], ["e", "export"], ["c", "copy the address"], ["d", "dark or light"],
   ["1 … 4", "curves, decoder, claims, text lens"], ["t", "guided tour or set-up"], ["?", "this list"],
 ];

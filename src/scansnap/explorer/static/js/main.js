@@ -7,6 +7,7 @@ import * as claims from "./views/claims.js";
 import * as compare from "./views/compare.js";
 import * as curves from "./views/curves.js";
 import { $, h, said } from "./page/dom.js";
+import * as films from "./server/films.js";
 import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
 import * as keys from "./keys.js";
@@ -110,7 +111,7 @@ async function fromAddress() {
   if (state.pinned) compare.pinSetup(state.pinned); else if (app.pinned && state.scene === null) compare.unpin();
   if (!state.setup) return state.scene !== null;
   const at = state.step ?? state.marks.at(-1)?.step ?? null;
-  return setup.take(state.setup, { preset: state.preset, play: false, then: at === null ? null : () => runner.beginAt(app.setup, state.marks, at) });
+  return setup.take(state.setup, { preset: state.preset, play: false, then: at === null && !state.marks.length ? null : () => runner.beginAt(app.setup, state.marks, at ?? 0) });
 }
 
 /** @param {number} now */
@@ -128,6 +129,7 @@ async function begin() {
   wire();
   for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
   requestAnimationFrame(loop);
+  if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {
     app.catalogue = await api.catalogue();
   } catch (e) {
@@ -142,7 +144,7 @@ async function begin() {
   runner.connect();
   const first = app.catalogue.presets[0];
   app.setup = structuredClone(app.catalogue.default);
-  if (!(await fromAddress()) && !app.film) await setup.take(app.catalogue.default, { preset: first?.name, play: false });
+  if (!(await fromAddress()) && !films.wanted()) await setup.take(app.catalogue.default, { preset: first?.name, play: false });
   address.onForeignChange(fromAddress);
   document.documentElement.dataset.ready = "yes";
   (window.requestIdleCallback ?? setTimeout)(() => curves.load());

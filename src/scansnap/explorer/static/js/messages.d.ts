@@ -426,6 +426,7 @@ export interface Start {
   setup: Setup;  // What to run.
   speed?: number | "max" | null;  // Steps per second, or "max".
   play?: boolean;  // Whether it begins at once.
+  marks?: Record<string, any>[];  // Changes of the rates on the way, as they were told of another run: this one passes them at the same steps.
 }
 
 /** After every change, and about twice a second while it runs. */

@@ -18,6 +18,7 @@ import { context } from "./pen.js";
  * @property {number[]} classes  those on screen
  * @property {TimeAxis} axis  of the heat map
  * @property {Film | null} [pinned]  a run to compare with, where it has the same tokens
+ * @property {Film | null} [ghost]  the run before this one, likewise
  * @property {((k: number, step: number) => number[] | null) | null} [ideal]  attention of the flow
  */
 /** @typedef {{x: number, y: number, w: number, h: number}} Box */
@@ -70,6 +71,17 @@ function order(film, k) {
 const alike = (film, other, k) => Boolean(other?.length) && String(other?.run.layout.tokens[k]) === String(film.run.layout.tokens[k]);
 
 /**
+ * Attention of another run at the same step, in the same order of tokens, if the class is alike and it came so far.
+ * @param {Scene} scene
+ * @param {Film | null | undefined} other
+ * @param {number} k
+ */
+export function otherAttention({ film, index }, other, k) {
+  if (!other || !alike(film, other, k) || other.lastStep < film.steps[index]) return null;
+  return other.attention(other.at(film.steps[index]), k);
+}
+
+/**
  * Attention of the pinned run at the same step, by token, if the class is alike.
  * @param {Scene} scene
  * @param {number} k
@@ -97,11 +109,12 @@ export class AttentionPainter {
    * @returns {Cell[]}
    */
   draw(pen, scene) {
-    const { film, classes, pinned } = scene, n = classes.length;
+    const { film, classes, pinned, ghost } = scene, n = classes.length;
     const cols = columns(n, pen.width, pen.height), rows = Math.ceil(n / cols);
     const gap = n > 12 ? 10 : 18, w = (pen.width - gap * (cols - 1)) / cols, h = (pen.height - gap * (rows - 1)) / rows;
     const over = classes.some((k) => alike(film, pinned, k)) ? pinned?.peak ?? 0 : 0;
-    const top = Math.max(1e-9, film.peak, over), small = w < 190 || h < 190;
+    const before = classes.some((k) => alike(film, ghost, k)) ? ghost?.peak ?? 0 : 0;
+    const top = Math.max(1e-9, film.peak, over, before), small = w < 190 || h < 190;
     return classes.map((k, at) => this.cell(pen, scene, k, { x: (at % cols) * (w + gap), y: Math.floor(at / cols) * (h + gap), w, h }, top, small));
   }
 
@@ -160,6 +173,11 @@ export class AttentionPainter {
       if (was !== undefined) pen.line(bx - pad, base - high(Math.min(top, was)), bx + ww + pad, base - high(Math.min(top, was)), PINNED, 2);
       if (ideal && bw > 3 && ideal[t.j] <= top) pen.rect(bx + ww / 2 - 1.5, base - high(ideal[t.j]) - 1.5, 3, 3, FLOW);
     });
+    const ghost = otherAttention(scene, scene.ghost, k);
+    if (ghost) { // one thin line over all bars
+      const edge = list.flatMap((t, j) => [x + j * bw, x + (j + 1) * bw].map((at) => /** @type {[number, number]} */ ([at, base - high(ghost[t.j])])));
+      pen.path([[x, base], ...edge, [x + w, base]], muted, 1);
+    }
   }
 
   /**

@@ -29,8 +29,8 @@ export class Link {
     this.seen = () => -1; // last step the page has
     this.tries = 0;
     this.ended = false;
-    /** @type {string[]} */
-    this.queue = [];
+    /** @type {string | null} */
+    this.wanted = null; // the start that has no answer yet: sent again after a dropped connection
     this.ws = this.open();
   }
 
@@ -42,8 +42,8 @@ export class Link {
     ws.onopen = () => {
       const again = this.tries > 0;
       this.tries = 0;
-      if (this.run) ws.send(JSON.stringify({ op: "attach", run: this.run, since: this.seen() }));
-      for (const text of this.queue.splice(0)) ws.send(text);
+      if (this.wanted) ws.send(this.wanted);
+      else if (this.run) ws.send(JSON.stringify({ op: "attach", run: this.run, since: this.seen() }));
       this.on.link?.(again ? "back" : "open");
     };
     ws.onmessage = (event) => (typeof event.data === "string" ? this.said(JSON.parse(event.data)) : this.binary(event.data));
@@ -58,6 +58,7 @@ export class Link {
 
   /** @param {any} message */
   said(message) {
+    if (message.type === "run" || message.type === "error") this.wanted = null;
     if (message.type === "run") this.run = message.run;
     if (message.type === "closed") this.run = null;
     if (message.type === "error" && message.field === "run") this.run = null;
@@ -66,27 +67,35 @@ export class Link {
 
   /** @param {ArrayBuffer} buffer */
   binary(buffer) {
-    const [kind, n, floats, flags] = new Uint32Array(buffer, 0, 4);
-    const steps = new Uint32Array(buffer, 16, n), values = new Float32Array(buffer, 16 + 4 * n, n * floats);
+    const { kind, steps, values, floats, flags } = unpack(buffer, 0);
     if (kind === FRAMES) this.on.frames?.(steps, values, floats, flags);
     if (kind === TABLE_Y) this.on.table?.(steps[0], values);
   }
 
   /**
-   * Sends a wish; while there is no connection only a new run waits for it, the rest would be stale.
+   * Sends a wish; a new run waits for a connection, the rest would be stale.
    * @param {{op: string, [key: string]: any}} message
    */
   send(message) {
     const text = JSON.stringify(message);
-    if (message.op === "start") this.run = null;
+    if (message.op === "start") { this.run = null; this.wanted = text; }
     if (this.ws.readyState === WebSocket.OPEN) this.ws.send(text);
-    else if (message.op === "start") this.queue = [text];
   }
 
   end() {
     this.ended = true;
     this.ws.close();
   }
+}
+
+/**
+ * Reads a binary message that begins at a byte of a buffer.
+ * @param {ArrayBuffer} buffer
+ * @param {number} at
+ */
+export function unpack(buffer, at) {
+  const [kind, n, floats, flags] = new Uint32Array(buffer, at, 4);
+  return { kind, floats, flags, steps: new Uint32Array(buffer, at + 16, n), values: new Float32Array(buffer, at + 16 + 4 * n, n * floats) };
 }
 
 /**

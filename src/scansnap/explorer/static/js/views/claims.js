@@ -35,7 +35,7 @@ export function visible(is) {
 }
 
 function later() {
-  if (timer !== null || !app.film || app.film.lastStep < 2) return;
+  if (timer !== null || !app.film?.run.run || app.film.lastStep < 2) return;
   timer = setTimeout(() => { timer = null; ask(); }, shown ? 1100 : 2500);
 }
 

@@ -17,7 +17,7 @@ let helper = null; // a pinned run still being computed
  * @param {Setup} setup
  * @param {Setup} against
  */
-function label(setup, against) {
+export function label(setup, against) {
   /** @type {Record<string, string>} */
   const names = Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.symbol || c.label.toLowerCase()]));
   const parts = Object.keys(names).filter((k) => JSON.stringify(setup[k]) !== JSON.stringify(against[k])).map((k) => `${names[k]} ${short(setup[k])}`);

@@ -7,7 +7,7 @@ import { modal } from "../page/modal.js";
 import { name } from "../draw/film.js";
 import { at } from "../server/api.js";
 import { notes } from "../server/predict.js";
-import { isPlaying } from "../server/runner.js";
+import { isMoving } from "../server/runner.js";
 import { VIEWS, figure } from "./traces.js";
 
 /** @import { PlotLayout, View } from "./traces.js" */
@@ -96,7 +96,7 @@ export function frame(now) {
     const begun = performance.now();
     draw(plotly, p);
     const cost = performance.now() - begun;
-    free = now + (isPlaying() ? Math.max(90, 7 * cost) : 16);
+    free = now + (isMoving() ? Math.max(90, 7 * cost) : 16);
     return;
   }
 }
@@ -109,7 +109,7 @@ function draw(api, p) {
   const { clientWidth: width, clientHeight: height } = p.box;
   if (width < 40 || height < 40) return;
   p.dirty = false;
-  const { data, layout } = figure(p.view, { points: isPlaying() ? 70 : 400, live: isPlaying() });
+  const { data, layout } = figure(p.view, { points: isMoving() ? 70 : 400, live: isMoving() });
   api.react(p.box, data, { ...layout, width, height }, CONFIG);
   p.made = true;
 }

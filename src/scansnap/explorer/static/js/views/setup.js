@@ -29,6 +29,7 @@ const controls = new Map();
 let classRows = new Map();
 /** @type {AbortController | null} */
 let checking = null;
+let held = false; // a slider is being dragged
 
 export function start() {
   on("setup-shown", show);
@@ -45,11 +46,11 @@ export function build() {
     const body = list.flatMap((n) => {
       const described = all.get(n);
       if (!described) return [];
-      const control = makeControl(described, (v) => change(n, v));
+      const control = makeControl(described, (v, dragging) => change(n, v, dragging));
       controls.set(n, control);
       return [control.el];
     });
-    if (title === "Rates") body.push(ratio);
+    if (title === "Rates") body.push(ratio, fromHere());
     panel.append(open ? h("fieldset", {}, h("legend", {}, title), body) : h("details", {}, h("summary", {}, title), body));
   }
 }
@@ -86,7 +87,7 @@ function showClasses() {
   $("classes-explain").textContent = preset?.explain ?? (classes.toml !== undefined ? "From the TOML you pasted." : "Weights you drew yourself.");
   classRows = new Map();
   knobsBox.replaceChildren(...(preset?.knobs ?? []).map((knob) => {
-    const control = makeControl(knob, (v) => change("classes", { ...app.setup.classes, [knob.name]: v }), "k");
+    const control = makeControl(knob, (v, dragging) => change("classes", { ...app.setup.classes, [knob.name]: v }, dragging), "k");
     control.show(classes[knob.name] ?? knob.default);
     classRows.set(knob.name, control);
     return control.el;
@@ -107,19 +108,26 @@ function showFacts() {
   facts.title = theory.clock;
 }
 
+/** Whether a change of the rates makes a new run, or acts in the middle of this one. */
+function fromHere() {
+  const input = h("input", { type: "checkbox", id: "from-here", checked: app.fromHere, onchange: () => (app.fromHere = input.checked) });
+  return h("label", { class: "fromhere", title: "A change of the rates is marked at the step on screen; without this it holds from step 0" }, input, "change rates from the step on screen on");
+}
+
 /**
- * One value changes: rates act on the run at once, anything else makes a new run.
+ * One value changes: the run is computed anew; with `dragging` more values will follow.
  * @param {string} name
  * @param {any} value
  */
-function change(name, value) {
+function change(name, value, dragging = false) {
+  held = dragging;
   app.setup = { ...app.setup, [name]: value };
   if (name !== "classes") app.preset = app.preset && sameAsPreset() ? app.preset : null; else app.preset = null;
   showRatio();
-  const described = app.catalogue.controls.find((c) => c.name === name), under = app.film && app.state.step > 0 && app.state.state !== "closed";
+  const described = app.catalogue.controls.find((c) => c.name === name), under = app.film && app.state.state !== "closed";
   if (described?.live && under && typeof value === "number" && value >= Number(described.least) && value <= Number(described.most)) {
     controls.get(name)?.refuse("");
-    runner.rates(Number(app.setup.eta_y), Number(app.setup.eta_z));
+    runner.rates(dragging);
     emit("setup");
     return;
   }
@@ -131,7 +139,7 @@ const sameAsPreset = () => {
   return preset && Object.entries(preset.setup).every(([k, v]) => JSON.stringify(app.setup[k]) === JSON.stringify(v));
 };
 
-const apply = debounce(() => run(runner.isRunning()), 120);
+const apply = debounce(() => run(false), 120);
 
 /**
  * Has the set-up checked and, if it may be, run.
@@ -148,7 +156,7 @@ export async function run(play, then = null) {
     show();
     emit("checked", answer);
     emit("setup");
-    if (then) then(answer); else runner.begin(app.setup, play);
+    if (then) then(answer); else runner.film(app.setup, { play, preview: held });
     return true;
   } catch (e) {
     if (api.isAbort(e)) return false;

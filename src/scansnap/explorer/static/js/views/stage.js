@@ -1,13 +1,14 @@
 // The big view: attention now and its history, with the mouse, as a picture to keep, and in words.
 
-import { $, throttle } from "../page/dom.js";
+import { $, h, maths, throttle } from "../page/dom.js";
 import { app, emit, frameIndex, on, timeAxis } from "../app.js";
-import { AttentionPainter, barAt, momentAt, pinnedAttention } from "../draw/attention.js";
+import { AttentionPainter, barAt, momentAt, otherAttention, pinnedAttention } from "../draw/attention.js";
 import { colours } from "../draw/colours.js";
 import { word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
 import { CanvasPen, SvgPen, penFor, unit } from "../draw/pen.js";
 import { tip } from "../page/tip.js";
+import { label } from "./compare.js";
 
 /** @import { Cell, Scene } from "../draw/attention.js" */
 /** @import { Film } from "../draw/film.js" */
@@ -34,7 +35,7 @@ function theme() {
  */
 function scene(film) {
   const classes = app.focus >= 0 ? [app.focus] : film.run.classes.classes.map((_, k) => k);
-  return { film, index: frameIndex(), classes, axis: timeAxis, pinned: app.pinned?.film ?? null, ideal: flowAttention };
+  return { film, index: frameIndex(), classes, axis: timeAxis, pinned: app.pinned?.film ?? null, ghost: app.ghost?.film ?? null, ideal: flowAttention };
 }
 
 /**
@@ -101,6 +102,8 @@ function hover(event) {
   if (zj >= 0) lines.push(`z ${short(film.z(i, q)[zj])}`);
   const old = pinnedAttention(shown, k)?.get(bar.token);
   if (old !== undefined) lines.push(`pinned run ${short(old)}`);
+  const ghost = otherAttention({ ...shown, index: i }, shown.ghost, k);
+  if (ghost) lines.push(`run before ${short(ghost[bar.j])}`);
   tip.show(event, `${word(film.run.classes, bar.token)}, ${bar.kind}`, `class ${k}, step ${whole(film.steps[i])}`, lines);
 }
 
@@ -116,10 +119,18 @@ function click(event) {
   emit("focus-wish", app.focus >= 0 ? -1 : hit.k);
 }
 
+/** What the thin line over the bars is, where there is one. */
+function legend() {
+  const el = $("legend-ghost"), { film, ghost } = app;
+  el.hidden = !film || !ghost || String(film.run.layout.tokens) !== String(ghost.film.run.layout.tokens);
+  if (ghost) el.replaceChildren("before: ", h("span", {}, maths(label(ghost.setup, app.setup0 ?? app.setup))));
+}
+
 export function start() {
   theme();
   on("theme", theme);
-  on("frames cursor focus scale pinned flow run options", redraw);
+  on("frames cursor focus scale pinned ghost flow run options", redraw);
+  on("ghost run", legend);
   new ResizeObserver(redraw).observe(box);
   canvas.addEventListener("pointermove", hover);
   canvas.addEventListener("pointerleave", tip.hide);
