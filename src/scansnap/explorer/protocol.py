@@ -157,6 +157,11 @@ def dumps(value: Any) -> str:
     return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))  # ASCII: half a surrogate pair passes
 
 
+def in_page(value: Any) -> str:
+    """Strict JSON inside of an HTML page: nothing in it may look like an element, or like the end of its own."""
+    return dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
 def encode(header: dict[str, Any], payload: bytes = b"") -> bytes:
     """A message between the server and its workers: a JSON header, a line break, and raw bytes. No pickle."""
     return dumps(header).encode() + b"\n" + payload
