@@ -78,8 +78,9 @@ class Until:
 class Place:
     """A server by its link."""
 
-    def __init__(self, link: str) -> None:
+    def __init__(self, link: str, quick: bool) -> None:
         parts = urlsplit(link)
+        self.setups = tuple({**setup, "steps": 60} for setup in SETUPS[:2]) if quick else SETUPS
         self.host, self.path, self.query = parts.netloc, parts.path, parts.query
 
     def _ask(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
@@ -169,7 +170,7 @@ class Page:
             await self.news.wait()
 
     def _setup(self) -> dict[str, Any]:
-        setup = dict(self.chance.choice(SETUPS))
+        setup = dict(self.chance.choice(self.place.setups))
         return {**setup, "eta_z": round(setup.get("eta_z", 1.0) * 2 ** self.chance.uniform(-1, 1), 3)}
 
     async def _films(self, cookie: str) -> None:
@@ -310,6 +311,7 @@ def main() -> None:
     parser.add_argument("--alone", type=float, default=20, help="seconds of one page alone, before")
     parser.add_argument("--workers", type=int, default=None, help="as of scansnap serve")
     parser.add_argument("--memory", default="1536MiB", help="as of scansnap serve")
+    parser.add_argument("--quick", action="store_true", help="short films, and no page alone before")
     parser.add_argument("--json", type=Path, help="write the numbers here (- is the screen)")
     given = parser.parse_args()
     command = [sys.executable, "-m", "scansnap", "serve", "--port", "0", "--no-open", "--token", "a-class-of-pages"]
@@ -320,10 +322,11 @@ def main() -> None:
             link = re.search(r"http://\S+", server.stderr.readline())
             if link is None:
                 sys.exit("Error: the server did not start.")
-            place = Place(link.group())
+            place = Place(link.group(), given.quick)
             idle = asyncio.run(_warm(server.pid, place))
+            alone = None if given.quick else asyncio.run(use(server.pid, place, 1, given.alone, min(given.films, 1)))
             found = {"cores": len(os.sched_getaffinity(0)), "idle": idle, "cap": idle + _mebibytes(given.memory),
-                     "alone": asyncio.run(use(server.pid, place, 1, given.alone, min(given.films, 1))),
+                     "alone": alone,
                      "class": asyncio.run(use(server.pid, place, given.pages, given.seconds, given.films))}  # fmt: skip
         finally:
             server.send_signal(signal.SIGINT)
@@ -339,7 +342,8 @@ async def _warm(pid: int, place: Place) -> float:
     cookie = await asyncio.to_thread(place.enter)
     await use(pid, place, LIVE_EVERY - 1, 0, films=1)
     body = {"setup": SETUPS[0], "last": 10, "points": 5}
-    await asyncio.to_thread(place.ask, cookie, "api/flow", body)
+    if place.setups is SETUPS:
+        await asyncio.to_thread(place.ask, cookie, "api/flow", body)
     while (await asyncio.to_thread(place.ask, cookie, "api/health"))[1]["runs"]:
         await asyncio.sleep(0.1)
     return mebibytes(pid)
@@ -352,7 +356,8 @@ def _mebibytes(text: str) -> float:
 
 
 def table(found: dict[str, Any]) -> str:
-    alone, many = found["alone"], found["class"]
+    many = found["class"]
+    alone = found["alone"] or many
 
     def ms(value: float | None) -> str:
         return "–" if value is None else f"{1e3 * value:.0f} ms"

@@ -27,7 +27,7 @@ _NAME = re.compile(r"(?=.{1,253}$)([a-z0-9_]([a-z0-9_-]{0,62}))(\.[a-z0-9_][a-z0
 
 def check_token(token: str) -> str:
     if not _TOKEN.fullmatch(token):
-        raise InputError("--token", token, "8 to 200 letters, digits or any of - . _ ~, so that it fits into a link")
+        raise InputError("--token", token, "8 to 200 letters, digits, hyphens, dots, underscores or tildes")
     return token
 
 
@@ -48,7 +48,9 @@ def check_root_path(given: str) -> str:
     """The path a proxy serves it under, with a slash in front and none behind; empty for none."""
     path = given.rstrip("/")
     if path and not re.fullmatch(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)+", path):
-        raise InputError("--root-path", given, "a path of letters, digits and - . _ ~, such as /scansnap")
+        raise InputError(
+            "--root-path", given, "a path of letters, digits, hyphens, dots, underscores and tildes, such as /scansnap"
+        )
     return path
 
 

@@ -173,9 +173,8 @@ async def _refuse(scope: Scope, send: Send, status: int, field: str, message: st
         return
     challenge: _Headers = [(b"www-authenticate", b"Bearer")] if status == 401 else []
     if field == "token" and scope["path"] in _PAGES:  # read by a person
-        page = (
-            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>scansnap explorer</title><p>{escape(message)}'
-        )
+        head = '<meta charset="utf-8"><title>scansnap explorer</title><link rel="icon" href="data:,">'
+        page = f'<!doctype html><html lang="en">{head}<p>{escape(message)}'
         await _answer(send, status, [(b"content-type", b"text/html; charset=utf-8"), *challenge], page.encode())
         return
     body = json.dumps({"field": field, "message": message}).encode()
