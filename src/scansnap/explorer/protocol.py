@@ -90,6 +90,8 @@ LIMITS: dict[str, int | float] = {
     "speed": 1_000_000,  # steps per second, where it is a number
     "grace_seconds": 20.0,
     "flow_seconds": 20.0,
+    "map_seconds": 8.0,  # then a map of the rates is told as far as it is
+    "map_bytes": 256 << 20,  # of its 81 runs
     "claims_seconds": 1.0,
     "claims_limit_seconds": 20.0,
     "lens_seconds": 60.0,

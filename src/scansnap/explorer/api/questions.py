@@ -16,6 +16,7 @@ from scansnap.explorer.api.bodies import read_json
 from scansnap.explorer.api.describe import body
 from scansnap.explorer.api.errors import REFUSALS
 from scansnap.explorer.controls import CONTROLS, class_presets
+from scansnap.explorer.live.maps import Maps
 from scansnap.explorer.live.switchboard import Switchboard, read_blueprint
 from scansnap.explorer.messages.fields import read
 from scansnap.explorer.messages.http import (
@@ -26,6 +27,7 @@ from scansnap.explorer.messages.http import (
     FlowAsked,
     FlowSaid,
     Health,
+    MapSaid,
     Tour,
 )
 from scansnap.explorer.messages.setups import Setup
@@ -93,6 +95,16 @@ def answer_questions(app: FastAPI, probe: bool) -> None:
         blueprint = await blueprint_of(asked.setup)
         predict.check_flow(blueprint)
         result = await unless_gone(request, app.state.switchboard.flow(blueprint, asked.last, asked.points))
+        return Response(result, media_type="application/json")
+
+    maps = Maps()
+
+    @app.post("/api/map", response_model=MapSaid, responses=REFUSALS, openapi_extra=body(Setup))
+    async def rate_map(request: Request) -> Response:
+        """Where attention ends up over 9 × 9 rates of a set-up; its own rates do not count. It may take seconds;
+        closing the request cancels it."""
+        blueprint = await blueprint_of(await read_json(request))
+        result = await unless_gone(request, maps.get(app.state.switchboard, blueprint))
         return Response(result, media_type="application/json")
 
     @app.post("/api/toml", response_class=PlainTextResponse, responses=REFUSALS, openapi_extra=body(Setup))

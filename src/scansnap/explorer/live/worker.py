@@ -164,6 +164,7 @@ class Worker:
         from scansnap.explorer.pages import lens
         from scansnap.explorer.pages.judging import judge_frames
         from scansnap.explorer.pages.predict import Cancelled, flow_overlay
+        from scansnap.explorer.pages.rates import rate_map
         from scansnap.explorer.setups.read import read_setup
 
         end = time.monotonic() + header["seconds"]
@@ -187,6 +188,8 @@ class Worker:
             blueprint = read_setup(header["setup"])
             if header["kind"] == "flow":
                 result = flow_overlay(blueprint, header["last"], header["points"], stop)
+            elif header["kind"] == "map":
+                result = rate_map(blueprint, LIMITS["map_seconds"], stop)
             else:
                 n, floats = header["n"], header["floats"]
                 steps = np.frombuffer(payload, "<u4", n)

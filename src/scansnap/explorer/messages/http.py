@@ -179,6 +179,25 @@ class CurvesSaid(Said):
     c0: Number
 
 
+class MapSaid(Said):
+    """Where attention ends up over the rates: 81 runs that differ in η_Y and η_Z only."""
+
+    eta_y: list[float]
+    """Rates of the rows."""
+    eta_z: list[float]
+    """Rates of the columns."""
+    share: list[_Series]
+    """Attention on common tokens, mean over classes weighted by their probability; null where the run diverged."""
+    failed_step: list[list[int | None]]
+    """The step where the numbers left the float range."""
+    step: int
+    """What was reached; less than ``steps`` where the time was over."""
+    steps: int
+    """The last step of the run."""
+    seconds: float
+    """What it took."""
+
+
 class FlowSaid(Said):
     """The flow in the layout of the frames."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from scansnap.checks import InputError, whole
 from scansnap.explorer.controls import BY_NAME
@@ -52,7 +52,7 @@ class Start(Asked):
     """Steps per second, or "max"."""
     play: Annotated[bool, FLAG] = True
     """Whether it begins at once."""
-    marks: Annotated[list[dict[str, Any]], _MARKS] = []
+    marks: Annotated[list[dict[str, Any]], _MARKS] = Field(default_factory=list)
     """Changes of the rates on the way, as they were told of another run: this one passes them at the same steps."""
 
 

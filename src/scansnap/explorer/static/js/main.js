@@ -12,6 +12,7 @@ import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
 import * as keys from "./keys.js";
 import * as lens from "./views/lens.js";
+import * as map from "./views/map.js";
 import * as predict from "./server/predict.js";
 import * as runner from "./server/runner.js";
 import * as setup from "./views/setup.js";
@@ -127,7 +128,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
+  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, map, tour]) part.start();
   requestAnimationFrame(loop);
   if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {

@@ -311,6 +311,17 @@ export interface LensSaid {
   entropy_over_training: EntropyAt[];  // Empty where the training did not measure it.
 }
 
+/** Where attention ends up over the rates: 81 runs that differ in η_Y and η_Z only. */
+export interface MapSaid {
+  eta_y: number[];  // Rates of the rows.
+  eta_z: number[];  // Rates of the columns.
+  share: ((number | "inf" | "-inf" | null)[])[];  // Attention on common tokens, mean over classes weighted by their probability; null where the run diverged.
+  failed_step: ((number | null)[])[];  // The step where the numbers left the float range.
+  step: number;  // What was reached; less than ``steps`` where the time was over.
+  steps: number;  // The last step of the run.
+  seconds: number;  // What it took.
+}
+
 /** Rates changed at this step. */
 export interface MarkSaid {
   step: number;

@@ -1,6 +1,6 @@
 // HTTP: JSON in, JSON out; a refusal becomes an error with its field.
 
-/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, Setup, TextModels, Tour } from "../messages.js" */
+/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, MapSaid, Setup, TextModels, Tour } from "../messages.js" */
 
 export class Refusal extends Error {
   /**
@@ -64,6 +64,8 @@ export const check = async (setup, signal) => (await post("/api/check", setup, s
 export const curves = async (body, signal) => (await post("/api/curves", body, signal)).json();
 /** @type {(body: FlowAsked, signal: AbortSignal) => Promise<FlowSaid>} */
 export const flow = async (body, signal) => (await post("/api/flow", body, signal)).json();
+/** @type {(setup: Setup, signal: AbortSignal) => Promise<MapSaid>} */
+export const map = async (setup, signal) => (await post("/api/map", setup, signal)).json();
 /** @type {(setup: Setup) => Promise<string>} */
 export const toml = async (setup) => (await post("/api/toml", setup)).text();
 /** @type {(run: string) => Promise<ClaimsSaid>} */

@@ -31,7 +31,7 @@ const incoming = () => (foreign ? null : standby ?? app.film);
 /** Whether no more frames come. */
 export const over = () => ["done", "failed", "closed"].includes(app.state.state);
 /** The step that the wanted film has come to. */
-export const reach = () => (asked && !asked.again ? -1 : app.film?.lastStep ?? -1);
+export const reach = () => ((waiting ?? asked)?.again === false ? -1 : app.film?.lastStep ?? -1);
 /** The film that is wanted last, whether it is there or not. */
 export const wanted = () => waiting ?? asked ?? current;
 export const say = (/** @type {string} */ message) => refuse($("run-refusal"), message);
