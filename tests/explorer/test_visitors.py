@@ -212,14 +212,15 @@ def test_computations_go_round_among_visitors() -> None:
         turns, order, go = Turns(), [], asyncio.Event()
         greedy, modest, gone = (Visitor(name, capped=True) for name in ("greedy", "modest", "gone"))
 
-        async def work(visitor: Visitor) -> None:
-            async with turns.place(visitor):
-                order.append(visitor.name)
+        async def work(visitor: Visitor, last: bool = False) -> None:
+            async with turns.place(visitor, last):
+                order.append(f"{visitor.name}'s map" if last else visitor.name)
                 await go.wait()
 
         tasks = [asyncio.create_task(work(greedy)) for _ in range(4)]
         await asyncio.sleep(0)
         lost = asyncio.create_task(work(gone))
+        tasks.append(asyncio.create_task(work(modest, last=True)))
         tasks += [asyncio.create_task(work(modest)) for _ in range(2)]
         await asyncio.sleep(0)
         lost.cancel()
@@ -230,7 +231,7 @@ def test_computations_go_round_among_visitors() -> None:
         return order
 
     order = asyncio.run(story())
-    assert order == ["greedy", "greedy", "modest", "greedy", "modest", "greedy"]
+    assert order == ["greedy", "greedy", "modest", "greedy", "modest", "greedy", "modest's map"]
 
 
 def test_a_turn_given_to_one_who_just_left_goes_to_the_next() -> None:
@@ -238,8 +239,8 @@ def test_a_turn_given_to_one_who_just_left_goes_to_the_next() -> None:
         turns = Turns()
         first, second = Visitor("first"), Visitor("second")
         async with turns.place(Visitor("now")):
-            leaving = asyncio.create_task(turns._wait(first))
-            staying = asyncio.create_task(turns._wait(second))
+            leaving = asyncio.create_task(turns._wait((False, first)))
+            staying = asyncio.create_task(turns._wait((False, second)))
             await asyncio.sleep(0)
         leaving.cancel()  # its place is there, but it does not know yet
         with pytest.raises(asyncio.CancelledError):

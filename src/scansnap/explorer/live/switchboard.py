@@ -18,6 +18,8 @@ from scansnap.explorer.messages.socket import ClosedText
 from scansnap.explorer.protocol import LIMITS, Refused, dumps
 from scansnap.explorer.setups.blueprint import Blueprint
 
+_LAST = ("map",)  # computations of many seconds, which others do not wait for
+
 
 class Watcher(Protocol):
     """A socket, as the switchboard sees it."""
@@ -54,7 +56,7 @@ class Switchboard:
         self.runs: dict[str, Entry] = {}
         self.opening: dict[str, tuple[Visitor, int]] = {}  # runs on their way, and the memory set aside for them
         self.pool = Pool(n_workers, self._message, self._death)
-        self.turns = Turns()  # of computations
+        self.turns = Turns(self.pool.n_jobs)  # of computations
         self.n_jobs = self.n_exports = 0
         self.n_sockets = 0
 
@@ -183,14 +185,14 @@ class Switchboard:
     # --- computations ------------------------------------------------------------------------------------------------
 
     async def job(self, header: dict[str, Any], payload: bytes = b"") -> bytes:
-        """A computation in its own process, one at a time, visitors in turn; the answer is JSON."""
+        """A computation in a process of its own, few at a time, visitors in turn; the answer is JSON."""
         visitor = current()
         if self.n_jobs >= LIMITS["jobs"]:
             raise Refused(429, header["kind"], "Too many computations are waiting; try again in a moment.")
         self.n_jobs += 1
         try:
-            async with visitor.having("jobs"), self.turns.place(visitor):
-                handle = self.pool.jobs()
+            async with visitor.having("jobs"), self.turns.place(visitor, header["kind"] in _LAST):
+                handle = self.pool.take()
                 seconds = header["seconds"] + LIMITS["margin_seconds"]
                 try:
                     answer, result = await handle.ask({"op": "job", **header}, payload, seconds)
@@ -199,6 +201,8 @@ class Switchboard:
                     raise Refused(503, header["kind"], "The computation did not end in time.") from None
                 except WorkerDied:
                     raise Refused(503, header["kind"], "The computation's process ended.") from None
+                finally:
+                    self.pool.give_back(handle)
         finally:
             self.n_jobs -= 1
         if "late" in answer:

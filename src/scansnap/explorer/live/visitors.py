@@ -98,49 +98,52 @@ class Visitors:
 
 
 class Turns:
-    """So many at a time; of those who wait, visitors take turns, however much one of them asks for."""
+    """So many at a time; of those who wait, visitors take turns, however much one of them asks for.
+
+    What takes long comes last: it begins when nobody waits for anything else.
+    """
 
     def __init__(self, places: int = 1) -> None:
         self.free = places
-        self.waiting: dict[Visitor, deque[asyncio.Future[None]]] = {}  # whose turn is next comes first
+        self.waiting: dict[tuple[bool, Visitor], deque[asyncio.Future[None]]] = {}  # whose turn is next comes first
 
     @asynccontextmanager
-    async def place(self, visitor: Visitor) -> AsyncIterator[None]:
+    async def place(self, visitor: Visitor, last: bool = False) -> AsyncIterator[None]:
         if self.free:
             self.free -= 1
         else:
-            await self._wait(visitor)
+            await self._wait((last, visitor))
         try:
             yield
         finally:
             self._next()
 
-    async def _wait(self, visitor: Visitor) -> None:
+    async def _wait(self, who: tuple[bool, Visitor]) -> None:
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.waiting.setdefault(visitor, deque()).append(called)
+        self.waiting.setdefault(who, deque()).append(called)
         try:
             await called
         except asyncio.CancelledError:
             if called.cancelled():
-                self._leave(visitor, called)
+                self._leave(who, called)
             else:
                 self._next()  # called and gone at the same moment
             raise
 
-    def _leave(self, visitor: Visitor, called: asyncio.Future[None]) -> None:
-        queue = self.waiting.get(visitor, deque())
+    def _leave(self, who: tuple[bool, Visitor], called: asyncio.Future[None]) -> None:
+        queue = self.waiting.get(who, deque())
         if called in queue:
             queue.remove(called)
         if not queue:
-            self.waiting.pop(visitor, None)
+            self.waiting.pop(who, None)
 
     def _next(self) -> None:
         while self.waiting:
-            visitor = next(iter(self.waiting))
-            queue = self.waiting.pop(visitor)
+            who = min(self.waiting, key=lambda one: one[0])  # of equals the first
+            queue = self.waiting.pop(who)
             called = queue.popleft()
             if queue:
-                self.waiting[visitor] = queue  # behind the others
+                self.waiting[who] = queue  # behind the others
             if not called.done():  # one that is cancelled may not have left yet
                 called.set_result(None)
                 return
