@@ -3,10 +3,10 @@
     python benchmarks/explorer_class.py [--pages 60] [--seconds 60 | --films 3] [--workers 2] [--json FILE]
 
 Each page has a cookie of its own, got for the token of the link. Four of five watch films: every few seconds somebody
-moves a rate or takes another preset, the page asks what the set-up means and for its closed forms, and the server
-computes the whole run at full speed. One of five plays a run live at 50 steps a second and changes its rates on the
-way. Every page sends a ping four times a second. Nothing is drawn: the time is the server's, the wire's and, on the
-same machine, that of this program, whose own lateness is printed beside it.
+moves a rate or takes another preset, the page asks what the set-up means, for its closed forms, its flow and its map of
+the rates, and the server computes the whole run at full speed. One of five plays a run live at 50 steps a second and
+changes its rates on the way. Every page sends a ping four times a second. Nothing is drawn: the time is the server's,
+the wire's and, on the same machine, that of this program, whose own lateness is printed beside it.
 
 Beside it stands one page alone on the same server, which is what the machine can do, and what the pages ask for in
 processor seconds against what there is: with more asked for than there is, films take longer, and nothing else should.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import http.client
 import json
 import os
 import random
@@ -55,7 +54,8 @@ class Seen:
     frames: int = 0  # messages with frames, of a page that plays live
     live: float = 0.0  # seconds it played
     refusals: Counter[str] = field(default_factory=Counter)
-    answers: list[float] = field(default_factory=list)  # seconds of a question over HTTP
+    answers: list[float] = field(default_factory=list)  # seconds of what a set-up means and its closed forms
+    long: list[float] = field(default_factory=list)  # of its flow and its map of the rates, which take turns
 
 
 class Until:
@@ -83,25 +83,31 @@ class Place:
         self.setups = tuple({**setup, "steps": 60} for setup in SETUPS[:2]) if quick else SETUPS
         self.host, self.path, self.query = parts.netloc, parts.path, parts.query
 
-    def _ask(self, method: str, path: str, body: Any, headers: dict[str, str]) -> http.client.HTTPResponse:
-        line = http.client.HTTPConnection(self.host, timeout=120)
-        line.request(method, self.path + path, None if body is None else json.dumps(body), headers)
-        answer = line.getresponse()
-        answer.body = answer.read()  # type: ignore[attr-defined]
-        line.close()
-        return answer
+    async def _ask(self, path: str, body: Any, cookie: str) -> tuple[int, str, bytes]:
+        """Status, head and body of an answer; a connection of its own, closed with whoever no longer waits."""
+        data = b"" if body is None else json.dumps(body).encode()
+        host, _, port = self.host.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        try:
+            head = [f"{'GET' if body is None else 'POST'} {self.path}{path} HTTP/1.1", f"Host: {self.host}",
+                    f"Cookie: {cookie}", f"Content-Length: {len(data)}", "Connection: close", "", ""]  # fmt: skip
+            writer.write("\r\n".join(head).encode() + data)
+            answer, _, rest = (await reader.read(-1)).partition(b"\r\n\r\n")
+            return int(answer.split()[1]), answer.decode("latin-1"), rest
+        finally:
+            writer.close()
 
-    def enter(self) -> str:
+    async def enter(self) -> str:
         """The cookie of a new visitor."""
-        answer = self._ask("GET", f"?{self.query}", None, {})
-        cookie = answer.headers.get("set-cookie", "").split(";")[0]
-        if answer.status != 303 or not cookie:
-            sys.exit(f"Error: the server answered {answer.status} to its link, not with a cookie.")
-        return cookie
+        status, head, _ = await self._ask(f"?{self.query}", None, "")
+        cookie = re.search(r"^set-cookie: ([^;]+)", head, re.M | re.I)
+        if status != 303 or cookie is None:
+            sys.exit(f"Error: the server answered {status} to its link, not with a cookie.")
+        return cookie.group(1)
 
-    def ask(self, cookie: str, path: str, body: Any = None) -> tuple[int, Any]:
-        answer = self._ask("GET" if body is None else "POST", path, body, {"Cookie": cookie})
-        return answer.status, json.loads(answer.body)  # type: ignore[attr-defined]
+    async def ask(self, cookie: str, path: str, body: Any = None) -> tuple[int, Any]:
+        status, _, said = await self._ask(path, body, cookie)
+        return status, json.loads(said)
 
 
 class Page:
@@ -116,8 +122,8 @@ class Page:
         self.sent: dict[int, float] = {}
 
     async def use(self, until: Until, opened: asyncio.Barrier) -> Seen:
-        cookie = await asyncio.to_thread(self.place.enter)
-        await asyncio.to_thread(self.place.ask, cookie, "api/catalogue")
+        cookie = await self.place.enter()
+        await self.place.ask(cookie, "api/catalogue")
         address = f"ws://{self.place.host}{self.place.path}ws"
         async with connect(address, additional_headers={"Cookie": cookie}, max_size=None, max_queue=None,
                            ping_interval=None, open_timeout=600) as self.socket:  # fmt: skip
@@ -178,15 +184,23 @@ class Page:
             setup, began = self._setup(), time.monotonic()
             self.state, self.last = {}, -1
             await self.socket.send(json.dumps({"op": "start", "setup": setup, "speed": "max", "play": True}))
-            for path, body in (("api/check", setup), ("api/curves", {"setup": setup, "last": setup["steps"]})):
-                asked = time.monotonic()
-                status, said = await asyncio.to_thread(self.place.ask, cookie, path, body)
-                self.seen.answers.append(time.monotonic() - asked)
-                if status != 200:
-                    self.seen.refusals[said["message"]] += 1
+            over = {"setup": setup, "last": setup["steps"]}
+            await self._ask(cookie, "api/check", setup, self.seen.answers)
+            await self._ask(cookie, "api/curves", over, self.seen.answers)
             await self._until_done()
             self.seen.films.append(time.monotonic() - began)
-            await asyncio.sleep(self.chance.uniform(0, 2 * THINK))
+            thinking = asyncio.create_task(asyncio.sleep(self.chance.uniform(0, 2 * THINK)))
+            if "optimizer" not in setup:
+                await self._ask(cookie, "api/flow", {**over, "points": 100}, self.seen.long)
+            await self._ask(cookie, "api/map", setup, self.seen.long)
+            await thinking
+
+    async def _ask(self, cookie: str, path: str, body: Any, times: list[float]) -> None:
+        asked = time.monotonic()
+        status, said = await self.place.ask(cookie, path, body)
+        times.append(time.monotonic() - asked)
+        if status != 200:
+            self.seen.refusals[said["message"]] += 1
 
     async def _live(self) -> None:
         began, self.seen.frames = time.monotonic(), 0
@@ -258,17 +272,17 @@ async def watch(pid: int, place: Place, cookie: str, seen: Watched) -> None:
     clock = asyncio.create_task(own())
     try:
         while True:
-            _, health = await asyncio.to_thread(place.ask, cookie, "api/health")
+            _, health = await place.ask(cookie, "api/health")
             seen.planned, seen.runs = max(seen.planned, health["memory"] / 2**20), max(seen.runs, health["runs"])
             seen.memory = max(seen.memory, await asyncio.to_thread(mebibytes, pid))
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(2)
     finally:
         clock.cancel()
 
 
 async def use(pid: int, place: Place, pages: int, seconds: float, films: int = 0) -> dict[str, Any]:
     """Pages for so many seconds or films, and what they saw."""
-    cookie = await asyncio.to_thread(place.enter)
+    cookie = await place.enter()
     watched = Watched()
     looking = asyncio.create_task(watch(pid, place, cookie, watched))
     opened = asyncio.Barrier(pages + 1)
@@ -283,6 +297,7 @@ async def use(pid: int, place: Place, pages: int, seconds: float, films: int = 0
     made = [one.films for one in seen if not one.live]
     every = sorted(film for one in made for film in one)
     answers = sorted(answer for one in seen for answer in one.answers)
+    long = sorted(answer for one in seen for answer in one.long)
     live = [one.frames / one.live for one in seen if one.live]
     return {
         "pages": pages, "seconds": time.monotonic() - began, "pings": len(pings), "ping_median": _at(pings, 0.5),
@@ -290,6 +305,7 @@ async def use(pid: int, place: Place, pages: int, seconds: float, films: int = 0
         "films": len(every), "films_least": min(map(len, made), default=0),
         "films_most": max(map(len, made), default=0), "film_median": _at(every, 0.5), "film_worst": _at(every, 1),
         "answer_median": _at(answers, 0.5), "answer_worst": _at(answers, 1),
+        "long_median": _at(long, 0.5), "long_worst": _at(long, 1),
         "frames_least": min(live, default=None), "frames_median": statistics.median(live) if live else None,
         "processor_seconds": spent, "memory": watched.memory, "planned": watched.planned, "runs": watched.runs,
         "refusals": dict(sum((one.refusals for one in seen), Counter())),
@@ -339,12 +355,12 @@ def main() -> None:
 
 async def _warm(pid: int, place: Place) -> float:
     """Every process has started and made a run; mebibytes then."""
-    cookie = await asyncio.to_thread(place.enter)
+    cookie = await place.enter()
     await use(pid, place, LIVE_EVERY - 1, 0, films=1)
     body = {"setup": SETUPS[0], "last": 10, "points": 5}
     if place.setups is SETUPS:
-        await asyncio.to_thread(place.ask, cookie, "api/flow", body)
-    while (await asyncio.to_thread(place.ask, cookie, "api/health"))[1]["runs"]:
+        await place.ask(cookie, "api/flow", body)
+    while (await place.ask(cookie, "api/health"))[1]["runs"]:
         await asyncio.sleep(0.1)
     return mebibytes(pid)
 
@@ -374,7 +390,8 @@ def table(found: dict[str, Any]) -> str:
         f"| | one page alone | {many['pages']} pages |", "|---|---|---|",
         row("ping, median", "ping_median"), row("ping, 99%", "ping_99"), row("ping, worst", "ping_worst"),
         row("this program itself late, worst", "own_late"),
-        row("question over HTTP, median", "answer_median"), row("question over HTTP, worst", "answer_worst"),
+        row("meaning, closed forms, median", "answer_median"), row("meaning, closed forms, worst", "answer_worst"),
+        row("flow or map, median", "long_median"), row("flow or map, worst", "long_worst"),
         row("films", "films", number), row("film, median", "film_median"), row("film, worst", "film_worst"),
         f"| films of a page, least and most | – | {many['films_least']} and {many['films_most']} |",
         row("live pages: messages with frames per second, least", "frames_least", number),

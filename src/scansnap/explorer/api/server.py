@@ -58,7 +58,9 @@ def create_app(settings: WebSettings | None = None) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with Switchboard(settings.workers, settings.grace_seconds, settings.memory) as switchboard:
+        # with many visitors the workers are never idle: answers and pings come before computations
+        niceness = 5 if settings.shared else 0
+        async with Switchboard(settings.workers, settings.grace_seconds, settings.memory, niceness) as switchboard:
             app.state.switchboard = switchboard
             yield
 

@@ -33,7 +33,7 @@ class Handle:
     """One worker process. All methods belong to the event loop; two threads move bytes so that it never waits."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_message: Callable[[Handle, dict[str, Any], bytes], None],
-                 on_death: Callable[[Handle], None]) -> None:  # fmt: skip
+                 on_death: Callable[[Handle], None], niceness: int = 0) -> None:  # fmt: skip
         self.loop, self.on_message, self.on_death = loop, on_message, on_death
         self.alive = True
         self.n_runs = 0
@@ -42,7 +42,7 @@ class Handle:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         with _starting, _environment(_ONE_THREAD):
-            self.process = context.Process(target=main, args=(theirs,), daemon=True, name="scansnap-worker")
+            self.process = context.Process(target=main, args=(theirs, niceness), daemon=True, name="scansnap-worker")
             self.process.start()
         theirs.close()
         self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -112,8 +112,8 @@ class Pool:
     """Workers for runs, about one per core, and a few more for computations, started a little later."""
 
     def __init__(self, n_workers: int, on_message: Callable[[Handle, dict[str, Any], bytes], None],
-                 on_death: Callable[[Handle], None]) -> None:  # fmt: skip
-        self.n_workers, self.on_message, self.on_death = n_workers, on_message, on_death
+                 on_death: Callable[[Handle], None], niceness: int = 0) -> None:  # fmt: skip
+        self.n_workers, self.on_message, self.on_death, self.niceness = n_workers, on_message, on_death, niceness
         self.handles: list[Handle] = []
         self.n_jobs = max(1, n_workers // 4)  # processes for computations
         self.job_handles: list[Handle] = []
@@ -130,7 +130,7 @@ class Pool:
             self.give_back(self.take())
 
     def _new(self) -> Handle:
-        return Handle(asyncio.get_running_loop(), self.on_message, self.on_death)
+        return Handle(asyncio.get_running_loop(), self.on_message, self.on_death, self.niceness)
 
     def least_busy(self) -> Handle:
         """A living worker with the fewest runs; dead ones are replaced here."""

@@ -51,11 +51,11 @@ class Entry:
 class Switchboard:
     """Opens, finds and ends runs; asks workers."""
 
-    def __init__(self, n_workers: int, grace_seconds: float, memory: int | None = None) -> None:
+    def __init__(self, n_workers: int, grace_seconds: float, memory: int | None = None, niceness: int = 0) -> None:
         self.grace_seconds, self.most_memory = grace_seconds, memory
         self.runs: dict[str, Entry] = {}
         self.opening: dict[str, tuple[Visitor, int]] = {}  # runs on their way, and the memory set aside for them
-        self.pool = Pool(n_workers, self._message, self._death)
+        self.pool = Pool(n_workers, self._message, self._death, niceness)
         self.turns = Turns(self.pool.n_jobs)  # of computations
         self.n_jobs = self.n_exports = 0
         self.n_sockets = 0

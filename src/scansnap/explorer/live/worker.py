@@ -8,6 +8,7 @@ number. Out: ``{"run", "kind": "text" | "binary", "to"}`` to be passed on to the
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 import traceback
@@ -206,14 +207,16 @@ class Worker:
         self.pipe.send_bytes(encode({"reply": number, **header}, payload))
 
 
-def main(pipe: Connection) -> None:
-    """Entry point of the process."""
+def main(pipe: Connection, niceness: int = 0) -> None:
+    """Entry point of the process; ``niceness``: how much it stands back for others, such as the server itself."""
     import torch
 
     import scansnap.explorer.live.run
     import scansnap.explorer.pages.judging
     import scansnap.explorer.pages.predict  # noqa: F401  # loaded now, so that the first run does not wait for it
 
+    if niceness and hasattr(os, "nice"):
+        os.nice(niceness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends the workers
     torch.set_num_threads(1)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
