@@ -154,10 +154,26 @@ def test_a_film_stays_within_its_bytes_and_keeps_both_ends() -> None:
     np.testing.assert_array_equal(rows[:, 0], steps)
 
 
+def test_a_table_of_an_earlier_step_is_the_nearest_that_is_kept() -> None:
+    live = run_to_end(LiveRun(read_setup(SMALL)))
+    kept = live.tables.steps
+    assert 40 in kept
+    step, values = live.table_y(64, 40)
+    assert step == 40
+    full = simulated(live, [40], variables=("y",)).y.values[0][:30][:, [32, 33, 0]]
+    np.testing.assert_array_equal(values[-full.size :].reshape(full.shape), full)
+    between = next(i for i in range(90) if i not in kept)
+    assert live.table_y(64, between)[0] == min(kept, key=lambda at: abs(at - between))
+    assert live.table_y(64, 10**6)[0] == 90
+    live.tables.steps.clear()  # as where they are too large to keep
+    assert live.table_y(64, 40)[0] == 90
+
+
 @pytest.mark.parametrize("size", [8, 64])
 def test_table_y_is_y(size: int) -> None:
     live = run_to_end(LiveRun(read_setup(SMALL)))
-    values = live.table_y(size)
+    step, values = live.table_y(size)
+    assert step == 90
     rows, columns = int(values[0]), int(values[1])
     y = values[2 + rows + columns :].reshape(rows, columns)
     assert (rows, columns) == (min(size, 30), 3)

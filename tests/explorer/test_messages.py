@@ -102,7 +102,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], str]] = [
     (http.FlowAsked, {"setup": SMALL, "last": 5, "points": 201},
      "points is 201; it must be a whole number of at least 2 and at most 200."),
     (http.FlowAsked, {"setup": SMALL, "last": 5, "lsat": 5},
-     "the key 'lsat' in the request is 5; it must be left out or one of setup, last, points."),
+     "the key 'lsat' in the request is 5; it must be left out or one of setup, last, points, by."),
 ]  # fmt: skip
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from scansnap.checks import InputError
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json
 from scansnap.interrupt import working
@@ -19,7 +20,8 @@ from scansnap.storage import claimed
 if TYPE_CHECKING:
     from scansnap.claims.claim import Kind
     from scansnap.paper.figure import Effort, Verdict
-    from scansnap.paper.report.make import Made
+    from scansnap.paper.report.changes import Changes
+    from scansnap.paper.report.manifest import Made
 
 STYLE = {
     "agrees": "green", "mostly agrees": "green", "mixed": "yellow", "mostly disagrees": "red", "disagrees": "bold red",
@@ -48,6 +50,13 @@ def reproduce(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that are not from an earlier reproduction too.")
     ] = False,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="The manifest.json of an earlier reproduction: list which verdicts and numbers changed. Without "
+            "TARGETS, what is in --out already is compared as it is."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Make the paper's figures, table and theorems anew, and count where they agree with the paper.
@@ -56,17 +65,22 @@ def reproduce(
     """
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
+    from scansnap.paper.report.changes import earlier
     from scansnap.paper.report.crew import at_once, processes_for
     from scansnap.paper.report.make import command, keep, make, prepare
+    from scansnap.paper.report.manifest import read_manifest
     from scansnap.paper.report.targets import TEXT, chosen, label, lacking, require
 
+    if against is not None and not names and (there := list(read_manifest(target)["targets"])):
+        return _only_compare(earlier(against, there), against, there, target, as_json)
     for name in names or []:
         require(name)
     todo = chosen(names or [])
     for name in [name for name in todo if lacking(name)]:
         err.print(f"{label(name)} is left out: it is made where {lacking(name)}.", markup=False, soft_wrap=True)
         todo.remove(name)
-    prepare(target, todo, overwrite)
+    old = None if against is None else earlier(against, todo)
+    prepare(target, todo, overwrite, against=against is not None)
     pick_device(device)  # refuse a device that is not there before any work
     if any(name in TEXT for name in todo):
         from scansnap.corpus.sources import find_corpus
@@ -77,7 +91,7 @@ def reproduce(
     made: list[Made] = []
     stopped = False
     with claimed("--out", target), working():
-        prepare(target, todo, overwrite)  # again, now that nobody else writes there
+        prepare(target, todo, overwrite, against=against is not None)  # again, now that nobody else writes there
         try:
             if (n := processes_for(todo, effort)) > 1:
                 with progress_bar(f"{len(todo)} targets, {n} at a time") as progress:
@@ -92,11 +106,14 @@ def reproduce(
         except KeyboardInterrupt:
             stopped = True
         made.sort(key=lambda one: todo.index(one.name))
-        report = _write_report(made, effort, target) if len(made) > 1 else None
+        changes = _compare(old, against, [one.name for one in made], target) if old and against and made else None
+        report = _write_report(made, effort, target, changes) if len(made) > 1 else None
     if as_json:
-        say_json(_summary(made, report, stopped))
+        say_json(_summary(made, report, stopped) | ({"changes": changes.to_dict()} if changes else {}))
     elif made:
         _tell(made)
+        if changes:
+            _tell_changes(changes)
         out.print(f"{len(made)} of {len(todo)} made in {time.monotonic() - began:.0f} s, in {target}/", markup=False)
         if report:
             out.print(f"report {report}", style="bold", markup=False)
@@ -114,11 +131,71 @@ def _timed(one: Made) -> None:
     err.print(f"[dim]{label(one.name):<10} {one.seconds:6.1f} s[/]")
 
 
-def _write_report(made: list[Made], effort: Effort, target: Path) -> Path:
+def _write_report(made: list[Made], effort: Effort, target: Path, changes: Changes | None) -> Path:
     from scansnap.paper.report.make import write_report
     from scansnap.paper.report.page import page
 
-    return write_report(page(made, effort), target)
+    return write_report(page(made, effort, changes), target)
+
+
+def _compare(old: dict[str, Any], against: Path, names: list[str], target: Path) -> Changes:
+    """What is in the folder now with what was found earlier; also as a file."""
+    from scansnap.paper.report.changes import compare, write
+    from scansnap.paper.report.manifest import read_manifest
+
+    changes = compare(old, read_manifest(target), names, against)
+    write(changes, target)
+    return changes
+
+
+def _only_compare(old: dict[str, Any], against: Path, names: list[str], target: Path, as_json: bool) -> int:
+    """Nothing is made; a report that is there is told what changed."""
+    from scansnap.paper.report.make import REPORT, prepare, write_report
+    from scansnap.paper.report.manifest import MANIFEST
+    from scansnap.paper.report.page import changed
+
+    if (against / MANIFEST if against.is_dir() else against).samefile(target / MANIFEST):
+        raise InputError(
+            "--against", str(against), "the manifest of another folder than --out, unless TARGETS are named"
+        )
+    prepare(target, [], against=True)
+    with claimed("--out", target):
+        changes = _compare(old, against, names, target)
+        report = target / REPORT
+        if report.is_file():
+            write_report(changed(report.read_text(encoding="utf-8"), changes), target)
+    if as_json:
+        say_json(changes.to_dict())
+    else:
+        _tell_changes(changes)
+    return 0
+
+
+def _tell_changes(changes: Changes) -> None:
+    from scansnap.paper.report.changes import RULE
+    from scansnap.paper.report.targets import label
+
+    out.print(f"against {changes.against}", style="bold", markup=False)
+    if changes.other_settings:
+        differ = ", ".join(label(name) for name in changes.other_settings)
+        out.print(f"Made with other settings then: {differ}.", markup=False)
+    if changes.found:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for name in ("", "statement", "verdict", "holds in", "numbers", "beyond error"):
+            table.add_column(name, no_wrap=not name)
+        for one in changes.found:
+            before, after = one.verdict
+            verdict = f"{one.what}: {before or after}" if one.what in ("new", "gone") else after
+            verdict = f"{before} → [{STYLE[after]}]{after}[/]" if one.what == "verdict" else verdict
+            counted = " → ".join(dict.fromkeys(filter(None, one.counted)))
+            beyond = (
+                "" if not one.shifts else {True: "[bold red]yes[/]", False: "no", None: "cannot be told"}[one.beyond]
+            )
+            says = f"{escape(one.says)} [dim]({escape(one.reference)})[/]"
+            table.add_row(label(one.target), says, verdict, counted, escape("; ".join(map(str, one.shifts))), beyond)
+        out.print(table)
+        out.print(RULE, style="dim", markup=False)
+    out.print(changes.summary, markup=False)
 
 
 def _tell(made: list[Made]) -> None:

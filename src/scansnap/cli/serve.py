@@ -32,7 +32,7 @@ def serve(
     folder: Annotated[Path | None, typer.Option(help="The folder whose trained text models may be shown.")] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     probe: Annotated[
-        Path | None, typer.Option(help="A probe's file (probe.zarr), whose report to show at /probe.")
+        Path | None, typer.Option(help="A probe's file (probe.zarr), or a folder of them, to show at /probe.")
     ] = None,
     allowed_host: Annotated[
         list[str] | None,
@@ -84,9 +84,9 @@ def serve(
     if settings.shared and not settings.token and not no_token:
         settings = replace(settings, token=secrets.token_urlsafe(24))
     if probe is not None:
-        from scansnap.explorer.pages.probe import html
+        from scansnap.explorer.pages.probe import check
 
-        html(probe)  # what cannot be shown is refused before anything starts
+        check(probe)  # what cannot be shown is refused before anything starts
     with _bind(host, port) as listening:
         return _serve(listening, replace(settings, port=listening.getsockname()[1]), open_browser)
 

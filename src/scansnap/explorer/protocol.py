@@ -64,6 +64,8 @@ import numpy as np
 LIMITS: dict[str, int | float] = {
     "classes": 64,
     "tokens": 20_000,  # vocabulary
+    "text_characters": 20_000,  # of a text to count classes in
+    "address_characters": 8000,  # of a link to share; mail and chat programs cut longer ones
     "batch_size": 4096,
     "context": 1_000_000,
     "steps": 10_000_000,

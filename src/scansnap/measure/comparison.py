@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -61,6 +61,7 @@ class Comparison:
     margin: float = 0.0
     level: float = LEVEL
     exact: bool = False
+    index: Any = None  # pandas's, of the cases, where they came with one
 
     @property
     def seeds(self) -> int:
@@ -235,7 +236,10 @@ def compare(differences: ArrayLike, *, margin: float = 0.0, level: float = LEVEL
     values = np.atleast_2d(np.asarray(differences, dtype=np.float64))
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError("differences", f"of shape {np.shape(differences)}", "of shape (cases, seeds)")
-    return Comparison(values, real("margin", margin, least=0), real("level", level, above=0, below=1), exact)
+    limits = real("margin", margin, least=0), real("level", level, above=0, below=1)
+    return Comparison(
+        values, *limits, exact, getattr(differences, "index", None) if np.ndim(differences) == 2 else None
+    )
 
 
 def holm(p: FloatArray) -> FloatArray:

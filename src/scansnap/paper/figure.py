@@ -17,6 +17,8 @@ from matplotlib.figure import Figure
 
 from scansnap.claims.claim import KINDS, Kind
 from scansnap.measure.comparison import Comparison, Statement
+from scansnap.paper.plots.sparkline import Sparkline
+from scansnap.paper.points import Points
 from scansnap.progress import Progress
 
 Verdict = Literal[
@@ -72,6 +74,8 @@ class Finding:
     detail: str = ""  # measured numbers with their uncertainty
     undecided: int = 0  # of the cases, how many the data do not decide
     kind: Kind = "measured"
+    points: Points | None = None  # the numbers behind the count
+    headline: int = 0  # its place among what the report begins with, which is the first few that were made; 0: none
 
     def __post_init__(self) -> None:
         if min(self.agree, self.undecided) < 0 or self.agree + self.undecided > self.of:
@@ -79,12 +83,20 @@ class Finding:
 
     @classmethod
     def compared(
-        cls, says: str, reference: str, found: Comparison, statement: Statement, cases: str, detail: str = ""
+        cls,
+        says: str,
+        reference: str,
+        found: Comparison,
+        statement: Statement,
+        cases: str,
+        detail: str = "",
+        headline: int = 0,
     ) -> Finding:
         """Count a family of comparisons; the detail ends with what would decide the undecided cases."""
         count = found.count(statement)
         detail = " ".join(part for part in (detail, found.to_decide(statement)) if part)
-        return cls(says, reference, count.agree, count.of, cases, detail, count.undecided)
+        return cls(says, reference, count.agree, count.of, cases, detail, count.undecided,
+                   points=Points.of(found, statement), headline=headline)  # fmt: skip
 
     @property
     def disagree(self) -> int:
@@ -156,6 +168,7 @@ class Computed:
     findings: tuple[Finding, ...] = ()
     note: str = ""  # printed small below the figure: what makes this one smaller than the paper's
     extra: dict[str, Any] = field(default_factory=dict)  # what drawing needs beyond the table (labels, matrices)
+    sparklines: dict[str, Sparkline] = field(default_factory=dict)  # by claim, for the report's table of them
 
 
 class PaperFigure(Protocol):

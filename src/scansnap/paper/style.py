@@ -13,6 +13,7 @@ import matplotlib
 matplotlib.use("Agg")  # files only; never opens a window
 
 from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from scansnap.storage import put
 
@@ -21,6 +22,8 @@ DISTINCT = "#0072B2"
 COMMON = "#E69F00"
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 ATTENTION_MAP = "viridis"
+HEADLINE = "headline"  # the gid of axes that the report shows alone, beside the finding it begins with
+FILES_ONLY = "files only"  # the gid of what lies at the bottom of a figure and the report leaves to the PNG and the PDF
 
 _RC: Any = {
     "font.size": 9,
@@ -69,10 +72,10 @@ def save_figure(figure: Figure, path: Path) -> None:
     put(path, render(figure, path.suffix[1:]))
 
 
-def render(figure: Figure, kind: str) -> bytes:
-    """PNG, PDF or SVG; without a date, so that the same figure gives the same bytes."""
+def render(figure: Figure, kind: str, part: Bbox | None = None) -> bytes:
+    """PNG, PDF or SVG; without a date, so that the same figure gives the same bytes. ``part``, in inches, or all."""
     target = BytesIO()
     undated: Any = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
     with matplotlib.rc_context(_RC):
-        figure.savefig(target, format=kind, metadata=undated)
+        figure.savefig(target, format=kind, metadata=undated, bbox_inches=part)
     return target.getvalue()

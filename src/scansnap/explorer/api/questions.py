@@ -29,6 +29,8 @@ from scansnap.explorer.messages.http import (
     Health,
     MapSaid,
     Tour,
+    WordsAsked,
+    WordsSaid,
 )
 from scansnap.explorer.messages.setups import Setup
 from scansnap.explorer.pages import predict
@@ -76,10 +78,18 @@ def answer_questions(app: FastAPI, probe: bool) -> None:
             return protocol.dumps({
                 "setup": blueprint.setup, "classes": summary(blueprint.classes), "theory": predict.theory(blueprint),
                 "memory": blueprint.memory, "frame_floats": blueprint.frame_floats,
-                "engine": predict.engine_of(blueprint),
+                "engine": predict.engine_of(blueprint), "note": blueprint.note,
             })  # fmt: skip
 
         return Response(await asyncio.to_thread(answer), media_type="application/json")
+
+    @app.post("/api/words", response_model=WordsSaid, responses=REFUSALS, openapi_extra=body(WordsAsked))
+    async def words(request: Request) -> Response:
+        """What a text gives to make classes of."""
+        from scansnap.explorer.setups.words import offer
+
+        asked = read(WordsAsked, await read_json(request), "the request")
+        return as_json(await asyncio.to_thread(offer, asked.text, asked.pairs))
 
     @app.post("/api/curves", response_model=CurvesSaid, responses=REFUSALS, openapi_extra=body(CurvesAsked))
     async def curves(request: Request) -> Response:
@@ -90,11 +100,11 @@ def answer_questions(app: FastAPI, probe: bool) -> None:
 
     @app.post("/api/flow", response_model=FlowSaid, responses=REFUSALS, openapi_extra=body(FlowAsked))
     async def flow(request: Request) -> Response:
-        """The T → ∞ flow for a set-up. It may take seconds; closing the request cancels it."""
+        """The T → ∞ flow or the linear response for a set-up. It may take seconds; closing the request cancels it."""
         asked = read(FlowAsked, await read_json(request), "the request")
         blueprint = await blueprint_of(asked.setup)
         predict.check_flow(blueprint)
-        result = await unless_gone(request, app.state.switchboard.flow(blueprint, asked.last, asked.points))
+        result = await unless_gone(request, app.state.switchboard.flow(blueprint, asked.last, asked.points, asked.by))
         return Response(result, media_type="application/json")
 
     maps = Maps()

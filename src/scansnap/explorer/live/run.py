@@ -174,13 +174,20 @@ class LiveRun:
         return np.array([np.nan if token is None else 2 * (float(z[q, token]) - float(self._z0[q, token]))
                          for q, token in zip(query, self._dominant, strict=True)])  # fmt: skip
 
-    def table_y(self, size: int) -> np.ndarray:
-        """The values of a TABLE_Y frame: at most size × size, larger tables as means over blocks."""
+    def table_y(self, size: int, step: int | None = None) -> tuple[int, np.ndarray]:
+        """The step and the values of a TABLE_Y frame: at most size × size, larger tables as means over blocks.
+
+        Of an earlier ``step``, the nearest table that is kept; where tables are too large to keep, that of now.
+        """
         lay = self.blueprint.layout
-        y, rows, columns = self.state.tables["y"][0].numpy(), lay.rows, lay.columns
+        y, rows, columns, at = self.state.tables["y"][0].numpy(), lay.rows, lay.columns, self.step
+        if step is not None and step < self.step and self.tables.steps:
+            at = min([*self.tables.steps, self.step], key=lambda kept: abs(kept - step))
+        if at != self.step:
+            y = self.tables.rows[self.tables.steps.index(at)][-y.size :].reshape(y.shape)
         y, rows = _blocks(y, rows, size, axis=0)
         y, columns = _blocks(y, columns, size, axis=1)
-        return np.concatenate([[len(rows), len(columns)], rows, columns, y.ravel()]).astype(np.float32)
+        return at, np.concatenate([[len(rows), len(columns)], rows, columns, y.ravel()]).astype(np.float32)
 
     def layout(self) -> dict[str, Any]:
         """``Layout`` of the protocol."""

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from scansnap.checks import InputError, whole
 from scansnap.explorer.controls import BY_NAME
-from scansnap.explorer.messages.fields import ANYTHING, FLAG, SPEED, Asked, Checked, Said, within
+from scansnap.explorer.messages.fields import ANYTHING, FLAG, MOMENT, SPEED, Asked, Checked, Said, within
 from scansnap.explorer.messages.setups import ClassesSaid, SetupJson, TheorySaid
 from scansnap.explorer.protocol import LIMITS
 
@@ -133,11 +133,13 @@ class AskFilm(Asked):
 
 
 class AskTable(Asked):
-    """The table Y now; of several that a slow socket waits for, the last is answered."""
+    """The table Y, now or as it was; of several that a slow socket waits for, the last is answered."""
 
     op: Literal["y"]
     size: Annotated[int, within(1, LIMITS["table_size"])] = 64
     """At most size × size values; larger tables as means over blocks."""
+    step: Annotated[int | None, MOMENT] = None
+    """Of the kept tables the one nearest to this step, whose own step stands in the frame; left out, the newest."""
 
 
 class Ping(Asked):

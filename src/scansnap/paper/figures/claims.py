@@ -12,6 +12,8 @@ from scansnap.claims.verify import verify
 from scansnap.classes import SequenceClasses
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.plots import claim_curves
+from scansnap.paper.plots.sparkline import Sparkline, sparkline
+from scansnap.paper.points import Points
 from scansnap.progress import Progress
 
 TITLE = "Lemmas and theorems"
@@ -20,6 +22,8 @@ CAPTION = (
     "(preset textbook). On top what fails, with what holds instead (broad green): our theory for the same data and "
     "rates, without a fitted number. The colour of a title is the verdict; what is an identity or a formula says so."
 )
+
+HEADLINED, HEADLINE = "theorem-4-growth", 3  # which claim, and its place
 
 # preset, its knobs, η_Y, η_Z: first the setting that meets every assumption, then the paper's own experiments
 SETTINGS: tuple[tuple[str, dict[str, Any], float, float], ...] = (
@@ -47,7 +51,21 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     )  # fmt: skip
     settings = {"settings": [{"preset": p, **k, "eta_y": y, "eta_z": z, "context": "inf"} for p, k, y, z in chosen]}
     note = f"quick: {len(chosen)} of {len(SETTINGS)} settings" if effort.quick else ""
-    return Computed(table, settings, findings(table), note, {"reports": list(reports.values())})
+    return Computed(table, settings, findings(table), note, {"reports": list(reports.values())}, curves(reports))
+
+
+def curves(reports: dict[str, Report]) -> dict[str, Sparkline]:
+    """Of each claim one, from the setting where it fails, if any, else from the first that has one."""
+    found: dict[str, Sparkline] = {}
+    settled: set[str] = set()
+    for setting, report in reports.items():
+        for claim in report:
+            if claim.name in settled or (claim.name in found and claim.status != "fails"):
+                continue
+            if (line := sparkline(claim, setting)) is not None:
+                found[claim.name] = line
+                settled |= {claim.name} if claim.status == "fails" else set()
+    return found
 
 
 def _instead(claim: Claim) -> dict[str, Any]:
@@ -66,7 +84,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     A claim may be algebra in one setting and a measurement in another; those are counted apart.
     """
     found = []
-    for (_, kind), rows in table.groupby(["claim", "kind"], sort=False):
+    for (name, kind), rows in table.groupby(["claim", "kind"], sort=False):
         applies = rows[rows.status != "not applicable"]
         beyond = rows[(rows.status == "not applicable") & (rows.observed != "not applicable")]
         detail = []
@@ -80,7 +98,10 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
             detail += [f"For {row.setting} it does not.{_told(row)}" for row in beyond.itertuples() if row.instead]
         says, reference = rows.statement.iloc[0].rstrip("."), rows.reference.iloc[0]
         holds = int((applies.status == "holds").sum())
-        found.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), kind))
+        seen = rows[rows.measured.notna()]
+        points = Points.without_noise(seen.measured, tuple(seen.setting)) if len(seen) else None
+        found.append(Finding(says, reference, holds, len(applies), "settings", " ".join(detail), len(still), kind,
+                             points, HEADLINE if name == HEADLINED else 0))  # fmt: skip
     return tuple(found)
 
 
@@ -96,4 +117,4 @@ def _told(row: Any) -> str:
 
 def draw(computed: Computed) -> Figure:
     """The curves of the first setting."""
-    return claim_curves.draw(claim_curves.compute(computed.extra["reports"][0]))
+    return claim_curves.draw(claim_curves.compute(computed.extra["reports"][0]), HEADLINED)

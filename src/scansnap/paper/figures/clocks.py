@@ -15,6 +15,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.snap.definition import FROZEN, in_t, over_e_folds, snapped
 from scansnap.paper.figure import Computed, Effort, Finding
+from scansnap.paper.points import Points
 from scansnap.paper.style import styled
 from scansnap.progress import Progress
 from scansnap.theory import t_snap
@@ -125,23 +126,30 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         _near("Without a norm and with Y fixed the gap grows as ln t", late, fixed, 1.0, "Speed per ln t", "times"),
         _near("Decay of Y restores ln t, with the l2 norm ½ ln t", late, decay, 0.5, "Speed per ln t", "times"),
         Finding("Decay of Z undoes the scan", late, int(undone < 0.1), 1, "flows",
-                f"Of its largest value {of['decay_z'].gap.max():.2f} the gap ends at {undone:.1g}."),
+                f"Of its largest value {of['decay_z'].gap.max():.2f} the gap ends at {undone:.1g}.",
+                points=Points.without_noise(undone)),
         Finding("With the l2 norm the gap has no last exponent: κ of −κ ln u falls from window to window", late,
                 int((np.diff(kappa) < 0).sum()), len(kappa) - 1, "neighbouring windows",
                 f"−dz_c/d ln u {', '.join(f'{one:.3f}' for one in kappa)}; attention stays a mixture, "
-                f"c_max = {1 - l2.not_largest.iloc[-1]:.3f} at the end."),
+                f"c_max = {1 - l2.not_largest.iloc[-1]:.3f} at the end.", points=Points.without_noise(kappa)),
         Finding("In t every flow ends at less than a thousandth of its greatest speed", late,
-                int((in_time < STILL).sum()), len(in_time), "flows", f"At most {in_time.max():.1g} of it."),
+                int((in_time < STILL).sum()), len(in_time), "flows", f"At most {in_time.max():.1g} of it.",
+                points=_shares(in_time)),
         Finding("In ln t every flow ends at less than half its greatest speed", late, int((in_log < FROZEN).sum()),
                 len(in_log), "flows", f"{_listed(in_log)} of it. {LABELS['textbook']}: fastest in ln t at "
-                f"{when['textbook']['ln t']['fastest']:.2g} t₀."),
+                f"{when['textbook']['ln t']['fastest']:.2g} t₀.", points=_shares(in_log), headline=6),
     )  # fmt: skip
 
 
 def _near(says: str, reference: str, seen: np.ndarray, truth: float, what: str, cases: str = "windows") -> Finding:
     close = np.abs(seen / truth - 1) <= NONE_TOLERANCE
     over = f"{what} {seen.min():.3f} to {seen.max():.3f} over {len(seen)} {cases}, the last {seen[-1]:.3f}; "
-    return Finding(says, reference, int(close.sum()), len(seen), cases, f"{over}counted within {NONE_TOLERANCE:.0%}.")
+    return Finding(says, reference, int(close.sum()), len(seen), cases, f"{over}counted within {NONE_TOLERANCE:.0%}.",
+                   points=Points.without_noise(seen))  # fmt: skip
+
+
+def _shares(of: pd.Series) -> Points:
+    return Points.without_noise(of, tuple(LABELS[str(name)] for name in of.index))
 
 
 def _listed(shares: pd.Series) -> str:

@@ -41,7 +41,7 @@ def suppressed(table: pd.DataFrame) -> Finding:
     common = small_runs.common_attention(table)
     start, end = at(common, 0), at(common, STEPS)
     share = f"Their share of attention goes from {start.mean():.2f} to {by_rate(end)}."
-    return _tested("Common tokens lose attention", "Theorem 2, Section 8", end - start, "falls", share)
+    return _tested("Common tokens lose attention", "Theorem 2, Section 8", end - start, "falls", share, headline=1)
 
 
 def most_frequent_wins(table: pd.DataFrame) -> Finding:
@@ -98,9 +98,10 @@ def by_rate(values: pd.Series) -> str:
     return ", ".join(parts)
 
 
-def _tested(says: str, reference: str, values: pd.Series, statement: Statement, detail: str) -> Finding:
+def _tested(says: str, reference: str, values: pd.Series, statement: Statement, detail: str,
+            headline: int = 0) -> Finding:  # fmt: skip
     """Are the values, one for each pattern and seed, above or below 0?"""
-    return Finding.compared(says, reference, compare(values.unstack("seed")), statement, PATTERNS, detail)
+    return Finding.compared(says, reference, compare(values.unstack("seed")), statement, PATTERNS, detail, headline)
 
 
 def _larger(values: pd.Series, says: str, reference: str, detail: str) -> Finding:

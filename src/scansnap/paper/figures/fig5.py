@@ -74,7 +74,7 @@ def different_subsets(table: pd.DataFrame) -> Finding:
         f"{np.min(between):.2f} to {np.max(between):.2f} between rates, at most {np.max(within):.2f} between seeds."
     )
     says = "At different learning rates Adam attends to different subsets of the distinct tokens"
-    return Finding.compared(says, "Figure 5, Section 8", compare(lead), "rises", "pairs of rates", detail)
+    return Finding.compared(says, "Figure 5, Section 8", compare(lead), "rises", "pairs of rates", detail, headline=7)
 
 
 def beyond_the_most_frequent(table: pd.DataFrame) -> Finding:

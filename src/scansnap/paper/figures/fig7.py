@@ -96,7 +96,8 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
                      for n, row in zip(ratio.index, ratio.to_numpy(), strict=True))  # fmt: skip
     return (
         Finding.compared("Attention of the lowest layer becomes sparse over training", "Figure 7", compare(change),
-                         "falls", "models", f"Change of entropy over the validation text in nats, {fell} ({seeds})."),
+                         "falls", "models", f"Change of entropy over the validation text in nats, {fell} ({seeds}).",
+                         headline=8),
         Finding.compared("It freezes at some point, although the learning rate stays", "Section 8", compare(slowed),
                          "falls", "models", f"Counted where the last third of the run moves attention by less than "
                          f"{FROZEN:g} of what the first third does; that share is {rest} ({seeds})."),

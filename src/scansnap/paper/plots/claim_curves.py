@@ -17,7 +17,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from scansnap.claims.claim import Claim, Report, share
-from scansnap.paper.style import DISTINCT, styled
+from scansnap.paper.style import DISTINCT, FILES_ONLY, HEADLINE, styled
 
 COLOURS = {"holds": "#009E73", "fails": "#D55E00", "undecided": "#8250DF", "not applicable": "0.45"}
 INSTEAD = COLOURS["holds"]
@@ -31,8 +31,11 @@ def compute(report: Report) -> list[Claim]:
     return [claim for claim in report if claim.curve is not None]
 
 
-def draw(claims: list[Claim]) -> Figure:
-    """Predicted as a dashed line; the title's colour is the verdict. First what has something that holds instead."""
+def draw(claims: list[Claim], headline: str = "") -> Figure:
+    """Predicted as a dashed line; the title's colour is the verdict. First what has something that holds instead.
+
+    headline  the claim whose panel stands for all of them
+    """
     large = [claim for claim in claims if claim.instead is not None and claim.instead.y is not None]
     small = [claim for claim in claims if claim not in large]
     parts = [
@@ -43,16 +46,18 @@ def draw(claims: list[Claim]) -> Figure:
     with styled(max(columns * size[0] for _, columns, size in parts), sum(heights)) as figure:
         folders = figure.subfigures(len(parts), 1, height_ratios=heights, squeeze=False)[:, 0]
         for folder, (some, columns, _) in zip(folders, parts, strict=True):
+            folder.set_gid(FILES_ONLY if some is small and large else None)
             if some is large:
                 folder.suptitle("What fails, and what holds instead", fontweight="bold", fontsize=11)
-            _panels(folder, some, columns)
+            _panels(folder, some, columns, headline)
     return figure
 
 
-def _panels(folder: SubFigure, claims: list[Claim], columns: int) -> None:
+def _panels(folder: SubFigure, claims: list[Claim], columns: int, headline: str) -> None:
     rows = math.ceil(len(claims) / columns)
     for i, claim in enumerate(claims):
         ax = folder.add_subplot(rows, columns, i + 1)
+        ax.set_gid(HEADLINE if claim.name == headline else None)
         curve, instead = claim.curve, claim.instead
         assert curve is not None  # compute() kept only those
         predicted = np.broadcast_to(curve.predicted, curve.x.shape)

@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import math
-import os
-import platform
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import pandas
+from matplotlib.figure import Figure
+from matplotlib.transforms import Bbox
 
 from scansnap.checks import InputError
 from scansnap.paper.figure import Computed, Effort
-from scansnap.paper.report.targets import find
+from scansnap.paper.report.changes import CHANGES
+from scansnap.paper.report.manifest import ANNOUNCED, Box, Made, announce, enter, read_manifest
+from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.shared.kept_runs import forget
-from scansnap.paper.style import add_note, render, settle
+from scansnap.paper.style import FILES_ONLY, HEADLINE, add_note, render, settle
 from scansnap.progress import Progress
-from scansnap.results.trajectory import versions
 from scansnap.storage import put, writable
 
-MANIFEST, REPORT = "manifest.json", "report.html"
+REPORT = "report.html"
 KEPT = ".unfinished"  # runs of targets that were stopped
-ANNOUNCED = "files"  # in the manifest: all that was ever written here, or was about to be
-FORMAT = "scansnap reproduction 1"
 WRITTEN = ("png", "pdf")
-PICTURES = (*WRITTEN, "svg")  # the last one is in the report
-
-
-@dataclass(frozen=True)
-class Made:
-    """One target that was just made."""
-
-    name: str
-    title: str
-    caption: str
-    computed: Computed
-    command: str
-    seconds: float
-    files: tuple[str, ...]
-    svg: bytes
 
 
 @dataclass(frozen=True)
@@ -52,8 +32,9 @@ class Drawn:
 
     name: str
     computed: Computed
-    pictures: dict[str, bytes]  # by format
+    pictures: dict[str, bytes]  # by format; without an SVG where the report has a table
     seconds: float
+    focus: Box | None = None
 
 
 def make(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> Made:
@@ -70,22 +51,47 @@ def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None
     if computed.note:
         add_note(drawing, computed.note)
     settle(drawing)
-    pictures = {kind: render(drawing, kind) for kind in PICTURES}
+    pictures = {kind: render(drawing, kind) for kind in WRITTEN}
+    if name not in IN_WORDS:
+        pictures["svg"] = on_page(drawing)
     # what only the drawing needed stays here
-    return Drawn(name, replace(computed, extra={}), pictures, time.perf_counter() - began)
+    return Drawn(name, replace(computed, extra={}), pictures, time.perf_counter() - began, focus(drawing))
+
+
+def on_page(drawing: Figure) -> bytes:
+    """The SVG of what the report shows."""
+    left_out = drawing.findobj(lambda artist: artist.get_gid() == FILES_ONLY)
+    if not left_out:
+        return render(drawing, "svg")
+    for artist in left_out:
+        artist.set_visible(False)
+    width, height = drawing.get_size_inches()
+    edge = max(artist.get_window_extent().y1 for artist in left_out) / drawing.dpi
+    return render(drawing, "svg", Bbox.from_extents(0, edge, width, height))
+
+
+def focus(drawing: Figure) -> Box | None:
+    """Where the axes lie that are marked as the headline's; None if none are: then it is all of the drawing."""
+    for axes in drawing.findobj(lambda artist: artist.get_gid() == HEADLINE):
+        pixels: Any = axes.get_tightbbox()
+        inches = pixels.transformed(drawing.dpi_scale_trans.inverted())
+        found = inches.x0, drawing.get_figheight() - inches.y1, inches.width, inches.height
+        left, top, width, height = (round(72 * float(x), 1) for x in found)
+        return left, top, width, height
+    return None
 
 
 def keep(found: Drawn, effort: Effort, out: Path) -> Made:
     """Write its files and its entry in the manifest."""
     name, computed, files = found.name, found.computed, files_of(found.name)
-    _announce(files, out)
+    announce(files, out)
     put(out / files[0], computed.table.to_csv(index=False))
     for file, kind in zip(files[1:], WRITTEN, strict=True):
         put(out / file, found.pictures[kind])
     figure = find(name)
     made = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), found.seconds, files,
-                found.pictures["svg"])  # fmt: skip
-    _enter(made, effort, out)
+                found.pictures.get("svg", b""), found.focus)  # fmt: skip
+    enter(made, effort, out)
     forget(out / KEPT / name)
     return made
 
@@ -105,12 +111,12 @@ def files_of(name: str) -> tuple[str, ...]:
     return tuple(f"{name}.{kind}" for kind in ("csv", *WRITTEN))
 
 
-def prepare(out: Path, names: Sequence[str], overwrite: bool = False) -> None:
+def prepare(out: Path, names: Sequence[str], overwrite: bool = False, against: bool = False) -> None:
     """Refuse before any work what could not be written later, or would replace what is not ours."""
     writable("--out", out, inside=True)
     manifest = read_manifest(out)
     ours = {*manifest[ANNOUNCED], *(file for entry in manifest["targets"].values() for file in entry["files"])}
-    wanted = [file for name in names for file in files_of(name)] + [REPORT] * (len(names) > 1)
+    wanted = [file for name in names for file in files_of(name)] + [REPORT] * (len(names) > 1) + [CHANGES] * against
     for file in wanted:
         if (out / file).is_dir():
             raise InputError("--out", str(out), f"a folder without a folder {file}")
@@ -121,78 +127,6 @@ def prepare(out: Path, names: Sequence[str], overwrite: bool = False) -> None:
 
 def write_report(text: str, out: Path) -> Path:
     """The page about several targets."""
-    _announce((REPORT,), out)
+    announce((REPORT,), out)
     put(out / REPORT, text)
     return out / REPORT
-
-
-def _announce(files: tuple[str, ...], out: Path) -> None:
-    """Say in the manifest that these files are ours before they are there: one may be killed in between."""
-    manifest = read_manifest(out)
-    if not set(files) <= set(manifest[ANNOUNCED]):
-        _write_manifest(manifest | {ANNOUNCED: sorted({*manifest[ANNOUNCED], *files})}, out)
-
-
-def read_manifest(out: Path) -> dict[str, Any]:
-    """What earlier commands made in this folder."""
-    path = out / MANIFEST
-    if not path.exists():
-        return {"format": FORMAT, ANNOUNCED: [], "targets": {}}
-    try:
-        found = {ANNOUNCED: []} | json.loads(path.read_text(encoding="utf-8"))
-        entries = found["targets"].values()
-        if found["format"] == FORMAT and all(isinstance(e["files"], list) for e in (*entries, found)):
-            return found
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    raise InputError("--out", str(out), f"a folder without a {MANIFEST} of some other program; move that file away")
-
-
-def machine(device: str) -> dict[str, Any]:
-    """Where the numbers were made."""
-    import torch
-
-    from scansnap.dynamics.device import pick_device
-
-    place = pick_device(device)
-    gpu = {"gpu": torch.cuda.get_device_name()} if place.type == "cuda" else {}
-    return {"system": platform.platform(), "cores": os.cpu_count(), "device": place.type, **gpu}
-
-
-def all_versions() -> dict[str, str]:
-    """Of everything that took part."""
-    return {**versions(), "pandas": pandas.__version__, "matplotlib": matplotlib.__version__}
-
-
-def _enter(made: Made, effort: Effort, out: Path) -> None:
-    manifest = read_manifest(out)
-    manifest["targets"][made.name] = {
-        "title": made.title,
-        "command": made.command,
-        "quick": effort.quick,
-        "settings": made.computed.settings,
-        "note": made.computed.note,
-        "findings": [{**asdict(f), "verdict": f.verdict} for f in made.computed.findings],
-        "files": list(made.files),
-        "seconds": round(made.seconds, 3),
-        "versions": all_versions(),
-        "machine": machine(effort.device),
-    }
-    _write_manifest(manifest, out)
-
-
-def _write_manifest(manifest: dict[str, Any], out: Path) -> None:
-    put(out / MANIFEST, json.dumps(plain(manifest), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def plain(value: Any) -> Any:
-    """As JSON has it: NumPy's numbers as Python's, and the infinities and NaN, which JSON lacks, as words."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value

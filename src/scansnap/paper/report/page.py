@@ -2,45 +2,144 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any
 
-import pandas as pd
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from scansnap.measure.comparison import LEVEL
-from scansnap.paper.figure import MOSTLY, VERDICTS, Effort, told, totals
-from scansnap.paper.report.make import Made, all_versions, command, machine, plain
-from scansnap.paper.report.targets import TARGETS, label
+from scansnap.claims.claim import KINDS, Kind
+from scansnap.measure.comparison import LEVEL, compare
+from scansnap.paper.figure import MOSTLY, VERDICTS, Effort, Finding, told, totals
+from scansnap.paper.plots.sparkline import Line
+from scansnap.paper.points import Points
+from scansnap.paper.report.address import address
+from scansnap.paper.report.changes import RULE, Changes
+from scansnap.paper.report.make import command
+from scansnap.paper.report.manifest import Made, all_versions, machine, plain
+from scansnap.paper.report.mathml import mathml
+from scansnap.paper.report.svg import Drawings, size_of
+from scansnap.paper.report.targets import BEYOND, TARGETS, label
 
+HEADLINES = 5
 NO_MEASUREMENT = {"by definition": "true by definition", "formula": "drawn from formulas, without runs",
                   "identity": "identities"}  # fmt: skip
+ORDER: tuple[Kind, ...] = ("measured", "ours", *(kind for kind in KINDS if kind not in ("measured", "ours")))
+KIND_WORDS: dict[Kind, str] = {
+    "measured": "Measured: could have come out otherwise",
+    "ours": "Ours, for what fails: measured too, but held against our theory",
+    "formula": "Formulas: two ways to write one, no run takes part",
+    "identity": "Identities: follow for every run; a failure would be a mistake of ours",
+    "by definition": "By definition: true because of how a thing is named or drawn",
+}
 STATUS = {"holds": "agrees", "fails": "disagrees", "undecided": "undecided", "not applicable": "not-applicable"}
+SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not applicable": "–"}
+CLAIMS = "claims"  # the target told by a table of its own
+MOST_TOLD = 6  # findings in the words for a drawing
+MOST_DOTS = 600  # of a finding that has no noise: more would be one line of ink
 
 
-def page(made: Sequence[Made], effort: Effort) -> str:
-    """The whole document."""
-    environment = Environment(loader=PackageLoader("scansnap.paper", "report"), autoescape=True, trim_blocks=True,
-                              lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
-    environment.filters |= {
-        "base64": lambda data: base64.b64encode(data).decode(), "by_claim": by_claim, "duration": duration,
-        "json": lambda settings: json.dumps(plain(settings), indent=1, ensure_ascii=False), "label": label,
-        "prose": prose, "width": width,
-    }  # fmt: skip
+def page(made: Sequence[Made], effort: Effort, changes: Changes | None = None) -> str:
+    """The whole document. ``changes``: against an earlier reproduction."""
+    drawings = Drawings()
+    inline = {one.name: drawings.inline(one.svg, one.name, alt(one)) for one in made if one.svg}
     counts = totals(finding for one in made for finding in one.computed.findings)
-    return environment.get_template("report.html").render(
-        made=made, effort=effort, origin=origin(made), verdicts=VERDICTS, measured=counts.get("measured", {}),
+    return _environment().get_template("report.html").render(
+        effort=effort, origin=origin(made), verdicts=VERDICTS, measured=counts.get("measured", {}),
         apart=told({kind: verdicts for kind, verdicts in counts.items() if kind != "measured"}),
-        level=LEVEL, mostly=MOSTLY, status=STATUS,
+        level=LEVEL, mostly=MOSTLY, status=STATUS, signs=SIGNS, changes=changes, rule=RULE, made=made,
+        drawings=inline, shared=drawings.shared(), headlines=headlines(made), figures=in_order(made),
+        studies=[one for one in made if one.name in BEYOND], claims=next((m for m in made if m.name == CLAIMS), None),
+        kinds=by_kind(one for one in made if one.name != CLAIMS), kind_words=KIND_WORDS, data=embedded(made),
         absent=[name for name in TARGETS if name not in {one.name for one in made}],
         again=command(" ".join(one.name for one in made), effort),
         facts={**machine(effort.device), **all_versions()},
     )  # fmt: skip
+
+
+def _environment() -> Environment:
+    environment = Environment(loader=PackageLoader("scansnap.paper", "report"), autoescape=True, trim_blocks=True,
+                              lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
+    environment.filters |= {
+        "by_claim": by_claim, "duration": duration, "label": label, "mathml": mathml, "percent": percent,
+        "polyline": polyline, "prose": prose, "size": lambda one: size_of(one.svg),
+        "explore": lambda one: address(one.computed.settings),
+        "json": lambda settings: json.dumps(plain(settings), indent=1, ensure_ascii=False),
+    }  # fmt: skip
+    return environment
+
+
+def changed(text: str, changes: Changes) -> str:
+    """A report with what changed put into it, or in place of what was there."""
+    section = _environment().get_template("changes.html").render(changes=changes, rule=RULE)
+    return re.sub("<!-- changes -->.*?<!-- /changes -->", lambda _: section, text, count=1, flags=re.DOTALL)
+
+
+def headlines(made: Sequence[Made]) -> list[tuple[Made, Finding]]:
+    """What the report begins with: the first of the findings that are declared to be headlines and were made."""
+    found = [(one, finding) for one in made for finding in one.computed.findings if finding.headline]
+    return sorted(found, key=lambda pair: pair[1].headline)[:HEADLINES]
+
+
+def in_order(made: Sequence[Made]) -> list[Made]:
+    """The paper's figures by number, then its table."""
+    own = [one for one in made if one.name not in (*BEYOND, CLAIMS)]
+    return sorted(own, key=lambda one: (one.name.strip("0123456789"), int(re.sub(r"\D", "", one.name) or 0)))
+
+
+def by_kind(made: Iterator[Made]) -> dict[Kind, list[tuple[Made, int, Finding]]]:
+    """Their findings with their places, what is measured first."""
+    found = [(one, i, finding) for one in made for i, finding in enumerate(one.computed.findings)]
+    return {kind: rows for kind in ORDER if (rows := [row for row in found if row[2].kind == kind])}
+
+
+def alt(one: Made) -> str:
+    """What a drawing shows, for those who do not see it: its caption and what was found, disagreement first."""
+    told = sorted(one.computed.findings, key=lambda f: f.verdict in ("agrees", "not applicable"))[:MOST_TOLD]
+    found = "; ".join(f"{f.says}: {f.verdict}, {f.counted}" for f in told)
+    return f"{label(one.name)}. {one.caption} Found: {found or 'nothing to count'}."
+
+
+def embedded(made: Sequence[Made]) -> Markup:
+    """The points behind the findings as JSON that no markup can end."""
+    found = {
+        f"{one.name}-{i}": points(finding.points)
+        for one in made for i, finding in enumerate(one.computed.findings) if finding.points and finding.points.values
+    }  # fmt: skip
+    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
+
+
+def points(seen: Points) -> dict[str, Any]:
+    """What the page draws of them: rows of dots with mean and interval; without noise one row of all cases, if many."""
+    table = np.array(seen.values)
+    cases = list(seen.cases)
+    if seen.exact:
+        half = np.zeros(len(table))
+        if len(table) > len(cases):
+            table, cases, half = table[:: 1 + len(table) // MOST_DOTS].T, [], np.array([])
+    else:
+        half = compare(table).half_width
+    return {"v": [[_short(x) for x in row] for row in table], "h": [_short(x) for x in half], "c": cases,
+            "w": seen.wanted or "", "m": seen.margin}  # fmt: skip
+
+
+def _short(value: float) -> float | None:
+    """To four digits; what is no number has no dot."""
+    return float(f"{value:.4g}") if np.isfinite(value) else None
+
+
+def percent(part: float, of: float) -> str:
+    return f"{100 * part / of:.1f}%" if of else "0%"
+
+
+def polyline(line: Line) -> str:
+    """A line of the unit box as the points of an SVG of 100 by 32."""
+    return " ".join(f"{2 + 96 * x:.1f},{30 - 28 * y:.1f}" for x, y in line)
 
 
 def origin(made: Sequence[Made]) -> str:
@@ -58,9 +157,11 @@ def origin(made: Sequence[Made]) -> str:
     return f"{'; '.join(parts)}{rest}."
 
 
-def by_claim(table: pd.DataFrame) -> list[list[Any]]:
-    """The claims' rows, one list for each claim: its settings."""
-    return [list(rows.itertuples()) for _, rows in table.groupby("claim", sort=False)]
+def by_claim(one: Made) -> dict[Kind, list[tuple[int, Finding, list[Any]]]]:
+    """The claims' findings with their places and rows, a row for each setting; what is measured first."""
+    rows = [list(part.itertuples()) for _, part in one.computed.table.groupby(["claim", "kind"], sort=False)]
+    found = [(i, finding, of) for i, (finding, of) in enumerate(zip(one.computed.findings, rows, strict=True))]
+    return {kind: some for kind in ORDER if (some := [row for row in found if row[1].kind == kind])}
 
 
 _BASE = r"(?<![A-Za-z_])([A-Za-zα-ωΓΣΩżξ]['′]?)"
@@ -74,12 +175,6 @@ def prose(text: str) -> Markup:
     for pattern, tag in ((_SUB, "sub"), (_SUP, "sup")):
         text = pattern.sub(rf"\1<{tag}>\2\3</{tag}>", text)
     return Markup(text)
-
-
-def width(svg: bytes) -> int:
-    """Pixels at which text is as large as on the page around it, from the size in points."""
-    found = re.search(rb'<svg[^>]* width="([\d.]+)pt"', svg)
-    return round(float(found[1]) * 1.7) if found else 900
 
 
 def duration(seconds: float) -> str:

@@ -18,6 +18,8 @@ NAMED = ("dial",)  # takes hours, so that ``all`` leaves it out
 STUDIES = (*THEORY, *ON_TEXT, *NAMED)  # beyond the paper's figures
 TEXT = ("fig7", "fig10", *ON_TEXT)  # on real text: minutes instead of seconds
 TARGETS = (*SYNTHETIC, *THEORY, *TEXT, *NAMED)
+BEYOND = ("clocks", *STUDIES)  # the report has them after the paper's figures
+IN_WORDS = ("table1",)  # what the report tells by a table, without a drawing
 NEEDS = {"probe": ("transformers", "scansnap[probe]")}  # a package that not every installation has, and what brings it
 GROUPS = {"all": (*SYNTHETIC, *THEORY, *TEXT), "synthetic": SYNTHETIC, "theory": THEORY, "text": TEXT}
 

@@ -15,12 +15,13 @@ from matplotlib.figure import Figure
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.paper.figure import Computed, Effort, Finding
+from scansnap.paper.points import Points
 from scansnap.paper.studies.validity.measured import THEOREMS
 from scansnap.paper.studies.validity.predicted import WRONG
 from scansnap.paper.studies.validity.settings import GENERAL
 from scansnap.paper.studies.validity.study import described, noted
 from scansnap.paper.studies.validity.sweep import swept
-from scansnap.paper.style import SERIES, styled
+from scansnap.paper.style import HEADLINE, SERIES, styled
 from scansnap.progress import Progress
 
 TITLE = "The theorems' deviations, predicted by the memory"
@@ -37,6 +38,7 @@ ROWS = {"memory": "the memory", "response": "the response"}  # of the figure
 CONTROLS = {"wrong": f"η_Z/η_Y {WRONG:g} times too large", "no_memory": "the drive alone"}
 CLOSE = 0.1  # of the measured deviation: predicted is the same
 LOST = 10.0  # a control leaves this many times more unexplained, "≫" being a factor of ten throughout
+FOURTH = 4  # place of its headline
 UNTIL = 10  # in t₀: the claims look no further
 
 
@@ -123,6 +125,7 @@ def _predicted(rows: pd.DataFrame, name: str, of: dict[str, dict[str, float]]) -
         f"deviations {rows.measured.min():.2g} to {rows.measured.max():.2g}; by the response "
         f"{of['response']['met']:.4f} ({of['response']['met_log']:.4f}); {controls}. On all of both maps, met or "
         f"not, {of['memory']['maps']:.3f} ({of['memory']['maps_log']:.3f}).",
+        points=Points.without_noise(rows.memory / rows.measured), headline=FOURTH if name == "4" else 0,
     )  # fmt: skip
 
 
@@ -151,6 +154,7 @@ def draw(computed: Computed) -> Figure:
                 ax.set_xlabel(f"deviation predicted by {ROWS[by]}")
             axes[0].set_ylabel("deviation measured on the flow")
             axes[-1].legend(loc="lower right", fontsize=7, reverse=True)
+        grid[0, -1].set_gid(HEADLINE)
         for ax, name in zip(grid[0], THEOREMS, strict=True):
             ax.set_title(f"{NAMES[name]}: {STATEMENTS[name]}")
     return figure

@@ -21,17 +21,23 @@ export const app = {
   ghost: null, // the film before the one on screen
   /** @type {FlowSaid | null} */
   flow: null,
+  /** @type {FlowSaid | null} */
+  response: null,
   /** @type {CurvesSaid | null} */
   curves: null,
   /** @type {number | null} */
   cursor: 0, // frame on screen; null: the newest
   focus: -1, // class in focus; -1: all
+  /** @type {{k: number, token: number} | null} */
+  bar: null, // the bar that is explained
   /** @type {"log" | "linear"} */
   scale: "log", // time axis
   /** @type {Pace} */
   speed: "log",
   fromHere: false, // whether a change of the rates acts from the step on screen
-  options: { flow: true, theory: true },
+  options: { flow: true, theory: true, response: false, movement: false },
+  /** @type {Partial<Record<"flow" | "theory" | "response", boolean>>} */
+  chosen: {}, // overlays switched by hand; the others follow the run
   /** @type {string | null} */
   preset: null, // name of the preset the set-up came from
 };

@@ -47,9 +47,9 @@ def distinct_words_gain(gain: pd.DataFrame, over: str) -> Finding:
     extremes = "; ".join(f"{model}: most common tenth {number(change.loc[(model, 0)])}, most distinct "
                          f"{number(change.loc[(model, MARKS - 1)])}" for model in gain.model.unique())  # fmt: skip
     return Finding.compared(
-        "Common words lose attention and distinct words gain", "Theorem 2", compare(sign[:, None] * change.to_numpy()),
+        "Common words lose attention and distinct words gain", "Theorem 2", compare(change.mul(sign, axis=0)),
         "rises", "tenths of the vocabulary",
-        f"Change of attention relative to the mean of all tenths, {extremes} ({over}).",
+        f"Change of attention relative to the mean of all tenths, {extremes} ({over}).", headline=5,
     )  # fmt: skip
 
 

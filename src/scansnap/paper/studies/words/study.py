@@ -20,7 +20,7 @@ from scansnap.paper.studies.words.listening import listening
 from scansnap.paper.studies.words.runs import word_runs
 from scansnap.paper.studies.words.table import by_query, curves, gains
 from scansnap.paper.studies.words.text import LEAST, NEXT
-from scansnap.paper.style import styled
+from scansnap.paper.style import HEADLINE, styled
 from scansnap.progress import Progress, share
 
 TITLE = "Scan and snap on words"
@@ -60,6 +60,7 @@ def draw(computed: Computed) -> Figure:
     table = computed.table
     with styled(12.0, 6.2) as figure:
         (a, b, c), (d, e, f) = figure.subplots(2, 3)
+        a.set_gid(HEADLINE)
         panels.deciles(a, table)
         panels.correlations(b, table)
         panels.movement(c, table)

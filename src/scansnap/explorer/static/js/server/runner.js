@@ -91,8 +91,12 @@ export function extend() {
   films.extend();
 }
 
-/** @param {number} size */
-export const askTable = (size) => films.send({ op: "y", size });
+/**
+ * The table Y at a step, or the newest.
+ * @param {number} size
+ * @param {number} [step]
+ */
+export const askTable = (size, step) => films.send({ op: "y", size, step });
 
 // --- which step ------------------------------------------------------------------------------------------------------
 

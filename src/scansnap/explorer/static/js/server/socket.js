@@ -2,7 +2,7 @@
 
 import { at } from "./api.js";
 
-/** @import { ClosedText, ErrorText, MarkText, RunText, Setup, StateText } from "../messages.js" */
+/** @import { ClosedText, ErrorText, MarkSaid, MarkText, RunText, Setup, StateText } from "../messages.js" */
 /**
  * What comes in.
  * @typedef {object} Heard
@@ -99,16 +99,17 @@ export function unpack(buffer, at) {
 }
 
 /**
- * Runs a set-up beside the one on screen, as fast as it goes, to its end.
+ * Runs a set-up beside the one on screen, with changes of its rates, as fast as it goes, to its end.
  * @param {Setup} setup
+ * @param {MarkSaid[]} marks
  * @param {Pick<Heard, "run" | "frames" | "mark" | "error">} on
  */
-export function aside(setup, on) {
+export function aside(setup, marks, on) {
   const link = new Link({
     run: on.run, frames: on.frames, mark: on.mark,
     state: (m) => { if (m.state === "done" || m.state === "failed") link.end(); },
     error: (m) => { on.error?.(m); link.end(); },
   });
-  link.send({ op: "start", setup, speed: "max", play: true });
+  link.send({ op: "start", setup, marks, speed: "max", play: true });
   return link;
 }

@@ -7,6 +7,7 @@ import { makeControl } from "../page/control.js";
 import { short } from "../draw/format.js";
 import * as runner from "../server/runner.js";
 import { openEditor } from "./weights.js";
+import { openWords } from "./words.js";
 
 /** @import { CheckSaid, Setup } from "../messages.js" */
 /** @import { Control } from "../page/control.js" */
@@ -30,6 +31,7 @@ let classRows = new Map();
 /** @type {AbortController | null} */
 let checking = null;
 let held = false; // a slider is being dragged
+let note = ""; // what of a file the page does not show
 
 export function start() {
   on("setup-shown", show);
@@ -60,9 +62,10 @@ function dataGroup() {
   return h("fieldset", {}, h("legend", {}, "Data"),
     h("div", { class: "control", "data-name": "classes" },
       h("div", { class: "row" }, h("label", { htmlFor: "c-classes" }, "Classes"), classSelect),
-      h("p", { class: "explain", id: "classes-explain" }), classRefusal),
+      h("p", { class: "explain", id: "classes-explain" }), h("p", { class: "facts", id: "classes-note" }), classRefusal),
     knobsBox, facts,
     h("div", { class: "buttons" },
+      h("button", { type: "button", id: "own-words", onclick: openWords }, "Your own words"),
       h("button", { type: "button", id: "edit-weights", onclick: () => openEditor("bars") }, "Edit weights"),
       h("button", { type: "button", id: "paste-toml", onclick: () => openEditor("toml") }, "Paste TOML")));
 }
@@ -84,7 +87,8 @@ export function show() {
 function showClasses() {
   const classes = app.setup.classes, preset = app.catalogue.class_presets.find((p) => p.name === classes.preset);
   classSelect.value = preset ? preset.name : "custom";
-  $("classes-explain").textContent = preset?.explain ?? (classes.toml !== undefined ? "From the TOML you pasted." : "Weights you drew yourself.");
+  $("classes-explain").textContent = preset?.explain ?? (classes.toml !== undefined ? "From the TOML you pasted." : classes.text !== undefined ? "Counted in the text you pasted." : "Weights of your own.");
+  $("classes-note").textContent = note;
   classRows = new Map();
   knobsBox.replaceChildren(...(preset?.knobs ?? []).map((knob) => {
     const control = makeControl(knob, (v, dragging) => change("classes", { ...app.setup.classes, [knob.name]: v }, dragging), "k");
@@ -134,10 +138,13 @@ function change(name, value, dragging = false) {
   apply();
 }
 
-const sameAsPreset = () => {
+/** Whether the set-up is still that of its preset: in what the preset says, and as usual in all the rest. */
+function sameAsPreset() {
   const preset = app.catalogue.presets.find((p) => p.name === app.preset);
-  return preset && Object.entries(preset.setup).every(([k, v]) => JSON.stringify(app.setup[k]) === JSON.stringify(v));
-};
+  return preset && Object.entries({ ...defaults(), ...preset.setup }).every(([k, v]) => JSON.stringify(app.setup[k]) === JSON.stringify(v));
+}
+
+const defaults = () => Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.default]));
 
 const apply = debounce(() => run(false), 120);
 
@@ -153,6 +160,8 @@ export async function run(play, then = null) {
     const answer = await api.check(app.setup, mine.signal);
     clearRefusals();
     app.setup = answer.setup;
+    note = answer.note;
+    if (!sameAsPreset()) app.preset = null;
     show();
     emit("checked", answer);
     emit("setup");
@@ -195,8 +204,7 @@ function showRefusal(field, message) {
  */
 export function take(setup, { preset = null, play = true, then = null } = {}) {
   app.setup = structuredClone(setup);
-  const defaults = Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.default]));
-  if (!("toml" in (setup.classes ?? {}))) app.setup = { ...defaults, ...app.setup };
+  if (!("toml" in (setup.classes ?? {}))) app.setup = { ...defaults(), ...app.setup };
   app.preset = preset;
   return run(play, then);
 }

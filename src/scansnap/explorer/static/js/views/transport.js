@@ -15,7 +15,7 @@ const scrub = $("scrub");
 /** @type {HTMLSelectElement} */
 const speed = $("speed");
 const clock = $("clock");
-let dirty = true, dragging = false;
+let dirty = true, dragging = false, lost = false; // lost: there is no server at the moment
 
 const icon = (/** @type {string} */ path) => {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -58,7 +58,7 @@ export function frame() {
     button.replaceChildren(icon(playing ? PAUSE : PLAY));
     button.setAttribute("aria-label", playing ? "Pause" : "Play");
   }
-  const word = state === "failed" ? ", failed" : state === "running" ? `, computing${rate ? ` ${short(rate)}/s` : ""}` : "";
+  const word = state === "failed" ? ", failed" : state !== "running" ? "" : lost ? ", waiting" : `, computing${rate ? ` ${short(rate)}/s` : ""}`;
   const [now, rest] = clock.children;
   now.textContent = whole(step);
   rest.textContent = `of ${whole(steps)}${word}`;
@@ -92,6 +92,7 @@ export function start() {
   speed.append(...SPEEDS.map((s) => h("option", { value: String(s) }, s === "log" ? "ln t, 12 s" : s === "max" ? "max" : `${whole(s)}/s`)));
   speed.addEventListener("change", () => { runner.speed(SPEEDS[speed.selectedIndex]); speed.blur(); });
   on("speed", showSpeed);
+  on("link", (status) => { lost = status === "lost"; dirty = true; });
   on("frames state cursor run scale marks options", () => (dirty = true));
   on("run marks state scale options", drawMarks);
   showSpeed();

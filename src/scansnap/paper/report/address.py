@@ -1,0 +1,68 @@
+"""A figure's runs in the explorer: its settings as an address of the page that ``scansnap serve`` opens.
+
+The format is that of explorer/static/js/address.js: a set-up's values by name, those of a second, pinned run with
+``pin.`` before them. What an address cannot say (text, formulas, maps over classes) has none.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import urlencode
+
+PLACE = "http://localhost:8765/"  # where ``scansnap serve`` listens unless told otherwise
+VARIED = ("ratio", "eta_z")  # along the first of them that has several values the last one is pinned
+TRAINING = ("momentum", "steps", "batch_size", "context", "sampling", "init")
+MODEL = ("norm", "residual", "query_in_keys", "outputs", "heads", "position_bias", "init")
+FLOW = {"momentum": 0.0, "batch_size": None}  # steps on the expected gradient follow the exact flow
+
+
+def address(settings: dict[str, Any]) -> str | None:
+    """The first run of a figure, and beside it the last along what it varies; None if an address cannot say it."""
+    several = settings.get("settings")
+    own = {**FLOW, **several[0]} if several else settings
+    classes = _classes(own)
+    if classes is None or "eta_z" not in own or not ("eta_y" in own or "ratio" in own):
+        return None
+    run = {name: _values(own[name])[0] for name in (*VARIED, "eta_y") if name in own}
+    fields = {**classes, **_training(own)}
+    said = {**fields, **_rates(run)}
+    along = next((name for name in VARIED if len(_values(own.get(name))) > 1), None)
+    if along is not None:
+        last = {**fields, **_rates({**run, along: _values(own[along])[-1]})}
+        said |= {f"pin.{name}": value for name, value in last.items()}
+    return f"{PLACE}#{urlencode(said)}"
+
+
+def _classes(own: dict[str, Any]) -> dict[str, str] | None:
+    """A preset by its name, or the synthetic one by its knobs; of several sizes the first."""
+    found = own.get("preset", own.get("classes"))
+    knobs = (
+        found if isinstance(found, dict) else {"n_queries": _values(own["n_queries"])[0]} if "n_queries" in own else {}
+    )
+    if found is None:
+        return None
+    name = "synthetic" if isinstance(found, dict) else str(found)
+    return {
+        "classes": name,
+        **{f"classes.{knob}": json.dumps(value, separators=(",", ":")) for knob, value in knobs.items()},
+    }
+
+
+def _rates(run: dict[str, float]) -> dict[str, str]:
+    eta_y = run["eta_y"] if "eta_y" in run else run["ratio"] * run["eta_z"]
+    return {"eta_y": f"{eta_y:.12g}", "eta_z": f"{run['eta_z']:.12g}"}
+
+
+def _training(own: dict[str, Any]) -> dict[str, str]:
+    found = {name: own[name] for name in TRAINING if name in own}
+    found |= {name: own["model"][name] for name in MODEL if name in own.get("model", {})}
+    if "optimizer_y" in own:
+        found["optimizer"] = own["optimizer_y"]["name"]
+    if own.get("seeds"):
+        found["seed"] = own["seeds"][0]
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+
+
+def _values(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
