@@ -40,6 +40,14 @@ def hosted() -> Iterator[tuple[PathProxy, str]]:
             yield made, f"http://127.0.0.1:{made.port}{PATH}/"
 
 
+EVIL = "</script><img src=x onerror=window.stolen=1>"
+WORDS = {"0": EVIL, "1": "a", "2": "b", "3": EVIL.upper(), "4": "<!--"}
+WRITTEN = {"classes": {"bars": {"vocab_size": 5, "words": WORDS,
+                                "classes": [{"query": 3, "next_token": 4, "tokens": [0, 1], "weights": [1, 2]},
+                                            {"query": 4, "next_token": 3, "tokens": [0, 2], "weights": [1, 2]}]}},
+           "steps": 20}  # fmt: skip
+
+
 def socket_of(client: httpx.Client, address: str, **headers: str) -> Client:
     cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
     more = {"additional_headers": {"Cookie": cookie, **headers}} if cookie or headers else {}
@@ -67,8 +75,13 @@ def test_behind_a_proxy_everything_is_under_its_path(hosted: tuple[PathProxy, st
         own.send(op="start", setup={**SMALL, "steps": 60})
         own.wait_state("done")
         assert own.run is not None
+        own.send(op="start", setup=WRITTEN)
+        own.wait(lambda c: c.run["setup"]["steps"] == 20)
+        own.wait_state("done")
         film = client.get(f"api/runs/{own.run['run']}/film.html")
         assert film.status_code == 200
+        assert "onerror" in film.text, "the word is told …"
+        assert not re.search("<[^>]*onerror|<!--(?! )", film.text), "… but not as an element"
         own.close()
         with pytest.raises(InvalidStatus):
             socket_of(client, address, Origin="https://evil.example")
@@ -102,6 +115,30 @@ def test_a_browser_behind_a_proxy(hosted: tuple[PathProxy, str]) -> None:
         page.check_quiet()
         started.close()
     assert between.outside == []
+
+
+def test_words_of_a_visitor_are_text_in_a_film(hosted: tuple[PathProxy, str], tmp_path: Path) -> None:
+    """In a browser: what looks like the end of a script and an element with a script of its own is a word."""
+    require_browser()
+    from playwright.sync_api import sync_playwright
+
+    _, address = hosted
+    with httpx.Client(base_url=address, timeout=PATIENCE, follow_redirects=True) as client:
+        client.get("", params={"token": TOKEN})
+        own = socket_of(client, address)
+        own.send(op="start", setup=WRITTEN)
+        own.wait_state("done")
+        assert own.run is not None
+        film = tmp_path / "film.html"
+        film.write_bytes(client.get(f"api/runs/{own.run['run']}/film.html").content)
+        own.close()
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS, timeout=1000 * PATIENCE)
+        page = started.new_page()
+        page.goto(film.as_uri())
+        page.wait_for_function("() => Number(document.querySelector('#scrub').max) > 0")
+        assert page.evaluate("[document.images.length, document.scripts.length, window.stolen ?? null]") == [0, 2, None]
+        started.close()
 
 
 def test_no_address_in_the_page_leaves_its_path() -> None:
