@@ -142,12 +142,12 @@ def test_words_of_a_visitor_are_text_in_a_film(hosted: tuple[PathProxy, str], tm
 
 
 def test_no_address_in_the_page_leaves_its_path() -> None:
-    """Addresses that begin at the root are passed through ``at``, which puts them under the page's own path."""
+    """Addresses that begin at the root are passed through ``url``, which puts them under the page's own path."""
     rooted = re.compile(r"""["'`(]/(?:api|static|vendor|ws|probe|docs)\b""")
     found = []
     for path in [*STATIC.rglob("*.js"), *STATIC.rglob("*.html"), *STATIC.rglob("*.css")]:
         for line in path.read_text(encoding="utf-8").splitlines():
-            if rooted.search(line) and not re.search(r"\b(?:at|ask|post)\(", line):
+            if rooted.search(line) and not re.search(r"\b(?:url|ask|post)\(", line):
                 found.append(f"{path.relative_to(STATIC)}: {line.strip()}")
     assert found == []
 

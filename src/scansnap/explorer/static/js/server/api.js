@@ -19,7 +19,7 @@ export class Refusal extends Error {
  * The address of something on this server: a proxy may have put the page, and with it everything, under a path.
  * @param {string} path
  */
-export const at = (path) => new URL(path.replace(/^\//, ""), document.baseURI).href;
+export const url = (path) => new URL(path.replace(/^\//, ""), document.baseURI).href;
 
 /**
  * @param {string} path
@@ -28,7 +28,7 @@ export const at = (path) => new URL(path.replace(/^\//, ""), document.baseURI).h
 async function ask(path, options = {}) {
   let response;
   try {
-    response = await fetch(at(path), options);
+    response = await fetch(url(path), options);
   } catch (e) {
     if (isAbort(e)) throw e;
     throw new Refusal("request", "The server does not answer.", 0);

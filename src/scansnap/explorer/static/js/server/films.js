@@ -4,7 +4,7 @@
 import { $, refuse, toast } from "../page/dom.js";
 import { app, emit } from "../app.js";
 import { Film } from "../draw/film.js";
-import { at } from "./api.js";
+import { url } from "./api.js";
 import { Link, RESTART, unpack } from "./socket.js";
 
 /** @import { ErrorText, MarkSaid, RunText, Setup } from "../messages.js" */
@@ -73,7 +73,7 @@ export function connect() {
 
 /** Shows the default run that is shipped with the page, until the server has it too. */
 export async function adopt() {
-  const buffer = await (await fetch(at("/static/first.bin"))).arrayBuffer(), length = new Uint32Array(buffer, 0, 1)[0];
+  const buffer = await (await fetch(url("/static/first.bin"))).arrayBuffer(), length = new Uint32Array(buffer, 0, 1)[0];
   if (app.film) return;
   const run = /** @type {RunText} */ (JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length))));
   const { steps, values, floats } = unpack(buffer, 4 + length);

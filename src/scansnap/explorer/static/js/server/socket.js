@@ -1,6 +1,6 @@
 // One WebSocket, one run: sends wishes, hands on answers, comes back after a dropped connection.
 
-import { at } from "./api.js";
+import { url } from "./api.js";
 
 /** @import { ClosedText, ErrorText, MarkSaid, MarkText, RunText, Setup, StateText } from "../messages.js" */
 /**
@@ -37,7 +37,7 @@ export class Link {
   /** @returns {WebSocket} */
   open() {
     this.on.link?.(this.tries ? "lost" : "connecting");
-    const ws = (this.ws = new WebSocket(at("/ws").replace(/^http/, "ws")));
+    const ws = (this.ws = new WebSocket(url("/ws").replace(/^http/, "ws")));
     ws.binaryType = "arraybuffer";
     ws.onopen = () => {
       const again = this.tries > 0;

@@ -6,7 +6,7 @@ import { CLOSED, FLOW, PINNED, RESPONSE, colours, faint, legible } from "../draw
 import { modal } from "../page/modal.js";
 import { name } from "../draw/film.js";
 import { settings } from "../draw/caption.js";
-import { at } from "../server/api.js";
+import { url } from "../server/api.js";
 import { OVERLAYS, told } from "../server/predict.js";
 import { isMoving } from "../server/runner.js";
 import { VIEWS, figure } from "./traces.js";
@@ -40,7 +40,7 @@ let next = 0, free = 0, hidden = false;
 export function load() {
   loading ??= new Promise((done, fail) => {
     const ready = () => { plotly = /** @type {PlotlyApi} */ (/** @type {any} */ (window).Plotly); done(plotly); };
-    document.head.append(h("script", { src: at("/vendor/plotly.min.js"), onload: ready, onerror: () => fail(new Error("plotly could not be loaded")) }));
+    document.head.append(h("script", { src: url("/vendor/plotly.min.js"), onload: ready, onerror: () => fail(new Error("plotly could not be loaded")) }));
   });
   return loading;
 }
