@@ -130,9 +130,9 @@ class Page:
             await opened.wait()
             live = self.number % LIVE_EVERY == LIVE_EVERY - 1
             work = [self._hear(), self._ping(), self._live() if live else self._films(cookie)]
-            tasks = [asyncio.create_task(one) for one in work]
+            tasks = [asyncio.create_task(one) for one in (*work, until.reached(self.seen, live))]
             try:
-                await until.reached(self.seen, live)
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -141,6 +141,8 @@ class Page:
         for error in ended:
             if isinstance(error, Exception):
                 raise error
+        if tasks[0].done() and not tasks[0].cancelled():
+            sys.exit("Error: the server closed a page's connection.")
         return self.seen
 
     async def _hear(self) -> None:

@@ -14,6 +14,7 @@ import pytest
 from test_hosted import SMALL, Clock, slow
 from test_switchboard import Worker as FakeWorker
 
+from scansnap.explorer.api.connection import Socket
 from scansnap.explorer.live import hosted as hosted_module
 from scansnap.explorer.live import visitors
 from scansnap.explorer.live import worker as worker_module
@@ -194,6 +195,37 @@ def test_messages_requests_and_computations_of_a_visitor_are_bounded(clock: Cloc
             assert other.open[what] == 0
 
     asyncio.run(story())
+
+
+def test_a_ping_does_not_wait_for_a_run_to_be_made() -> None:
+    """Nor is a socket deaf meanwhile: one that does not read would be taken for lost."""
+
+    async def story() -> list[str]:
+        switchboard, worker = board()
+        worker.go.clear()
+        said: list[str] = []
+        incoming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+        async def send_text(text: str) -> None:
+            said.append(json.loads(text)["type"])
+            if said[-1] == "pong":
+                worker.go.set()
+
+        async def nothing(*_: Any) -> None:
+            pass
+
+        socket = SimpleNamespace(receive=incoming.get, send_text=send_text, accept=nothing, close=nothing)
+        for op in ({"op": "start", "setup": SMALL}, {"op": "fly"}, {"op": "pause"}, {"op": "ping", "id": 1}):
+            incoming.put_nowait({"type": "websocket.receive", "text": json.dumps(op)})
+        serving = asyncio.create_task(Socket(switchboard, socket).serve())  # type: ignore[arg-type]
+        while "pause" not in worker.sent:
+            await asyncio.sleep(0.001)
+        incoming.put_nowait({"type": "websocket.disconnect"})
+        await serving
+        assert worker.sent[:3] == ["speed", "attach", "play"], "what follows a start waits for it"
+        return said
+
+    assert asyncio.run(story()) == ["error", "pong"]
 
 
 def test_visitors_without_anything_open_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

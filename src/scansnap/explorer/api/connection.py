@@ -20,6 +20,7 @@ from scansnap.explorer.protocol import LIMITS, Refused
 
 _POLICY_VIOLATION, _TOO_BIG, _TRY_LATER = 1008, 1009, 1013
 _UNSENT = 2000  # messages waiting for a client that does not read
+_ASKED = 8  # operations that wait for one before them; then reading waits too
 _FAREWELL = 1.0  # seconds to tell such a client why it is closed
 _START = 10  # messages that a start counts as: it makes a whole run
 _SHORT = 4096  # characters of any message but a start
@@ -34,6 +35,7 @@ class Socket:
         self.outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self.unsent_bytes = 0
         self.stuck = asyncio.Event()  # too much is unsent
+        self.asked: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(_ASKED)
         self.visitor = visitors.current()
 
     # --- as the switchboard sees it ----------------------------------------------------------------------------------
@@ -72,7 +74,8 @@ class Socket:
         tasks: list[asyncio.Task[Any]] = []
         try:
             await self.socket.accept()
-            tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self.stuck.wait())]
+            work = (self._read(), self._work(), self._write(), self.stuck.wait())
+            tasks = [asyncio.create_task(one) for one in work]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it closed while we were about to send
             pass
@@ -131,11 +134,31 @@ class Socket:
                 raise Refused(422, "request", f"A message is an object whose op is one of {', '.join(OPS)}.")
             if op != "start" and len(text) > _SHORT:  # it would wait in the worker's pipe at full length
                 raise Refused(422, "request", f"A message other than start is at most {_SHORT} characters.")
-            await self._do(op, message)
+            if op == "ping":
+                self._pong(message)
+            else:
+                await self.asked.put((op, message))
         except Refused as error:
             self._error(error.field, error.message)
         except InputError as error:
             self._error(error.field, str(error))
+
+    async def _work(self) -> None:
+        """What was asked for, in its order: a run may wait to be made, and until then pings are answered still."""
+        while True:
+            op, message = await self.asked.get()
+            try:
+                await self._do(op, message)
+            except Refused as error:
+                self._error(error.field, error.message)
+            except InputError as error:
+                self._error(error.field, str(error))
+
+    def _pong(self, message: dict[str, Any]) -> None:
+        said = read(Ping, message)
+        if len(json.dumps(said.id)) > 200:
+            raise Refused(422, "id", "The id of a ping is at most 200 characters.")
+        self.say(PongText(id=said.id))
 
     def _error(self, field: str, message: str) -> None:
         self.say(ErrorText(field=field, message=message))
@@ -143,12 +166,8 @@ class Socket:
     # --- operations --------------------------------------------------------------------------------------------------
 
     async def _do(self, op: str, message: dict[str, Any]) -> None:
-        said = read(OPS[op], message) if op in ("start", "attach", "ping", "close") else None
-        if isinstance(said, Ping):
-            if len(json.dumps(said.id)) > 200:
-                raise Refused(422, "id", "The id of a ping is at most 200 characters.")
-            self.say(PongText(id=said.id))
-        elif isinstance(said, Start):
+        said = read(OPS[op], message) if op in ("start", "attach", "close") else None
+        if isinstance(said, Start):
             await self._start(said)
         elif isinstance(said, Attach):
             entry = self.switchboard.find(said.run)

@@ -177,9 +177,9 @@ export async function picture(which, format) {
   const api = await load(), view = VIEWS.find((v) => v.name === which), c = colours(), size = { width: 900, height: 600 };
   if (!view || !app.film) throw new Error(`There is no view ${which}.`);
   const { data, layout } = figure(view, { points: 1000, large: true, ...size }), title = { text: escaped(view.title), subtitle: { text: escaped(settings(app.film)), font: { size: 12, color: c.muted } }, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top", font: { size: 18, color: c.ink } };
-  const url = await api.toImage({ data, layout: { ...layout, title, margin: { ...layout.margin, t: layout.margin.t + 60 }, paper_bgcolor: c.panel }, config: CONFIG }, { format, ...size, scale: format === "png" ? 2 : 1 });
-  const comma = url.indexOf(","), body = url.slice(comma + 1);
-  if (url.slice(0, comma).endsWith("base64")) return new Blob([Uint8Array.from(atob(body), (ch) => ch.charCodeAt(0))], { type: `image/${format}` });
+  const image = await api.toImage({ data, layout: { ...layout, title, margin: { ...layout.margin, t: layout.margin.t + 60 }, paper_bgcolor: c.panel }, config: CONFIG }, { format, ...size, scale: format === "png" ? 2 : 1 });
+  const comma = image.indexOf(","), body = image.slice(comma + 1);
+  if (image.slice(0, comma).endsWith("base64")) return new Blob([Uint8Array.from(atob(body), (ch) => ch.charCodeAt(0))], { type: `image/${format}` });
   return new Blob([decodeURIComponent(body)], { type: "image/svg+xml" });
 }
 
