@@ -50,7 +50,7 @@ def lectern(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A page with a deck of its own, and its clock stopped: beats play when a test lets time pass."""
     own = tmp_path_factory.mktemp("deck") / "short.toml"
     own.write_text(DECK, encoding="utf-8")
-    with serving(deck=own) as address:
+    with serving(more=["--deck", str(own)]) as address:
         made = Page(browser, address).open(QUICK)
         made.stop_clock()
         yield made

@@ -52,7 +52,12 @@ def commands() -> typer.Typer:
                 "dial --rung layers --way cumulative --data text --corpus wikitext-2 --quick",
             ),
             bench.bench: ("bench --quick",),
-            serve.serve: ("serve --port 8765 --no-open", "serve --deck my.toml"),
+            serve.serve: (
+                "serve --port 8765 --no-open",
+                "serve --deck my.toml",
+                "serve --host 0.0.0.0 --workers 8 --memory 4GB",
+                "serve --allowed-host lectures.example.org --root-path /scansnap --token spring-2025-attention",
+            ),
             lecture.lecture: ("lecture paper --out lecture.html", "lecture my.toml --out talk.html --overwrite"),
         },
     )

@@ -34,11 +34,12 @@ def film(head: dict[str, Any], payload: bytes) -> dict[str, Any]:
 
 
 def film_html(static: Path, data: dict[str, Any]) -> str:
-    """The page's template with the film and its player in it; a script ends at ``</``, which must not occur inside."""
+    """The page's template with the film and its player in it. What visitors wrote is all in the data, where no ``<``
+    is left; of our own player a script ends at ``</``, which must not occur inside."""
     template = (static / "film.html").read_text(encoding="utf-8")
     for placeholder, content in (
         (FILM_PLAYER, bundle(static / "js" / "draw", "player")),
-        (FILM_DATA, protocol.dumps(data)),
+        (FILM_DATA, protocol.in_page(data)),
     ):
         if placeholder not in template:
             raise InputError("static/film.html", "without its placeholder", f"a page that contains {placeholder}")

@@ -16,13 +16,19 @@ export class Refusal extends Error {
 }
 
 /**
+ * The address of something on this server: a proxy may have put the page, and with it everything, under a path.
+ * @param {string} path
+ */
+export const url = (path) => new URL(path.replace(/^\//, ""), document.baseURI).href;
+
+/**
  * @param {string} path
  * @param {RequestInit} options
  */
 async function ask(path, options = {}) {
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(url(path), options);
   } catch (e) {
     if (isAbort(e)) throw e;
     throw new Refusal("request", "The server does not answer.", 0);
