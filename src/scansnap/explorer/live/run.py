@@ -19,7 +19,6 @@ from scansnap.explorer.protocol import FIELDS, LIMITS
 from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.measure.growth import GrowthPoint
 
-_DATA_FLOATS = 4 << 20  # mini-batch data sampled ahead at most
 _TABLE_BYTES = 8 << 20  # kept tables Y
 
 
@@ -42,7 +41,7 @@ class LiveRun:
         model = blueprint.settings.model
         self.theory_model = model.norm == "l2" and model.residual == "none" and model.heads == 1
         _, self.query_tokens = query_tokens(blueprint.layout)
-        self.longest = int(max(1, min(4096, _DATA_FLOATS // max(1, self.batches.floats_per_step))))
+        self.longest = blueprint.longest(self.batches.floats_per_step)
         self.ahead: deque[dict[str, Any]]  # changes of the rates on the way
         self.reset()
         self.ahead = deque(ahead)

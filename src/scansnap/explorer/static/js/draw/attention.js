@@ -119,7 +119,7 @@ export class AttentionPainter {
     const cols = columns(n, pen.width, pen.height), rows = Math.ceil(n / cols);
     const gap = n > 12 ? 10 : 18, w = (pen.width - gap * (cols - 1)) / cols, h = (pen.height - gap * (rows - 1)) / rows;
     const over = [pinned, ghost].map((other) => (classes.some((k) => alike(film, other, k)) ? other?.peak ?? 0 : 0));
-    const top = Math.max(1e-9, ...(movement ? [1.04 * film.moved * movement] : [film.peak, ...over])), small = w < 190 || h < 190;
+    const top = Math.max(1e-9, ...(movement ? [1.04 * film.moved * movement] : [film.peak, ...over])), small = w < 190 || h < (film.run.classes.words ? 300 : 190); // words need room
     return classes.map((k, at) => this.cell(pen, scene, k, { x: (at % cols) * (w + gap), y: Math.floor(at / cols) * (h + gap), w, h }, top, small));
   }
 
@@ -137,7 +137,7 @@ export class AttentionPainter {
     const marks = small ? [] : ticks(movement ? -top : 0, top, movement ? 6 : 4), apart = marks[1] - marks[0], texts = marks.map((v) => tick(v, apart));
     const axis = small ? 4 : Math.max(...[...texts, stepText(film.run.steps), whole(film.steps[scene.index])].map((t) => widthOf(t, { ...SMALL, weight: 600 }))) + 9;
     const x0 = x + axis, bw = (w - axis) / list.length, head = this.heading(pen, scene, k, { x: x0, y, w: w - axis, h }, small);
-    const labels = labelsOf(film, list, bw, 0.3 * h), strip = labels?.height ?? 0;
+    const labels = labelsOf(film, scene.classes, list, bw, 0.3 * h), strip = labels?.height ?? 0;
     const free = h - head - strip - (small ? 4 : 26), history = small || !labels || free >= 100, tall = history ? free * (small ? 0.52 : 0.5) : free, base = y + head + (movement ? tall / 2 : tall);
     const values = marks.map((v, i) => ({ v, text: texts[i] }));
     this.bars(pen, scene, k, list, { x: x0, y: base, w: x + w - x0, h: movement ? tall / 2 : tall }, top, values);
