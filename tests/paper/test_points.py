@@ -41,7 +41,10 @@ def test_cases_have_the_names_of_their_table_without_what_all_share():
     assert named(pd.MultiIndex.from_frame(table)) == ("η_Z = 1, step 1 to 2", "η_Z = 2, step 2 to 5")
     assert named(None) == named(pd.RangeIndex(3)) == ()
     wide = pd.DataFrame([[1.0, 2.0], [2.0, 3.0]], index=pd.Index([0, 1], name="class"))
-    assert Finding.compared("It rises", "here", compare(wide), "rises", "classes").points.cases == ("class = 0", "class = 1")
+    assert Finding.compared("It rises", "here", compare(wide), "rises", "classes").points.cases == (
+        "class = 0",
+        "class = 1",
+    )
 
 
 @pytest.mark.parametrize(

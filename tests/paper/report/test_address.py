@@ -36,7 +36,7 @@ def opened(link, prefix=""):
 
 
 def test_the_place_is_where_serve_listens():
-    assert PLACE == f"http://localhost:{inspect.signature(serve).parameters['port'].default}/"
+    assert f"http://localhost:{inspect.signature(serve).parameters['port'].default}/" == PLACE
 
 
 @pytest.mark.parametrize(

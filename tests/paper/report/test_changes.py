@@ -109,7 +109,8 @@ def test_the_report_has_a_section_on_it_that_escapes_and_a_later_comparison_repl
         ("no JSON", "that is something else"),
         ('{"format": "a web app", "targets": []}', "that is something else"),
         ('{"format": "scansnap reproduction 1", "targets": {}}', "not 'scansnap reproduction 1'); make that one anew"),
-        (json.dumps({"format": manifest.FORMAT, "targets": {"fig8": {"files": []}}}), "one of fig3, fig4; that one has fig8"),
+        (json.dumps({"format": manifest.FORMAT, "targets": {"fig8": {"files": []}}}),
+         "one of fig3, fig4; that one has fig8"),
     ],
 )  # fmt: skip
 def test_a_manifest_that_cannot_be_compared_is_refused(tmp_path, text, sentence):
