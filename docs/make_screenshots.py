@@ -53,6 +53,14 @@ def take_all(browser: Any, address: str) -> None:
     to_the_end(page)
     shoot(page, "run")
     shoot_film(browser, page)
+    page.keyboard.press("m")
+    page.wait_for_function("() => document.querySelectorAll('#map-cells td').length > 0")
+    page.focus("#map-dot")
+    for key in ("ArrowUp", "ArrowUp", "ArrowRight"):  # and the run before is a ghost
+        page.keyboard.press(key)
+    to_the_end(page)
+    shoot(page, "map")
+    page.keyboard.press("m")
     page.keyboard.press("2")
     page.wait_for_timeout(1500)
     shoot(page, "decoder")
@@ -85,8 +93,8 @@ def opened(browser: Any, address: str, scheme: str) -> Any:
 
 
 def to_the_end(page: Any) -> None:
-    page.click("#play")
     page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=PATIENCE)
+    page.keyboard.press("End")
     page.wait_for_timeout(2500)  # the curves catch up, the flow arrives
 
 

@@ -212,11 +212,33 @@ def test_zipf_refuses(knobs: dict[str, Any], message: str) -> None:
     assert refusal(lambda: SequenceClasses.zipf(**knobs)) == message
 
 
+# --- the bundled words -----------------------------------------------------------------------------------
+
+
+def test_the_bundled_words_are_what_their_file_says() -> None:
+    """Three last words with two next words each; words of all classes, of one last word, and of one class only."""
+    classes = SequenceClasses.preset("words")
+    words = np.array(classes.words)
+    assert (classes.n_classes, classes.vocab_size) == (6, 49)
+    assert words[classes.query].tolist() == ["drinks", "drinks", "plays", "plays", "reads", "reads"]
+    assert words[classes.next_token].tolist() == ["milk", "coffee", "piano", "football", "poems", "maps"]
+    everywhere = {"the", "a", "of", "and", "in", "is", "with"}
+    assert set(words[classes.common]) == everywhere | {"cup", "evening", "page"}
+    assert_allclose(classes.p_context.sum(1), 1, rtol=1e-15)
+    for n in range(6):
+        tokens, p = classes.support(n)
+        assert everywhere < set(words[tokens])
+        own = np.isin(tokens, classes.distinct(n))
+        assert own.sum() == 5
+        assert (np.diff(p[own]) < 0).all(), "from frequent to rare"
+        assert p[own].sum() == pytest.approx(0.36)
+
+
 # --- presets by name -------------------------------------------------------------------------------------
 
 
 def test_preset_by_name() -> None:
-    assert set(PRESETS) == {"syn-small", "syn-medium", "textbook", "synthetic", "zipf"}
+    assert set(PRESETS) == {"syn-small", "syn-medium", "textbook", "synthetic", "zipf", "words"}
     assert SequenceClasses.preset("syn-small") == SequenceClasses.syn_small()
     assert SequenceClasses.preset("syn-medium") == SequenceClasses.syn_medium(1)
     assert SequenceClasses.preset("syn-medium", n_queries=3) == SequenceClasses.syn_medium(3)
@@ -228,8 +250,12 @@ def test_preset_by_name() -> None:
 @pytest.mark.parametrize(
     ("name", "knobs", "message"),
     [
-        ("syn-large", {}, "preset is 'syn-large'; it must be one of syn-small, syn-medium, textbook, synthetic, zipf."),
-        (3, {}, "preset is 3; it must be one of syn-small, syn-medium, textbook, synthetic, zipf."),
+        (
+            "syn-large",
+            {},
+            "preset is 'syn-large'; it must be one of syn-small, syn-medium, textbook, synthetic, zipf, words.",
+        ),
+        (3, {}, "preset is 3; it must be one of syn-small, syn-medium, textbook, synthetic, zipf, words."),
         (
             "syn-small",
             {"n_queries": 2},

@@ -133,8 +133,11 @@ def changed(old: str, new: str) -> str:
             "[class]\nquery = 3",
             "class is {{'query': 3}}; it must be one [[class]] table for each class (or give a preset).",
         ),
-        ("preset = 3", "preset is 3; it must be one of syn-small, syn-medium, textbook, synthetic, zipf."),
-        ('preset = "syn"', "preset is 'syn'; it must be one of syn-small, syn-medium, textbook, synthetic, zipf."),
+        ("preset = 3", "preset is 3; it must be one of syn-small, syn-medium, textbook, synthetic, zipf, words."),
+        (
+            'preset = "syn"',
+            "preset is 'syn'; it must be one of syn-small, syn-medium, textbook, synthetic, zipf, words.",
+        ),
         (
             'preset = "syn-medium"\nn_queries = 1.0',
             "n_queries is 1.0; it must be a whole number of at least 1.",

@@ -143,8 +143,9 @@ class Page:
         field.press("Enter")
 
     def run_to_end(self) -> None:
-        self.page.click("#play")
-        self.wait("app.state.state === 'done' && app.film.lastStep === app.state.step")
+        """Until the film is complete, and its last frame is on screen."""
+        self.wait("app.film.run.run && app.state.state === 'done' && app.film.lastStep === app.state.steps")
+        self.page.evaluate("async () => (await import('/static/js/server/runner.js')).seek(Infinity)")
         self.step()
 
     def download(self, act: Callable[[], Any]) -> bytes:

@@ -14,14 +14,23 @@ require_browser()
 def test_a_probes_report_is_opened_read_and_searched(browser: Any, tmp_path: Path) -> None:
     from probe_file import write
 
-    write(tmp_path / "probe.zarr")
-    with serving(probe=tmp_path / "probe.zarr") as address:
+    for name in ("a.zarr", "b.zarr"):
+        write(tmp_path / name)
+    with serving(probe=tmp_path) as address:
         p = Page(browser, address)
         p.page.goto(address + QUICK)
         p.page.wait_for_selector("#probe:not([hidden])")
+        p.page.click("#probe")
+        p.page.select_option("#probe-file", "b.zarr")
+        framed = p.page.frame_locator("dialog iframe")
+        framed.locator(".cell").nth(1).click()
+        assert framed.locator("#d-name").inner_text() == "layer 0 · head 1", "its own script runs, in the page"
+        assert p.page.evaluate("window.hit") is None
+        p.check_quiet()
         with p.context.expect_page() as opened:
-            p.page.click("#probe")
+            p.page.click("dialog a.button")
         page = opened.value
+        assert page.url.endswith("probe?file=b.zarr")
         p.page.close()
         p.page = page
         page.on("pageerror", lambda error: p.complaints.append(str(error)))

@@ -259,16 +259,17 @@ def plays(browser: Any, film: Path) -> None:
 
 def test_an_address_holds_the_whole_state(explorer: Callable[..., Page]) -> None:
     p = explorer("#classes=syn-medium&classes.n_queries=2&steps=300&speed=100&init=uniform&seed=3&flow=off")
+    p.wait("app.state.state === 'done'")
     p.key("s", "s", "s")
-    p.wait("app.film.lastStep === 3 && app.state.state === 'paused'")
+    p.page.check("#from-here")
     p.fill("eta_z", "2")
-    p.wait("app.film.marks.length === 1")
+    p.wait("app.film.marks.length === 1 && app.state.state === 'done'")
     p.key("s", "s", "]", "]", "l", "3", "p")
-    p.wait("app.film.lastStep === 5 && app.pinned && app.state.state === 'paused'")
+    p.wait("app.cursor === 5 && app.pinned")
     p.page.click("#share")
     address = p.page.evaluate("location.hash")
     other = explorer(address)
-    other.wait("app.film.lastStep === 5 && app.pinned?.film.length > 1 && app.state.state === 'paused'")
+    other.wait("app.cursor === 5 && app.pinned?.film.length > 1 && app.state.state === 'done'")
     for what in (
         "app.film.marks",
         "app.film.run.setup",

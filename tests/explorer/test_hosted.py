@@ -205,3 +205,17 @@ def test_a_replay_ends_though_the_run_goes_on(clock: Clock, monkeypatch: pytest.
     steps = [step for _, _, steps, _ in parts for step in steps.tolist()]
     assert steps == sorted(steps)
     assert steps[:51] == list(range(51)), "nothing is missing where the replay meets the run"
+
+
+def test_a_run_started_with_changes_of_its_rates_tells_of_them_as_it_passes_them() -> None:
+    """So a page whose server was started anew comes back to where it was."""
+    marks = [{"step": 5, "eta_y": 2.0, "eta_z": 1.0}, {"step": 12, "eta_y": 2.0, "eta_z": 0.0}]
+    heard = Heard()
+    run = Hosted("run", {**SMALL, "steps": 20}, heard, marks)
+    run.attach(-1, False)
+    assert heard.texts[0]["marks"] == []
+    run.do("play", {})
+    settle(run)
+    said = [{k: text[k] for k in ("step", "eta_y", "eta_z")} for text in heard.texts if text["type"] == "mark"]
+    assert said == marks == run.describe().model_dump(warnings=False)["marks"]
+    assert heard.texts[-1]["eta_z"] == 0.0

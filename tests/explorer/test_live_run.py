@@ -154,10 +154,26 @@ def test_a_film_stays_within_its_bytes_and_keeps_both_ends() -> None:
     np.testing.assert_array_equal(rows[:, 0], steps)
 
 
+def test_a_table_of_an_earlier_step_is_the_nearest_that_is_kept() -> None:
+    live = run_to_end(LiveRun(read_setup(SMALL)))
+    kept = live.tables.steps
+    assert 40 in kept
+    step, values = live.table_y(64, 40)
+    assert step == 40
+    full = simulated(live, [40], variables=("y",)).y.values[0][:30][:, [32, 33, 0]]
+    np.testing.assert_array_equal(values[-full.size :].reshape(full.shape), full)
+    between = next(i for i in range(90) if i not in kept)
+    assert live.table_y(64, between)[0] == min(kept, key=lambda at: abs(at - between))
+    assert live.table_y(64, 10**6)[0] == 90
+    live.tables.steps.clear()  # as where they are too large to keep
+    assert live.table_y(64, 40)[0] == 90
+
+
 @pytest.mark.parametrize("size", [8, 64])
 def test_table_y_is_y(size: int) -> None:
     live = run_to_end(LiveRun(read_setup(SMALL)))
-    values = live.table_y(size)
+    step, values = live.table_y(size)
+    assert step == 90
     rows, columns = int(values[0]), int(values[1])
     y = values[2 + rows + columns :].reshape(rows, columns)
     assert (rows, columns) == (min(size, 30), 3)
@@ -169,3 +185,22 @@ def test_table_y_is_y(size: int) -> None:
         starts = values[2 : 2 + rows].astype(int)
         blocks = [full[a:b].mean(0) for a, b in zip(starts, [*starts[1:], 30], strict=True)]
         np.testing.assert_allclose(y, blocks, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", [10**9, 7])
+def test_changes_of_the_rates_known_beforehand_come_at_their_steps(chunk: int) -> None:
+    marks = [{"step": 30, "eta_y": 1.0, "eta_z": 0.0}, {"step": 61, "eta_y": 2.0, "eta_z": 0.5}]
+    known = run_to_end(LiveRun(read_setup(SMALL), marks), chunk)
+    made = LiveRun(read_setup(SMALL))
+    for mark in marks:
+        while made.step < mark["step"]:
+            made.advance(mark["step"] - made.step)
+        made.change(mark["eta_y"], mark["eta_z"])
+    run_to_end(made)
+    assert known.marks == made.marks == marks
+    assert known.film.steps == made.film.steps
+    np.testing.assert_array_equal(np.array(known.film.rows), np.array(made.film.rows))
+    known.reset()
+    assert (known.marks, known.eta) == ([], (1.0, 1.0))
+    run_to_end(known)
+    assert known.marks == [], "reset takes them back"

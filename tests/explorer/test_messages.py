@@ -22,6 +22,7 @@ TEXTS: dict[str, type[BaseModel]] = {model.model_fields["type"].default: model f
     ("/api/check", {"classes": {"preset": "textbook"}, "eta_y": 0.0}, http.CheckSaid),
     ("/api/curves", {"setup": SMALL, "last": 50, "points": 9}, http.CurvesSaid),
     ("/api/flow", {"setup": SMALL, "last": 20, "points": 5}, http.FlowSaid),
+    ("/api/map", {**SMALL, "steps": 5}, http.MapSaid),
 ])  # fmt: skip
 def test_answers_are_what_their_models_say(site: Site, path: str, body: Any, model: type[BaseModel]) -> None:
     answer = site.client.get(path) if body is None else site.client.post(path, json=body)
@@ -101,7 +102,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any], str]] = [
     (http.FlowAsked, {"setup": SMALL, "last": 5, "points": 201},
      "points is 201; it must be a whole number of at least 2 and at most 200."),
     (http.FlowAsked, {"setup": SMALL, "last": 5, "lsat": 5},
-     "the key 'lsat' in the request is 5; it must be left out or one of setup, last, points."),
+     "the key 'lsat' in the request is 5; it must be left out or one of setup, last, points, by."),
 ]  # fmt: skip
 
 

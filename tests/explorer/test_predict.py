@@ -81,6 +81,22 @@ def test_the_overlay_is_the_flow() -> None:
     assert len(found["growth"]) == len(found["log_chi"]) == len(found["entropy"]) == 2
 
 
+def test_the_response_is_that_of_the_package_as_far_as_it_is_trusted() -> None:
+    blueprint = read_setup(TEXTBOOK)
+    found = flow_overlay(blueprint, 400, 20, stop=lambda: False, by="response")
+    data = ss.response(blueprint.classes, eta_y=0.9, eta_z=0.02, t=found["t"])
+    np.testing.assert_allclose(found["z"][0][0], data.z[:, 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(found["growth"][1], data.growth[:, 1], rtol=1e-6)
+    assert found["trusted_until"] == np.inf
+    flow = flow_overlay(blueprint, 400, 20, stop=lambda: False)
+    np.testing.assert_allclose(found["entropy"], flow["entropy"], rtol=1e-4)
+    assert flow["trusted_until"] is None
+    strong = flow_overlay(
+        read_setup({**SMALL, "momentum": 0.0, "eta_z": 5.0}), 2000, 50, stop=lambda: False, by="response"
+    )
+    assert strong["t"][-1] <= strong["trusted_until"] < 2000
+
+
 def test_the_overlay_stops_when_asked() -> None:
     blueprint = read_setup(SMALL)
     with pytest.raises(Cancelled):
@@ -142,6 +158,10 @@ def test_not_applicable_says_why() -> None:
     changed = judge_frames(live.blueprint, [{"step": 5, "eta_y": 2.0, "eta_z": 1.0}], steps, rows)["claims"]
     assert all("changed on the way, at step 5" in c["why"] for c in changed)
     failed = judge_frames(live.blueprint, [], steps, rows, failed_step=17)["claims"]
+    early = judge_frames(
+        live.blueprint, [{"step": 5, "eta_y": 2.0, "eta_z": 1.0}], steps, rows, failed_step=17, until=4
+    )
+    assert all("only 5 steps" in c["why"] for c in early["claims"]), "what came later is left out"
     assert {(c["status"], c["why"]) for c in failed} == {("not applicable", "the run became non-finite at step 17")}
     assert all("only 3 steps" in c["why"] for c in judge_frames(live.blueprint, [], steps[:3], rows[:3])["claims"])
     assert len({c["name"] for c in adam}) == len(adam) == len(judge_frames(live.blueprint, [], steps, rows)["claims"])
@@ -156,3 +176,28 @@ def test_claims_say_of_which_kind_they_are():
     )
     found = _as_json(judged)
     assert (found["kind"], found["status"]) == ("identity", "undecided")
+
+
+def test_where_a_statement_says_nothing_there_is_a_set_up_of_which_it_speaks() -> None:
+    """Each set-up that is offered, run far enough and judged: what led there applies."""
+    from scansnap.claims.registry import by_claim
+    from scansnap.explorer.pages.applies import COMMANDS, TEXTBOOK, where
+
+    adam, steps, rows = kept({**SMALL, "steps": 30, "optimizer": "adam"})
+    silent = judge_frames(adam.blueprint, [], steps, rows)["claims"]
+    by_setup: dict[str, list[str]] = {}
+    for claim in silent:
+        assert claim["where"] == where(claim["name"])
+        if claim["where"] is not None:
+            by_setup.setdefault(repr(claim["where"]), []).append(claim["name"])
+    assert sum(map(len, by_setup.values())) == len(silent) - len(COMMANDS)
+    assert repr(TEXTBOOK) in by_setup
+    for names in by_setup.values():
+        live, steps, rows = kept({**(where(names[0]) or {}), "steps": 340})  # 10 t₀
+        some = np.unique(np.linspace(0, len(steps) - 1, 40).astype(int))
+        evidence = gather(live.blueprint, steps[some], rows[some])
+        found: dict[str, Any] = {}
+        for check in {by_claim()[name] for name in names}:
+            judged = check(evidence)
+            found |= {c.name: c for c in (judged if isinstance(judged, list) else [judged])}
+        assert {name: found[name].why for name in names if found[name].status == "not applicable"} == {}

@@ -11,7 +11,7 @@ from probe_file import HOSTILE, write
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.cli.serve import serve
-from scansnap.explorer.pages.probe import html
+from scansnap.explorer.pages.probe import files, html
 from scansnap.explorer.protocol import Refused
 from scansnap.probe.report.page import script_hash
 
@@ -32,7 +32,7 @@ def test_the_file_given_at_start_is_shown_as_it_is_now(site: Site) -> None:
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     assert policy["script-src"] == f"'{script_hash()}'"
-    assert policy["frame-ancestors"] == "'none'"
+    assert policy["frame-ancestors"] == "'self'", "the page shows it in a frame"
     assert headers["x-content-type-options"] == "nosniff"
 
 
@@ -49,3 +49,21 @@ def test_what_is_no_probes_file_is_refused_before_anything_starts(tmp_path: Path
     for name in ("run.zarr", "empty.zarr", "none.zarr", "text.txt"):
         with pytest.raises(InputError, match=r"^--probe is"):
             serve("127.0.0.1", 0, None, False, tmp_path / name)
+
+
+def test_of_a_folder_each_file_has_its_report_and_no_other_file_can_be_asked_for(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "probes", tmp_path / "outside.zarr"
+    (folder / "seeds").mkdir(parents=True)
+    with pytest.raises(InputError, match=r"^--probe is .* or a folder that holds some"):
+        serve("127.0.0.1", 0, None, False, folder)
+    write(folder / "seeds" / "b.zarr")
+    write(outside)
+    (folder / "away.zarr").symlink_to(outside)
+    assert list(files(folder)) == ["seeds/b.zarr"], "a link that leads out is none of them"
+    write(folder / "a.zarr")  # a training that began later
+    assert list(files(folder)) == ["a.zarr", "seeds/b.zarr"]
+    assert html(folder, "seeds/b.zarr").count('class="cell ') == 4 + 2
+    for name in ("away.zarr", "../outside.zarr", "c.zarr"):
+        with pytest.raises(Refused, match="no probe's file") as refused:
+            html(folder, name)
+        assert refused.value.status == 404

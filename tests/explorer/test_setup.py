@@ -81,6 +81,35 @@ def test_a_run_file_fills_what_is_not_given() -> None:
     assert (blueprint.setup["eta_y"], blueprint.setup["eta_z"], blueprint.setup["optimizer"]) == (2.5, 2.0, "adam")
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.toml")), ids=lambda f: f.stem)
+def test_every_example_that_describes_a_run_is_taken(file: Path) -> None:
+    """Of several runs the page shows the first, and says so; a sweep is none."""
+    text = file.read_text(encoding="utf-8")
+    if "[grid]" in text:
+        with pytest.raises(InputError, match="grid"):
+            read_setup({"classes": {"toml": text}})
+        return
+    classes, rates, _ = find_run(file, {})
+    blueprint = read_setup({"classes": {"toml": text}})
+    runs = ss.grid(**rates)
+    assert blueprint.classes == classes
+    assert (blueprint.setup["eta_y"], blueprint.setup["eta_z"]) == (runs.eta_y[0], runs.eta_z[0])
+    assert (f"has {len(runs)} runs" in blueprint.note) == (len(runs) > 1)
+
+
+def test_of_several_runs_the_first_is_shown_and_told() -> None:
+    blueprint = read_setup({"classes": {"toml": (EXAMPLES / "adam.toml").read_text(encoding="utf-8")}})
+    assert blueprint.note == "The file has 3 runs; this is the first: eta_z = 0.1."
+    assert (blueprint.setup["optimizer"], blueprint.setup["eta_y"], blueprint.setup["steps"]) == ("adam", 0.1, 100)
+    text = '[classes]\npreset = "syn-small"\n[run]\nratio = [5, 2]\neta_z = 0.5\nseed = [3, 4, 5]\n'
+    blueprint = read_setup({"classes": {"toml": text}})
+    assert blueprint.note == "The file has 6 runs; this is the first: ratio = 5, seed = 3."
+    assert (blueprint.setup["eta_y"], blueprint.setup["seed"]) == (2.5, 3)
+
+
 WORDS = """\
 vocab_size = 3
 words = ["the", "[[class]]", "cat"]
@@ -124,7 +153,7 @@ def test_exported_toml_is_the_same_run(setup: dict[str, Any], tmp_path: Path) ->
 
 REFUSALS: list[tuple[Any, str, str]] = [
     ([], "setup", "object"),
-    ({}, "classes", "preset, toml or bars"),
+    ({}, "classes", "preset, toml, bars or text"),
     ({**SMALL, "eta": 1}, "request", "left out"),
     ({**SMALL, "eta_y": -1}, "eta_y", "at least 0"),
     ({**SMALL, "eta_y": "1"}, "eta_y", "number"),
@@ -145,7 +174,7 @@ REFUSALS: list[tuple[Any, str, str]] = [
     ({**SMALL, "position_bias": 1, "context": "inf"}, "context", "finite"),
     ({**SMALL, "position_bias": 0.0, "context": 10**6, "batch_size": 4096}, "batch_size", "smaller"),
     ({"classes": {"preset": "huge"}}, "classes", "one of syn-small"),
-    ({"classes": {"preset": "syn-small", "toml": ""}}, "classes", "preset, toml or bars"),
+    ({"classes": {"preset": "syn-small", "toml": ""}}, "classes", "preset, toml, bars or text"),
     ({"classes": {"preset": "syn-small", "n_queries": 2}}, "classes", "no settings"),
     ({"classes": {"preset": "syn-medium", "n_queries": 10**12}}, "n_queries", "at most"),
     ({"classes": {"preset": "synthetic", "n_queries": 64, "next_per_query": 64}}, "classes", "at most 64"),
@@ -158,7 +187,8 @@ REFUSALS: list[tuple[Any, str, str]] = [
     ({"classes": {"toml": "="}}, "classes", "valid TOML"),
     ({"classes": {"toml": "x = 1"}}, "classes", "left out"),
     ({"classes": {"toml": "a = " + "[" * 3000}}, "classes", "TOML"),
-    ({"classes": {"toml": '[classes]\npreset = "syn-small"\n[run]\nseed = [0, 1]'}}, "classes", "single value"),
+    ({"classes": {"toml": '[classes]\npreset = "syn-small"\n[run]\nseed = [0, -1]'}}, "classes", "at least 0"),
+    ({"classes": {"toml": '[classes]\npreset = "syn-small"\n[run]\nsteps = [10, 20]'}}, "steps", "whole number"),
     ({"classes": {"toml": "[run]\nseed = 1"}}, "classes", "a table"),
     ({"classes": {"bars": 3}}, "classes", "object"),
     ({"classes": {"bars": {**BARS, "vocab_size": 10**9}}}, "classes", "at most"),

@@ -226,6 +226,11 @@ class SequenceClasses:
         return cls.synthetic(n_queries=1, next_per_query=2, common=1, distinct=5, common_weight=0.8, unused=2000)
 
     @classmethod
+    def bundled_words(cls) -> SequenceClasses:
+        """Six classes in English words, three last words with two next words each; contexts and numbers are made up."""
+        return cls.from_toml(Path(__file__).with_name("words.toml"))
+
+    @classmethod
     @checked
     def synthetic(
         cls,
@@ -320,6 +325,7 @@ PRESETS: dict[str, Callable[..., SequenceClasses]] = {
     "textbook": SequenceClasses.textbook,
     "synthetic": SequenceClasses.synthetic,
     "zipf": SequenceClasses.zipf,
+    "words": SequenceClasses.bundled_words,
 }
 
 

@@ -23,7 +23,7 @@ def serve(
     folder: Annotated[Path | None, typer.Option(help="The folder whose trained text models may be shown.")] = None,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     probe: Annotated[
-        Path | None, typer.Option(help="A probe's file (probe.zarr), whose report to show at /probe.")
+        Path | None, typer.Option(help="A probe's file (probe.zarr), or a folder of them, to show at /probe.")
     ] = None,
 ) -> int:
     """Watch attention scan and snap in a browser, until Ctrl-C.
@@ -37,9 +37,9 @@ def serve(
     if folder is not None and not folder.is_dir():
         raise InputError("--folder", str(folder), "a folder that exists")
     if probe is not None:
-        from scansnap.explorer.pages.probe import html
+        from scansnap.explorer.pages.probe import check
 
-        html(probe)  # what cannot be shown is refused before anything starts
+        check(probe)  # what cannot be shown is refused before anything starts
     with _bind(host, port) as listening:
         return _serve(listening, host, folder, open_browser, probe)
 

@@ -63,6 +63,8 @@ import numpy as np
 LIMITS: dict[str, int | float] = {
     "classes": 64,
     "tokens": 20_000,  # vocabulary
+    "text_characters": 20_000,  # of a text to count classes in
+    "address_characters": 8000,  # of a link to share; mail and chat programs cut longer ones
     "batch_size": 4096,
     "context": 1_000_000,
     "steps": 10_000_000,
@@ -85,9 +87,12 @@ LIMITS: dict[str, int | float] = {
     "messages_per_second": 100,
     "frames_per_second": 30,
     "single_steps": 10_000,
+    "marks": 100,  # changes of the rates that a run is started with
     "speed": 1_000_000,  # steps per second, where it is a number
     "grace_seconds": 20.0,
     "flow_seconds": 20.0,
+    "map_seconds": 8.0,  # then a map of the rates is told as far as it is
+    "map_bytes": 256 << 20,  # of its 81 runs
     "claims_seconds": 1.0,
     "claims_limit_seconds": 20.0,
     "lens_seconds": 60.0,

@@ -166,7 +166,7 @@ class Socket:
     async def _start(self, said: Start) -> None:
         blueprint = await asyncio.to_thread(read_blueprint, said.setup)
         self._leave(None)  # its memory is free for the new one
-        entry = await self.switchboard.open(blueprint)
+        entry = await self.switchboard.open(blueprint, said.marks)
         self.entry = entry
         self.switchboard.tell(entry, "speed", {"speed": said.speed})
         self.switchboard.attach(entry, self, -1, again=False)

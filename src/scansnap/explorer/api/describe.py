@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, Response
 
 from scansnap.explorer import protocol
 from scansnap.explorer.messages import socket
-from scansnap.explorer.messages.http import CurvesAsked, FlowAsked
+from scansnap.explorer.messages.http import CurvesAsked, FlowAsked, WordsAsked
 from scansnap.explorer.messages.setups import Setup
 
 _REF = "#/components/schemas/"
@@ -33,7 +33,7 @@ def describe(app: FastAPI) -> None:
         if app.openapi_schema is None:
             words = re.sub(r'LIMITS\["(\w+)"\]', lambda m: f"{protocol.LIMITS[m[1]]:.12g}", protocol.__doc__ or "")
             made = get_openapi(title=app.title, version=app.version, description=words, routes=app.routes)
-            more: tuple[type[BaseModel], ...] = (Setup, CurvesAsked, FlowAsked, *socket.ASKED, *socket.SAID)
+            more: tuple[type[BaseModel], ...] = (Setup, CurvesAsked, FlowAsked, WordsAsked, *socket.ASKED, *socket.SAID)
             _, found = models_json_schema([(model, "validation") for model in more], ref_template=_REF + "{model}")
             schemas = made.setdefault("components", {}).setdefault("schemas", {})
             made["components"]["schemas"] = dict(sorted({**found["$defs"], **schemas}.items()))

@@ -16,6 +16,7 @@ from scansnap.explorer.api.bodies import read_json
 from scansnap.explorer.api.describe import body
 from scansnap.explorer.api.errors import REFUSALS
 from scansnap.explorer.controls import CONTROLS, class_presets
+from scansnap.explorer.live.maps import Maps
 from scansnap.explorer.live.switchboard import Switchboard, read_blueprint
 from scansnap.explorer.messages.fields import read
 from scansnap.explorer.messages.http import (
@@ -26,7 +27,10 @@ from scansnap.explorer.messages.http import (
     FlowAsked,
     FlowSaid,
     Health,
+    MapSaid,
     Tour,
+    WordsAsked,
+    WordsSaid,
 )
 from scansnap.explorer.messages.setups import Setup
 from scansnap.explorer.pages import predict
@@ -74,10 +78,18 @@ def answer_questions(app: FastAPI, probe: bool) -> None:
             return protocol.dumps({
                 "setup": blueprint.setup, "classes": summary(blueprint.classes), "theory": predict.theory(blueprint),
                 "memory": blueprint.memory, "frame_floats": blueprint.frame_floats,
-                "engine": predict.engine_of(blueprint),
+                "engine": predict.engine_of(blueprint), "note": blueprint.note,
             })  # fmt: skip
 
         return Response(await asyncio.to_thread(answer), media_type="application/json")
+
+    @app.post("/api/words", response_model=WordsSaid, responses=REFUSALS, openapi_extra=body(WordsAsked))
+    async def words(request: Request) -> Response:
+        """What a text gives to make classes of."""
+        from scansnap.explorer.setups.words import offer
+
+        asked = read(WordsAsked, await read_json(request), "the request")
+        return as_json(await asyncio.to_thread(offer, asked.text, asked.pairs))
 
     @app.post("/api/curves", response_model=CurvesSaid, responses=REFUSALS, openapi_extra=body(CurvesAsked))
     async def curves(request: Request) -> Response:
@@ -88,11 +100,21 @@ def answer_questions(app: FastAPI, probe: bool) -> None:
 
     @app.post("/api/flow", response_model=FlowSaid, responses=REFUSALS, openapi_extra=body(FlowAsked))
     async def flow(request: Request) -> Response:
-        """The T → ∞ flow for a set-up. It may take seconds; closing the request cancels it."""
+        """The T → ∞ flow or the linear response for a set-up. It may take seconds; closing the request cancels it."""
         asked = read(FlowAsked, await read_json(request), "the request")
         blueprint = await blueprint_of(asked.setup)
         predict.check_flow(blueprint)
-        result = await unless_gone(request, app.state.switchboard.flow(blueprint, asked.last, asked.points))
+        result = await unless_gone(request, app.state.switchboard.flow(blueprint, asked.last, asked.points, asked.by))
+        return Response(result, media_type="application/json")
+
+    maps = Maps()
+
+    @app.post("/api/map", response_model=MapSaid, responses=REFUSALS, openapi_extra=body(Setup))
+    async def rate_map(request: Request) -> Response:
+        """Where attention ends up over 9 × 9 rates of a set-up; its own rates do not count. It may take seconds;
+        closing the request cancels it."""
+        blueprint = await blueprint_of(await read_json(request))
+        result = await unless_gone(request, maps.get(app.state.switchboard, blueprint))
         return Response(result, media_type="application/json")
 
     @app.post("/api/toml", response_class=PlainTextResponse, responses=REFUSALS, openapi_extra=body(Setup))

@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -24,7 +25,7 @@ from scansnap.explorer.api.questions import answer_questions, as_json
 from scansnap.explorer.api.takeaway import export, hand_out
 from scansnap.explorer.live.pool import default_workers
 from scansnap.explorer.live.switchboard import Switchboard
-from scansnap.explorer.messages.told import LensSaid, TextModels
+from scansnap.explorer.messages.told import LensSaid, ProbeFiles, TextModels
 from scansnap.explorer.pages import lens, probe
 from scansnap.explorer.protocol import LIMITS, Refused
 
@@ -36,7 +37,7 @@ class WebSettings:
     host: str = "127.0.0.1"
     port: int = 8765
     folder: Path | None = None  # the only place files are read from, besides the package …
-    probe: Path | None = None  # … and this file of a probe
+    probe: Path | None = None  # … and this file of a probe, or folder of them
     workers: int = field(default_factory=default_workers)
     grace_seconds: float = float(LIMITS["grace_seconds"])
     static: Path = Path(__file__).parents[1] / "static"
@@ -110,8 +111,14 @@ def _lens(app: FastAPI, settings: WebSettings) -> None:
 
 
 def _probe(app: FastAPI, settings: WebSettings) -> None:
+    @app.get("/api/probes", response_model=ProbeFiles)
+    async def files() -> Response:
+        """Probes' files given at start."""
+        return as_json({"files": list(await asyncio.to_thread(probe.files, settings.probe))})
+
     @app.get("/probe", include_in_schema=False)
-    async def report() -> Response:
-        made = await export(app.state.switchboard, lambda: asyncio.to_thread(probe.html, settings.probe), "text/html")
+    async def report(file: str = "") -> Response:
+        make = partial(asyncio.to_thread, probe.html, settings.probe, file)
+        made = await export(app.state.switchboard, make, "text/html")
         made.headers["content-security-policy"] = probe.policy()
         return made

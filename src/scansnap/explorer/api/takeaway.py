@@ -65,6 +65,9 @@ async def export(
 _RANGE = {"minimum": 1, "maximum": int(LIMITS["csv_frames"])}
 Frames = Annotated[int, Query(description="Of more steps, so many evenly in log step.", json_schema_extra=_RANGE)]
 
+_STEPS = {"minimum": 0, "maximum": int(LIMITS["steps"])}
+Moment = Annotated[int | None, Query(description="Judged up to here, or to the newest.", json_schema_extra=_STEPS)]
+
 
 def hand_out(app: FastAPI, static: Path) -> None:
     def switchboard() -> Switchboard:
@@ -77,9 +80,12 @@ def hand_out(app: FastAPI, static: Path) -> None:
         return as_json(head["about"])
 
     @app.get("/api/runs/{run}/claims", response_model=ClaimsSaid, responses=REFUSALS)
-    async def claims(run: str) -> Response:
-        """Every verdict on the run so far. Asked again at once, or at the same step, the last answer comes back."""
-        return Response(await switchboard().claims(switchboard().find(run)), media_type="application/json")
+    async def claims(run: str, step: Moment = None) -> Response:
+        """Every verdict on the run so far, or as it was at a step. Asked the same again at once, the last answer comes
+        back."""
+        if step is not None:
+            step = whole("step", step, least=0, most=int(LIMITS["steps"]))
+        return Response(await switchboard().claims(switchboard().find(run), step), media_type="application/json")
 
     @app.get("/api/runs/{run}/toml", response_class=PlainTextResponse, responses=REFUSALS)
     async def toml(run: str) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,21 +49,21 @@ class Replay:
 class Hosted:
     """A live run, its clock and what its socket has not got yet."""
 
-    def __init__(self, name: str, setup: dict[str, Any], out: Any) -> None:
+    def __init__(self, name: str, setup: dict[str, Any], out: Any, marks: Sequence[dict[str, Any]] = ()) -> None:
         from scansnap.explorer.live.run import LiveRun
         from scansnap.explorer.pages.predict import theory
         from scansnap.explorer.setups.read import read_setup, summary
 
         self.name, self.out = name, out
         self.to = 0  # which of the sockets it has had
-        self.live = LiveRun(read_setup(setup))
+        self.live = LiveRun(read_setup(setup), marks)
         self.about = {"setup": self.live.blueprint.setup, "classes": summary(self.live.classes),
                       "theory": theory(self.live.blueprint), "layout": self.live.layout()}  # fmt: skip
         self.playing, self.attached, self.credit = False, False, CREDIT
         self.goal: int | None = None  # the step that single steps lead to; done in turns, like playing
         self.later: deque[tuple[str, dict[str, Any]]] = deque()  # operations for when it is reached
         self.replay: Replay | None = None
-        self.table_size: int | None = None  # of the table Y that is owed to the socket
+        self.table: AskTable | None = None  # the table Y that is owed to the socket
         self.speed: float | None = None  # steps per second; None: as fast as it goes
         self.seconds_per_step = 1e-3
         self.sent_step = -1  # frames up to here were sent
@@ -115,7 +116,7 @@ class Hosted:
     def attach(self, since: int, again: bool, to: int = 0) -> None:
         """A socket takes the run up, from the frames after ``since``; ``again``: kept ones come as a replay."""
         self.to = to
-        self.attached, self.credit, self.replay, self.table_size = True, CREDIT, None, None
+        self.attached, self.credit, self.replay, self.table = True, CREDIT, None, None
         self.sent_step = min(since, self.live.step) if since >= 0 else -1
         self.text(self.describe())
         if again:
@@ -130,12 +131,12 @@ class Hosted:
     @property
     def owes(self) -> bool:
         """Whether something is ready that the socket asked for."""
-        return self.attached and self.credit > 0 and (self.replay is not None or self.table_size is not None)
+        return self.attached and self.credit > 0 and (self.replay is not None or self.table is not None)
 
     def say_frames(self, now: float, force: bool = False) -> None:
         """What the socket asked for, then what is new, at most 30 times a second; all as long as it keeps up."""
         while self.owes:
-            self._say_table() if self.table_size is not None else self._say_replay()
+            self._say_table() if self.table is not None else self._say_replay()
         due = now - self.sent_at >= self.every
         if not self.attached or self.credit <= 0 or not (due or force):
             return
@@ -149,10 +150,10 @@ class Hosted:
         self._spend(protocol.pack_frames(steps, rows))
 
     def _say_table(self) -> None:
-        assert self.table_size is not None
-        values = self.live.table_y(self.table_size)
-        self.table_size = None
-        self._spend(protocol.pack_frames(np.array([self.live.step]), values[None], kind=TABLE_Y))
+        assert self.table is not None
+        step, values = self.live.table_y(self.table.size, self.table.step)
+        self.table = None
+        self._spend(protocol.pack_frames(np.array([step]), values[None], kind=TABLE_Y))
 
     def _say_replay(self) -> None:
         """The next message of a replay; the film may have been thinned since the one before."""
@@ -203,7 +204,9 @@ class Hosted:
                 if owed < 1:
                     break
                 n = min(n, owed)
+            marks = list(self.live.marks)
             done = self.live.advance(n)
+            self._say_mark(marks)
             after = time.monotonic()
             if done:
                 self.seconds_per_step += 0.3 * ((after - now) / done - self.seconds_per_step)
@@ -263,7 +266,7 @@ class Hosted:
         elif op == "film":
             self._begin_replay(-1, RESTART)
         elif isinstance(said, AskTable):
-            self.table_size = said.size
+            self.table = said
             self.say_frames(now)
             return
         self.say_frames(now, force=True)
@@ -290,5 +293,8 @@ class Hosted:
     def _rates(self, said: Rates) -> None:
         before = list(self.live.marks)
         self.live.change(said.eta_y, said.eta_z)
+        self._say_mark(before)
+
+    def _say_mark(self, before: list[dict[str, Any]]) -> None:
         if self.live.marks != before:
             self.text(MarkText(**self.live.marks[-1]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,7 @@ class _SlotObserver(Observer):
 class LiveRun:
     """The engine of ``simulate``, stopped and looked at whenever somebody wants to; the numbers are the same."""
 
-    def __init__(self, blueprint: Blueprint) -> None:
+    def __init__(self, blueprint: Blueprint, ahead: Sequence[dict[str, Any]] = ()) -> None:
         self.blueprint, self.classes = blueprint, blueprint.classes
         self.device = torch.device("cpu")
         variables = ("attention", "entropy", "loss", "z")
@@ -42,6 +44,8 @@ class LiveRun:
         _, self.query_tokens = query_tokens(blueprint.layout)
         self.longest = int(max(1, min(4096, _DATA_FLOATS // max(1, self.batches.floats_per_step))))
         self.reset()
+        self.ahead = deque(ahead)
+        self._pass_marks()
 
     def reset(self) -> None:
         """Back to step 0 and the first rates."""
@@ -49,6 +53,7 @@ class LiveRun:
         self._set_engine()
         self.state: State = start(self.blueprint.layout, self.settings, self.runs.seed, self.device)
         self.marks: list[dict[str, Any]] = []
+        self.ahead: deque[dict[str, Any]] = deque()  # changes of the rates on the way
         self.film, self.tables = Film(LIMITS["film_bytes"]), Film(_TABLE_BYTES)
         self._scheduled = 0
         z, c = self._look()[:2]
@@ -85,8 +90,11 @@ class LiveRun:
         return self.step >= self.steps or self.failed_step is not None
 
     def advance(self, n: int) -> int:
-        """Up to n steps, but not past the next scheduled frame, which is recorded; returns how many were made."""
+        """Up to n steps, but not past the next scheduled frame, which is recorded, nor past the next change of the
+        rates; returns how many were made."""
         stop = min(self.step + max(1, n), self._scheduled, self.steps, self.step + self.longest)
+        if self.ahead:
+            stop = min(stop, self.ahead[0]["step"])
         done = stop - self.step
         if done <= 0 or self.failed_step is not None:
             return 0
@@ -94,7 +102,13 @@ class LiveRun:
             self.state = self.engine.advance(self.state, self.batches.take(self.step, stop))
         if self.step == self._scheduled or self.over:
             self.record()
+        self._pass_marks()
         return done
+
+    def _pass_marks(self) -> None:
+        while self.ahead and self.ahead[0]["step"] <= self.step:
+            mark = self.ahead.popleft()
+            self.change(mark["eta_y"], mark["eta_z"])
 
     def change(self, eta_y: float | None, eta_z: float | None) -> None:
         """New rates from the current step on; the state, its momentum included, goes on."""
@@ -161,13 +175,20 @@ class LiveRun:
         return np.array([np.nan if token is None else 2 * (float(z[q, token]) - float(self._z0[q, token]))
                          for q, token in zip(query, self._dominant, strict=True)])  # fmt: skip
 
-    def table_y(self, size: int) -> np.ndarray:
-        """The values of a TABLE_Y frame: at most size × size, larger tables as means over blocks."""
+    def table_y(self, size: int, step: int | None = None) -> tuple[int, np.ndarray]:
+        """The step and the values of a TABLE_Y frame: at most size × size, larger tables as means over blocks.
+
+        Of an earlier ``step``, the nearest table that is kept; where tables are too large to keep, that of now.
+        """
         lay = self.blueprint.layout
-        y, rows, columns = self.state.tables["y"][0].numpy(), lay.rows, lay.columns
+        y, rows, columns, at = self.state.tables["y"][0].numpy(), lay.rows, lay.columns, self.step
+        if step is not None and step < self.step and self.tables.steps:
+            at = min([*self.tables.steps, self.step], key=lambda kept: abs(kept - step))
+        if at != self.step:
+            y = self.tables.rows[self.tables.steps.index(at)][-y.size :].reshape(y.shape)
         y, rows = _blocks(y, rows, size, axis=0)
         y, columns = _blocks(y, columns, size, axis=1)
-        return np.concatenate([[len(rows), len(columns)], rows, columns, y.ravel()]).astype(np.float32)
+        return at, np.concatenate([[len(rows), len(columns)], rows, columns, y.ravel()]).astype(np.float32)
 
     def layout(self) -> dict[str, Any]:
         """``Layout`` of the protocol."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -38,6 +39,7 @@ class Entry:
     n_watchers: int = 0  # so far
     expiry: asyncio.TimerHandle | None = None
     claims: tuple[list[Any], bytes] | None = None  # the state that was judged, and the answer
+    claims_of: int | None = None  # the step that was asked about
     claims_at: float = 0.0
     judging: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -61,8 +63,8 @@ class Switchboard:
         """Bytes planned, runs that are being opened included: many may ask at the same moment."""
         return sum(entry.blueprint.memory for entry in self.runs.values()) + sum(self.opening.values())
 
-    async def open(self, blueprint: Blueprint) -> Entry:
-        """A new run in the least busy worker."""
+    async def open(self, blueprint: Blueprint, marks: Sequence[dict[str, Any]] = ()) -> Entry:
+        """A new run in the least busy worker, with changes of its rates on the way."""
         if len(self.runs) + len(self.opening) >= LIMITS["runs"]:
             raise Refused(429, "run", f"There are {LIMITS['runs']} runs at once already; close one first.")
         if self.memory + blueprint.memory > LIMITS["server_bytes"]:
@@ -73,7 +75,7 @@ class Switchboard:
         self.opening[name] = blueprint.memory
         handle.n_runs += 1
         try:
-            answer, _ = await handle.ask({"op": "open", "run": name, "setup": blueprint.setup})
+            answer, _ = await handle.ask({"op": "open", "run": name, "setup": blueprint.setup, "marks": list(marks)})
             if "error" in answer:
                 raise Refused(422, answer["error"]["field"], answer["error"]["message"])
             if "late" in answer:
@@ -128,7 +130,7 @@ class Switchboard:
 
     def tell(self, entry: Entry, op: str, message: dict[str, Any]) -> None:
         """Pass an operation on to the run."""
-        known = {k: v for k, v in message.items() if k in ("n", "speed", "eta_y", "eta_z", "steps", "size")}
+        known = {k: v for k, v in message.items() if k in ("n", "speed", "eta_y", "eta_z", "steps", "size", "step")}
         entry.handle.send({**known, "op": op, "run": entry.name})
 
     async def get(self, entry: Entry, what: str) -> Answer:
@@ -169,28 +171,29 @@ class Switchboard:
             raise Refused(422, answer["error"]["field"], answer["error"]["message"])
         return result
 
-    async def flow(self, blueprint: Blueprint, last: int, points: int) -> bytes:
-        return await self.job({"kind": "flow", "setup": blueprint.setup, "last": last, "points": points,
+    async def flow(self, blueprint: Blueprint, last: int, points: int, by: str = "flow") -> bytes:
+        return await self.job({"kind": "flow", "by": by, "setup": blueprint.setup, "last": last, "points": points,
                                "seconds": LIMITS["flow_seconds"]})  # fmt: skip
 
     async def lens(self, path: Path, query: str) -> bytes:
         return await self.job({"kind": "lens", "path": str(path), "query": query, "seconds": LIMITS["lens_seconds"]})
 
-    async def claims(self, entry: Entry) -> bytes:
-        """The verdicts for a run, at most once in a while and once per step."""
+    async def claims(self, entry: Entry, step: int | None = None) -> bytes:
+        """The verdicts for a run up to a step, or so far; of the same step at most once in a while."""
         async with entry.judging:
             recent = entry.claims is not None and time.monotonic() - entry.claims_at < LIMITS["claims_seconds"]
-            if entry.claims is not None and recent:
+            if entry.claims is not None and recent and entry.claims_of == step:
                 return entry.claims[1]
             head, payload = await self.get(entry, "tables")
-            state = [head["step"], head["about"]]
+            until = head["step"] if step is None else min(step, head["step"])
+            state = [until, head["about"]]
             if entry.claims is None or entry.claims[0] != state:
                 job = {"kind": "claims", "setup": entry.blueprint.setup, "n": head["n"], "floats": head["floats"],
-                       **head["about"], "seconds": LIMITS["claims_limit_seconds"]}  # fmt: skip
+                       **head["about"], "until": until, "seconds": LIMITS["claims_limit_seconds"]}  # fmt: skip
                 result = await self.job(job, payload)
-                prefix = f'{{"run":"{entry.name}","step":{head["step"]},'.encode()
+                prefix = f'{{"run":"{entry.name}","step":{until},'.encode()
                 entry.claims = (state, prefix + result[1:])
-            entry.claims_at = time.monotonic()
+            entry.claims_of, entry.claims_at = step, time.monotonic()
             return entry.claims[1]
 
     # --- from the workers --------------------------------------------------------------------------------------------

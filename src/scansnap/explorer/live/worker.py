@@ -79,7 +79,7 @@ class Worker:
         op, name, number = header["op"], header.get("run", ""), header.get("req")
         try:
             if op == "open":
-                self.runs[name] = Hosted(name, header["setup"], self.pipe.send_bytes)
+                self.runs[name] = Hosted(name, header["setup"], self.pipe.send_bytes, header.get("marks", ()))
                 self.queue.append(name)
                 self.reply(number, {"ok": True})
             elif op == "shut":
@@ -143,6 +143,7 @@ class Worker:
         from scansnap.explorer.pages import lens
         from scansnap.explorer.pages.judging import judge_frames
         from scansnap.explorer.pages.predict import Cancelled, flow_overlay
+        from scansnap.explorer.pages.rates import rate_map
         from scansnap.explorer.setups.read import read_setup
 
         end = time.monotonic() + header["seconds"]
@@ -165,12 +166,16 @@ class Worker:
                 return self.reply(number, {"ok": True}, protocol.dumps(result).encode())
             blueprint = read_setup(header["setup"])
             if header["kind"] == "flow":
-                result = flow_overlay(blueprint, header["last"], header["points"], stop)
+                result = flow_overlay(blueprint, header["last"], header["points"], stop, header["by"])
+            elif header["kind"] == "map":
+                result = rate_map(blueprint, LIMITS["map_seconds"], stop)
             else:
                 n, floats = header["n"], header["floats"]
                 steps = np.frombuffer(payload, "<u4", n)
                 rows = np.frombuffer(payload, "<f4", n * floats, 4 * n).reshape(n, floats)
-                result = judge_frames(blueprint, header["marks"], steps, rows, stop, failed_step=header["failed_step"])
+                result = judge_frames(
+                    blueprint, header["marks"], steps, rows, stop, header["failed_step"], header["until"]
+                )
         except Cancelled:
             words = f"It took longer than {header['seconds']:g} seconds and was stopped: ask for fewer steps."
             return self.reply(number, {"late": {"field": header["kind"], "message": words}})

@@ -55,6 +55,12 @@ def _c0(name: str, value: Any) -> float | None:
     return None if value is None else real(name, value, above=0, most=1e30)
 
 
+def _moment(name: str, value: Any) -> int | None:
+    return None if value is None else whole(name, value, least=0, most=int(LIMITS["steps"]))
+
+
+MOMENT = Checked(_moment, {"anyOf": [{"type": "integer", "minimum": 0, "maximum": int(LIMITS["steps"])},
+                                     {"type": "null"}]})  # fmt: skip
 SPEED = Checked(_speed, {"anyOf": [{"type": "number", "exclusiveMinimum": 0, "maximum": LIMITS["speed"]},
                                    {"const": "max"}, {"type": "null"}]})  # fmt: skip
 FLAG = Checked(_flag, {"type": "boolean"})

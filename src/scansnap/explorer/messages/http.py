@@ -6,11 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from scansnap.explorer.messages.fields import C0, Asked, Number, Said, within
-from scansnap.explorer.messages.setups import ClassesSaid, SetupJson, TheorySaid
+from scansnap.checks import choice
+from scansnap.explorer.messages.fields import ANYTHING, C0, Asked, Checked, Number, Said, within
+from scansnap.explorer.messages.setups import ClassesByBars, ClassesByText, ClassesSaid, SetupJson, TheorySaid
 from scansnap.explorer.protocol import LIMITS
 
 _Series = list[Number]
+_PATHS = ("flow", "response")
+PATH = Checked(lambda name, value: choice(name, value, _PATHS), {"enum": list(_PATHS)})
 _View = Literal["attention", "heatmap", "z", "loss", "entropy", "growth", "y", "claims"]
 
 
@@ -39,13 +42,24 @@ class CurvesAsked(Asked):
 
 
 class FlowAsked(Asked):
-    """The T → ∞ flow from Y = Z = 0 at the effective rates."""
+    """The T → ∞ flow from Y = Z = 0 at the effective rates, or what attention does of it to first order."""
 
     setup: SetupJson
     last: Annotated[int, within(1, LIMITS["steps"])]
     """Last step of the grid."""
     points: Annotated[int, within(2, 200)] = 100
     """How many steps of it."""
+    by: Annotated[str, PATH] = "flow"
+    """``flow``: integrated exactly; ``response``: the linear response around frozen attention."""
+
+
+class WordsAsked(Asked):
+    """A text to count words in."""
+
+    text: Annotated[Any, ANYTHING] = None
+    """As it was pasted."""
+    pairs: Annotated[Any, ANYTHING] = None
+    """The pairs chosen as classes; left out: the server chooses."""
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -84,6 +98,8 @@ class PresetSaid(Said):
 
     name: str
     title: str
+    question: str = ""
+    """Headline over the run, where it has one."""
     commentary: str
     setup: SetupJson
 
@@ -108,7 +124,7 @@ class Catalogue(Said):
     default: SetupJson
     """Of the first run."""
     probe: bool
-    """Whether a probe's file was given at start; its report is at /probe."""
+    """Whether a probe's file, or a folder of them, was given at start; the report is at /probe."""
 
 
 class Scene(Said):
@@ -160,6 +176,36 @@ class CheckSaid(Said):
     frame_floats: int
     engine: Literal["fused", "general"]
     """The compiled kernel, or torch."""
+    note: str
+    """What of a file the page does not show; empty: nothing."""
+
+
+class PairSaid(Said):
+    """Two words that follow each other twice or more."""
+
+    query: str
+    """The last word."""
+    next: str
+    """The next word."""
+    count: int
+    """How often."""
+    chosen: bool
+    """Whether it is a class."""
+
+
+class WordsSaid(Said):
+    """What a text gives to make classes of."""
+
+    words: int
+    """In the text."""
+    different: int
+    sentences: int
+    pairs: list[PairSaid]
+    """The most frequent first, some 60 of them at most; those chosen are always here."""
+    classes: ClassesByText | ClassesByBars | None
+    """For a set-up: the text or the counts, whichever is shorter to share; null where the pairs make no classes."""
+    refusal: str
+    """Why they make none, in one sentence."""
 
 
 class CurvesSaid(Said):
@@ -179,11 +225,31 @@ class CurvesSaid(Said):
     c0: Number
 
 
+class MapSaid(Said):
+    """Where attention ends up over the rates: 81 runs that differ in η_Y and η_Z only."""
+
+    eta_y: list[float]
+    """Rates of the rows."""
+    eta_z: list[float]
+    """Rates of the columns."""
+    share: list[_Series]
+    """Attention on common tokens, mean over classes weighted by their probability; null where the run diverged."""
+    failed_step: list[list[int | None]]
+    """The step where the numbers left the float range."""
+    step: int
+    """What was reached; less than ``steps`` where the time was over."""
+    steps: int
+    """The last step of the run."""
+    seconds: float
+    """What it took."""
+
+
 class FlowSaid(Said):
-    """The flow in the layout of the frames."""
+    """The flow, or the response as far as it is trusted, in the layout of the frames."""
 
     t: list[float]
     loss: _Series
+    """The response has none."""
     entropy: list[_Series]
     """Per class."""
     log_chi: list[_Series]
@@ -194,5 +260,7 @@ class FlowSaid(Said):
     """Per class and token."""
     z: list[list[_Series]]
     """Per query and token."""
+    trusted_until: Number
+    """The step from which the response leaves out more than a tenth; null of the flow, which leaves out nothing."""
     seconds: float
     """What it took."""

@@ -33,6 +33,8 @@ class Bars(Asked):
 
     vocab_size: Annotated[int, Field(ge=1, le=int(LIMITS["tokens"]))]
     """M."""
+    words: dict[str, str] | None = None
+    """How tokens read, by their number; the others read as their number."""
     classes: Annotated[list[BarsOfClass], Field(min_length=1, max_length=int(LIMITS["classes"]))]
     """One entry per class."""
 
@@ -56,7 +58,7 @@ class ClassesByToml(Asked):
     """The text of a classes file, or of a run file, whose [run] table then gives defaults for the other keys."""
 
     toml: str
-    """As ``scansnap run`` reads it; single values only."""
+    """As ``scansnap run`` reads it; of several runs, the first."""
 
 
 class ClassesByBars(Asked):
@@ -64,6 +66,15 @@ class ClassesByBars(Asked):
 
     bars: Bars
     """The bars of any set-up are in the ``classes`` of a check or run: tokens and p."""
+
+
+class ClassesByText(Asked):
+    """A text whose words are counted: a class is a pair of words that it has twice or more."""
+
+    text: Annotated[str, Field(max_length=int(LIMITS["text_characters"]))]
+    """Sentences end at . ! ? and at the end of a line."""
+    pairs: list[tuple[str, str]] | None = None
+    """The classes, as pairs of last word and next word; left out: up to six of the most frequent."""
 
 
 def _described(control: Any) -> Any:
@@ -77,7 +88,7 @@ Setup = create_model(
     "Setup",
     __base__=Asked,
     __doc__="Everything a run is made of; all keys but ``classes`` are optional, unknown ones are refused.",
-    classes=(ClassesByPreset | ClassesByToml | ClassesByBars, Field(description="What the data is.")),
+    classes=(ClassesByPreset | ClassesByToml | ClassesByBars | ClassesByText, Field(description="What the data is.")),
     **_FIELDS,
 )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from scansnap.checks import InputError
+from scansnap.checks import InputError, whole
 from scansnap.explorer.controls import BY_NAME
-from scansnap.explorer.messages.fields import ANYTHING, FLAG, SPEED, Asked, Checked, Said, within
+from scansnap.explorer.messages.fields import ANYTHING, FLAG, MOMENT, SPEED, Asked, Checked, Said, within
 from scansnap.explorer.messages.setups import ClassesSaid, SetupJson, TheorySaid
 from scansnap.explorer.protocol import LIMITS
 
@@ -18,6 +18,26 @@ def _rate(name: str, value: Any) -> float | None:
 
 
 _RATE = Checked(_rate, {"anyOf": [BY_NAME["eta_y"].schema(), {"type": "null"}]})
+
+
+def _marks(name: str, value: Any) -> list[dict[str, Any]]:
+    """Changes of the rates, each later than the one before."""
+    if not isinstance(value, list) or len(value) > LIMITS["marks"]:
+        raise InputError(name, value, f"a list of at most {LIMITS['marks']} changes of the rates")
+    marks: list[dict[str, Any]] = []
+    for given in value:
+        if not isinstance(given, dict) or set(given) != {"step", "eta_y", "eta_z"}:
+            raise InputError(name, given, "an object with step, eta_y and eta_z")
+        least = marks[-1]["step"] + 1 if marks else 0
+        step = whole(name, given["step"], least=least, most=int(LIMITS["steps"]))
+        marks.append({"step": step, **{rate: float(BY_NAME[rate].check(given[rate])) for rate in ("eta_y", "eta_z")}})
+    return marks
+
+
+_MARKS = Checked(_marks, {"type": "array", "maxItems": LIMITS["marks"], "items": {
+    "type": "object", "required": ["step", "eta_y", "eta_z"], "properties": {
+        "step": {"type": "integer", "minimum": 0, "maximum": LIMITS["steps"]},
+        "eta_y": BY_NAME["eta_y"].schema(), "eta_z": BY_NAME["eta_z"].schema()}}})  # fmt: skip
 
 # --- client to server ------------------------------------------------------------------------------------------------
 
@@ -32,6 +52,8 @@ class Start(Asked):
     """Steps per second, or "max"."""
     play: Annotated[bool, FLAG] = True
     """Whether it begins at once."""
+    marks: Annotated[list[dict[str, Any]], _MARKS] = Field(default_factory=list)
+    """Changes of the rates on the way, as they were told of another run: this one passes them at the same steps."""
 
 
 class Attach(Asked):
@@ -111,11 +133,13 @@ class AskFilm(Asked):
 
 
 class AskTable(Asked):
-    """The table Y now; of several that a slow socket waits for, the last is answered."""
+    """The table Y, now or as it was; of several that a slow socket waits for, the last is answered."""
 
     op: Literal["y"]
     size: Annotated[int, within(1, LIMITS["table_size"])] = 64
     """At most size × size values; larger tables as means over blocks."""
+    step: Annotated[int | None, MOMENT] = None
+    """Of the kept tables the one nearest to this step, whose own step stands in the frame; left out, the newest."""
 
 
 class Ping(Asked):

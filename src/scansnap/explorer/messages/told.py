@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from scansnap.explorer.messages.fields import Number, Said
+from scansnap.explorer.messages.setups import SetupJson
 from scansnap.explorer.messages.socket import MarkSaid, RunText
 
 _Series = list[Number]
@@ -67,6 +68,10 @@ class ClaimSaid(Said):
     assumptions: list[ClaimAssumption]
     curve: ClaimCurve | None
     instead: ClaimInstead | None
+    where: SetupJson | None
+    """A set-up in which it applies, where it does not here; null where no run on the page will do."""
+    command: str
+    """What judges it then; may be empty."""
 
 
 class ClaimsSaid(Said):
@@ -75,6 +80,7 @@ class ClaimsSaid(Said):
 
     run: str
     step: int
+    """Judged is the run up to here."""
     setting: str
     claims: list[ClaimSaid]
 
@@ -105,6 +111,12 @@ class TextModels(Said):
     """What the lens can look through."""
 
     models: list[TextModel]
+
+
+class ProbeFiles(Said):
+    """Probes' files given at start; the report on one is at /probe?file=NAME."""
+
+    files: list[str]
 
 
 class Vote(Said):

@@ -14,6 +14,7 @@ from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.instead import with_instead
 from scansnap.claims.registry import CHECKS, none_applies
+from scansnap.explorer.pages import applies
 from scansnap.explorer.pages.predict import Cancelled, why_not
 from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.results.trajectory import assemble, identity, labels
@@ -30,8 +31,16 @@ def judge_frames(
     rows: np.ndarray,
     stop: Any = lambda: False,
     failed_step: int | None = None,
+    until: int | None = None,
 ) -> dict[str, Any]:
-    """Every claim as JSON. ``rows`` are frames followed by the table Y, (n, floats + L·J), at ``steps``."""
+    """Every claim as JSON. ``rows`` are frames followed by the table Y, (n, floats + L·J), at ``steps``.
+
+    Judged is the run as it was at the step ``until``: what came later, changes of the rates included, is left out.
+    """
+    if until is not None:
+        steps, marks = steps[steps <= until], [m for m in marks if m["step"] <= until]
+        rows = rows[: len(steps)]
+        failed_step = failed_step if failed_step is not None and failed_step <= until else None
     reason = why_not(blueprint, failed_step)
     if not reason and any(m["step"] > 0 for m in marks):
         reason = f"the rates were changed on the way, at step {next(m['step'] for m in marks if m['step'] > 0)}"
@@ -143,4 +152,6 @@ def _as_json(claim: Claim) -> dict[str, Any]:
             "name": instead.claim.name, "reference": instead.claim.reference, "statement": instead.claim.statement,
             "status": instead.claim.status, "words": instead.verdict, "off": instead.off, "theirs": instead.theirs,
             "x": instead.x, "y": instead.y},
+        "where": applies.where(claim.name) if claim.status == "not applicable" else None,
+        "command": applies.command(claim.name) if claim.status == "not applicable" else "",
     }  # fmt: skip

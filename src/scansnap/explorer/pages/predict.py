@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import xarray as xr
 
 from scansnap.checks import InputError
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
@@ -15,6 +16,7 @@ from scansnap.claims.windows import LAST
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
+from scansnap.measure.entropy import masked_entropy
 from scansnap.theory import gamma, growth, t_scan, t_snap
 from scansnap.theory.outside import RATE_IS_ZERO, SMALLEST_RATE, outside_theory
 
@@ -131,19 +133,20 @@ def check_flow(blueprint: Blueprint) -> None:
         raise InputError("eta_y", float(blueprint.runs.eta_y[0]), "above 0 for the flow")
 
 
-def flow_overlay(blueprint: Blueprint, last: int, points: int, stop: Any) -> dict[str, Any]:
-    """The T → ∞ flow at the effective rates, in the layout of the frames. ``stop()`` is asked at every step."""
-    from scansnap.claims.evidence import from_trajectory
-    from scansnap.dynamics.flow.integrate import flow
+def flow_overlay(blueprint: Blueprint, last: int, points: int, stop: Any, by: str = "flow") -> dict[str, Any]:
+    """The T → ∞ flow at the effective rates, in the layout of the frames. ``stop()`` is asked at every step.
+
+    By ``response``, the linear response in its place, as far as it is to be trusted.
+    """
 
     def progress(_: float) -> None:
         if stop():
             raise Cancelled
 
     began = time.monotonic()
-    eta_y, eta_z = effective_rates(blueprint)
-    data = flow(blueprint.classes, eta_y=eta_y, eta_z=eta_z, t=grid(last, points), rtol=1e-6, atol=1e-9, device="cpu",
-                progress=progress)  # fmt: skip
+    data = (
+        _response(blueprint, last, points, progress) if by == "response" else _flow(blueprint, last, points, progress)
+    )
     _, tokens = query_tokens(blueprint.layout)
     c, z, query = data.attention.values, data.z.values, blueprint.layout.class_query
     log_chi = []
@@ -157,7 +160,32 @@ def flow_overlay(blueprint: Blueprint, last: int, points: int, stop: Any) -> dic
     slots = [blueprint.layout.slots[n, : blueprint.layout.n_slots[n]] for n in range(blueprint.classes.n_classes)]
     return {
         "t": data.t.values, "loss": data.loss.values, "entropy": data.entropy.values.T, "log_chi": log_chi,
-        "growth": from_trajectory(data, blueprint.classes).measured_growth.T,
+        "growth": data.growth.values.T, "trusted_until": data.attrs.get("trusted_until"),
         "attention": [c[:, n, own].T for n, own in enumerate(slots)],
         "z": [z[:, q, own].T for q, own in enumerate(tokens)], "seconds": time.monotonic() - began,
     }  # fmt: skip
+
+
+def _flow(blueprint: Blueprint, last: int, points: int, progress: Any) -> xr.Dataset:
+    from scansnap.claims.evidence import from_trajectory
+    from scansnap.dynamics.flow.integrate import flow
+
+    eta_y, eta_z = effective_rates(blueprint)
+    data = flow(blueprint.classes, eta_y=eta_y, eta_z=eta_z, t=grid(last, points), rtol=1e-6, atol=1e-9, device="cpu",
+                progress=progress)  # fmt: skip
+    return data.assign(growth=(("t", "class"), from_trajectory(data, blueprint.classes).measured_growth))
+
+
+def _response(blueprint: Blueprint, last: int, points: int, progress: Any) -> xr.Dataset:
+    """Up to where it is trusted; it has no loss, and says of the entropy what its attention has."""
+    from scansnap.dynamics.response.solve import response
+
+    eta_y, eta_z = effective_rates(blueprint)
+    data = response(blueprint.classes, eta_y, eta_z, grid(last, points), stop=1.0, progress=progress,
+                    variables=("z", "attention", "growth"))  # fmt: skip
+    data = data.isel(t=data.t.values <= data.attrs["trusted_until"])
+    distinct = np.zeros(data.attention.shape[1:], dtype=bool)
+    for n in range(blueprint.classes.n_classes):
+        distinct[n, blueprint.classes.distinct(n)] = True
+    entropy = masked_entropy(data.attention.values, distinct)
+    return data.assign(entropy=(("t", "class"), entropy), loss=("t", np.full(len(entropy), np.nan)))

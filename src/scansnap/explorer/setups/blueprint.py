@@ -33,6 +33,7 @@ class Blueprint:
     runs: Runs  # one
     settings: Settings
     layout: Layout
+    note: str = ""  # what of a file the page does not show
 
     @property
     def frame_floats(self) -> int:

@@ -1,4 +1,7 @@
-"""Set-ups worth starting from, each with a few words on what to look for."""
+"""Set-ups worth starting from, each with a question and a few words on what to look for.
+
+Every statement and number of these words is held against the run itself in the tests.
+"""
 
 from __future__ import annotations
 
@@ -6,55 +9,79 @@ from typing import Any
 
 PRESETS: tuple[dict[str, Any], ...] = (
     {
+        "name": "words",
+        "title": "Six classes in words",
+        "question": "Which context words does a 1-layer transformer learn to look at?",
+        "commentary": "Contexts made up by hand: three last words, two next words each. At first attention goes by how "
+        "often a word occurs, and “the” is ahead or level in five classes of six. In the end each class looks most at "
+        "the most frequent word that no other class has; all words that several classes share together fall from 0.64 "
+        "of the attention to 0.32.",
+        "setup": {"classes": {"preset": "words"}, "eta_y": 2.0, "eta_z": 1.0, "momentum": 0.9, "steps": 1000},
+    },
+    {
         "name": "figure-4",
         "title": "Scan and snap (Figure 4)",
-        "commentary": "Two classes, ten common tokens and ten distinct ones each. Attention leaves the common tokens "
-        "within a few dozen steps, gathers on the most frequent distinct ones, and then hardly moves any more.",
+        "question": "Where does attention go, and when does it stop?",
+        "commentary": "Two classes, ten common tokens and ten distinct ones each. Within fifty steps the common tokens "
+        "fall from 0.65 of the attention to 0.39, and the most frequent distinct token of each class rises from 0.06 "
+        "to 0.18 and 0.19. Then attention hardly moves: no bar by more than 0.01 in the next 950 steps.",
         "setup": {"classes": {"preset": "syn-small"}, "eta_y": 1.0, "eta_z": 1.0, "momentum": 0.9, "steps": 1000},
     },
     {
         "name": "fast-decoder",
         "title": "A faster decoder (Figure 4, right)",
-        "commentary": "The same with a decoder ten times as fast. It explains the data before attention has moved far, "
-        "so the snap comes early and attention stays broad.",
+        "question": "What does a faster decoder do to attention?",
+        "commentary": "The same with a decoder ten times as fast. After five steps the loss is below 0.001, and the "
+        "common tokens still have 0.62 of their 0.65. So the snap comes early and attention stays broad: in the end "
+        "they keep 0.56, where the slower decoder leaves them 0.38.",
         "setup": {"classes": {"preset": "syn-small"}, "eta_y": 10.0, "eta_z": 1.0, "momentum": 0.9, "steps": 1000},
     },
     {
         "name": "adam",
         "title": "Adam (Figure 5)",
-        "commentary": "Adam divides each update by its usual size. Rare tokens move as fast as frequent ones, so the "
-        "winners are not the tokens that SGD picks.",
+        "question": "Does Adam look at the same tokens as SGD?",
+        "commentary": "Adam divides each update by its usual size, so a rare token's logit moves as fast as a frequent "
+        "one's. Common tokens fall here as well, from 0.65 to 0.35; but among the distinct ones the rarest gains most, "
+        "and the most frequent one does not lead.",
         "setup": {"classes": {"preset": "syn-small"}, "eta_y": 0.1, "eta_z": 0.1, "momentum": 0.0,
                   "optimizer": "adam", "steps": 500},
     },
     {
         "name": "medium-3",
         "title": "Three queries (Syn-Medium)",
-        "commentary": "Three queries with two next tokens each. Every query scans on its own; its two classes share a "
-        "row of logits and share the common tokens with everybody.",
+        "question": "Who wins when the start is random?",
+        "commentary": "Three queries with two next tokens each; the two classes of a query share a row of logits, and "
+        "all share the common tokens. Those fall from 0.65 of the attention to 0.27 within fifty steps. From random "
+        "initial values the most frequent distinct token leads in four classes of six in the end.",
         "setup": {"classes": {"preset": "syn-medium", "n_queries": 3}, "eta_y": 2.0, "eta_z": 1.0, "momentum": 0.9,
                   "init": "uniform", "steps": 2000},
     },
     {
         "name": "medium-10",
         "title": "Ten queries (Syn-Medium)",
-        "commentary": "Twenty classes at once, from random initial values as in Figure 6.",
+        "question": "And with twenty classes at once?",
+        "commentary": "Ten queries, from random initial values as in Figure 6. The scan starts later: after ten steps "
+        "the common tokens still have 0.64 of their 0.65, after fifty they have 0.30.",
         "setup": {"classes": {"preset": "syn-medium", "n_queries": 10}, "eta_y": 2.0, "eta_z": 1.0, "momentum": 0.9,
                   "init": "uniform", "steps": 5000},
     },
     {
         "name": "textbook",
         "title": "What the theorems assume",
+        "question": "What does it look like where the theorems apply?",
         "commentary": "One common token, one query, a large vocabulary, long sequences, small rates, a decoder much "
-        "faster than attention. Here the closed forms may be held against the run; watch the claims.",
+        "faster than attention: every assumption is met, and the closed forms may be held against the run. Attention "
+        "barely moves: no logit by more than 0.01. Watch the claims.",
         "setup": {"classes": {"preset": "textbook"}, "eta_y": 0.9, "eta_z": 0.02, "momentum": 0.0, "context": "inf",
                   "batch_size": None, "steps": 3000},
     },
     {
-        "name": "words",
+        "name": "zipf",
         "title": "Word-like frequencies (Zipf)",
-        "commentary": "Five classes whose words follow Zipf's law, half of the probability on words common to all. "
-        "One frequent distinct word per class takes nearly everything.",
+        "question": "And if frequencies are as uneven as those of words?",
+        "commentary": "Five classes whose words follow Zipf's law, half of the probability on words that all share, "
+        "each class in another order. The most frequent distinct word of each class rises from 0.11 of the attention "
+        "to between 0.17 and 0.25 and stays in front; the shared words keep about half.",
         "setup": {"classes": {"preset": "zipf", "vocab": 300, "classes": 5}, "eta_y": 2.0, "eta_z": 1.0,
                   "momentum": 0.9, "steps": 3000},
     },

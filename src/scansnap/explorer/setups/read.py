@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from typing import Any
 
@@ -15,7 +16,7 @@ from scansnap.dynamics.settings import run_settings, settings
 from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS
 from scansnap.explorer.protocol import LIMITS
 from scansnap.explorer.setups.blueprint import Blueprint, ClassesError, hold_against_caps
-from scansnap.runs import grid, run_fields
+from scansnap.runs import grid, run_fields, values_of
 
 
 def read_setup(given: Any) -> Blueprint:
@@ -23,7 +24,7 @@ def read_setup(given: Any) -> Blueprint:
     if not isinstance(given, dict):
         raise InputError("setup", given, "an object")
     known_keys("the set-up", given, ("classes", *BY_NAME))
-    classes, form, from_file = _classes(given.get("classes"))
+    classes, form, from_file, note = _classes(given.get("classes"))
     values = {name: control.default for name, control in BY_NAME.items()}
     values |= from_file | {k: v for k, v in given.items() if k != "classes"}
     for control in CONTROLS:
@@ -36,7 +37,7 @@ def read_setup(given: Any) -> Blueprint:
         rates["momentum"] = 0.0  # the page has one for every optimiser; what goes back says that there is none
     runs = grid(**rates)
     layout = make_layout(classes, made_of.model, decays=runs.decays)
-    made = Blueprint({"classes": form, **rates, **values}, classes, runs, made_of, layout)
+    made = Blueprint({"classes": form, **rates, **values}, classes, runs, made_of, layout, note)
     hold_against_caps(made)
     return made
 
@@ -87,19 +88,25 @@ def field_of(error: InputError) -> str:
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 
-def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any]]:
-    """The classes, their form as it is kept in the set-up, and what a run file says besides."""
+def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any], str]:
+    """The classes, their form as it is kept in the set-up, what a run file says besides, and what is left out of it."""
     try:
-        if not isinstance(form, dict) or sum(key in form for key in ("preset", "toml", "bars")) != 1:
-            raise InputError("classes", form, "an object with preset, toml or bars")
+        if not isinstance(form, dict) or sum(key in form for key in ("preset", "toml", "bars", "text")) != 1:
+            raise InputError("classes", form, "an object with preset, toml, bars or text")
         if "toml" in form:
             known_keys("classes", form, ("toml",))
-            table, run = _toml_tables(form["toml"])
-            return _from_table(table), form, run
+            table, run, note = _toml_tables(form["toml"])
+            return _from_table(table), form, run, note
         if "bars" in form:
             known_keys("classes", form, ("bars",))
-            return _from_table(_bars(form["bars"])), form, {}
-        return _from_table(form), form, {}
+            return _from_table(_bars(form["bars"])), form, {}, ""
+        if "text" in form:
+            from scansnap.corpus import passage  # SciPy's sparse tables take a second that the first run need not wait
+
+            known_keys("classes", form, ("text", "pairs"))
+            found = passage.read(form["text"], most=int(LIMITS["text_characters"])).classes(form.get("pairs"))
+            return SequenceClasses(**found.table()), form, {}, ""
+        return _from_table(form), form, {}, ""
     except InputError as error:
         knob = isinstance(form, dict) and "preset" in form and error.field in KNOBS
         raise ClassesError(error, error.field if knob else "classes") from None
@@ -135,8 +142,8 @@ def _sizes(knobs: dict[str, Any]) -> None:
         raise InputError("the number of tokens", tokens, f"at most {LIMITS['tokens']}")
 
 
-def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The classes of a classes file or run file, and the run file's settings with single values."""
+def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """The classes of a classes file or run file, the settings of its first run, and how many more it has."""
     if not isinstance(text, str):
         raise InputError("toml", text, "a text")
     try:
@@ -144,31 +151,33 @@ def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     except (ValueError, RecursionError) as error:  # bad syntax, a number of thousands of digits, endless nesting
         raise InputError("toml", text[:60], f"valid TOML ({error})") from None
     if "classes" not in table and "run" not in table:
-        return table, {}
+        return table, {}, ""
     known_keys("the run file", table, ("classes", "run"))
     run = table.get("run", {})
     for name, value in (("run", run), ("classes", table.get("classes"))):
         if not isinstance(value, dict):
             raise InputError(name, value, f"a table: [{name}]")
     known_keys("[run]", run, (*run_fields(), *run_settings()))
+    lists = {k: values_of(run_fields()[k], v) for k, v in run.items() if k in run_fields() and isinstance(v, list)}
+    n_runs = math.prod(len(values) for values in lists.values())
+    first = ", ".join(f"{name} = {values[0]:g}" for name, values in lists.items())
+    note = f"The file has {n_runs} runs; this is the first: {first}." if n_runs > 1 else ""
     run = {k: v for k, v in run.items() if k not in ("record", "variables")}
-    for name, value in run.items():
-        if isinstance(value, list):
-            raise InputError(name, value, "a single value here: the page shows one run")
+    run |= {name: values[0] for name, values in lists.items()}
     if run.get("batch_size") == "none":
         run["batch_size"] = None
     if "ratio" in run:
         if "eta_y" in run:
             raise InputError("eta_y and ratio", "both given", "one of the two")
         run["eta_y"] = real("ratio", run.pop("ratio"), above=0) * real("eta_z", run.get("eta_z", 1.0), least=0)
-    return table["classes"], run
+    return table["classes"], run, note
 
 
 def _bars(bars: Any) -> dict[str, Any]:
     """Weights per token and class as the explicit form of a file, normalised."""
     if not isinstance(bars, dict):
         raise InputError("bars", bars, "an object with vocab_size and classes")
-    known_keys("bars", bars, ("vocab_size", "classes"))
+    known_keys("bars", bars, ("vocab_size", "words", "classes"))
     rows = bars.get("classes")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InputError("classes of bars", rows, "a list of at least one class")
@@ -181,7 +190,19 @@ def _bars(bars: Any) -> dict[str, Any]:
         new = {k: v for k, v in row.items() if k not in ("weights", "p_class")}
         new["p_context"] = _normalised(f"weights of class {n}", row.get("weights"))
         table.append(new | ({} if p is None else {"p_class": p}))
-    return {"vocab_size": bars.get("vocab_size"), "class": table}
+    made = {"vocab_size": bars.get("vocab_size"), "class": table}
+    return made if bars.get("words") is None else made | {"words": _words(bars["words"], made["vocab_size"])}
+
+
+def _words(words: Any, vocab_size: Any) -> list[str]:
+    """One word for every token: those given by the number of their token, and for the others that number."""
+    size = whole("vocab_size", vocab_size, least=1, most=int(LIMITS["tokens"]))
+    if not isinstance(words, dict):
+        raise InputError("words of bars", words, "an object: the word of each token by its number")
+    for token in words:
+        if not (isinstance(token, str) and token.isdecimal() and token.isascii() and int(token) < size):
+            raise InputError("the token of a word", token, f"a whole number below {size}")
+    return [words.get(str(token), str(token)) for token in range(size)]
 
 
 def _normalised(field: str, weights: Any) -> list[float]:

@@ -29,6 +29,7 @@ from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
 BATCH, LENGTH = 20, 35
+LOOKED_AT = {"cpu": BATCH, "cuda": 200}  # windows looked at together: on CUDA few take as long as many
 
 
 @dataclass(frozen=True)
@@ -133,11 +134,10 @@ class Judged:
     failed: bool
 
 
-def judged(
-    model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None, batch: int = BATCH
-) -> Judged:
-    """Train the model, then look at it, ``batch`` windows at a time."""
+def judged(model: LanguageModel, setting: TextSetting, *, seed: int, progress: Progress | None) -> Judged:
+    """Train the model, then look at it."""
     done = trained(model, setting, seed=seed, progress=progress)
-    seen = attention_statistics(model, setting.valid, length=LENGTH, batch=batch)
-    reached = perplexity(model, setting.valid, length=LENGTH, batch=batch)
+    looked_at = LOOKED_AT[setting.device]
+    seen = attention_statistics(model, setting.valid, length=LENGTH, batch=looked_at)
+    reached = perplexity(model, setting.valid, length=LENGTH, batch=looked_at)
     return Judged(reached, [float(np.asarray(row["entropy"])) for row in seen], done.failed_step is not None)

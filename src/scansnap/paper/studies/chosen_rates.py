@@ -20,7 +20,7 @@ from typing import Any
 
 from scansnap.checks import InputError
 from scansnap.paper.shared.kept_runs import Record, kept
-from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, trained
+from scansnap.paper.shared.text_runs import LENGTH, LOOKED_AT, TextSetting, trained
 from scansnap.progress import Progress, share
 from scansnap.text.evaluate import perplexity
 from scansnap.text.model import LanguageModel
@@ -107,7 +107,7 @@ def choose_on_text(
             model = build(rates, seed)
             if trained(model, short, seed=seed, progress=part).failed_step is not None:
                 return {"loss": math.inf}
-            return {"loss": math.log(perplexity(model, unseen, length=LENGTH, batch=BATCH))}
+            return {"loss": math.log(perplexity(model, unseen, length=LENGTH, batch=LOOKED_AT[setting.device]))}
 
         found = kept(folder, {"choosing": rates, "seed": seed, **told, **short.key()}, run)
         done += 1

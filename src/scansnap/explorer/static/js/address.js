@@ -1,12 +1,13 @@
 // The whole state in the address: set-up, rates changed on the way, step, view, pinned run. Readable where it can be.
 
 import { app, frameIndex } from "./app.js";
+import { whole } from "./draw/format.js";
 import { debounce } from "./page/dom.js";
 
 /** @import { MarkSaid, Setup } from "./messages.js" */
 /** @import { Pace } from "./app.js" */
 
-const DEFAULTS = { focus: -1, scale: "log", speed: 100, left: "setup", right: "curves" };
+const DEFAULTS = { focus: -1, scale: "log", speed: "log", left: "setup", right: "curves" };
 /** @type {{left: string, right: string, scene: number | null}} */
 const view = { left: "setup", right: "curves", scene: null };
 let silent = false;
@@ -40,18 +41,38 @@ function fields(setup, prefix = "") {
   return out;
 }
 
+const marksText = (/** @type {MarkSaid[]} */ marks) => marks.map((m) => [m.step, m.eta_y, m.eta_z].join(":")).join(",");
+
+/**
+ * @param {string | null} text
+ * @returns {MarkSaid[]}
+ */
+const marksFrom = (text) => (text ?? "").split(",").filter(Boolean).map((t) => t.split(":").map(Number))
+  .filter((m) => m.length === 3 && m.every(Number.isFinite)).map(([step, eta_y, eta_z]) => ({ step, eta_y, eta_z }));
+
 export function make() {
   const all = new URLSearchParams(fields(app.setup0 ?? app.setup)), film = app.film;
   if (app.preset) all.set("preset", app.preset);
-  if (film?.marks.length) all.set("marks", film.marks.map((m) => [m.step, m.eta_y, m.eta_z].join(":")).join(","));
+  if (film?.marks.length) all.set("marks", marksText(film.marks));
   const i = frameIndex();
   if (film && i > 0 && app.state.state !== "running") all.set("step", String(film.steps[i]));
   for (const key of /** @type {const} */ (["focus", "scale", "speed"])) if (app[key] !== DEFAULTS[key]) all.set(key, String(app[key]));
   for (const key of /** @type {const} */ (["left", "right"])) if (view[key] !== DEFAULTS[key]) all.set(key, view[key]);
   if (view.scene !== null && view.left === "tour") all.set("scene", String(view.scene));
-  if (!app.options.flow) all.set("flow", "off");
+  if (app.bar && view.right === "chain") all.set("bar", `${app.bar.k}:${app.bar.token}`);
+  if (app.chosen.flow !== undefined) all.set("flow", app.chosen.flow ? "on" : "off");
   if (app.pinned) for (const [k, v] of fields(app.pinned.setup, "pin.")) all.set(k, v);
+  if (app.pinned?.film.marks.length) all.set("pin.marks", marksText(app.pinned.film.marks));
   return "#" + all.toString().replaceAll("%3A", ":").replaceAll("%2C", ",");
+}
+
+/**
+ * Why an address is not one to share, in words; nothing if it is.
+ * @param {string} address
+ */
+export function tooLong(address) {
+  const most = app.catalogue.limits.address_characters;
+  return address.length <= most ? "" : `The link would have ${whole(address.length)} characters, and beyond ${whole(most)} mail and chat programs cut links: take a shorter text or fewer classes, or send the set-up as TOML (Export).`;
 }
 
 export const write = debounce(() => {
@@ -89,14 +110,12 @@ export function read() {
   const setup = setupFrom(new URLSearchParams([...all].filter(([k]) => !k.startsWith("pin."))), "");
   if (!setup && !all.has("scene") && !all.has("left") && !all.has("right")) return null;
   const number = (/** @type {string} */ key) => (all.has(key) && Number.isFinite(Number(all.get(key))) ? Number(all.get(key)) : null);
-  /** @type {MarkSaid[]} */
-  const marks = (all.get("marks") ?? "").split(",").filter(Boolean).map((t) => t.split(":").map(Number))
-    .filter((m) => m.length === 3 && m.every(Number.isFinite)).map(([step, eta_y, eta_z]) => ({ step, eta_y, eta_z }));
   /** @type {Pace | null} */
   const speed = all.get("speed") === "max" ? "max" : number("speed");
+  const [k, token] = (all.get("bar") ?? "").split(":").map(Number);
   return {
-    setup, marks, speed, preset: all.get("preset"), step: number("step"), focus: number("focus"), scene: number("scene"),
-    scale: all.get("scale"), left: all.get("left"), right: all.get("right"), flow: all.get("flow") !== "off", pinned: setupFrom(all, "pin."),
+    setup, bar: Number.isInteger(token) ? { k, token } : null, marks: marksFrom(all.get("marks")), speed, preset: all.get("preset"), step: number("step"), focus: number("focus"), scene: number("scene"),
+    scale: all.get("scale"), left: all.get("left"), right: all.get("right"), flow: all.has("flow") ? all.get("flow") !== "off" : null, pinned: setupFrom(all, "pin."), pinnedMarks: marksFrom(all.get("pin.marks")),
   };
 }
 

@@ -2,7 +2,7 @@
 
 /** @import { Catalogue, CurvesSaid, FlowSaid, Setup, StateText } from "./messages.js" */
 /** @import { Film } from "./draw/film.js" */
-/** @typedef {number | "max"} Pace  Steps per second. */
+/** @typedef {"log" | number | "max"} Pace  A whole run in 12 s paced by ln t, steps per second, or as they come. */
 
 export const app = {
   /** @type {Catalogue} */
@@ -13,22 +13,31 @@ export const app = {
   setup0: null, // what the run on screen began with
   /** @type {Film | null} */
   film: null, // of the run on screen
-  /** @type {Pick<StateText, "step" | "steps" | "rate"> & {state: StateText["state"] | "closed", speed: Pace}} */
-  state: { state: "paused", step: 0, steps: 0, speed: 100, rate: 0 },
+  /** @type {Pick<StateText, "step" | "steps" | "rate"> & {state: StateText["state"] | "closed", speed: StateText["speed"]}} */
+  state: { state: "paused", step: 0, steps: 0, speed: "max", rate: 0 },
   /** @type {{film: Film, setup: Setup} | null} */
   pinned: null,
+  /** @type {{film: Film, setup: Setup} | null} */
+  ghost: null, // the film before the one on screen
   /** @type {FlowSaid | null} */
   flow: null,
+  /** @type {FlowSaid | null} */
+  response: null,
   /** @type {CurvesSaid | null} */
   curves: null,
   /** @type {number | null} */
-  cursor: null, // frame index while looking back; null: the newest
+  cursor: 0, // frame on screen; null: the newest
   focus: -1, // class in focus; -1: all
+  /** @type {{k: number, token: number} | null} */
+  bar: null, // the bar that is explained
   /** @type {"log" | "linear"} */
   scale: "log", // time axis
   /** @type {Pace} */
-  speed: 100,
-  options: { flow: true, theory: true },
+  speed: "log",
+  fromHere: false, // whether a change of the rates acts from the step on screen
+  options: { flow: true, theory: true, response: false, movement: false },
+  /** @type {Partial<Record<"flow" | "theory" | "response", boolean>>} */
+  chosen: {}, // overlays switched by hand; the others follow the run
   /** @type {string | null} */
   preset: null, // name of the preset the set-up came from
 };

@@ -10,10 +10,10 @@ import * as tabs from "./page/tabs.js";
 import { toggle as theme } from "./page/theme.js";
 
 const KEYS = [
-  ["space", "play or pause"], ["→", "next frame; at the newest one, a single step"], ["←", "previous frame"], ["Home, End", "first frame, newest frame"],
-  ["s", "single step"], ["r", "reset to step 0"], ["[ and ]", "previous, next class"], ["a", "all classes"],
+  ["space", "play or pause"], ["→", "next frame"], ["←", "previous frame"], ["Home, End", "first frame, newest frame"],
+  ["s", "next frame"], ["r", "reset to step 0"], ["[ and ]", "previous, next class"], ["a", "all classes"],
   ["l", "log or linear time"], ["p", "pin this run, or unpin"], ["e", "export"], ["c", "copy the address"], ["d", "dark or light"],
-  ["1 … 4", "curves, decoder, claims, text lens"], ["t", "guided tour or set-up"], ["?", "this list"],
+  ["1 … 4", "curves, decoder, claims, text lens"], ["t", "guided tour or set-up"], ["m", "map of the rates"], ["?", "this list"],
 ];
 
 function help() {
@@ -29,6 +29,7 @@ export function start({ focus, scale }) {
     s: runner.step, r: runner.reset, "[": () => focus(app.focus - 1), "]": () => focus(app.focus + 1), a: () => focus(-1),
     l: () => scale(app.scale === "log" ? "linear" : "log"), p: pin, e: exportOpen, c: share, d: theme, "?": help,
     1: () => tabs.pick("curves"), 2: () => tabs.pick("y"), 3: () => tabs.pick("claims"), 4: () => tabs.pick("lens"),
+    m: () => { const map = /** @type {HTMLDetailsElement} */ ($("map")); map.open = !map.open; },
     t: () => tabs.pick($("panel-tour").hidden ? "tour" : "setup"),
   };
   document.addEventListener("keydown", (event) => {

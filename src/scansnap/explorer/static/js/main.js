@@ -3,14 +3,20 @@
 import * as address from "./address.js";
 import * as api from "./server/api.js";
 import { app, emit, on } from "./app.js";
+import * as chain from "./views/chain.js";
 import * as claims from "./views/claims.js";
 import * as compare from "./views/compare.js";
 import * as curves from "./views/curves.js";
 import { $, h, said } from "./page/dom.js";
+import * as films from "./server/films.js";
 import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
+import * as headline from "./views/headline.js";
 import * as keys from "./keys.js";
 import * as lens from "./views/lens.js";
+import * as map from "./views/map.js";
+import * as movement from "./views/movement.js";
+import * as probe from "./views/probe.js";
 import * as predict from "./server/predict.js";
 import * as runner from "./server/runner.js";
 import * as setup from "./views/setup.js";
@@ -80,7 +86,7 @@ function wire() {
   on("run", classList);
   on("frames", () => ($("wait").hidden = true));
   on("classes-made", () => { setup.show(); setup.run(true); });
-  on("setup run cursor state pinned marks options", address.write);
+  on("setup run cursor state pinned marks options bar-shown", address.write);
   on("link", (status) => {
     const el = $("link");
     el.textContent = LINK[status];
@@ -88,7 +94,7 @@ function wire() {
   });
   on("watch", (/** @type {string[]} */ views) => { const tab = ["claims", "y"].find((v) => views[0] === v); tabs.pick(tab ?? "curves"); });
   tabs.onPick((side, tab) => {
-    if (side === "right") { curves.visible(tab === "curves"); ytable.visible(tab === "y"); claims.visible(tab === "claims"); lens.visible(tab === "lens"); }
+    if (side === "right") { curves.visible(tab === "curves"); ytable.visible(tab === "y"); claims.visible(tab === "claims"); lens.visible(tab === "lens"); chain.visible(tab === "chain"); }
     if (tab === "tour") tour.load();
     if (tab === "setup") tour.highlight([]);
   });
@@ -100,17 +106,16 @@ async function fromAddress() {
   if (!state) return false;
   if (state.scale === "linear" || state.scale === "log") scale(state.scale);
   if (state.focus !== null) app.focus = state.focus;
+  if (state.bar) app.bar = state.bar;
   if (state.speed !== null) { app.speed = state.speed; emit("speed"); }
-  app.options.flow = state.flow;
-  /** @type {HTMLInputElement} */
-  const flow = $("show-flow");
-  flow.checked = state.flow;
+  if (state.flow === null) delete app.chosen.flow;
+  else app.options.flow = app.chosen.flow = state.flow;
   for (const tab of [state.right, state.left]) if (tab) tabs.pick(tab);
   if (state.scene !== null) await tour.go(state.scene, Boolean(state.setup));
-  if (state.pinned) compare.pinSetup(state.pinned); else if (app.pinned && state.scene === null) compare.unpin();
+  if (state.pinned) compare.pinSetup(state.pinned, state.pinnedMarks); else if (app.pinned && state.scene === null) compare.unpin();
   if (!state.setup) return state.scene !== null;
   const at = state.step ?? state.marks.at(-1)?.step ?? null;
-  return setup.take(state.setup, { preset: state.preset, play: false, then: at === null ? null : () => runner.beginAt(app.setup, state.marks, at) });
+  return setup.take(state.setup, { preset: state.preset, play: false, then: at === null && !state.marks.length ? null : () => runner.beginAt(app.setup, state.marks, at ?? 0) });
 }
 
 /** @param {number} now */
@@ -126,8 +131,9 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, stage, transport, curves, ytable, claims, compare, exporting, predict, tour]) part.start();
+  for (const part of [setup, headline, chain, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, map, probe, tour]) part.start();
   requestAnimationFrame(loop);
+  if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {
     app.catalogue = await api.catalogue();
   } catch (e) {
@@ -142,7 +148,7 @@ async function begin() {
   runner.connect();
   const first = app.catalogue.presets[0];
   app.setup = structuredClone(app.catalogue.default);
-  if (!(await fromAddress()) && !app.film) await setup.take(app.catalogue.default, { preset: first?.name, play: false });
+  if (!(await fromAddress()) && !films.wanted()) await setup.take(app.catalogue.default, { preset: first?.name, play: false });
   address.onForeignChange(fromAddress);
   document.documentElement.dataset.ready = "yes";
   (window.requestIdleCallback ?? setTimeout)(() => curves.load());

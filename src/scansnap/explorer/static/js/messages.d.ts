@@ -5,10 +5,11 @@ export interface AskFilm {
   op: "film";
 }
 
-/** The table Y now; of several that a slow socket waits for, the last is answered. */
+/** The table Y, now or as it was; of several that a slow socket waits for, the last is answered. */
 export interface AskTable {
   op: "y";
   size?: number;  // At most size × size values; larger tables as means over blocks.
+  step?: number | null;  // Of the kept tables the one nearest to this step, whose own step stands in the frame; left out, the newest.
 }
 
 /** One assumption of the theorems, held against the set-up. */
@@ -40,6 +41,7 @@ export interface Attended {
 /** Classes by weights per token and class. */
 export interface Bars {
   vocab_size: number;  // M.
+  words?: Record<string, string> | null;  // How tokens read, by their number; the others read as their number.
   classes: BarsOfClass[];  // One entry per class.
 }
 
@@ -60,7 +62,7 @@ export interface Catalogue {
   presets: PresetSaid[];
   class_presets: ClassPresetSaid[];
   default: Setup;  // Of the first run.
-  probe: boolean;  // Whether a probe's file was given at start; its report is at /probe.
+  probe: boolean;  // Whether a probe's file, or a folder of them, was given at start; the report is at /probe.
 }
 
 /** What a set-up means. */
@@ -71,6 +73,7 @@ export interface CheckSaid {
   memory: number;  // Bytes the run needs, from above.
   frame_floats: number;
   engine: "fused" | "general";  // The compiled kernel, or torch.
+  note: string;  // What of a file the page does not show; empty: nothing.
 }
 
 /** An assumption a claim rests on. */
@@ -121,12 +124,14 @@ export interface ClaimSaid {
   assumptions: ClaimAssumption[];
   curve: ClaimCurve | null;
   instead: ClaimInstead | null;
+  where: Setup | null;  // A set-up in which it applies, where it does not here; null where no run on the page will do.
+  command: string;  // What judges it then; may be empty.
 }
 
 /** Judged on the recorded steps. Where the theory does not speak of the run, every claim is "not applicable", with the reason in ``why``. */
 export interface ClaimsSaid {
   run: string;
-  step: number;
+  step: number;  // Judged is the run up to here.
   setting: string;
   claims: ClaimSaid[];
 }
@@ -161,9 +166,15 @@ export interface ClassesByPreset {
   [key: string]: any;
 }
 
+/** A text whose words are counted: a class is a pair of words that it has twice or more. */
+export interface ClassesByText {
+  text: string;  // Sentences end at . ! ? and at the end of a line.
+  pairs?: any[][] | null;  // The classes, as pairs of last word and next word; left out: up to six of the most frequent.
+}
+
 /** The text of a classes file, or of a run file, whose [run] table then gives defaults for the other keys. */
 export interface ClassesByToml {
-  toml: string;  // As ``scansnap run`` reads it; single values only.
+  toml: string;  // As ``scansnap run`` reads it; of several runs, the first.
 }
 
 /** The classes of a set-up. */
@@ -255,22 +266,24 @@ export interface FilmSaid {
   data: string;  // base64 of float32[n·floats].
 }
 
-/** The T → ∞ flow from Y = Z = 0 at the effective rates. */
+/** The T → ∞ flow from Y = Z = 0 at the effective rates, or what attention does of it to first order. */
 export interface FlowAsked {
   setup: Setup;
   last: number;  // Last step of the grid.
   points?: number;  // How many steps of it.
+  by?: "flow" | "response";  // ``flow``: integrated exactly; ``response``: the linear response around frozen attention.
 }
 
-/** The flow in the layout of the frames. */
+/** The flow, or the response as far as it is trusted, in the layout of the frames. */
 export interface FlowSaid {
   t: number[];
-  loss: (number | "inf" | "-inf" | null)[];
+  loss: (number | "inf" | "-inf" | null)[];  // The response has none.
   entropy: ((number | "inf" | "-inf" | null)[])[];  // Per class.
   log_chi: ((number | "inf" | "-inf" | null)[])[];  // Per class.
   growth: ((number | "inf" | "-inf" | null)[])[];  // Per class.
   attention: (((number | "inf" | "-inf" | null)[])[])[];  // Per class and token.
   z: (((number | "inf" | "-inf" | null)[])[])[];  // Per query and token.
+  trusted_until: number | "inf" | "-inf" | null;  // The step from which the response leaves out more than a tenth; null of the flow, which leaves out nothing.
   seconds: number;  // What it took.
 }
 
@@ -311,6 +324,17 @@ export interface LensSaid {
   entropy_over_training: EntropyAt[];  // Empty where the training did not measure it.
 }
 
+/** Where attention ends up over the rates: 81 runs that differ in η_Y and η_Z only. */
+export interface MapSaid {
+  eta_y: number[];  // Rates of the rows.
+  eta_z: number[];  // Rates of the columns.
+  share: ((number | "inf" | "-inf" | null)[])[];  // Attention on common tokens, mean over classes weighted by their probability; null where the run diverged.
+  failed_step: ((number | null)[])[];  // The step where the numbers left the float range.
+  step: number;  // What was reached; less than ``steps`` where the time was over.
+  steps: number;  // The last step of the run.
+  seconds: number;  // What it took.
+}
+
 /** Rates changed at this step. */
 export interface MarkSaid {
   step: number;
@@ -324,6 +348,14 @@ export interface MarkText {
   eta_y: number;
   eta_z: number;
   type: "mark";
+}
+
+/** Two words that follow each other twice or more. */
+export interface PairSaid {
+  query: string;  // The last word.
+  next: string;  // The next word.
+  count: number;  // How often.
+  chosen: boolean;  // Whether it is a class.
 }
 
 /** Stops where it is. */
@@ -352,8 +384,14 @@ export interface PongText {
 export interface PresetSaid {
   name: string;
   title: string;
+  question?: string;  // Headline over the run, where it has one.
   commentary: string;
   setup: Setup;
+}
+
+/** Probes' files given at start; the report on one is at /probe?file=NAME. */
+export interface ProbeFiles {
+  files: string[];
 }
 
 /** New rates from the current step on; either or both. */
@@ -426,6 +464,7 @@ export interface Start {
   setup: Setup;  // What to run.
   speed?: number | "max" | null;  // Steps per second, or "max".
   play?: boolean;  // Whether it begins at once.
+  marks?: Record<string, any>[];  // Changes of the rates on the way, as they were told of another run: this one passes them at the same steps.
 }
 
 /** After every change, and about twice a second while it runs. */
@@ -481,4 +520,20 @@ export interface Tour {
 export interface Vote {
   word: string;
   vote: number | "inf" | "-inf" | null;
+}
+
+/** A text to count words in. */
+export interface WordsAsked {
+  text?: any;  // As it was pasted.
+  pairs?: any;  // The pairs chosen as classes; left out: the server chooses.
+}
+
+/** What a text gives to make classes of. */
+export interface WordsSaid {
+  words: number;  // In the text.
+  different: number;
+  sentences: number;
+  pairs: PairSaid[];  // The most frequent first, some 60 of them at most; those chosen are always here.
+  classes: ClassesByText | ClassesByBars | null;  // For a set-up: the text or the counts, whichever is shorter to share; null where the pairs make no classes.
+  refusal: string;  // Why they make none, in one sentence.
 }

@@ -1,10 +1,11 @@
 // Attention of every class now, as bars, and below, token under token, its history as a heat map. The page's big view
 // and the exported film are both drawn here.
 
-import { COMMON, DISTINCT, FLOW, PINNED, QUERY, ramp } from "./colours.js";
+import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, ramp } from "./colours.js";
 import { name } from "./film.js";
-import { short, ticks, whole } from "./format.js";
-import { context } from "./pen.js";
+import { labelsOf, writeLabels } from "./labels.js";
+import { fromTo, short, tick, ticks, whole } from "./format.js";
+import { context, fitting, widthOf } from "./pen.js";
 
 /** @import { Film, Kind, TimeAxis } from "./film.js" */
 /** @import { Colours } from "./colours.js" */
@@ -18,14 +19,18 @@ import { context } from "./pen.js";
  * @property {number[]} classes  those on screen
  * @property {TimeAxis} axis  of the heat map
  * @property {Film | null} [pinned]  a run to compare with, where it has the same tokens
+ * @property {Film | null} [ghost]  the run before this one, likewise
  * @property {((k: number, step: number) => number[] | null) | null} [ideal]  attention of the flow
+ * @property {number} [movement]  draw how far attention has moved since step 0, so many times as large; 0: attention
  */
 /** @typedef {{x: number, y: number, w: number, h: number}} Box */
-/** @typedef {Box & {k: number, bw: number, my: number, mh: number, list: Bar[], full: Box}} Cell  `my`, `mh`: the heat map. */
+/** @typedef {Box & {k: number, bw: number, by: number, my: number, mh: number, list: Bar[], full: Box}} Cell  `by`: top of the bars; `my`, `mh`: the heat map. */
 
 const FILL = { distinct: DISTINCT, common: COMMON, query: QUERY };
 const RANK = { common: 0, query: 1, distinct: 2 };
 const MOMENTS = 200; // of the heat map that the mouse can tell apart
+const SMALL = { size: 10 };
+const stepText = (/** @type {number} */ last) => (last >= 1e6 ? short(last / 1e6) + "M" : last >= 1e5 ? short(last / 1000) + "k" : whole(last));
 
 /**
  * Columns that make cells closest to a good shape.
@@ -36,7 +41,7 @@ const MOMENTS = 200; // of the heat map that the mouse can tell apart
 function columns(n, width, height) {
   let best = 1, score = Infinity;
   for (let c = 1; c <= n; c++) {
-    const w = width / c, h = height / Math.ceil(n / c), s = Math.abs(Math.log(w / h / 0.8)) + (c * Math.ceil(n / c) - n) * 0.02;
+    const w = width / c, h = height / Math.ceil(n / c), s = Math.abs(Math.log(w / h / 0.8)) + (c * Math.ceil(n / c) - n) * 0.15;
     if (s < score) { score = s; best = c; }
   }
   return best;
@@ -70,6 +75,17 @@ function order(film, k) {
 const alike = (film, other, k) => Boolean(other?.length) && String(other?.run.layout.tokens[k]) === String(film.run.layout.tokens[k]);
 
 /**
+ * Attention of another run at the same step, in the same order of tokens, if the class is alike and it came so far.
+ * @param {Scene} scene
+ * @param {Film | null | undefined} other
+ * @param {number} k
+ */
+export function otherAttention({ film, index }, other, k) {
+  if (!other || !alike(film, other, k) || other.lastStep < film.steps[index]) return null;
+  return other.attention(other.at(film.steps[index]), k);
+}
+
+/**
  * Attention of the pinned run at the same step, by token, if the class is alike.
  * @param {Scene} scene
  * @param {number} k
@@ -86,6 +102,8 @@ export class AttentionPainter {
   constructor(colours) {
     this.colours = colours;
     this.ramps = { distinct: ramp(colours.faint, DISTINCT), common: ramp(colours.faint, COMMON), query: ramp(colours.faint, QUERY) };
+    this.gain = ramp(colours.faint, DISTINCT);
+    this.loss = ramp(colours.faint, CLOSED);
     /** @type {Map<number, {canvas: HTMLCanvasElement, key: string}>} */
     this.maps = new Map();
   }
@@ -97,11 +115,11 @@ export class AttentionPainter {
    * @returns {Cell[]}
    */
   draw(pen, scene) {
-    const { film, classes, pinned } = scene, n = classes.length;
+    const { film, classes, pinned, ghost, movement = 0 } = scene, n = classes.length;
     const cols = columns(n, pen.width, pen.height), rows = Math.ceil(n / cols);
     const gap = n > 12 ? 10 : 18, w = (pen.width - gap * (cols - 1)) / cols, h = (pen.height - gap * (rows - 1)) / rows;
-    const over = classes.some((k) => alike(film, pinned, k)) ? pinned?.peak ?? 0 : 0;
-    const top = Math.max(1e-9, film.peak, over), small = w < 190 || h < 190;
+    const over = [pinned, ghost].map((other) => (classes.some((k) => alike(film, other, k)) ? other?.peak ?? 0 : 0));
+    const top = Math.max(1e-9, ...(movement ? [1.04 * film.moved * movement] : [film.peak, ...over])), small = w < 190 || h < 190;
     return classes.map((k, at) => this.cell(pen, scene, k, { x: (at % cols) * (w + gap), y: Math.floor(at / cols) * (h + gap), w, h }, top, small));
   }
 
@@ -115,51 +133,90 @@ export class AttentionPainter {
    * @returns {Cell}
    */
   cell(pen, scene, k, full, top, small) {
-    const { film } = scene, { ink, muted, faint } = this.colours, { classes } = film.run, c = classes.classes[k];
-    const { x, y, w, h } = full, list = order(film, k), axis = small ? 4 : 34, head = small ? 14 : 22;
-    const title = small ? `${name(classes, c.query)} → ${name(classes, c.next_token)}` : `Class ${k}   query ${name(classes, c.query)} → next ${name(classes, c.next_token)}`;
-    pen.text(x + axis, y + (small ? 10 : 13), title, { fill: ink, size: small ? 10 : 12, weight: small ? 500 : 600 });
-    const x0 = x + axis, bw = (w - axis) / list.length, free = h - head - (small ? 4 : 26), tall = free * (small ? 0.52 : 0.5), base = y + head + tall;
-    this.bars(pen, scene, k, list, { x: x0, y: base, w: x + w - x0, h: tall }, top, small);
+    const { film, movement = 0 } = scene, { muted, faint } = this.colours, { x, y, w, h } = full, list = order(film, k);
+    const marks = small ? [] : ticks(movement ? -top : 0, top, movement ? 6 : 4), apart = marks[1] - marks[0], texts = marks.map((v) => tick(v, apart));
+    const axis = small ? 4 : Math.max(...[...texts, stepText(film.run.steps), whole(film.steps[scene.index])].map((t) => widthOf(t, { ...SMALL, weight: 600 }))) + 9;
+    const x0 = x + axis, bw = (w - axis) / list.length, head = this.heading(pen, scene, k, { x: x0, y, w: w - axis, h }, small);
+    const labels = labelsOf(film, list, bw, 0.3 * h), strip = labels?.height ?? 0;
+    const free = h - head - strip - (small ? 4 : 26), tall = free * (small ? 0.52 : 0.5), base = y + head + (movement ? tall / 2 : tall);
+    const values = marks.map((v, i) => ({ v, text: texts[i] }));
+    this.bars(pen, scene, k, list, { x: x0, y: base, w: x + w - x0, h: movement ? tall / 2 : tall }, top, values);
     pen.line(x0, base + 0.5, x + w, base + 0.5, muted, 1);
-    const my = base + (small ? 3 : 6), mh = y + h - my - (small ? 0 : 18), lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
+    const now = film.attention(scene.index, k), most = Math.max(...now);
+    if (labels) writeLabels(pen, labels, { x: x0, y: y + head + tall, bw, best: list.findIndex((t) => now[t.j] === most) }, this.colours);
+    const my = y + head + tall + strip + (small ? 3 : 6), mh = y + h - my - (small ? 0 : 18), lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
     pen.rect(x0, my, w - axis, mh, faint);
     pen.image(this.heatmap(scene, k, list, lines, top), x0, my, w - axis, mh);
     this.times(pen, scene, { x: x0, y: my, w: w - axis, h: mh }, small);
     if (!small) {
       const split = list.findIndex((t) => t.kind === "distinct");
-      const under = (/** @type {string} */ text, /** @type {number} */ from, /** @type {number} */ to) => { if ((to - from) * bw > 6 * text.length + 6) pen.text(x0 + from * bw, y + h - 4, text, { fill: muted, size: 10 }); };
-      if (split > 0) under(split * bw > 90 ? "common tokens" : "common", 0, split);
-      if (split >= 0) under(split * bw > 90 ? "distinct tokens" : "distinct", split, list.length);
+      const under = (/** @type {string} */ what, /** @type {number} */ from, /** @type {number} */ to) => {
+        const words = [`${what} tokens`, what], text = fitting(words, (to - from) * bw - 6, SMALL);
+        if (words.includes(text)) pen.label(x0 + from * bw, y + h - 4, text, { fill: muted, ...SMALL });
+      };
+      if (split > 0) under("common", 0, split);
+      if (split >= 0) under("distinct", split, list.length);
     }
-    return { k, x: x0, w: w - axis, bw, y, h, my, mh, list, full };
+    return { k, x: x0, w: w - axis, bw, y, h, by: y + head, my, mh, list, full };
   }
 
   /**
-   * The bars, standing on the lower edge `y` of their box, and what lies over them.
+   * Above the bars: which class it is, and in one number what has become of it: how much of its attention is on common
+   * tokens, at step 0 and now; a strip shows the same. Returns how high it is.
+   * @param {Pen} pen
+   * @param {Scene} scene
+   * @param {number} k
+   * @param {Box} box
+   * @param {boolean} small
+   */
+  heading(pen, { film, index }, k, { x, y, w }, small) {
+    const { ink, muted } = this.colours, { classes } = film.run, c = classes.classes[k], title = { size: small ? 10 : 12, weight: small ? 500 : 600 };
+    const arrow = `${name(classes, c.query)} → ${name(classes, c.next_token)}`, was = film.share(0, k, "common"), now = film.share(index, k, "common"), has = was > 0;
+    const number = fromTo(was, now), line = y + (small ? 10 : 13), under = small ? number : fitting([`common tokens ${number}`, `common ${number}`, number], w, { size: 12 });
+    const room = has && small ? w - widthOf(number, SMALL) - 8 : w;
+    pen.label(x, line, fitting(small ? [arrow] : [`Class ${k}   query ${name(classes, c.query)} → next ${name(classes, c.next_token)}`, `Class ${k}   ${arrow}`, arrow], room, title), { fill: ink, ...title });
+    if (!has) return small ? 14 : 22;
+    if (small) pen.label(x + w, line, number, { fill: muted, ...SMALL, align: "right" });
+    else pen.label(x, y + 30, under, { fill: ink, size: 12 });
+    const top = small ? y + 14 : y + 36, high = small ? 3 : 6;
+    pen.rect(x, top, w, high, DISTINCT);
+    pen.rect(x, top, w * now, high, COMMON);
+    pen.rect(x + w * was - 0.75, top - 2, 1.5, high + 4, ink);
+    return small ? 20 : 50;
+  }
+
+  /**
+   * The bars, standing on the line `y` of their box, or hanging from it, and what lies over them.
    * @param {Pen} pen
    * @param {Scene} scene
    * @param {number} k
    * @param {Bar[]} list
    * @param {Box} box
    * @param {number} top
-   * @param {boolean} small
+   * @param {{v: number, text: string}[]} marks  on the axis; none in a small cell
    */
-  bars(pen, scene, k, list, { x, y: base, w, h }, top, small) {
-    const { film, index } = scene, { ink, muted, line } = this.colours, bw = w / list.length, pad = bw > 5 ? Math.min(2, bw * 0.14) : bw > 2 ? 0.4 : 0;
+  bars(pen, scene, k, list, { x, y: base, w, h }, top, marks) {
+    const { film, index, movement = 0 } = scene, { ink, muted, line } = this.colours, bw = w / list.length, pad = bw > 5 ? Math.min(2, bw * 0.14) : bw > 2 ? 0.4 : 0;
     const high = (/** @type {number} */ v) => (v / top) * h * 0.96;
-    if (!small) for (const v of ticks(top, 4)) {
+    for (const { v, text } of marks) {
       pen.line(x, base - high(v), x + w, base - high(v), line, 1);
-      pen.text(x - 6, base - high(v) + 3.5, short(v), { fill: muted, size: 10, align: "right" });
+      pen.label(x - 6, base - high(v) + 3.5, text, { fill: muted, ...SMALL, align: "right" });
     }
-    const now = film.attention(index, k), start = film.attention(0, k), old = pinnedAttention(scene, k), ideal = scene.ideal?.(k, film.steps[index]);
+    const now = film.attention(index, k), start = film.attention(0, k), old = movement ? null : pinnedAttention(scene, k), ideal = scene.ideal?.(k, film.steps[index]);
+    const shown = (/** @type {number} */ v, /** @type {number} */ j) => (movement ? (v - start[j]) * movement : v);
     list.forEach((t, j) => {
-      const bx = x + j * bw + pad, ww = bw - 2 * pad, before = base - high(start[t.j]), was = old?.get(t.token);
-      pen.rect(bx, base - high(now[t.j]), ww, high(now[t.j]), FILL[t.kind]);
-      if (bw > 3) pen.line(bx, before, bx + ww, before, ink, 1, small ? [] : [2, 2]);
+      const bx = x + j * bw + pad, ww = bw - 2 * pad, before = base - high(start[t.j]), was = old?.get(t.token), to = high(shown(now[t.j], t.j));
+      pen.rect(bx, base - Math.max(to, 0), ww, Math.abs(to), FILL[t.kind]);
+      if (bw > 3 && !movement) pen.line(bx, before, bx + ww, before, ink, 1, marks.length ? [2, 2] : []);
       if (was !== undefined) pen.line(bx - pad, base - high(Math.min(top, was)), bx + ww + pad, base - high(Math.min(top, was)), PINNED, 2);
-      if (ideal && bw > 3 && ideal[t.j] <= top) pen.rect(bx + ww / 2 - 1.5, base - high(ideal[t.j]) - 1.5, 3, 3, FLOW);
+      const said = ideal ? shown(ideal[t.j], t.j) : NaN;
+      if (bw > 3 && Math.abs(said) <= top) pen.rect(bx + ww / 2 - 1.5, base - high(said) - 1.5, 3, 3, FLOW);
     });
+    const ghost = movement ? null : otherAttention(scene, scene.ghost, k);
+    if (ghost) { // one thin line over all bars
+      const edge = list.flatMap((t, j) => [x + j * bw, x + (j + 1) * bw].map((at) => /** @type {[number, number]} */ ([at, base - high(ghost[t.j])])));
+      pen.path([[x, base], ...edge, [x + w, base]], muted, 1);
+    }
   }
 
   /**
@@ -175,9 +232,10 @@ export class AttentionPainter {
     for (const mark of film.marks) pen.line(x, where(mark.step), x + w, where(mark.step), ink, 1, [4, 3]);
     pen.line(x - (small ? 0 : 4), now, x + w, now, ink, small ? 1 : 1.5);
     if (small) return;
-    pen.text(x - 6, y + 9, "0", { fill: muted, size: 10, align: "right" });
-    if (now - y > 16 && y + h - now > 12) pen.text(x - 6, now + 3.5, whole(film.steps[index]), { fill: ink, size: 10, align: "right", weight: 600 });
-    pen.text(x - 6, y + h, last >= 1e5 ? short(last / 1000) + "k" : whole(last), { fill: muted, size: 10, align: "right" });
+    const beside = { ...SMALL, align: /** @type {const} */ ("right") }, here = Math.max(y + 9, Math.min(y + h, now + 3.5));
+    pen.label(x - 6, here, whole(film.steps[index]), { fill: ink, ...beside, weight: 600 });
+    pen.label(x - 6, y + 9, "0", { fill: muted, ...beside });
+    pen.label(x - 6, y + h, stepText(last), { fill: muted, ...beside });
   }
 
   /**
@@ -188,19 +246,22 @@ export class AttentionPainter {
    * @param {number} rows
    * @param {number} top
    */
-  heatmap({ film, axis }, k, list, rows, top) {
-    const end = axis(Math.max(1, film.run.steps)), key = `${film.version}|${rows}|${top}|${end}|${film.run.run}`;
+  heatmap({ film, axis, movement = 0 }, k, list, rows, top) {
+    const end = axis(Math.max(1, film.run.steps)), key = `${film.version}|${rows}|${top}|${end}|${film.run.run}|${movement}`;
     const map = this.maps.get(k) ?? { canvas: document.createElement("canvas"), key: "" };
     this.maps.set(k, map);
     if (map.key === key) return map.canvas;
     map.key = key;
     const width = list.length, image = new ImageData(width, rows), pixels = new Uint32Array(image.data.buffer);
     const frames = film.rowFrames(rows, axis);
-    const tables = list.map((t) => this.ramps[t.kind]), base = film.fields.attention.offset + film.tokenOffset[k];
+    const tables = list.map((t) => this.ramps[t.kind]), base = film.fields.attention.offset + film.tokenOffset[k], start = film.attention(0, k);
     for (let r = 0; r < rows; r++) {
       if (frames[r] < 0) { pixels.fill(0, r * width, (r + 1) * width); continue; }
       const frame = film.frames[frames[r]];
-      for (let j = 0; j < width; j++) pixels[r * width + j] = tables[j][Math.min(255, Math.round((frame[base + list[j].j] / top) * 255))];
+      for (let j = 0; j < width; j++) {
+        const c = frame[base + list[j].j], v = movement ? (c - start[list[j].j]) * movement : c, table = !movement ? tables[j] : v < 0 ? this.loss : this.gain;
+        pixels[r * width + j] = table[Math.min(255, Math.round((Math.abs(v) / top) * 255))];
+      }
     }
     map.canvas.width = width;
     map.canvas.height = rows;

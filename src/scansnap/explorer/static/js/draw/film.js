@@ -22,13 +22,14 @@ export class Film {
     /** @type {Float32Array[]} */
     this.frames = [];
     this.peak = 0; // largest attention so far
+    this.moved = 0; // how far attention to a token has gone from where it began, at most
     this.version = 1;
   }
 
   clear() {
     this.steps = [];
     this.frames = [];
-    this.peak = 0;
+    this.peak = this.moved = 0;
     this.version++;
   }
 
@@ -48,7 +49,11 @@ export class Film {
       const frame = values.slice(i * floats, (i + 1) * floats);
       this.steps.push(steps[i]);
       this.frames.push(frame);
-      for (let j = a.offset; j < a.offset + a.size; j++) if (frame[j] > this.peak) this.peak = frame[j];
+      for (let j = a.offset; j < a.offset + a.size; j++) {
+        if (frame[j] > this.peak) this.peak = frame[j];
+        const way = Math.abs(frame[j] - this.frames[0][j]);
+        if (way > this.moved) this.moved = way;
+      }
     }
     if (this.length > this.most) this.thin();
     this.version++;
@@ -106,6 +111,17 @@ export class Film {
   attention(i, k) {
     const at = this.fields.attention.offset + this.tokenOffset[k];
     return this.frames[i].subarray(at, at + this.run.layout.tokens[k].length);
+  }
+
+  /**
+   * How much of the attention of class k is on tokens of a kind in frame i.
+   * @param {number} i
+   * @param {number} k
+   * @param {Kind} kind
+   */
+  share(i, k, kind) {
+    const tokens = this.run.layout.tokens[k];
+    return this.attention(i, k).reduce((sum, v, j) => sum + (this.kind(k, tokens[j]) === kind ? v : 0), 0);
   }
 
   /**

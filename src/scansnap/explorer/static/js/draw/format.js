@@ -25,12 +25,40 @@ export function whole(n) {
 }
 
 /**
- * Ticks at round numbers between 0 and `top`, about `n` of them.
- * @param {number} top
+ * Round numbers from `low` to `high`, about `n` of them.
+ * @param {number} low
+ * @param {number} high
  */
-export function ticks(top, n = 4) {
-  if (!(top > 0)) return [0];
-  const raw = top / n, power = 10 ** Math.floor(Math.log10(raw));
-  const step = [1, 2, 2.5, 5].map((m) => m * power).find((s) => s >= raw) ?? 10 * power;
-  return Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, i) => Number((i * step).toPrecision(12)));
+export function ticks(low, high, n = 4) {
+  if (!(high > low)) return [low];
+  const raw = (high - low) / n, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 2.5, 5].map((m) => m * power).find((s) => s >= raw * (1 - 1e-9)) ?? 10 * power;
+  const first = Math.ceil(low / step - 1e-9), last = Math.floor(high / step + 1e-9);
+  return Array.from({ length: last - first + 1 }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+}
+
+/**
+ * How a number on an axis reads whose ticks are `step` apart: as many figures as tell neighbours apart.
+ * @param {number} x
+ * @param {number} step
+ */
+export function tick(x, step) {
+  const most = Math.max(Math.abs(x), step);
+  if (x === 0) return "0";
+  if (most >= 1e5 || most < 1e-3) return short(x);
+  const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(step) - 1e-9) + (Number((step / 10 ** Math.floor(Math.log10(step) + 1e-9)).toPrecision(3)) % 1 ? 1 : 0)));
+  return digits ? x.toFixed(digits).replace("-", "−") : whole(x);
+}
+
+/**
+ * From one share to another, with as many figures as tell them apart: 65% → 39%, 24.32% → 24.27%; 65% where it is the same.
+ * @param {number} from
+ * @param {number} to
+ */
+export function fromTo(from, to) {
+  const text = (/** @type {number} */ v, /** @type {number} */ digits) => `${(100 * v).toFixed(digits)}%`;
+  let digits = 0;
+  while (digits < 3 && Math.abs(from - to) < 10 ** (-2 - digits)) digits++;
+  if (text(from, digits) === text(to, digits)) return text(to, 0);
+  return `${text(from, digits)} → ${text(to, digits)}`;
 }

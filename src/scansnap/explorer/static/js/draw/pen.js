@@ -1,6 +1,7 @@
 // Drawing that can go to the screen or into a file: the same calls on a canvas and as SVG.
 
 /** @typedef {{fill: string, size?: number, align?: "left" | "center" | "right", weight?: number}} Lettering */
+/** @typedef {{x0: number, y0: number, x1: number, y1: number}} Extent */
 /** @typedef {CanvasPen | SvgPen} Pen */
 
 const FONT = 'system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
@@ -28,6 +29,79 @@ export function context(canvas) {
   return c;
 }
 
+/** @type {CanvasRenderingContext2D | null} */
+let ruler = null;
+
+/**
+ * How wide a text is.
+ * @param {string} text
+ * @param {{size?: number, weight?: number}} how
+ */
+export function widthOf(text, { size = 11, weight = 400 } = {}) {
+  ruler ??= context(document.createElement("canvas"));
+  ruler.font = `${weight} ${size}px ${FONT}`;
+  return ruler.measureText(text).width;
+}
+
+/**
+ * The first of several ways to say something that fits into a width; if none does, the last, cut short.
+ * @param {string[]} texts
+ * @param {number} room
+ * @param {{size?: number, weight?: number}} how
+ */
+export function fitting(texts, room, how = {}) {
+  const found = texts.find((t) => widthOf(t, how) <= room);
+  if (found !== undefined) return found;
+  let text = texts[texts.length - 1];
+  while (text && widthOf(`${text}…`, how) > room) text = text.slice(0, -1);
+  return text ? `${text}…` : "";
+}
+
+/**
+ * Where a text lies that is written at (x, y).
+ * @param {number} x
+ * @param {number} y
+ * @param {string} text
+ * @param {Pick<Lettering, "size" | "align" | "weight">} how
+ * @returns {Extent}
+ */
+export function extentOf(x, y, text, { size = 11, align = "left", weight = 400 }) {
+  const w = widthOf(text, { size, weight }), x0 = align === "left" ? x : align === "right" ? x - w : x - w / 2;
+  return { x0, y0: y - 0.78 * size, x1: x0 + w, y1: y + 0.22 * size };
+}
+
+const overlap = (/** @type {Extent} */ a, /** @type {Extent} */ b, gap = 2) => a.x0 < b.x1 + gap && b.x0 < a.x1 + gap && a.y0 < b.y1 && b.y0 < a.y1;
+
+/** The labels of one drawing: each inside it and none over another. Those asked for first come first. */
+export class Labels {
+  /**
+   * @param {number} width
+   * @param {number} height
+   */
+  constructor(width, height) {
+    this.width = width;
+    this.height = height;
+    /** @type {Extent[]} */
+    this.placed = [];
+  }
+
+  /**
+   * Where a text may go that is wanted at (x, y): there, or moved to inside the drawing; null if another lies there.
+   * @param {number} x
+   * @param {number} y
+   * @param {string} text
+   * @param {Pick<Lettering, "size" | "align" | "weight">} how
+   */
+  place(x, y, text, how) {
+    const box = extentOf(x, y, text, how);
+    const right = Math.max(0, -box.x0) - Math.max(0, box.x1 - this.width), down = Math.max(0, -box.y0) - Math.max(0, box.y1 - this.height);
+    const moved = { x0: box.x0 + right, y0: box.y0 + down, x1: box.x1 + right, y1: box.y1 + down };
+    if (moved.x0 < 0 || moved.y0 < 0 || this.placed.some((other) => overlap(moved, other))) return null;
+    this.placed.push(moved);
+    return { x: x + right, y: y + down };
+  }
+}
+
 export class CanvasPen {
   /**
    * Fits the canvas to its size (in CSS pixels, or units of `ratio` device pixels) and clears it.
@@ -43,6 +117,27 @@ export class CanvasPen {
     this.c.clearRect(0, 0, width, height);
     this.width = width;
     this.height = height;
+    this.labels = new Labels(width, height);
+  }
+
+  /**
+   * Leaves a strip at the top as it is: from now on drawings begin below it.
+   * @param {number} high
+   */
+  below(high) {
+    this.c.translate(0, high);
+    this.height -= high;
+    this.labels = new Labels(this.width, this.height);
+  }
+
+  /**
+   * A text where there is room for it; whether there was.
+   * @type {(x: number, y: number, text: string, how: Lettering) => boolean}
+   */
+  label(x, y, text, how) {
+    const at = this.labels.place(x, y, text, how);
+    if (at) this.text(at.x, at.y, text, how);
+    return at !== null;
   }
 
   /** @type {(x: number, y: number, w: number, h: number, fill: string) => void} */
@@ -68,6 +163,18 @@ export class CanvasPen {
     c.fillText(text, x, y);
   }
 
+  /**
+   * Letters from below to above, that end at (x, y).
+   * @type {(x: number, y: number, text: string, how: Lettering) => void}
+   */
+  upright(x, y, text, how) {
+    this.c.save();
+    this.c.translate(x, y);
+    this.c.rotate(-Math.PI / 2);
+    this.text(0, 0, text, { ...how, align: "right" });
+    this.c.restore();
+  }
+
   /** @type {(source: HTMLCanvasElement, x: number, y: number, w: number, h: number) => void} */
   image(source, x, y, w, h) { this.c.imageSmoothingEnabled = false; this.c.drawImage(source, x, y, w, h); }
 }
@@ -85,8 +192,25 @@ export class SvgPen {
    */
   constructor(width, height, background) {
     this.width = width;
-    this.height = height;
+    this.height = this.full = height;
+    this.labels = new Labels(width, height);
+    this.open = 0; // groups
     this.out = [`<rect width="${r(width)}" height="${r(height)}" fill="${background}"/>`];
+  }
+
+  /** @type {CanvasPen["below"]} */
+  below(high) {
+    this.out.push(`<g transform="translate(0 ${r(high)})">`);
+    this.open++;
+    this.height -= high;
+    this.labels = new Labels(this.width, this.height);
+  }
+
+  /** @type {CanvasPen["label"]} */
+  label(x, y, text, how) {
+    const at = this.labels.place(x, y, text, how);
+    if (at) this.text(at.x, at.y, text, how);
+    return at !== null;
   }
 
   /** @type {CanvasPen["rect"]} */
@@ -110,12 +234,17 @@ export class SvgPen {
     this.out.push(`<text x="${r(x)}" y="${r(y)}" fill="${fill}" font-size="${size}" font-weight="${weight}" text-anchor="${anchor}">${esc(text)}</text>`);
   }
 
+  /** @type {CanvasPen["upright"]} */
+  upright(x, y, text, { fill, size = 11, weight = 400 }) {
+    this.out.push(`<text transform="translate(${r(x)} ${r(y)}) rotate(-90)" fill="${fill}" font-size="${size}" font-weight="${weight}" text-anchor="end">${esc(text)}</text>`);
+  }
+
   /** @type {CanvasPen["image"]} */
   image(source, x, y, w, h) {
     this.out.push(`<image x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}" preserveAspectRatio="none" image-rendering="pixelated" href="${source.toDataURL("image/png")}"/>`);
   }
 
   toString() {
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${r(this.width)}" height="${r(this.height)}" viewBox="0 0 ${r(this.width)} ${r(this.height)}" font-family="${esc(FONT)}">${this.out.join("")}</svg>`;
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${r(this.width)}" height="${r(this.full)}" viewBox="0 0 ${r(this.width)} ${r(this.full)}" font-family="${esc(FONT)}">${this.out.join("")}${"</g>".repeat(this.open)}</svg>`;
   }
 }

@@ -1,16 +1,17 @@
 // The exported film: plays the frames of one run and needs nothing but its own file.
 
 import { AttentionPainter, barAt } from "./attention.js";
+import { settings } from "./caption.js";
 import { colours } from "./colours.js";
 import { Film, word } from "./film.js";
-import { short, whole } from "./format.js";
-import { penFor, unit } from "./pen.js";
+import { short, tick, ticks, whole } from "./format.js";
+import { fitting, penFor, unit, widthOf } from "./pen.js";
 
 /** @import { FilmSaid } from "../messages.js" */
 /** @import { Cell } from "./attention.js" */
 
 const SECONDS = 8; // of the whole film
-const CURVES = [["Loss", "loss"], ["Entropy of attention, mean over classes", "entropy"], ["Growth B, mean over classes", "growth"]];
+const CURVES = [["Loss", "loss", "Loss"], ["Entropy of attention, mean over classes", "entropy", "Entropy"], ["Growth B, mean over classes", "growth", "Growth B"]];
 
 /** @type {<T extends HTMLElement = HTMLElement>(id: string) => T} */
 const $ = (id) => /** @type {any} */ (document.getElementById(id));
@@ -42,20 +43,21 @@ let cells = [];
 const scene = () => ({ film, index: now, classes: film.run.classes.classes.map((_, k) => k), axis: time });
 
 function drawCurves() {
-  const pen = penFor(plots, plots), { ink, muted, line } = painter.colours, high = pen.height / CURVES.length, left = 40, wide = pen.width - left - 10;
+  const pen = penFor(plots, plots), { ink, muted, line } = painter.colours, high = pen.height / CURVES.length, label = { size: 11 };
+  const axes = means.map((values) => { const good = values.filter(Number.isFinite), top = Math.max(...good, 1e-9), marks = ticks(0, top, 3); return { good, top, marks: marks.map((v) => ({ v, text: tick(v, marks[1] - marks[0]) })) }; });
+  const left = Math.max(...axes.flatMap((a) => a.marks.map((m) => widthOf(m.text, label)))) + 8, wide = pen.width - left - 10;
   const at = (/** @type {number} */ i) => left + (time(film.steps[i]) / time(last)) * wide;
-  CURVES.forEach(([title], p) => {
-    const y = p * high + 20, tall = high - 42, values = means[p], good = values.filter(Number.isFinite), top = Math.max(...good, 1e-9);
-    const label = { fill: muted, size: 11, align: /** @type {const} */ ("right") };
-    pen.text(0, y - 7, title, { fill: ink, size: 12, weight: 600 });
-    pen.text(left - 5, y + 8, short(top), label);
-    pen.text(left - 5, y + tall, "0", label);
+  CURVES.forEach(([title, , short_title], p) => {
+    const y = p * high + 20, tall = high - 42, values = means[p], { good, top, marks } = axes[p], bold = { size: 12, weight: 600 }, up = (/** @type {number} */ v) => y + tall * (1 - v / top);
+    pen.label(0, y - 7, fitting([title, short_title], pen.width, bold), { fill: ink, ...bold });
     pen.frame(left, y, wide, tall, line);
-    if (!good.length) return pen.text(pen.width - 20, y + tall / 2, "not defined for this model", label);
-    pen.text(pen.width - 10, y + tall + 14, `step ${whole(last)}`, label);
+    if (!good.length) { pen.label(left + wide / 2, y + tall / 2, "not defined for this model", { fill: muted, ...label, align: "center" }); return; }
+    for (const { v, text } of marks) { pen.line(left, up(v), left + wide, up(v), line); pen.label(left - 5, up(v) + 4, text, { fill: muted, ...label, align: "right" }); }
+    pen.label(left + wide, y + tall + 14, `step ${whole(last)}`, { fill: muted, ...label, align: "right" });
+    pen.label(left, y + tall + 14, "0", { fill: muted, ...label });
     /** @type {[number, number][]} */
     const points = [];
-    values.forEach((v, i) => { if (Number.isFinite(v)) points.push([at(i), y + tall * (1 - v / top)]); });
+    values.forEach((v, i) => { if (Number.isFinite(v)) points.push([at(i), up(v)]); });
     pen.path(points, ink, 2);
     pen.rect(at(now), y, 1, tall, muted);
   });
@@ -70,7 +72,7 @@ function draw() {
 function show(i) {
   now = Math.max(0, Math.min(film.length - 1, i));
   scrub.value = String(now);
-  $("clock").textContent = `step ${film.steps[now]} of ${last}`;
+  $("clock").textContent = `step ${whole(film.steps[now])} of ${whole(last)}`;
   draw();
 }
 
@@ -82,14 +84,14 @@ function stop() {
 
 function play() {
   const from = now >= film.length - 1 ? 0 : now, begun = performance.now();
-  const tick = () => {
+  const next = () => {
     const i = from + Math.floor(((performance.now() - begun) / (1000 * SECONDS)) * film.length);
     if (i >= film.length - 1) { show(film.length - 1); stop(); return; }
     if (i !== now) show(i);
-    playing = requestAnimationFrame(tick);
+    playing = requestAnimationFrame(next);
   };
   button.textContent = "Pause";
-  playing = requestAnimationFrame(tick);
+  playing = requestAnimationFrame(next);
 }
 
 const toggle = () => (playing === null ? play() : stop());
@@ -117,8 +119,7 @@ function hover(event) {
 }
 
 function begin() {
-  const s = film.run.setup;
-  $("about").textContent = `${s.optimizer}, η_Y ${s.eta_y}, η_Z ${s.eta_z}, momentum ${s.momentum}, T ${s.context === "inf" ? "∞" : s.context}, seed ${s.seed}${film.marks.length ? ", rates changed on the way" : ""}`;
+  $("about").textContent = settings(film);
   button.onclick = toggle;
   scrub.max = String(film.length - 1);
   scrub.oninput = () => go(Number(scrub.value));

@@ -5,7 +5,8 @@ import { short } from "../draw/format.js";
 
 /** @import { ControlSaid } from "../messages.js" */
 /** @typedef {{el: HTMLElement, show: (value: any) => void, refuse: (message: string) => void}} Control */
-/** @typedef {{id: string, describe: string, label: HTMLElement, box: HTMLElement, changed: (value: any) => void}} Parts */
+/** @typedef {(value: any, dragging?: boolean) => void} Changed  `dragging`: the slider is still held, more will follow. */
+/** @typedef {{id: string, describe: string, label: HTMLElement, box: HTMLElement, changed: Changed}} Parts */
 
 const TICKS = 1000;
 
@@ -27,7 +28,7 @@ function scaleOf({ low, high, log, kind }) {
 /**
  * Makes a control; `changed(value)` is called with every new value.
  * @param {ControlSaid} control
- * @param {(value: any) => void} changed
+ * @param {Changed} changed
  * @returns {Control}
  */
 export function makeControl(control, changed, prefix = "c") {
@@ -94,9 +95,12 @@ function number(control, { id, describe, label, box, changed }) {
   let showSlider = () => {};
   if (control.low !== null && control.high !== null && control.kind !== "text") {
     const scale = scaleOf(control);
+    let held = false;
+    const release = () => { if (held) { held = false; changed(scale.from(Number(slider.value))); } };
     const slider = h("input", {
       type: "range", min: 0, max: TICKS, step: 1, "aria-label": `${control.label} slider`, class: "slider",
-      oninput: () => { const v = scale.from(Number(slider.value)); field.value = reads(v); slider.setAttribute("aria-valuetext", short(v)); changed(v); },
+      oninput: () => { const v = scale.from(Number(slider.value)); held = true; field.value = reads(v); slider.setAttribute("aria-valuetext", short(v)); changed(v, true); },
+      onchange: release, onpointerup: release, // dragged back to where it was, it does not change
     });
     showSlider = (v) => {
       const is = typeof v === "number";

@@ -1,6 +1,6 @@
 // HTTP: JSON in, JSON out; a refusal becomes an error with its field.
 
-/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, Setup, TextModels, Tour } from "../messages.js" */
+/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, MapSaid, ProbeFiles, Setup, TextModels, Tour, WordsAsked, WordsSaid } from "../messages.js" */
 
 export class Refusal extends Error {
   /**
@@ -54,16 +54,27 @@ export const catalogue = async () => (await ask("/api/catalogue")).json();
 export const tour = async () => (await ask("/api/tour")).json();
 /** @type {(setup: Setup, signal?: AbortSignal) => Promise<CheckSaid>} */
 export const check = async (setup, signal) => (await post("/api/check", setup, signal)).json();
+/** @type {(body: WordsAsked, signal: AbortSignal) => Promise<WordsSaid>} */
+export const words = async (body, signal) => (await post("/api/words", body, signal)).json();
 /** @type {(body: CurvesAsked, signal: AbortSignal) => Promise<CurvesSaid>} */
 export const curves = async (body, signal) => (await post("/api/curves", body, signal)).json();
 /** @type {(body: FlowAsked, signal: AbortSignal) => Promise<FlowSaid>} */
 export const flow = async (body, signal) => (await post("/api/flow", body, signal)).json();
+/** @type {(setup: Setup, signal: AbortSignal) => Promise<MapSaid>} */
+export const map = async (setup, signal) => (await post("/api/map", setup, signal)).json();
 /** @type {(setup: Setup) => Promise<string>} */
 export const toml = async (setup) => (await post("/api/toml", setup)).text();
-/** @type {(run: string) => Promise<ClaimsSaid>} */
-export const claims = async (run) => (await ask(`/api/runs/${run}/claims`)).json();
+/** @type {(run: string, step: number | null) => Promise<ClaimsSaid>} */
+export const claims = async (run, step) => (await ask(`/api/runs/${run}/claims${step === null ? "" : `?step=${step}`}`)).json();
 /** @type {() => Promise<TextModels>} */
 export const lensModels = async () => (await ask("/api/lens")).json();
+/** @type {() => Promise<ProbeFiles>} */
+export const probes = async () => (await ask("/api/probes")).json();
+/**
+ * Whether a report can be made; refused with the reason.
+ * @type {(address: string) => Promise<unknown>}
+ */
+export const probe = async (address) => (await ask(address)).text();
 /** @type {(name: string, query: string) => Promise<LensSaid>} */
 export const lens = async (name, query) =>
   (await ask(`/api/lens/${encodeURIComponent(name)}?query=${encodeURIComponent(query)}`)).json();

@@ -1,204 +1,191 @@
-// The run on screen: starts it, steers it, takes its frames in, and takes it up again after a dropped connection.
+// The film on screen: which run it is, which of its steps is shown, and its playback.
 
-import { $, refuse, throttle, toast } from "../page/dom.js";
-import { app, emit, atEdge } from "../app.js";
-import { Film } from "../draw/film.js";
-import { Link, RESTART } from "./socket.js";
+import { throttle } from "../page/dom.js";
+import { app, emit, frameIndex, on } from "../app.js";
+import * as films from "./films.js";
+import * as playback from "./playback.js";
 
 /** @import { MarkSaid, Setup } from "../messages.js" */
 /** @import { Pace } from "../app.js" */
+/** @import { Film } from "../draw/film.js" */
+/** @import { Pacing } from "./playback.js" */
 
-/** @type {Link} */
-let link; // made by connect, before anything can be asked for
-/** @type {number | null} */
-let playback = null; // timer of the film being played in the page
-/** @type {{marks: MarkSaid[], at: number, sent: number} | null} */
-let replay = null; // marks to pass again on the way to a step, from a shared address
-/** @type {Setup | null} */
-let wanted = null; // set-up of the last start
+const SECONDS = 12; // for a whole run, paced by ln t
+/** The step to show: the frame there, or the newest as long as that is not there yet. */
+let at = 0;
 
-const say = (/** @type {string} */ message) => refuse($("run-refusal"), message);
+export const { isPlaying, stop } = playback;
+export const { adopt, connect } = films;
+/** Whether the server still computes. */
+export const isRunning = () => app.state.state === "running";
+/** Whether anything moves: drawings are simpler then. */
+export const isMoving = () => isPlaying() || isRunning();
+/** The step on screen. */
+export const shownStep = () => app.film?.steps[frameIndex()] ?? 0;
+/** The last step the film on screen has or will have. */
+const end = () => (films.over() ? Math.max(0, app.film?.lastStep ?? 0) : app.state.steps);
 
-export function connect() {
-  link = new Link({
-    link: (status) => emit("link", status),
-    run: (m) => {
-      const known = app.film?.run.run === m.run ? app.film : null;
-      if (known) { known.run.steps = m.steps; known.marks = [...m.marks]; } else app.film = new Film(m);
-      link.seen = () => app.film?.lastStep ?? -1;
-      Object.assign(app.state, { state: m.state, step: m.step, steps: m.steps, speed: m.speed });
-      say("");
-      if (!known) app.cursor = null;
-      emit(known ? "state" : "run");
-      followReplay();
-    },
-    state: (m) => {
-      Object.assign(app.state, m);
-      if (app.film) app.film.run.steps = m.steps;
-      if (m.state === "failed") say(`The run failed at step ${m.failed_step}: its numbers are no longer finite. Smaller rates help.`);
-      emit("state");
-      followReplay();
-    },
-    mark: (m) => { app.film?.marks.push({ step: m.step, eta_y: m.eta_y, eta_z: m.eta_z }); emit("marks"); },
-    frames: (steps, values, floats, flags) => {
-      if (!app.film || floats !== app.film.run.layout.floats) return;
-      if (flags & RESTART) app.film.clear();
-      app.film.add(steps, values, floats);
-      if (steps.length) app.state.step = Math.max(app.state.step, steps[steps.length - 1]);
-      emit("frames");
-    },
-    table: (at, values) => emit("table", { step: at, values }),
-    reset: () => { app.film?.clear(); if (app.film) app.film.marks = []; app.cursor = null; app.state.step = 0; emit("marks"); emit("cursor"); },
-    error: (m) => {
-      if (m.field === "run" && wanted && !link.run) { toast("The run was gone; started again."); begin(wanted, false); return; }
-      emit("refused", m);
-      if (!["eta_y", "eta_z"].includes(m.field)) say(m.message);
-    },
-    closed: (m) => { say(`The run has ended: ${m.reason}`); app.state.state = "closed"; emit("state"); },
-  });
-}
+// --- which run -------------------------------------------------------------------------------------------------------
 
 /**
- * A new run of a set-up.
+ * Computes the whole run of a set-up. The cursor stays at its step unless the film is to be played. Null if another
+ * film was wanted before this one was complete.
  * @param {Setup} setup
- * @param {boolean} playing
+ * @param {{marks?: MarkSaid[], from?: number, play?: boolean, seconds?: number, preview?: boolean}} how
+ *   marks: changes of the rates on the way; play: at once, from the step `from` to the end, in so many seconds or at
+ *   the chosen pace; preview: a slider is still on its way
+ * @returns {Promise<Film | null>}
  */
-export function begin(setup, playing) {
-  wanted = app.setup0 = setup;
-  stopFilm();
-  replay = null;
-  link.send({ op: "start", setup, speed: app.speed, play: playing });
+export function film(setup, { marks = [], from = 0, play: plays = false, seconds = 0, preview = false } = {}) {
+  const made = films.want(setup, marks, preview);
+  if (plays) playback.play(paced(from, () => app.state.steps, seconds), end, films.reach, show);
+  return made;
 }
 
 /**
- * A run as it was when its address was shared: through every change of rates, to a step.
+ * A film as it was when its address was shared: with every change of rates, at a step.
  * @param {Setup} setup
  * @param {MarkSaid[]} marks
- * @param {number} at
+ * @param {number} step
  */
-export function beginAt(setup, marks, at) {
-  wanted = app.setup0 = setup;
-  replay = { marks: [...marks], at, sent: -1 };
-  link.send({ op: "start", setup, speed: app.speed, play: false });
+export function beginAt(setup, marks, step) {
+  seekStep(step);
+  film(setup, { marks });
 }
 
-function followReplay() {
-  const { state, step: now, steps } = app.state;
-  if (!replay || state === "running") return;
-  if (state === "failed" || state === "done") { replay = null; return; }
-  const next = replay.marks[0], target = Math.min(next ? next.step : replay.at, steps);
-  if (now < target) {
-    if (replay.sent === now) return;
-    replay.sent = now;
-    link.send({ op: "step", n: Math.min(target - now, app.catalogue.limits.single_steps) });
-  } else if (next) {
-    replay.marks.shift();
-    replay.sent = -1;
-    link.send({ op: "rates", eta_y: next.eta_y, eta_z: next.eta_z });
-    app.setup = { ...app.setup, eta_y: next.eta_y, eta_z: next.eta_z };
-    emit("setup-shown");
-  } else replay = null;
+/** What a change of the rates goes on from: the film, and the step on screen or the one that is waited for. */
+function ground() {
+  const { setup, marks } = films.wanted() ?? { setup: app.setup0 ?? app.setup, marks: [] };
+  return { setup, marks, step: app.fromHere ? (at <= films.reach() || at === Infinity ? shownStep() : Math.floor(at)) : 0 };
 }
 
-export const isRunning = () => app.state.state === "running";
-export const isPlaying = () => playback !== null || isRunning();
-
-export function play() {
-  if (!app.film) return;
-  if (!atEdge()) return playFilm();
-  if (app.state.state === "done" || app.state.state === "failed") { seek(0); return playFilm(); }
-  if (app.state.state === "closed") { if (wanted) begin(wanted, true); return; }
-  app.cursor = null;
-  emit("cursor");
-  link.send({ op: "play" });
-}
-
-export function pause() {
-  stopFilm();
-  if (isRunning()) link.send({ op: "pause" });
-}
-
-export const toggle = () => (isPlaying() ? pause() : play());
-
-export function step() {
-  stopFilm();
-  if (!app.film) return;
-  if (!atEdge()) return seek((app.cursor ?? 0) + 1);
-  if (app.state.step >= app.state.steps) return;
-  app.cursor = null;
-  link.send({ op: "step", n: 1 });
-}
-
-/** Back to step 0, at the rates the controls show now. */
-export function reset() {
-  stopFilm();
-  app.cursor = null;
-  say("");
-  const moved = ["eta_y", "eta_z"].some((k) => app.setup[k] !== wanted?.[k]);
-  if (app.state.state === "closed" || moved) begin(app.setup, false);
-  else link.send({ op: "reset" });
-}
-
-/** @param {Pace} value */
-export function speed(value) {
-  app.speed = value;
-  link.send({ op: "speed", speed: value });
-}
-
-export const rates = throttle((/** @type {number} */ eta_y, /** @type {number} */ eta_z) => link.send({ op: "rates", eta_y, eta_z }), 150);
-
-export function extend() {
-  const steps = Math.min(app.catalogue.limits.steps, app.state.steps * 2);
-  link.send({ op: "extend", steps });
-  app.setup = { ...app.setup, steps };
-  if (wanted) wanted = app.setup0 = { ...wanted, steps };
-  emit("setup-shown");
-}
-
-/** @param {number} size */
-export const askTable = (size) => link.send({ op: "y", size });
+/** @type {ReturnType<typeof ground> | null} */
+let drag = null; // ground of the slider on its way
 
 /**
- * Shows frame i; the newest frame is followed again when the run goes on.
+ * @param {ReturnType<typeof ground>} ground
+ * @param {boolean} preview
+ */
+function changeRates({ setup, marks, step }, preview) {
+  const { eta_y, eta_z } = app.setup;
+  if (step > 0) film(setup, { marks: [...marks.filter((m) => m.step < step), { step, eta_y, eta_z }], preview });
+  else film(app.setup, { preview });
+}
+
+const previewRates = throttle(() => { if (drag) changeRates(drag, true); }, 150);
+
+/**
+ * The rates that the controls show are to act: from step 0 on, or from the step on screen. A slider on its way is
+ * shown as a film of its own, but is not yet a result to compare with, and makes one change of the rates in all.
+ * @param {boolean} dragging
+ */
+export function rates(dragging = false) {
+  drag ??= ground();
+  if (dragging) return previewRates();
+  changeRates(drag, false);
+  drag = null;
+}
+
+export function extend() {
+  show(shownStep());
+  films.extend();
+}
+
+/**
+ * The table Y at a step, or the newest.
+ * @param {number} size
+ * @param {number} [step]
+ */
+export const askTable = (size, step) => films.send({ op: "y", size, step });
+
+// --- which step ------------------------------------------------------------------------------------------------------
+
+/** The frame of the wanted step, or the newest. */
+function place() {
+  const now = app.film, shown = !now?.length || at >= now.lastStep ? null : now.at(at);
+  if (shown === app.cursor) return;
+  app.cursor = shown;
+  emit("cursor");
+}
+
+on("run frames marks state", place); // before the views hear of it
+
+/** @param {number} step */
+function show(step) {
+  at = step;
+  place();
+}
+
+/** @param {number} step */
+export function seekStep(step) {
+  stop();
+  show(Math.max(0, step));
+}
+
+/**
+ * Shows frame i; beyond the last one the newest, and those that come.
  * @param {number} i
  */
 export function seek(i) {
   if (!app.film?.length) return;
-  if (isRunning()) link.send({ op: "pause" });
   const last = app.film.length - 1;
-  app.cursor = Math.max(0, Math.min(last, i));
-  if (app.cursor === last) app.cursor = null;
-  emit("cursor");
+  seekStep(i >= last ? (films.over() ? app.film.lastStep : Infinity) : app.film.steps[Math.max(0, i)]);
 }
 
 /** @param {1 | -1} by */
 export function move(by) {
-  stopFilm();
+  if (app.film) seek(frameIndex() + by);
+}
+
+export const step = () => move(1);
+
+/** Back to step 0; changes of the rates on the way are taken back, and the rates on screen hold from the start. */
+export function reset() {
+  seekStep(0);
+  films.say("");
+  if (films.wanted()?.marks.length || app.state.state === "closed") film(app.setup);
+}
+
+// --- playback --------------------------------------------------------------------------------------------------------
+
+/**
+ * The step after so many seconds from a step on, and the seconds to a step.
+ * @param {number} from
+ * @param {() => number} last
+ * @param {number} seconds  to the last step, paced by ln t; 0: the pace chosen beside the slider
+ * @returns {Pacing}
+ */
+function paced(from, last, seconds) {
+  const x = (/** @type {number} */ s) => Math.log(s + 1), pace = seconds ? "log" : app.speed;
+  const perSecond = () => (seconds ? (x(last()) - x(from)) / seconds : x(last()) / SECONDS) || 1;
+  if (pace === "max") return { from, step: () => Infinity, time: () => 0 };
+  if (pace !== "log") return { from, step: (t) => from + t * pace, time: (s) => (s - from) / pace };
+  return { from, step: (t) => Math.exp(x(from) + t * perSecond()) - 1, time: (s) => (x(s) - x(from)) / perSecond() };
+}
+
+/** From the step on screen to the end, or from the beginning where the end is on screen. */
+export function play() {
   if (!app.film) return;
-  if (by > 0 && atEdge()) step(); else seek((app.cursor ?? app.film.length - 1) + by);
+  if (app.state.state === "closed") films.again("The run is being computed again.");
+  const from = shownStep() >= end() ? 0 : shownStep();
+  playback.play(paced(from, () => app.state.steps, 0), end, films.reach, show);
 }
 
-/** Plays the frames the page has, the whole film in about eight seconds, then goes on with the run if it is not over. */
-function playFilm() {
-  stopFilm();
-  const film = app.film;
-  if (!film) return;
-  const begun = performance.now(), from = app.cursor ?? 0, perMs = Math.max(20, film.length / 8) / 1000;
-  const tick = () => {
-    const i = from + Math.floor((performance.now() - begun) * perMs), frames = app.film?.length ?? 0;
-    if (i >= frames - 1) {
-      stopFilm();
-      seek(frames - 1);
-      if (app.state.state === "paused" && app.state.step < app.state.steps) play();
-      return;
-    }
-    if (i !== app.cursor) { app.cursor = i; emit("cursor"); }
-    playback = requestAnimationFrame(tick);
-  };
-  playback = requestAnimationFrame(tick);
-  emit("state");
-}
+/**
+ * Plays from one step to another, paced by ln t; settles when it is there, or was stopped.
+ * @param {number} from
+ * @param {number} to
+ * @param {number} seconds
+ * @returns {Promise<void>}
+ */
+export const playSteps = (from, to, seconds) => playback.play(paced(from, () => to, seconds), () => Math.min(to, end()), films.reach, show);
 
-function stopFilm() {
-  if (playback !== null) { cancelAnimationFrame(playback); playback = null; emit("state"); }
+export const pause = stop;
+export const toggle = () => (isPlaying() ? stop() : play());
+
+/** @param {Pace} value */
+export function speed(value) {
+  app.speed = value;
+  if (isPlaying()) play();
+  emit("speed");
 }

@@ -1,6 +1,6 @@
 // One WebSocket, one run: sends wishes, hands on answers, comes back after a dropped connection.
 
-/** @import { ClosedText, ErrorText, MarkText, RunText, Setup, StateText } from "../messages.js" */
+/** @import { ClosedText, ErrorText, MarkSaid, MarkText, RunText, Setup, StateText } from "../messages.js" */
 /**
  * What comes in.
  * @typedef {object} Heard
@@ -27,8 +27,8 @@ export class Link {
     this.seen = () => -1; // last step the page has
     this.tries = 0;
     this.ended = false;
-    /** @type {string[]} */
-    this.queue = [];
+    /** @type {string | null} */
+    this.wanted = null; // the start that has no answer yet: sent again after a dropped connection
     this.ws = this.open();
   }
 
@@ -41,8 +41,8 @@ export class Link {
     ws.onopen = () => {
       const again = this.tries > 0;
       this.tries = 0;
-      if (this.run) ws.send(JSON.stringify({ op: "attach", run: this.run, since: this.seen() }));
-      for (const text of this.queue.splice(0)) ws.send(text);
+      if (this.wanted) ws.send(this.wanted);
+      else if (this.run) ws.send(JSON.stringify({ op: "attach", run: this.run, since: this.seen() }));
       this.on.link?.(again ? "back" : "open");
     };
     ws.onmessage = (event) => (typeof event.data === "string" ? this.said(JSON.parse(event.data)) : this.binary(event.data));
@@ -57,6 +57,7 @@ export class Link {
 
   /** @param {any} message */
   said(message) {
+    if (message.type === "run" || message.type === "error") this.wanted = null;
     if (message.type === "run") this.run = message.run;
     if (message.type === "closed") this.run = null;
     if (message.type === "error" && message.field === "run") this.run = null;
@@ -65,21 +66,19 @@ export class Link {
 
   /** @param {ArrayBuffer} buffer */
   binary(buffer) {
-    const [kind, n, floats, flags] = new Uint32Array(buffer, 0, 4);
-    const steps = new Uint32Array(buffer, 16, n), values = new Float32Array(buffer, 16 + 4 * n, n * floats);
+    const { kind, steps, values, floats, flags } = unpack(buffer, 0);
     if (kind === FRAMES) this.on.frames?.(steps, values, floats, flags);
     if (kind === TABLE_Y) this.on.table?.(steps[0], values);
   }
 
   /**
-   * Sends a wish; while there is no connection only a new run waits for it, the rest would be stale.
+   * Sends a wish; a new run waits for a connection, the rest would be stale.
    * @param {{op: string, [key: string]: any}} message
    */
   send(message) {
     const text = JSON.stringify(message);
-    if (message.op === "start") this.run = null;
+    if (message.op === "start") { this.run = null; this.wanted = text; }
     if (this.ws.readyState === WebSocket.OPEN) this.ws.send(text);
-    else if (message.op === "start") this.queue = [text];
   }
 
   end() {
@@ -89,16 +88,27 @@ export class Link {
 }
 
 /**
- * Runs a set-up beside the one on screen, as fast as it goes, to its end.
+ * Reads a binary message that begins at a byte of a buffer.
+ * @param {ArrayBuffer} buffer
+ * @param {number} at
+ */
+export function unpack(buffer, at) {
+  const [kind, n, floats, flags] = new Uint32Array(buffer, at, 4);
+  return { kind, floats, flags, steps: new Uint32Array(buffer, at + 16, n), values: new Float32Array(buffer, at + 16 + 4 * n, n * floats) };
+}
+
+/**
+ * Runs a set-up beside the one on screen, with changes of its rates, as fast as it goes, to its end.
  * @param {Setup} setup
+ * @param {MarkSaid[]} marks
  * @param {Pick<Heard, "run" | "frames" | "mark" | "error">} on
  */
-export function aside(setup, on) {
+export function aside(setup, marks, on) {
   const link = new Link({
     run: on.run, frames: on.frames, mark: on.mark,
     state: (m) => { if (m.state === "done" || m.state === "failed") link.end(); },
     error: (m) => { on.error?.(m); link.end(); },
   });
-  link.send({ op: "start", setup, speed: "max", play: true });
+  link.send({ op: "start", setup, marks, speed: "max", play: true });
   return link;
 }

@@ -1,13 +1,15 @@
-// The verdict on every lemma and theorem for the run on screen.
+// The verdict on every lemma and theorem for the run on screen, up to the step on screen.
 
 import { $, h, maths, said } from "../page/dom.js";
 import * as api from "../server/api.js";
-import { app, on } from "../app.js";
+import { app, atEdge, frameIndex, on } from "../app.js";
 import { CLOSED, FLOW, colours } from "../draw/colours.js";
 import { short, whole } from "../draw/format.js";
-import { penFor } from "../draw/pen.js";
+import { fitting, penFor } from "../draw/pen.js";
+import { isMoving } from "../server/runner.js";
+import { take } from "./setup.js";
 
-/** @import { ClaimCurve, ClaimInstead, ClaimSaid, ClaimsSaid } from "../messages.js" */
+/** @import { ClaimCurve, ClaimInstead, ClaimSaid, ClaimsSaid, Setup } from "../messages.js" */
 
 const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "–" };
 /**
@@ -15,17 +17,20 @@ const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "�
  * @type {Record<string, string>}
  */
 const KIND = { identity: "an identity: it follows for every run, and a failure would be a bug", formula: "a formula: no run takes part", "by definition": "true by definition", ours: "a statement of ours: what holds where one of the paper's does not" };
+/** Groups, what is most worth reading first. @type {[ClaimSaid["status"], string][]} */
+const GROUPS = [["fails", "Fails, with every assumption met"], ["undecided", "Undecided"], ["holds", "Holds"]];
+const TOO_EARLY = "Verdicts are on the run up to the step on screen: go on a few steps, or to the end.";
 const panel = $("panel-claims");
 /** @type {Set<string>} */
 const open = new Set();
-/** @type {number | null} */
-let timer = null;
+/** @type {number | undefined} */
+let timer;
 let shown = false, busy = false, last = "";
 
 export function start() {
-  panel.append(h("p", { class: "lead", id: "claims-lead" }, "Verdicts appear once the run has a few steps."), h("div", { id: "claims", class: "view", "data-view": "claims", "aria-live": "off" }));
-  on("run", () => { last = ""; $("tally").replaceChildren(); });
-  on("frames state", later);
+  panel.append(h("p", { class: "lead", id: "claims-lead" }, TOO_EARLY), h("div", { id: "claims", class: "view", "data-view": "claims", "aria-live": "off" }));
+  on("run", blank);
+  on("frames state cursor marks run", later);
 }
 
 /** @param {boolean} is */
@@ -34,36 +39,96 @@ export function visible(is) {
   if (is) { last = ""; later(); }
 }
 
+/** The step to judge at: the one on screen; null for the newest, which may move. */
+const step = () => (atEdge() ? null : app.film?.steps[frameIndex()] ?? null);
+
+/** Asks soon: while something plays, once in a while; after a move of the slider, when it has come to rest. */
 function later() {
-  if (timer !== null || !app.film || app.film.lastStep < 2) return;
-  timer = setTimeout(() => { timer = null; ask(); }, shown ? 1100 : 2500);
+  if (!app.film?.run.run || app.film.lastStep < 2) return;
+  if (isMoving() && timer !== undefined) return;
+  clearTimeout(timer);
+  timer = setTimeout(() => { timer = undefined; ask(); }, isMoving() ? (shown ? 1100 : 2500) : shown ? 250 : 700);
 }
 
 async function ask() {
-  const film = app.film;
+  const film = app.film, at = step();
   if (!film || busy) return later();
-  const key = `${film.run.run}|${app.state.step}`;
+  if ((at ?? film.lastStep) < 2) return blank();
+  const key = `${film.run.run}|${at ?? app.state.step}|${film.marks.length}`;
   if (key === last) return;
   busy = true;
   try {
-    const answer = await api.claims(film.run.run);
+    const answer = await api.claims(film.run.run, at);
     if (app.film !== film) return;
-    last = `${film.run.run}|${answer.step}`;
+    last = `${film.run.run}|${answer.step}|${film.marks.length}`;
     draw(answer);
-    if (answer.step < app.state.step) later();
+    if ((step() ?? app.state.step) !== answer.step) later();
   } catch (e) {
+    if (app.film !== film) return;
     $("claims-lead").textContent = said(e);
     last = key;
   } finally { busy = false; }
 }
 
+/** Of the first steps there is nothing to say. */
+function blank() {
+  last = "";
+  $("claims-lead").textContent = TOO_EARLY;
+  for (const id of ["claims", "tally"]) $(id).replaceChildren();
+}
+
 /** @param {ClaimsSaid} answer */
-function draw({ step, setting, claims }) {
+function draw({ step: at, claims }) {
   const measured = claims.filter((c) => !(c.kind in KIND)), count = (/** @type {string} */ s) => measured.filter((c) => c.status === s).length;
   $("tally").replaceChildren(...Object.keys(SIGN).map((s) => h("b", { class: s.replace(" ", "-"), title: `${count(s)} ${s}` }, String(count(s)))));
-  $("claims-lead").textContent = `At step ${whole(step)}, measured: ${count("holds")} hold, ${count("fails")} fail, ${count("undecided")} undecided, ${count("not applicable")} not applicable.${apart(claims)}${setting ? ` Judged ${setting}.` : ""}`;
+  $("claims-lead").replaceChildren(h("b", {}, `Judged at step ${whole(at)}`), `, on the run up to there${inSnaps(at)}. Measured: ${count("holds")} hold, ${count("fails")} fail, ${count("undecided")} undecided, ${count("not applicable")} not applicable.${apart(claims)}`);
   if (!shown) return;
-  $("claims").replaceChildren(...claims.map(card));
+  const groups = GROUPS.flatMap(([status, title]) => {
+    const found = claims.filter((c) => c.status === status);
+    return found.length ? [h("section", { "data-group": status }, h("h3", {}, `${title} (${found.length})`), found.map(card))] : [];
+  });
+  $("claims").replaceChildren(...groups, ...silent(claims.filter((c) => c.status === "not applicable")));
+}
+
+/**
+ * A step in units of t₀, where there is one.
+ * @param {number} at
+ */
+function inSnaps(at) {
+  const theory = app.film?.run.theory, t = theory?.applies ? theory.t_snap : null;
+  return typeof t === "number" ? ` (${short(at / t)} t₀)` : "";
+}
+
+/**
+ * Statements that say nothing of this run, by the reason why, each reason with a way to where they do.
+ * @param {ClaimSaid[]} claims
+ */
+function silent(claims) {
+  if (!claims.length) return [];
+  /** @type {Map<string, ClaimSaid[]>} */
+  const by = new Map();
+  for (const c of claims) { const key = JSON.stringify([reason(c), c.where, c.command]); by.set(key, [...(by.get(key) ?? []), c]); }
+  const groups = [...by.values()].sort((a, b) => b.length - a.length);
+  return [h("section", { "data-group": "not applicable" }, h("h3", {}, `Not about this run, because … (${claims.length})`),
+    groups.map((list) => h("div", { class: "because" }, h("div", { class: "reason" }, h("p", {}, maths(reason(list[0]))), way(list[0])), list.map(card))))];
+}
+
+/** @param {ClaimSaid} claim */
+function reason(claim) {
+  const unmet = claim.assumptions.filter((a) => !a.met);
+  return unmet.length ? `not met: ${unmet.map((a) => `${a.name} (${short(a.value)} against ${short(a.threshold)})`).join(", ")}` : claim.why;
+}
+
+/** @param {ClaimSaid} claim */
+function way({ where, command }) {
+  if (where) return h("button", { type: "button", class: "small", title: "Loads a set-up in which it applies, and runs it", onclick: () => go(where) }, "Take me where it applies");
+  return command ? h("p", { class: "explain" }, "Judged on the flow by ", h("code", {}, command)) : null;
+}
+
+/** @param {Setup} where */
+function go(where) {
+  const same = app.catalogue.presets.find((p) => JSON.stringify(Object.entries(p.setup).sort()) === JSON.stringify(Object.entries(where).sort()));
+  take(where, { preset: same?.name ?? null, play: true });
 }
 
 /**
@@ -114,10 +179,13 @@ function mini(canvas, { x, measured, predicted, log_x, log_y, x_label, y_label }
   const c = colours(), pen = penFor(canvas, canvas), [x0, x1, y0, y1] = [Math.min(...xs), Math.max(...xs), Math.min(...ys), Math.max(...ys)], l = 8, b = 18, w = pen.width - 2 * l, hh = pen.height - b - 16;
   /** @type {(points: number[][]) => [number, number][]} */
   const at = (points) => points.map(([u, v]) => [l + (w * (u - x0)) / (x1 - x0 || 1), 14 + hh - (hh * (v - y0)) / (y1 - y0 || 1)]);
+  const small = { size: 10 }, value = (/** @type {number} */ v, /** @type {boolean} */ log) => short(log ? 10 ** v : v), foot = { fill: c.muted, ...small };
   pen.line(l, 14 + hh, l + w, 14 + hh, c.line);
   if (instead?.x && instead.y) pen.path(at(line(instead.y, instead.x)), `${FLOW}66`, 6);
   if (predicted) pen.path(at(dots), CLOSED, 2, [2, 3]);
   pen.path(at(drawn), c.ink, 1.5);
-  pen.text(l, 10, y_label + (log_y ? " (log)" : ""), { fill: c.muted, size: 10 });
-  pen.text(l + w, pen.height - 4, x_label + (log_x ? " (log)" : ""), { fill: c.muted, size: 10, align: "right" });
+  pen.label(l, 10, fitting([`${y_label}${log_y ? " (log)" : ""}, ${value(y0, log_y)} to ${value(y1, log_y)}`, y_label], w, small), foot);
+  pen.label(l, pen.height - 4, value(x0, log_x), foot);
+  pen.label(l + w, pen.height - 4, value(x1, log_x), { ...foot, align: "right" });
+  pen.label(l + w / 2, pen.height - 4, fitting([x_label + (log_x ? " (log)" : ""), x_label], 0.6 * w, small), { ...foot, align: "center" });
 }

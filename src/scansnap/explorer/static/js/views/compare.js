@@ -6,7 +6,7 @@ import { Film } from "../draw/film.js";
 import { short } from "../draw/format.js";
 import { aside } from "../server/socket.js";
 
-/** @import { Setup } from "../messages.js" */
+/** @import { MarkSaid, Setup } from "../messages.js" */
 /** @import { Link } from "../server/socket.js" */
 
 /** @type {Link | null} */
@@ -17,7 +17,7 @@ let helper = null; // a pinned run still being computed
  * @param {Setup} setup
  * @param {Setup} against
  */
-function label(setup, against) {
+export function label(setup, against) {
   /** @type {Record<string, string>} */
   const names = Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.symbol || c.label.toLowerCase()]));
   const parts = Object.keys(names).filter((k) => JSON.stringify(setup[k]) !== JSON.stringify(against[k])).map((k) => `${names[k]} ${short(setup[k])}`);
@@ -49,16 +49,17 @@ export function unpin() {
 export const toggle = () => (app.pinned ? unpin() : pinNow());
 
 /**
- * Computes a set-up beside the run on screen and pins it.
+ * Computes a set-up beside the run on screen, with changes of its rates on the way, and pins it.
  * @param {Setup} setup
+ * @param {MarkSaid[]} marks
  */
-export function pinSetup(setup) {
+export function pinSetup(setup, marks = []) {
   unpin();
   /** @type {Film | null} */
   let film = null;
-  helper = aside(setup, {
+  helper = aside(setup, marks, {
     run: (m) => { film = new Film(m); },
-    mark: (m) => film?.marks.push(m),
+    mark: ({ step, eta_y, eta_z }) => { if (film) film.marks = [...film.marks.filter((m) => m.step !== step), { step, eta_y, eta_z }]; },
     frames: (steps, values, floats) => {
       if (!film) return;
       film.add(steps, values, floats);

@@ -2,13 +2,15 @@
 
 import { $, h } from "../page/dom.js";
 import { app, emit, frameIndex, on } from "../app.js";
-import { colours } from "../draw/colours.js";
+import { CLOSED, FLOW, PINNED, RESPONSE, colours, faint, legible } from "../draw/colours.js";
 import { modal } from "../page/modal.js";
 import { name } from "../draw/film.js";
-import { notes } from "../server/predict.js";
-import { isPlaying } from "../server/runner.js";
+import { settings } from "../draw/caption.js";
+import { OVERLAYS, told } from "../server/predict.js";
+import { isMoving } from "../server/runner.js";
 import { VIEWS, figure } from "./traces.js";
 
+/** @import { Overlay } from "../server/predict.js" */
 /** @import { PlotLayout, View } from "./traces.js" */
 /**
  * What we call of plotly: its documented functions, and the layout it keeps at the element.
@@ -53,25 +55,37 @@ export function start() {
       h("div", { class: "plotbox" }, box, cursor)));
     plots.set(view.name, { view, box, cursor, dirty: true, made: false });
   }
-  panel.append(grid, h("div", { class: "options" }, option("flow", "flow, T → ∞"), option("theory", "closed form"), h("span", { class: "option run" }, h("i"), "run"), h("span", { class: "option pinned", id: "option-pinned", hidden: true }, h("i"), "pinned")), h("p", { class: "note", id: "predict-note", role: "status" }));
-  on("frames run focus scale pinned flow marks theme options state", soil);
+  panel.append(grid, h("div", { class: "options" }, option("flow", "flow, T → ∞"), option("theory", "closed form"), option("response", "response"), sign("run", "run"), sign("ghost", "run before"), sign("pinned", "pinned")), h("p", { class: "note", id: "predict-note", role: "status" }));
+  on("frames run focus scale pinned ghost flow marks theme options state", soil);
+  on("theme run", paint);
+  on("options run", () => { for (const which of OVERLAYS) /** @type {HTMLInputElement} */ ($(`show-${which}`)).checked = app.options[which]; });
+  on("pinned ghost run", () => { $("option-pinned").hidden = !app.pinned; $("option-ghost").hidden = !app.ghost; });
   on("run focus", () => { // logits belong to a query
     if (!app.film) return;
     const { layout, classes } = app.film.run, title = $("view-z").querySelector("span");
     if (title) title.textContent = `Logits z of query ${name(classes, layout.queries[layout.class_query[Math.max(0, app.focus)]])}`;
   });
-  on("pinned", () => ($("option-pinned").hidden = !app.pinned));
-  on("flow run", () => ($("predict-note").textContent = [notes.theory, notes.flow].filter(Boolean).join(" ")));
+  on("flow run options marks", () => ($("predict-note").textContent = told()));
   new ResizeObserver(soil).observe(panel);
 }
 
 /**
- * @param {"flow" | "theory"} which
+ * @param {Overlay} which
  * @param {string} text
  */
 function option(which, text) {
-  const input = h("input", { type: "checkbox", id: `show-${which}`, checked: app.options[which], onchange: () => { app.options[which] = input.checked; emit("options"); } });
+  const input = h("input", { type: "checkbox", id: `show-${which}`, checked: app.options[which], onchange: () => { app.options[which] = app.chosen[which] = input.checked; emit("options"); } });
   return h("label", { class: `option ${which}` }, input, h("i", { "aria-hidden": "true" }), text);
+}
+
+const sign = (/** @type {string} */ which, /** @type {string} */ text) => h("span", { class: `option ${which}`, id: `option-${which}`, hidden: which !== "run" }, h("i", { "aria-hidden": "true" }), text);
+
+/** The signs of the lines in the colours of the lines. */
+function paint() {
+  const c = colours();
+  /** @type {Record<string, string>} */
+  const lines = { flow: legible(FLOW, c), theory: legible(CLOSED, c), response: legible(RESPONSE, c), pinned: legible(PINNED, c), ghost: faint(c) };
+  for (const [which, colour] of Object.entries(lines)) { const i = /** @type {HTMLElement | null} */ (panel.querySelector(`.option.${which} i`)); if (i) i.style.borderTopColor = colour; }
 }
 
 /** @param {boolean} is */
@@ -95,7 +109,7 @@ export function frame(now) {
     const begun = performance.now();
     draw(plotly, p);
     const cost = performance.now() - begun;
-    free = now + (isPlaying() ? Math.max(90, 7 * cost) : 16);
+    free = now + (isMoving() ? Math.max(90, 7 * cost) : 16);
     return;
   }
 }
@@ -108,8 +122,8 @@ function draw(api, p) {
   const { clientWidth: width, clientHeight: height } = p.box;
   if (width < 40 || height < 40) return;
   p.dirty = false;
-  const { data, layout } = figure(p.view, { points: isPlaying() ? 70 : 400, live: isPlaying() });
-  api.react(p.box, data, { ...layout, width, height }, CONFIG);
+  const { data, layout } = figure(p.view, { points: isMoving() ? 70 : 400, live: isMoving(), width, height });
+  api.react(p.box, data, layout, CONFIG);
   p.made = true;
 }
 
@@ -139,9 +153,8 @@ async function enlarge(view) {
   const dialog = modal(view.title, box, [
     h("button", { type: "button", onclick: () => save(view, "png") }, "PNG"), h("button", { type: "button", onclick: () => save(view, "svg") }, "SVG")]);
   dialog.classList.add("wide");
-  const { data, layout } = figure(view, { points: 1000, large: true });
-  const size = { width: box.clientWidth, height: box.clientHeight };
-  await api.newPlot(box, data, { ...layout, ...size }, { ...CONFIG, displayModeBar: true, displaylogo: false, modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] });
+  const { data, layout } = figure(view, { points: 1000, large: true, width: box.clientWidth, height: box.clientHeight });
+  await api.newPlot(box, data, layout, { ...CONFIG, displayModeBar: true, displaylogo: false, modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] });
   dialog.addEventListener("close", () => api.purge(box));
 }
 
@@ -155,16 +168,19 @@ async function save(view, format) {
 }
 
 /**
- * A plot as a file.
+ * A plot as a file: with its title, its legend and the settings of its run.
  * @param {string} which
  * @param {"png" | "svg"} format
  */
 export async function picture(which, format) {
-  const api = await load(), view = VIEWS.find((v) => v.name === which);
-  if (!view) throw new Error(`There is no view ${which}.`);
-  const { data, layout } = figure(view, { points: 1000, large: true });
-  const url = await api.toImage({ data, layout: { ...layout, width: 900, height: 560, paper_bgcolor: colours().panel }, config: CONFIG }, { format, width: 900, height: 560, scale: format === "png" ? 2 : 1 });
+  const api = await load(), view = VIEWS.find((v) => v.name === which), c = colours(), size = { width: 900, height: 600 };
+  if (!view || !app.film) throw new Error(`There is no view ${which}.`);
+  const { data, layout } = figure(view, { points: 1000, large: true, ...size }), title = { text: escaped(view.title), subtitle: { text: escaped(settings(app.film)), font: { size: 12, color: c.muted } }, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top", font: { size: 18, color: c.ink } };
+  const url = await api.toImage({ data, layout: { ...layout, title, margin: { ...layout.margin, t: layout.margin.t + 60 }, paper_bgcolor: c.panel }, config: CONFIG }, { format, ...size, scale: format === "png" ? 2 : 1 });
   const comma = url.indexOf(","), body = url.slice(comma + 1);
   if (url.slice(0, comma).endsWith("base64")) return new Blob([Uint8Array.from(atob(body), (ch) => ch.charCodeAt(0))], { type: `image/${format}` });
   return new Blob([decodeURIComponent(body)], { type: "image/svg+xml" });
 }
+
+/** plotly reads texts as a few tags of HTML. */
+const escaped = (/** @type {string} */ text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;");

@@ -3,7 +3,7 @@
 import * as api from "../server/api.js";
 import { $, h, refuse, said, toast } from "../page/dom.js";
 import { app } from "../app.js";
-import { make } from "../address.js";
+import { make, tooLong } from "../address.js";
 import { picture } from "./curves.js";
 import { modal } from "../page/modal.js";
 import * as stage from "./stage.js";
@@ -61,7 +61,8 @@ export function open() {
 }
 
 export async function share() {
-  const address = location.origin + location.pathname + make();
+  const address = location.origin + location.pathname + make(), why = tooLong(address);
+  if (why) return toast(why);
   history.replaceState(null, "", make());
   try {
     await navigator.clipboard.writeText(address);

@@ -2,9 +2,9 @@
 
 import * as api from "../server/api.js";
 import { colours } from "../draw/colours.js";
-import { $, h, refuse, said } from "../page/dom.js";
-import { short } from "../draw/format.js";
-import { penFor } from "../draw/pen.js";
+import { $, h, refuse, said, toast } from "../page/dom.js";
+import { short, tick, ticks, whole } from "../draw/format.js";
+import { penFor, widthOf } from "../draw/pen.js";
 
 /** @import { Attended, EntropyAt, LensSaid, TextModel, Vote } from "../messages.js" */
 
@@ -22,8 +22,10 @@ export async function visible(is) {
 function show(models) {
   if (!models.length) {
     panel.replaceChildren(h("div", { class: "empty" }, h("h2", {}, "No text model here yet"),
-      h("p", {}, "Train one on any text, then open the explorer on its folder:"),
-      h("pre", {}, "scansnap text --help\nscansnap serve --folder DIR"),
+      h("p", {}, "Train one; without --data it reads the docstrings of Python's standard library, which are on every machine:"),
+      command("scansnap text train --out models/yz.safetensors"),
+      h("p", {}, "Then open the explorer on its folder:"),
+      command("scansnap serve --folder models"),
       h("p", {}, "Then choose a word here and see which words it attends to, what they vote for, and how its attention narrowed during training."),
       h("button", { type: "button", onclick: () => { loaded = false; visible(true); } }, "Look again")));
     return;
@@ -35,6 +37,18 @@ function show(models) {
     h("form", { class: "lensform", onsubmit: (/** @type {Event} */ e) => { e.preventDefault(); look(input.value); } }, h("label", {}, "Model", select), h("label", {}, "Query word", input), h("button", { type: "submit", class: "primary" }, "Look")),
     refusal, result);
   look(input.value);
+}
+
+/**
+ * A command with a button that copies it.
+ * @param {string} text
+ */
+function command(text) {
+  const copy = async () => {
+    try { await navigator.clipboard.writeText(text); toast("The command is on the clipboard."); } catch { getSelection()?.selectAllChildren(line); }
+  };
+  const line = h("pre", {}, text);
+  return h("div", { class: "command" }, line, h("button", { type: "button", class: "small", "aria-label": `Copy: ${text}`, onclick: copy }, "Copy"));
 }
 
 /** @param {string} query */
@@ -68,12 +82,13 @@ function predicted(list) {
 
 /** @param {LensSaid} answer */
 function draw(answer) {
-  const over = answer.entropy_over_training, canvas = h("canvas", { class: "mini", role: "img", "aria-label": "Entropy of attention over training" }), long = over.length > 1;
+  const over = answer.entropy_over_training, canvas = h("canvas", { class: "mini", role: "img", "aria-label": "Mean entropy of attention over training, of all words" }), long = over.length > 1, end = over[over.length - 1];
   result.replaceChildren(
-    h("p", { class: "lead" }, `“${answer.query}” attends with an entropy of ${short(answer.entropy)} nats.`),
+    h("p", { class: "lead", id: "lens-entropy" }, `“${answer.query}” spreads its attention with an entropy of ${short(answer.entropy)} nats over the words of an average text; before training it was ${short(answer.uniform_entropy)}.`),
     h("h3", {}, "It looks at (logit z), and these words vote for"), attended(answer.attended),
     h("h3", {}, "Next word, in an average context"), predicted(answer.votes),
-    ...(long ? [h("h3", {}, "Entropy over training"), canvas] : []));
+    ...(long ? [h("h3", {}, "All words together, over training"),
+      h("p", { class: "explain", id: "lens-over" }, `Entropy within windows of the validation text, mean over all their positions: ${short(over[0].entropy)} at step ${whole(over[0].step)}, ${short(end.entropy)} at step ${whole(end.step)}. It is the same for every word, and below the number above, since a window has fewer words to spread over.`), canvas] : []));
   if (long) requestAnimationFrame(() => history(canvas, over));
 }
 
@@ -83,12 +98,12 @@ function draw(answer) {
  * @param {EntropyAt[]} over
  */
 function history(canvas, over) {
-  const c = colours(), pen = penFor(canvas, canvas), top = Math.max(...over.map((p) => Number(p.entropy))), end = Math.max(...over.map((p) => p.step), 1);
+  const c = colours(), pen = penFor(canvas, canvas), top = Math.max(...over.map((p) => Number(p.entropy)), 1e-9), end = Math.max(...over.map((p) => p.step), 1), small = { fill: c.muted, size: 10 };
+  const marks = ticks(0, top, 3), texts = marks.map((v) => tick(v, marks[1] - marks[0])), left = Math.max(...texts.map((t) => widthOf(t, small))) + 8, hh = pen.height - 28, up = (/** @type {number} */ v) => 8 + hh * (1 - v / top);
   /** @type {[number, number][]} */
-  const at = over.map((p) => [30 + ((pen.width - 38) * p.step) / end, 8 + (pen.height - 28) * (1 - Number(p.entropy) / (top || 1))]);
-  pen.line(30, pen.height - 20, pen.width - 8, pen.height - 20, c.line);
+  const at = over.map((p) => [left + ((pen.width - left - 8) * p.step) / end, up(Number(p.entropy))]);
+  marks.forEach((v, i) => { pen.line(left, up(v), pen.width - 8, up(v), c.line); pen.label(left - 5, up(v) + 3.5, texts[i], { ...small, align: "right" }); });
   pen.path(at, c.ink, 2);
-  pen.text(26, 14, short(top), { fill: c.muted, size: 10, align: "right" });
-  pen.text(26, pen.height - 18, "0", { fill: c.muted, size: 10, align: "right" });
-  pen.text(pen.width - 8, pen.height - 5, `step ${short(end)}`, { fill: c.muted, size: 10, align: "right" });
+  pen.label(pen.width - 8, pen.height - 5, `step ${whole(end)}`, { ...small, align: "right" });
+  pen.label(left, pen.height - 5, "nats, mean over positions", small);
 }

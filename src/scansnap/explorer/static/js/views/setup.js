@@ -7,6 +7,7 @@ import { makeControl } from "../page/control.js";
 import { short } from "../draw/format.js";
 import * as runner from "../server/runner.js";
 import { openEditor } from "./weights.js";
+import { openWords } from "./words.js";
 
 /** @import { CheckSaid, Setup } from "../messages.js" */
 /** @import { Control } from "../page/control.js" */
@@ -29,6 +30,8 @@ const controls = new Map();
 let classRows = new Map();
 /** @type {AbortController | null} */
 let checking = null;
+let held = false; // a slider is being dragged
+let note = ""; // what of a file the page does not show
 
 export function start() {
   on("setup-shown", show);
@@ -45,11 +48,11 @@ export function build() {
     const body = list.flatMap((n) => {
       const described = all.get(n);
       if (!described) return [];
-      const control = makeControl(described, (v) => change(n, v));
+      const control = makeControl(described, (v, dragging) => change(n, v, dragging));
       controls.set(n, control);
       return [control.el];
     });
-    if (title === "Rates") body.push(ratio);
+    if (title === "Rates") body.push(ratio, fromHere());
     panel.append(open ? h("fieldset", {}, h("legend", {}, title), body) : h("details", {}, h("summary", {}, title), body));
   }
 }
@@ -59,9 +62,10 @@ function dataGroup() {
   return h("fieldset", {}, h("legend", {}, "Data"),
     h("div", { class: "control", "data-name": "classes" },
       h("div", { class: "row" }, h("label", { htmlFor: "c-classes" }, "Classes"), classSelect),
-      h("p", { class: "explain", id: "classes-explain" }), classRefusal),
+      h("p", { class: "explain", id: "classes-explain" }), h("p", { class: "facts", id: "classes-note" }), classRefusal),
     knobsBox, facts,
     h("div", { class: "buttons" },
+      h("button", { type: "button", id: "own-words", onclick: openWords }, "Your own words"),
       h("button", { type: "button", id: "edit-weights", onclick: () => openEditor("bars") }, "Edit weights"),
       h("button", { type: "button", id: "paste-toml", onclick: () => openEditor("toml") }, "Paste TOML")));
 }
@@ -83,10 +87,11 @@ export function show() {
 function showClasses() {
   const classes = app.setup.classes, preset = app.catalogue.class_presets.find((p) => p.name === classes.preset);
   classSelect.value = preset ? preset.name : "custom";
-  $("classes-explain").textContent = preset?.explain ?? (classes.toml !== undefined ? "From the TOML you pasted." : "Weights you drew yourself.");
+  $("classes-explain").textContent = preset?.explain ?? (classes.toml !== undefined ? "From the TOML you pasted." : classes.text !== undefined ? "Counted in the text you pasted." : "Weights of your own.");
+  $("classes-note").textContent = note;
   classRows = new Map();
   knobsBox.replaceChildren(...(preset?.knobs ?? []).map((knob) => {
-    const control = makeControl(knob, (v) => change("classes", { ...app.setup.classes, [knob.name]: v }), "k");
+    const control = makeControl(knob, (v, dragging) => change("classes", { ...app.setup.classes, [knob.name]: v }, dragging), "k");
     control.show(classes[knob.name] ?? knob.default);
     classRows.set(knob.name, control);
     return control.el;
@@ -107,31 +112,41 @@ function showFacts() {
   facts.title = theory.clock;
 }
 
+/** Whether a change of the rates makes a new run, or acts in the middle of this one. */
+function fromHere() {
+  const input = h("input", { type: "checkbox", id: "from-here", checked: app.fromHere, onchange: () => (app.fromHere = input.checked) });
+  return h("label", { class: "fromhere", title: "A change of the rates is marked at the step on screen; without this it holds from step 0" }, input, "change rates from the step on screen on");
+}
+
 /**
- * One value changes: rates act on the run at once, anything else makes a new run.
+ * One value changes: the run is computed anew; with `dragging` more values will follow.
  * @param {string} name
  * @param {any} value
  */
-function change(name, value) {
+function change(name, value, dragging = false) {
+  held = dragging;
   app.setup = { ...app.setup, [name]: value };
   if (name !== "classes") app.preset = app.preset && sameAsPreset() ? app.preset : null; else app.preset = null;
   showRatio();
-  const described = app.catalogue.controls.find((c) => c.name === name), under = app.film && app.state.step > 0 && app.state.state !== "closed";
+  const described = app.catalogue.controls.find((c) => c.name === name), under = app.film && app.state.state !== "closed";
   if (described?.live && under && typeof value === "number" && value >= Number(described.least) && value <= Number(described.most)) {
     controls.get(name)?.refuse("");
-    runner.rates(Number(app.setup.eta_y), Number(app.setup.eta_z));
+    runner.rates(dragging);
     emit("setup");
     return;
   }
   apply();
 }
 
-const sameAsPreset = () => {
+/** Whether the set-up is still that of its preset: in what the preset says, and as usual in all the rest. */
+function sameAsPreset() {
   const preset = app.catalogue.presets.find((p) => p.name === app.preset);
-  return preset && Object.entries(preset.setup).every(([k, v]) => JSON.stringify(app.setup[k]) === JSON.stringify(v));
-};
+  return preset && Object.entries({ ...defaults(), ...preset.setup }).every(([k, v]) => JSON.stringify(app.setup[k]) === JSON.stringify(v));
+}
 
-const apply = debounce(() => run(runner.isRunning()), 120);
+const defaults = () => Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.default]));
+
+const apply = debounce(() => run(false), 120);
 
 /**
  * Has the set-up checked and, if it may be, run.
@@ -145,10 +160,12 @@ export async function run(play, then = null) {
     const answer = await api.check(app.setup, mine.signal);
     clearRefusals();
     app.setup = answer.setup;
+    note = answer.note;
+    if (!sameAsPreset()) app.preset = null;
     show();
     emit("checked", answer);
     emit("setup");
-    if (then) then(answer); else runner.begin(app.setup, play);
+    if (then) then(answer); else runner.film(app.setup, { play, preview: held });
     return true;
   } catch (e) {
     if (api.isAbort(e)) return false;
@@ -187,8 +204,7 @@ function showRefusal(field, message) {
  */
 export function take(setup, { preset = null, play = true, then = null } = {}) {
   app.setup = structuredClone(setup);
-  const defaults = Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.default]));
-  if (!("toml" in (setup.classes ?? {}))) app.setup = { ...defaults, ...app.setup };
+  if (!("toml" in (setup.classes ?? {}))) app.setup = { ...defaults(), ...app.setup };
   app.preset = preset;
   return run(play, then);
 }

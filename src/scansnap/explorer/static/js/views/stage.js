@@ -1,16 +1,20 @@
 // The big view: attention now and its history, with the mouse, as a picture to keep, and in words.
 
-import { $, throttle } from "../page/dom.js";
+import { $, h, maths, throttle } from "../page/dom.js";
 import { app, emit, frameIndex, on, timeAxis } from "../app.js";
-import { AttentionPainter, barAt, momentAt, pinnedAttention } from "../draw/attention.js";
+import { AttentionPainter, barAt, momentAt, otherAttention, pinnedAttention } from "../draw/attention.js";
+import { attentionKeys, caption, settings } from "../draw/caption.js";
 import { colours } from "../draw/colours.js";
 import { word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
 import { CanvasPen, SvgPen, penFor, unit } from "../draw/pen.js";
 import { tip } from "../page/tip.js";
+import { label } from "./compare.js";
+import { TIMES } from "./movement.js";
 
 /** @import { Cell, Scene } from "../draw/attention.js" */
 /** @import { Film } from "../draw/film.js" */
+/** @import { Pen } from "../draw/pen.js" */
 
 /** @type {HTMLCanvasElement} */
 const canvas = $("attention");
@@ -34,7 +38,8 @@ function theme() {
  */
 function scene(film) {
   const classes = app.focus >= 0 ? [app.focus] : film.run.classes.classes.map((_, k) => k);
-  return { film, index: frameIndex(), classes, axis: timeAxis, pinned: app.pinned?.film ?? null, ideal: flowAttention };
+  const overlays = { pinned: app.pinned?.film ?? null, ghost: app.ghost?.film ?? null, ideal: flowAttention };
+  return { film, index: frameIndex(), classes, axis: timeAxis, ...overlays, movement: app.options.movement ? TIMES : 0 };
 }
 
 /**
@@ -67,17 +72,28 @@ export function frame() {
   describe();
 }
 
+/**
+ * What is on screen with its title, its legend and the settings of its run.
+ * @param {Pen} pen
+ */
+function drawPicture(pen) {
+  if (!app.film?.length) return;
+  const shown = scene(app.film), keys = attentionKeys(painter.colours, { pinned: app.pinned !== null, flow: app.options.flow && app.flow !== null });
+  caption(pen, painter.colours, { title: `${shown.movement ? `Movement of attention × ${TIMES}` : "Attention"} at step ${whole(app.film.steps[shown.index])}`, keys, settings: settings(app.film) });
+  painter.draw(pen, shown);
+}
+
 export function exportSvg() {
-  const pen = new SvgPen(box.clientWidth / unit(), box.clientHeight / unit(), painter.colours.panel);
-  if (app.film) painter.draw(pen, scene(app.film));
+  const pen = new SvgPen(box.clientWidth / unit(), box.clientHeight / unit() + 46, painter.colours.panel);
+  drawPicture(pen);
   return pen.toString();
 }
 
 /** @returns {Promise<Blob | null>} */
 export function exportPng() {
-  const out = document.createElement("canvas"), pen = new CanvasPen(out, box.clientWidth / unit(), box.clientHeight / unit(), 2 * unit());
+  const out = document.createElement("canvas"), pen = new CanvasPen(out, box.clientWidth / unit(), box.clientHeight / unit() + 46, 2 * unit());
   pen.rect(0, 0, pen.width, pen.height, painter.colours.panel);
-  if (app.film) painter.draw(pen, scene(app.film));
+  drawPicture(pen);
   return new Promise((done) => out.toBlob(done, "image/png"));
 }
 
@@ -98,9 +114,12 @@ function hover(event) {
   if (!hit) return tip.hide();
   const { k, bar, frame: i } = hit, q = film.run.layout.class_query[k], zj = film.run.layout.query_tokens[q].indexOf(bar.token);
   const lines = [`attention ${short(film.attention(i, k)[bar.j])}, at step 0 ${short(film.attention(0, k)[bar.j])}`];
+  if (app.options.movement) lines.push(`moved ${short(film.attention(i, k)[bar.j] - film.attention(0, k)[bar.j])}`);
   if (zj >= 0) lines.push(`z ${short(film.z(i, q)[zj])}`);
   const old = pinnedAttention(shown, k)?.get(bar.token);
   if (old !== undefined) lines.push(`pinned run ${short(old)}`);
+  const ghost = otherAttention({ ...shown, index: i }, shown.ghost, k);
+  if (ghost) lines.push(`run before ${short(ghost[bar.j])}`);
   tip.show(event, `${word(film.run.classes, bar.token)}, ${bar.kind}`, `class ${k}, step ${whole(film.steps[i])}`, lines);
 }
 
@@ -108,6 +127,8 @@ function hover(event) {
 function click(event) {
   const [x, y] = place(event), hit = cells.find(({ full: f }) => x >= f.x && x < f.x + f.w && y >= f.y && y < f.y + f.h);
   if (!hit || !app.film) return;
+  const over = barAt(cells, scene(app.film), x, y);
+  if (over && y >= hit.by && y < hit.my) return emit("bar", { k: hit.k, token: over.bar.token });
   if (y >= hit.my && y <= hit.my + hit.mh && app.focus >= 0) { // a moment in the heat map
     const row = momentAt(hit, app.film, timeAxis, y);
     if (row >= 0) emit("seek", row);
@@ -116,10 +137,20 @@ function click(event) {
   emit("focus-wish", app.focus >= 0 ? -1 : hit.k);
 }
 
+/** What the thin line over the bars is, where there is one. */
+function legend() {
+  const el = $("legend-ghost"), { film, ghost } = app;
+  el.hidden = !film || !ghost || String(film.run.layout.tokens) !== String(ghost.film.run.layout.tokens);
+  if (!ghost) return;
+  const alike = JSON.stringify(ghost.setup) === JSON.stringify(app.setup0); // they differ in changes on the way
+  el.replaceChildren("before", alike ? " the rates changed" : h("span", {}, ": ", maths(label(ghost.setup, app.setup0 ?? app.setup))));
+}
+
 export function start() {
   theme();
   on("theme", theme);
-  on("frames cursor focus scale pinned flow run options", redraw);
+  on("frames cursor focus scale pinned ghost flow run options", redraw);
+  on("ghost run", legend);
   new ResizeObserver(redraw).observe(box);
   canvas.addEventListener("pointermove", hover);
   canvas.addEventListener("pointerleave", tip.hide);

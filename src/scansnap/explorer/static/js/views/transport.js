@@ -1,6 +1,6 @@
-// Play, pause, step, speed, and the slider that goes through the run like a film.
+// Play, pause, step, pace, and the slider that goes through the run, which is a film.
 
-import { $ } from "../page/dom.js";
+import { $, h } from "../page/dom.js";
 import { app, on, frameIndex, atEdge, timeAxis } from "../app.js";
 import { short, whole } from "../draw/format.js";
 import * as runner from "../server/runner.js";
@@ -8,14 +8,14 @@ import * as runner from "../server/runner.js";
 /** @import { Pace } from "../app.js" */
 
 /** @type {Pace[]} */
-const SPEEDS = [1, 3, 10, 30, 100, 300, 1000, 3000, 10000, "max"];
+const SPEEDS = ["log", 1, 3, 10, 30, 100, 300, 1000, 3000, 10000, "max"];
 const RESOLUTION = 2000;
 /** @type {HTMLInputElement} */
 const scrub = $("scrub");
-/** @type {HTMLInputElement} */
+/** @type {HTMLSelectElement} */
 const speed = $("speed");
 const clock = $("clock");
-let dirty = true, dragging = false;
+let dirty = true, dragging = false, lost = false; // lost: there is no server at the moment
 
 const icon = (/** @type {string} */ path) => {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -58,7 +58,7 @@ export function frame() {
     button.replaceChildren(icon(playing ? PAUSE : PLAY));
     button.setAttribute("aria-label", playing ? "Pause" : "Play");
   }
-  const word = state === "done" && atEdge() ? ", done" : state === "failed" ? ", failed" : state === "running" && rate ? `, ${short(rate)}/s` : "";
+  const word = state === "failed" ? ", failed" : state !== "running" ? "" : lost ? ", waiting" : `, computing${rate ? ` ${short(rate)}/s` : ""}`;
   const [now, rest] = clock.children;
   now.textContent = whole(step);
   rest.textContent = `of ${whole(steps)}${word}`;
@@ -69,16 +69,19 @@ export function frame() {
     if (document.activeElement !== scrub || playing || !dragging) scrub.value = String(Math.round((RESOLUTION * timeAxis(step)) / end()));
     scrub.setAttribute("aria-valuetext", `step ${step} of ${steps}`);
   }
-  $("extend").hidden = state !== "done";
+  $("extend").hidden = state !== "done" || !atEdge();
 }
 
 export function start() {
   $("reset").append(icon(RESET));
   $("step").append(icon(STEP));
-  $("play").addEventListener("click", runner.toggle);
-  $("step").addEventListener("click", runner.step);
-  $("reset").addEventListener("click", runner.reset);
-  $("extend").addEventListener("click", runner.extend);
+  const acts = { play: runner.toggle, step: runner.step, reset: runner.reset, extend: runner.extend };
+  for (const [id, act] of Object.entries(acts)) {
+    $(id).addEventListener("click", (event) => {
+      act();
+      if (event.detail) $(id).blur(); // a click of the mouse, not of the keyboard: space is for the film again
+    });
+  }
   scrub.addEventListener("pointerdown", () => { dragging = true; runner.pause(); });
   scrub.addEventListener("pointerup", () => (dragging = false));
   scrub.addEventListener("input", () => {
@@ -86,16 +89,16 @@ export function start() {
     const at = (Number(scrub.value) / RESOLUTION) * end();
     runner.seek(app.film.at(app.scale === "log" ? Math.exp(at) - 1 + 1e-6 : at));
   });
-  speed.addEventListener("input", () => { runner.speed(SPEEDS[Number(speed.value)]); showSpeed(); });
+  speed.append(...SPEEDS.map((s) => h("option", { value: String(s) }, s === "log" ? "ln t, 12 s" : s === "max" ? "max" : `${whole(s)}/s`)));
+  speed.addEventListener("change", () => { runner.speed(SPEEDS[speed.selectedIndex]); speed.blur(); });
   on("speed", showSpeed);
+  on("link", (status) => { lost = status === "lost"; dirty = true; });
   on("frames state cursor run scale marks options", () => (dirty = true));
   on("run marks state scale options", drawMarks);
   showSpeed();
 }
 
 function showSpeed() {
-  const now = app.speed, text = now === "max" ? "max" : `${whole(now)}/s`;
-  speed.value = String(SPEEDS.findIndex((s) => s === "max" || (now !== "max" && s >= now)));
-  $("speed-text").textContent = text;
-  speed.setAttribute("aria-valuetext", text);
+  const now = app.speed;
+  speed.selectedIndex = SPEEDS.findIndex((s) => s === now || (typeof now === "number" && (s === "max" || (typeof s === "number" && s >= now))));
 }

@@ -24,7 +24,7 @@ let chosen = "bars";
  */
 function fromRun(classes) {
   return {
-    vocab_size: classes.vocab_size,
+    vocab_size: classes.vocab_size, words: classes.words,
     classes: classes.classes.map((c) => {
       const top = Math.max(...c.p);
       return { query: c.query, next_token: c.next_token, p_class: c.p_class, tokens: [...c.tokens], weights: c.p.map((p) => Number((p / top).toPrecision(4))) };
@@ -66,11 +66,39 @@ async function use(dialog) {
 /** What keys do to a weight. @type {Record<string, number>} */
 const BY = { ArrowUp: 0.05, ArrowDown: -0.05, PageUp: 0.2, PageDown: -0.2 };
 
+/** @type {(token: number) => string} */
+const reads = (token) => bars.words?.[token] ?? String(token);
+
+/**
+ * The token somebody means: its number, or where there are words its word, a new one if need be. What is neither stays
+ * as it was typed, for the server to refuse in words.
+ * @param {string} text
+ * @returns {any}
+ */
+function tokenOf(text) {
+  const t = text.trim(), known = Object.entries(bars.words ?? {}).find(([, word]) => word === t);
+  if (known) return Number(known[0]);
+  if (bars.words && t && !/^\d+$/.test(t)) { bars.words[bars.vocab_size] = t; return bars.vocab_size++; }
+  if (!/^\d+$/.test(t)) return t;
+  bars.vocab_size = Math.max(bars.vocab_size, Number(t) + 1);
+  return Number(t);
+}
+
 const kindOf = (/** @type {number} */ token) => (bars.classes.filter((c) => c.weights[c.tokens.indexOf(token)] > 0).length > 1 ? "common" : "distinct");
 
-function draw() {
+/**
+ * Draws the dialog anew; the focus stays where it was, or goes to what is named.
+ * @param {string} [focus]  id of an element
+ */
+function draw(focus) {
+  const before = focus ?? (body.contains(document.activeElement) ? document.activeElement?.id : "");
+  fill();
+  if (before) document.getElementById(before)?.focus();
+}
+
+function fill() {
   const tabs = h("div", { class: "seg", role: "radiogroup", "aria-label": "How to edit" }, /** @type {Way[]} */ (["bars", "toml"]).map((way) =>
-    h("button", { type: "button", role: "radio", "aria-checked": String(chosen === way), onclick: () => { chosen = way; draw(); } }, way === "bars" ? "Draw weights" : "TOML")));
+    h("button", { type: "button", id: `way-${way}`, role: "radio", "aria-checked": String(chosen === way), onclick: () => { chosen = way; draw(); } }, way === "bars" ? "Draw weights" : "TOML")));
   if (chosen === "toml") {
     body.replaceChildren(tabs, h("p", { class: "explain" }, "A classes file or a whole run file, as scansnap run reads it. The set-up on screen is filled in to start from."), tomlText, refusal);
     tomlText.focus();
@@ -79,19 +107,19 @@ function draw() {
   const c = bars.classes[at];
   /** @type {(label: string, key: "query" | "next_token" | "p_class") => HTMLElement} */
   const field = (label, key) => {
-    const input = h("input", { type: "text", class: "field", value: short(c[key]).replace(/\u2009/g, ""), "aria-label": label, onchange: () => {
-      const given = (c[key] = Number(input.value));
-      if (key !== "p_class") bars.vocab_size = Math.max(bars.vocab_size, given + 1); // a token
+    const shown = key === "p_class" ? short(c[key]).replace(/\u2009/g, "") : reads(c[key]);
+    const input = h("input", { type: "text", id: `class-${key}`, class: "field", value: shown, "aria-label": label, onchange: () => {
+      c[key] = key === "p_class" ? Number(input.value) : tokenOf(input.value);
       draw();
     } });
     return h("label", {}, label, input);
   };
   body.replaceChildren(tabs,
     h("div", { class: "classbar", role: "group", "aria-label": "Class to edit" }, bars.classes.map((k, i) =>
-      h("button", { type: "button", "aria-pressed": String(i === at), onclick: () => { at = i; draw(); } }, `${k.query} → ${k.next_token}`)),
-      h("button", { type: "button", class: "add", onclick: () => addClass(c.query) }, "+ class, same query"),
-      h("button", { type: "button", class: "add", onclick: () => addClass(null) }, "+ class, new query"),
-      bars.classes.length > 1 ? h("button", { type: "button", class: "add", onclick: () => { bars.classes.splice(at, 1); at = Math.max(0, at - 1); draw(); } }, "remove class") : null),
+      h("button", { type: "button", id: `class-${i}`, "aria-pressed": String(i === at), onclick: () => { at = i; draw(); } }, `${reads(k.query)} → ${reads(k.next_token)}`)),
+      h("button", { type: "button", id: "add-class", class: "add", onclick: () => addClass(c.query) }, "+ class, same query"),
+      h("button", { type: "button", id: "add-query", class: "add", onclick: () => addClass(null) }, "+ class, new query"),
+      bars.classes.length > 1 ? h("button", { type: "button", id: "remove-class", class: "add", onclick: () => { bars.classes.splice(at, 1); at = Math.max(0, at - 1); draw(bars.classes.length > 1 ? "remove-class" : "class-0"); } }, "remove class") : null),
     h("div", { class: "classfields" }, field("Query", "query"), field("Next token", "next_token"), field("Weight of the class", "p_class"),
       h("button", { type: "button", id: "add-common", onclick: () => addToken(bars.classes) }, "+ common token"),
       h("button", { type: "button", id: "add-distinct", onclick: () => addToken([c]) }, "+ distinct token")),
@@ -122,12 +150,13 @@ function addClass(query) {
  * @param {number} j
  */
 function bar(c, token, j) {
-  const fill = h("i", {}), el = h("div", { class: `bar ${kindOf(token)}`, role: "slider", tabindex: 0, "aria-label": `Weight of token ${token}`, "aria-valuemin": 0, "aria-valuemax": 1 }, fill, h("span", {}, String(token)));
+  const level = h("i", {}), what = bars.words?.[token] ?? `token ${token}`;
+  const el = h("div", { class: `bar ${kindOf(token)}`, id: `weight-${j}`, role: "slider", tabindex: 0, "aria-label": `Weight of ${what}`, "aria-valuemin": 0, "aria-valuemax": 1 }, level, h("span", {}, reads(token)));
   const set = (/** @type {number} */ w) => {
     c.weights[j] = Number(Math.max(0, Math.min(1, w)).toPrecision(3));
-    fill.style.height = `calc((100% - 18px) * ${c.weights[j]})`;
+    level.style.height = `calc((100% - 18px) * ${c.weights[j]})`;
     el.setAttribute("aria-valuenow", String(c.weights[j]));
-    el.title = `token ${token}: ${short(c.weights[j])}`;
+    el.title = `${what}: ${short(c.weights[j])}`;
   };
   set(c.weights[j]);
   const drag = (/** @type {PointerEvent} */ e) => { const b = el.getBoundingClientRect(), tall = b.height - 18; set(1 - (e.clientY - b.top) / tall); };
@@ -138,7 +167,7 @@ function bar(c, token, j) {
     if (by) set(c.weights[j] + by);
     else if (e.key === "Home") set(0);
     else if (e.key === "End") set(1);
-    else if (e.key === "Delete") { c.tokens.splice(j, 1); c.weights.splice(j, 1); draw(); }
+    else if (e.key === "Delete") { c.tokens.splice(j, 1); c.weights.splice(j, 1); draw(`weight-${Math.min(j, c.tokens.length - 1)}`); }
     else return;
     e.preventDefault();
     e.stopPropagation();

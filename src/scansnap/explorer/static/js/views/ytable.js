@@ -1,11 +1,12 @@
 // The decoder table Y as a heat map: rows are context tokens, columns the tokens they vote for.
 
 import { $, h, throttle } from "../page/dom.js";
-import { app, on } from "../app.js";
+import { app, atEdge, frameIndex, on } from "../app.js";
+import { caption, settings } from "../draw/caption.js";
 import { CLOSED, DISTINCT, colours, rgb } from "../draw/colours.js";
 import { short, whole } from "../draw/format.js";
 import { name, word } from "../draw/film.js";
-import { CanvasPen, SvgPen, context, penFor, unit } from "../draw/pen.js";
+import { CanvasPen, SvgPen, context, fitting, penFor, unit, widthOf } from "../draw/pen.js";
 import { askTable } from "../server/runner.js";
 import { tip } from "../page/tip.js";
 
@@ -15,7 +16,7 @@ import { tip } from "../page/tip.js";
 
 const panel = $("panel-y"), picture = document.createElement("canvas");
 const canvas = h("canvas", { role: "img", tabindex: 0, id: "y-canvas", "aria-label": "Decoder table Y" });
-const box = h("div", { class: "canvas" }, canvas), note = h("p", { class: "explain" });
+const box = h("div", { class: "canvas" }, canvas), note = h("p", { class: "explain" }), heading = h("h3", { id: "y-step", role: "status" });
 /** @type {Table | null} */
 let table = null;
 /** @type {{left: number, w: number, hh: number} | null} */
@@ -23,9 +24,10 @@ let place = null;
 let shown = false, dirty = false;
 
 export function start() {
-  panel.append(h("div", { class: "view y", "data-view": "y" }, h("p", { class: "lead" }, "Y[l, j]: how much context token l votes for next token j. Blue votes for, vermilion against."), box, note));
+  panel.append(h("div", { class: "view y", "data-view": "y" }, heading, h("p", { class: "lead" }, "Y[l, j]: how much context token l votes for next token j. Blue votes for, vermilion against."), box, note));
   on("table", take);
-  on("frames state run", ask);
+  on("frames state run cursor", ask);
+  on("cursor frames", () => { if (table) say(table); });
   on("theme", () => { if (table) take(table); });
   new ResizeObserver(() => (dirty = true)).observe(box);
   canvas.addEventListener("pointermove", hover);
@@ -38,7 +40,19 @@ export function visible(is) {
   if (is) ask();
 }
 
-const ask = throttle(() => { if (shown && app.film) askTable(128); }, 500);
+/** The step on screen, where it is not the newest one. */
+const looking = () => (atEdge() ? undefined : app.film?.steps[frameIndex()]);
+
+const ask = throttle(() => { if (shown && app.film?.length && app.film.run.run) askTable(128, looking()); }, 250);
+
+/**
+ * Which step the table is of, and that it is another one than that on screen where it must be.
+ * @param {Table} made
+ */
+function say({ step }) {
+  const wanted = app.film?.steps[frameIndex()] ?? step;
+  heading.textContent = `Decoder Y at step ${whole(step)}${wanted === step ? "" : `, the nearest kept to step ${whole(wanted)}`}`;
+}
 
 /** @param {Told} told */
 function take({ step, values }) {
@@ -54,21 +68,28 @@ function take({ step, values }) {
     image.data[4 * i + 3] = 255;
   });
   ink.putImageData(image, 0, 0);
-  note.textContent = `At step ${whole(step)}; the strongest vote is ${short(top)}. ${rows} rows, ${columns} columns${table.columnTokens.includes(-1) ? "; “other” stands for all tokens that are never next" : ""}.`;
+  say(table);
+  note.textContent = `The strongest vote is ${short(top)}. ${rows} rows, ${columns} columns${table.columnTokens.includes(-1) ? "; “other” stands for all tokens that are never next" : ""}.`;
   canvas.setAttribute("aria-label", `Decoder table Y at step ${step}: ${rows} context tokens by ${columns} next tokens, strongest vote ${short(top)}`);
   dirty = true;
 }
 
+const SMALL = { size: 10 };
+
 /** @param {Pen} pen */
 function draw(pen) {
-  const c = colours(), left = 36, bottom = 30, w = pen.width - left, hh = pen.height - bottom, classes = app.film?.run.classes;
+  const c = colours(), bottom = 30, hh = pen.height - bottom, classes = app.film?.run.classes;
   if (!table || !classes) return null;
+  const { rows, columns, rowTokens, columnTokens } = table, rowName = (/** @type {number} */ r) => fitting([name(classes, rowTokens[r])], pen.width / 4, SMALL);
+  const every = Math.max(1, Math.ceil((12 * rows) / hh)), named = Array.from({ length: Math.ceil(rows / every) }, (_, i) => i * every);
+  const left = Math.max(...named.map((r) => widthOf(rowName(r), SMALL))) + 8, w = pen.width - left;
+  const columnName = (/** @type {number} */ j) => fitting([columnTokens[j] < 0 ? "other" : name(classes, columnTokens[j])], w / 3, SMALL);
   pen.image(picture, left, 0, w, hh);
   pen.frame(left + 0.5, 0.5, w - 1, hh - 1, c.line);
-  const { rows, columns, rowTokens, columnTokens } = table, every = Math.max(1, Math.ceil((12 * rows) / hh)), across = Math.max(1, Math.ceil((34 * columns) / w));
-  for (let r = 0; r < rows; r += every) pen.text(left - 5, Math.max(9, ((r + 0.5) * hh) / rows + 3.5), name(classes, rowTokens[r]), { fill: c.muted, size: 10, align: "right" });
-  for (let j = 0; j < columns; j += across) pen.text(left + ((j + 0.5) * w) / columns, hh + 13, columnTokens[j] < 0 ? "other" : name(classes, columnTokens[j]), { fill: c.muted, size: 10, align: "center" });
-  pen.text(left + w / 2, hh + 27, "next token j", { fill: c.muted, size: 11, align: "center" });
+  for (const r of named) pen.label(left - 5, ((r + 0.5) * hh) / rows + 3.5, rowName(r), { fill: c.muted, ...SMALL, align: "right" });
+  const wide = Math.max(...Array.from({ length: columns }, (_, j) => widthOf(columnName(j), SMALL))) + 8, across = Math.max(1, Math.ceil((wide * columns) / w));
+  for (let j = 0; j < columns; j += across) pen.label(left + ((j + 0.5) * w) / columns, hh + 13, columnName(j), { fill: c.muted, ...SMALL, align: "center" });
+  pen.label(left + w / 2, hh + 27, "next token j", { fill: c.muted, size: 11, align: "center" });
   return { left, w, hh };
 }
 
@@ -89,16 +110,27 @@ function hover(event) {
 
 export const has = () => table !== null;
 
-export function exportSvg() {
-  const pen = new SvgPen(640, 560, colours().panel);
+/**
+ * The table with its title, its colours and the settings of its run.
+ * @param {Pen} pen
+ */
+function drawPicture(pen) {
+  if (!table || !app.film) return;
+  const keys = [{ text: "votes for", colour: DISTINCT }, { text: "votes against", colour: CLOSED }];
+  caption(pen, colours(), { title: `Decoder Y at step ${whole(table.step)}`, keys, settings: settings(app.film) });
   draw(pen);
+}
+
+export function exportSvg() {
+  const pen = new SvgPen(640, 610, colours().panel);
+  drawPicture(pen);
   return pen.toString();
 }
 
 /** @returns {Promise<Blob | null>} */
 export function exportPng() {
-  const out = document.createElement("canvas"), pen = new CanvasPen(out, 640, 560, 2);
-  pen.rect(0, 0, 640, 560, colours().panel);
-  draw(pen);
+  const out = document.createElement("canvas"), pen = new CanvasPen(out, 640, 610, 2);
+  pen.rect(0, 0, 640, 610, colours().panel);
+  drawPicture(pen);
   return new Promise((done) => out.toBlob(done, "image/png"));
 }

@@ -1,0 +1,134 @@
+"""A pasted text: pairs, contexts and classes as counted by hand, and refusals in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scansnap.checks import InputError
+from scansnap.classes import SequenceClasses
+from scansnap.corpus.passage import Passage, read
+
+TEXT = """\
+The kitten sits by the bowl, and drinks milk!
+The FARMER looks at the cow and drinks milk. In the office the clerk yawns and drinks coffee
+At the desk, early in the morning, she drinks coffee.
+Drinks milk? Never.
+"""
+
+
+def passage(text: str, most: int = 10_000) -> Passage:
+    return read(text, most=most)
+
+
+def test_pairs_are_those_the_text_has_twice() -> None:
+    found = passage(TEXT)
+    assert dict(zip(found.pairs, found.counts.tolist(), strict=True)) == {
+        ("and", "drinks"): 3, ("drinks", "milk"): 3, ("drinks", "coffee"): 2, ("in", "the"): 2, ("at", "the"): 2,
+    }  # fmt: skip
+    assert found.counts.tolist() == sorted(found.counts.tolist(), reverse=True)
+    assert (found.n_sentences, found.n_words) == (6, 40)
+    assert found.chosen() == [("drinks", "milk"), ("drinks", "coffee")]
+
+
+def test_classes_are_counted_in_the_sentence_before_the_pair() -> None:
+    classes = SequenceClasses(**passage(TEXT).classes().table())
+    assert classes.words is not None
+    words = np.array(classes.words)
+    tokens, p = classes.support(0)
+    before = ["the", "kitten", "sits", "by", "the", "bowl", "and", "the", "farmer", "looks", "at", "the", "cow", "and"]
+    assert dict(zip(words[tokens], p, strict=True)) == {word: n / 14 for word, n in Counter(before).items()}
+    np.testing.assert_allclose(classes.p_class, [3 / 5, 2 / 5])
+    assert [words[classes.query[0]], words[classes.next_token[0]]] == ["drinks", "milk"]
+    assert "<eos>" not in words[classes.support(1)[0]]
+
+
+def test_pairs_may_be_chosen() -> None:
+    counts = passage(TEXT).classes([("in", "the"), ("and", "drinks")])
+    assert counts.pair_counts.tolist() == [2, 3]
+    assert counts.share == 1  # “in” and “and” are always followed so
+
+
+def test_last_words_whose_next_words_are_most_of_what_follows_come_first() -> None:
+    """“the” is followed by a and b as often as “see” by c and d, but by many others besides."""
+    text = "".join(f"we the a x{i} see c.\nwe the b y{i} see d.\n" for i in range(4))
+    text += "".join(f"then the z{i} is here.\n" for i in range(20))
+    found = passage(text)
+    assert found.chosen()[:2] == [("see", "c"), ("see", "d")]
+    assert ("the", "a") in found.pairs
+
+
+def test_a_next_word_goes_to_one_class() -> None:
+    text = "we sit in the sun and lie in the sun and sit on the sand and lie on the sand\n" * 2
+    found = passage(text)
+    assert {("in", "the"), ("on", "the")} < set(found.pairs)
+    following = [pair[1] for pair in found.chosen()]
+    assert len(set(following)) == len(following) > 1
+    with pytest.raises(InputError, match="the next word is 'the'; it must be in one pair only"):
+        found.classes([("in", "the"), ("on", "the")])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (3, "text is 3; it must be a text."),
+        ("", "text is '0 words long'; it must be at least 20 words, some twenty lines are better."),
+        ("hot tea hot tea", "text is '4 words long'"),
+        ("x " * 6000, "text is '12000 characters long'; it must be at most 10000."),
+        (
+            " ".join(f"w{i}" for i in range(50)),
+            "text is 'without two words that follow each other twice'; it must be one in which at least two pairs of "
+            "neighbouring words occur twice or more.",
+        ),
+        ("hot tea.\n" * 20, "text is 'with 0 pairs of words that occur twice or more'; it must be one with at least"),
+        (
+            "a b c d e f g h i j k l m n hot tea.\n o p q r s t u v w x hot tea.\n",
+            "text is 'with 1 pairs of words that occur twice or more'",
+        ),
+    ],
+)
+def test_refusals_are_plain(text: Any, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        passage(text)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        ("drinks milk", "a list of pairs"),
+        ([["drinks"]], "a list of pairs"),
+        ([["drinks", "milk"]], "at least 2: with one class there is nothing to tell"),
+        ([["drinks", "milk"], ["drinks", "tea"]], "the pair is 'drinks tea'; it must be one that the text has twice"),
+    ],
+)
+def test_refused_choices(pairs: Any, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        passage(TEXT).classes(pairs)
+    assert words in str(caught.value)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c", "d", ".", "\n"]), min_size=20, max_size=120))
+def test_counts_are_those_of_a_plain_count(parts: list[str]) -> None:
+    try:
+        found = passage(" ".join(parts))
+    except InputError:
+        return
+    contexts: dict[tuple[str, str], Counter[str]] = {}
+    times: Counter[tuple[str, str]] = Counter()
+    for sentence in " ".join(parts).replace("\n", ".").split("."):
+        words = sentence.split()
+        for i in range(len(words) - 1):
+            pair = words[i], words[i + 1]
+            times[pair] += 1
+            contexts.setdefault(pair, Counter()).update(words[:i])
+    expected = {pair: n for pair, n in times.items() if n > 1 and contexts[pair]}
+    assert dict(zip(found.pairs, found.counts.tolist(), strict=True)) == expected
+    for at, pair in enumerate(found.pairs):
+        row = found.contexts[[at]].toarray()[0]
+        assert {found.vocabulary.words[i]: int(row[i]) for i in np.flatnonzero(row)} == dict(contexts[pair])

@@ -1,0 +1,279 @@
+"""The explorer in chromium: what curves and drawings say, and that it can be read: labels, colours, hover, overlays."""
+
+# ruff: noqa: F401, F811 (fixtures come by their name)
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import Page, browser, explorer, require_browser
+
+require_browser()
+
+TEXTBOOK = "#classes=textbook&eta_y=0.9&eta_z=0.02&momentum=0&context=inf&batch_size=null&steps=120"
+LONG = "#classes=syn-small&steps=15128&marks=14000:2:3&flow=on&step=9000"
+SIZES = [(1280, 720), (1920, 1080), (390, 844)]
+# what a canvas was written on, where, in its own pixels; forgotten when it is cleared
+WRITTEN = """
+window.written = new Map();
+const drawing = CanvasRenderingContext2D.prototype, { fillText, clearRect } = drawing;
+drawing.clearRect = function (...a) { written.delete(this.canvas); clearRect.apply(this, a); };
+drawing.fillText = function (text, x, y) {
+  const m = this.measureText(text), t = this.getTransform();
+  const box = [x - m.actualBoundingBoxLeft, y - m.actualBoundingBoxAscent,
+               x + m.actualBoundingBoxRight, y + m.actualBoundingBoxDescent];
+  const [x0, y0, x1, y1] = box.map((v, i) => (i % 2 ? v * t.d + t.f : v * t.a + t.e));
+  written.set(this.canvas, [...(written.get(this.canvas) ?? []), { text, x0, y0, x1, y1 }]);
+  fillText.call(this, text, x, y);
+};
+"""
+ON_CANVAS = """() => [...document.querySelectorAll("canvas")].filter((c) => c.checkVisibility()).map((c) => ({
+  where: c.id, width: c.width, height: c.height, texts: written.get(c) ?? [] }))"""
+ON_PLOTS = """() => [...document.querySelectorAll("#panel-curves .plot")].map((p) => {
+  const b = p.getBoundingClientRect(), texts = [...p.querySelectorAll(".xtick text, .ytick text, .annotation text")];
+  return { where: p.closest("figure").id, width: b.width, height: b.height, texts: texts.map((e) => {
+    const r = e.getBoundingClientRect();
+    return { text: e.textContent, x0: r.x - b.x, y0: r.y - b.y, x1: r.right - b.x, y1: r.bottom - b.y }; }) }; })"""
+FITTED = """() => [...document.querySelectorAll("#panel-curves .plot")].every(
+    (p) => p.layout?.width === p.clientWidth && p.layout.height === p.clientHeight)
+  && Math.abs(document.querySelector("#attention").width - document.querySelector("#attention-box").clientWidth) <= 1"""
+
+
+@pytest.fixture(scope="module")
+def shown(browser: Any, explorer: Callable[..., Page]) -> Iterator[Callable[[str], Page]]:
+    """One tab that notes what is written, at one address after the other, with its film complete."""
+    page = explorer("#classes=syn-small&steps=60")
+    page.page.add_init_script(WRITTEN)
+
+    def show(where: str) -> Page:
+        page.open(where)
+        page.wait("app.state.state === 'done' && app.film.lastStep === app.state.step")
+        page.wait("[...document.querySelectorAll('#panel-curves .plot')].every((p) => p.layout)")
+        return page
+
+    yield show
+    page.check_quiet()
+    page.context.close()
+
+
+def badly_placed(found: list[dict[str, Any]]) -> list[str]:
+    """Labels that stick out of what they are drawn on, and pairs that lie on each other."""
+    wrong = []
+    for drawing in found:
+        texts = drawing["texts"]
+        wrong += [f"{drawing['where']}: {t['text']!r} is cut off" for t in texts if t["x0"] < -1 or t["y0"] < -1
+                  or t["x1"] > drawing["width"] + 1 or t["y1"] > drawing["height"] + 1]  # fmt: skip
+        for i, a in enumerate(texts):
+            wrong += [f"{drawing['where']}: {a['text']!r} on {b['text']!r}" for b in texts[:i] if a["x0"] < b["x1"] - 1
+                      and b["x0"] < a["x1"] - 1 and a["y0"] < b["y1"] - 1 and b["y0"] < a["y1"] - 1]  # fmt: skip
+    return wrong
+
+
+def test_no_label_is_cut_off_or_lies_on_another(browser: Any, shown: Callable[[str], Page], tmp_path: Path) -> None:
+    p = shown(LONG)
+    p.wait("app.flow")
+    for width, height in SIZES:
+        p.page.set_viewport_size({"width": width, "height": height})
+        for scale in ("linear", "log"):
+            p.key("l")
+            p.wait(f"app.scale === '{scale}'")
+            p.page.wait_for_function(FITTED)
+            p.page.wait_for_function(f"() => document.querySelector('#view-z .plot').layout.xaxis.type === '{scale}'")
+            step = f"{p.step():,}".replace(",", "\u2009")
+            canvases, plots = p.page.evaluate(ON_CANVAS), p.page.evaluate(ON_PLOTS)
+            texts = {t["text"] for drawing in canvases + plots for t in drawing["texts"]}
+            assert step in texts, "the step on screen"
+            assert "15\u2009128" in texts or scale == "log", "the last one, where the one on screen is not beside it"
+            assert any("η" in text for text in texts), "the change of the rates"
+            assert sum(len(d["texts"]) for d in plots) > 25
+            assert badly_placed(canvases + plots) == []
+        p.key("2")
+        p.page.wait_for_function("() => document.querySelector('#y-step').textContent")
+        p.step()
+        table = [d for d in p.page.evaluate(ON_CANVAS) if d["where"] == "y-canvas"]
+        assert len(table[0]["texts"]) > 5
+        assert badly_placed(table) == []
+        p.key("1")
+    film = tmp_path / "film.html"
+    film.write_bytes(p.page.request.get(f"{p.address}api/runs/{p.get('app.film.run.run')}/film.html").body())
+    p.page.set_viewport_size({"width": 1280, "height": 720})
+    tab = browser.new_page()
+    tab.add_init_script(WRITTEN)
+    for width, height in SIZES:
+        tab.set_viewport_size({"width": width, "height": height})
+        tab.goto(film.as_uri())
+        tab.wait_for_selector("html[data-ready]")
+        tab.keyboard.press("End")
+        found = tab.evaluate(ON_CANVAS)
+        assert len(found) == 2
+        assert all(len(d["texts"]) > 5 for d in found)
+        assert badly_placed(found) == []
+    tab.close()
+
+
+def hover(p: Page, view: str, name: str, point: int) -> str:
+    """What is shown at a point of a line."""
+    p.page.wait_for_function(
+        f"() => document.querySelector('#view-{view} .plot').data.some((t) => t.name?.startsWith('{name}') && t.text)"
+    )
+    return p.page.evaluate(
+        """([view, name, point]) => {
+             const found = document.querySelector(`#view-${view} .plot`).data.find((t) => t.name.startsWith(name));
+             return found.hovertemplate.replace("%{text}", found.text[point]); }""",
+        [view, name, point],
+    )
+
+
+def test_overlays_speak_of_the_run_and_hover_texts_of_whole_steps(shown: Callable[[str], Page]) -> None:
+    p = shown(TEXTBOOK)
+    p.wait("app.flow && app.response && app.curves")
+    for name in ("flow", "theory", "response"):
+        assert p.page.is_checked(f"#show-{name}")
+    p.wait("document.querySelector('#view-growth .plot').data.some((t) => t.line.dash === 'dashdot')")
+    for view, line, words in (
+        ("growth", "flow", r"flow, T → ∞<br>step \d+<br>Bₙ "),
+        ("growth", "linear response", r"linear response<br>step \d+<br>Bₙ "),
+        ("chi", "closed form", r"closed form, lower bound<br>step \d+<br>ln χ "),
+        ("entropy", "run", r"mean over classes<br>step 40<br>entropy [\d.]+ nats"),
+        ("z", "distinct", r"token \d+, distinct<br>step 40<br>z "),
+    ):
+        assert re.match(words, hover(p, view, line, 40)), (view, line)
+    p.page.evaluate(
+        """() => { const box = document.querySelector("#view-loss .plot"), curveNumber = box.data.length - 1;
+             Plotly.Fx.hover(box, [{ curveNumber, pointNumber: 60 }]); }"""
+    )
+    shown_text = p.page.locator("#view-loss .hovertext").text_content()
+    assert re.search(r"step \d+loss", shown_text), "as it is drawn"
+    # the response is the theory that holds: on this run it is far nearer to what is measured than the closed form
+    off = p.get("""[app.response, app.curves].map((said) => { const i = said.t.length - 1;
+                     return Math.abs(said.growth[0][i] - app.film.value('growth', app.film.length - 1, 0)); })""")
+    assert off[0] < 0.05 * off[1]
+
+
+def test_overlays_of_another_run_are_off_and_say_why(shown: Callable[[str], Page]) -> None:
+    p = shown("#classes=syn-small&steps=60&momentum=0.9")
+    for name in ("flow", "theory", "response"):
+        assert not p.page.is_checked(f"#show-{name}")
+    said = p.page.inner_text("#predict-note")
+    assert "momentum 0.9" in said
+    assert "T = 128" in said
+    assert "they are off" in said
+    assert p.get("app.flow") is None
+    p.page.check("#show-theory")
+    p.wait("document.querySelector('#view-growth .plot').data.some((t) => t.line.dash === 'dot')")
+    assert "they need not agree" in p.page.inner_text("#predict-note")
+    p.page.click("#share")
+    p.fill("seed", "7")  # what was switched by hand stays so
+    p.wait("app.film.run.setup.seed === 7")
+    assert p.page.is_checked("#show-theory")
+    assert not p.page.is_checked("#show-flow")
+
+
+@pytest.mark.parametrize("rule", ["adam", "muon"])
+def test_no_t0_where_closed_forms_do_not_speak(shown: Callable[[str], Page], rule: str) -> None:
+    p = shown(f"#classes=syn-small&steps=200&optimizer={rule}&eta_y=0.1&eta_z=0.1&momentum=0&context=inf&flow=on")
+    p.page.check("#show-theory")
+    p.step()
+    theory = p.get("app.film.run.theory")
+    assert 0 < theory["t_snap"] < 200
+    assert p.page.evaluate("() => document.querySelector('#view-growth .plot').layout.shapes.length") == 0
+    assert "do not speak of this run: the optimiser is not SGD" in p.page.inner_text("#predict-note")
+
+
+def test_after_a_change_of_rates_overlays_say_whose_they_are(shown: Callable[[str], Page]) -> None:
+    p = shown(TEXTBOOK + "&marks=30:2:0.5")
+    p.wait("app.film.marks.length === 1")
+    p.page.locator("#predict-note", has_text="The rates changed at step 30").wait_for()
+    assert "the flow and the response, t₀′ and t₀ are of the first rates" in p.page.inner_text("#predict-note")
+
+
+def contrast(a: str, b: str) -> float:
+    """WCAG 2, of "#RRGGBB" or "rgb(…)"."""
+
+    def luminance(colour: str) -> float:
+        parts = ([int(colour[i : i + 2], 16) for i in (1, 3, 5)] if colour.startswith("#") else
+                 [float(v) for v in re.findall(r"[\d.]+", colour)][:3])  # fmt: skip
+        linear = [v / 255 / 12.92 if v <= 10.3 else ((v / 255 + 0.055) / 1.055) ** 2.4 for v in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05
+
+    values = sorted([luminance(a), luminance(b)])
+    return values[1] / values[0]
+
+
+@pytest.mark.parametrize("theme", ["dark", "light"])
+def test_lines_stand_out_from_their_ground(shown: Callable[[str], Page], theme: str) -> None:
+    p = shown("#classes=syn-small&steps=60&flow=on")
+    p.wait("app.flow")
+    if p.page.get_attribute("html", "data-theme") != theme:
+        p.key("d")
+    p.key("p")
+    ground = p.page.evaluate("getComputedStyle(document.querySelector('.right')).backgroundColor")
+    ink = p.page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--ink').trim()")
+    p.wait(f"document.querySelector('#view-loss .plot').data.some((t) => t.line.color === '{ink}')")
+    p.wait("document.querySelector('#view-z .plot').data.some((t) => t.line.dash === 'dash')")
+    p.wait("document.querySelector('#view-loss .plot').data.some((t) => t.name.startsWith('pinned'))")
+    drawn = p.page.evaluate(
+        """() => [...document.querySelectorAll('#panel-curves .plot .js-line')].map((e) => {
+             const style = getComputedStyle(e); return [style.stroke, Number(style.strokeOpacity)]; })"""
+    )
+    assert len(drawn) > 12
+    for colour, opacity in drawn:
+        assert opacity == 1
+        assert contrast(colour, ground) >= 3, (theme, colour)
+    if theme == "dark":  # the distinct tokens' thin blue ones
+        blue = p.page.evaluate(
+            "document.querySelector('#view-z .plot').data.find((t) => t.name === 'distinct tokens').line.color"
+        )
+        assert contrast(blue, ground) >= 4.5
+    p.key("p")
+
+
+def test_pictures_carry_title_legend_and_settings(shown: Callable[[str], Page]) -> None:
+    p = shown("#classes=syn-small&steps=60&flow=off&step=60")
+    p.key("e")
+    settings = "syn-small, K 2, M 34, sgd, η_Y 1, η_Z 1, momentum 0.9, T 128, batch 128, seed 0"
+    attention = p.download(lambda: p.page.click("#export-attention-svg")).decode()
+    for words in (settings, "Attention at step 60", ">distinct<", ">common<", ">at step 0<"):
+        assert words in attention
+    p.page.evaluate("() => { written.clear(); }")
+    p.download(lambda: p.page.click("#export-attention-png"))
+    drawn = p.page.evaluate("() => [...written.values()].flat().map((t) => t.text)")
+    assert {settings, "Attention at step 60", "distinct", "common", "at step 0"} <= set(drawn)
+    loss = p.download(lambda: p.page.click("#export-entropy-svg")).decode()
+    for words in (settings, "Entropy of attention", "run, mean over classes", "each class"):
+        assert words in loss
+    assert len(p.download(lambda: p.page.click("#export-entropy-png"))) > 20_000
+    p.key("Escape")
+
+
+def test_a_class_has_its_headline_and_small_movement_a_view(shown: Callable[[str], Page]) -> None:
+    p = shown("#classes=syn-small&steps=60&step=60")
+    assert p.page.locator("#movement").is_hidden()
+    was, now = p.get("[0, app.film.length - 1].map((i) => app.film.share(i, 0, 'common'))")
+    p.step()
+    texts = [t["text"] for d in p.page.evaluate(ON_CANVAS) for t in d["texts"] if d["where"] == "attention"]
+    assert was == pytest.approx(0.645, abs=1e-3)
+    assert f"common tokens {100 * was:.0f}% → {100 * now:.0f}%" in texts
+    p = shown(TEXTBOOK + "&step=120&flow=off")
+    note = p.page.inner_text("#movement-note")
+    assert note.startswith("Here the theorems apply and attention barely moves: no token's share has changed by more")
+    p.page.click("#movement")
+    p.step()
+    assert p.page.get_attribute("#movement", "aria-pressed") == "true"
+    texts = [t["text"] for d in p.page.evaluate(ON_CANVAS) for t in d["texts"] if d["where"] == "attention"]
+    assert any(text.startswith("−") for text in texts), "bars go down as well"
+    p.fill("eta_y", "1.5")  # still small, but no theorem's any more
+    p.wait("app.film.run.setup.eta_y === 1.5 && app.state.state === 'done'")
+    p.page.locator("#movement-note", has_text="Attention barely moves here").wait_for()
+
+
+def test_the_run_before_is_behind_the_curves(shown: Callable[[str], Page]) -> None:
+    p = shown("#classes=syn-small&steps=60&flow=off&step=60")
+    assert p.page.locator("#option-ghost").is_hidden()
+    p.fill("eta_z", "0.2")
+    p.wait("app.ghost && app.state.state === 'done'")
+    p.wait("document.querySelector('#view-entropy .plot').data.some((t) => t.name?.startsWith('run before'))")
+    assert p.page.locator("#option-ghost").is_visible()
