@@ -3,12 +3,14 @@
 import json
 import math
 import re
+import shutil
 from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from scansnap import checks
+from scansnap.cli.reproduce import reproduce as command
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.points import Points
 from scansnap.paper.report import changes, manifest, page
@@ -123,11 +125,11 @@ def test_a_manifest_that_cannot_be_compared_is_refused(tmp_path, text, sentence)
 
 @pytest.fixture(scope="module")
 def two(reproduce, tmp_path_factory):
-    """An earlier folder, and a command that makes another one against it."""
-    old, new = (tmp_path_factory.mktemp(name) for name in ("old", "new"))
-    for out in (old, new):
-        done = reproduce("fig3", "fig8", "--device", "cpu", "--out", out)
-        assert done.returncode == 0, done.stderr
+    """Two equal folders; then the manifest of the earlier one says otherwise about a statement of Figure 8."""
+    old, new = tmp_path_factory.mktemp("old"), tmp_path_factory.mktemp("both") / "new"
+    done = reproduce("fig3", "fig8", "--device", "cpu", "--out", old)
+    assert done.returncode == 0, done.stderr
+    shutil.copytree(old, new)
     file = old / "manifest.json"
     entry = json.loads(file.read_text(encoding="utf-8"))
     entry["targets"]["fig8"]["findings"][0] |= {"verdict": "disagrees", "agree": 0}
@@ -148,26 +150,33 @@ def test_the_command_compares_what_it_makes(two, reproduce):
     assert "disagrees → agrees" in (new / "report.html").read_text(encoding="utf-8")
 
 
-def test_without_targets_what_is_there_is_compared_and_nothing_is_made(two, reproduce):
+def test_without_targets_what_is_there_is_compared_and_nothing_is_made(two, capsys):
     old, new = two
     before = (new / "fig3.csv").stat().st_mtime_ns
-    done = reproduce("--out", new, "--against", old, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["compared"] == 6
+    assert command(target=new, against=old, as_json=True) == 0
+    assert json.loads(capsys.readouterr().out)["compared"] == 6
     assert (new / "fig3.csv").stat().st_mtime_ns == before
+    assert command(target=new, against=old / "manifest.json") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "disagrees → agrees" in said
+    assert "Of 6 statements changed: 1 verdict and numbers of 0, of 0 beyond their error." in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["table1", "--against", "{old}/manifest.json"], "a manifest with one of table1; that one has fig3, fig8"),
-        (["fig3", "--against", "{old}/nothing.json"], "there is no such file"),
-        (["--out", "{old}", "--against", "{old}"], "another folder than --out, unless TARGETS are named"),
-    ],
-)
-def test_a_refusal_is_one_sentence_before_any_work(two, reproduce, tmp_path, arguments, sentence):
-    done = reproduce("--out", tmp_path / "out", *(one.format(old=two[0]) for one in arguments))
+def test_a_refusal_is_one_sentence_before_any_work(two, reproduce, tmp_path):
+    old, _ = two
+    done = reproduce("table1", "--out", tmp_path / "out", "--against", old / "manifest.json")
     assert done.returncode == 2
-    assert sentence in done.stderr
+    assert "it must be a manifest with one of table1; that one has fig3, fig8." in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+    with pytest.raises(checks.InputError, match="there is no such file"):
+        command(["fig3"], target=tmp_path / "out", against=old / "nothing.json")
+    with pytest.raises(checks.InputError, match="another folder than --out, unless TARGETS are named"):
+        command(target=old, against=old)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_changes_file_of_someone_else_is_not_replaced(two, tmp_path):
+    (tmp_path / "changes.json").write_text("mine")
+    with pytest.raises(checks.InputError, match=re.escape("whose changes.json is from an earlier reproduction")):
+        command(["fig3"], target=tmp_path, against=two[0])
+    assert (tmp_path / "changes.json").read_text() == "mine"
