@@ -186,7 +186,7 @@ def test_an_own_rung_is_measured_like_the_others(monkeypatch) -> None:
         register_rung(Rung("third", "again", {"": {}}))
     with pytest.raises(ss.InputError, match="must be one of"):
         register_rung(Rung("fourth", "unknown flag", {"": {"attentions": "third"}}))
-    monkeypatch.setattr("scansnap.dial.model.ATTENTIONS", {"third": lambda z, k: (z / 3 + k).softmax(-1)})
+    monkeypatch.setattr("scansnap.dial.attention.ATTENTIONS", {"third": lambda z, k: (z / 3 + k).softmax(-1)})
     found = run_cell(Cell("third", "alone", "sgd"), TINY, device="cpu")
     assert found["observables"][0]["verdict"] == "holds"
 
