@@ -170,8 +170,11 @@ def test_all_runs_at_once_are_each_run_for_itself(flags: Flags) -> None:
     np.testing.assert_allclose(found[1, which, : len(expected)], expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("flags", [flags_of("masked", "cumulative"), flags_of("layers", "cumulative"),
-                                   Flags(finite=True, every_position=True, masked=True, positions="alibi", heads=2)])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [flags_of("masked", "cumulative"), flags_of("layers", "cumulative"),
+     Flags(finite=True, every_position=True, masked=True, positions="alibi", heads=2)],
+)  # fmt: skip
 def test_what_is_not_asked_need_not_be_computed(flags: Flags) -> None:
     """Positions without weight in the loss have no gradient: all are asked, or those that have one, and some more."""
     task = Task(flags, "syn-medium", CPU, DOUBLE, context=24)

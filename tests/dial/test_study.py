@@ -96,9 +96,9 @@ def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> Non
     (tmp_path / "cells" / f"{asked[0]}.json").unlink()  # and taken over from the other where only that is there
     dial(["norm:none"], ["alone", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
     assert len(asked) == 1
-    assert study._runs(Cell("yz", "alone", "adamw")) == study._runs(Cell("optimizer", "alone", "adam"))
-    assert study._runs(Cell("decay", "alone", "adamw")) != study._runs(Cell("decay", "alone", "adam"))
-    assert study._runs(Cell("yz", "alone", "sgd")) != study._runs(Cell("yz", "control", "sgd"))
+    assert study.same_runs(Cell("yz", "alone", "adamw")) == study.same_runs(Cell("optimizer", "alone", "adam"))
+    assert study.same_runs(Cell("decay", "alone", "adamw")) != study.same_runs(Cell("decay", "alone", "adam"))
+    assert study.same_runs(Cell("yz", "alone", "sgd")) != study.same_runs(Cell("yz", "control", "sgd"))
 
 
 def test_what_is_no_comparison_is_said_in_the_table_and_in_a_sentence() -> None:
