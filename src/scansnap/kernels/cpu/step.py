@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -128,7 +129,7 @@ def _call(
         0 if place is None else place.stride(1), weights.data_ptr(),
     )  # fmt: skip
     units = q.shape[0] * q.shape[1] * q.shape[2]
-    library.in_threads(getattr(library.load("step"), name), units, (ctypes.byref(shape),), chunk=64)
+    _run(name, units, 64, ctypes.byref(shape))
 
 
 class _Product(torch.autograd.Function):
@@ -151,7 +152,7 @@ def _times(a: Tensor, b: Tensor) -> Tensor:
         return a @ b
     out = torch.empty(runs, n, m)
     given = [x for t in (a, b) for x in (_at(t), 0 if len(t) == 1 else t.stride(0), *t.stride()[1:])]
-    library.in_threads(library.load("step").product, runs, (n, k, m, *given, _at(out)), chunk=4)
+    _run("product", runs, 4, n, k, m, *given, _at(out))
     return out
 
 
@@ -163,7 +164,7 @@ class _CrossEntropy(torch.autograd.Function):
         target, weight = (x.expand(logits.shape[:-1]).contiguous() for x in (target, weight))
         loss, slope = torch.empty(n_runs), torch.empty_like(logits)
         pointers = map(_at, (logits, target, weight, loss, slope))
-        library.in_threads(library.load("step").cross_entropy, n_runs, (target[0].numel(), n, *pointers), chunk=4)
+        _run("cross_entropy", n_runs, 4, target[0].numel(), n, *pointers)
         ctx.save_for_backward(slope)
         return loss
 
@@ -178,8 +179,7 @@ class _Gelu(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor) -> Tensor:
         x = x.contiguous()
         y, slope = torch.empty_like(x), torch.empty_like(x)
-        pointers = tuple(map(_at, (x, y, slope)))
-        library.in_threads(library.load("step").gelu, x.numel(), pointers, chunk=VECTOR << 12)
+        _run("gelu", x.numel(), VECTOR << 12, *map(_at, (x, y, slope)))
         ctx.save_for_backward(slope)
         return y
 
@@ -197,7 +197,28 @@ def adam(
     beta1, beta2 = betas
     rule = (1 - beta1, beta2, 1 / (1 - beta1**step), 1 / (1 - beta2**step), eps)
     constants = (*map(_at, (gradient, eta)), *map(ctypes.c_double, rule), *map(_at, (table, *moments)))
-    library.in_threads(library.load("step").adam, table.numel(), constants, chunk=1 << 16)
+    _run("adam", table.numel(), 1 << 16, *constants)
+
+
+def _run(name: str, total: int, chunk: int, *given: Any) -> None:
+    """A function of step.c over [0, total), on as many threads as torch would use."""
+    function = _function(name)
+    if torch.get_num_threads() > 1:
+        library.in_threads(function, total, given, chunk)
+    elif function(0, total, *given):  # one of many short calls: nothing is wrapped
+        raise MemoryError("not enough memory for the scratch tables of a run")
+
+
+@cache
+def _function(name: str) -> Any:
+    number, at, real = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
+    head = ctypes.POINTER(_Shape)
+    takes = {"attend": [head], "attend_back": [head], "product": [*[number] * 3, *[at, *[number] * 3] * 2, at],
+             "cross_entropy": [number, number, *[at] * 5], "gelu": [at] * 3,
+             "adam": [at, at, *[real] * 5, *[at] * 3]}  # fmt: skip
+    function = getattr(library.load("step"), name)
+    function.argtypes = [number, number, *takes[name]]
+    return function
 
 
 def _at(x: Tensor) -> ctypes.c_void_p:
