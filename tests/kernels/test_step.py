@@ -152,3 +152,37 @@ def test_what_is_not_finite_stays_so_and_no_other_run_sees_it() -> None:
     found = step.cross_entropy(logits, torch.zeros(2, 1, 1, dtype=torch.int64), torch.ones(2, 1, 1))
     assert found.isnan().tolist() == [True, False]
     assert step.gelu(torch.tensor([torch.nan])).isnan().all()
+
+
+@pytest.mark.parametrize("past", [False, True])
+@pytest.mark.parametrize(("norm", "act"), [("none", "linear"), ("layernorm", "gelu"), ("rmsnorm", "relu")])
+def test_mlp_and_its_gradients(norm: str, act: str, past: bool) -> None:
+    torch.manual_seed(6)
+    given = torch.randn(3, 30, 32), torch.randn(3, 32, 80), torch.randn(3, 80, 32)
+    single, double = ([t.to(dtype).requires_grad_() for t in given] for dtype in (torch.float32, torch.float64))
+    assert step.takes_mlp(*single[:2])
+    assert not step.takes_mlp(*double[:2])
+    x, first, second = double
+    inside = {"none": x, "layernorm": torch.nn.functional.layer_norm(x, (32,)),
+              "rmsnorm": x * (x.square().mean(-1, True) + 1e-5).rsqrt()}[norm]  # fmt: skip
+    functions = {"linear": lambda v: v, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
+    wanted = functions[act](inside @ first) @ second + (x if past else 0)
+    found = step.mlp(*single, norm=norm, act=act, past=past)
+    slope = torch.randn_like(found)
+    close(found.detach(), wanted.detach())
+    both = torch.autograd.grad(found, single, slope), torch.autograd.grad(wanted, double, slope.double())
+    for one, other in zip(*both, strict=True):
+        close(one, other)
+
+
+@pytest.mark.parametrize("kind", ["layernorm", "rmsnorm"])
+def test_norms_and_their_gradients(kind: str) -> None:
+    torch.manual_seed(7)
+    x, slope = 3 + torch.randn(3, 5, 80), torch.randn(3, 5, 80)
+    single, double = (x.to(dtype).requires_grad_() for dtype in (torch.float32, torch.float64))
+    wanted = torch.nn.functional.layer_norm(double, (80,)) if kind == "layernorm" else (
+        double * (double.square().mean(-1, True) + 1e-5).rsqrt())  # fmt: skip
+    found = step.normed(kind, single)
+    close(found.detach(), wanted.detach())
+    (one,), (other,) = torch.autograd.grad(found, single, slope), torch.autograd.grad(wanted, double, slope.double())
+    close(one, other)

@@ -127,9 +127,7 @@ def forward(
             read = weights[-1] @ v
         x_q = _values(p, flags, read, x_q, at, early(flags, ask, keys))  # (R, B, Q, d)
         if flags.mlp != "none":
-            inside = _act(flags.mlp, times(_pre(flags, x_q), p[f"w_1{at}"]))
-            added = times(inside, p[f"w_2{at}"])
-            x_q = x_q + added if flags.residual else added
+            x_q = _mlp(flags, x_q, p[f"w_1{at}"], p[f"w_2{at}"])
         x = x_q
     if flags.prenorm != "none" and flags.residual:
         x_q = _normed(flags.prenorm, x_q)
@@ -190,6 +188,13 @@ def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str, done: 
     return f + out if f"y.{int(at[1:] or 0) + 1}" in p else out  # a layer above reads on what this one read
 
 
+def _mlp(flags: Flags, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    if step.takes_mlp(rows := x.flatten(1, 2), first):
+        return step.mlp(rows, first, second, norm=flags.prenorm, act=flags.mlp, past=flags.residual).view_as(x)
+    added = times(_act(flags.mlp, times(_pre(flags, x), first)), second)
+    return x + added if flags.residual else added
+
+
 def _read_norm(p: Parameters, flags: Flags, c: Tensor, at: str) -> Tensor:
     if flags.norm == "rms":
         gain = p[f"gain{at}"]
@@ -203,6 +208,8 @@ def _pre(flags: Flags, x: Tensor) -> Tensor:
 
 
 def _normed(kind: str, x: Tensor) -> Tensor:
+    if step.takes(x) and x.shape[-1] % step.VECTOR == 0:
+        return step.normed(kind, x)
     return F.layer_norm(x, x.shape[-1:]) if kind == "layernorm" else x * (x.square().mean(-1, True) + _EPS).rsqrt()
 
 

@@ -15,7 +15,7 @@ from scansnap.dial.model import Parameters, forward, loss, start, table_of, trai
 from scansnap.dial.reading import Reader, Reading
 from scansnap.dial.rungs import Flags
 
-AHEAD = {"cpu": 16, "cuda": 128}  # steps whose data are drawn at once: more of them where every launch counts
+AHEAD = {"cpu": 64, "cuda": 128}  # steps whose data are drawn at once: more of them where every launch counts
 EAGER = 3  # steps before a graph is recorded, in which libraries set themselves up
 Look = Callable[[int, "Runs"], None]
 

@@ -135,41 +135,43 @@ INLINE int64_t padded(int64_t n) { return (n + W - 1) / W * W; }
 
 INLINE int64_t tiled(int64_t n) { return (n + TILE - 1) / TILE * TILE; }
 
+/* c (n × m) = a (n × k) b (k × m) with n at least TILE and m in whole vectors; rows of b are ldb apart, c is dense. */
+static void multiply(int64_t n, int64_t k, int64_t m, const float *a, int64_t down, int64_t right, const float *b,
+                     int64_t ldb, float *c) {
+    int64_t whole = n / TILE * TILE;
+    for (int64_t j = 0; j < m; j += ACROSS * W) {
+        int64_t vectors = (m - j) / W < ACROSS ? (m - j) / W : ACROSS;
+        for (int64_t from = 0; from < k; from += DEEP) {
+            int64_t to = from + DEEP < k ? from + DEEP : k;
+            for (int64_t i = 0; i < whole; i += TILE)
+                times(vectors, from > 0, a + i * down, down, right, b + j, ldb, from, to, c + i * m + j, m);
+        }
+        if (whole < n) /* the last rows, with some of those above again */
+            times(vectors, 0, a + (n - TILE) * down, down, right, b + j, ldb, 0, k, c + (n - TILE) * m + j, m);
+    }
+}
+
 /* Matrices [first, last): c (n × m) = a (n × k) b (k × m), with strides of a and b for the matrix, down and right; c is
- * dense, n at least TILE. Tables are too small for copies of both to pay: b is copied only where its rows are not whole vectors. */
+ * dense, n at least TILE. Tables are too small for copies of both to pay: b is copied only where its rows are not whole
+ * vectors. */
 int product(int64_t first, int64_t last, int64_t n, int64_t k, int64_t m, const float *a, int64_t a_each,
             int64_t a_down, int64_t a_right, const float *b, int64_t b_each, int64_t b_down, int64_t b_right,
             float *c) {
-    int64_t wide = padded(m), direct = b_right == 1 && wide == m, whole = n / TILE * TILE;
-    float *block = aligned_alloc(64, (size_t)((direct ? 0 : k) + (wide == m ? 0 : n) + 1) * wide * sizeof *block);
-    if (!block) return 1;
-    float *own = block, *rows = block + (direct ? 0 : k * wide);
+    int64_t wide = padded(m), direct = b_right == 1 && wide == m;
+    float *own = aligned_alloc(64, (size_t)((direct ? 0 : k) + (wide == m ? 0 : n) + 1) * wide * sizeof *own);
+    if (!own) return 1;
+    float *rows = own + (direct ? 0 : k * wide);
     for (int64_t r = first; r < last; r++) {
         const float *left = a + r * a_each, *right = b + r * b_each;
-        int64_t ldb = direct ? b_down : wide;
-        float *out = wide == m ? c + r * n * m : rows;
-        if (!direct) {
-            for (int64_t i = 0; i < k; i++) {
-                for (int64_t j = 0; j < m; j++) own[i * wide + j] = right[i * b_down + j * b_right];
-                for (int64_t j = m; j < wide; j++) own[i * wide + j] = 0;
-            }
-            right = own;
+        for (int64_t i = 0; !direct && i < k; i++) {
+            for (int64_t j = 0; j < m; j++) own[i * wide + j] = right[i * b_down + j * b_right];
+            for (int64_t j = m; j < wide; j++) own[i * wide + j] = 0;
         }
-        for (int64_t j = 0; j < wide; j += ACROSS * W) {
-            int64_t vectors = (wide - j) / W < ACROSS ? (wide - j) / W : ACROSS;
-            for (int64_t from = 0; from < k; from += DEEP) {
-                int64_t to = from + DEEP < k ? from + DEEP : k;
-                for (int64_t i = 0; i < whole; i += TILE)
-                    times(vectors, from > 0, left + i * a_down, a_down, a_right, right + j, ldb, from, to,
-                          out + i * wide + j, wide);
-            }
-        }
-        for (int64_t j = 0; whole < n && j < wide; j += ACROSS * W) /* the last rows, with some of those above again */
-            times((wide - j) / W < ACROSS ? (wide - j) / W : ACROSS, 0, left + (n - TILE) * a_down, a_down, a_right,
-                  right + j, ldb, 0, k, out + (n - TILE) * wide + j, wide);
+        multiply(n, k, wide, left, a_down, a_right, direct ? right : own, direct ? b_down : wide,
+                 wide == m ? c + r * n * m : rows);
         for (int64_t i = 0; wide != m && i < n; i++) memcpy(c + (r * n + i) * m, rows + i * wide, (size_t)m * sizeof *c);
     }
-    free(block);
+    free(own);
     return 0;
 }
 
@@ -431,6 +433,106 @@ int gelu(int64_t first, int64_t last, const float *x, float *y, float *slope) {
     }
     store_some(y + whole, gelu_vec(load_some(x + whole, rest, 0), &down), rest);
     store_some(slope + whole, down, rest);
+    return 0;
+}
+
+/* --- a norm, an MLP and what goes past them --------------------------------------------------------------------- */
+
+enum { NO_NORM, LAYERNORM, RMSNORM }; /* step.py has the same */
+enum { LINEAR, RELU, GELU };
+#define EPS 1e-5f
+
+/* n rows of d, in whole vectors, of mean 0 (LayerNorm) and mean square 1; scale: what each was multiplied by. */
+static void norm_rows(int64_t kind, int64_t n, int64_t d, const float *x, float *y, float *scale) {
+    for (int64_t i = 0; i < n; i++, x += d, y += d) {
+        vec total = {0}, square = {0};
+        for (int64_t j = 0; j < d; j += W) total += load(x + j);
+        float mean = kind == LAYERNORM ? sum(total) / (float)d : 0;
+        for (int64_t j = 0; j < d; j += W) square += (load(x + j) - mean) * (load(x + j) - mean);
+        scale[i] = 1.0f / sqrtf(sum(square) / (float)d + EPS);
+        for (int64_t j = 0; j < d; j += W) store(y + j, (load(x + j) - mean) * scale[i]);
+    }
+}
+
+/* The gradient in x from that in y, g: added to dx where there is something already. */
+static void norm_back(int64_t kind, int64_t n, int64_t d, const float *y, const float *scale, const float *g, float *dx,
+                      int more) {
+    for (int64_t i = 0; i < n; i++, y += d, g += d, dx += d) {
+        vec total = {0}, along = {0};
+        for (int64_t j = 0; j < d; j += W) {
+            total += load(g + j);
+            along += load(g + j) * load(y + j);
+        }
+        float mean = kind == LAYERNORM ? sum(total) / (float)d : 0, share = sum(along) / (float)d;
+        for (int64_t j = 0; j < d; j += W) {
+            vec own = (load(g + j) - mean - load(y + j) * share) * scale[i];
+            store(dx + j, more ? load(dx + j) + own : own);
+        }
+    }
+}
+
+int norm(int64_t first, int64_t last, int64_t kind, int64_t d, const float *x, float *y, float *scale) {
+    norm_rows(kind, last - first, d, x + first * d, y + first * d, scale + first);
+    return 0;
+}
+
+int norm_slope(int64_t first, int64_t last, int64_t kind, int64_t d, const float *y, const float *scale, const float *g,
+               float *dx) {
+    norm_back(kind, last - first, d, y + first * d, scale + first, g + first * d, dx + first * d, 0);
+    return 0;
+}
+
+/* Runs [first, last): out = [x +] act(norm(x) w1) w2 of n rows of d, w1 (d × h); kept: y = norm(x), scale, act and its
+ * derivative. */
+int mlp(int64_t first, int64_t last, int64_t kind, int64_t act, int64_t past, int64_t n, int64_t d, int64_t h,
+        const float *x, const float *w1, const float *w2, float *y, float *scale, float *inside, float *slope,
+        float *out) {
+    for (int64_t r = first; r < last; r++) {
+        const float *from = x + r * n * d;
+        float *own = inside + r * n * h, *down = slope + r * n * h, *to = out + r * n * d;
+        if (kind != NO_NORM) norm_rows(kind, n, d, from, y + r * n * d, scale + r * n);
+        multiply(n, d, h, kind != NO_NORM ? y + r * n * d : from, d, 1, w1 + r * d * h, h, own);
+        for (int64_t j = 0; j < n * h && act != LINEAR; j += W) {
+            vec v = load(own + j), s;
+            if (act == GELU) v = gelu_vec(v, &s);
+            else s = pick(v > 0, all(1.0f), all(0.0f)), v = pick(v < 0, all(0.0f), v);
+            store(own + j, v);
+            store(down + j, s);
+        }
+        multiply(n, h, d, own, h, 1, w2 + r * h * d, d, to);
+        for (int64_t j = 0; j < n * d && past; j += W) store(to + j, load(to + j) + load(from + j));
+    }
+    return 0;
+}
+
+/* Gradients of x, w1 and w2 from that of the result, g. */
+int mlp_back(int64_t first, int64_t last, int64_t kind, int64_t act, int64_t past, int64_t n, int64_t d, int64_t h,
+             const float *x, const float *w1, const float *w2, const float *y, const float *scale, const float *inside,
+             const float *slope, const float *g, float *dx, float *dw1, float *dw2) {
+    float *block = aligned_alloc(64, (size_t)(n * h + n * d + h * d) * sizeof *block);
+    if (!block) return 1;
+    float *deep = block, *back = deep + n * h, *turn = back + n * d;
+    for (int64_t r = first; r < last; r++) {
+        const float *above = g + r * n * d, *first1 = w1 + r * d * h, *second = w2 + r * d * h;
+        const float *given = kind != NO_NORM ? y + r * n * d : x + r * n * d;
+        float *to = dx + r * n * d;
+        multiply(h, n, d, inside + r * n * h, 1, h, above, d, dw2 + r * d * h);
+        for (int64_t i = 0; i < h; i++)
+            for (int64_t j = 0; j < d; j++) turn[j * h + i] = second[i * d + j];
+        multiply(n, d, h, above, d, 1, turn, h, deep);
+        for (int64_t j = 0; j < n * h && act != LINEAR; j += W)
+            store(deep + j, load(deep + j) * load(slope + r * n * h + j));
+        multiply(d, n, h, given, 1, d, deep, h, dw1 + r * d * h);
+        for (int64_t i = 0; i < d; i++)
+            for (int64_t j = 0; j < h; j++) turn[j * d + i] = first1[i * h + j];
+        multiply(n, h, d, deep, h, 1, turn, d, kind != NO_NORM ? back : to);
+        if (kind != NO_NORM) {
+            if (past) memcpy(to, above, (size_t)(n * d) * sizeof *to);
+            norm_back(kind, n, d, given, scale + r * n, back, to, (int)past);
+        } else
+            for (int64_t j = 0; j < n * d && past; j += W) store(to + j, load(to + j) + load(above + j));
+    }
+    free(block);
     return 0;
 }
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from scansnap.kernels.cpu import library
 
 VECTOR, TILE = 16, 4  # floats in a vector of step.c, and rows in a tile: attention weights are kept in whole ones
+NORMS, ACTS = ("none", "layernorm", "rmsnorm"), ("linear", "relu", "gelu")  # in the order of step.c
 
 
 def takes(x: Tensor) -> bool:
@@ -48,6 +49,24 @@ def gelu(x: Tensor) -> Tensor:
 def product(x: Tensor, matrix: Tensor) -> Tensor:
     """x (R, n, k) times each run's matrix (R, k, m)."""
     out: Tensor = _Product.apply(x, matrix)  # type: ignore[no-untyped-call]
+    return out
+
+
+def normed(kind: str, x: Tensor) -> Tensor:
+    """LayerNorm or RMSNorm over the last dimension, without a gain; it must be whole vectors."""
+    out: Tensor = _Norm.apply(x, NORMS.index(kind))  # type: ignore[no-untyped-call]
+    return out
+
+
+def takes_mlp(x: Tensor, inside: Tensor) -> bool:
+    """Whether :func:`mlp` can do these rows (R, n, d), with a first matrix (R, d, h): in whole vectors and tiles."""
+    return takes(x) and x.shape[-1] % VECTOR == 0 == inside.shape[-1] % VECTOR and x.shape[1] >= TILE
+
+
+def mlp(x: Tensor, first: Tensor, second: Tensor, *, norm: str, act: str, past: bool) -> Tensor:
+    """[x +] act(norm(x) first) second of every run: x (R, n, d), first (R, d, h), second (R, h, d)."""
+    how = NORMS.index(norm), ACTS.index(act), int(past)
+    out: Tensor = _Mlp.apply(x, first, second, how)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -189,6 +208,46 @@ class _Gelu(torch.autograd.Function):
         return outer * slope
 
 
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kind: int) -> Tensor:
+        x = x.contiguous()
+        y, scale = torch.empty_like(x), torch.empty(x.shape[:-1])
+        _run("norm", scale.numel(), 64, kind, x.shape[-1], *map(_at, (x, y, scale)))
+        ctx.kind = kind
+        ctx.save_for_backward(y, scale)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor, None]:
+        y, scale = ctx.saved_tensors
+        outer, dx = outer.contiguous(), torch.empty_like(y)
+        _run("norm_slope", scale.numel(), 64, ctx.kind, y.shape[-1], *map(_at, (y, scale, outer, dx)))
+        return dx, None
+
+
+class _Mlp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, first: Tensor, second: Tensor, how: tuple[int, int, int]) -> Tensor:
+        x, first, second = (t.contiguous() for t in (x, first, second))
+        (runs, n, d), h = x.shape, first.shape[2]
+        y, scale = (torch.empty(runs, n, d), torch.empty(runs, n)) if how[0] else (torch.empty(0), torch.empty(0))
+        inside, slope = (torch.empty(runs, n, h) for _ in range(2))
+        kept, out = (x, first, second, y, scale, inside, slope), torch.empty_like(x)
+        _run("mlp", runs, 1, *how, n, d, h, *map(_at, (*kept, out)))
+        ctx.how = how
+        ctx.save_for_backward(*kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, outer: Tensor) -> tuple[Tensor | None, ...]:
+        kept = ctx.saved_tensors
+        (runs, n, d), h = kept[0].shape, kept[1].shape[2]
+        outer, slopes = outer.contiguous(), [torch.empty_like(t) for t in kept[:3]]
+        _run("mlp_back", runs, 1, *ctx.how, n, d, h, *map(_at, (*kept, outer, *slopes)))
+        return *slopes, None
+
+
 def adam(
     table: Tensor, gradient: Tensor, eta: Tensor, moments: Sequence[Tensor], betas: tuple[float, float], eps: float,
     step: int,
@@ -215,6 +274,8 @@ def _function(name: str) -> Any:
     head = ctypes.POINTER(_Shape)
     takes = {"attend": [head], "attend_back": [head], "product": [*[number] * 3, *[at, *[number] * 3] * 2, at],
              "cross_entropy": [number, number, *[at] * 5], "gelu": [at] * 3,
+             "norm": [number, number, *[at] * 3], "norm_slope": [number, number, *[at] * 4],
+             "mlp": [*[number] * 6, *[at] * 8], "mlp_back": [*[number] * 6, *[at] * 11],
              "adam": [at, at, *[real] * 5, *[at] * 3]}  # fmt: skip
     function = getattr(library.load("step"), name)
     function.argtypes = [number, number, *takes[name]]
