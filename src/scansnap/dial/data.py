@@ -164,9 +164,7 @@ class Task:
     def _sequences(self, tokens: Tensor, wanted: Tensor, chance: Tensor) -> Batch:
         """(G, B, T) tokens, the token after each, and a chance for each position."""
         tokens = tokens.clone()
-        if (
-            self.flags.masked
-        ):  # less the first token, and a mask for what comes next: then ``wanted`` is what stood here
+        if self.flags.masked:  # less the first, and a mask for what comes next: then ``wanted`` is what stood here
             tokens = torch.cat([tokens[..., 1:], torch.full_like(tokens[..., :1], self.mask)], dim=-1)
         if self.flags.bos:
             tokens[..., 0] = self.bos
@@ -207,9 +205,8 @@ class Task:
         if self.flags.every_position and self.flags.masked and self.device.type == "cpu":
             idle = batch.weight == 0
             asked = idle.sort(dim=-1, stable=True).indices[..., : self.context - int(idle.sum(-1).min())]
-            return replace(
-                batch, target=batch.target.gather(-1, asked), weight=batch.weight.gather(-1, asked), asked=asked
-            )
+            target, weight = (t.gather(-1, asked) for t in (batch.target, batch.weight))
+            return replace(batch, target=target, weight=weight, asked=asked)
         if self.flags.every_position or self.flags.layers > 1:
             return batch
         return Batch(batch.keys, batch.queries[..., -1:], batch.bias[..., -1:, :], batch.target[..., -1:],

@@ -91,7 +91,7 @@ class _Recorded:
     """An update recorded once as a CUDA graph and replayed: its hundreds of small launches are paid a single time."""
 
     def __init__(self, runs: Runs, batch: Batch) -> None:
-        self.batch = Batch(*(t if t is None else t.clone() for t in vars(batch).values()))
+        self.batch = replace(batch, **{name: t.clone() for name, t in vars(batch).items() if t is not None})
         self._given: Batch | None = None
         self.graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()

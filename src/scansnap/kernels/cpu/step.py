@@ -30,31 +30,31 @@ def attend(parts: tuple[Tensor, ...], bias: Tensor, turn: Tensor | None, place: 
     turn   RoPE: (T, i), the cosines of every position's angles and then their sines, for entries j and i/2 + j
     place  (R or 1, B, Q) positions of the queries; None: the last ones
     """
-    out: Tensor = _Attention.apply(bias, turn, place, *parts)  # type: ignore[no-untyped-call]
+    out: Tensor = _Attention.apply(bias, turn, place, *parts)
     return out
 
 
 def cross_entropy(logits: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """Σ weight ln(1 + Σ_{j≠n} e^{l_j − l_n}) of the rows of each run, (R,), from logits (R, B, Q, M)."""
-    out: Tensor = _CrossEntropy.apply(logits, target, weight)  # type: ignore[no-untyped-call]
+    out: Tensor = _CrossEntropy.apply(logits, target, weight)
     return out
 
 
 def gelu(x: Tensor) -> Tensor:
     """x Φ(x); its derivative is made in the same pass and kept."""
-    out: Tensor = _Gelu.apply(x)  # type: ignore[no-untyped-call]
+    out: Tensor = _Gelu.apply(x)
     return out
 
 
 def product(x: Tensor, matrix: Tensor) -> Tensor:
     """x (R, n, k) times each run's matrix (R, k, m)."""
-    out: Tensor = _Product.apply(x, matrix)  # type: ignore[no-untyped-call]
+    out: Tensor = _Product.apply(x, matrix)
     return out
 
 
 def normed(kind: str, x: Tensor) -> Tensor:
     """LayerNorm or RMSNorm over the last dimension, without a gain; it must be whole vectors."""
-    out: Tensor = _Norm.apply(x, NORMS.index(kind))  # type: ignore[no-untyped-call]
+    out: Tensor = _Norm.apply(x, NORMS.index(kind))
     return out
 
 
@@ -66,7 +66,7 @@ def takes_mlp(x: Tensor, inside: Tensor) -> bool:
 def mlp(x: Tensor, first: Tensor, second: Tensor, *, norm: str, act: str, past: bool) -> Tensor:
     """[x +] act(norm(x) first) second of every run: x (R, n, d), first (R, d, h), second (R, h, d)."""
     how = NORMS.index(norm), ACTS.index(act), int(past)
-    out: Tensor = _Mlp.apply(x, first, second, how)  # type: ignore[no-untyped-call]
+    out: Tensor = _Mlp.apply(x, first, second, how)
     return out
 
 
@@ -270,13 +270,14 @@ def _run(name: str, total: int, chunk: int, *given: Any) -> None:
 
 @cache
 def _function(name: str) -> Any:
-    number, at, real = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double
-    head = ctypes.POINTER(_Shape)
-    takes = {"attend": [head], "attend_back": [head], "product": [*[number] * 3, *[at, *[number] * 3] * 2, at],
-             "cross_entropy": [number, number, *[at] * 5], "gelu": [at] * 3,
-             "norm": [number, number, *[at] * 3], "norm_slope": [number, number, *[at] * 4],
-             "mlp": [*[number] * 6, *[at] * 8], "mlp_back": [*[number] * 6, *[at] * 11],
-             "adam": [at, at, *[real] * 5, *[at] * 3]}  # fmt: skip
+    number, at, real, head = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(_Shape)
+    strided = [at, number, number, number]
+    takes: dict[str, list[Any]] = {
+        "attend": [head], "attend_back": [head], "product": [number, number, number, *strided, *strided, at],
+        "cross_entropy": [number, number, *[at] * 5], "gelu": [at] * 3, "norm": [number, number, *[at] * 3],
+        "norm_slope": [number, number, *[at] * 4], "mlp": [*[number] * 6, *[at] * 8],
+        "mlp_back": [*[number] * 6, *[at] * 11], "adam": [at, at, *[real] * 5, *[at] * 3],
+    }  # fmt: skip
     function = getattr(library.load("step"), name)
     function.argtypes = [number, number, *takes[name]]
     return function
