@@ -6,6 +6,7 @@ R runs · H heads · B sequences · Q queries · S keys · d width
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -55,8 +56,7 @@ def read_in_one(flags: Flags, given: tuple[Tensor, ...], bias: Tensor, place: Te
     q, k, _ = step.heads(given)
     turn = None
     if flags.positions == "rope":
-        angle = _angles(torch.arange(k.shape[-2]), q.shape[-1] // 2, q.dtype)
-        turn = torch.cat([angle.cos(), angle.sin()], dim=-1)
+        turn = _turns(k.shape[-2], q.shape[-1] // 2)
     if flags.positions == "alibi":
         bias = bias - _far(flags, q, k, place)
     return step.attend(given, bias, turn, place).permute(0, 3, 1, 2, 4)
@@ -131,6 +131,13 @@ def _turned(x: Tensor, place: Tensor, beside: bool) -> Tensor:
     cos, sin = angle.cos(), angle.sin()
     a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
     return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
+
+
+@cache
+def _turns(n: int, half: int) -> Tensor:
+    """(n, 2·half): cosines and sines of the angles at the first n places, as the kernel takes them."""
+    angle = _angles(torch.arange(n), half, torch.float32)
+    return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
 
 def _angles(place: Tensor, half: int, dtype: torch.dtype) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 from scansnap.cluster import Cluster, Failure, spread
 from scansnap.dial.cell import Cell, run_cell
 from scansnap.dial.clocks import Setting
-from scansnap.dial.data import POSITIONS
+from scansnap.dial.data import POSITIONS, SEQUENCES
 from scansnap.dial.rungs import LADDER, find
 from scansnap.processes import ending_at_once, single_threaded_children
 
@@ -44,7 +44,10 @@ def made(
 def work(cell: Cell, setting: Setting) -> float:
     """Multiplications of a cell's training, roughly: only their order matters."""
     flags, length = cell.flags, setting.context
-    d, tokens = flags.width or VOCABULARY, {"every": POSITIONS, "last": 2 * length}.get(flags.asking, VOCABULARY)
+    d, tokens = (
+        flags.width or VOCABULARY,
+        {"every": POSITIONS, "last": 2 * length}.get(flags.asking, SEQUENCES["counts"]),
+    )
     matrices = (4 if flags.separate else 2) + (8 if flags.mlp != "none" else 0)
     each = flags.layers * (matrices * d**2 + 2 * d * length) + d * VOCABULARY
     return tokens * each * setting.t0(cell.optimizer, 6, VOCABULARY)
