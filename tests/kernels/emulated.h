@@ -44,11 +44,12 @@ struct Fiber {
 struct Warp {
     int waiting, phase;
     uint64_t number[32];
+    float left[16][8], right[8][8];
 };
 std::vector<Fiber> fibers;
 std::vector<Warp> warps;
 ucontext_t scheduler;
-int current, block_waiting, block_phase, all_of_them;
+int current, block_waiting, block_phase, team_waiting[16], team_phase[16];
 void (*body)();
 } // namespace emulated
 
@@ -106,6 +107,32 @@ static bool __any_sync(unsigned, bool value) {
     return any;
 }
 
+/* Some warps of a block wait for each other: the named barriers. */
+static void emulated_team(int team, int threads) { meet(emulated::team_waiting[team], emulated::team_phase[team], threads); }
+
+static unsigned __float_as_uint(float x) {
+    unsigned bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static float __uint_as_float(unsigned bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* mma.m16n8k8 with factors cut to 11 bits, as the PTX manual has its entries in lanes. */
+static void emulated_product(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
+    emulated::Warp &warp = emulated::warps[threadIdx.x / 32];
+    const int lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
+    for (int i = 0; i < 4; i++) warp.left[group + 8 * (i & 1)][own + 4 * (i / 2)] = __uint_as_float(__float_as_uint(a[i]) & 0xffffe000u);
+    for (int i = 0; i < 2; i++) warp.right[own + 4 * i][group] = __uint_as_float(__float_as_uint(b[i]) & 0xffffe000u);
+    __syncwarp();
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 8; k++) d[i] += warp.left[group + 8 * (i / 2)][k] * warp.right[k][2 * own + (i & 1)];
+    __syncwarp();
+}
+
 namespace emulated {
 static void enter() {
     body();
@@ -124,6 +151,7 @@ static void launch(int blocks, int threads, int shared_bytes, void (*kernel)()) 
         fibers.assign(threads, Fiber());
         warps.assign((threads + 31) / 32, Warp());
         block_waiting = 0;
+        std::memset(team_waiting, 0, sizeof team_waiting);
         for (int i = 0; i < threads; i++) {
             Fiber &fiber = fibers[i];
             fiber.stack.resize(256 << 10);
