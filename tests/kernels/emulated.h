@@ -121,6 +121,13 @@ static float __uint_as_float(unsigned bits) {
     return x;
 }
 
+static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+    const uint64_t both = (uint64_t)y << 32 | x;
+    unsigned found = 0;
+    for (int i = 0; i < 4; i++) found |= (unsigned)(both >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return found;
+}
+
 /* mma.m16n8k8 with factors cut to 11 bits, as the PTX manual has its entries in lanes. */
 static void emulated_product(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
     emulated::Warp &warp = emulated::warps[threadIdx.x / 32];

@@ -94,14 +94,14 @@ class Strips(NamedTuple):
         given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns, "STRIPS": self.strips,
                  "ACROSS": self.across, "TEAMS": self.teams, "V_SHARED": int(self.v_shared), "KEPT": int(self.kept),
                  "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
-        return tuple(f"-D{name}={value}" for name, value in given.items())
+        return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
         """Shared memory of a block; the same sum is in strips.cu."""
         places = -(-self.slots // 8) * 8
         tables = self.pitch * (2 * rows if self.v_shared else rows + self.slots - self.own)
-        exchanged = self.teams * (64 * self.across + 16 + 2 * self.across * places) if self.across > 1 else 0
-        of_classes = classes * (2 * places + self.slots + 1) + 2 * (2 * classes + 1)
+        exchanged = self.teams * (32 * (self.across + self.across % 2) + 16 + 2 * self.across * places) if self.across > 1 else 0
+        of_classes = classes * (2 * places + self.slots + 2) + 2 * (2 * classes + 1)
         return 4 * (tables + exchanged + of_classes + 2 * entries)
 
 

@@ -25,24 +25,104 @@ __device__ __forceinline__ float *common_v(const Run &run, int number) {
 }
 
 /* Dots of the class before, once all its team has met. */
-__device__ __forceinline__ void add_dots(Run &run) {
+__device__ __forceinline__ void add_dots(Run &run, const Lane &at) {
     if (ACROSS == 1) return;
     if (run.pending >= 0 && run.side == run.pending % ACROSS) {
         const float *dots = run.dots + (run.classes + 1 & 1) * ACROSS * PLACES;
-        if (lane() < SLOTS) {
+        if (at.number < SLOTS) {
             float sum = 0;
 #pragma unroll
-            for (int w = 0; w < ACROSS; w++) sum += dots[w * PLACES + lane()];
-            run.dz[run.pending * SLOTS + lane()] = sum;
+            for (int w = 0; w < ACROSS; w++) sum += dots[w * PLACES + at.number];
+            run.dz[run.pending * SLOTS + at.number] = sum;
         }
     }
     run.pending = -1;
 }
 
+/* Of the rows this lane has columns of: products with a tile's samples. `high` and `low` are e^z∘Y, with KEPT. */
+__device__ __forceinline__ void logits(const Run &run, const Lane &at, const int (&row)[EIGHTS][2], const Slots &key,
+                                       const Table &high, const Table &low, const Slots &count, Tile &e) {
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++) {
+        const int column = at.column + 16 * s; /* those that are not there vanish in the softmax */
+        const bool all = COLUMNS == 16 * ACROSS * STRIPS;
+        e[s][0] = e[s][1] = all || column < COLUMNS ? 0 : -1e30f;
+        e[s][2] = e[s][3] = all || column + 1 < COLUMNS ? 0 : -1e30f;
+#pragma unroll
+        for (int k = 0; k < EIGHTS; k++) {
+#if KEPT
+            multiply(e[s], low[s][k], count[k]);
+            multiply(e[s], high[s][k], count[k]);
+#else
+            float y[4], more[4], less[4];
+            load_y(run, row[k], column, y);
+            y[0] *= key[k][0], y[1] *= key[k][0], y[2] *= key[k][1], y[3] *= key[k][1];
+            cut(y, more, less);
+            multiply(e[s], less, count[k]);
+            multiply(e[s], more, count[k]);
+#endif
+        }
+    }
+}
+
+/* The same where a sample has its own e^z, which is in f. */
+__device__ __forceinline__ void rare_logits(const Run &run, const Lane &at, const int (&row)[EIGHTS][2], const Slots &f, Tile &e) {
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++) {
+        const int column = at.column + 16 * s;
+        e[s][0] = e[s][1] = column < COLUMNS ? 0 : -1e30f;
+        e[s][2] = e[s][3] = column + 1 < COLUMNS ? 0 : -1e30f;
+#pragma unroll
+        for (int k = 0; k < EIGHTS; k++) {
+            float y[4], more[4], less[4], f_more[2], f_less[2];
+            load_y(run, row[k], column, y);
+            cut(y, more, less);
+            halve(f[k], f_more, f_less);
+            multiply(e[s], less, f_more);
+            multiply(e[s], more, f_less);
+            multiply(e[s], more, f_more);
+        }
+    }
+}
+
+/* g += E Kᵀ. */
+__device__ __forceinline__ void gradient(const Lane &at, const Tile &e, const u32 (&word)[WORDS], Table &g) {
+    Slots count;
+    turn_counts(at, word, count);
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++) {
+        float a[4] = {e[s][0], e[s][2], e[s][1], e[s][3]}, more[4], less[4];
+        cut(a, more, less);
+#pragma unroll
+        for (int k = 0; k < EIGHTS; k++) multiply(g[s][k], less, count[k]);
+#pragma unroll
+        for (int k = 0; k < EIGHTS; k++) multiply(g[s][k], more, count[k]);
+    }
+}
+
+__device__ __forceinline__ void rare_gradient(const Lane &at, const Tile &e, const Slots &f, Table &g) {
+    Slots turned;
+    turn(at, f, turned);
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++) {
+        float a[4] = {e[s][0], e[s][2], e[s][1], e[s][3]}, more[4], less[4];
+        cut(a, more, less);
+#pragma unroll
+        for (int k = 0; k < EIGHTS; k++) {
+            float f_more[2], f_less[2];
+            halve(turned[k], f_more, f_less);
+            multiply(g[s][k], less, f_more);
+            multiply(g[s][k], more, f_less);
+            multiply(g[s][k], more, f_more);
+        }
+    }
+}
+
 __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane &at, int n, long long batch, int begin,
-                                           int end, Held &held) {
+                                           int end, Table &held) {
     int row[EIGHTS][2];
-    float g[STRIPS][EIGHTS][4], dz[EIGHTS][2], key[EIGHTS][2];
+    float dz[EIGHTS][2], key[EIGHTS][2];
+    Table g, high, low;
 #pragma unroll
     for (int k = 0; k < EIGHTS; k++)
 #pragma unroll
@@ -54,101 +134,131 @@ __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane 
             for (int s = 0; s < STRIPS; s++) g[s][k][j] = g[s][k][j + 2] = 0;
         }
 #if KEPT
-    float high[STRIPS][EIGHTS][4], low[STRIPS][EIGHTS][4];
 #pragma unroll
     for (int s = 0; s < STRIPS; s++)
 #pragma unroll
         for (int k = 0; k < EIGHTS; k++) {
             float y[4];
             load_y(run, row[k], at.column + 16 * s, y);
+            y[0] *= key[k][0], y[1] *= key[k][0], y[2] *= key[k][1], y[3] *= key[k][1];
             cut(y, high[s][k], low[s][k]);
         }
 #endif
-    const int target = job.target[n];
+    const Target target = find(run, at, job.target[n]);
+    const float usual = run.shift[n];
+    float log_sum = usual;
+    bool rare = false; /* whether g has e^z already */
 #pragma unroll 1
     for (int i = begin; i < end; i += 8) {
-        float f[EIGHTS][2], e[STRIPS][4];
-        const float scale = attention(job, run, at, n, job.counts + (batch + i) * SLOTS, i + at.row < end, key, f);
-        {
-            float more[EIGHTS][2], less[EIGHTS][2];
-#pragma unroll
-            for (int k = 0; k < EIGHTS; k++) halve(f[k], more[k], less[k]);
-#pragma unroll
-            for (int s = 0; s < STRIPS; s++) {
-                const int column = at.column + 16 * s; /* those that are not there vanish in the softmax */
-                e[s][0] = e[s][1] = column < COLUMNS ? 0 : -1e30f;
-                e[s][2] = e[s][3] = column + 1 < COLUMNS ? 0 : -1e30f;
-#pragma unroll
-                for (int k = 0; k < EIGHTS; k++) {
-#if KEPT
-                    multiply(e[s], high[s][k], low[s][k], more[k], less[k]);
-#else
-                    float y[4], high[4], low[4];
-                    load_y(run, row[k], column, y);
-                    cut(y, high, low);
-                    multiply(e[s], high, low, more[k], less[k]);
-#endif
-                }
-            }
-        }
-        const float each = errors(job, run, at, target, scale, end - i, e);
-        if (i == begin) add_dots(run);
-        if (run.side == 0)
-#pragma unroll
-            for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-                for (int j = 0; j < 2; j++) dz[k][j] -= f[k][j] * f[k][j] * each;
-        float more[EIGHTS][2], less[EIGHTS][2];
-#pragma unroll
-        for (int k = 0; k < EIGHTS; k++) { /* f of this lane's two samples at slot number `row` */
-            float turned[2];
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const int from = 4 * (2 * at.pair + j) + at.row / 2;
-                float even = __shfl_sync(EVERY, f[k][0], from), odd = __shfl_sync(EVERY, f[k][1], from);
-                turned[j] = at.row & 1 ? odd : even;
-            }
-            halve(turned, more[k], less[k]);
-        }
-#pragma unroll
-        for (int s = 0; s < STRIPS; s++) {
-            float a[4] = {e[s][0], e[s][2], e[s][1], e[s][3]}, a_high[4], a_low[4];
-            cut(a, a_high, a_low);
-#pragma unroll
-            for (int k = 0; k < EIGHTS; k++) multiply(g[s][k], a_high, a_low, more[k], less[k]);
-        }
-    }
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++)
+        u32 word[WORDS];
+        Slots f;
+        Tile e;
+        float square = 0, scale[2], factor[2], shift[2], others[2], behind[2], right[2], share[2], each[2];
+        load_counts(at, job.counts + (batch + i) * SLOTS, end - i, word);
 #pragma unroll
         for (int k = 0; k < EIGHTS; k++)
 #pragma unroll
             for (int j = 0; j < 2; j++) {
-                const int column = at.column + 16 * s, p = 8 * k + 2 * at.pair + j;
-                if (8 * k + j >= SLOTS) continue; /* no lane has such a slot */
-#if KEPT
-                float2 y = make_float2(high[s][k][2 * j] + low[s][k][2 * j], high[s][k][2 * j + 1] + low[s][k][2 * j + 1]);
-#else
-                float2 y = *(float2 *)(run.y + row[k][j] + column);
-#endif
-                const float2 own = make_float2(g[s][k][j], g[s][k][j + 2]);
-                dz[k][j] += y.x * own.x + y.y * own.y;
-                if (p < OWN) {
-                    float2 v = load_v(run.v + row[k][j] + column);
-                    v.x += own.x, v.y += own.y;
-                    y.x += run.rate_y * v.x, y.y += run.rate_y * v.y;
-                    v.x *= run.fade, v.y *= run.fade;
-                    *(float2 *)(run.y + row[k][j] + column) = y;
-                    store_v(run.v + row[k][j] + column, v);
-                } else if (8 * k + 7 >= OWN) {
-                    held[s][k][j] += own.x;
-                    held[s][k][j + 2] += own.y;
-                }
+                f[k][j] = count_of(word[k / 2], 2 * (k & 1) + j) * key[k][j];
+                square += f[k][j] * f[k][j];
             }
+        square = over_pairs(square, Sum());
+        const bool low_square = i + at.row < end && square < 1e-24f;
+        if (__any_sync(EVERY, rare || low_square)) {
+            square = rare_attention(job, run, at, n, word, low_square, f);
+            if (!rare)
+#pragma unroll
+                for (int s = 0; s < STRIPS; s++)
+#pragma unroll
+                    for (int k = 0; k < EIGHTS; k++)
+#pragma unroll
+                        for (int l = 0; l < 4; l++) g[s][k][l] *= key[k][l & 1];
+            rare = true;
+        }
+        const float own_scale = square > 0 ? rsqrtf(square) : 0;
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            scale[j] = __shfl_sync(EVERY, own_scale, 8 * at.pair + 4 * j);
+            factor[j] = scale[j] * LOG2E;
+            shift[j] = i + 2 * at.pair + j < end ? usual : 0;
+        }
+        for (bool again = false;; again = true) {
+            if (rare) rare_logits(run, at, row, f, e);
+            else {
+                Slots count;
+#pragma unroll
+                for (int k = 0; k < EIGHTS; k++)
+#pragma unroll
+                    for (int j = 0; j < 2; j++) count[k][j] = count_of(word[k / 2], 2 * (k & 1) + j);
+                logits(run, at, row, key, high, low, count, e);
+            }
+            if (again) largest(run, at, e, factor, shift);
+            softmax(run, at, target, e, factor, shift, others, behind, right);
+            bool good = true; /* else the shift is that of logits of long ago */
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                share[j] = others[j] + exp2_near(right[j]);
+                good &= share[j] > 1e-12f && share[j] < 1e24f;
+            }
+            if (again || !__any_sync(EVERY, !good)) break;
+        }
+        log_sum = shift[0] + log2_near(share[0]);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            share[j] = __fdividef(i + 2 * at.pair + j < end ? job.even : 0, share[j]) * scale[j];
+            each[j] = (others[j] * right[j] - behind[j]) * (share[j] * scale[j] * (1 / LOG2E));
+        }
+        errors(target, e, share, others);
+        if (i == begin) add_dots(run, at);
+        if (run.side == 0) {
+            const float first = __shfl_sync(EVERY, each[0], at.row / 2), second = __shfl_sync(EVERY, each[1], at.row / 2);
+#pragma unroll
+            for (int k = 0; k < EIGHTS; k++)
+#pragma unroll
+                for (int j = 0; j < 2; j++) dz[k][j] -= f[k][j] * f[k][j] * (at.row & 1 ? second : first);
+        }
+        if (rare) rare_gradient(at, e, f, g);
+        else gradient(at, e, word, g);
+    }
+#pragma unroll
+    for (int k = 0; k < EIGHTS; k++)
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            if (8 * k + j >= SLOTS) continue; /* no lane has such a slot */
+            const int p = 8 * k + 2 * at.pair + j;
+            const float times = rare ? 1 : key[k][j];
+            float *y_row = run.y + row[k][j] + at.column, *v_row = run.v + row[k][j] + at.column, dot = 0;
+            float2 y[STRIPS];
+#pragma unroll
+            for (int s = 0; s < STRIPS; s++) {
+                y[s] = *(float2 *)(y_row + 16 * s);
+                dot += y[s].x * g[s][k][j] + y[s].y * g[s][k][j + 2];
+            }
+            dz[k][j] += times * dot;
+            if (p < OWN) {
+                float2 v[STRIPS];
+#pragma unroll
+                for (int s = 0; s < STRIPS; s++) v[s] = load_v(v_row + 16 * s);
+#pragma unroll
+                for (int s = 0; s < STRIPS; s++) {
+                    v[s].x += times * g[s][k][j], v[s].y += times * g[s][k][j + 2];
+                    y[s].x += run.rate_y * v[s].x, y[s].y += run.rate_y * v[s].y;
+                    v[s].x *= run.fade, v[s].y *= run.fade;
+                    *(float2 *)(y_row + 16 * s) = y[s];
+                    store_v(v_row + 16 * s, v[s]);
+                }
+            } else if (8 * k + 7 >= OWN)
+#pragma unroll
+                for (int s = 0; s < STRIPS; s++) {
+                    held[s][k][j] += times * g[s][k][j];
+                    held[s][k][j + 2] += times * g[s][k][j + 2];
+                }
+        }
     if (begin == end) { /* no sample, so nobody has met */
-        if (run.side == 0 && lane() < SLOTS) run.dz[n * SLOTS + lane()] = 0;
+        if (run.side == 0 && at.number < SLOTS) run.dz[n * SLOTS + at.number] = 0;
         return;
     }
+    if (run.side == 0 && at.number == 0) run.shift[n] = log_sum;
     float *dots = ACROSS == 1 ? run.dz + n * SLOTS : run.dots + ((run.classes & 1) * ACROSS + run.side) * PLACES;
 #pragma unroll
     for (int k = 0; k < EIGHTS; k++)
@@ -163,7 +273,7 @@ __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane 
 }
 
 /* What this team holds is added to the velocities of the common rows; the last team moves them. */
-__device__ __forceinline__ void let_go(const Run &run, const Lane &at, const Held &held) {
+__device__ __forceinline__ void let_go(const Run &run, const Lane &at, const Table &held) {
 #pragma unroll
     for (int s = 0; s < STRIPS; s++)
 #pragma unroll
@@ -238,10 +348,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     run.warp = WARPS == 1 ? 0 : __shfl_sync(EVERY, threadIdx.x >> 5, 0);
     run.team = run.warp / ACROSS;
     run.side = run.warp % ACROSS;
-    const Lane at = {lane() / 4, lane() % 4, 16 * STRIPS * run.side + lane() / 4 * 2};
+    const Lane at = {lane(), lane() / 4, lane() % 4, 16 * STRIPS * run.side + lane() / 4 * 2};
     float *next = memory;
-    run.part = (Part *)next + run.team * 2 * ACROSS * 8;
-    if (ACROSS > 1) next += TEAMS * 2 * ACROSS * 8 * 4;
+    run.part = next + run.team * 2 * 16 * SIDES;
+    if (ACROSS > 1) next += TEAMS * 2 * 16 * SIDES;
     run.y = next;
     next += y_size;
     run.v = V_SHARED ? next : job.v_scratch + (long long)blockIdx.x * y_size;
@@ -252,7 +362,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     run.dots = next + TEAMS * 16 + run.team * 2 * ACROSS * PLACES;
     if (ACROSS > 1) next += TEAMS * (16 + 2 * ACROSS * PLACES);
     run.key = next;
-    run.z = run.key + k_size * PLACES;
+    run.shift = run.key + k_size * PLACES;
+    run.z = run.shift + k_size;
     run.vz = run.z + job.n_z;
     run.dz = run.vz + job.n_z;
     float *loss = run.dz + k_size * SLOTS; /* (K) */
@@ -278,6 +389,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
         for (int i = first; i <= k_size; i += stride) run.start[i] = job.start[batches * (k_size + 1) + i];
 #pragma unroll 1
         for (int i = first; i < k_size; i += stride) run.rank[i] = job.rank[batches * k_size + i];
+#pragma unroll 1
+        for (int i = first; i < k_size; i += stride) run.shift[i] = 0;
         run.tiles = run.classes = 0;
         run.pending = -1;
         __syncthreads();
@@ -290,7 +403,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
             run.fade = t + 1 < job.n_steps ? keep : 1;
             const long long batch = (batches + t) * job.batch_size;
             const int *start = run.start + (t & 1) * (k_size + 1), *rank = run.rank + (t & 1) * k_size;
-            Held held;
+            Table held;
 #pragma unroll
             for (int s = 0; s < STRIPS; s++)
 #pragma unroll
@@ -306,7 +419,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
 #pragma unroll 1
             for (int turn = 0; turn < (TEAMS > 1 ? TEAMS : ACROSS > 1 ? 2 : 1); turn++) {
                 if (run.team == turn) let_go(run, at, held);
-                if (turn == 1) add_dots(run);
+                if (turn == 1) add_dots(run, at);
                 __syncthreads();
             }
             move_z(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
