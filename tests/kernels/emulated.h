@@ -49,7 +49,7 @@ struct Warp {
 std::vector<Fiber> fibers;
 std::vector<Warp> warps;
 ucontext_t scheduler;
-int current, block_waiting, block_phase, team_waiting[16], team_phase[16];
+int current, block_waiting, block_phase;
 void (*body)();
 } // namespace emulated
 
@@ -107,8 +107,13 @@ static bool __any_sync(unsigned, bool value) {
     return any;
 }
 
-/* Some warps of a block wait for each other: the named barriers. */
-static void emulated_team(int team, int threads) { meet(emulated::team_waiting[team], emulated::team_phase[team], threads); }
+static unsigned __ballot_sync(unsigned, bool value) {
+    unsigned found = 0;
+    for (int i = 0; i < 32; i++) found |= (unsigned)exchange<int>(value, i) << i;
+    return found;
+}
+static int atomicAdd(int *to, int value) { return (*to += value) - value; }
+static int __float2int_rn(float x) { return (int)std::nearbyint(x); }
 
 static unsigned __float_as_uint(float x) {
     unsigned bits;
@@ -158,7 +163,6 @@ static void launch(int blocks, int threads, int shared_bytes, void (*kernel)()) 
         fibers.assign(threads, Fiber());
         warps.assign((threads + 31) / 32, Warp());
         block_waiting = 0;
-        std::memset(team_waiting, 0, sizeof team_waiting);
         for (int i = 0; i < threads; i++) {
             Fiber &fiber = fibers[i];
             fiber.stack.resize(256 << 10);

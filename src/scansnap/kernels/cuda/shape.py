@@ -69,40 +69,40 @@ class Shape(NamedTuple):
 
 
 class Strips(NamedTuple):
-    """What strips.cu is compiled for: warps with ``strips`` times 16 columns, ``across`` of them in a team."""
+    """What strips.cu is compiled for."""
 
     slots: int
     own: int
     columns: int
-    strips: int
-    across: int
-    teams: int
+    warps: int
     v_shared: bool
+    held: bool
+    group: int
     kept: bool
     blocks: int
     y_shared: bool = True
 
     @property
-    def warps(self) -> int:
-        return self.across * self.teams
+    def strips(self) -> int:
+        """Of 16 columns."""
+        return -(-self.columns // (16 * self.group)) * self.group
 
     @property
     def pitch(self) -> int:
-        return 16 * self.across * self.strips + 4
+        return 16 * self.strips + 4
 
     def options(self, count: torch.dtype) -> tuple[str, ...]:
         given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns, "STRIPS": self.strips,
-                 "ACROSS": self.across, "TEAMS": self.teams, "V_SHARED": int(self.v_shared), "KEPT": int(self.kept),
-                 "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
+                 "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held), "GROUP": self.group,
+                 "KEPT": int(self.kept), "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
         return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
         """Shared memory of a block; the same sum is in strips.cu."""
         places = -(-self.slots // 8) * 8
-        tables = self.pitch * (2 * rows if self.v_shared else rows + self.slots - self.own)
-        exchanged = self.teams * (32 * (self.across + self.across % 2) + 16 + 2 * self.across * places) if self.across > 1 else 0
+        tables = self.pitch * (rows * (1 + self.v_shared) + self.slots - self.own)
         of_classes = classes * (2 * places + self.slots + 2) + 2 * (2 * classes + 1)
-        return 4 * (tables + exchanged + of_classes + 2 * entries)
+        return 4 * (tables + self.warps * places + of_classes + 2 * entries)
 
 
 def choose_strips(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes: int) -> Strips | None:
@@ -110,17 +110,17 @@ def choose_strips(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes
     (classes, slots), columns = layout.slots.shape, len(layout.multiplicity)
     own = int(index["n_own"][0])
     alike = (layout.n_slots == slots).all() and (index["n_own"] == own).all() and _same_shared(index)
-    if not alike or slots > 32 or (layout.multiplicity != 1).any():
+    if not alike or slots > 32 or columns > 240 or (layout.multiplicity != 1).any():
         return None
     n = -(-columns // 16)
-    strips = n if n <= 3 else min((3, 2), key=lambda one: -(-n // one) * one)
-    across = -(-n // strips)
-    teams = 1 if across == 1 else max(1, min(_WARPS // across + 1, classes))
+    held = n <= 5
+    warps = 1 if n <= 3 else min(2 if held else 16, classes)
     for v_shared in (True, False):
-        shape = Strips(slots, own, columns, strips, across, teams, v_shared, across == 1, 1)
+        shape = Strips(slots, own, columns, warps, v_shared, held, 1 if held else 3, False, 1)
         needed = shape.shared_bytes(classes, len(layout.rows), len(index["z_at"]))
         if needed <= shared_bytes:
-            return shape._replace(blocks=max(1, min(_WARPS // shape.warps, shared_bytes // (needed + 1024))))
+            most = 16 if n <= 3 else 8
+            return shape._replace(blocks=max(1, min(most // warps, shared_bytes // (needed + 1024))))
     return None
 
 

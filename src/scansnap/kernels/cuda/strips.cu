@@ -1,15 +1,17 @@
 /* Many SGD steps of many runs on tensor cores: a thread block owns a run from its first step to its last.
  *
- * The twin of runs.cu for counts of one byte and classes that all share the same rows and have as many of their own.
- * A warp has STRIPS strips of 16 columns; the ACROSS warps that have all columns between them are a team, which takes a
- * class at a time and exchanges no more than three sums for each sample. Rows of Y are moved by whoever has their
- * columns: those of a class when its gradient is there, the common ones at the end of a step, when every team has added
- * what it holds, in the order of the teams, so that runs repeat bit for bit.
+ * The twin of runs.cu for counts of one byte and classes that all share the same rows and have as many of their own. A warp
+ * takes a class at a time, and all columns, in strips of 16. Rows that are a class's own move when its gradient is there;
+ * gradients of the common ones are added up as whole numbers, so that it does not matter who comes first and runs repeat
+ * bit for bit, and the rows move at the end of a step.
  *
- * Compiled for one shape: SLOTS, OWN (slots whose rows no other class has), COLUMNS, STRIPS, ACROSS, TEAMS, V_SHARED
- * (velocities in shared memory; else in a scratch that stays in the second-level cache), KEPT (Y of a class stays in registers
- * for all its samples), BLOCKS (per multiprocessor, at least).
+ * Compiled for one shape: SLOTS, OWN (slots whose rows no other class has), COLUMNS, STRIPS, WARPS, V_SHARED (velocities
+ * in shared memory; else in a scratch that stays in the second-level cache), HELD (the gradient of a class stays in registers
+ * until its last sample; else rows are visited with every tile of 8 samples), GROUP (strips that are visited at a time),
+ * BLOCKS (per multiprocessor, at least).
  */
+#define FINE 9.313225746154785e-10f /* 2⁻³⁰: no gradient is above 1, as weights of samples add up to 1 and ‖f‖ is 1 */
+
 __device__ __forceinline__ float2 load_v(const float *from) {
     if (V_SHARED) return *(const float2 *)from;
     return __ldcg((const float2 *)from);
@@ -19,181 +21,155 @@ __device__ __forceinline__ void store_v(float *to, float2 v) {
     else __stcg((float2 *)to, v);
 }
 
-/* Velocities of a common row, by its number among them. */
-__device__ __forceinline__ float *common_v(const Run &run, int number) {
-    return V_SHARED ? run.v + run.row[OWN + number] : run.common + number * PITCH;
+/* The rows at this lane's two places of eight number k, from its first column on. */
+struct Rows {
+    float *y[2], *v[2], key[2];
+    int *common[2];
+    bool own[2], shared[2];
+};
+__device__ __forceinline__ Rows find_rows(const Run &run, const Lane &at, int n, int k, const float *key) {
+    Rows rows;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        const int p = 8 * k + 2 * at.pair + j, row = run.row[n * PLACES + p] + at.column;
+        rows.y[j] = run.y + row, rows.v[j] = run.v + row, rows.key[j] = key[p];
+        rows.own[j] = p < OWN, rows.shared[j] = p >= OWN && p < SLOTS;
+        rows.common[j] = run.common + (rows.shared[j] ? p - OWN : 0) * PITCH + at.column;
+    }
+    return rows;
 }
 
-/* Dots of the class before, once all its team has met. */
-__device__ __forceinline__ void add_dots(Run &run, const Lane &at) {
-    if (ACROSS == 1) return;
-    if (run.pending >= 0 && run.side == run.pending % ACROSS) {
-        const float *dots = run.dots + (run.classes + 1 & 1) * ACROSS * PLACES;
-        if (at.number < SLOTS) {
-            float sum = 0;
+/* Their velocities in N strips from `first` on, those of rows that are the class's own. */
+template <int N> __device__ __forceinline__ void load_rows(const Rows &rows, int first, float2 (&v)[2][N]) {
 #pragma unroll
-            for (int w = 0; w < ACROSS; w++) sum += dots[w * PLACES + at.number];
-            run.dz[run.pending * SLOTS + at.number] = sum;
+    for (int j = 0; j < 2; j++)
+        if (rows.own[j])
+#pragma unroll
+            for (int s = 0; s < N; s++) v[j][s] = load_v(rows.v[j] + 16 * (first + s));
+}
+
+/* Their products with the gradient, which lacks e^z, go to `dot`, and the gradient to the velocity, by which rows of the class's
+ * own move if the sample was its last. */
+template <int N>
+__device__ __forceinline__ void move_rows(const Run &run, const Rows &rows, int first, const float (&g)[N][4], bool last,
+                                          float2 (&v)[2][N], float (&dot)[2]) {
+    const float rate = last ? run.rate_y : 0, fade = last ? run.fade : 1;
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+        float2 y[N];
+#pragma unroll
+        for (int s = 0; s < N; s++) {
+            y[s] = *(const float2 *)(rows.y[j] + 16 * (first + s));
+            dot[j] += y[s].x * g[s][j] + y[s].y * g[s][j + 2];
+        }
+        if (rows.own[j]) {
+#pragma unroll
+            for (int s = 0; s < N; s++) {
+                v[j][s].x += rows.key[j] * g[s][j], v[j][s].y += rows.key[j] * g[s][j + 2];
+                y[s].x += rate * v[j][s].x, y[s].y += rate * v[j][s].y;
+                v[j][s].x *= fade, v[j][s].y *= fade;
+                *(float2 *)(rows.y[j] + 16 * (first + s)) = y[s];
+                store_v(rows.v[j] + 16 * (first + s), v[j][s]);
+            }
+        } else if (rows.shared[j]) {
+            const float fine = rows.key[j] * (1 / FINE);
+#pragma unroll
+            for (int s = 0; s < N; s++) {
+                atomicAdd(rows.common[j] + 16 * (first + s), __float2int_rn(fine * g[s][j]));
+                atomicAdd(rows.common[j] + 16 * (first + s) + 1, __float2int_rn(fine * g[s][j + 2]));
+            }
         }
     }
-    run.pending = -1;
 }
 
-/* Of the rows this lane has columns of: products with a tile's samples. `high` and `low` are e^z∘Y, with KEPT. */
-__device__ __forceinline__ void logits(const Run &run, const Lane &at, const int (&row)[EIGHTS][2], const Slots &key,
-                                       const Table &high, const Table &low, const Slots &count, Tile &e) {
+/* The samples' part of dz at this lane's places of eight number k, for all rows of lanes. */
+__device__ __forceinline__ void put_dz(const Run &run, const Lane &at, int n, int k, const float (&dz)[2], bool fresh) {
 #pragma unroll
-    for (int s = 0; s < STRIPS; s++) {
-        const int column = at.column + 16 * s; /* those that are not there vanish in the softmax */
-        const bool all = COLUMNS == 16 * ACROSS * STRIPS;
-        e[s][0] = e[s][1] = all || column < COLUMNS ? 0 : -1e30f;
-        e[s][2] = e[s][3] = all || column + 1 < COLUMNS ? 0 : -1e30f;
+    for (int j = 0; j < 2; j++) {
+        const int p = 8 * k + 2 * at.pair + j;
+        const float sum = over_rows(dz[j], Sum());
+        if (at.row == 0 && p < SLOTS) run.dz[n * SLOTS + p] = fresh ? sum : run.dz[n * SLOTS + p] + sum;
+    }
+}
+
+#if HELD
+typedef float Held[EIGHTS][STRIPS][4];
+
+/* A gradient with these keys is complete. */
+__device__ __forceinline__ void let_go(const Run &run, const Lane &at, int n, const float *key, Held &g, float (&dz)[EIGHTS][2],
+                                       bool last, bool fresh) {
 #pragma unroll
-        for (int k = 0; k < EIGHTS; k++) {
-#if KEPT
-            multiply(e[s], low[s][k], count[k]);
-            multiply(e[s], high[s][k], count[k]);
-#else
-            float y[4], more[4], less[4];
-            load_y(run, row[k], column, y);
-            y[0] *= key[k][0], y[1] *= key[k][0], y[2] *= key[k][1], y[3] *= key[k][1];
-            cut(y, more, less);
-            multiply(e[s], less, count[k]);
-            multiply(e[s], more, count[k]);
+    for (int k = 0; k < EIGHTS; k++) {
+        const Rows rows = find_rows(run, at, n, k, key);
+        float dot[2] = {0, 0};
+        float2 v[2][STRIPS];
+        load_rows<STRIPS>(rows, 0, v);
+        move_rows<STRIPS>(run, rows, 0, g[k], last, v, dot);
+        dz[k][0] += rows.key[0] * dot[0], dz[k][1] += rows.key[1] * dot[1];
+        put_dz(run, at, n, k, dz[k], fresh);
+        dz[k][0] = dz[k][1] = 0;
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) g[k][s][i] = 0;
+    }
+}
 #endif
-        }
-    }
-}
 
-/* The same where a sample has its own e^z, which is in f. */
-__device__ __forceinline__ void rare_logits(const Run &run, const Lane &at, const int (&row)[EIGHTS][2], const Slots &f, Tile &e) {
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++) {
-        const int column = at.column + 16 * s;
-        e[s][0] = e[s][1] = column < COLUMNS ? 0 : -1e30f;
-        e[s][2] = e[s][3] = column + 1 < COLUMNS ? 0 : -1e30f;
-#pragma unroll
-        for (int k = 0; k < EIGHTS; k++) {
-            float y[4], more[4], less[4], f_more[2], f_less[2];
-            load_y(run, row[k], column, y);
-            cut(y, more, less);
-            halve(f[k], f_more, f_less);
-            multiply(e[s], less, f_more);
-            multiply(e[s], more, f_less);
-            multiply(e[s], more, f_more);
-        }
-    }
-}
-
-/* g += E Kᵀ. */
-__device__ __forceinline__ void gradient(const Lane &at, const Tile &e, const u32 (&word)[WORDS], Table &g) {
-    Slots count;
-    turn_counts(at, word, count);
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++) {
-        float a[4] = {e[s][0], e[s][2], e[s][1], e[s][3]}, more[4], less[4];
-        cut(a, more, less);
-#pragma unroll
-        for (int k = 0; k < EIGHTS; k++) multiply(g[s][k], less, count[k]);
-#pragma unroll
-        for (int k = 0; k < EIGHTS; k++) multiply(g[s][k], more, count[k]);
-    }
-}
-
-__device__ __forceinline__ void rare_gradient(const Lane &at, const Tile &e, const Slots &f, Table &g) {
-    Slots turned;
-    turn(at, f, turned);
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++) {
-        float a[4] = {e[s][0], e[s][2], e[s][1], e[s][3]}, more[4], less[4];
-        cut(a, more, less);
-#pragma unroll
-        for (int k = 0; k < EIGHTS; k++) {
-            float f_more[2], f_less[2];
-            halve(turned[k], f_more, f_less);
-            multiply(g[s][k], less, f_more);
-            multiply(g[s][k], more, f_less);
-            multiply(g[s][k], more, f_more);
-        }
-    }
-}
-
-__device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane &at, int n, long long batch, int begin,
-                                           int end, Table &held) {
-    int row[EIGHTS][2];
-    float dz[EIGHTS][2], key[EIGHTS][2];
-    Table g, high, low;
-#pragma unroll
-    for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            row[k][j] = run.row[n * PLACES + 8 * k + 2 * at.pair + j];
-            key[k][j] = run.key[n * PLACES + 8 * k + 2 * at.pair + j];
-            dz[k][j] = 0;
-#pragma unroll
-            for (int s = 0; s < STRIPS; s++) g[s][k][j] = g[s][k][j + 2] = 0;
-        }
-#if KEPT
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++)
-#pragma unroll
-        for (int k = 0; k < EIGHTS; k++) {
-            float y[4];
-            load_y(run, row[k], at.column + 16 * s, y);
-            y[0] *= key[k][0], y[1] *= key[k][0], y[2] *= key[k][1], y[3] *= key[k][1];
-            cut(y, high[s][k], low[s][k]);
-        }
-#endif
-    const Target target = find(run, at, job.target[n]);
+__device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane &at, int n, long long batch, int begin, int end) {
+    const int target = job.target[n];
     const float usual = run.shift[n];
     float log_sum = usual;
-    bool rare = false; /* whether g has e^z already */
+    bool fresh = true;
+#if HELD
+    Held g;
+    float dz[EIGHTS][2];
+#pragma unroll
+    for (int k = 0; k < EIGHTS; k++) {
+        dz[k][0] = dz[k][1] = 0;
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) g[k][s][i] = 0;
+    }
+#endif
+    int i = begin;
+    u32 samples = (1u << (end - i < 8 ? end - i : 8)) - 1, rare = 0; /* of the tile; and those that need a key of their own */
+    const float *key = run.key + n * PLACES;
+    bool more = true;
 #pragma unroll 1
-    for (int i = begin; i < end; i += 8) {
+    while (more) {
         u32 word[WORDS];
-        Slots f;
-        Tile e;
-        float square = 0, scale[2], factor[2], shift[2], others[2], behind[2], right[2], share[2], each[2];
-        load_counts(at, job.counts + (batch + i) * SLOTS, end - i, word);
+        load_counts(at, job.counts + (samples ? (batch + i) * SLOTS : 0), samples, word);
+        float square = square_of(at, word, key);
+        const bool alone = key == run.own_key;
+        if (!alone) { /* where the class's favourite keys are not in a sample its squares vanish */
+            const u32 low = __ballot_sync(EVERY, (samples >> at.row & 1) && square < 1e-24f);
+            if (low) {
 #pragma unroll
-        for (int k = 0; k < EIGHTS; k++)
+                for (int r = 0; r < 8; r++) rare |= (low >> 4 * r & 1) << r;
+                samples &= ~rare;
+                if (rare >> at.row & 1) {
+                    square = 0;
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                f[k][j] = count_of(word[k / 2], 2 * (k & 1) + j) * key[k][j];
-                square += f[k][j] * f[k][j];
+                    for (int w = 0; w < WORDS; w++) word[w] = 0;
+                }
             }
-        square = over_pairs(square, Sum());
-        const bool low_square = i + at.row < end && square < 1e-24f;
-        if (__any_sync(EVERY, rare || low_square)) {
-            square = rare_attention(job, run, at, n, word, low_square, f);
-            if (!rare)
-#pragma unroll
-                for (int s = 0; s < STRIPS; s++)
-#pragma unroll
-                    for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-                        for (int l = 0; l < 4; l++) g[s][k][l] *= key[k][l & 1];
-            rare = true;
         }
+        Tile e;
+        float scale[2], factor[2], shift[2], others[2], behind[2], right[2], share[2], each[2];
         const float own_scale = square > 0 ? rsqrtf(square) : 0;
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             scale[j] = __shfl_sync(EVERY, own_scale, 8 * at.pair + 4 * j);
             factor[j] = scale[j] * LOG2E;
-            shift[j] = i + 2 * at.pair + j < end ? usual : 0;
+            shift[j] = samples >> (2 * at.pair + j) & 1 ? usual : 0;
         }
+#pragma unroll 1
         for (bool again = false;; again = true) {
-            if (rare) rare_logits(run, at, row, f, e);
-            else {
-                Slots count;
-#pragma unroll
-                for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-                    for (int j = 0; j < 2; j++) count[k][j] = count_of(word[k / 2], 2 * (k & 1) + j);
-                logits(run, at, row, key, high, low, count, e);
-            }
-            if (again) largest(run, at, e, factor, shift);
-            softmax(run, at, target, e, factor, shift, others, behind, right);
+            logits(run, at, n, word, key, e);
+            if (again) largest(e, factor, shift);
+            softmax(at, target, e, factor, shift, others, behind, right);
             bool good = true; /* else the shift is that of logits of long ago */
 #pragma unroll
             for (int j = 0; j < 2; j++) {
@@ -202,97 +178,79 @@ __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane 
             }
             if (again || !__any_sync(EVERY, !good)) break;
         }
-        log_sum = shift[0] + log2_near(share[0]);
+        if (samples & 1) log_sum = shift[0] + log2_near(share[0]); /* of the first, in the first lane */
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            share[j] = __fdividef(i + 2 * at.pair + j < end ? job.even : 0, share[j]) * scale[j];
+            share[j] = __fdividef(samples >> (2 * at.pair + j) & 1 ? job.even : 0, share[j]) * scale[j];
             each[j] = (others[j] * right[j] - behind[j]) * (share[j] * scale[j] * (1 / LOG2E));
         }
-        errors(target, e, share, others);
-        if (i == begin) add_dots(run, at);
-        if (run.side == 0) {
-            const float first = __shfl_sync(EVERY, each[0], at.row / 2), second = __shfl_sync(EVERY, each[1], at.row / 2);
+        errors(at, target, e, share, others);
+        const float even = __shfl_sync(EVERY, each[0], at.row / 2), odd = __shfl_sync(EVERY, each[1], at.row / 2);
+        const float own_each = at.row & 1 ? odd : even; /* of sample number `row` */
+        u32 turned[2][WORDS]; /* counts of this lane's two samples at place number `row` of the eights */
 #pragma unroll
-            for (int k = 0; k < EIGHTS; k++)
+        for (int j = 0; j < 2; j++)
 #pragma unroll
-                for (int j = 0; j < 2; j++) dz[k][j] -= f[k][j] * f[k][j] * (at.row & 1 ? second : first);
-        }
-        if (rare) rare_gradient(at, e, f, g);
-        else gradient(at, e, word, g);
-    }
-#pragma unroll
-    for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            if (8 * k + j >= SLOTS) continue; /* no lane has such a slot */
-            const int p = 8 * k + 2 * at.pair + j;
-            const float times = rare ? 1 : key[k][j];
-            float *y_row = run.y + row[k][j] + at.column, *v_row = run.v + row[k][j] + at.column, dot = 0;
-            float2 y[STRIPS];
+            for (int w = 0; w < WORDS; w++) turned[j][w] = __shfl_sync(EVERY, word[w], 4 * (2 * at.pair + j) + at.row / 2);
+        const bool last = i + 8 >= end && !rare;
+#pragma unroll LOOPED
+        for (int k = 0; k < EIGHTS; k++) {
+            const int w = WORDS > 1 && k >= 2 ? 1 : 0, byte = 2 * (k & 1);
+            const float count[2] = {count_of(w ? turned[0][WORDS - 1] : turned[0][0], byte + (at.row & 1)),
+                                    count_of(w ? turned[1][WORDS - 1] : turned[1][0], byte + (at.row & 1))};
+            const u32 own = w ? word[WORDS - 1] : word[0];
+            const float2 times = *(const float2 *)(key + 8 * k + 2 * at.pair);
+            const float f[2] = {count_of(own, byte) * times.x, count_of(own, byte + 1) * times.y};
+#if HELD
 #pragma unroll
             for (int s = 0; s < STRIPS; s++) {
-                y[s] = *(float2 *)(y_row + 16 * s);
-                dot += y[s].x * g[s][k][j] + y[s].y * g[s][k][j + 2];
+                const float a[4] = {e[s][0], e[s][2], e[s][1], e[s][3]};
+                multiply_all(g[k][s], a, count);
             }
-            dz[k][j] += times * dot;
-            if (p < OWN) {
-                float2 v[STRIPS];
+            dz[k][0] -= f[0] * f[0] * own_each, dz[k][1] -= f[1] * f[1] * own_each;
+#else
+            const Rows rows = find_rows(run, at, n, k, key);
+            float dot[2] = {0, 0};
+            forget(e);
 #pragma unroll
-                for (int s = 0; s < STRIPS; s++) v[s] = load_v(v_row + 16 * s);
+            for (int first = 0; first < STRIPS; first += GROUP) {
+                float g[GROUP][4];
+                float2 v[2][GROUP];
+                load_rows<GROUP>(rows, first, v);
 #pragma unroll
-                for (int s = 0; s < STRIPS; s++) {
-                    v[s].x += times * g[s][k][j], v[s].y += times * g[s][k][j + 2];
-                    y[s].x += run.rate_y * v[s].x, y[s].y += run.rate_y * v[s].y;
-                    v[s].x *= run.fade, v[s].y *= run.fade;
-                    *(float2 *)(y_row + 16 * s) = y[s];
-                    store_v(v_row + 16 * s, v[s]);
+                for (int s = 0; s < GROUP; s++) {
+                    const float a[4] = {e[first + s][0], e[first + s][2], e[first + s][1], e[first + s][3]};
+                    g[s][0] = g[s][1] = g[s][2] = g[s][3] = 0;
+                    multiply_all(g[s], a, count);
                 }
-            } else if (8 * k + 7 >= OWN)
-#pragma unroll
-                for (int s = 0; s < STRIPS; s++) {
-                    held[s][k][j] += times * g[s][k][j];
-                    held[s][k][j + 2] += times * g[s][k][j + 2];
-                }
+                move_rows<GROUP>(run, rows, first, g, last, v, dot);
+            }
+            const float dz[2] = {times.x * dot[0] - f[0] * f[0] * own_each, times.y * dot[1] - f[1] * f[1] * own_each};
+            put_dz(run, at, n, k, dz, fresh);
+#endif
         }
-    if (begin == end) { /* no sample, so nobody has met */
-        if (run.side == 0 && at.number < SLOTS) run.dz[n * SLOTS + at.number] = 0;
-        return;
+#if HELD
+        if (last || rare || alone) {
+            let_go(run, at, n, key, g, dz, last, fresh);
+            fresh = false;
+        }
+#else
+        fresh = false;
+#endif
+        more = !last;
+        if (rare) { /* one of them, with its own key */
+            samples = rare & -rare;
+            rare &= rare - 1;
+            load_counts(at, job.counts + (batch + i) * SLOTS, samples, word);
+            make_own_key(job, run, at, n, word);
+            key = run.own_key;
+        } else {
+            i += 8;
+            samples = (1u << (end - i < 8 ? end - i : 8)) - 1;
+            key = run.key + n * PLACES;
+        }
     }
-    if (run.side == 0 && at.number == 0) run.shift[n] = log_sum;
-    float *dots = ACROSS == 1 ? run.dz + n * SLOTS : run.dots + ((run.classes & 1) * ACROSS + run.side) * PLACES;
-#pragma unroll
-    for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const int p = 8 * k + 2 * at.pair + j;
-            float dot = over_rows(dz[k][j], Sum());
-            if (at.row == 0 && p < SLOTS) dots[p] = dot;
-        }
-    run.classes++;
-    run.pending = n;
-}
-
-/* What this team holds is added to the velocities of the common rows; the last team moves them. */
-__device__ __forceinline__ void let_go(const Run &run, const Lane &at, const Table &held) {
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++)
-#pragma unroll
-        for (int k = OWN / 8; k < EIGHTS; k++)
-#pragma unroll
-            for (int j = 0; j < 2; j++) {
-                const int column = at.column + 16 * s, p = 8 * k + 2 * at.pair + j;
-                if (p < OWN || p >= SLOTS) continue;
-                float *to = common_v(run, p - OWN) + column;
-                float2 v = *(float2 *)to;
-                v.x += held[s][k][j], v.y += held[s][k][j + 2];
-                if (run.team == TEAMS - 1) {
-                    float2 *from = (float2 *)(run.y + run.row[p] + column), y = *from;
-                    y.x += run.rate_y * v.x, y.y += run.rate_y * v.y;
-                    v.x *= run.fade, v.y *= run.fade;
-                    *from = y;
-                }
-                *(float2 *)to = v;
-            }
+    if (at.number == 0) run.shift[n] = log_sum;
 }
 
 /* e^{z − max} of every class. */
@@ -343,24 +301,19 @@ __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job job) {
     SHARED_MEMORY(memory);
     const int k_size = job.n_classes, y_size = job.n_rows * PITCH;
-    const int first = threadIdx.x, stride = 32 * WARPS, rounds = (k_size + TEAMS - 1) / TEAMS;
+    const int first = threadIdx.x, stride = 32 * WARPS, rounds = (k_size + WARPS - 1) / WARPS;
     Run run;
     run.warp = WARPS == 1 ? 0 : __shfl_sync(EVERY, threadIdx.x >> 5, 0);
-    run.team = run.warp / ACROSS;
-    run.side = run.warp % ACROSS;
-    const Lane at = {lane(), lane() / 4, lane() % 4, 16 * STRIPS * run.side + lane() / 4 * 2};
+    const Lane at = {lane(), lane() / 4, lane() % 4, lane() / 4 * 2};
     float *next = memory;
-    run.part = next + run.team * 2 * 16 * SIDES;
-    if (ACROSS > 1) next += TEAMS * 2 * 16 * SIDES;
     run.y = next;
     next += y_size;
     run.v = V_SHARED ? next : job.v_scratch + (long long)blockIdx.x * y_size;
     if (V_SHARED) next += y_size;
-    run.common = next;
-    if (!V_SHARED) next += job.n_shared * PITCH;
-    run.right = next + run.team * 16;
-    run.dots = next + TEAMS * 16 + run.team * 2 * ACROSS * PLACES;
-    if (ACROSS > 1) next += TEAMS * (16 + 2 * ACROSS * PLACES);
+    run.common = (int *)next;
+    next += job.n_shared * PITCH;
+    run.own_key = next + run.warp * PLACES;
+    next += WARPS * PLACES;
     run.key = next;
     run.shift = run.key + k_size * PLACES;
     run.z = run.shift + k_size;
@@ -379,20 +332,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
         __syncthreads();
         begin_y<true, V_SHARED>(job, r, PITCH, keep, run.y, run.v, stride);
         begin_z(job, r, keep, run.z, run.vz, stride);
-        if (!V_SHARED) {
-            __syncthreads();
 #pragma unroll 1
-            for (int i = first; i < job.n_shared * PITCH; i += stride)
-                run.common[i] = __ldcg(run.v + job.shared_rows[i / PITCH] * PITCH + i % PITCH);
-        }
+        for (int i = first; i < job.n_shared * PITCH; i += stride) run.common[i] = 0;
 #pragma unroll 1
         for (int i = first; i <= k_size; i += stride) run.start[i] = job.start[batches * (k_size + 1) + i];
 #pragma unroll 1
         for (int i = first; i < k_size; i += stride) run.rank[i] = job.rank[batches * k_size + i];
 #pragma unroll 1
         for (int i = first; i < k_size; i += stride) run.shift[i] = 0;
-        run.tiles = run.classes = 0;
-        run.pending = -1;
         __syncthreads();
         make_keys(job, run);
         if (job.record && job.record[0] >= 0) look(job, run, r, job.record[0], loss);
@@ -403,24 +350,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
             run.fade = t + 1 < job.n_steps ? keep : 1;
             const long long batch = (batches + t) * job.batch_size;
             const int *start = run.start + (t & 1) * (k_size + 1), *rank = run.rank + (t & 1) * k_size;
-            Table held;
-#pragma unroll
-            for (int s = 0; s < STRIPS; s++)
-#pragma unroll
-                for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-                    for (int i = 0; i < 4; i++) held[s][k][i] = 0;
 #pragma unroll 1
             for (int round = 0; round < rounds; round++) {
                 /* there and back, so that who has a large class gets a small one next */
-                int i = round * TEAMS + (round & 1 ? TEAMS - 1 - run.team : run.team);
-                if (i < k_size) class_step(job, run, at, rank[i], batch, start[rank[i]], start[rank[i] + 1], held);
+                int i = round * WARPS + (round & 1 ? WARPS - 1 - run.warp : run.warp);
+                if (i < k_size) class_step(job, run, at, rank[i], batch, start[rank[i]], start[rank[i] + 1]);
             }
+            __syncthreads();
 #pragma unroll 1
-            for (int turn = 0; turn < (TEAMS > 1 ? TEAMS : ACROSS > 1 ? 2 : 1); turn++) {
-                if (run.team == turn) let_go(run, at, held);
-                if (turn == 1) add_dots(run, at);
-                __syncthreads();
+            for (int i = first; i < job.n_shared * PITCH; i += stride) {
+                int to = job.shared_rows[i / PITCH] * PITCH + i % PITCH;
+                float v = get<V_SHARED>(run.v + to) + run.common[i] * FINE;
+                run.common[i] = 0;
+                run.y[to] += run.rate_y * v;
+                set<V_SHARED>(run.v + to, v * run.fade);
             }
             move_z(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
             if (t + 1 < job.n_steps) {
@@ -434,12 +377,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
             __syncthreads();
             make_keys(job, run);
             if (job.record && job.record[t + 1] >= 0) look(job, run, r, job.record[t + 1], loss);
-        }
-        if (!V_SHARED) {
-#pragma unroll 1
-            for (int i = first; i < job.n_shared * PITCH; i += stride)
-                __stcg(run.v + job.shared_rows[i / PITCH] * PITCH + i % PITCH, run.common[i]);
-            __syncthreads();
         }
         leave<true, V_SHARED>(job, r, PITCH, run.y, run.v, run.z, run.vz, stride);
     }

@@ -10,45 +10,34 @@
  * 11 bits. Counts K have no more; the others are given as two such numbers, so that what is lost is of the size of
  * float32's own rounding.
  */
-#define WARPS (ACROSS * TEAMS)
-#define EIGHTS ((SLOTS + 7) / 8)          /* of slots */
+#define EIGHTS ((SLOTS + 7) / 8)   /* of slots */
 #define PLACES (8 * EIGHTS)
-#define PITCH (16 * ACROSS * STRIPS + 4) /* of a row of Y: four pairs of rows begin in different banks */
-#define SIDES STEP_UP(ACROSS, 2)
-#define WORDS ((EIGHTS + 1) / 2) /* of a lane's counts */
+#define PITCH (16 * STRIPS + 4)    /* of a row of Y: four pairs of rows begin in different banks */
+#define WORDS ((EIGHTS + 1) / 2)   /* of a lane's counts */
+
+#if HELD
+#define LOOPED EIGHTS
+#else
+#define LOOPED 1 /* code that does not fit the instruction cache is slower by far */
+#endif
 
 /* One run in its block. */
 struct Run {
-    float *y, *v;              /* (L, PITCH) */
-    float *common;             /* (n_shared, PITCH) velocities of the rows that all classes share, without V_SHARED */
-    float *z, *vz, *dz;        /* (n_z) (n_z) (K, S) */
-    float *key, *shift;        /* (K, PLACES) (K) e^{z − max}; what was log2 Σ e^logit of the class */
-    float *part;               /* (2, 8, SIDES, 2) of this team: two sums for each sample of a tile over a warp's columns */
-    float *right;              /* (2, 8) of this team: logits of the target */
-    float *dots;               /* (2, ACROSS, PLACES) of this team */
-    int *row, *start, *rank;   /* (K, PLACES) offsets of rows in y; (2, K + 1), (2, K) of this step and the next */
+    float *y, *v;            /* (L, PITCH) */
+    int *common;             /* (n_shared, PITCH) gradients of the rows that all classes share, in units of FINE */
+    float *z, *vz, *dz;      /* (n_z) (n_z) (K, S) */
+    float *key, *shift;      /* (K, PLACES) (K) e^{z − max}; what was log2 Σ e^logit of the class */
+    float *own_key;          /* (PLACES) of this warp, for a sample with a key of its own */
+    int *row, *start, *rank; /* (K, PLACES) offsets of rows in y; (2, K + 1), (2, K) of this step and the next */
     float rate_y, fade;
-    int warp, team, side;      /* side: which columns, of those of a team */
-    int tiles, classes;        /* that the team has been through, for whose turn it is in `part` and `dots` */
-    int pending;               /* class whose dots are not added up yet, or −1 */
+    int warp;
 };
 
 struct Lane {
     int number, row, pair, column; /* column: the first of this lane's */
 };
 
-typedef float Tile[STRIPS][4];           /* columns × samples */
-typedef float Table[STRIPS][EIGHTS][4];  /* columns × slots */
-typedef float Slots[EIGHTS][2];
-
-__device__ __forceinline__ void meet_team(const Run &run) {
-    if (ACROSS == 1) return;
-#ifdef __CUDA_ARCH__
-    asm volatile("bar.sync %0, %1;" ::"r"(run.team + 1), "n"(32 * ACROSS) : "memory");
-#else
-    emulated_team(run.team, 32 * ACROSS);
-#endif
-}
+typedef float Tile[STRIPS][4]; /* columns × samples */
 
 /* d += a b, of 16 × 8 by 8 × 8, with factors cut to 11 bits. */
 __device__ __forceinline__ void multiply(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
@@ -72,26 +61,27 @@ __device__ __forceinline__ float log2_near(float x) {
 #endif
 }
 
-/* x in two parts of 11 bits: cut, or for the factor with few entries rounded, so that what is left out has any sign. */
-template <int N> __device__ __forceinline__ void cut(const float (&x)[N], float (&high)[N], float (&low)[N]) {
+/* What a factor is beside its first 11 bits, which are all that a product takes of it. */
+__device__ __forceinline__ void rest_of(const float (&x)[4], float (&low)[4]) {
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        high[i] = __uint_as_float(__float_as_uint(x[i]) & 0xffffe000u);
-        low[i] = x[i] - high[i];
-    }
-}
-template <int N> __device__ __forceinline__ void halve(const float (&x)[N], float (&high)[N], float (&low)[N]) {
-#pragma unroll
-    for (int i = 0; i < N; i++) {
-        high[i] = __uint_as_float((__float_as_uint(x[i]) + 0x1000u) & 0xffffe000u);
-        low[i] = x[i] - high[i];
-    }
+    for (int i = 0; i < 4; i++) low[i] = x[i] - __uint_as_float(__float_as_uint(x[i]) & 0xffffe000u);
 }
 
-/* A lane's part of Yᵀ: columns 0 and 1 of its first slot, then of its second. */
-__device__ __forceinline__ void load_y(const Run &run, const int (&row)[2], int column, float (&y)[4]) {
-    float2 first = *(const float2 *)(run.y + row[0] + column), second = *(const float2 *)(run.y + row[1] + column);
-    y[0] = first.x, y[1] = first.y, y[2] = second.x, y[3] = second.y;
+/* d += a b with a in two parts. */
+__device__ __forceinline__ void multiply_all(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
+    float low[4];
+    rest_of(a, low);
+    multiply(d, low, b);
+    multiply(d, a, b);
+}
+
+/* Whatever was computed from these numbers is computed again, since registers cannot hold both. */
+__device__ __forceinline__ void forget(Tile &e) {
+#ifdef __CUDA_ARCH__
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++)
+        asm volatile("" : "+f"(e[s][0]), "+f"(e[s][1]), "+f"(e[s][2]), "+f"(e[s][3]));
+#endif
 }
 
 template <class Op> __device__ __forceinline__ float over_pairs(float x, Op op) {
@@ -110,9 +100,11 @@ __device__ __forceinline__ float count_of(u32 word, u32 b) {
     return __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7440u | b)) - 8388608.0f;
 }
 
-/* Counts of sample number `row` of a tile at this lane's slots; slots that are not there have no key. */
-__device__ __forceinline__ void load_counts(const Lane &at, const u8 *counts, int m, u32 (&word)[WORDS]) {
-    const u8 *own = counts + (at.row < m ? at.row : m - 1) * SLOTS;
+/* Counts of the samples of a tile whose bits are set: of number `row` at this lane's slots, two bytes for each eight of
+ * them; what is read for slots that are not there has no key. */
+__device__ __forceinline__ void load_counts(const Lane &at, const u8 *counts, u32 samples, u32 (&word)[WORDS]) {
+    const bool there = samples >> at.row & 1;
+    const u8 *own = counts + (there ? at.row * SLOTS : 0);
 #pragma unroll
     for (int w = 0; w < WORDS; w++) word[w] = 0;
 #pragma unroll
@@ -128,167 +120,125 @@ __device__ __forceinline__ void load_counts(const Lane &at, const u8 *counts, in
         }
     }
 #pragma unroll
-    for (int w = 0; w < WORDS; w++) word[w] = at.row < m ? word[w] : 0;
+    for (int w = 0; w < WORDS; w++) word[w] = there ? word[w] : 0;
 }
 
-/* k∘e^z at this lane's slots where the keys with the largest e^z are not in a sample, and its squares would vanish. */
-__device__ __forceinline__ float rare_attention(const Job &job, const Run &run, const Lane &at, int n, const u32 (&word)[WORDS],
-                                                bool low, Slots &f) {
-    float z[EIGHTS][2], most = -1e38f, square = 0;
+/* ‖k∘e^z‖² of sample number `row`. */
+__device__ __forceinline__ float square_of(const Lane &at, const u32 (&word)[WORDS], const float *key) {
+    float square = 0;
 #pragma unroll
     for (int k = 0; k < EIGHTS; k++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
-            const int p = 8 * k + 2 * at.pair + j;
-            const bool there = p < SLOTS && (word[k / 2] >> 8 * (2 * (k & 1) + j) & 255);
-            z[k][j] = there ? run.z[job.slot_z[n * SLOTS + p]] : -1e38f;
-            most = fmaxf(most, z[k][j]);
-        }
-    most = over_pairs(most, Max());
-#pragma unroll
-    for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const float count = count_of(word[k / 2], 2 * (k & 1) + j);
-            if (low) f[k][j] = z[k][j] > -1e38f ? count * expf(z[k][j] - most) : 0;
-            square += f[k][j] * f[k][j];
+            float f = count_of(word[k / 2], 2 * (k & 1) + j) * key[8 * k + 2 * at.pair + j];
+            square += f * f;
         }
     return over_pairs(square, Sum());
 }
 
-/* The same numbers of other lanes: of this lane's two samples at slot number `row` of each eight. */
-__device__ __forceinline__ void turn_counts(const Lane &at, const u32 (&word)[WORDS], Slots &turned) {
+/* e^{z − max} with the largest z of the keys that are in a sample, the only one in `word`. */
+__device__ __forceinline__ void make_own_key(const Job &job, const Run &run, const Lane &at, int n, const u32 (&word)[WORDS]) {
+    float most = -1e38f;
+#pragma unroll 1
+    for (int again = 0; again < 2; again++) {
 #pragma unroll
-    for (int j = 0; j < 2; j++)
+        for (int k = 0; k < EIGHTS; k++)
 #pragma unroll
-        for (int w = 0; w < WORDS; w++) {
-            u32 other = __shfl_sync(EVERY, word[w], 4 * (2 * at.pair + j) + at.row / 2);
+            for (int j = 0; j < 2; j++) {
+                const int p = 8 * k + 2 * at.pair + j;
+                u32 there = p < SLOTS && (word[k / 2] >> 8 * (2 * (k & 1) + j) & 255);
 #pragma unroll
-            for (int k = 2 * w; k < 2 * w + 2; k++)
-                if (k < EIGHTS) turned[k][j] = count_of(other, 2 * (k & 1) + (at.row & 1));
-        }
-}
-__device__ __forceinline__ void turn(const Lane &at, const Slots &f, Slots &turned) {
-#pragma unroll
-    for (int k = 0; k < EIGHTS; k++)
-#pragma unroll
-        for (int j = 0; j < 2; j++) {
-            const int from = 4 * (2 * at.pair + j) + at.row / 2;
-            float even = __shfl_sync(EVERY, f[k][0], from), odd = __shfl_sync(EVERY, f[k][1], from);
-            turned[k][j] = at.row & 1 ? odd : even;
-        }
+                for (int d = 4; d < 32; d *= 2) there |= __shfl_xor_sync(EVERY, there, d);
+                const float z = there ? run.z[job.slot_z[n * SLOTS + p]] : -1e38f;
+                if (!again) most = fmaxf(most, z);
+                else if (at.row == 0) run.own_key[p] = there ? expf(z - most) : 0;
+            }
+        most = over_pairs(most, Max());
+    }
+    __syncwarp();
 }
 
-/* Sums of two numbers for each of a lane's samples over all columns, in both. */
-__device__ __forceinline__ void over_columns(const Run &run, const Lane &at, float (&a)[2], float (&b)[2]) {
-#if ACROSS > 1
-    /* each exchange halves how many sums a lane is in charge of */
-    const bool back = at.number & 16, second = at.number & 8;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float other = back ? a[i] : b[i];
-        a[i] = (back ? b[i] : a[i]) + __shfl_xor_sync(EVERY, other, 16);
-    }
-    float other = second ? a[0] : a[1], sum = (second ? a[1] : a[0]) + __shfl_xor_sync(EVERY, other, 8);
-    sum += __shfl_xor_sync(EVERY, sum, 4);
-    float *part = run.part + (run.tiles & 1) * 16 * SIDES + 4 * SIDES * at.pair;
-    if (!(at.number & 4)) part[2 * SIDES * second + 2 * run.side + back] = sum;
-    meet_team(run);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        a[i] = b[i] = 0;
-#pragma unroll
-        for (int w = 0; w < ACROSS; w += 2) {
-            float4 two = *(const float4 *)(part + 2 * SIDES * i + 2 * w);
-            a[i] += two.x, b[i] += two.y;
-            if (w + 1 < ACROSS) a[i] += two.z, b[i] += two.w;
-        }
-    }
-#else
-#pragma unroll
-    for (int i = 0; i < 2; i++) a[i] = over_rows(a[i], Sum()), b[i] = over_rows(b[i], Sum());
+/* Products with k∘e^z of a tile's samples. */
+__device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, const u32 (&word)[WORDS], const float *key, Tile &e) {
+#if HELD && !KEPT && defined(__CUDA_ARCH__)
+    asm volatile("" ::: "memory"); /* rows are read again for each tile, since registers cannot hold them */
 #endif
+#pragma unroll
+    for (int s = 0; s < STRIPS; s++) { /* columns that are not there vanish in the softmax */
+        const int column = at.column + 16 * s;
+        e[s][0] = e[s][1] = 16 * s + 16 <= COLUMNS || column < COLUMNS ? 0 : -1e30f;
+        e[s][2] = e[s][3] = 16 * s + 16 <= COLUMNS || column + 1 < COLUMNS ? 0 : -1e30f;
+    }
+#pragma unroll LOOPED
+    for (int k = 0; k < EIGHTS; k++) {
+        const int place = 8 * k + 2 * at.pair;
+        const float2 times = *(const float2 *)(key + place);
+        const float *first = run.y + run.row[n * PLACES + place] + at.column;
+        const float *second = run.y + run.row[n * PLACES + place + 1] + at.column;
+        const u32 own = WORDS > 1 && k >= 2 ? word[WORDS > 1 ? k / 2 : 0] : word[0];
+        const float count[2] = {count_of(own, 2 * (k & 1)), count_of(own, 2 * (k & 1) + 1)};
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++) {
+            const float2 a = *(const float2 *)(first + 16 * s), b = *(const float2 *)(second + 16 * s);
+            const float y[4] = {a.x * times.x, a.y * times.x, b.x * times.y, b.y * times.y};
+            multiply_all(e[s], y, count);
+        }
+    }
 }
 
-/* log2 of the largest e^logit of each of a lane's samples over all columns. */
-__device__ __forceinline__ void largest(Run &run, const Lane &at, const Tile &e, const float (&factor)[2], float (&top)[2]) {
+/* log2 of the largest e^logit of each of a lane's samples. */
+__device__ __forceinline__ void largest(const Tile &e, const float (&factor)[2], float (&top)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         top[i] = -1e38f;
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) top[i] = fmaxf(top[i], fmaxf(e[s][i], e[s][i + 2]) * factor[i]);
         top[i] = over_rows(top[i], Max());
-#if ACROSS > 1
-        if (at.row == 0) run.part[(run.tiles & 1) * 16 * SIDES + 2 * SIDES * (2 * at.pair + i) + run.side] = top[i];
     }
-    meet_team(run);
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-#pragma unroll
-        for (int w = 0; w < ACROSS; w++)
-            top[i] = fmaxf(top[i], run.part[(run.tiles & 1) * 16 * SIDES + 2 * SIDES * (2 * at.pair + i) + w]);
-#endif
-    }
-    run.tiles++;
-}
-
-/* Where the target is among this warp's columns. */
-struct Target {
-    int strip, odd;
-    bool here, mine; /* in this warp, the same for all lanes; in this lane */
-};
-__device__ __forceinline__ Target find(const Run &run, const Lane &at, int target) {
-    const int place = target - 16 * STRIPS * run.side;
-    const bool here = ACROSS == 1 || (u32)place < 16 * STRIPS;
-    return {place >> 4, place & 1, here, here && (place & 15) / 2 == at.row};
 }
 
 /* Products with k∘e^z become 2^(logit − shift) with the target's left out: `others` and `behind` are their sum and that of
  * their products with (logit − shift), `right` is the target's logit less the shift; base 2. */
-__device__ __forceinline__ void softmax(Run &run, const Lane &at, const Target &target, Tile &e, const float (&factor)[2],
-                                        const float (&shift)[2], float (&others)[2], float (&behind)[2], float (&right)[2]) {
+__device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, const float (&factor)[2], const float (&shift)[2],
+                                        float (&others)[2], float (&behind)[2], float (&right)[2]) {
+    const bool mine = (target & 15) / 2 == at.row;
+    const u32 strip = 1u << target / 16; /* a number would become an index into e, which registers do not have */
+    others[0] = others[1] = behind[0] = behind[1] = right[0] = right[1] = 0;
 #pragma unroll
-    for (int s = 0; s < STRIPS; s++)
+    for (int s = 0; s < STRIPS; s++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) e[s][i] = e[s][i] * factor[i & 1] - shift[i & 1];
-    right[0] = right[1] = 0;
-    float *rights = run.right + (run.tiles & 1) * 8 + 2 * at.pair;
-    if (target.here) {
-#pragma unroll
-        for (int s = 0; s < STRIPS; s++)
+        if (strip >> s & 1) /* the same for all lanes */
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                if (target.mine && s == target.strip && i / 2 == target.odd) right[i & 1] = e[s][i], e[s][i] = -1e30f;
-        if (ACROSS > 1 && target.mine) rights[0] = right[0], rights[1] = right[1];
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) others[i] = behind[i] = 0;
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++)
+                if (mine && (i / 2 ^ target & 1) == 0) right[i & 1] = e[s][i], e[s][i] = -1e30f;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            float p = exp2_near(e[s][i]);
+            const float p = exp2_near(e[s][i]);
             others[i & 1] += p;
             behind[i & 1] += p * e[s][i];
             e[s][i] = p;
         }
-    over_columns(run, at, others, behind);
+    }
 #pragma unroll
-    for (int i = 0; i < 2; i++)
-        right[i] = ACROSS > 1 ? rights[i] : over_rows(right[i], Sum()); /* one lane has it, the others 0 */
-    run.tiles++;
+    for (int i = 0; i < 2; i++) {
+        others[i] = over_rows(others[i], Sum());
+        behind[i] = over_rows(behind[i], Sum());
+        right[i] = __shfl_sync(EVERY, right[i], (target & 15) / 2 * 4 + at.pair);
+    }
 }
 
 /* These become weight (e_n − α) / ‖k∘e^z‖. */
-__device__ __forceinline__ void errors(const Target &target, Tile &e, const float (&share)[2], const float (&others)[2]) {
+__device__ __forceinline__ void errors(const Lane &at, int target, Tile &e, const float (&share)[2], const float (&others)[2]) {
+    const bool mine = (target & 15) / 2 == at.row;
+    const u32 strip = 1u << target / 16;
 #pragma unroll
-    for (int s = 0; s < STRIPS; s++)
+    for (int s = 0; s < STRIPS; s++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) e[s][i] *= -share[i & 1];
-    if (target.here)
-#pragma unroll
-        for (int s = 0; s < STRIPS; s++)
+        if (strip >> s & 1)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                if (target.mine && s == target.strip && i / 2 == target.odd) e[s][i] = others[i & 1] * share[i & 1];
+                if (mine && (i / 2 ^ target & 1) == 0) e[s][i] = others[i & 1] * share[i & 1];
+    }
 }
