@@ -158,11 +158,19 @@ __device__ __forceinline__ void make_own_key(const Job &job, const Run &run, con
     __syncwarp();
 }
 
+/* Two numbers of Y, read again for each tile where registers cannot hold them. */
+__device__ __forceinline__ float2 load_y(const float *from) {
+#if HELD && !KEPT && defined(__CUDA_ARCH__)
+    float2 y;
+    asm volatile("ld.volatile.shared.v2.f32 {%0, %1}, [%2];" : "=f"(y.x), "=f"(y.y) : "r"((u32)__cvta_generic_to_shared(from)));
+    return y;
+#else
+    return *(const float2 *)from;
+#endif
+}
+
 /* Products with k∘e^z of a tile's samples. */
 __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, const u32 (&word)[WORDS], const float *key, Tile &e) {
-#if HELD && !KEPT && defined(__CUDA_ARCH__)
-    asm volatile("" ::: "memory"); /* rows are read again for each tile, since registers cannot hold them */
-#endif
 #pragma unroll
     for (int s = 0; s < STRIPS; s++) { /* columns that are not there vanish in the softmax */
         const int column = at.column + 16 * s;
@@ -179,7 +187,7 @@ __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, co
         const float count[2] = {count_of(own, 2 * (k & 1)), count_of(own, 2 * (k & 1) + 1)};
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) {
-            const float2 a = *(const float2 *)(first + 16 * s), b = *(const float2 *)(second + 16 * s);
+            const float2 a = load_y(first + 16 * s), b = load_y(second + 16 * s);
             const float y[4] = {a.x * times.x, a.y * times.x, b.x * times.y, b.y * times.y};
             multiply_all(e[s], y, count);
         }
