@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import resource
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,13 +69,18 @@ def measure(n_runs: int, device: str = "auto", n_queries: int = 10, plain_runs: 
     SYN_MEDIUM.train(classes, _runs(0, 16), variables=["entropy"], device=device)  # compiles, starts the device
     if cuda:
         torch.cuda.reset_peak_memory_stats()
-    entropies, began = [], time.perf_counter()
-    for first in range(0, n_runs, batch):
+
+    def train(first: int) -> float:
+        """The sum of a batch's mean entropies."""
         runs = _runs(first, min(batch, n_runs - first))
         data = SYN_MEDIUM.train(classes, runs, variables=["entropy"], device=device)
-        entropies.append(data.entropy.values.mean() * len(runs))
+        return float(data.entropy.values.mean() * len(runs))
+
+    entropies, began = [], time.perf_counter()
+    for entropy in _in_order(train, range(0, n_runs, batch), at_once=2 if cuda else 1):
+        entropies.append(entropy)
         if progress is not None:
-            progress(first + len(runs), n_runs)
+            progress(min(len(entropies) * batch, n_runs), n_runs)
     seconds = time.perf_counter() - began
     peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -92,6 +99,15 @@ def measure(n_runs: int, device: str = "auto", n_queries: int = 10, plain_runs: 
         n_queries, classes.vocab_size, n_runs, seconds, sum(entropies) / n_runs, name, peak, flop, table_bytes,
         flop_limit, memory_limit, plain_seconds, plain_runs, float(np.mean(theirs)), ours,
     )  # fmt: skip
+
+
+def _in_order(train: Callable[[int], float], firsts: range, at_once: int) -> Iterator[float]:
+    """Batches one after the other; on a GPU the next one is prepared while it works on this one."""
+    if at_once == 1:
+        yield from map(train, firsts)
+        return
+    with ThreadPoolExecutor(at_once) as pool:
+        yield from pool.map(train, firsts)
 
 
 def work(classes: SequenceClasses) -> tuple[float, float]:
