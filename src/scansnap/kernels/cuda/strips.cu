@@ -60,7 +60,8 @@ __device__ __forceinline__ void move_rows(const Run &run, const Rows &rows, int 
 #pragma unroll
         for (int s = 0; s < N; s++) {
             y[s] = *(const float2 *)(rows.y[j] + 16 * (first + s));
-            dot[j] += y[s].x * g[s][j] + y[s].y * g[s][j + 2];
+            dot[j] += y[s].x * g[s][j];
+            dot[j] += y[s].y * g[s][j + 2];
         }
         if (rows.own[j]) {
 #pragma unroll

@@ -213,20 +213,26 @@ __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, con
     const u32 strip = 1u << target / 16; /* a number would become an index into e, which registers do not have */
     others[0] = others[1] = behind[0] = behind[1] = right[0] = right[1] = 0;
 #pragma unroll
-    for (int s = 0; s < STRIPS; s++) {
+    for (int first = 0; first < STRIPS; first += 5) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) e[s][i] = e[s][i] * factor[i & 1] - shift[i & 1];
-        if (strip >> s & 1) /* the same for all lanes */
+        for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (mine && (i / 2 ^ target & 1) == 0) right[i & 1] = e[s][i], e[s][i] = -1e30f;
+            for (int i = 0; i < 4; i++) e[s][i] = e[s][i] * factor[i & 1] - shift[i & 1];
+        if (strip >> first & 31) /* the same for all lanes */
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float p = exp2_near(e[s][i]);
-            others[i & 1] += p;
-            behind[i & 1] += p * e[s][i];
-            e[s][i] = p;
-        }
+            for (int s = first; s < first + 5 && s < STRIPS; s++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (mine && strip >> s & 1 && (i / 2 ^ target & 1) == 0) right[i & 1] = e[s][i], e[s][i] = -1e30f;
+#pragma unroll
+        for (int s = first; s < first + 5 && s < STRIPS; s++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float p = exp2_near(e[s][i]);
+                others[i & 1] += p;
+                behind[i & 1] += p * e[s][i];
+                e[s][i] = p;
+            }
     }
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -241,12 +247,16 @@ __device__ __forceinline__ void errors(const Lane &at, int target, Tile &e, cons
     const bool mine = (target & 15) / 2 == at.row;
     const u32 strip = 1u << target / 16;
 #pragma unroll
-    for (int s = 0; s < STRIPS; s++) {
+    for (int first = 0; first < STRIPS; first += 5) {
 #pragma unroll
-        for (int i = 0; i < 4; i++) e[s][i] *= -share[i & 1];
-        if (strip >> s & 1)
+        for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
-            for (int i = 0; i < 4; i++)
-                if (mine && (i / 2 ^ target & 1) == 0) e[s][i] = others[i & 1] * share[i & 1];
+            for (int i = 0; i < 4; i++) e[s][i] *= -share[i & 1];
+        if (strip >> first & 31)
+#pragma unroll
+            for (int s = first; s < first + 5 && s < STRIPS; s++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (mine && strip >> s & 1 && (i / 2 ^ target & 1) == 0) e[s][i] = others[i & 1] * share[i & 1];
     }
 }
