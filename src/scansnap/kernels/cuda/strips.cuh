@@ -172,10 +172,10 @@ __device__ __forceinline__ float2 load_y(const float *from) {
 /* Products with k∘e^z of a tile's samples. */
 __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, const u32 (&word)[WORDS], const float *key, Tile &e) {
 #pragma unroll
-    for (int s = 0; s < STRIPS; s++) { /* columns that are not there vanish in the softmax */
+    for (int s = 0; s < STRIPS; s++) { /* columns that are not there vanish in the softmax, and stay finite whatever the scale */
         const int column = at.column + 16 * s;
-        e[s][0] = e[s][1] = 16 * s + 16 <= COLUMNS || column < COLUMNS ? 0 : -1e30f;
-        e[s][2] = e[s][3] = 16 * s + 16 <= COLUMNS || column + 1 < COLUMNS ? 0 : -1e30f;
+        e[s][0] = e[s][1] = 16 * s + 16 <= COLUMNS || column < COLUMNS ? 0 : -1e20f;
+        e[s][2] = e[s][3] = 16 * s + 16 <= COLUMNS || column + 1 < COLUMNS ? 0 : -1e20f;
     }
 #pragma unroll LOOPED
     for (int k = 0; k < EIGHTS; k++) {
