@@ -27,9 +27,9 @@ RUNS = ss.grid(eta_z=[0.5, 1.5], ratio=2.0, seed=[5, 0], momentum=0.9)
 STEPS = 3
 SHAPES: dict[str, tuple[int, dict[str, Any]]] = {
     "held by one warp": (1, {}),
-    "held by two": (2, {"held": True, "kept": True, "warps": 2}),
-    "visited, three warps": (2, {"held": False, "warps": 3, "group": 2}),
-    "visited, velocities outside": (3, {"held": False, "warps": 2, "group": 3, "v_shared": False}),
+    "held by two": (2, {"held": True, "tiles": 1, "kept": True, "warps": 2}),
+    "visited, three warps": (2, {"held": False, "tiles": 1, "warps": 3, "group": 2}),
+    "visited, velocities outside": (3, {"held": False, "tiles": 1, "warps": 2, "group": 3, "v_shared": False}),
 }
 
 
@@ -102,7 +102,7 @@ def test_classes_may_have_an_odd_number_of_tokens() -> None:
 @pytest.mark.parametrize("held", [True, False])
 def test_a_favourite_key_that_is_not_there(held: bool) -> None:
     """Short sequences and very different keys: some samples need keys of their own, or their squares vanish."""
-    trained = Trained(2, init="normal(15)", context=4, batch_size=60, chosen={"held": held, "warps": 2, "group": 1})
+    trained = Trained(2, init="normal(15)", context=4, batch_size=60, chosen={"held": held, "tiles": 1 + held, "warps": 2, "group": 1})
     z = trained.first["z"]
     assert z.max() - z.min() > 60, "no square can vanish"
     trained.check()
@@ -116,7 +116,7 @@ def test_logits_that_are_far_from_those_before() -> None:
 
 
 def test_a_run_has_the_same_bits_alone_and_among_others() -> None:
-    chosen = {"held": False, "warps": 3, "group": 2}
+    chosen = {"held": False, "tiles": 1, "warps": 3, "group": 2}
     one = ss.grid(eta_z=RUNS.eta_z[2], eta_y=RUNS.eta_y[2], seed=RUNS.seed[2], momentum=0.9)
     together, alone = Trained(2, chosen=chosen), Trained(2, one, chosen=chosen)
     for name in ("y", "v", "z", "vz", "loss", "recorded"):

@@ -77,6 +77,7 @@ class Strips(NamedTuple):
     warps: int
     v_shared: bool
     held: bool
+    tiles: int
     group: int
     kept: bool
     blocks: int
@@ -93,8 +94,8 @@ class Strips(NamedTuple):
 
     def options(self, count: torch.dtype) -> tuple[str, ...]:
         given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns, "STRIPS": self.strips,
-                 "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held), "GROUP": self.group,
-                 "KEPT": int(self.kept), "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
+                 "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held), "TILES": self.tiles,
+                 "GROUP": self.group, "KEPT": int(self.kept), "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
         return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
@@ -110,13 +111,13 @@ def choose_strips(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes
     (classes, slots), columns = layout.slots.shape, len(layout.multiplicity)
     own = int(index["n_own"][0])
     alike = (layout.n_slots == slots).all() and (index["n_own"] == own).all() and _same_shared(index)
-    if not alike or slots > 32 or columns > 240 or (layout.multiplicity != 1).any():
+    if not alike or slots > 32 or columns > 240 or classes > 31 or (layout.multiplicity != 1).any():
         return None
     n = -(-columns // 16)
     held = n <= 5
     warps = 1 if n <= 3 else min(2 if held else 16, classes)
     for v_shared in (True, False):
-        shape = Strips(slots, own, columns, warps, v_shared, held, 1 if held else 3, False, 1)
+        shape = Strips(slots, own, columns, warps, v_shared, held, 2 if held else 1, 1 if held else 3, False, 1)
         needed = shape.shared_bytes(classes, len(layout.rows), len(index["z_at"]))
         if needed <= shared_bytes:
             most = 16 if n <= 3 else 8

@@ -7,8 +7,9 @@
  *
  * Compiled for one shape: SLOTS, OWN (slots whose rows no other class has), COLUMNS, STRIPS, WARPS, V_SHARED (velocities
  * in shared memory; else in a scratch that stays in the second-level cache), HELD (the gradient of a class stays in registers
- * until its last sample; else rows are visited with every tile of 8 samples), GROUP (strips that are visited at a time),
- * BLOCKS (per multiprocessor, at least).
+ * until its last sample; else rows are visited with every tile of 8 samples), TILES (of 8 samples at a time; 1 if not HELD),
+ * KEPT (with HELD: Y stays in registers, too), GROUP (strips that are visited at a time), BLOCKS (per multiprocessor, at
+ * least).
  */
 #define FINE 9.313225746154785e-10f /* 2⁻³⁰: no gradient is above 1, as weights of samples add up to 1 and ‖f‖ is 1 */
 
@@ -117,11 +118,14 @@ __device__ __forceinline__ void let_go(const Run &run, const Lane &at, int n, co
 }
 #endif
 
+/* The first samples of those that are left, as bits. */
+__device__ __forceinline__ u32 some_of(int left) { return left >= 8 * TILES ? (1u << 8 * TILES) - 1 : (1u << left) - 1; }
+
 __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane &at, int n, long long batch, int begin, int end) {
     const int target = job.target[n];
     const float usual = run.shift[n];
     float log_sum = usual;
-    bool fresh = true;
+    bool fresh = true, alone = false;
 #if HELD
     Held g;
     float dz[EIGHTS][2];
@@ -134,99 +138,131 @@ __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane 
             for (int i = 0; i < 4; i++) g[k][s][i] = 0;
     }
 #endif
-    int i = begin;
-    u32 samples = (1u << (end - i < 8 ? end - i : 8)) - 1, rare = 0; /* of the tile; and those that need a key of their own */
+    const u8 *counts = job.counts + (batch + begin) * SLOTS;
     const float *key = run.key + n * PLACES;
-    bool more = true;
+    int left = end - begin;
+    u32 samples = some_of(left), rare = 0; /* of these tiles; and those that need a key of their own */
+    u32 word[TILES][WORDS], ahead[TILES][WORDS];
+    load_counts(at, counts, samples, ahead);
 #pragma unroll 1
-    while (more) {
-        u32 word[WORDS];
-        load_counts(at, job.counts + (samples ? (batch + i) * SLOTS : 0), samples, word);
-        float square = square_of(at, word, key);
-        const bool alone = key == run.own_key;
-        if (!alone) { /* where the class's favourite keys are not in a sample its squares vanish */
-            const u32 low = __ballot_sync(EVERY, (samples >> at.row & 1) && square < 1e-24f);
-            if (low) {
+    while (true) {
+        if (!alone) {
 #pragma unroll
-                for (int r = 0; r < 8; r++) rare |= (low >> 4 * r & 1) << r;
+            for (int t = 0; t < TILES; t++)
+#pragma unroll
+                for (int w = 0; w < WORDS; w++) word[t][w] = ahead[t][w];
+            if (left > 8 * TILES) load_counts(at, counts + 8 * TILES * SLOTS, some_of(left - 8 * TILES), ahead);
+        }
+        float square[TILES];
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            square[t] = square_of(at, word[t], key);
+            const bool low = (samples >> (8 * t + at.row) & 1) && square[t] < 1e-24f;
+            if (!alone && __any_sync(EVERY, low)) { /* the class's favourite keys are not in a sample, and its squares vanish */
+                const u32 found = __ballot_sync(EVERY, low);
+#pragma unroll
+                for (int r = 0; r < 8; r++) rare |= (found >> 4 * r & 1) << (8 * t + r);
                 samples &= ~rare;
-                if (rare >> at.row & 1) {
-                    square = 0;
+                if (low) {
+                    square[t] = 0;
 #pragma unroll
-                    for (int w = 0; w < WORDS; w++) word[w] = 0;
+                    for (int w = 0; w < WORDS; w++) word[t][w] = 0;
                 }
             }
         }
-        Tile e;
-        float scale[2], factor[2], shift[2], others[2], behind[2], right[2], share[2], each[2];
-        const float own_scale = square > 0 ? rsqrtf(square) : 0;
+        Tile e[TILES];
+        float scale[TILES][2], factor[TILES][2], shift[TILES][2], others[TILES][2], behind[TILES][2], right[TILES][2];
+        float share[TILES][2], own_each[TILES];
 #pragma unroll
-        for (int j = 0; j < 2; j++) {
-            scale[j] = __shfl_sync(EVERY, own_scale, 8 * at.pair + 4 * j);
-            factor[j] = scale[j] * LOG2E;
-            shift[j] = samples >> (2 * at.pair + j) & 1 ? usual : 0;
+        for (int t = 0; t < TILES; t++) {
+            const float own_scale = square[t] > 0 ? rsqrtf(square[t]) : 0;
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                scale[t][j] = __shfl_sync(EVERY, own_scale, 8 * at.pair + 4 * j);
+                factor[t][j] = scale[t][j] * LOG2E;
+                shift[t][j] = samples >> (8 * t + 2 * at.pair + j) & 1 ? usual : 0;
+            }
         }
 #pragma unroll 1
         for (bool again = false;; again = true) {
             logits(run, at, n, word, key, e);
-            if (again) largest(e, factor, shift);
-            softmax(at, target, e, factor, shift, others, behind, right);
             bool good = true; /* else the shift is that of logits of long ago */
 #pragma unroll
-            for (int j = 0; j < 2; j++) {
-                share[j] = others[j] + exp2_near(right[j]);
-                good &= share[j] > 1e-12f && share[j] < 1e24f;
+            for (int t = 0; t < TILES; t++) {
+                if (again) largest(e[t], factor[t], shift[t]);
+                softmax(at, target, e[t], factor[t], shift[t], others[t], behind[t], right[t]);
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    share[t][j] = others[t][j] + exp2_near(right[t][j]);
+                    good &= share[t][j] > 1e-12f && share[t][j] < 1e24f;
+                }
             }
             if (again || !__any_sync(EVERY, !good)) break;
         }
-        if (samples & 1) log_sum = shift[0] + log2_near(share[0]); /* of the first, in the first lane */
+        if (samples & 1) log_sum = shift[0][0] + log2_near(share[0][0]); /* of the first, in the first lane */
 #pragma unroll
-        for (int j = 0; j < 2; j++) {
-            share[j] = __fdividef(samples >> (2 * at.pair + j) & 1 ? job.even : 0, share[j]) * scale[j];
-            each[j] = (others[j] * right[j] - behind[j]) * (share[j] * scale[j] * (1 / LOG2E));
+        for (int t = 0; t < TILES; t++) {
+            float each[2];
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const float weight = samples >> (8 * t + 2 * at.pair + j) & 1 ? job.even : 0;
+                share[t][j] = __fdividef(weight, share[t][j]) * scale[t][j];
+                each[j] = (others[t][j] * right[t][j] - behind[t][j]) * (share[t][j] * scale[t][j] * (1 / LOG2E));
+            }
+            errors(at, target, e[t], share[t], others[t]);
+            const float even = __shfl_sync(EVERY, each[0], at.row / 2), odd = __shfl_sync(EVERY, each[1], at.row / 2);
+            own_each[t] = at.row & 1 ? odd : even; /* of sample number `row` */
         }
-        errors(at, target, e, share, others);
-        const float even = __shfl_sync(EVERY, each[0], at.row / 2), odd = __shfl_sync(EVERY, each[1], at.row / 2);
-        const float own_each = at.row & 1 ? odd : even; /* of sample number `row` */
-        u32 turned[2][WORDS]; /* counts of this lane's two samples at place number `row` of the eights */
+        u32 turned[TILES][2][WORDS]; /* counts of this lane's two samples at place number `row` of the eights */
 #pragma unroll
-        for (int j = 0; j < 2; j++)
+        for (int t = 0; t < TILES; t++)
 #pragma unroll
-            for (int w = 0; w < WORDS; w++) turned[j][w] = __shfl_sync(EVERY, word[w], 4 * (2 * at.pair + j) + at.row / 2);
-        const bool last = i + 8 >= end && !rare;
+            for (int j = 0; j < 2; j++)
+#pragma unroll
+                for (int w = 0; w < WORDS; w++)
+                    turned[t][j][w] = __shfl_sync(EVERY, word[t][w], 4 * (2 * at.pair + j) + at.row / 2);
+        const bool last = left <= 8 * TILES && !rare;
 #pragma unroll LOOPED
         for (int k = 0; k < EIGHTS; k++) {
-            const int w = WORDS > 1 && k >= 2 ? 1 : 0, byte = 2 * (k & 1);
-            const float count[2] = {count_of(w ? turned[0][WORDS - 1] : turned[0][0], byte + (at.row & 1)),
-                                    count_of(w ? turned[1][WORDS - 1] : turned[1][0], byte + (at.row & 1))};
-            const u32 own = w ? word[WORDS - 1] : word[0];
             const float2 times = *(const float2 *)(key + 8 * k + 2 * at.pair);
-            const float f[2] = {count_of(own, byte) * times.x, count_of(own, byte + 1) * times.y};
+            float samples_dz[2] = {0, 0}, count[TILES][2];
+#pragma unroll
+            for (int t = 0; t < TILES; t++) {
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    count[t][j] = count_at(turned[t][j], k, at.row & 1);
+                    const float f = count_at(word[t], k, j) * (j ? times.y : times.x);
+                    samples_dz[j] -= f * f * own_each[t];
+                }
+            }
 #if HELD
 #pragma unroll
-            for (int s = 0; s < STRIPS; s++) {
-                const float a[4] = {e[s][0], e[s][2], e[s][1], e[s][3]};
-                multiply_all(g[k][s], a, count);
-            }
-            dz[k][0] -= f[0] * f[0] * own_each, dz[k][1] -= f[1] * f[1] * own_each;
+            for (int t = 0; t < TILES; t++)
+#pragma unroll
+                for (int s = 0; s < STRIPS; s++) {
+                    const float a[4] = {e[t][s][0], e[t][s][2], e[t][s][1], e[t][s][3]};
+                    multiply_all(g[k][s], a, count[t]);
+                }
+            dz[k][0] += samples_dz[0], dz[k][1] += samples_dz[1];
 #else
             const Rows rows = find_rows(run, at, n, k, key);
             float dot[2] = {0, 0};
-            forget(e);
+            float2 v[2][2][GROUP]; /* of this group and the next, on their way while this one is worked on */
+            forget(e[0]);
+            load_rows<GROUP>(rows, 0, v[0]);
 #pragma unroll
             for (int first = 0; first < STRIPS; first += GROUP) {
                 float g[GROUP][4];
-                float2 v[2][GROUP];
-                load_rows<GROUP>(rows, first, v);
+                if (first + GROUP < STRIPS) load_rows<GROUP>(rows, first + GROUP, v[first / GROUP + 1 & 1]);
 #pragma unroll
                 for (int s = 0; s < GROUP; s++) {
-                    const float a[4] = {e[first + s][0], e[first + s][2], e[first + s][1], e[first + s][3]};
+                    const float(&one)[4] = e[0][first + s], a[4] = {one[0], one[2], one[1], one[3]};
                     g[s][0] = g[s][1] = g[s][2] = g[s][3] = 0;
-                    multiply_all(g[s], a, count);
+                    multiply_all(g[s], a, count[0]);
                 }
-                move_rows<GROUP>(run, rows, first, g, last, v, dot);
+                move_rows<GROUP>(run, rows, first, g, last, v[first / GROUP & 1], dot);
             }
-            const float dz[2] = {times.x * dot[0] - f[0] * f[0] * own_each, times.y * dot[1] - f[1] * f[1] * own_each};
+            const float dz[2] = {times.x * dot[0] + samples_dz[0], times.y * dot[1] + samples_dz[1]};
             put_dz(run, at, n, k, dz, fresh);
 #endif
         }
@@ -238,20 +274,46 @@ __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane 
 #else
         fresh = false;
 #endif
-        more = !last;
-        if (rare) { /* one of them, with its own key */
+        if (last) break;
+        alone = rare;
+        if (alone) { /* one of them, with its own key */
             samples = rare & -rare;
             rare &= rare - 1;
-            load_counts(at, job.counts + (batch + i) * SLOTS, samples, word);
+            load_counts(at, counts, samples, word);
             make_own_key(job, run, at, n, word);
             key = run.own_key;
         } else {
-            i += 8;
-            samples = (1u << (end - i < 8 ? end - i : 8)) - 1;
+            left -= 8 * TILES;
+            counts += 8 * TILES * SLOTS;
+            samples = some_of(left);
             key = run.key + n * PLACES;
         }
     }
     if (at.number == 0) run.shift[n] = log_sum;
+}
+
+/* The rows that all classes share, by what all of them have added up. */
+__device__ __forceinline__ void move_common(const Job &job, const Run &run, int stride) {
+    constexpr int at_once = 4;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < job.n_shared * PITCH; i += at_once * stride) {
+        float v[at_once];
+        int to[at_once];
+#pragma unroll
+        for (int u = 0; u < at_once; u++) {
+            const int j = i + u * stride;
+            to[u] = j < job.n_shared * PITCH ? job.shared_rows[j / PITCH] * PITCH + j % PITCH : -1;
+            if (to[u] >= 0) v[u] = get<V_SHARED>(run.v + to[u]);
+        }
+#pragma unroll
+        for (int u = 0; u < at_once; u++)
+            if (to[u] >= 0) {
+                v[u] += run.common[i + u * stride] * FINE;
+                run.common[i + u * stride] = 0;
+                run.y[to[u]] += run.rate_y * v[u];
+                set<V_SHARED>(run.v + to[u], v[u] * run.fade);
+            }
+    }
 }
 
 /* e^{z − max} of every class. */
@@ -351,30 +413,20 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
             run.fade = t + 1 < job.n_steps ? keep : 1;
             const long long batch = (batches + t) * job.batch_size;
             const int *start = run.start + (t & 1) * (k_size + 1), *rank = run.rank + (t & 1) * k_size;
+            const long long later = batches + (t + 1 < job.n_steps ? t + 1 : t);
+            int next_start = first <= k_size ? job.start[later * (k_size + 1) + first] : 0; /* on their way meanwhile */
+            int next_rank = first < k_size ? job.rank[later * k_size + first] : 0;
 #pragma unroll 1
             for (int round = 0; round < rounds; round++) {
                 /* there and back, so that who has a large class gets a small one next */
                 int i = round * WARPS + (round & 1 ? WARPS - 1 - run.warp : run.warp);
                 if (i < k_size) class_step(job, run, at, rank[i], batch, start[rank[i]], start[rank[i] + 1]);
             }
+            if (first <= k_size) run.start[(t + 1 & 1) * (k_size + 1) + first] = next_start;
+            if (first < k_size) run.rank[(t + 1 & 1) * k_size + first] = next_rank;
             __syncthreads();
-#pragma unroll 1
-            for (int i = first; i < job.n_shared * PITCH; i += stride) {
-                int to = job.shared_rows[i / PITCH] * PITCH + i % PITCH;
-                float v = get<V_SHARED>(run.v + to) + run.common[i] * FINE;
-                run.common[i] = 0;
-                run.y[to] += run.rate_y * v;
-                set<V_SHARED>(run.v + to, v * run.fade);
-            }
+            move_common(job, run, stride);
             move_z(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
-            if (t + 1 < job.n_steps) {
-                int *next_start = run.start + (t + 1 & 1) * (k_size + 1), *next_rank = run.rank + (t + 1 & 1) * k_size;
-#pragma unroll 1
-                for (int i = first; i <= k_size; i += stride)
-                    next_start[i] = job.start[(batches + t + 1) * (k_size + 1) + i];
-#pragma unroll 1
-                for (int i = first; i < k_size; i += stride) next_rank[i] = job.rank[(batches + t + 1) * k_size + i];
-            }
             __syncthreads();
             make_keys(job, run);
             if (job.record && job.record[t + 1] >= 0) look(job, run, r, job.record[t + 1], loss);

@@ -100,27 +100,35 @@ __device__ __forceinline__ float count_of(u32 word, u32 b) {
     return __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7440u | b)) - 8388608.0f;
 }
 
-/* Counts of the samples of a tile whose bits are set: of number `row` at this lane's slots, two bytes for each eight of
+/* Of a lane's counts the one of place j, 0 or 1, of eight number k. */
+__device__ __forceinline__ float count_at(const u32 (&word)[WORDS], int k, int j) {
+    return count_of(WORDS > 1 && k >= 2 ? word[WORDS - 1] : word[0], 2 * (k & 1) + j);
+}
+
+/* Counts of the samples whose bits are set: of number `row` of each tile at this lane's slots, two bytes for each eight of
  * them; what is read for slots that are not there has no key. */
-__device__ __forceinline__ void load_counts(const Lane &at, const u8 *counts, u32 samples, u32 (&word)[WORDS]) {
-    const bool there = samples >> at.row & 1;
-    const u8 *own = counts + (there ? at.row * SLOTS : 0);
+__device__ __forceinline__ void load_counts(const Lane &at, const u8 *counts, u32 samples, u32 (&word)[TILES][WORDS]) {
 #pragma unroll
-    for (int w = 0; w < WORDS; w++) word[w] = 0;
+    for (int t = 0; t < TILES; t++) {
+        const bool there = samples >> (8 * t + at.row) & 1;
+        const u8 *own = counts + (8 * t + at.row) * SLOTS;
+        u32 two[EIGHTS];
 #pragma unroll
-    for (int k = 0; k < EIGHTS; k++) {
-        int p = 8 * k + 2 * at.pair;
-        if (SLOTS % 2 == 0) {
-            if (8 * k + 8 > SLOTS && p > SLOTS - 2) p = SLOTS - 2;
-            word[k / 2] |= (u32)*(const u16 *)(own + p) << 16 * (k & 1);
-        } else {
-            int q = p + 1;
-            if (8 * k + 8 > SLOTS) p = p > SLOTS - 1 ? SLOTS - 1 : p, q = q > SLOTS - 1 ? SLOTS - 1 : q;
-            word[k / 2] |= ((u32)own[p] | (u32)own[q] << 8) << 16 * (k & 1);
+        for (int k = 0; k < EIGHTS; k++) {
+            int p = 8 * k + 2 * at.pair;
+            two[k] = 0;
+            if (SLOTS % 2 == 0) {
+                if (8 * k + 8 > SLOTS && p > SLOTS - 2) p = SLOTS - 2;
+                if (there) two[k] = *(const u16 *)(own + p);
+            } else {
+                int q = p + 1;
+                if (8 * k + 8 > SLOTS) p = p > SLOTS - 1 ? SLOTS - 1 : p, q = q > SLOTS - 1 ? SLOTS - 1 : q;
+                if (there) two[k] = (u32)own[p] | (u32)own[q] << 8;
+            }
         }
-    }
 #pragma unroll
-    for (int w = 0; w < WORDS; w++) word[w] = there ? word[w] : 0;
+        for (int w = 0; w < WORDS; w++) word[t][w] = two[2 * w] | (2 * w + 1 < EIGHTS ? two[2 * w + 1 < EIGHTS ? 2 * w + 1 : 0] << 16 : 0);
+    }
 }
 
 /* ‖k∘e^z‖² of sample number `row`. */
@@ -137,7 +145,14 @@ __device__ __forceinline__ float square_of(const Lane &at, const u32 (&word)[WOR
 }
 
 /* e^{z − max} with the largest z of the keys that are in a sample, the only one in `word`. */
-__device__ __forceinline__ void make_own_key(const Job &job, const Run &run, const Lane &at, int n, const u32 (&word)[WORDS]) {
+__device__ __forceinline__ void make_own_key(const Job &job, const Run &run, const Lane &at, int n, const u32 (&words)[TILES][WORDS]) {
+    u32 word[WORDS];
+#pragma unroll
+    for (int w = 0; w < WORDS; w++) {
+        word[w] = words[0][w];
+#pragma unroll
+        for (int t = 1; t < TILES; t++) word[w] |= words[t][w];
+    }
     float most = -1e38f;
 #pragma unroll 1
     for (int again = 0; again < 2; again++) {
@@ -169,27 +184,36 @@ __device__ __forceinline__ float2 load_y(const float *from) {
 #endif
 }
 
-/* Products with k∘e^z of a tile's samples. */
-__device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, const u32 (&word)[WORDS], const float *key, Tile &e) {
+/* Products with k∘e^z of the tiles' samples. */
+__device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, const u32 (&word)[TILES][WORDS], const float *key,
+                                       Tile (&e)[TILES]) {
 #pragma unroll
-    for (int s = 0; s < STRIPS; s++) { /* columns that are not there vanish in the softmax, and stay finite whatever the scale */
-        const int column = at.column + 16 * s;
-        e[s][0] = e[s][1] = 16 * s + 16 <= COLUMNS || column < COLUMNS ? 0 : -1e20f;
-        e[s][2] = e[s][3] = 16 * s + 16 <= COLUMNS || column + 1 < COLUMNS ? 0 : -1e20f;
-    }
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int s = 0; s < STRIPS; s++) { /* columns that are not there vanish in the softmax, and stay finite */
+            const int column = at.column + 16 * s;
+            e[t][s][0] = e[t][s][1] = 16 * s + 16 <= COLUMNS || column < COLUMNS ? 0 : -1e20f;
+            e[t][s][2] = e[t][s][3] = 16 * s + 16 <= COLUMNS || column + 1 < COLUMNS ? 0 : -1e20f;
+        }
 #pragma unroll LOOPED
     for (int k = 0; k < EIGHTS; k++) {
         const int place = 8 * k + 2 * at.pair;
         const float2 times = *(const float2 *)(key + place);
         const float *first = run.y + run.row[n * PLACES + place] + at.column;
         const float *second = run.y + run.row[n * PLACES + place + 1] + at.column;
-        const u32 own = WORDS > 1 && k >= 2 ? word[WORDS > 1 ? k / 2 : 0] : word[0];
-        const float count[2] = {count_of(own, 2 * (k & 1)), count_of(own, 2 * (k & 1) + 1)};
+        float count[TILES][2];
+#pragma unroll
+        for (int t = 0; t < TILES; t++) count[t][0] = count_at(word[t], k, 0), count[t][1] = count_at(word[t], k, 1);
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) {
             const float2 a = load_y(first + 16 * s), b = load_y(second + 16 * s);
             const float y[4] = {a.x * times.x, a.y * times.x, b.x * times.y, b.y * times.y};
-            multiply_all(e[s], y, count);
+            float low[4];
+            rest_of(y, low);
+#pragma unroll
+            for (int t = 0; t < TILES; t++) multiply(e[t][s], low, count[t]);
+#pragma unroll
+            for (int t = 0; t < TILES; t++) multiply(e[t][s], y, count[t]);
         }
     }
 }
