@@ -141,7 +141,15 @@ def test_what_leaves_is_that_of_the_general_path(
 
 def test_rows_that_all_classes_share_wait_for_the_end_of_a_step(on_blocks: dict[str, Any]) -> None:
     """As Syn-Medium(10) is done: gradients of common rows stay in registers, velocities outside shared memory."""
-    on_blocks |= {"groups": 1, "held": False, "late": True, "shared_chunk": 10, "v_shared": False, "warps": 2, "tensor": False}
+    on_blocks |= {
+        "groups": 1,
+        "held": False,
+        "late": True,
+        "shared_chunk": 10,
+        "v_shared": False,
+        "warps": 2,
+        "tensor": False,
+    }
     found, wanted = paper(2, init="uniform", variables=("y", "z", "loss"))
     for name in found.data_vars:
         np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=2e-6, err_msg=name)

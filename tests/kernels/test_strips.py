@@ -1,4 +1,4 @@
-"""The CUDA kernel on tensor cores, run on the CPU by an emulation that cuts factors as they do, against the general path."""
+"""The CUDA kernel on tensor cores, run by an emulation that cuts factors as they do, against the general path."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Trained:
         assert plan.batch_size is not None
         own = layout.slot_query if plan.model.query_in_keys else None
         data = self.program.draw(seeds, 0, STEPS, plan.batch_size, int(plan.context) - 1, own)
-        n, (l, j), z = len(runs), (len(layout.rows), len(layout.columns)), (len(layout.queries), layout.vocab_size)
-        shapes = ((n, l, j), (n, l, j), (n, *z), (n, *z))
+        n, y, z = len(runs), (len(layout.rows), len(layout.columns)), (len(layout.queries), layout.vocab_size)
+        shapes = ((n, *y), (n, *y), (n, *z), (n, *z))
         new = tuple(torch.full(shape, torch.nan) for shape in shapes)
         one = np.ones(STEPS)
         rates = Rates(runs.eta_y, runs.eta_z, runs.momentum, one, one)
@@ -102,7 +102,9 @@ def test_classes_may_have_an_odd_number_of_tokens() -> None:
 @pytest.mark.parametrize("held", [True, False])
 def test_a_favourite_key_that_is_not_there(held: bool) -> None:
     """Short sequences and very different keys: some samples need keys of their own, or their squares vanish."""
-    trained = Trained(2, init="normal(15)", context=4, batch_size=60, chosen={"held": held, "tiles": 1 + held, "warps": 2, "group": 1})
+    trained = Trained(
+        2, init="normal(15)", context=4, batch_size=60, chosen={"held": held, "tiles": 1 + held, "warps": 2, "group": 1}
+    )
     z = trained.first["z"]
     assert z.max() - z.min() > 60, "no square can vanish"
     trained.check()

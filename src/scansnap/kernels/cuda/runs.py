@@ -149,7 +149,9 @@ class Program:
         self._draws = packed(_draw_tables(layout.table) | place, machine.device)
         self.n_entries = len(self.index["z_at"])
         self.shape = choose(layout, self.index, machine.shared_bytes)
-        self.strips = choose_strips(layout, self.index, machine.shared_bytes) if tensor and machine.tensor_cores else None
+        self.strips = (
+            choose_strips(layout, self.index, machine.shared_bytes) if tensor and machine.tensor_cores else None
+        )
         if self.strips:
             self.strips = self.strips._replace(**chosen)
         else:
