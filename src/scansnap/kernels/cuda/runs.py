@@ -1,4 +1,6 @@
-"""Whole runs of momentum SGD by runs.cu: a thread block owns a run; data are drawn and sorted by counts.cu.
+"""Whole runs of momentum SGD: a thread block owns a run (lanes/runs.cu; strips/runs.cu on tensor cores).
+
+Data are drawn and sorted by counts.cu.
 
 Sizes as in ``dynamics.engines.layout``: K classes, S slots, L rows and J columns of Y, Q queries, M tokens; R runs, G
 data streams, N steps, B samples in a batch; E entries of Z that some class reads.
@@ -32,8 +34,8 @@ from scansnap.kernels.cuda.shape import (
 from scansnap.sampling.counts import STIRLING_TABLE, SamplingTable
 
 SOURCES = {
-    Shape: ("philox.cuh", "job.cuh", "lanes.cuh", "samples.cuh", "rows.cuh", "runs.cu"),
-    Strips: ("philox.cuh", "job.cuh", "strips.cuh", "strips.cu"),
+    Shape: ("philox.cuh", "job.cuh", "lanes/lanes.cuh", "lanes/samples.cuh", "lanes/rows.cuh", "lanes/runs.cu"),
+    Strips: ("philox.cuh", "job.cuh", "strips/samples.cuh", "strips/rows.cuh", "strips/runs.cu"),
 }
 
 
@@ -65,7 +67,7 @@ class Data:
 
 
 class _Job(ctypes.Structure):
-    """``Job`` of runs.cu."""
+    """``Job`` of job.cuh."""
 
     _fields_ = [
         *[(name, ctypes.c_int) for name in ("n_classes", "n_rows", "n_z", "n_shared", "batch_size", "n_steps", "n_runs",

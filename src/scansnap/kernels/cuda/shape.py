@@ -1,4 +1,4 @@
-"""What runs.cu is compiled for, and the tables it reads: a layout's slots in the order of the kernel."""
+"""What the kernels of whole runs are compiled for, and their tables: a layout's slots in the order of the kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SlotTables(IndexTables, Protocol):
 
 
 class Shape(NamedTuple):
-    """What the kernel is compiled for."""
+    """What lanes/runs.cu is compiled for."""
 
     slots: int
     columns: int
@@ -58,7 +58,7 @@ class Shape(NamedTuple):
         return -(-self.columns // 4) * 4
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
-        """Shared memory of a block; the same sum is in runs.cu."""
+        """Shared memory of a block; the same sum is in lanes/runs.cu."""
         tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
         wide = self.groups * self.tile
         wide = -(-wide // 4) * 4
@@ -69,7 +69,7 @@ class Shape(NamedTuple):
 
 
 class Strips(NamedTuple):
-    """What strips.cu is compiled for."""
+    """What strips/runs.cu is compiled for."""
 
     slots: int
     own: int
@@ -100,7 +100,7 @@ class Strips(NamedTuple):
         return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
-        """Shared memory of a block; the same sum is in strips.cu."""
+        """Shared memory of a block; the same sum is in strips/runs.cu."""
         places = -(-self.slots // 8) * 8
         tables = self.pitch * (rows * (1 + self.v_shared) + self.slots - self.own)
         of_classes = classes * (2 * places + self.slots + 2) + 2 * (2 * classes + 1)
