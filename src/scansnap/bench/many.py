@@ -1,6 +1,7 @@
 """Very many SGD runs, timed: the grid of Figure 6 with as many seeds as it takes, a batch of runs at a time.
 
-Beside the time stand two limits of the machine that no version can pass, and the plain loop scaled up from a sample.
+Beside the time stand what the products alone take at the full rate of float32 and the tables at that of shared memory, and
+the plain loop scaled up from a sample.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Result:
     peak_bytes: int  # allocated on the GPU, or resident memory of the process
     flop: float  # of a run: the products F Y and Fᵀ E, which are nearly all of it
     table_bytes: float  # of a run: its tables read and written once where they must be
-    flop_limit: float | None  # seconds for all runs if nothing but these were done; known for GPUs
+    flop_limit: float | None  # seconds for all runs if float32 units did nothing but these; known for GPUs
     memory_limit: float | None
     plain_seconds: float  # of the plain loop for as many runs, scaled up
     plain_runs: int
