@@ -1,7 +1,7 @@
 """Very many SGD runs, timed: the grid of Figure 6 with as many seeds as it takes, a batch of runs at a time.
 
-Beside the time stand what the products alone take at the full rate of float32 and the tables at that of shared memory, and
-the plain loop scaled up from a sample.
+Beside the time stand what the products alone take at the full rate of float32 and the tables at that of shared memory,
+and the plain loop scaled up from a sample.
 """
 
 from __future__ import annotations
