@@ -52,6 +52,7 @@ def lectern(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     own.write_text(DECK, encoding="utf-8")
     with serving(more=["--deck", str(own)]) as address:
         made = Page(browser, address).open(QUICK)
+        made.wait("app.state.state === 'done' && app.film.lastStep === app.state.step")
         made.stop_clock()
         yield made
         made.check_quiet()

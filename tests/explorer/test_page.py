@@ -27,7 +27,9 @@ def test_no_private_field_of_plotly_is_read(path: Path) -> None:
 def test_attention_is_drawn_in_one_place() -> None:
     painters = [path.stem for path in SCRIPTS if re.search(r"\bheatmap\(", path.read_text(encoding="utf-8"))]
     assert painters == ["attention"]
-    users = [path.stem for path in SCRIPTS if '/attention.js"' in path.read_text(encoding="utf-8")]
+    users = [
+        path.stem for path in SCRIPTS if re.search(r'^import .*/attention\.js"', path.read_text(encoding="utf-8"), re.M)
+    ]
     assert users == ["player", "show", "stage"]
 
 
