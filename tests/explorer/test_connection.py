@@ -97,6 +97,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"op": "rates", "eta_z": [1]}, "eta_z"),
     ({"op": "extend", "steps": 10**12}, "steps"),
     ({"op": "y", "size": 10**6}, "size"),
+    ({"op": "y", "step": -1}, "step"),
     ({"op": "fly"}, "request"),
     ({"op": {}}, "request"),
     ([1], "request"),

@@ -28,7 +28,7 @@ def test_attention_is_drawn_in_one_place() -> None:
     painters = [path.stem for path in SCRIPTS if re.search(r"\bheatmap\(", path.read_text(encoding="utf-8"))]
     assert painters == ["attention"]
     users = [path.stem for path in SCRIPTS if '/attention.js"' in path.read_text(encoding="utf-8")]
-    assert users == ["player", "stage"]
+    assert users == ["player", "show", "stage"]
 
 
 def test_the_film_is_one_file_with_the_pages_own_renderer() -> None:

@@ -52,6 +52,7 @@ def serve(
     memory: Annotated[
         str | None, typer.Option(help="Most memory of all runs together, such as 4GB. [default: 1.5GiB]")
     ] = None,
+    deck: Annotated[Path | None, typer.Option(help="A lecture's TOML file, offered first in lecture mode.")] = None,
 ) -> int:
     """Watch attention scan and snap in a browser, until Ctrl-C.
 
@@ -75,7 +76,7 @@ def serve(
     if n_bytes is not None and n_bytes < _LEAST_MEMORY:
         raise InputError("--memory", memory, f"at least {in_words(_LEAST_MEMORY)}, which a few runs take")
     settings = WebSettings(
-        host=host, port=port, folder=folder, probe=probe, memory=n_bytes,
+        host=host, port=port, folder=folder, probe=probe, deck=deck, memory=n_bytes,
         workers=default_workers() if workers is None else whole("--workers", workers, least=1, most=256),
         token=None if token is None else check_token(token),
         allowed_hosts=tuple(check_host_name(name) for name in allowed_host or ()),
@@ -87,6 +88,10 @@ def serve(
         from scansnap.explorer.pages.probe import check
 
         check(probe)  # what cannot be shown is refused before anything starts
+    if deck is not None:
+        from scansnap.explorer.pages.lecture import read_deck
+
+        read_deck(deck)
     with _bind(host, port) as listening:
         return _serve(listening, replace(settings, port=listening.getsockname()[1]), open_browser)
 

@@ -22,6 +22,7 @@ from scansnap.explorer.api.describe import describe
 from scansnap.explorer.api.door import Door, is_loopback
 from scansnap.explorer.api.errors import REFUSALS, handle_errors
 from scansnap.explorer.api.guard import Guard, Names
+from scansnap.explorer.api.lectures import give_lectures
 from scansnap.explorer.api.questions import answer_questions, as_json
 from scansnap.explorer.api.takeaway import export, hand_out
 from scansnap.explorer.live.pool import default_workers
@@ -39,6 +40,7 @@ class WebSettings:
     port: int = 8765
     folder: Path | None = None  # the only place files are read from, besides the package …
     probe: Path | None = None  # … and this file of a probe, or folder of them
+    deck: Path | None = None  # … and this deck of a lecture
     workers: int = field(default_factory=default_workers)
     grace_seconds: float = float(LIMITS["grace_seconds"])
     memory: int | None = None  # bytes of all runs together, if not LIMITS["server_bytes"]
@@ -72,6 +74,7 @@ def create_app(settings: WebSettings | None = None) -> ASGIApp:
     _pages(app, settings)
     answer_questions(app, settings.probe is not None)
     hand_out(app, settings.static)
+    give_lectures(app, settings.static, settings.deck)
     _lens(app, settings)
     _probe(app, settings)
 

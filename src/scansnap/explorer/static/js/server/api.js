@@ -1,6 +1,6 @@
 // HTTP: JSON in, JSON out; a refusal becomes an error with its field.
 
-/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, MapSaid, ProbeFiles, Setup, TextModels, Tour, WordsAsked, WordsSaid } from "../messages.js" */
+/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, Decks, FlowAsked, FlowSaid, LensSaid, MapSaid, ProbeFiles, Setup, TextModels, Tour, WordsAsked, WordsSaid } from "../messages.js" */
 
 export class Refusal extends Error {
   /**
@@ -58,6 +58,10 @@ export const isAbort = (error) => error instanceof DOMException && error.name ==
 export const catalogue = async () => (await ask("/api/catalogue")).json();
 /** @type {() => Promise<Tour>} */
 export const tour = async () => (await ask("/api/tour")).json();
+/** @type {() => Promise<Decks>} */
+export const decks = async () => (await ask("/api/decks")).json();
+/** What gives a lecture in one file, but for its data. @type {() => Promise<string>} */
+export const lecturePage = async () => (await ask("/api/lecture.html")).text();
 /** @type {(setup: Setup, signal?: AbortSignal) => Promise<CheckSaid>} */
 export const check = async (setup, signal) => (await post("/api/check", setup, signal)).json();
 /** @type {(body: WordsAsked, signal: AbortSignal) => Promise<WordsSaid>} */
