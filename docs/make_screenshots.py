@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 OUT = Path(__file__).parent / "explorer"
-SMALL = "#classes=syn-small&steps=1000&speed=300&preset=figure-4"
+WORDS = "#classes=words&eta_y=2&steps=1000&preset=words&right=chain&bar=0:10"
+SMALL = "#classes=syn-small&steps=1000&preset=figure-4"
 MEDIUM = "#classes=syn-medium&classes.n_queries=10&eta_y=2&init=uniform&steps=2000&speed=max&preset=medium-10&flow=off"
 TEXTBOOK = (
     "#classes=textbook&eta_y=0.9&eta_z=0.02&momentum=0&context=inf&batch_size=null&steps=3000&speed=max&preset=textbook"
@@ -49,6 +50,7 @@ def main() -> int:
 
 
 def take_all(browser: Any, address: str) -> None:
+    shoot_words(browser, address)
     page = opened(browser, address + SMALL, "light")
     to_the_end(page)
     shoot(page, "run")
@@ -67,6 +69,8 @@ def take_all(browser: Any, address: str) -> None:
     page.keyboard.press("1")
     page.click("#edit-weights")
     shoot(page, "weights")
+    page.keyboard.press("Escape")
+    shoot_lecture(page)
     page = opened(browser, address + MEDIUM, "dark")
     to_the_end(page)
     shoot(page, "medium-dark")
@@ -80,6 +84,18 @@ def take_all(browser: Any, address: str) -> None:
     page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=PATIENCE)
     page.wait_for_timeout(2500)
     shoot(page, "tour")
+
+
+def shoot_words(browser: Any, address: str) -> None:
+    """The first run with the chain of a bar, and the dialog of one's own words."""
+    page = opened(browser, address + WORDS, "light")
+    to_the_end(page)
+    page.wait_for_selector("#chain-alpha")
+    shoot(page, "words")
+    page.click("#own-words")
+    page.click("#words-example")
+    page.wait_for_selector("#words-pairs button")
+    shoot(page, "own-words")
 
 
 def opened(browser: Any, address: str, scheme: str) -> Any:
@@ -113,6 +129,19 @@ def shoot_film(browser: Any, page: Any) -> None:
             film.keyboard.press("ArrowLeft")
         shoot(film, "film")
         film.close()
+    page.keyboard.press("Escape")
+
+
+def shoot_lecture(page: Any) -> None:
+    """The question of the first deck, answered wrongly."""
+    page.keyboard.press("f")
+    page.locator(".deck").first.click()
+    page.wait_for_selector("#lecture[data-phase=asking]")
+    page.evaluate("() => document.activeElement.blur()")
+    for key in ["ArrowUp"] * 6 + ["ArrowRight", "ArrowRight"]:
+        page.keyboard.press(key)
+    page.wait_for_selector("#lecture[data-phase=there]")
+    shoot(page, "lecture")
     page.keyboard.press("Escape")
 
 

@@ -161,7 +161,7 @@ def test_the_core_imports_only_torch_numpy_scipy_and_xarray():
 
 
 HELP = [("run",), ("info",), ("verify",), ("survey",), ("reproduce",), ("sweep",), ("bench",), ("serve",),
-        ("text", "train"), ("text", "explain"), ("text", "sample"), ("text", "evaluate")]  # fmt: skip
+        ("lecture",), ("text", "train"), ("text", "explain"), ("text", "sample"), ("text", "evaluate")]  # fmt: skip
 
 
 @pytest.mark.parametrize("words", HELP, ids=" ".join)

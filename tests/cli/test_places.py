@@ -19,6 +19,7 @@ from scansnap.paper.report import make
 from scansnap.storage import is_stream, put
 
 SWEEP = '[classes]\npreset = "syn-small"\n[grid]\neta_z = [1, 2]\nratio = 1\n[run]\nsteps = 2\n[groups]\nruns = 1\n'
+DECK = 'title = "x"\n[[beat]]\nsetup = {preset = "figure-4", steps = 2}\nto = 2\nsentence = "They fall."\n'
 TRAIN = ("text", "train", "--data", "t.txt", "--batch", 2, "--length", 5, "--device", "cpu")
 EXPLAIN = ("text", "explain", "m.safetensors", "--query", "the")
 MAP = ("verify", "--map", "theorem-1", "--points", 2)
@@ -36,6 +37,7 @@ WRITERS = {
     "text train": ((*TRAIN, "--steps", 2), "--out", "x.safetensors"),
     "text predict": (("text", "predict", *TRAIN[2:], "--steps", 2), "--out", "x.safetensors"),
     "text explain": (EXPLAIN, "--figure", "x.pdf"),
+    "lecture": (("lecture", "d.toml"), "--out", "x.html"),
     "reproduce": (("reproduce", "fig3", "--quick", "--device", "cpu"), "--out", "x"),
 }
 SMALL = (
@@ -67,6 +69,7 @@ def work(scansnap, monkeypatch, tmp_path, evidence):
     monkeypatch.setattr(maps, "_point", lambda theorem, setting: ({"claim": setting.ratio - 100}, True))
     monkeypatch.setattr(maps, "as_completed", iter)
     (tmp_path / "s.toml").write_text(SWEEP)
+    (tmp_path / "d.toml").write_text(DECK)
     (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
     code, _, err = scansnap(*TRAIN, "--steps", 1, "--out", "m.safetensors")
     assert code == 0, err

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ for name in ("grace_seconds", "flow_seconds", "claims_limit_seconds", "lens_seco
 from scansnap.cli.app import main
 main()
 """
+APP = "await import(new URL('static/js/app.js', document.baseURI))"
 LATE_CLAIMS = re.compile(r"status of 404 .* \S+/api/runs/\S+/claims$")
 QUICK = "#classes=syn-small&steps=60&speed=max&flow=off"
 
@@ -46,11 +47,13 @@ def require_browser() -> None:
 
 
 @contextmanager
-def serving(port: int = 0, folder: Path | None = None, probe: Path | None = None) -> Iterator[str]:
+def serving(
+    port: int = 0, folder: Path | None = None, probe: Path | None = None, more: Sequence[str] = ()
+) -> Iterator[str]:
     """The address of a server that ends with the block."""
     command = [sys.executable, "-c", SERVE, "serve", "--no-open", "--port", str(port)]
     command += ["--folder", str(folder)] if folder else []
-    command += ["--probe", str(probe)] if probe else []
+    command += [*(["--probe", str(probe)] if probe else []), *more]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
     assert process.stderr is not None
@@ -103,13 +106,11 @@ class Page:
 
     def get(self, expression: str) -> Any:
         """A value of the page's state, ``app``."""
-        return self.page.evaluate(
-            f"async () => {{ const {{ app }} = await import('/static/js/app.js'); return {expression}; }}"
-        )
+        return self.page.evaluate(f"async () => {{ const {{ app }} = {APP}; return {expression}; }}")
 
     def wait(self, condition: str) -> None:
         """Until a condition on ``app`` holds."""
-        self.page.evaluate("async () => { window.app = (await import('/static/js/app.js')).app; }")
+        self.page.evaluate(f"async () => {{ window.app = ({APP}).app; }}")
         self.page.wait_for_function(f"() => {condition}")
 
     def step(self) -> int:

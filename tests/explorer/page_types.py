@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 import scansnap
-from scansnap.explorer.messages import fields, http, setups, socket, told
+from scansnap.explorer.messages import decks, fields, http, setups, socket, told
 
 FILE = Path(scansnap.__file__).parent / "explorer" / "static" / "js" / "messages.d.ts"
 _OPEN = ("Setup", "ClassesByPreset")  # their keys are in the catalogue, and a page holds values not yet accepted
@@ -21,11 +21,14 @@ def types() -> str:
     """The text of the file."""
     models = {
         found
-        for module in (setups, socket, http, told)
+        for module in (setups, socket, http, told, decks)
         for found in vars(module).values()
-        if isinstance(found, type) and issubclass(found, BaseModel) and found not in (fields.Asked, fields.Said)
+        if isinstance(found, type)
+        and issubclass(found, BaseModel)
+        and found not in (fields.Asked, fields.Said, decks.Table)
     }
     _, made = models_json_schema([(model, "validation") for model in models], ref_template="{model}")
+    said = {model.__name__ for model in models if issubclass(model, fields.Said)}
     lines = [
         "// What the page and the server say to each other. Made from the server's models by page_types.py; not edited."
     ]
@@ -34,7 +37,7 @@ def types() -> str:
         must = schema.get("required", [])
         for key, of in () if name in _OPEN else schema["properties"].items():
             words = f"  // {' '.join(of['description'].split())}" if "description" in of else ""
-            given = key in must or key == "type"  # what the server says has all its keys
+            given = key in must or name in said  # what the server says has all its keys
             lines.append(f"  {key}{'' if given else '?'}: {_type(of)};{words}")
         if name in _OPEN or schema.get("additionalProperties") is True:
             lines.append("  [key: string]: any;")

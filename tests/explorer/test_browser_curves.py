@@ -109,7 +109,7 @@ def test_no_label_is_cut_off_or_lies_on_another(browser: Any, shown: Callable[[s
         tab.keyboard.press("End")
         found = tab.evaluate(ON_CANVAS)
         assert len(found) == 2
-        assert all(len(d["texts"]) > 5 for d in found)
+        assert all(len(d["texts"]) >= 4 for d in found)
         assert badly_placed(found) == []
     tab.close()
 
@@ -273,6 +273,7 @@ def test_a_class_has_its_headline_and_small_movement_a_view(shown: Callable[[str
 def test_the_run_before_is_behind_the_curves(shown: Callable[[str], Page]) -> None:
     p = shown("#classes=syn-small&steps=60&flow=off&step=60")
     assert p.page.locator("#option-ghost").is_hidden()
+    p.wait("app.state.state === 'done'")  # a run that has not come to the step on screen leaves no ghost
     p.fill("eta_z", "0.2")
     p.wait("app.ghost && app.state.state === 'done'")
     p.wait("document.querySelector('#view-entropy .plot').data.some((t) => t.name?.startsWith('run before'))")

@@ -70,7 +70,7 @@ def test_a_rate_changed_after_the_run_shows_the_run_of_the_new_rates(film: Page)
     fresh = film.page.evaluate(
         """async () => { const { aside } = await import('/static/js/server/socket.js');
              const { app } = await import('/static/js/app.js');
-             return new Promise((done) => aside({ ...app.film.run.setup }, { frames: (steps, values, floats) => {
+             return new Promise((done) => aside(app.film.run.setup, [], { frames: (steps, values, floats) => {
                if (steps.at(-1) === 300) done([...values.slice(-floats)].map(String)); } })); }"""
     )
     assert after == fresh, "it is the run of these rates from step 0"
@@ -108,6 +108,23 @@ def test_the_cursor_stays_at_its_step_and_a_superseded_film_is_dropped(film: Pag
     assert results == [None, None, 4]
     assert film.get("app.film.run.setup.eta_y") == 4
     assert film.step() == at
+
+
+def test_a_rate_changed_while_another_change_is_checked_is_not_lost(film: Page) -> None:
+    waiting: list[Any] = []
+    film.page.route("**/api/check", lambda route: route.continue_() if waiting else waiting.append(route))
+    film.fill("seed", "5")
+    while not waiting:
+        film.step()
+    film.fill("eta_y", "3")
+    waiting[0].continue_()  # the answer of before
+    film.wait(f"app.film.run.setup.seed === 5 && {COMPLETE}")
+    film.page.wait_for_load_state("networkidle")
+    assert film.get("[app.setup.eta_y, app.film.run.setup.eta_y]") == [3, 3]
+    assert film.page.input_value("#c-eta_y") == "3"
+    film.page.unroute("**/api/check")
+    film.fill("seed", "0")
+    film.wait(f"app.film.run.setup.seed === 0 && {COMPLETE}")
 
 
 def test_steps_are_played_in_the_time_that_is_given(film: Page) -> None:
@@ -288,13 +305,15 @@ def test_a_map_is_asked_for_once_per_set_up_and_says_what_diverged(film: Page) -
     film.page.route("**/api/map", answer)
     film.page.evaluate("() => { document.querySelector('#map').open = true; }")
     film.fill("steps", "301")
+    film.wait(f"app.film.run.setup.steps === 301 && {COMPLETE}")
     film.wait("document.querySelector('#map-note').textContent.includes('9 hatched')")
     assert "step 100 of 301 only" in film.page.inner_text("#map-note").replace("\u2009", "")
     assert film.page.locator("#map-cells td", has_text="diverged at step 12").count() == 9
     film.fill("eta_y", "2")
     film.wait(f"app.film.run.setup.eta_y === 2 && {COMPLETE}")
     film.wait("document.querySelector('#map-reading').textContent.includes('301')")
-    assert [setup["steps"] for setup in asked] == [301]
+    film.page.wait_for_function("() => !document.querySelector('.mapbox.stale')")
+    assert [setup["steps"] for setup in asked].count(301) == 1
     film.page.unroute("**/api/map")
     film.fill("steps", "300")
     film.wait("app.film.run.setup.steps === 300 && app.state.state === 'done'")

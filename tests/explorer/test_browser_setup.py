@@ -111,6 +111,17 @@ def test_a_link_has_the_changes_of_rates_of_the_pinned_run(page: Page) -> None:
     assert page.get(frame) == before
 
 
+def test_trying_twice_compares_with_the_scene_both_times(page: Page) -> None:
+    """And never with the run itself."""
+    page.key("t")
+    page.page.locator(".scenes button").first.click()
+    page.wait("app.film?.run.setup.eta_z === 0 && app.state.state === 'done'")  # attention is frozen in this scene
+    for _ in range(2):
+        page.page.click("#tour-try")
+        page.wait("app.film.run.setup.eta_z === 1 && app.pinned?.film.lastStep > 0 && app.state.state === 'done'")
+        assert page.get("app.pinned.setup.eta_z") == 0
+
+
 def test_a_preset_is_named_only_as_long_as_it_is_one(page: Page) -> None:
     page.page.select_option("#preset", "figure-4")
     page.wait("app.preset === 'figure-4' && app.film.run.setup.steps === 1000")

@@ -46,6 +46,29 @@ def test_the_first_page_asks_and_plays(page: Page) -> None:
     page.page.click("#watch")
 
 
+PICTURE = "async () => (await import('/static/js/views/stage.js')).exportSvg()"
+
+
+def test_bars_are_labelled_with_words(page: Page) -> None:
+    page.open(WORDS)
+    page.wait("app.state.state === 'done'")
+    page.key("End")
+    picture = page.page.evaluate(PICTURE)
+    classes = page.get("app.film.run.classes")
+    for one in classes["classes"]:
+        for token in one["tokens"]:
+            assert f'text-anchor="end">{classes["words"][str(token)]}</text>' in picture
+    best = [text.partition("</text>")[0].rpartition(">")[2] for text in picture.split('font-weight="700"')[1:]]
+    assert best == ["kitten", "office", "concert", "goal", "verse", "north"], "the word most looked at stands out"
+    page.key("]")  # one class alone: there is room to write across
+    page.step()
+    alone = page.page.evaluate(PICTURE)
+    assert "rotate(-90)" not in alone
+    assert ">kitten</text>" in alone
+    page.open("#classes=syn-small&steps=60&flow=off")
+    assert "rotate(-90)" not in page.page.evaluate(PICTURE), "numbers are not"
+
+
 def test_own_words_from_paste_to_link(page: Page) -> None:
     page.open(WORDS)
     page.page.click("#own-words")

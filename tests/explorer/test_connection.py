@@ -14,7 +14,7 @@ from websockets.asyncio.client import connect as async_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 import scansnap as ss
-from scansnap.explorer.api import connection
+from scansnap.explorer.live import visitors
 from scansnap.explorer.live.worker import Worker
 from scansnap.explorer.protocol import LAST, LIMITS, REPLAY, RESTART, decode, encode, unpack_frames
 
@@ -97,6 +97,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"op": "rates", "eta_z": [1]}, "eta_z"),
     ({"op": "extend", "steps": 10**12}, "steps"),
     ({"op": "y", "size": 10**6}, "size"),
+    ({"op": "y", "step": -1}, "step"),
     ({"op": "fly"}, "request"),
     ({"op": {}}, "request"),
     ([1], "request"),
@@ -238,7 +239,7 @@ def test_too_many_and_too_large_messages_end_the_connection(site: Site, monkeypa
             socket.recv(PATIENCE)
         assert caught.value.rcvd is not None
         assert caught.value.rcvd.code == 1009
-    monkeypatch.setattr(connection, "time", SimpleNamespace(monotonic=lambda: 0.0))  # all in the same moment
+    monkeypatch.setattr(visitors, "time", SimpleNamespace(monotonic=lambda: 0.0))  # all in the same moment
     with site.connect() as socket:
         with pytest.raises(ConnectionClosed) as caught:  # noqa: PT012  # either side of the pipe may notice first
             for _ in range(2 * int(LIMITS["messages_per_second"]) + 1):

@@ -9,7 +9,7 @@ from explorer_site import SMALL, Site
 from pydantic import BaseModel
 
 from scansnap.checks import InputError
-from scansnap.explorer.messages import http, socket, told
+from scansnap.explorer.messages import decks, http, socket, told
 from scansnap.explorer.messages.fields import read
 from scansnap.explorer.protocol import LIMITS
 
@@ -22,6 +22,7 @@ TEXTS: dict[str, type[BaseModel]] = {model.model_fields["type"].default: model f
     ("/api/check", {"classes": {"preset": "textbook"}, "eta_y": 0.0}, http.CheckSaid),
     ("/api/curves", {"setup": SMALL, "last": 50, "points": 9}, http.CurvesSaid),
     ("/api/flow", {"setup": SMALL, "last": 20, "points": 5}, http.FlowSaid),
+    ("/api/decks", None, decks.Decks),
     ("/api/map", {**SMALL, "steps": 5}, http.MapSaid),
 ])  # fmt: skip
 def test_answers_are_what_their_models_say(site: Site, path: str, body: Any, model: type[BaseModel]) -> None:

@@ -1,5 +1,6 @@
 """The page's own files: types made from the models, one renderer for page and film, plotly by its public functions."""
 
+import json
 import re
 from pathlib import Path
 
@@ -27,14 +28,16 @@ def test_attention_is_drawn_in_one_place() -> None:
     painters = [path.stem for path in SCRIPTS if re.search(r"\bheatmap\(", path.read_text(encoding="utf-8"))]
     assert painters == ["attention"]
     users = [path.stem for path in SCRIPTS if '/attention.js"' in path.read_text(encoding="utf-8")]
-    assert users == ["player", "stage"]
+    assert users == ["player", "show", "stage"]
 
 
 def test_the_film_is_one_file_with_the_pages_own_renderer() -> None:
-    page = film_html(STATIC, {"words": "</script><b>"})
+    page = film_html(STATIC, {"</script><img onerror>": "<!--<script>&"})
     assert "class AttentionPainter" in page
     assert (STATIC / "js" / "draw" / "attention.js").read_text(encoding="utf-8").split("heatmap(")[-1][:500] in page
-    assert '{"words":"<\\/script><b>"}' in page
+    data = re.findall(r'<script type="application/json" id="film">(.*?)</script>', page, re.S)
+    assert [json.loads(text) for text in data] == [{"</script><img onerror>": "<!--<script>&"}]
+    assert not set(data[0]) & set("<>&"), "nothing that a visitor wrote can be an element"
     assert page.count("</script>") == page.count("<script") == 2
     assert not re.search(r'^(import|export)\b|src="|https?://(?!www\.w3\.org/2000/svg)', page, re.M)
 

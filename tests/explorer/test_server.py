@@ -197,6 +197,12 @@ def test_a_run_to_take_away(quiet: Site, tmp_path: Path) -> None:
         assert {c["status"] for c in claims["claims"]} <= {"holds", "fails", "undecided", "not applicable"}
         assert {c["instead"] for c in claims["claims"]} == {None}  # nothing fails where nothing is judged
         assert get(f"/api/runs/{name}/claims").json() == claims
+        early = get(f"/api/runs/{name}/claims?step=20").json()  # at once: another step is another question
+        assert early["step"] == 20
+        assert "changed on the way" not in early["claims"][0]["why"], "the rates changed later"
+        assert get(f"/api/runs/{name}/claims?step=1000").json()["step"] == 60
+        refused(get(f"/api/runs/{name}/claims?step=-1"), 422, "step")
+        refused(get(f"/api/runs/{name}/claims?step=x"), 422, "step")
     finally:
         client.close()
     file = tmp_path / "run.toml"

@@ -29,7 +29,9 @@ BARS: dict[str, Any] = {
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda p: p["name"])
 def test_presets_are_complete_set_ups(preset: dict[str, Any]) -> None:
     blueprint = read_setup(preset["setup"])
-    assert set(blueprint.setup) == {"classes", *BY_NAME}
+    assert blueprint.setup == {name: control.default for name, control in BY_NAME.items()} | preset["setup"], (
+        "the page takes a set-up for the preset's as long as it is this"
+    )
     assert read_setup(blueprint.setup).setup == blueprint.setup, "a filled-in set-up must mean itself"
     assert blueprint.memory <= LIMITS["run_bytes"]
     assert preset["commentary"]

@@ -31,7 +31,8 @@ def watch(live: LiveRun) -> dict[str, np.ndarray]:
     attention, z = (seen[name].reshape(len(steps), k, -1) for name in ("attention", "z"))
     common = np.isin(live.blueprint.layout.slots[0], live.classes.common)
     return {"step": steps, "entropy": seen["entropy"].mean(1), "loss": seen["loss"][:, 0],
-            "common": attention[..., common].sum(-1).mean(1), "distinct": attention[..., ~common],
+            "common": attention[..., common].sum(-1).mean(1), "each_common": attention[..., common],
+            "distinct": attention[..., ~common],
             "z_distinct": z[..., ~common], "z_all": z}  # fmt: skip
 
 
@@ -48,6 +49,7 @@ def test_scenes_are_whole(scene: dict[str, Any]) -> None:
     for text in ("title", "commentary", "question", "answer"):
         assert len(scene[text]) > 10
     assert len(SCENES) == 6
+    assert scene["at"] is None or set(scene["try"]) <= {"eta_y", "eta_z"}, "only rates change in mid-run"
 
 
 def test_uniform_start() -> None:
@@ -63,9 +65,13 @@ def test_common_tokens_fall() -> None:
     assert at(seen, "common", 0) > 0.6
     assert at(seen, "common", 20) < 0.5
     np.testing.assert_allclose(seen["z_all"].sum(-1), 0, atol=1e-4)
-    more = film("suppression", "try")
-    assert at(more, "common", 0) > 0.85, "five times as frequent: most of the attention"
-    assert more["common"][-1] < at(more, "common", 0) - 0.1, "and still they fall"
+    more, answer = film("suppression", "try"), BY_NAME["suppression"]["answer"]
+    assert f"from {more['common'][0]:.0%} of the attention to {more['common'][-1]:.0%}" in answer
+    rose = [(bars[-1] > bars[0]).sum() for bars in more["each_common"].swapaxes(0, 1)]
+    assert rose == [3, 2], "three in class 0 and two in class 1 rise"
+    tallest = more["each_common"][-1].max(-1)
+    assert (tallest > more["distinct"][-1].max(-1)).all(), "and are the tallest of all"
+    assert (tallest > more["each_common"][0].max(-1)).all()
 
 
 def test_winners_emerge() -> None:
@@ -86,10 +92,12 @@ def test_the_snap() -> None:
     later = seen["entropy"][seen["step"] >= 100]
     assert np.ptp(later) < 0.1 * first
     moved = []
-    for eta_z in (1.0, 3.0):
-        live = LiveRun(read_setup(BY_NAME["snap"]["setup"]))
-        while live.step < 500:
-            live.advance(500 - live.step)
+    scene = BY_NAME["snap"]
+    assert f"at step {scene['at']}" in scene["question"]
+    for eta_z in (1.0, scene["try"]["eta_z"]):
+        live = LiveRun(read_setup(scene["setup"]))
+        while live.step < scene["at"]:
+            live.advance(scene["at"] - live.step)
         before = live.state.tables["z"].clone()
         live.change(None, eta_z)
         while not live.over:
@@ -112,6 +120,10 @@ def test_adam_picks_other_tokens() -> None:
     for n in range(2):
         assert (np.diff(sgd["z_distinct"][-1, n]) > 0).all(), "SGD: in the order of frequency"
         assert adam["z_distinct"][-1, n].argmax() == 0, "Adam: the least frequent gains most"
+    first = [seen["z_distinct"][np.flatnonzero(np.abs(seen["z_all"]).max((1, 2)))[0]] for seen in (adam, sgd)]
+    spread = [np.abs(z).max() / np.abs(z).min() for z in first]
+    assert spread[0] < 1.01, "Adam: a rare token moves as fast as a frequent one"
+    assert spread[1] > 10, "SGD: it does not"
     from scansnap.explorer.pages.predict import why_not
 
     assert why_not(read_setup(BY_NAME["adam"]["setup"]))

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 
 from scansnap.checks import InputError
-from scansnap.cli import bench, dial, info, probe, reproduce, run, serve, survey, sweep, verify
+from scansnap.cli import bench, dial, info, lecture, probe, reproduce, run, serve, survey, sweep, verify
 from scansnap.cli.options import with_knobs
 from scansnap.cli.text import evaluate, explain, predict, sample, token_knobs, train
 from scansnap.dynamics.settings import run_settings
@@ -52,7 +52,13 @@ def commands() -> typer.Typer:
                 "dial --rung layers --way cumulative --data text --corpus wikitext-2 --quick",
             ),
             bench.bench: ("bench --quick",),
-            serve.serve: ("serve --port 8765 --no-open",),
+            serve.serve: (
+                "serve --port 8765 --no-open",
+                "serve --deck my.toml",
+                "serve --host 0.0.0.0 --workers 8 --memory 4GB",
+                "serve --allowed-host lectures.example.org --root-path /scansnap --token spring-2025-attention",
+            ),
+            lecture.lecture: ("lecture paper --out lecture.html", "lecture my.toml --out talk.html --overwrite"),
         },
     )
     text = _group(

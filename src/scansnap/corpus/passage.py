@@ -113,8 +113,9 @@ def read(text: Any, *, most: int) -> Passage:
     kept = np.flatnonzero(np.asarray(contexts.sum(axis=1)).ravel())
     kept = kept[np.lexsort([token[kept], query[kept], -n[kept]])]
     if len(kept) < 2:
-        allowed = "one with at least two, each with words before them in the sentence"
-        raise InputError("text", f"with {len(kept)} pairs of words that occur twice or more", allowed)
+        allowed = "one with at least two"
+        has = ("no pair", "only one pair")[len(kept)]
+        raise InputError("text", f"with {has} of words that occurs twice or more after other words", allowed)
     return Passage(
         vocabulary, n_words, len(sentences), query[kept], token[kept], n[kept], followed[query[kept]], contexts[kept]
     )

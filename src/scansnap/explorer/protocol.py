@@ -10,14 +10,15 @@ Refusals, over HTTP and over the WebSocket, have the same two fields::
 
 ``field`` is the name of the control to show the message at: a key of the set-up, a setting of a class preset such as
 "n_queries", "classes" for everything else about the classes, another key of the request or message ("last", "speed"),
-"run" for runs, "request" for what is malformed. HTTP status: 400 not JSON, 403 wrong Host or Origin, 404 no such thing,
-405 wrong method, 408 body too slow, 413 body too large, 422 a value that cannot be used, 429 too many at once, 503 a
-computation that took too long or whose process died. Never 500.
+"run" for runs, "request" for what is malformed. HTTP status: 400 not JSON, 401 without the token of the link, 403 wrong
+Host or Origin, 404 no such thing, 405 wrong method, 408 body too slow, 413 body too large, 422 a value that cannot be
+used, 429 too many at once, 503 a computation that took too long or whose process died. Never 500.
 
 The WebSocket /ws carries one run. The client speaks JSON texts with a key ``op``; the server answers JSON texts with a
-key ``type`` and binary frames. At most LIMITS["message_bytes"] per message and LIMITS["messages_per_second"]: beyond,
-the socket closes with code 1009 or 1008, and with 1007 for a text that is not UTF-8. Only a start is longer than 4096
-characters. A refused message is answered by an ``error`` and changes nothing.
+key ``type`` and binary frames. At most LIMITS["message_bytes"] per message and LIMITS["messages_per_second"]
+of a visitor: beyond, the socket closes with code 1009 or 1008, and with 1007 for a text that is not UTF-8. A start
+counts as ten and waits for them where several visitors share the server. Only a start is longer than 4096 characters.
+A refused message is answered by an ``error`` and changes nothing.
 
 Binary messages, all little-endian::
 
@@ -74,10 +75,10 @@ LIMITS: dict[str, int | float] = {
     "server_bytes": 1536 << 20,  # of all runs together
     "step_products": 400_000_000,  # samples × (tokens × outputs + heads × tokens): about a quarter of a second
     "film_bytes": 8 << 20,
-    "runs": 32,
-    "sockets": 64,
-    "connections": 256,  # of all kinds
-    "request_heads": 64,  # connections whose request has not come yet; beyond, the oldest is cut
+    "runs": 256,
+    "sockets": 256,
+    "connections": 700,  # of all kinds
+    "request_heads": 400,  # connections whose request has not come yet; beyond, the oldest is cut
     "head_seconds": 10.0,  # for the head of a request
     "body_seconds": 30.0,  # for its body
     "stall_seconds": 30.0,  # in which the reader of an answer takes nothing
@@ -101,8 +102,15 @@ LIMITS: dict[str, int | float] = {
     "points": 1000,
     "table_size": 256,  # rows and columns of Y
     "csv_frames": 1000,
-    "jobs": 8,  # flows and claims waiting at once
+    "jobs": 128,  # flows and claims waiting at once
     "exports": 8,  # films and tables of numbers on their way to a reader
+    # of one visitor, where the server has several
+    "visitor_runs": 6,
+    "visitor_bytes": 256 << 20,  # of its runs together
+    "visitor_sockets": 12,
+    "visitor_requests": 24,
+    "visitor_jobs": 3,
+    "visitor_exports": 2,
 }
 
 FRAMES, TABLE_Y = 1, 2
@@ -151,6 +159,11 @@ def plain(value: Any) -> Any:
 def dumps(value: Any) -> str:
     """Strict JSON."""
     return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))  # ASCII: half a surrogate pair passes
+
+
+def in_page(value: Any) -> str:
+    """Strict JSON inside of an HTML page: nothing in it may look like an element, or like the end of its own."""
+    return dumps(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def encode(header: dict[str, Any], payload: bytes = b"") -> bytes:

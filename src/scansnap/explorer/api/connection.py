@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -13,6 +12,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from scansnap.checks import InputError
 from scansnap.explorer import protocol
 from scansnap.explorer.api.bodies import parse_json
+from scansnap.explorer.live import visitors
 from scansnap.explorer.live.switchboard import Entry, Switchboard, read_blueprint
 from scansnap.explorer.messages.fields import Said, read
 from scansnap.explorer.messages.socket import OPS, Attach, Close, ClosedText, ErrorText, Ping, PongText, Start
@@ -20,7 +20,9 @@ from scansnap.explorer.protocol import LIMITS, Refused
 
 _POLICY_VIOLATION, _TOO_BIG, _TRY_LATER = 1008, 1009, 1013
 _UNSENT = 2000  # messages waiting for a client that does not read
+_ASKED = 8  # operations that wait for one before them; then reading waits too
 _FAREWELL = 1.0  # seconds to tell such a client why it is closed
+_START = 10  # messages that a start counts as: it makes a whole run
 _SHORT = 4096  # characters of any message but a start
 
 
@@ -33,7 +35,8 @@ class Socket:
         self.outbox: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self.unsent_bytes = 0
         self.stuck = asyncio.Event()  # too much is unsent
-        self.tokens, self.filled = float(LIMITS["messages_per_second"]), time.monotonic()
+        self.asked: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(_ASKED)
+        self.visitor = visitors.current()
 
     # --- as the switchboard sees it ----------------------------------------------------------------------------------
 
@@ -58,14 +61,21 @@ class Socket:
     # --- the two directions ------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
+        visitor = self.visitor
         if self.switchboard.n_sockets >= LIMITS["sockets"]:
             await self.socket.close(_TRY_LATER)
+            return
+        try:
+            visitor.take("sockets")
+        except Refused as refusal:
+            await self.socket.close(_TRY_LATER, refusal.message)
             return
         self.switchboard.n_sockets += 1
         tasks: list[asyncio.Task[Any]] = []
         try:
             await self.socket.accept()
-            tasks = [asyncio.create_task(work) for work in (self._read(), self._write(), self.stuck.wait())]
+            work = (self._read(), self._work(), self._write(), self.stuck.wait())
+            tasks = [asyncio.create_task(one) for one in work]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         except (WebSocketDisconnect, RuntimeError):  # RuntimeError: it closed while we were about to send
             pass
@@ -73,6 +83,7 @@ class Socket:
             pass  # the server ends and waits no longer; there is nobody to tell
         finally:
             self.switchboard.n_sockets -= 1
+            visitor.open["sockets"] -= 1
             for task in tasks:
                 task.cancel()
             ended = await asyncio.gather(*tasks, return_exceptions=True)
@@ -103,7 +114,7 @@ class Socket:
             message = await self.socket.receive()
             if message["type"] == "websocket.disconnect":
                 return
-            if not self._within_rate():
+            if not self.visitor.within_rate():
                 await self.socket.close(_POLICY_VIOLATION, "too many messages")
                 return
             text, raw = message.get("text"), message.get("bytes")
@@ -115,14 +126,6 @@ class Socket:
                 continue
             await self._handle(text)
 
-    def _within_rate(self) -> bool:
-        """A bucket that holds two seconds' worth of messages."""
-        now, rate = time.monotonic(), float(LIMITS["messages_per_second"])
-        self.tokens = min(2 * rate, self.tokens + (now - self.filled) * rate)
-        self.filled = now
-        self.tokens -= 1
-        return self.tokens >= 0
-
     async def _handle(self, text: str) -> None:
         try:
             message = parse_json(text)
@@ -131,11 +134,31 @@ class Socket:
                 raise Refused(422, "request", f"A message is an object whose op is one of {', '.join(OPS)}.")
             if op != "start" and len(text) > _SHORT:  # it would wait in the worker's pipe at full length
                 raise Refused(422, "request", f"A message other than start is at most {_SHORT} characters.")
-            await self._do(op, message)
+            if op == "ping":
+                self._pong(message)
+            else:
+                await self.asked.put((op, message))
         except Refused as error:
             self._error(error.field, error.message)
         except InputError as error:
             self._error(error.field, str(error))
+
+    async def _work(self) -> None:
+        """What was asked for, in its order: a run may wait to be made, and until then pings are answered still."""
+        while True:
+            op, message = await self.asked.get()
+            try:
+                await self._do(op, message)
+            except Refused as error:
+                self._error(error.field, error.message)
+            except InputError as error:
+                self._error(error.field, str(error))
+
+    def _pong(self, message: dict[str, Any]) -> None:
+        said = read(Ping, message)
+        if len(json.dumps(said.id)) > 200:
+            raise Refused(422, "id", "The id of a ping is at most 200 characters.")
+        self.say(PongText(id=said.id))
 
     def _error(self, field: str, message: str) -> None:
         self.say(ErrorText(field=field, message=message))
@@ -143,12 +166,8 @@ class Socket:
     # --- operations --------------------------------------------------------------------------------------------------
 
     async def _do(self, op: str, message: dict[str, Any]) -> None:
-        said = read(OPS[op], message) if op in ("start", "attach", "ping", "close") else None
-        if isinstance(said, Ping):
-            if len(json.dumps(said.id)) > 200:
-                raise Refused(422, "id", "The id of a ping is at most 200 characters.")
-            self.say(PongText(id=said.id))
-        elif isinstance(said, Start):
+        said = read(OPS[op], message) if op in ("start", "attach", "close") else None
+        if isinstance(said, Start):
             await self._start(said)
         elif isinstance(said, Attach):
             entry = self.switchboard.find(said.run)
@@ -164,6 +183,7 @@ class Socket:
             self.switchboard.tell(self.entry, op, message)  # read by the run, when its turn has come
 
     async def _start(self, said: Start) -> None:
+        await self.visitor.afford(_START - 1)
         blueprint = await asyncio.to_thread(read_blueprint, said.setup)
         self._leave(None)  # its memory is free for the new one
         entry = await self.switchboard.open(blueprint, said.marks)

@@ -69,7 +69,7 @@ def page(openapi: dict[str, Any]) -> str:
     """The description as one plain page."""
     info, schemas = openapi["info"], openapi["components"]["schemas"]
     parts = [f"<h1>{escape(info['title'])} {escape(info['version'])}</h1>",
-             '<p>As a program reads it: <a href="/openapi.json">openapi.json</a></p>',
+             '<p>As a program reads it: <a href="openapi.json">openapi.json</a></p>',
              f"<pre>{_words(info['description'])}</pre><h2>HTTP</h2>"]  # fmt: skip
     for path, operations in openapi["paths"].items():
         parts += [_operation(method, path, said) for method, said in operations.items()]
@@ -81,7 +81,7 @@ def page(openapi: dict[str, Any]) -> str:
         shown |= set(names)
     parts += ["<h2>Models</h2>", *(_model(name, schema) for name, schema in schemas.items() if name not in shown)]
     head = f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(info["title"])}</title>'
-    head += '<link rel="icon" href="/static/icon.svg">'
+    head += '<link rel="icon" href="static/icon.svg">'
     return f"{head}<style>{_STYLE}</style></head><body>{''.join(parts)}</body></html>"
 
 

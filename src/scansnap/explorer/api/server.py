@@ -19,8 +19,10 @@ from starlette.websockets import WebSocket
 import scansnap
 from scansnap.explorer.api.connection import Socket
 from scansnap.explorer.api.describe import describe
+from scansnap.explorer.api.door import Door, is_loopback
 from scansnap.explorer.api.errors import REFUSALS, handle_errors
-from scansnap.explorer.api.guard import Guard
+from scansnap.explorer.api.guard import Guard, Names
+from scansnap.explorer.api.lectures import give_lectures
 from scansnap.explorer.api.questions import answer_questions, as_json
 from scansnap.explorer.api.takeaway import export, hand_out
 from scansnap.explorer.live.pool import default_workers
@@ -38,9 +40,19 @@ class WebSettings:
     port: int = 8765
     folder: Path | None = None  # the only place files are read from, besides the package …
     probe: Path | None = None  # … and this file of a probe, or folder of them
+    deck: Path | None = None  # … and this deck of a lecture
     workers: int = field(default_factory=default_workers)
     grace_seconds: float = float(LIMITS["grace_seconds"])
+    memory: int | None = None  # bytes of all runs together, if not LIMITS["server_bytes"]
+    token: str | None = None  # of the link; None: everybody who reaches the server may use it
+    allowed_hosts: tuple[str, ...] = ()  # names that browsers see besides the address, as of a proxy
+    root_path: str = ""  # the path a proxy serves it under
     static: Path = Path(__file__).parents[1] / "static"
+
+    @property
+    def shared(self) -> bool:
+        """Whether others than the person at this machine may come: then the caps of a visitor hold."""
+        return not is_loopback(self.host) or bool(self.allowed_hosts or self.root_path or self.token)
 
 
 def create_app(settings: WebSettings | None = None) -> ASGIApp:
@@ -49,7 +61,9 @@ def create_app(settings: WebSettings | None = None) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with Switchboard(settings.workers, settings.grace_seconds) as switchboard:
+        # with many visitors the workers are never idle: answers and pings come before computations
+        niceness = 5 if settings.shared else 0
+        async with Switchboard(settings.workers, settings.grace_seconds, settings.memory, niceness) as switchboard:
             app.state.switchboard = switchboard
             yield
 
@@ -60,6 +74,7 @@ def create_app(settings: WebSettings | None = None) -> ASGIApp:
     _pages(app, settings)
     answer_questions(app, settings.probe is not None)
     hand_out(app, settings.static)
+    give_lectures(app, settings.static, settings.deck)
     _lens(app, settings)
     _probe(app, settings)
 
@@ -67,7 +82,9 @@ def create_app(settings: WebSettings | None = None) -> ASGIApp:
     async def socket(websocket: WebSocket) -> None:
         await Socket(app.state.switchboard, websocket).serve()
 
-    return Guard(app, settings.host, settings.port)
+    names = Names(settings.host, settings.port, settings.allowed_hosts)
+    door = Door(settings.token, settings.shared, settings.port, settings.root_path)
+    return Guard(app, names, door, settings.root_path)
 
 
 def plotly_js() -> Path | None:

@@ -16,6 +16,7 @@ from scansnap.explorer import protocol
 from scansnap.explorer.api.errors import REFUSALS
 from scansnap.explorer.api.questions import as_json, blueprint_of
 from scansnap.explorer.live.switchboard import Switchboard
+from scansnap.explorer.live.visitors import current
 from scansnap.explorer.messages.socket import RunText
 from scansnap.explorer.messages.told import ClaimsSaid, FilmSaid
 from scansnap.explorer.pages import export as files
@@ -34,13 +35,14 @@ class Export(StreamingResponse):
         parts = _parts(content) if isinstance(content, str) else content
         headers = {"content-disposition": f'attachment; filename="{filename}"'} if filename else None
         super().__init__(parts, media_type=media_type, headers=headers)
-        self.switchboard = switchboard
+        self.switchboard, self.visitor = switchboard, current()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
             self.switchboard.n_exports -= 1
+            self.visitor.open["exports"] -= 1
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -54,11 +56,13 @@ async def export(
     """The file that ``make`` makes, unless too many are on their way."""
     if switchboard.n_exports >= LIMITS["exports"]:
         raise Refused(429, "run", "Too many files are on their way; try again in a moment.")
+    current().take("exports")
     switchboard.n_exports += 1
     try:
         return Export(switchboard, await make(), media_type, filename)
     except BaseException:
         switchboard.n_exports -= 1
+        current().open["exports"] -= 1
         raise
 
 

@@ -33,7 +33,7 @@ class Handle:
     """One worker process. All methods belong to the event loop; two threads move bytes so that it never waits."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, on_message: Callable[[Handle, dict[str, Any], bytes], None],
-                 on_death: Callable[[Handle], None]) -> None:  # fmt: skip
+                 on_death: Callable[[Handle], None], niceness: int = 0) -> None:  # fmt: skip
         self.loop, self.on_message, self.on_death = loop, on_message, on_death
         self.alive = True
         self.n_runs = 0
@@ -42,7 +42,7 @@ class Handle:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         with _starting, _environment(_ONE_THREAD):
-            self.process = context.Process(target=main, args=(theirs,), daemon=True, name="scansnap-worker")
+            self.process = context.Process(target=main, args=(theirs, niceness), daemon=True, name="scansnap-worker")
             self.process.start()
         theirs.close()
         self.outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
@@ -109,35 +109,48 @@ class Handle:
 
 
 class Pool:
-    """Workers for runs, about one per core, and one more for computations, started a little later."""
+    """Workers for runs, about one per core, and a few more for computations, started a little later."""
 
     def __init__(self, n_workers: int, on_message: Callable[[Handle, dict[str, Any], bytes], None],
-                 on_death: Callable[[Handle], None]) -> None:  # fmt: skip
-        self.n_workers, self.on_message, self.on_death = n_workers, on_message, on_death
+                 on_death: Callable[[Handle], None], niceness: int = 0) -> None:  # fmt: skip
+        self.n_workers, self.on_message, self.on_death, self.niceness = n_workers, on_message, on_death, niceness
         self.handles: list[Handle] = []
-        self.job_handle: Handle | None = None
+        self.n_jobs = max(1, n_workers // 4)  # processes for computations
+        self.job_handles: list[Handle] = []
+        self.idle: list[Handle] = []  # of them
         self.closed = False
 
     def start(self) -> None:
         self.handles = [self._new() for _ in range(self.n_workers)]
-        asyncio.get_running_loop().call_later(_LATER, lambda: self.closed or self.jobs())
+        asyncio.get_running_loop().call_later(_LATER, self._expect)
+
+    def _expect(self) -> None:
+        """Have one process for computations ready before the first is asked for."""
+        if not self.closed and not self.job_handles:
+            self.give_back(self.take())
 
     def _new(self) -> Handle:
-        return Handle(asyncio.get_running_loop(), self.on_message, self.on_death)
+        return Handle(asyncio.get_running_loop(), self.on_message, self.on_death, self.niceness)
 
     def least_busy(self) -> Handle:
         """A living worker with the fewest runs; dead ones are replaced here."""
         self.handles = [handle if handle.alive else self._new() for handle in self.handles]
         return min(self.handles, key=lambda handle: handle.n_runs)
 
-    def jobs(self) -> Handle:
-        if self.job_handle is None or not self.job_handle.alive:
-            self.job_handle = self._new()
-        return self.job_handle
+    def take(self) -> Handle:
+        """A process for a computation; whoever takes one has waited until one of :attr:`n_jobs` is free."""
+        self.idle = [handle for handle in self.idle if handle.alive]
+        if not self.idle:
+            self.job_handles = [*(handle for handle in self.job_handles if handle.alive), self._new()]
+            self.idle = self.job_handles[-1:]
+        return self.idle.pop()
+
+    def give_back(self, handle: Handle) -> None:
+        self.idle.append(handle)
 
     def close(self) -> None:
         self.closed = True
-        for handle in [*self.handles, *([self.job_handle] if self.job_handle else [])]:
+        for handle in [*self.handles, *self.job_handles]:
             handle.close()
 
 

@@ -19,7 +19,6 @@ from scansnap.explorer.protocol import FIELDS, LIMITS
 from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.measure.growth import GrowthPoint
 
-_DATA_FLOATS = 4 << 20  # mini-batch data sampled ahead at most
 _TABLE_BYTES = 8 << 20  # kept tables Y
 
 
@@ -42,7 +41,8 @@ class LiveRun:
         model = blueprint.settings.model
         self.theory_model = model.norm == "l2" and model.residual == "none" and model.heads == 1
         _, self.query_tokens = query_tokens(blueprint.layout)
-        self.longest = int(max(1, min(4096, _DATA_FLOATS // max(1, self.batches.floats_per_step))))
+        self.longest = blueprint.longest(self.batches.floats_per_step)
+        self.ahead: deque[dict[str, Any]]  # changes of the rates on the way
         self.reset()
         self.ahead = deque(ahead)
         self._pass_marks()
@@ -53,7 +53,7 @@ class LiveRun:
         self._set_engine()
         self.state: State = start(self.blueprint.layout, self.settings, self.runs.seed, self.device)
         self.marks: list[dict[str, Any]] = []
-        self.ahead: deque[dict[str, Any]] = deque()  # changes of the rates on the way
+        self.ahead = deque()
         self.film, self.tables = Film(LIMITS["film_bytes"]), Film(_TABLE_BYTES)
         self._scheduled = 0
         z, c = self._look()[:2]
@@ -148,7 +148,7 @@ class LiveRun:
         on_tokens = [z[q, tokens] for q, tokens in enumerate(self.query_tokens)]
         row = np.concatenate([[loss], entropy, growth, self._log_chi(z), *own, *on_tokens]).astype(np.float32)
         self.film.add(self.step, row)
-        if fixed:
+        if fixed or self.over:
             y = self.state.tables["y"][0].numpy()
             if y.size * 4 * 16 <= _TABLE_BYTES:
                 self.tables.add(self.step, np.concatenate([row, y.ravel().astype(np.float32)]))

@@ -13,9 +13,12 @@ from typing import Any, Protocol
 
 from scansnap.checks import InputError
 from scansnap.explorer.live.pool import Answer, Handle, Pool, WorkerDied
+from scansnap.explorer.live.visitors import Turns, Visitor, current
 from scansnap.explorer.messages.socket import ClosedText
 from scansnap.explorer.protocol import LIMITS, Refused, dumps
 from scansnap.explorer.setups.blueprint import Blueprint
+
+_LAST = ("map",)  # computations of many seconds, which others do not wait for
 
 
 class Watcher(Protocol):
@@ -35,6 +38,8 @@ class Entry:
     name: str
     handle: Handle
     blueprint: Blueprint
+    visitor: Visitor = field(default_factory=Visitor)  # whose it is
+    memory: int = 0  # bytes set aside for it
     watcher: Watcher | None = None
     n_watchers: int = 0  # so far
     expiry: asyncio.TimerHandle | None = None
@@ -47,12 +52,12 @@ class Entry:
 class Switchboard:
     """Opens, finds and ends runs; asks workers."""
 
-    def __init__(self, n_workers: int, grace_seconds: float) -> None:
-        self.grace_seconds = grace_seconds
+    def __init__(self, n_workers: int, grace_seconds: float, memory: int | None = None, niceness: int = 0) -> None:
+        self.grace_seconds, self.most_memory = grace_seconds, memory
         self.runs: dict[str, Entry] = {}
-        self.opening: dict[str, int] = {}  # runs on their way, and the memory set aside for them
-        self.pool = Pool(n_workers, self._message, self._death)
-        self.one_job = asyncio.Lock()
+        self.opening: dict[str, tuple[Visitor, int]] = {}  # runs on their way, and the memory set aside for them
+        self.pool = Pool(n_workers, self._message, self._death, niceness)
+        self.turns = Turns(self.pool.n_jobs)  # of computations
         self.n_jobs = self.n_exports = 0
         self.n_sockets = 0
 
@@ -61,21 +66,49 @@ class Switchboard:
     @property
     def memory(self) -> int:
         """Bytes planned, runs that are being opened included: many may ask at the same moment."""
-        return sum(entry.blueprint.memory for entry in self.runs.values()) + sum(self.opening.values())
+        return self._memory()
+
+    def _memory(self, of: Visitor | None = None) -> int:
+        """Of all runs, or of one visitor's."""
+        opened = sum(entry.memory for entry in self.runs.values() if of in (None, entry.visitor))
+        return opened + sum(memory for visitor, memory in self.opening.values() if of in (None, visitor))
+
+    def _make_room(self, visitor: Visitor, runs: int, memory: int) -> None:
+        """Room for so many more runs and bytes, or a refusal; of its own runs those go first whose page has gone."""
+        while not_now := self._no_room(visitor, runs, memory):
+            gone = [e for e in self.runs.values() if e.visitor is visitor and visitor.capped and e.watcher is None]
+            if not gone:
+                raise Refused(429, "run", not_now)
+            self.end(gone[0])
+
+    def _no_room(self, visitor: Visitor, runs: int, memory: int) -> str:
+        own = sum(entry.visitor is visitor for entry in self.runs.values())
+        own += sum(one is visitor for one, _ in self.opening.values())
+        most = LIMITS["server_bytes"] if self.most_memory is None else self.most_memory
+        if visitor.capped and own + runs > LIMITS["visitor_runs"]:
+            return f"You have {LIMITS['visitor_runs']} runs at once already; close one first."
+        if visitor.capped and self._memory(visitor) + memory > LIMITS["visitor_bytes"]:
+            return (
+                f"Your runs together would need more than {LIMITS['visitor_bytes'] / 2**20:.0f} MiB; close one first."
+            )
+        if len(self.runs) + len(self.opening) + runs > LIMITS["runs"]:
+            return f"There are {LIMITS['runs']} runs at once already; close one first."
+        if self.memory + memory > most:
+            return f"All runs together would need more than {most / 2**20:.0f} MiB; close one first."
+        return ""
 
     async def open(self, blueprint: Blueprint, marks: Sequence[dict[str, Any]] = ()) -> Entry:
-        """A new run in the least busy worker, with changes of its rates on the way."""
-        if len(self.runs) + len(self.opening) >= LIMITS["runs"]:
-            raise Refused(429, "run", f"There are {LIMITS['runs']} runs at once already; close one first.")
-        if self.memory + blueprint.memory > LIMITS["server_bytes"]:
-            most = LIMITS["server_bytes"] / 2**20
-            raise Refused(429, "run", f"All runs together would need more than {most:.0f} MiB; close one first.")
+        """A new run, with changes of its rates on the way; beside those its visitor has or in the least busy worker."""
+        visitor, memory = current(), blueprint.memory
+        self._make_room(visitor, 1, memory)
         name = secrets.token_urlsafe(9)
-        handle = self.pool.least_busy()
-        self.opening[name] = blueprint.memory
+        own = [e.handle for e in self.runs.values() if e.visitor is visitor and e.handle.alive]
+        handle = own[0] if own else self.pool.least_busy()  # together, so that they share one share
+        self.opening[name] = (visitor, memory)
         handle.n_runs += 1
         try:
-            answer, _ = await handle.ask({"op": "open", "run": name, "setup": blueprint.setup, "marks": list(marks)})
+            ask = {"op": "open", "run": name, "setup": blueprint.setup, "marks": list(marks), "visitor": visitor.name}
+            answer, _ = await handle.ask(ask)
             if "error" in answer:
                 raise Refused(422, answer["error"]["field"], answer["error"]["message"])
             if "late" in answer:
@@ -90,7 +123,7 @@ class Switchboard:
             del self.opening[name]
         if not handle.alive:  # it died right after its answer, before anybody could be told
             raise Refused(503, "run", "The worker process ended or did not answer; start again.")
-        entry = self.runs[name] = Entry(name, handle, blueprint)
+        entry = self.runs[name] = Entry(name, handle, blueprint, visitor, memory)
         return entry
 
     def find(self, name: Any) -> Entry:
@@ -129,7 +162,12 @@ class Switchboard:
         entry.handle.send({"op": "shut", "run": entry.name})
 
     def tell(self, entry: Entry, op: str, message: dict[str, Any]) -> None:
-        """Pass an operation on to the run."""
+        """Pass an operation on to the run; more steps need room for more frames."""
+        steps = message.get("steps")
+        if op == "extend" and isinstance(steps, int) and 0 < steps <= LIMITS["steps"]:
+            memory = max(entry.memory, entry.blueprint.memory_for(steps))
+            self._make_room(entry.visitor, 0, memory - entry.memory)
+            entry.memory = memory
         known = {k: v for k, v in message.items() if k in ("n", "speed", "eta_y", "eta_z", "steps", "size", "step")}
         entry.handle.send({**known, "op": op, "run": entry.name})
 
@@ -148,13 +186,14 @@ class Switchboard:
     # --- computations ------------------------------------------------------------------------------------------------
 
     async def job(self, header: dict[str, Any], payload: bytes = b"") -> bytes:
-        """A computation in its own process, one at a time; the answer is JSON."""
+        """A computation in a process of its own, few at a time, visitors in turn; the answer is JSON."""
+        visitor = current()
         if self.n_jobs >= LIMITS["jobs"]:
             raise Refused(429, header["kind"], "Too many computations are waiting; try again in a moment.")
         self.n_jobs += 1
         try:
-            async with self.one_job:
-                handle = self.pool.jobs()
+            async with visitor.having("jobs"), self.turns.place(visitor, header["kind"] in _LAST):
+                handle = self.pool.take()
                 seconds = header["seconds"] + LIMITS["margin_seconds"]
                 try:
                     answer, result = await handle.ask({"op": "job", **header}, payload, seconds)
@@ -163,6 +202,8 @@ class Switchboard:
                     raise Refused(503, header["kind"], "The computation did not end in time.") from None
                 except WorkerDied:
                     raise Refused(503, header["kind"], "The computation's process ended.") from None
+                finally:
+                    self.pool.give_back(handle)
         finally:
             self.n_jobs -= 1
         if "late" in answer:

@@ -8,6 +8,7 @@ number. Out: ``{"run", "kind": "text" | "binary", "to"}`` to be passed on to the
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import time
 import traceback
@@ -21,6 +22,7 @@ import numpy as np
 from scansnap.checks import InputError
 from scansnap.explorer import protocol
 from scansnap.explorer.live.hosted import CREDIT, TURN, Hosted
+from scansnap.explorer.live.visitors import Shares
 from scansnap.explorer.messages.socket import ClosedText
 from scansnap.explorer.protocol import LIMITS, decode, encode
 
@@ -34,7 +36,8 @@ class Worker:
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
         self.runs: dict[str, Hosted] = {}
-        self.queue: deque[str] = deque()
+        self.owner: dict[str, str] = {}  # the visitor of each run; in the order of the turns among the visitor's runs
+        self.shares = Shares()
         self.cancelled: set[int] = set()
         self.waiting: deque[bytes] = deque()  # messages read while a computation looked for its cancellation
 
@@ -42,9 +45,10 @@ class Worker:
         while True:
             wait = self._wait()
             try:
-                while self.waiting or self.pipe.poll(wait):
-                    self.handle(self.waiting.popleft() if self.waiting else self.pipe.recv_bytes())
-                    wait = 0.0
+                made = False
+                while not made and (self.waiting or self.pipe.poll(wait)):
+                    made = self.handle(self.waiting.popleft() if self.waiting else self.pipe.recv_bytes())
+                    wait = 0.0  # but many new runs must not keep the others from their turns
             except (EOFError, OSError):
                 return  # the server is gone
             self.turns()
@@ -55,36 +59,51 @@ class Worker:
         return min(waits) if waits else None
 
     def turns(self) -> None:
+        """Turns for the runs that have something to do, always for the visitor who has had the least time."""
         now = time.monotonic()
-        ready = [name for name in self.queue if (w := self.runs[name].wait(now)) is not None and w <= 0]
-        if not ready:
-            return
-        budget = min(max(_CYCLE / len(ready), TURN[0]), TURN[1])
-        end = now + _CYCLE
-        for name in ready:
-            self.queue.remove(name)
-            self.queue.append(name)
-            self.runs[name].every = max(1 / LIMITS["frames_per_second"], len(ready) * _FRAME_SHARE)
+        ready: dict[str, list[str]] = {}  # runs by visitor
+        for name, visitor in self.owner.items():
+            if self._is_ready(name, now):
+                ready.setdefault(visitor, []).append(name)
+        n_ready, end = sum(map(len, ready.values())), now + _CYCLE
+        while ready:
+            visitor = self.shares.first(list(ready))
+            name = ready[visitor].pop(0)
+            self.owner[name] = self.owner.pop(name)  # behind the visitor's others
+            self.runs[name].every = max(1 / LIMITS["frames_per_second"], n_ready * _FRAME_SHARE)
+            began = time.monotonic()
             try:
-                self.runs[name].turn(budget)
+                self.runs[name].turn(min(max(_CYCLE / n_ready, TURN[0]), TURN[1]))
             except OSError:
                 raise  # the server is gone
             except Exception as error:
                 self._failed(name, None, error)
-            if time.monotonic() > end or self.pipe.poll(0):
-                break
+            now = time.monotonic()
+            self.shares.spend(visitor, now - began)
+            if now >= end or self.pipe.poll(0):
+                return
+            if self._is_ready(name, now):
+                ready[visitor].append(name)
+            if not ready[visitor]:
+                del ready[visitor]
 
-    def handle(self, message: bytes) -> None:
+    def _is_ready(self, name: str, now: float) -> bool:
+        wait = self.runs[name].wait(now) if name in self.runs else None
+        return wait is not None and wait <= 0
+
+    def handle(self, message: bytes) -> bool:
+        """Do what a message says; whether that was to make a run, which takes as long as a turn."""
+        began = time.monotonic()
         header, payload = decode(message)
         op, name, number = header["op"], header.get("run", ""), header.get("req")
         try:
             if op == "open":
                 self.runs[name] = Hosted(name, header["setup"], self.pipe.send_bytes, header.get("marks", ()))
-                self.queue.append(name)
+                self.owner[name] = header.get("visitor", name)
                 self.reply(number, {"ok": True})
             elif op == "shut":
-                if self.runs.pop(name, None) is not None:
-                    self.queue.remove(name)
+                self.runs.pop(name, None)
+                self.owner.pop(name, None)
             elif op == "job":
                 self.job(number, header, payload)
             elif op == "cancel":
@@ -104,6 +123,9 @@ class Worker:
             raise  # the server is gone
         except Exception as error:  # a mistake of ours must not take the other runs along
             self._failed(name, number, error)
+        if op == "open":
+            self.shares.spend(header.get("visitor", name), time.monotonic() - began)
+        return bool(op == "open")
 
     def _failed(self, name: str, number: Any, error: Exception) -> None:
         traceback.print_exception(error)
@@ -112,7 +134,7 @@ class Worker:
             self.reply(number, {"late": {"field": "run", "message": words}})
         elif name in self.runs:
             self.runs.pop(name).text(ClosedText(reason=words))
-            self.queue.remove(name)
+            del self.owner[name]
 
     def _to_run(self, op: str, run: Hosted, header: dict[str, Any], number: Any) -> None:
         if op == "attach":
@@ -187,14 +209,16 @@ class Worker:
         self.pipe.send_bytes(encode({"reply": number, **header}, payload))
 
 
-def main(pipe: Connection) -> None:
-    """Entry point of the process."""
+def main(pipe: Connection, niceness: int = 0) -> None:
+    """Entry point of the process; ``niceness``: how much it stands back for others, such as the server itself."""
     import torch
 
     import scansnap.explorer.live.run
     import scansnap.explorer.pages.judging
     import scansnap.explorer.pages.predict  # noqa: F401  # loaded now, so that the first run does not wait for it
 
+    if niceness and hasattr(os, "nice"):
+        os.nice(niceness)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which then ends the workers
     torch.set_num_threads(1)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -134,7 +134,8 @@ class Scene(Said):
     title: str
     commentary: str
     setup: SetupJson
-    speed: float
+    seconds: float
+    """How long it plays, paced by ln(t + 1)."""
     watch: list[_View]
     """Views to look at."""
     overlay: SetupJson | None
@@ -145,6 +146,8 @@ class Scene(Said):
     answer: str
     changes: Annotated[dict[str, Any], Field(alias="try")]
     """Changes of the set-up that answer the question."""
+    at: int | None
+    """The step they are made at, in the middle of the scene's run; null: a new run."""
 
 
 class Tour(Said):

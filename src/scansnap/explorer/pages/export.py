@@ -34,11 +34,12 @@ def film(head: dict[str, Any], payload: bytes) -> dict[str, Any]:
 
 
 def film_html(static: Path, data: dict[str, Any]) -> str:
-    """The page's template with the film and its player in it; a script ends at ``</``, which must not occur inside."""
+    """The page's template with the film and its player in it. What visitors wrote is all in the data, where no ``<``
+    is left; of our own player a script ends at ``</``, which must not occur inside."""
     template = (static / "film.html").read_text(encoding="utf-8")
     for placeholder, content in (
         (FILM_PLAYER, bundle(static / "js" / "draw", "player")),
-        (FILM_DATA, protocol.dumps(data)),
+        (FILM_DATA, protocol.in_page(data)),
     ):
         if placeholder not in template:
             raise InputError("static/film.html", "without its placeholder", f"a page that contains {placeholder}")
@@ -46,8 +47,8 @@ def film_html(static: Path, data: dict[str, Any]) -> str:
     return template
 
 
-_IMPORT = re.compile(r'^import \{ (.+?) \} from "\./([a-z]+)\.js";$', re.M)
-_EXPORT = re.compile(r"^export (?=(?:const|function|class) (\w+))", re.M)
+_IMPORT = re.compile(r'^import \{ (.+?) \} from "(\.\.?(?:/[a-z]+)*)/([a-z]+)\.js";$', re.M)
+_EXPORT = re.compile(r"^export (?=(?:const|function|class) ([\w$]+))", re.M)
 
 
 def bundle(folder: Path, entry: str) -> str:
@@ -55,24 +56,24 @@ def bundle(folder: Path, entry: str) -> str:
     found: dict[str, str] = {}
     exports: dict[str, list[str]] = {}
 
-    def add(name: str) -> None:
+    def add(name: str, folder: Path) -> None:
         source = (folder / f"{name}.js").read_text(encoding="utf-8")
-        for names, other in _IMPORT.findall(source):
+        for names, way, other in _IMPORT.findall(source):
             if other not in found:
-                add(other)
+                add(other, folder / way)
             for missing in set(names.split(", ")) - set(exports[other]):
                 raise InputError(
-                    f"static/js/draw/{name}.js", missing, f"one of {', '.join(exports[other])} of {other}.js"
+                    f"static/js/{folder.name}/{name}.js", missing, f"one of {', '.join(exports[other])} of {other}.js"
                 )
         exports[name] = _EXPORT.findall(source)
-        source = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\2;", source))
+        source = _EXPORT.sub("", _IMPORT.sub(r"const { \1 } = module_\3;", source))
         if left := re.search(r"^(?:import|export)\b.*$", source, re.M):
             raise InputError(
-                f"static/js/draw/{name}.js", left[0], "an import of names, or one const, function or class"
+                f"static/js/{folder.name}/{name}.js", left[0], "an import of names, or one const, function or class"
             )
         found[name] = f"const module_{name} = (() => {{\n{source}return {{ {', '.join(exports[name])} }};\n}})();\n"
 
-    add(entry)
+    add(entry, folder)
     return '"use strict";\n' + "".join(found.values())
 
 

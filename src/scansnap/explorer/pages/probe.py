@@ -23,7 +23,8 @@ def files(given: Path | None) -> dict[str, Path]:
         return {}
     if given.suffix in _SUFFIXES or not given.is_dir():
         return {given.name: given}
-    root, found = given.resolve(), {}
+    root = given.resolve()
+    found: dict[str, Path] = {}
     for folder, folders, names in os.walk(root):
         for name in sorted([*folders, *names]):
             path = Path(folder, name)

@@ -39,7 +39,7 @@ def key(blueprint: Blueprint) -> str:
 
 def check_map(blueprint: Blueprint) -> None:
     """81 runs at once must have room."""
-    own = max(0, blueprint.memory - 2 * int(LIMITS["film_bytes"])) * SIDE**2
+    own = blueprint.state_memory * SIDE**2
     if own > LIMITS["map_bytes"]:
         most = f"at most {LIMITS['map_bytes'] / 2**20:.0f} MiB: fewer tokens or classes, or a smaller batch"
         raise InputError("the memory of the map, which is 81 runs,", f"{own / 2**20:.0f} MiB", most)

@@ -19,7 +19,7 @@ SCENES: tuple[dict[str, Any], ...] = (
         "follows how often a token occurs: the common tokens hold almost two thirds of it, although they say nothing "
         "about what comes next.",
         "setup": {**_SMALL, "eta_z": 0.0},
-        "speed": 20,
+        "seconds": 8,
         "watch": ["attention", "loss"],
         "overlay": None,
         "until": 100,
@@ -28,6 +28,7 @@ SCENES: tuple[dict[str, Any], ...] = (
         "answer": "Through the decoder Y alone: the distinct tokens that get some attention already vote for their "
         "next token. Attention is not needed to fit; the question is where it goes when it is free to move.",
         "try": {"eta_z": 1.0},
+        "at": None,
     },
     {
         "name": "suppression",
@@ -36,14 +37,15 @@ SCENES: tuple[dict[str, Any], ...] = (
         "tokens push up; so the common tokens must fall in sum. Step through the first updates: their share drops from "
         "almost two thirds to under a half within twenty steps.",
         "setup": _SMALL,
-        "speed": 4,
+        "seconds": 10,
         "watch": ["attention", "z"],
         "overlay": None,
         "until": 20,
         "question": "What happens if the common tokens are five times as frequent?",
-        "answer": "They begin with most of the attention and still fall. What counts is that they say nothing about "
-        "the next token, not how often they occur.",
+        "answer": "Their sum still falls, from 90% of the attention to 67%, but not every one of them: three in class "
+        "0 and two in class 1 rise, and end as the tallest bars of all. Only the sum is bound to fall.",
         "try": {"classes": {"preset": "synthetic", "n_queries": 2, "next_per_query": 1, "common_weight": 5.0}},
+        "at": None,
     },
     {
         "name": "winners",
@@ -52,7 +54,7 @@ SCENES: tuple[dict[str, Any], ...] = (
         "attention, so a small lead grows. The most frequent distinct token of each class stays in front all the time, "
         "and the entropy over the distinct tokens falls.",
         "setup": {**_SMALL, "steps": 100},
-        "speed": 15,
+        "seconds": 8,
         "watch": ["attention", "heatmap", "entropy"],
         "overlay": None,
         "until": 100,
@@ -61,6 +63,7 @@ SCENES: tuple[dict[str, Any], ...] = (
         "gives one a small lead, another one with another seed, and the entropy hardly falls.",
         "try": {"classes": {"preset": "synthetic", "n_queries": 2, "next_per_query": 1,
                             "distinct_weights": [0.5] * 10}},
+        "at": None,
     },
     {
         "name": "snap",
@@ -69,14 +72,15 @@ SCENES: tuple[dict[str, Any], ...] = (
         "done its way after some fifty steps: in the nine hundred steps after the first hundred it moves less than a "
         "tenth as far. Look at the heat map on a logarithmic axis: attention is almost frozen, not quite.",
         "setup": _SMALL,
-        "speed": 200,
+        "seconds": 10,
         "watch": ["growth", "entropy", "heatmap"],
         "overlay": None,
         "until": 1000,
-        "question": "Raise η_Z to 3 in the middle of the run. Does attention come back to life?",
-        "answer": "Hardly: it moves about three times as fast, but that is three times almost nothing. Changed at "
-        "step 500, no logit moves by a tenth in the five hundred steps that follow.",
+        "question": "Raise η_Z to 3 in the middle of the run, at step 500. Does attention come back to life?",
+        "answer": "Hardly: it moves about three times as fast, but that is three times almost nothing. No logit moves "
+        "by a tenth in the five hundred steps that follow.",
         "try": {"eta_z": 3.0},
+        "at": 500,
     },
     {
         "name": "ratio",
@@ -85,7 +89,7 @@ SCENES: tuple[dict[str, Any], ...] = (
         "sooner, the snap comes sooner, and attention is caught while it is still broad: at the end its entropy "
         "over the distinct tokens is higher.",
         "setup": {**_SMALL, "eta_y": 10.0},
-        "speed": 200,
+        "seconds": 10,
         "watch": ["attention", "entropy", "growth"],
         "overlay": _SMALL,
         "until": 1000,
@@ -93,6 +97,7 @@ SCENES: tuple[dict[str, Any], ...] = (
         "answer": "Mostly the ratio. B_n at the snap depends on the rates only through η_Y/η_Z; multiplying both makes "
         "the same film play faster, until steps become too large for the continuous-time picture.",
         "try": {"eta_y": 1.0, "eta_z": 0.1},
+        "at": None,
     },
     {
         "name": "adam",
@@ -101,7 +106,7 @@ SCENES: tuple[dict[str, Any], ...] = (
         "logit no longer rises with the square of its attention. Under SGD the logits of distinct tokens end in the "
         "order of their frequency; under Adam they do not, and the least frequent distinct tokens gain most.",
         "setup": {**_SMALL, "eta_y": 0.1, "eta_z": 0.1, "momentum": 0.0, "optimizer": "adam", "steps": 500},
-        "speed": 60,
+        "seconds": 10,
         "watch": ["attention", "z", "claims"],
         "overlay": {**_SMALL, "steps": 500},
         "until": 500,
@@ -109,5 +114,6 @@ SCENES: tuple[dict[str, Any], ...] = (
         "answer": "The theorems speak of plain gradient steps. Nothing they say is wrong for Adam; they just do not "
         "speak about it.",
         "try": {"optimizer": "sgd", "eta_y": 1.0, "eta_z": 1.0, "momentum": 0.9},
+        "at": None,
     },
 )  # fmt: skip

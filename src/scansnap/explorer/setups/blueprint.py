@@ -15,6 +15,12 @@ from scansnap.dynamics.settings import Settings
 from scansnap.explorer.protocol import LIMITS
 from scansnap.runs import Runs
 
+AHEAD_FLOATS = 1 << 20  # numbers of mini-batches sampled ahead at most …
+_AHEAD = 1 << 18  # … and tokens, where they are drawn one by one
+_TOKEN_BYTES = 200  # that drawing a token takes for a moment: words of the random stream and places in a table
+_FRAME_OVERHEAD = 160  # bytes of an array beside its numbers
+_OVERHEAD = 2 << 20
+
 
 class ClassesError(InputError):
     """A mistake in the classes, and the control it is shown at: a preset's setting, or the classes as a whole."""
@@ -45,14 +51,49 @@ class Blueprint:
     @property
     def memory(self) -> int:
         """Bytes a run needs, films included; an estimate from above."""
+        return self.memory_for(self.settings.steps)
+
+    def memory_for(self, steps: int) -> int:
+        """The same with another last step: a film has no more frames than there are steps."""
+        floats, y = self.frame_floats, len(self.layout.rows) * len(self.layout.columns)
+        film = 2 * _film_bytes(floats, steps + 1)  # it may be on its way out as well
+        film += _film_bytes(floats + y, scheduled_frames(steps)) if 64 * y <= LIMITS["film_bytes"] else 0
+        ahead = max(_AHEAD, self.step_tokens) * _TOKEN_BYTES if self.step_tokens else 4 * AHEAD_FLOATS
+        return self.state_memory + ahead + film + _OVERHEAD
+
+    @property
+    def state_memory(self) -> int:
+        """Bytes of its tables, moments and one mini-batch."""
         s, lay = self.settings, self.layout
         size = 8 if s.dtype == "float64" else 4
         copies = 2 + len(s.optimizer_y.rule.moments) + len(s.optimizer_z.rule.moments)
         tables = len(lay.rows) * len(lay.columns) + s.model.heads * len(lay.queries) * lay.vocab_size
         samples = s.batch_size or len(lay.slots)
-        per_sample = len(lay.rows) * 2 + len(lay.columns) * 4 + lay.slots.shape[1] * (8 + 4 * s.model.heads)
-        tokens = samples * (2 * int(s.context)) * 8 if s.sampling == "tokens" and not math.isinf(s.context) else 0
-        return int(size * (copies * tables * 2 + samples * per_sample) + tokens + 2 * LIMITS["film_bytes"])
+        per_sample = len(lay.rows) * 4 + len(lay.columns) * 4 + lay.slots.shape[1] * (8 + 4 * s.model.heads)
+        return int(size * (copies * tables * 2 + samples * per_sample))
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens drawn for one step, where they are drawn one by one."""
+        s = self.settings
+        drawn = s.sampling == "tokens" and not math.isinf(s.context)
+        return (s.batch_size or 0) * int(s.context) if drawn else 0
+
+    def longest(self, floats_per_step: int) -> int:
+        """Steps whose data may be sampled at once."""
+        ahead = _AHEAD // self.step_tokens if self.step_tokens else AHEAD_FLOATS // max(1, floats_per_step)
+        return max(1, min(4096, ahead))
+
+
+def _film_bytes(floats: int, frames: int) -> int:
+    """What :class:`scansnap.explorer.live.film.Film` comes to: frames are dropped above LIMITS["film_bytes"]."""
+    row = 4 * floats
+    return int(min(frames, LIMITS["film_bytes"] // row + 1) * (row + _FRAME_OVERHEAD))
+
+
+def scheduled_frames(steps: int) -> int:
+    """An upper bound on the frames that every film holds: each step to 50, then every 2%."""
+    return 52 + math.ceil(math.log(max(steps, 50) / 50) / math.log(1.02))
 
 
 def query_tokens(layout: Layout) -> tuple[np.ndarray, list[np.ndarray]]:

@@ -13,6 +13,7 @@ import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
 import * as headline from "./views/headline.js";
 import * as keys from "./keys.js";
+import * as lecture from "./views/lecture.js";
 import * as lens from "./views/lens.js";
 import * as map from "./views/map.js";
 import * as movement from "./views/movement.js";
@@ -131,7 +132,7 @@ async function begin() {
   theme.start();
   tabs.start();
   wire();
-  for (const part of [setup, headline, chain, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, map, probe, tour]) part.start();
+  for (const part of [setup, headline, chain, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, map, probe, tour, lecture]) part.start();
   requestAnimationFrame(loop);
   if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
   try {

@@ -54,6 +54,20 @@ export interface BarsOfClass {
   weights: number[];  // How often each of them occurs, unnormalised.
 }
 
+/** One step of a lecture: a run, a stretch of it, and one sentence. */
+export interface Beat {
+  setup: Setup;  // A preset's name, or a table of set-up fields; preset in it names one to start from.
+  marks: Mark[];  // Changes of the rates on the way.
+  against: Setup | null;  // A second run to draw over it, given as setup is.
+  from: number;  // The step the beat begins at.
+  to: number;  // The step it plays to; the same one: it stands still.
+  seconds: number;  // How long that takes, paced by ln(t + 1).
+  sentence: string;  // What is to be seen, in large type; η_Y and e^{4z} are lowered and raised.
+  highlight: Highlight;  // What to look at.
+  curve: "loss" | "entropy" | "growth" | "log chi" | "logits";  // The one curve beside the stage.
+  predict: Predict | null;  // A question to ask first; the sentence follows the reveal.
+}
+
 /** Everything there is to set. */
 export interface Catalogue {
   version: string;
@@ -237,6 +251,19 @@ export interface CurvesSaid {
   c0: number | "inf" | "-inf" | null;
 }
 
+/** A lecture. */
+export interface Deck {
+  name: string;  // How it is asked for: a shipped one's name, or that of its file.
+  title: string;  // Of the talk.
+  author: string;  // Who gives it.
+  beat: Beat[];  // In the order of the talk.
+}
+
+/** Lectures that can be given here; the one given at start first. */
+export interface Decks {
+  decks: Deck[];
+}
+
 /** Entropy during training. */
 export interface EntropyAt {
   step: number;
@@ -313,6 +340,20 @@ export interface Health {
   memory: number;  // Bytes planned for all runs.
 }
 
+/** What to look at; the rest is dimmed or left out. */
+export interface Highlight {
+  views: ("bars" | "history" | "curve")[];  // Of bars, history (the heat map) and curve those that count.
+  classes: number[];  // The classes on the stage; left out, all of them.
+  tokens: (number | string)[];  // Tokens whose bars stay bright: numbers, words, or all that are common or distinct.
+}
+
+/** A deck with all its runs, as it is written into one file. */
+export interface Lecture {
+  deck: Deck;
+  films: Record<string, any>[];  // Every run once, as /api/runs/{run}/film says it.
+  runs: ((number | null)[])[];  // Of each beat: which film it shows, and which is drawn over it.
+}
+
 /** What a text model does with a query word. */
 export interface LensSaid {
   query: string;
@@ -333,6 +374,13 @@ export interface MapSaid {
   step: number;  // What was reached; less than ``steps`` where the time was over.
   steps: number;  // The last step of the run.
   seconds: number;  // What it took.
+}
+
+/** New rates from a step on. */
+export interface Mark {
+  step: number;  // The step they change at.
+  eta_y: number | null;  // η_Y from then on; left out, as it was.
+  eta_z: number | null;  // η_Z from then on; left out, as it was.
 }
 
 /** Rates changed at this step. */
@@ -380,11 +428,18 @@ export interface PongText {
   id: any;  // As it came.
 }
 
+/** A question before the beat plays: which bar wins? The reveal measures it. */
+export interface Predict {
+  question: string;  // What the audience is asked.
+  class: number;  // The class whose bars may be clicked.
+  by: "attention" | "logits";  // What the winner has most of at the last step: attention, or gain of its logit z since the first.
+}
+
 /** A set-up to start from. */
 export interface PresetSaid {
   name: string;
   title: string;
-  question?: string;  // Headline over the run, where it has one.
+  question: string;  // Headline over the run, where it has one.
   commentary: string;
   setup: Setup;
 }
@@ -438,13 +493,14 @@ export interface Scene {
   title: string;
   commentary: string;
   setup: Setup;
-  speed: number;
+  seconds: number;  // How long it plays, paced by ln(t + 1).
   watch: ("attention" | "heatmap" | "z" | "loss" | "entropy" | "growth" | "y" | "claims")[];  // Views to look at.
   overlay: Setup | null;  // Set-up of a second run to pin for comparison.
   until: number;  // The step where it pauses.
   question: string;
   answer: string;
   try: Record<string, any>;  // Changes of the set-up that answer the question.
+  at: number | null;  // The step they are made at, in the middle of the scene's run; null: a new run.
 }
 
 /** Everything a run is made of; all keys but ``classes`` are optional, unknown ones are refused. */

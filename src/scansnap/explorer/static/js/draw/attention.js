@@ -119,7 +119,7 @@ export class AttentionPainter {
     const cols = columns(n, pen.width, pen.height), rows = Math.ceil(n / cols);
     const gap = n > 12 ? 10 : 18, w = (pen.width - gap * (cols - 1)) / cols, h = (pen.height - gap * (rows - 1)) / rows;
     const over = [pinned, ghost].map((other) => (classes.some((k) => alike(film, other, k)) ? other?.peak ?? 0 : 0));
-    const top = Math.max(1e-9, ...(movement ? [1.04 * film.moved * movement] : [film.peak, ...over])), small = w < 190 || h < 190;
+    const top = Math.max(1e-9, ...(movement ? [1.04 * film.moved * movement] : [film.peak, ...over])), small = w < 190 || h < (film.run.classes.words ? 300 : 190); // words need room
     return classes.map((k, at) => this.cell(pen, scene, k, { x: (at % cols) * (w + gap), y: Math.floor(at / cols) * (h + gap), w, h }, top, small));
   }
 
@@ -137,17 +137,19 @@ export class AttentionPainter {
     const marks = small ? [] : ticks(movement ? -top : 0, top, movement ? 6 : 4), apart = marks[1] - marks[0], texts = marks.map((v) => tick(v, apart));
     const axis = small ? 4 : Math.max(...[...texts, stepText(film.run.steps), whole(film.steps[scene.index])].map((t) => widthOf(t, { ...SMALL, weight: 600 }))) + 9;
     const x0 = x + axis, bw = (w - axis) / list.length, head = this.heading(pen, scene, k, { x: x0, y, w: w - axis, h }, small);
-    const labels = labelsOf(film, list, bw, 0.3 * h), strip = labels?.height ?? 0;
-    const free = h - head - strip - (small ? 4 : 26), tall = free * (small ? 0.52 : 0.5), base = y + head + (movement ? tall / 2 : tall);
+    const labels = labelsOf(film, scene.classes, list, bw, 0.3 * h), strip = labels?.height ?? 0;
+    const free = h - head - strip - (small ? 4 : 26), history = small || !labels || free >= 100, tall = history ? free * (small ? 0.52 : 0.5) : free, base = y + head + (movement ? tall / 2 : tall);
     const values = marks.map((v, i) => ({ v, text: texts[i] }));
     this.bars(pen, scene, k, list, { x: x0, y: base, w: x + w - x0, h: movement ? tall / 2 : tall }, top, values);
     pen.line(x0, base + 0.5, x + w, base + 0.5, muted, 1);
     const now = film.attention(scene.index, k), most = Math.max(...now);
     if (labels) writeLabels(pen, labels, { x: x0, y: y + head + tall, bw, best: list.findIndex((t) => now[t.j] === most) }, this.colours);
-    const my = y + head + tall + strip + (small ? 3 : 6), mh = y + h - my - (small ? 0 : 18), lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
-    pen.rect(x0, my, w - axis, mh, faint);
-    pen.image(this.heatmap(scene, k, list, lines, top), x0, my, w - axis, mh);
-    this.times(pen, scene, { x: x0, y: my, w: w - axis, h: mh }, small);
+    const my = y + head + tall + strip + (small ? 3 : 6), mh = history ? y + h - my - (small ? 0 : 18) : 0, lines = Math.max(8, Math.min(160, Math.round(mh / (small ? 1.5 : 2))));
+    if (history) { // where there is no room for both, the bars have it
+      pen.rect(x0, my, w - axis, mh, faint);
+      pen.image(this.heatmap(scene, k, list, lines, top), x0, my, w - axis, mh);
+      this.times(pen, scene, { x: x0, y: my, w: w - axis, h: mh }, small);
+    }
     if (!small) {
       const split = list.findIndex((t) => t.kind === "distinct");
       const under = (/** @type {string} */ what, /** @type {number} */ from, /** @type {number} */ to) => {
@@ -172,12 +174,13 @@ export class AttentionPainter {
   heading(pen, { film, index }, k, { x, y, w }, small) {
     const { ink, muted } = this.colours, { classes } = film.run, c = classes.classes[k], title = { size: small ? 10 : 12, weight: small ? 500 : 600 };
     const arrow = `${name(classes, c.query)} → ${name(classes, c.next_token)}`, was = film.share(0, k, "common"), now = film.share(index, k, "common"), has = was > 0;
-    const number = fromTo(was, now), line = y + (small ? 10 : 13), under = small ? number : fitting([`common tokens ${number}`, `common ${number}`, number], w, { size: 12 });
-    const room = has && small ? w - widthOf(number, SMALL) - 8 : w;
+    const number = fromTo(was, now), line = y + (small ? 10 : 13), wide = small ? widthOf(arrow, title) + 8 : 0;
+    const words = small ? [number, number.slice(number.indexOf("→"))].find((t) => widthOf(t, SMALL) + wide <= w) ?? "" : fitting([`common tokens ${number}`, `common ${number}`, number], w, { size: 12 });
+    const room = has && words && small ? w - widthOf(words, SMALL) - 8 : w;
     pen.label(x, line, fitting(small ? [arrow] : [`Class ${k}   query ${name(classes, c.query)} → next ${name(classes, c.next_token)}`, `Class ${k}   ${arrow}`, arrow], room, title), { fill: ink, ...title });
     if (!has) return small ? 14 : 22;
-    if (small) pen.label(x + w, line, number, { fill: muted, ...SMALL, align: "right" });
-    else pen.label(x, y + 30, under, { fill: ink, size: 12 });
+    if (!small) pen.label(x, y + 30, words, { fill: ink, size: 12 });
+    else if (words) pen.label(x + w, line, words, { fill: muted, ...SMALL, align: "right" });
     const top = small ? y + 14 : y + 36, high = small ? 3 : 6;
     pen.rect(x, top, w, high, DISTINCT);
     pen.rect(x, top, w * now, high, COMMON);

@@ -10,38 +10,42 @@ import { fitting, widthOf } from "./pen.js";
 /** @typedef {{texts: string[], size: number, upright: boolean, height: number}} Labels */
 
 const LEAST = 7.5; // the smallest letters that can be read
+const ACROSS = 8; // and side by side
 const EM = 10;
 
-/** @type {WeakMap<Film, number>} */
+/** @type {WeakMap<Film, Map<string, number>>} */
 const known = new WeakMap();
 
 /**
- * Width of the longest word of any class in letter heights, so that the histories of all begin at the same height.
+ * Width of the longest word of the classes on screen in letter heights, so that their histories begin at one height.
  * @param {Film} film
+ * @param {number[]} shown
  */
-function longestOf(film) {
-  const { classes, layout } = film.run, longest = known.get(film) ?? Math.max(...layout.tokens.flat().map((t) => widthOf(name(classes, t), { size: EM, weight: 700 }) / EM));
-  known.set(film, longest);
+function longestOf(film, shown) {
+  const { classes, layout } = film.run, all = known.get(film) ?? new Map(), key = String(shown);
+  const longest = all.get(key) ?? Math.max(...shown.flatMap((k) => layout.tokens[k]).map((t) => widthOf(name(classes, t), { size: EM }) / EM));
+  known.set(film, all.set(key, longest));
   return longest;
 }
 
 /**
  * How the words of a class are written under bars of width `bw`; null where there are none, or no room.
  * @param {Film} film
+ * @param {number[]} shown  classes on screen
  * @param {Labelled[]} list
  * @param {number} bw
  * @param {number} most  height there is for them
  * @returns {Labels | null}
  */
-export function labelsOf(film, list, bw, most) {
+export function labelsOf(film, shown, list, bw, most) {
   const { classes } = film.run;
   if (!classes.words) return null;
-  const texts = list.map((t) => name(classes, t.token)), longest = longestOf(film);
-  const across = Math.min(11, (bw - 2) / longest), size = across >= 9 ? across : Math.min(10.5, 0.86 * bw);
-  if (across >= 9) return { texts, size, upright: false, height: 16 };
+  const texts = list.map((t) => name(classes, t.token)), longest = longestOf(film, shown);
+  const across = Math.min(11, (bw - 2) / longest), size = across >= ACROSS ? across : Math.min(10.5, 0.86 * bw);
+  if (across >= ACROSS) return { texts, size, upright: false, height: 16 };
   if (size < LEAST) return null;
   const room = Math.min(longest * size, most);
-  return { texts: texts.map((t) => fitting([t], room, { size, weight: 700 })), size, upright: true, height: room + 6 };
+  return { texts: texts.map((t) => fitting([t], room, { size })), size, upright: true, height: room + 8 }; // the one that is bold is wider
 }
 
 /**

@@ -1,6 +1,6 @@
 // HTTP: JSON in, JSON out; a refusal becomes an error with its field.
 
-/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, LensSaid, MapSaid, ProbeFiles, Setup, TextModels, Tour, WordsAsked, WordsSaid } from "../messages.js" */
+/** @import { Catalogue, CheckSaid, ClaimsSaid, CurvesAsked, CurvesSaid, Decks, FlowAsked, FlowSaid, LensSaid, MapSaid, ProbeFiles, Setup, TextModels, Tour, WordsAsked, WordsSaid } from "../messages.js" */
 
 export class Refusal extends Error {
   /**
@@ -16,13 +16,19 @@ export class Refusal extends Error {
 }
 
 /**
+ * The address of something on this server: a proxy may have put the page, and with it everything, under a path.
+ * @param {string} path
+ */
+export const url = (path) => new URL(path.replace(/^\//, ""), document.baseURI).href;
+
+/**
  * @param {string} path
  * @param {RequestInit} options
  */
 async function ask(path, options = {}) {
   let response;
   try {
-    response = await fetch(path, options);
+    response = await fetch(url(path), options);
   } catch (e) {
     if (isAbort(e)) throw e;
     throw new Refusal("request", "The server does not answer.", 0);
@@ -52,6 +58,10 @@ export const isAbort = (error) => error instanceof DOMException && error.name ==
 export const catalogue = async () => (await ask("/api/catalogue")).json();
 /** @type {() => Promise<Tour>} */
 export const tour = async () => (await ask("/api/tour")).json();
+/** @type {() => Promise<Decks>} */
+export const decks = async () => (await ask("/api/decks")).json();
+/** What gives a lecture in one file, but for its data. @type {() => Promise<string>} */
+export const lecturePage = async () => (await ask("/api/lecture.html")).text();
 /** @type {(setup: Setup, signal?: AbortSignal) => Promise<CheckSaid>} */
 export const check = async (setup, signal) => (await post("/api/check", setup, signal)).json();
 /** @type {(body: WordsAsked, signal: AbortSignal) => Promise<WordsSaid>} */

@@ -4,6 +4,7 @@
 import { $, refuse, toast } from "../page/dom.js";
 import { app, emit } from "../app.js";
 import { Film } from "../draw/film.js";
+import { url } from "./api.js";
 import { Link, RESTART, unpack } from "./socket.js";
 
 /** @import { ErrorText, MarkSaid, RunText, Setup } from "../messages.js" */
@@ -72,9 +73,10 @@ export function connect() {
 
 /** Shows the default run that is shipped with the page, until the server has it too. */
 export async function adopt() {
-  const buffer = await (await fetch("/static/first.bin")).arrayBuffer(), length = new Uint32Array(buffer, 0, 1)[0];
-  if (app.film) return;
-  const run = /** @type {RunText} */ (JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length))));
+  const buffer = await (await fetch(url("/static/first.bin"))).arrayBuffer(), length = new Uint32Array(buffer, 0, 1)[0];
+  const run = /** @type {RunText} */ (JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 4, length)))), wish = wanted();
+  if (app.film || (wish && !same([wish.setup, wish.marks], [run.setup, []]))) return;
+  if (wish) wish.again = true; // it was asked for before this one was read
   const { steps, values, floats } = unpack(buffer, 4 + length);
   app.film = new Film(run);
   app.film.add(steps, values, floats);

@@ -160,7 +160,8 @@ function paced(from, last, seconds) {
   const perSecond = () => (seconds ? (x(last()) - x(from)) / seconds : x(last()) / SECONDS) || 1;
   if (pace === "max") return { from, step: () => Infinity, time: () => 0 };
   if (pace !== "log") return { from, step: (t) => from + t * pace, time: (s) => (s - from) / pace };
-  return { from, step: (t) => Math.exp(x(from) + t * perSecond()) - 1, time: (s) => (x(s) - x(from)) / perSecond() };
+  const stepAt = (/** @type {number} */ t) => Math.max(from, Math.exp(x(from) + t * perSecond()) - 1); // rounding must not take it back
+  return { from, step: stepAt, time: (s) => (x(s) - x(from)) / perSecond() };
 }
 
 /** From the step on screen to the end, or from the beginning where the end is on screen. */

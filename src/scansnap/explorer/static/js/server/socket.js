@@ -1,5 +1,7 @@
 // One WebSocket, one run: sends wishes, hands on answers, comes back after a dropped connection.
 
+import { url } from "./api.js";
+
 /** @import { ClosedText, ErrorText, MarkSaid, MarkText, RunText, Setup, StateText } from "../messages.js" */
 /**
  * What comes in.
@@ -35,8 +37,7 @@ export class Link {
   /** @returns {WebSocket} */
   open() {
     this.on.link?.(this.tries ? "lost" : "connecting");
-    const scheme = location.protocol === "https:" ? "wss" : "ws";
-    const ws = (this.ws = new WebSocket(`${scheme}://${location.host}/ws`));
+    const ws = (this.ws = new WebSocket(url("/ws").replace(/^http/, "ws")));
     ws.binaryType = "arraybuffer";
     ws.onopen = () => {
       const again = this.tries > 0;

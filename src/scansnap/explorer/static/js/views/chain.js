@@ -26,7 +26,7 @@ let listed = ""; // what the two lists are of
 
 export function start() {
   panel.append(h("div", { class: "chainform" }, h("label", {}, "Class", classSelect), h("label", {}, "Context token", tokenSelect)), body);
-  on("bar", ({ k, token }) => { pick(k, token); tabs.pick("chain"); });
+  on("bar", ({ k, token }) => { pick(k, token); tabs.pick("chain"); panel.scrollIntoView({ block: "nearest" }); });
   on("table", (told) => { table = told; draw(); });
   on("run", () => { table = null; });
   on("run frames cursor state", () => { fill(); ask(); draw(); });

@@ -6,6 +6,7 @@ import { CLOSED, FLOW, PINNED, RESPONSE, colours, faint, legible } from "../draw
 import { modal } from "../page/modal.js";
 import { name } from "../draw/film.js";
 import { settings } from "../draw/caption.js";
+import { url } from "../server/api.js";
 import { OVERLAYS, told } from "../server/predict.js";
 import { isMoving } from "../server/runner.js";
 import { VIEWS, figure } from "./traces.js";
@@ -39,7 +40,7 @@ let next = 0, free = 0, hidden = false;
 export function load() {
   loading ??= new Promise((done, fail) => {
     const ready = () => { plotly = /** @type {PlotlyApi} */ (/** @type {any} */ (window).Plotly); done(plotly); };
-    document.head.append(h("script", { src: "/vendor/plotly.min.js", onload: ready, onerror: () => fail(new Error("plotly could not be loaded")) }));
+    document.head.append(h("script", { src: url("/vendor/plotly.min.js"), onload: ready, onerror: () => fail(new Error("plotly could not be loaded")) }));
   });
   return loading;
 }
@@ -57,7 +58,8 @@ export function start() {
   }
   panel.append(grid, h("div", { class: "options" }, option("flow", "flow, T → ∞"), option("theory", "closed form"), option("response", "response"), sign("run", "run"), sign("ghost", "run before"), sign("pinned", "pinned")), h("p", { class: "note", id: "predict-note", role: "status" }));
   on("frames run focus scale pinned ghost flow marks theme options state", soil);
-  on("theme run", paint);
+  on("theme", paint);
+  paint();
   on("options run", () => { for (const which of OVERLAYS) /** @type {HTMLInputElement} */ ($(`show-${which}`)).checked = app.options[which]; });
   on("pinned ghost run", () => { $("option-pinned").hidden = !app.pinned; $("option-ghost").hidden = !app.ghost; });
   on("run focus", () => { // logits belong to a query
@@ -175,10 +177,10 @@ async function save(view, format) {
 export async function picture(which, format) {
   const api = await load(), view = VIEWS.find((v) => v.name === which), c = colours(), size = { width: 900, height: 600 };
   if (!view || !app.film) throw new Error(`There is no view ${which}.`);
-  const { data, layout } = figure(view, { points: 1000, large: true, ...size }), title = { text: escaped(view.title), subtitle: { text: escaped(settings(app.film)), font: { size: 12, color: c.muted } }, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top", font: { size: 18, color: c.ink } };
-  const url = await api.toImage({ data, layout: { ...layout, title, margin: { ...layout.margin, t: layout.margin.t + 60 }, paper_bgcolor: c.panel }, config: CONFIG }, { format, ...size, scale: format === "png" ? 2 : 1 });
-  const comma = url.indexOf(","), body = url.slice(comma + 1);
-  if (url.slice(0, comma).endsWith("base64")) return new Blob([Uint8Array.from(atob(body), (ch) => ch.charCodeAt(0))], { type: `image/${format}` });
+  const { data, layout } = figure(view, { points: 1000, large: true, ...size }), named = $(`view-${which}`).querySelector("figcaption span")?.textContent ?? view.title, title = { text: escaped(named), subtitle: { text: escaped(settings(app.film)), font: { size: 12, color: c.muted } }, x: 0.02, xanchor: "left", y: 0.98, yanchor: "top", font: { size: 18, color: c.ink } };
+  const image = await api.toImage({ data, layout: { ...layout, title, margin: { ...layout.margin, t: layout.margin.t + 60 }, paper_bgcolor: c.panel }, config: CONFIG }, { format, ...size, scale: format === "png" ? 2 : 1 });
+  const comma = image.indexOf(","), body = image.slice(comma + 1);
+  if (image.slice(0, comma).endsWith("base64")) return new Blob([Uint8Array.from(atob(body), (ch) => ch.charCodeAt(0))], { type: `image/${format}` });
   return new Blob([decodeURIComponent(body)], { type: "image/svg+xml" });
 }
 

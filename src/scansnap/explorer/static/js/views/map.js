@@ -15,7 +15,7 @@ import * as runner from "../server/runner.js";
 const SIDE = 9;
 /** @type {HTMLDetailsElement} */
 const details = $("map");
-const canvas = h("canvas", { "aria-hidden": "true" }), cells = h("table", { id: "map-cells" });
+const canvas = h("canvas", { role: "img", "aria-label": "Map of the rates; its cells follow as a table" }), cells = h("table", { id: "map-cells" });
 const dot = h("i", { class: "dot", role: "slider", tabindex: 0, id: "map-dot", "aria-label": "Rates on the map: up and down η_Y, left and right η_Z", "aria-valuemin": 0, "aria-valuemax": SIDE * SIDE - 1 });
 const box = h("div", { class: "mapbox" }, canvas, dot), reading = h("p", { class: "reading", id: "map-reading", role: "status" }), note = h("p", { class: "note", id: "map-note", role: "status" });
 /** @type {MapSaid | null} */
@@ -222,5 +222,5 @@ export function start() {
   on("run state", refresh);
   on("theme", draw);
   new ResizeObserver(draw).observe(box);
-  details.open = window.innerHeight >= 900 && window.innerWidth > 1080;
+  details.open = window.innerHeight >= 1200 && window.innerWidth > 1080;
 }

@@ -31,6 +31,7 @@ let classRows = new Map();
 /** @type {AbortController | null} */
 let checking = null;
 let held = false; // a slider is being dragged
+let pending = false; // a change waits for its check, and so must what comes after it
 let note = ""; // what of a file the page does not show
 
 export function start() {
@@ -128,13 +129,14 @@ function change(name, value, dragging = false) {
   app.setup = { ...app.setup, [name]: value };
   if (name !== "classes") app.preset = app.preset && sameAsPreset() ? app.preset : null; else app.preset = null;
   showRatio();
-  const described = app.catalogue.controls.find((c) => c.name === name), under = app.film && app.state.state !== "closed";
+  const described = app.catalogue.controls.find((c) => c.name === name), under = app.film && app.state.state !== "closed" && !pending;
   if (described?.live && under && typeof value === "number" && value >= Number(described.least) && value <= Number(described.most)) {
     controls.get(name)?.refuse("");
     runner.rates(dragging);
     emit("setup");
     return;
   }
+  pending = true;
   apply();
 }
 
@@ -157,7 +159,8 @@ export async function run(play, then = null) {
   checking?.abort();
   const mine = (checking = new AbortController());
   try {
-    const answer = await api.check(app.setup, mine.signal);
+    const sent = app.setup, answer = await api.check(sent, mine.signal);
+    if (app.setup !== sent) return await run(play, then); // changed meanwhile
     clearRefusals();
     app.setup = answer.setup;
     note = answer.note;
@@ -172,6 +175,8 @@ export async function run(play, then = null) {
     clearRefusals();
     showRefusal(e instanceof api.Refusal ? e.field : "request", said(e));
     return false;
+  } finally {
+    if (checking === mine) pending = false;
   }
 }
 

@@ -143,7 +143,8 @@ function legend() {
   el.hidden = !film || !ghost || String(film.run.layout.tokens) !== String(ghost.film.run.layout.tokens);
   if (!ghost) return;
   const alike = JSON.stringify(ghost.setup) === JSON.stringify(app.setup0); // they differ in changes on the way
-  el.replaceChildren("before", alike ? " the rates changed" : h("span", {}, ": ", maths(label(ghost.setup, app.setup0 ?? app.setup))));
+  el.title = `Thin line: the run before this one, at the same step. ${alike ? "" : `It had ${label(ghost.setup, app.setup0 ?? app.setup)}.`}`;
+  el.replaceChildren(h("span", {}, alike ? "before the change" : "before: ", alike ? null : maths(label(ghost.setup, app.setup0 ?? app.setup))));
 }
 
 export function start() {

@@ -2,28 +2,21 @@
 
 import * as api from "../server/api.js";
 import { $, h, maths, said } from "../page/dom.js";
-import { app, emit, on } from "../app.js";
+import { app, emit } from "../app.js";
 import { remember } from "../address.js";
 import { pinSetup, unpin } from "./compare.js";
 import * as runner from "../server/runner.js";
 import { take } from "./setup.js";
 
-/** @import { Scene } from "../messages.js" */
+/** @import { MarkSaid, Scene, Setup } from "../messages.js" */
 
 const panel = $("panel-tour");
 /** @type {Scene[]} */
 let scenes = [];
 let at = -1;
-/** @type {number | null} */
-let until = null; // where the scene on its way ends
-/** @type {number | null} */
-let stopAt = null; // where the one on screen does
+const TRY = 8; // seconds to the end of the run that answers a question
 
 export function start() {
-  on("run", () => { stopAt = until; until = null; });
-  on("frames", () => { // a scene pauses where there is something to see
-    if (stopAt !== null && app.state.step >= stopAt && runner.isRunning()) { stopAt = null; runner.pause(); }
-  });
   panel.append(h("p", { class: "lead" }, "Loading the tour."));
 }
 
@@ -33,7 +26,13 @@ export async function load() {
   overview();
 }
 
+/** On a phone the words lie under the stage: it comes into view with them. */
+function showStage() {
+  if (getComputedStyle(panel).position === "fixed") $("stage").scrollIntoView();
+}
+
 function overview() {
+  showStage();
   panel.replaceChildren(
     h("p", { class: "lead" }, `${scenes.length} short scenes, in the order in which training goes. Each runs by itself and ends with a question for you.`),
     h("ol", { class: "scenes" }, scenes.map((s, i) => h("li", {}, h("button", { type: "button", onclick: () => go(i) }, maths(s.title))))));
@@ -53,18 +52,27 @@ export async function go(i, quiet = false) {
   highlight(s.watch);
   if (quiet) return;
   emit("watch", s.watch);
-  app.speed = s.speed;
-  emit("speed");
   if (s.overlay) pinSetup(s.overlay); else unpin();
-  until = s.until;
-  stopAt = null;
-  await take(s.setup, { play: true });
+  await play(s.setup, [], 0, s.until, s.seconds);
 }
+
+/**
+ * A run of a scene, played where there is something to see.
+ * @param {Setup} setup
+ * @param {MarkSaid[]} marks
+ * @param {number} from
+ * @param {number} to
+ * @param {number} seconds
+ */
+const play = (setup, marks, from, to, seconds) => take(setup, { then: () => {
+  runner.film(app.setup, { marks });
+  runner.playSteps(from, to, seconds);
+} });
 
 /** @param {Scene} s */
 function draw(s) {
   const answer = h("div", { class: "answer", hidden: true }, h("p", {}, maths(s.answer)));
-  const reveal = h("button", { type: "button", id: "tour-answer", onclick: () => { answer.hidden = false; reveal.hidden = true; } }, "Answer");
+  const reveal = h("button", { type: "button", id: "tour-answer", onclick: () => { answer.hidden = false; reveal.hidden = true; answer.scrollIntoView({ block: "nearest" }); } }, "Answer");
   const onward = at < scenes.length - 1 ? h("button", { type: "button", class: "primary", id: "tour-next", onclick: () => go(at + 1) }, "Next") : h("button", { type: "button", onclick: () => { at = -1; highlight([]); overview(); } }, "All scenes");
   panel.replaceChildren(
     h("div", { class: "dots", role: "group", "aria-label": "Scenes" }, scenes.map((x, i) => h("button", { type: "button", "aria-label": `Scene ${i + 1}: ${x.title}`, "aria-current": i === at ? "step" : null, onclick: () => go(i) }))),
@@ -77,16 +85,18 @@ function draw(s) {
       h("button", { type: "button", disabled: at === 0, onclick: () => go(at - 1) }, "Back"),
       h("button", { type: "button", onclick: () => go(at) }, "Again"), onward));
   panel.scrollTop = 0;
+  showStage();
 }
 
 /**
- * Keeps what the scene showed as the pinned run and makes the change.
+ * Makes the change: in the middle of the scene's own run, or in a new one, with what the scene showed pinned.
  * @param {Scene} s
  */
 async function attempt(s) {
-  if (app.setup0) pinSetup(app.setup0);
-  until = stopAt = null;
-  await take({ ...app.setup, ...s.try }, { play: true });
+  pinSetup(s.setup);
+  const changed = { ...s.setup, ...s.try };
+  if (s.at === null) return play(changed, [], 0, changed.steps, TRY);
+  return play(s.setup, [{ step: s.at, eta_y: changed.eta_y, eta_z: changed.eta_z }], s.at, changed.steps, TRY);
 }
 
 /** @param {string[]} views */

@@ -1,0 +1,511 @@
+"""Lectures: decks are read or refused in a sentence, what the shipped ones say is so, and a file holds all of it."""
+
+import base64
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scansnap.checks import InputError
+from scansnap.explorer.live.run import LiveRun
+from scansnap.explorer.messages.decks import BEATS, Beat, Deck, Highlight, Mark, Predict
+from scansnap.explorer.pages import lecture
+from scansnap.explorer.pages.judging import judge_frames
+from scansnap.explorer.setups.read import read_setup
+
+STEP = {"setup": {"classes": {"preset": "syn-small"}, "steps": 60}, "to": 20, "sentence": "The common tokens fall."}
+GUIDE = Path(__file__).parents[2] / "docs" / "lecture.md"
+
+
+def deck(**changes: Any) -> dict[str, Any]:
+    return {"title": "A talk", "beat": [{**STEP, **changes}]}
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+ONE_TO_240 = "a text of at least one and at most 240 letters"
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"title": "x"}, f"beat is None; it must be one to {BEATS} tables [[beat]]."),
+    ({"title": "x", "beat": []}, f"beat is []; it must be one to {BEATS} tables [[beat]]."),
+    ({"beat": [STEP]}, "title of the deck is None; it must be a text of at least one and at most 120 letters."),
+    ({**deck(), "autor": "me"}, "the key 'autor' in the deck is 'me'; it must be left out or one of title, author, "
+     "beat."),
+    (deck(sentence=" "), f"sentence of beat 1 is ' '; it must be {ONE_TO_240}."),
+    (deck(sentence="a" * 241), f"sentence of beat 1 is '{'a' * 241}'; it must be {ONE_TO_240}."),
+    (deck(setup="figure-5"), "setup of beat 1 is 'figure-5'; it must be one of "),
+    (deck(setup=None), "setup of beat 1 is None; it must be a preset's name or a table of set-up fields."),
+    (deck(setup={"preset": "figure-4", "eta_y": -1}), "eta_y in setup of beat 1 is -1.0; it must be a finite number"),
+    (deck(setup={"preset": "figure-4", "eta": 1}), "the key 'eta' in the set-up in setup of beat 1 is 1; it must be "),
+    (deck(against=3), "against of beat 1 is 3; it must be a preset's name or a table of set-up fields."),
+    (deck(to=61), "to of beat 1 is 61; it must be a whole number of at least 0 and at most 60, the steps of its run."),
+    (deck(to=1.5), "to of beat 1 is 1.5; it must be a whole number of at least 0"),
+    (deck(**{"from": 21}), "from of beat 1 is 21; it must be a whole number of at least 0 and at most 20, where the "
+     "beat ends."),
+    (deck(seconds=0), "seconds of beat 1 is 0.0; it must be a finite number above 0 and at most 600."),
+    (deck(curve="los"), "curve of beat 1 is 'los'; it must be one of loss, entropy, growth, log chi, logits."),
+    (deck(marks=[{"step": 60, "eta_z": 2}]), "step in marks of beat 1 is 60; it must be a whole number of at least 1 "
+     "and at most 59."),
+    (deck(marks=[{"step": 5, "eta_z": 2}, {"step": 5, "eta_z": 3}]), "step in marks of beat 1 is 5; it must be a whole "
+     "number of at least 6"),
+    (deck(marks=[{"step": 5, "eta_z": -2}]), "eta_z of marks of beat 1 is -2.0; it must be a finite number at least 0"),
+    (deck(highlight={"views": ["bar"]}), "views of highlight of beat 1 is 'bar'; it must be one of bars, history, "
+     "curve."),
+    (deck(highlight={"classes": [2]}), "classes in highlight of beat 1 is 2; it must be a whole number of at least 0 "
+     "and at most 1."),
+    (deck(highlight={"tokens": ["commn"]}), "tokens in highlight of beat 1 is 'commn'; it must be common, distinct, "),
+    (deck(highlight={"tokens": [30]}), "tokens in highlight of beat 1 is 30; it must be common, distinct, a word of "
+     "the run, or a token of its classes (0 to 29)."),
+    (deck(predict={"class": 0}), f"question of predict of beat 1 is None; it must be {ONE_TO_240}."),
+    (deck(predict={"question": "Which?", "class": 2}), "class in predict of beat 1 is 2; it must be a whole number"),
+    (deck(predict={"question": "Which?"}, to=0), "from of beat 1 is 0; it must be before 0: there is something to "
+     "predict."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "sentence"), REFUSED, ids=range(len(REFUSED)))
+def test_a_mistake_names_field_value_and_what_is_allowed(table: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError) as caught:
+        lecture.deck_of(table, "x")
+    assert str(caught.value).startswith(sentence)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_deck_is_filled_in() -> None:
+    marks = [{"step": 5, "eta_z": 2.0}, {"step": 9, "eta_y": 3.0}]
+    (beat,) = lecture.deck_of(deck(marks=marks, setup={"preset": "figure-4", "steps": 30}), "x").beats
+    assert (beat.first, beat.last, beat.seconds, beat.curve, beat.predict) == (0, 20, 8.0, "entropy", None)
+    assert beat.setup["eta_y"] == 1.0, "of the preset"
+    assert beat.setup["steps"] == 30, "what is said besides"
+    assert [mark.model_dump() for mark in beat.marks] == [
+        {"step": 5, "eta_y": 1.0, "eta_z": 2.0},
+        {"step": 9, "eta_y": 3.0, "eta_z": 2.0},
+    ]
+
+
+def test_a_run_that_several_beats_show_is_computed_once() -> None:
+    table = {"title": "x", "beat": [STEP, {**STEP, "to": 5, "against": {**STEP["setup"], "eta_y": 2.0}}, STEP]}  # type: ignore[dict-item]
+    runs, places = lecture.runs(lecture.deck_of(table, "x"))
+    assert len(runs) == 2
+    assert places == [[0, None], [0, 1], [0, None]]
+
+
+def test_files_that_are_no_decks(tmp_path: Path) -> None:
+    (tmp_path / "broken.toml").write_text("title = ")
+    (tmp_path / "bytes.toml").write_bytes(b"title = '\xff'")
+    for name, words in (("none", "a TOML file that exists, or one of paper, holds, adam"), ("broken", "a TOML file ("),
+                        ("bytes", "a TOML file that can be read (it is not UTF-8)")):  # fmt: skip
+        with pytest.raises(InputError, match=re.escape(words)):
+            lecture.read_deck(tmp_path / f"{name}.toml")
+
+
+def test_the_example_of_the_guide_is_a_deck_and_the_guide_names_every_key() -> None:
+    text = GUIDE.read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.S)
+    made = lecture.deck_of(tomllib.loads(example), "example")
+    assert len(made.beats) >= 2
+    assert any(beat.predict for beat in made.beats)
+    for model in (Deck, Beat, Mark, Highlight, Predict):
+        for name, field in model.model_fields.items():
+            if (model, name) != (Deck, "name"):
+                row = f"`{field.alias or name}`"
+                assert row in text, f"{model.__name__} {row}"
+                assert str(field.description) in text or model is Deck, f"{row}: {field.description}"
+
+
+# --- what the shipped decks say --------------------------------------------------------------------------------------
+
+
+class Seen:
+    """What a beat shows, by quantity and step."""
+
+    def __init__(self, setup: dict[str, Any], marks: list[Mark]) -> None:
+        self.blueprint = read_setup(setup)
+        live = self.live = LiveRun(self.blueprint)
+        for mark in [*marks, None]:
+            while live.step < (live.steps if mark is None else mark.step) and not live.over:
+                live.advance(10**9 if mark is None else mark.step - live.step)
+            if mark is not None:
+                live.change(mark.eta_y, mark.eta_z)
+        self.steps, rows = live.film.after(-1)
+        fields = live.layout()["fields"]
+        self.rows = {f["name"]: rows[:, f["offset"] : f["offset"] + f["size"]] for f in fields}
+        self.tokens = [np.array(tokens) for tokens in live.layout()["tokens"]]
+
+    def at(self, name: str, step: int) -> Any:
+        """As it is on the screen: between two frames in between."""
+        return np.array([np.interp(step, self.steps, column) for column in self.rows[name].T])
+
+    def attention(self, step: int, k: int) -> dict[int, float]:
+        ends = np.cumsum([0, *map(len, self.tokens)])
+        values = self.at("attention", step)[ends[k] : ends[k + 1]]
+        return dict(zip(self.tokens[k].tolist(), values.tolist(), strict=True))
+
+    def z(self, step: int, q: int = 0) -> dict[int, float]:
+        row = self.live.layout()["query_tokens"]
+        ends = np.cumsum([0, *map(len, row)])
+        return dict(zip(row[q], self.at("z", step)[ends[q] : ends[q + 1]].tolist(), strict=True))
+
+    def common(self, step: int) -> float:
+        """Their share, mean over classes."""
+        every = set(self.live.classes.common.tolist())
+        n = self.live.classes.n_classes
+        return float(np.mean([sum(v for t, v in self.attention(step, k).items() if t in every) for k in range(n)]))
+
+    def entropy(self, step: int) -> float:
+        return float(self.at("entropy", step).mean())
+
+    @cache  # noqa: B019  # a handful of them, as long as the module
+    def claims(self) -> dict[str, dict[str, Any]]:
+        frames = self.live.tables.after(-1)
+        said = judge_frames(self.blueprint, self.live.marks, *frames, lambda: False, failed_step=None)
+        return {claim["name"]: claim for claim in said["claims"]}
+
+
+@cache
+def seen(name: str, number: int, against: bool = False) -> Seen:
+    runs, places = made(name)[1:]
+    at = places[number - 1][1 if against else 0]
+    assert at is not None
+    return computed(json.dumps(runs[at], default=str))
+
+
+@cache
+def computed(run: str) -> Seen:
+    setup, marks = json.loads(run)
+    return Seen(setup, [Mark(**mark) for mark in marks])
+
+
+@cache
+def made(name: str) -> tuple[Deck, list[lecture.Run], list[list[int | None]]]:
+    found = lecture.find(name)
+    return found, *lecture.runs(found)
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.0f}%"
+
+
+def winner(values: dict[int, float]) -> int:
+    return max(values, key=lambda token: values[token])
+
+
+def rising_with_frequency(z: dict[int, float], tokens: range) -> bool:
+    return bool((np.diff([z[t] for t in tokens]) > 0).all())
+
+
+def all_assumptions_met(claims: dict[str, dict[str, Any]], *names: str) -> bool:
+    return all(a["met"] for name in names for a in claims[name]["assumptions"])
+
+
+def paper_words(says: str, run: Seen) -> None:
+    classes = run.live.classes
+    number = {word: token for token, word in enumerate(classes.words)}
+    assert [classes.words[t] for t in (classes.query[0], classes.next_token[0])] == ["drinks", "milk"]
+    kitten, the, before, after = number["kitten"], number["the"], run.attention(0, 0), run.attention(100, 0)
+    assert winner(after) == kitten
+    assert re.findall(r"\d+%", says) == [percent(before[kitten]), percent(after[kitten])]
+    assert before[the] > before[kitten]
+    assert the in classes.common
+
+
+def paper_1(says: str, run: Seen) -> None:
+    assert percent(run.common(0)) in says
+    for k in range(2):
+        assert len(run.tokens[k]) == 20
+        assert len(run.live.classes.distinct(k)) == len(run.live.classes.common) == 10
+        np.testing.assert_allclose(list(run.attention(0, k).values()), run.live.classes.support(k)[1], rtol=1e-5)
+
+
+def paper_2(says: str, run: Seen) -> None:
+    assert (run.rows["z"] == 0).all()
+    assert f"{run.at('loss', 0)[0]:.1f}" in says
+    assert run.at("loss", 100)[0] < 0.001
+
+
+def paper_3(says: str, run: Seen) -> None:
+    after, before = run.attention(100, 0), run.attention(0, 0)
+    assert winner(after) == 19
+    assert 19 in run.live.classes.distinct(0)
+    assert percent(before[19]) in says
+    assert percent(after[19]) in says
+    for token in run.live.classes.common:
+        assert before[token] == pytest.approx(before[19], rel=1e-5)
+        assert after[token] < before[token]
+
+
+def paper_4(says: str, run: Seen) -> None:
+    assert percent(run.common(0)) in says
+    assert percent(run.common(20)) in says
+
+
+def paper_5(says: str, run: Seen) -> None:
+    assert all(rising_with_frequency(run.z(100, q), range(10 + 10 * q, 20 + 10 * q)) for q in range(2))
+    assert f"from {run.entropy(0):.2f} to {run.entropy(100):.2f}" in says
+
+
+def paper_6(says: str, run: Seen) -> None:
+    later = [run.entropy(int(s)) for s in run.steps if s >= 100]
+    assert np.ptp(later) < 0.1 * abs(run.entropy(100) - run.entropy(0))
+
+
+def paper_7(says: str, run: Seen) -> None:
+    assert run.live.marks == [{"step": 500, "eta_y": 1.0, "eta_z": 3.0}]
+    since = run.rows["z"][run.steps >= 500]
+    assert abs(since - since[0]).max() < 0.1
+
+
+def paper_8(says: str, run: Seen) -> None:
+    other = seen("paper", 9, against=True)
+    assert run.live.eta[0] == 10 * other.live.eta[0]
+    assert f"{run.entropy(1000):.2f} instead of {other.entropy(1000):.2f}" in says
+    assert run.at("loss", 5)[0] < other.at("loss", 5)[0]
+
+
+def paper_9(says: str, run: Seen) -> None:
+    other = seen("paper", 10, against=True)
+    assert re.findall(r"\d+%", says) == [percent(run.common(1000)), percent(other.common(1000))]
+
+
+def paper_10(says: str, run: Seen) -> None:
+    assert (len(run.live.classes.queries), run.live.classes.n_classes) == (3, 6)
+    assert np.ptp(run.at("z", 0)) > 0
+    for k in range(6):
+        assert winner(run.attention(2000, k)) in run.live.classes.distinct(k)
+
+
+def paper_11(says: str, run: Seen) -> None:
+    claims = run.claims()
+    assert all_assumptions_met(claims, "theorem-1-beta", "theorem-2a", "theorem-3-monotone", "theorem-4-growth")
+    moved = abs(run.rows["attention"] - run.rows["attention"][0]).max()
+    assert moved < 0.002
+    in_figure_4 = seen("paper", 2).rows["attention"]
+    assert 50 < abs(in_figure_4 - in_figure_4[0]).max() / moved < 200, "a hundred times"
+
+
+def holds_1(says: str, run: Seen) -> None:
+    claims = run.claims()
+    assert [claims[name]["status"] for name in ("theorem-2a", "theorem-2b")] == ["holds", "holds"]
+    assert all_assumptions_met(claims, "theorem-2a", "theorem-2b")
+    z = run.z(3000)
+    assert [t for t, v in z.items() if v < 0] == run.live.classes.common.tolist()
+    assert sum(v > 0 for v in z.values()) == 10
+
+
+def holds_2(says: str, run: Seen) -> None:
+    assert run.claims()["conservation-z"]["status"] == "holds"
+    np.testing.assert_allclose(run.rows["z"].reshape(len(run.steps), 2, -1).sum(-1), 0, atol=1e-4)
+
+
+def holds_3(says: str, run: Seen) -> None:
+    before, after = run.attention(0, 0), run.attention(1000, 0)
+    common = run.live.classes.common.tolist()
+    assert winner(after) in common
+    assert percent(sum(before[t] for t in common)) in says
+    assert percent(sum(after[t] for t in common)) in says
+    assert sum(after[t] > 1.5 * before[t] for t in common) == sum(after[t] > before[t] for t in common) == 3
+
+
+def holds_4(says: str, run: Seen) -> None:
+    for q in range(2):
+        z = run.z(1000, q)
+        distinct = range(10 + 10 * q, 20 + 10 * q)
+        assert [t for t in distinct if z[t] < 0] == [10 + 10 * q], "the rarest one alone"
+    assert run.blueprint.setup["context"] == 128
+
+
+def holds_5(says: str, run: Seen) -> None:
+    claim = run.claims()["theorem-4-growth"]
+    assert claim["status"] == "fails"
+    assert all(a["met"] for a in claim["assumptions"])
+    assert "t = 330" in claim["quantity"]
+    assert f"{claim['predicted']:.5f}" in says
+    assert f"{claim['measured']:.4f}" in says
+    assert f"{run.at('growth', 330).mean():.4f}" in says, "as the curve shows it"
+    assert round(claim["measured"] / claim["predicted"]) == 8
+
+
+def holds_6(says: str, run: Seen) -> None:
+    instead = run.claims()["theorem-4-growth"]["instead"]
+    assert (instead["name"], instead["status"]) == ("memory", "holds")
+    assert instead["off"] < 0.05
+
+
+def holds_7(says: str, run: Seen) -> None:
+    assert run.at("growth", 3000).mean() / run.at("growth", 300).mean() == pytest.approx(2, abs=0.2)
+
+
+def holds_8(says: str, run: Seen) -> None:
+    other = seen("holds", 8, against=True)
+    assert run.live.eta == tuple(pytest.approx(10 * rate) for rate in other.live.eta)
+    assert f"{other.entropy(1000):.2f} at step 1000 after {run.entropy(100):.2f} at step 100" in says
+
+
+def adam_1(says: str, run: Seen) -> None:
+    assert all(rising_with_frequency(run.z(500, q), range(10 + 10 * q, 20 + 10 * q)) for q in range(2))
+
+
+def adam_2(says: str, run: Seen) -> None:
+    z = run.z(500)
+    assert winner(z) == 10, "the rarest"
+    assert f"{z[10]:.1f}" in says
+    assert z[19] < 0
+    assert rising_with_frequency({t: -v for t, v in z.items()}, range(10, 20))
+
+
+def adam_3(says: str, run: Seen) -> None:
+    assert (run.at("z", 1) == 0).all(), "Y is 0 before"
+    np.testing.assert_allclose(np.abs(list(run.z(2).values())), abs(run.z(2)[0]), rtol=1e-3)
+    assert run.live.classes.query[0] == 30
+
+
+def adam_4(says: str, run: Seen) -> None:
+    other = seen("adam", 4, against=True)
+    assert f"from {other.entropy(0):.2f} down to {other.entropy(500):.2f}" in says
+    assert f"up to {run.entropy(500):.2f}" in says
+    assert f"{np.log(10):.2f}" in says
+
+
+def adam_5(says: str, run: Seen) -> None:
+    other = seen("adam", 5, against=True)
+    assert re.findall(r"\d+%", says) == [percent(run.common(500)), percent(other.common(500))]
+    assert max(run.common(500), other.common(500)) < run.common(0)
+
+
+def adam_6(says: str, run: Seen) -> None:
+    assert winner(run.attention(500, 0)) == 19
+    assert run.common(500) < 0.001
+    z = np.array([run.z(500)[t] for t in range(10, 20)])
+    assert np.ptp(z) < 0.1 * z.mean(), "alike"
+    assert winner(seen("adam", 1).attention(500, 0)) == 19, "as under SGD"
+
+
+def adam_7(says: str, run: Seen) -> None:
+    assert run.blueprint.setup["momentum"] == 0
+    assert all(rising_with_frequency(run.z(1000, q), range(10 + 10 * q, 20 + 10 * q)) for q in range(2))
+    assert run.common(100) > seen("adam", 1).common(100), "later"
+
+
+def adam_8(says: str, run: Seen) -> None:
+    claims = [claim for claim in run.claims().values() if claim["reference"].startswith(("Theorem", "Corollary"))]
+    assert len(claims) > 10
+    assert {claim["status"] for claim in claims} == {"not applicable"}
+
+
+STATEMENTS: dict[str, list[Callable[[str, Seen], None]]] = {
+    "paper": [
+        paper_words,
+        paper_1,
+        paper_2,
+        paper_3,
+        paper_4,
+        paper_5,
+        paper_6,
+        paper_7,
+        paper_8,
+        paper_9,
+        paper_10,
+        paper_11,
+    ],
+    "holds": [holds_1, holds_2, holds_3, holds_4, holds_5, holds_6, holds_7, holds_8],
+    "adam": [adam_1, adam_2, adam_3, adam_4, adam_5, adam_6, adam_7, adam_8],
+}
+
+
+@pytest.mark.parametrize("name", lecture.SHIPPED)
+def test_every_beat_of_the_shipped_decks_is_held_against_its_run(name: str) -> None:
+    found = made(name)[0]
+    assert len(found.beats) == len(STATEMENTS[name])
+    for number, (beat, holds) in enumerate(zip(found.beats, STATEMENTS[name], strict=True), 1):
+        holds(beat.sentence, seen(name, number))
+
+
+def test_the_shipped_decks_ask_the_audience() -> None:
+    assert [sum(beat.predict is not None for beat in made(name)[0].beats) for name in lecture.SHIPPED] == [2, 1, 2]
+    minutes = sum(beat.seconds + 45 for beat in made("paper")[0].beats) / 60
+    assert 8 < minutes < 12, "with three quarters of a minute of talk to each beat: ten minutes"
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_holds_every_run_and_no_way_out() -> None:
+    table = deck(sentence="Bold </script><b>words</b>", marks=[{"step": 5, "eta_z": 2.0}])
+    told: list[tuple[int, int]] = []
+    data = lecture.lecture(lecture.deck_of(table, "x"), lambda done, total: told.append((done, total)))
+    page = lecture.html(lecture.STATIC, data)
+    (inside,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert "<" not in inside
+    assert json.loads(inside)["deck"]["beat"][0]["sentence"] == "Bold </script><b>words</b>"
+    assert page.count("</script>") == page.count("<script") == 2
+    assert not re.search(r'^(import|export)\b|src="|@import "|url\(|https?://(?!www\.w3\.org/2000/svg)', page, re.M)
+    assert "__LECTURE_" not in page
+    assert "class AttentionPainter" in page
+    (film,) = data["films"]
+    assert film["marks"] == [{"step": 5, "eta_y": 1.0, "eta_z": 2.0}]
+    steps = np.frombuffer(base64.b64decode(film["steps"]), "<u4")
+    values = np.frombuffer(base64.b64decode(film["data"]), "<f4").reshape(len(steps), film["floats"])
+    own = Seen(read_setup(STEP["setup"]).setup, [Mark(step=5, eta_y=1.0, eta_z=2.0)])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(values[:, 0], own.rows["loss"][:, 0])
+    assert told[-1] == (60, 60)
+    assert told == sorted(told)
+
+
+def test_a_run_that_leaves_the_range_of_numbers_is_refused() -> None:
+    table = deck(setup={**STEP["setup"], "init": "uniform", "eta_y": 1e4, "eta_z": 1e4, "weight_decay": 10.0})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="it must be smaller: the run leaves the range of numbers at step"):
+        lecture.lecture(lecture.deck_of(table, "x"))
+
+
+def write(path: Path, steps: int) -> Path:
+    path.write_text(f'title = "x"\n[[beat]]\nsetup = {{preset = "figure-4", steps = {steps}}}\nto = 20\n'
+                    'sentence = "They fall."\n')  # fmt: skip
+    return path
+
+
+def test_the_command_writes_one_file_and_nothing_on_a_refusal(
+    tmp_path: Path, scansnap: Callable[..., tuple[int, str, str]]
+) -> None:
+    write(tmp_path / "my.toml", 60)
+    code, out, _ = scansnap("lecture", "my.toml", "--out", "talk.html")
+    assert code == 0
+    assert "1 beats, 1 runs" in out
+    assert 'id="data">{"deck"' in (tmp_path / "talk.html").read_text(encoding="utf-8")
+    write(tmp_path / "my.toml", 10)
+    before = sorted(tmp_path.iterdir())
+    for words, said in (
+        (("lecture", "my.toml", "--out", "no.html"), "to of beat 1 is 20"),
+        (("lecture", "papr", "--out", "no.html"), "deck is 'papr'; it must be a TOML file that exists"),
+        (("lecture", "paper", "--out", "talk.html"), "--out is 'talk.html'; it must be a path that does not exist yet"),
+        (("lecture", "paper", "--out", "no.pdf"), "it must be a name ending in .html"),
+        (("serve", "--deck", "my.toml", "--no-open"), "to of beat 1 is 20"),
+    ):
+        code, _, err = scansnap(*words)
+        assert code == 2
+        assert err.startswith("Error: ")
+        assert said in err
+        assert len(err.splitlines()) == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_ctrl_c_leaves_no_file(
+    tmp_path: Path, scansnap: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = write(tmp_path / "my.toml", 60)
+    advance = LiveRun.advance
+
+    def stopped(self: LiveRun, n: int) -> int:
+        if self.step >= 30:
+            raise KeyboardInterrupt
+        return advance(self, n)
+
+    monkeypatch.setattr(LiveRun, "advance", stopped)
+    code, _, err = scansnap("lecture", "my.toml", "--out", "talk.html")
+    assert code == 130
+    assert err.endswith("Stopped. Nothing was written.\n")
+    assert sorted(tmp_path.iterdir()) == [own]
