@@ -170,6 +170,14 @@ def test_the_claims_have_their_curves(opened):
     assert min(tab.locator("table.claims .spark .measured").evaluate_all(WIDTHS)) > 50
 
 
+@pytest.mark.parametrize(("width", "stops"), [(1280, 0), (390, 1)])
+def test_boxes_that_scroll_are_reached_by_keyboard_and_others_are_no_stops(opened, width, stops):
+    tab = opened(width, 844)
+    boxes = tab.locator(".wide").count()
+    assert boxes > 4
+    assert tab.locator(".wide[tabindex='0']").count() == stops * boxes
+
+
 def test_without_script_it_says_the_same(opened):
     tab = opened(390, 844, java_script_enabled=False)
     assert tab.locator("nav.contents a[href='#claims']").is_visible()

@@ -237,9 +237,8 @@ def compare(differences: ArrayLike, *, margin: float = 0.0, level: float = LEVEL
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError("differences", f"of shape {np.shape(differences)}", "of shape (cases, seeds)")
     limits = real("margin", margin, least=0), real("level", level, above=0, below=1)
-    return Comparison(
-        values, *limits, exact, getattr(differences, "index", None) if np.ndim(differences) == 2 else None
-    )
+    table: Any = differences
+    return Comparison(values, *limits, exact, table.index if hasattr(table, "columns") else None)
 
 
 def holm(p: FloatArray) -> FloatArray:

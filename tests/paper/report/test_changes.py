@@ -101,7 +101,8 @@ def test_the_report_has_a_section_on_it_that_escapes_and_a_later_comparison_repl
     assert none.summary in later
     assert later.count('id="changes"') == 1
     assert "Since an earlier" not in page.page([made], QUICK)
-    assert page.changed(page.page([made], QUICK), none).count('id="changes"') == 1
+    told_now = page.changed(page.page([made], QUICK), none)
+    assert told_now.count('id="changes"') == told_now.count('href="#changes"') == later.count('href="#changes"') == 1
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ KIND_WORDS: dict[Kind, str] = {
 STATUS = {"holds": "agrees", "fails": "disagrees", "undecided": "undecided", "not applicable": "not-applicable"}
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not applicable": "–"}
 CLAIMS = "claims"  # the target told by a table of its own
+TO_CHANGES = Markup('<li><a href="#changes">Since an earlier reproduction</a></li>')  # in the contents
 MOST_TOLD = 6  # findings in the words for a drawing
 MOST_DOTS = 600  # of a finding that has no noise: more would be one line of ink
 
@@ -54,6 +55,7 @@ def page(made: Sequence[Made], effort: Effort, changes: Changes | None = None) -
         effort=effort, origin=origin(made), verdicts=VERDICTS, plural=PLURAL, measured=counts.get("measured", {}),
         apart=told({kind: verdicts for kind, verdicts in counts.items() if kind != "measured"}),
         level=LEVEL, mostly=MOSTLY, status=STATUS, signs=SIGNS, changes=changes, rule=RULE, made=made,
+        entry_of_changes=TO_CHANGES,
         drawings=inline, shared=drawings.shared(), headlines=headlines(made), figures=in_order(made),
         studies=[one for one in made if one.name in BEYOND], claims=next((m for m in made if m.name == CLAIMS), None),
         kinds=by_kind(one for one in made if one.name != CLAIMS), kind_words=KIND_WORDS, data=embedded(made),
@@ -78,6 +80,8 @@ def _environment() -> Environment:
 def changed(text: str, changes: Changes) -> str:
     """A report with what changed put into it, or in place of what was there."""
     section = _environment().get_template("changes.html").render(changes=changes, rule=RULE)
+    entry = f"<!-- to changes -->{TO_CHANGES}<!-- /to changes -->"
+    text = re.sub("<!-- to changes -->.*?<!-- /to changes -->", entry, text, count=1)
     return re.sub("<!-- changes -->.*?<!-- /changes -->", lambda _: section, text, count=1, flags=re.DOTALL)
 
 

@@ -38,6 +38,16 @@ contents.addEventListener("keydown", (event) => {
   get("summary", HTMLElement, contents).focus();
 });
 
+// on a phone boxes scroll, and are then places for the keyboard; elsewhere they would be stops for nothing
+const phone = matchMedia("(max-width: 40rem)");
+function stops() {
+  for (const wide of document.querySelectorAll(".wide")) {
+    if (phone.matches) wide.setAttribute("tabindex", "0"); else wide.removeAttribute("tabindex");
+  }
+}
+phone.addEventListener("change", stops);
+stops();
+
 // where one is: the last heading in the upper quarter or above
 const links = new Map([...contents.querySelectorAll("a")].map((a) => [a.hash.slice(1), a]));
 let due = false;
