@@ -16,12 +16,13 @@ from scansnap.kernels.cpu import step
 
 ROPE_BASE = 10_000.0
 ALIBI = 1 / 16  # slope of a single head; of several: 2^(−8h/H)
-_FEW = 8  # queries below which the kernel's work on keys does not pay
+_FEW = 8  # queries below which the kernel's work on keys does not pay, unless they are turned
 
 
 def in_one(flags: Flags, ask: Tensor) -> bool:
     """Whether the kernel does it, from scores to what is read."""
-    return flags.attention == "softmax" and ask.shape[2] >= _FEW and step.takes(ask)
+    enough = ask.shape[2] >= _FEW or flags.positions == "rope"
+    return flags.attention == "softmax" and enough and step.takes(ask)
 
 
 def parts(
