@@ -27,7 +27,7 @@ RUNS = ss.grid(eta_z=[0.5, 1.5], ratio=2.0, seed=[5, 0], momentum=0.9)
 STEPS = 3
 SHAPES: dict[str, tuple[int, dict[str, Any]]] = {
     "held by one warp": (1, {}),
-    "held by two": (2, {"held": True, "tiles": 1, "kept": True, "warps": 2}),
+    "held by two": (2, {"held": True, "tiles": 1, "warps": 2}),
     "visited, three warps": (2, {"held": False, "tiles": 1, "warps": 3, "group": 2}),
     "visited, velocities outside": (3, {"held": False, "tiles": 1, "warps": 2, "group": 3, "v_shared": False}),
 }

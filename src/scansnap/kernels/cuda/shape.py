@@ -79,7 +79,6 @@ class Strips(NamedTuple):
     held: bool
     tiles: int
     group: int
-    kept: bool
     blocks: int
     y_shared: bool = True
 
@@ -95,8 +94,7 @@ class Strips(NamedTuple):
     def options(self, count: torch.dtype) -> tuple[str, ...]:
         given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns, "STRIPS": self.strips,
                  "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held), "TILES": self.tiles,
-                 "GROUP": self.group, "KEPT": int(self.kept), "BLOCKS": self.blocks,
-                 "COUNT": COUNTS[count]}  # fmt: skip
+                 "GROUP": self.group, "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
         return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
@@ -115,14 +113,15 @@ def choose_strips(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes
     if not alike or slots > 32 or columns > 240 or classes > 31 or (layout.multiplicity != 1).any():
         return None
     n = -(-columns // 16)
-    held = n <= 5
-    warps = 1 if n <= 3 else min(2 if held else 16, classes)
+    held = n <= 8
+    tiles = 2 if n <= 3 else 1
+    together = 8 if 5 < n <= 8 else _WARPS  # warps of a multiprocessor: a held gradient needs their registers
+    warps = min(1 if n <= 3 else 3 if n <= 5 else together, classes)
     for v_shared in (True, False):
-        shape = Strips(slots, own, columns, warps, v_shared, held, 2 if held else 1, 1 if held else 3, False, 1)
-        needed = shape.shared_bytes(classes, len(layout.rows), len(index["z_at"]))
-        if needed <= shared_bytes:
-            most = 16 if n <= 3 else 8
-            return shape._replace(blocks=max(1, min(most // warps, shared_bytes // (needed + 1024))))
+        shape = Strips(slots, own, columns, warps, v_shared, held, tiles, 1 if held else 5, 1)
+        needed = shape.shared_bytes(classes, len(layout.rows), len(index["z_at"])) + 1024  # a block's own
+        if needed <= shared_bytes + 1024:
+            return shape._replace(blocks=max(1, min(together // warps, (shared_bytes + 1024) // needed)))
     return None
 
 

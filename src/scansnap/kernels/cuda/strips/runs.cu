@@ -8,8 +8,7 @@
  * Compiled for one shape: SLOTS, OWN (slots whose rows no other class has), COLUMNS, STRIPS, WARPS, V_SHARED (velocities
  * in shared memory; else in a scratch that stays in the second-level cache), HELD (the gradient of a class stays in registers
  * until its last sample; else rows are visited with every tile of 8 samples), TILES (of 8 samples at a time; 1 if not HELD),
- * KEPT (with HELD: Y stays in registers, too), GROUP (strips that are visited at a time), BLOCKS (per multiprocessor, at
- * least).
+ * GROUP (strips that are visited at a time), BLOCKS (per multiprocessor, at least).
  */
 /* The first samples of those that are left, as bits. */
 __device__ __forceinline__ u32 some_of(int left) { return left >= 8 * TILES ? (1u << 8 * TILES) - 1 : (1u << left) - 1; }

@@ -173,9 +173,9 @@ __device__ __forceinline__ void make_own_key(const Job &job, const Run &run, con
     __syncwarp();
 }
 
-/* Two numbers of Y, read again for each tile where registers cannot hold them. */
+/* Two numbers of Y, read again for each tile: with a gradient that is held registers cannot hold them, too. */
 __device__ __forceinline__ float2 load_y(const float *from) {
-#if HELD && !KEPT && defined(__CUDA_ARCH__)
+#if HELD && defined(__CUDA_ARCH__)
     float2 y;
     asm volatile("ld.volatile.shared.v2.f32 {%0, %1}, [%2];" : "=f"(y.x), "=f"(y.y) : "r"((u32)__cvta_generic_to_shared(from)));
     return y;
