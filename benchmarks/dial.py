@@ -1,48 +1,84 @@
-"""Runs per second of a cell of the dial: all of its runs at once against a plain loop over them, in one process.
+"""Time of a training step of the dial's cells, and with --plan of the whole dial.
 
-    python benchmarks/dial.py               # the YZ model and the full one, on the CPU, and on a GPU where there is one
-    python benchmarks/dial.py --device cpu --seconds 5
+    python benchmarks/dial.py                    # named cells on the CPU, and on a GPU where there is one
+    python benchmarks/dial.py --cell heads:cumulative:sgd --device cpu
+    python benchmarks/dial.py --plan             # every cell of --quick and of the whole dial, on 2 cores (--cores)
+    python benchmarks/dial.py --plan --ran DIR   # beside it what the cells in a folder of `scansnap dial` took
 
-Both sides are the same model code on the same data: 4 ratios x 10 seeds together, and one run alone, of which a loop
-takes 40. Beside them the time that no implementation of these formulas can beat: floating-point operations of the
-matrix products of a step over the rate of a large product, or the tables with their moments and gradients once through
-memory, as a copy of as many bytes does, both measured here, whichever is longer.
+All runs of a cell (4 ratios x 10 seeds) at once, against: the same operation by operation, without the compiled kernel
+and with every position as a query (*plain*); one run alone, of which a loop takes 40 (*loop*); and the time that no
+implementation of these formulas can beat (*limit*): floating-point operations of the matrix products of a step over the
+rate of a large product, or the tables with their moments and gradients once through memory, as a copy of as many bytes
+does, both measured here, whichever is longer.
+
+The plan adds up, of every cell, steps times the time of a step, readings, and the tuning of its rates, each measured on
+a few steps; processor time of one thread.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scansnap.dial.cell import Cell, fast_arithmetic
-from scansnap.dial.clocks import Setting
+from scansnap.dial.cell import RECORDS, Cell, fast_arithmetic
+from scansnap.dial.clocks import KERNEL, Setting, weighed
 from scansnap.dial.data import Task
+from scansnap.dial.study import FULL, QUICK, chosen, same_runs
 from scansnap.dial.training import EAGER, Runs
 from scansnap.dynamics.device import one_thread
+from scansnap.kernels.cpu import step
 
-MODELS = {"yz": Cell("yz", "alone", "adamw"), "full": Cell("layers", "cumulative", "adamw")}
-SETTING = Setting()
+NAMED = ("yz:alone:adamw", "finite:alone:adamw", "every-position:alone:adamw", "masked:cumulative:adamw",
+         "layers:cumulative:adamw", "embedding:without:adamw")  # fmt: skip
 LEAST = 8  # measurements, however long they take
 RATE = 1e-3  # small: what is timed does not depend on it
+SIDE_BY_SIDE = 8  # rates that the loss clock tries at once
+ROUNDS = {"kernel": 5, "loss": 2.3}  # of tuning: the mean over the cells of --quick
 
 
-def runs_of(cell: Cell, n_ratios: int, seeds: int, device: torch.device) -> Runs:
-    task = Task(cell.flags, cell.data, device, torch.float32, SETTING.context)
+def cell_of(name: str) -> Cell:
+    *rung, way, optimizer = name.split(":")
+    return Cell(":".join(rung), way, optimizer)
+
+
+def task_of(cell: Cell, setting: Setting, device: torch.device) -> Task:
+    return Task(cell.flags, cell.data, device, torch.float32, setting.context, shuffled=cell.way == "control")
+
+
+def runs_of(cell: Cell, task: Task, n_ratios: int, seeds: int) -> Runs:
     eta = {name: torch.full((n_ratios * seeds,), RATE) for name in "yz"}
     return Runs(cell.flags, task, cell.optimizer, np.tile(np.arange(seeds), n_ratios), eta, 1000)
 
 
-def fastest(do: Callable[[], object], device: torch.device, seconds: float) -> float:
+@contextmanager
+def plain() -> Iterator[None]:
+    """Operation by operation, and every position asked."""
+
+    def everywhere(task: Task, *given: object) -> object:
+        with patch.object(task, "device", torch.device("meta")):  # not the CPU: then nothing is cut
+            return cut(task, *given)  # type: ignore[arg-type]
+
+    cut = Task._cut
+    with patch.object(step, "takes", lambda x: False), patch.object(Task, "_cut", everywhere):
+        yield
+
+
+def fastest(do: Callable[[], object], device: torch.device, seconds: float, least: int = LEAST) -> float:
     """The least time of many, each finished; on the CPU that of the processor, which others at work disturb less."""
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     best, end, n = float("inf"), time.perf_counter() + seconds, 0
-    while time.perf_counter() < end or (n := n + 1) < LEAST:
-        began = clock()
+    while time.perf_counter() < end or n < least:
+        began, n = clock(), n + 1
         do()
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -59,7 +95,7 @@ def per_step(runs: Runs, seconds: float) -> float:
 def limit(runs: Runs, device: torch.device) -> float:
     """Seconds that a step cannot go below here."""
     (batch,) = runs.task.batches(runs.streams, 0, 1)
-    with FlopCounterMode(display=False) as counted:
+    with FlopCounterMode(display=False) as counted, patch.object(step, "takes", lambda x: False):
         runs.move(batch)
     n = 1024 if device.type == "cpu" else 8192
     a = torch.randn(n, n, device=device)
@@ -70,30 +106,117 @@ def limit(runs: Runs, device: torch.device) -> float:
     return max(counted.get_total_flops() / flops, fastest(lambda: here.copy_(there), device, 0.5))
 
 
+def steps_of(cell: Cell, setting: Setting, task: Task) -> int:
+    return round(setting.end * setting.t0(cell.optimizer, task.n_classes, task.vocab_size))
+
+
+def named(cells: list[Cell], devices: list[str], seconds: float) -> None:
+    n_ratios, seeds = len(FULL.ratios), FULL.seeds
+    n = n_ratios * seeds
+    print(
+        f"{n} runs of a cell, T = {FULL.context}, float32, torch {torch.__version__}, one thread on the CPU; ms a step:"
+    )
+    print(f"{'device':7} {'cell':28} {'batched':>8} {'plain':>8} {'loop':>8} {'limit':>8} {'runs/s':>7}")
+    for name in devices:
+        device = torch.device(name)
+        for cell in cells:
+            task = task_of(cell, FULL, device)
+            together = runs_of(cell, task, n_ratios, seeds)
+            batched = per_step(together, seconds)
+            alone = n * per_step(runs_of(cell, task, 1, 1), seconds)
+            least = limit(together, device)
+            with plain():
+                before = per_step(runs_of(cell, task, n_ratios, seeds), seconds)
+            rate = n / (steps_of(cell, FULL, task) * batched)
+            times = " ".join(f"{1e3 * each:8.2f}" for each in (batched, before, alone, least))
+            print(f"{name:7} {cell.rung:15} {cell.way:6.6} {cell.optimizer:5} {times} {rate:7.3f}", flush=True)
+
+
+# --- the whole dial -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Seconds that a cell takes."""
+
+    cell: Cell
+    training: float
+    reading: float
+    tuning: float
+
+    @property
+    def seconds(self) -> float:
+        return self.training + self.reading + self.tuning
+
+
+def planned(cell: Cell, setting: Setting) -> Planned:
+    cpu = torch.device("cpu")
+    task = task_of(cell, setting, cpu)
+    steps, n = steps_of(cell, setting, task), len(setting.ratios)
+    runs = runs_of(cell, task, n, setting.seeds)
+    runs.advance(2)
+    training = steps * fastest(lambda: runs.advance(3), cpu, 0, 3) / 3
+    reading = RECORDS * fastest(runs.read, cpu, 0, 2)
+    known = task_of(replace(cell, way="alone"), setting, cpu) if cell.way == "control" else task
+    window = max(2, round(setting.t0(cell.optimizer, task.n_classes, task.vocab_size)))
+    eta = {name: np.full(n, RATE) for name in "yz"}
+    seeds = np.arange(np.clip(setting.seeds // 2, 2, 4) if cell.optimizer in KERNEL else 1)
+    weigh = window * fastest(lambda: weighed(cell.flags, known, "sgd", seeds, eta, 2, steps), cpu, 0, 2) / 2
+    if cell.optimizer in KERNEL:
+        return Planned(cell, training, reading, ROUNDS["kernel"] * weigh)
+    tried = runs_of(cell, known, n * SIDE_BY_SIDE, 1)
+    tried.advance(2)
+    each = fastest(lambda: tried.advance(2), cpu, 0, 2) / 2 + fastest(tried.losses, cpu, 0, 2) / 2
+    return Planned(cell, training, reading, ROUNDS["loss"] * setting.loss_step * each + weigh)
+
+
+def plan(quick: bool, cores: int, ran: Path | None, every: int) -> None:
+    setting, found, seen = QUICK if quick else FULL, [], set()
+    for cell in chosen(None, None, None, quick=quick):
+        if same_runs(cell) not in seen:  # the others are the same runs under another name
+            seen.add(same_runs(cell))
+            found.append(cell)
+    times = [planned(cell, setting) for cell in found[::every]]
+    total, longest = sum(one.seconds for one in times), max(times, key=lambda one: one.seconds)
+    parts = ", ".join(f"{name} {sum(getattr(one, name) for one in times):.0f}"
+                      for name in ("training", "reading", "tuning"))  # fmt: skip
+    print(f"{'quick' if quick else 'whole'}: {len(times)} of {len(found)} cells, {total:.0f} s of one core "
+          f"({parts}); {longest.cell.name} {longest.seconds:.0f}")  # fmt: skip
+    wall = max(total / cores, longest.seconds)
+    print(f"  on {cores} cores {wall:.0f} s = {wall / 3600:.2f} h", flush=True)
+    if ran is None:
+        return
+    took = {}
+    for file in (ran / "cells").glob("*.json"):
+        result = json.loads(file.read_text(encoding="utf-8"))["result"]
+        if len(result["ratios"]) == len(setting.ratios) and result["cpu_seconds"] > 0:
+            took[file.stem] = result["cpu_seconds"]
+    both = [(one.seconds, took[one.cell.name]) for one in times if one.cell.name in took]
+    if both:
+        ours, theirs = map(sum, zip(*both, strict=True))
+        print(f"  {len(both)} of them in {ran}: plan {ours:.0f} s, taken {theirs:.0f} s, ratio {theirs / ours:.2f}; "
+              f"with the plan for the others {theirs + total - ours:.0f} s")  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), action="append")
-    parser.add_argument("--seconds", type=float, default=3.0, help="for each timing")
+    parser.add_argument("--cell", action="append", help="rung[:choice]:way:optimizer")
+    parser.add_argument("--seconds", type=float, default=2.0, help="for each timing")
+    parser.add_argument("--plan", action="store_true")
+    parser.add_argument("--only", choices=("quick", "full"), help="one of the two plans")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--every", type=int, default=1, help="plan every n-th cell only")
+    parser.add_argument("--ran", type=Path, help="a folder of scansnap dial to hold the plan against")
     given = parser.parse_args()
-    devices = given.device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
-    n_ratios, seeds = len(SETTING.ratios), SETTING.seeds
-    n = n_ratios * seeds
-    print(f"{n} runs of a cell, T = {SETTING.context}, float32, torch {torch.__version__}, one thread on the CPU")
-    print("device  model  batched ms/step  loop ms/step  times  limit ms  runs/s  loop runs/s")
     with one_thread(), fast_arithmetic():
-        for name in devices:
-            device = torch.device(name)
-            for model, cell in MODELS.items():
-                together = runs_of(cell, n_ratios, seeds, device)
-                steps = round(
-                    SETTING.end * SETTING.t0(cell.optimizer, together.task.n_classes, together.task.vocab_size)
-                )
-                batched = per_step(together, given.seconds)
-                alone = n * per_step(runs_of(cell, 1, 1, device), given.seconds)
-                least = limit(together, device)
-                rates = [n / (steps * each) for each in (batched, alone)]
-                print(f"{name:7} {model:6} {1e3 * batched:15.2f} {1e3 * alone:13.2f} {alone / batched:6.1f} "
-                      f"{1e3 * least:9.4f} {rates[0]:7.3f} {rates[1]:12.3f}", flush=True)  # fmt: skip
+        if given.plan:
+            for which in ("quick", "full"):
+                if given.only in (None, which):
+                    plan(which == "quick", given.cores, given.ran, given.every)
+            return
+        devices = given.device or (["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"])
+        named([cell_of(name) for name in given.cell or NAMED], devices, given.seconds)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +13,11 @@ import scansnap as ss
 from scansnap.dial.cell import OPTIMIZERS, Cell
 from scansnap.dial.data import Task
 from scansnap.dial.descent import MOMENTUM, Descent
-from scansnap.dial.model import SMALL, first_scores, forward, loss, start
+from scansnap.dial.model import SMALL, first_scores, forward, loss, start, trained
 from scansnap.dial.rungs import LADDER, RUNGS, Flags, flags_of
 from scansnap.dial.training import Runs
 from scansnap.dynamics.optimizers import Optimizer
+from scansnap.kernels.cpu import library
 
 CPU, DOUBLE = torch.device("cpu"), torch.float64
 
@@ -162,7 +164,56 @@ def test_all_runs_at_once_are_each_run_for_itself(flags: Flags) -> None:
     if not flags.sequences:
         queries, bias = queries[:2], bias[:2]
     expected = plain_forward(one, flags, keys, queries, bias)
-    np.testing.assert_allclose(found[1, which, : len(queries)], expected, rtol=1e-9, atol=1e-9)
+    if batch.asked is not None:  # of the positions that are asked, and some to fill up
+        assert batch.asked.shape[-1] < len(queries)
+        expected = expected[batch.asked[1, which]]
+    np.testing.assert_allclose(found[1, which, : len(expected)], expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [flags_of("masked", "cumulative"), flags_of("layers", "cumulative"),
+     Flags(finite=True, every_position=True, masked=True, positions="alibi", heads=2)],
+)  # fmt: skip
+def test_what_is_not_asked_need_not_be_computed(flags: Flags) -> None:
+    """Positions without weight in the loss have no gradient: all are asked, or those that have one, and some more."""
+    task = Task(flags, "syn-medium", CPU, DOUBLE, context=24)
+    seeds = torch.tensor([0, 1])
+    p = start(flags, task.vocab_size, task.context, seeds, DOUBLE)
+    (cut,) = task.batches(seeds, 3, 4)
+    assert cut.asked is not None
+    every = torch.arange(task.context).expand_as(cut.keys)
+    target, weight = (
+        torch.zeros_like(every, dtype=t.dtype).scatter(-1, cut.asked, t) for t in (cut.target, cut.weight)
+    )
+    whole = replace(cut, target=target, weight=weight, asked=None)
+    tables = {name: t.requires_grad_() for name, t in p.items() if trained(flags, name)}
+    found = []
+    for batch in (cut, whole):
+        each = loss(p, flags, batch)
+        found.append([each.detach(), *torch.autograd.grad(each.sum(), list(tables.values()))])
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.skipif(library.find("step") is None, reason="needs the compiled kernel step")
+@pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
+def test_the_compiled_step_is_the_plain_one(flags: Flags) -> None:
+    """Gradients of all tables in float32, where the kernel is, and in float64, where it is not; then some steps."""
+    found = {}
+    for dtype in (torch.float32, DOUBLE):
+        task = Task(flags, "syn-medium", CPU, dtype, context=24)
+        eta = torch.full((2,), 0.05, dtype=dtype)
+        runs = Runs(flags, task, "sgd", np.arange(2), {"y": eta, "z": eta}, 1000)
+        (batch,) = task.batches(runs.streams, 4, 5)
+        tables = {name: t.clone().requires_grad_() for name, t in runs.descent.tables.items()}
+        total = loss({**runs.fixed, **tables}, flags, batch.of(runs.stream)).sum()
+        gradients = torch.autograd.grad(total, list(tables.values()))
+        runs.advance(3)
+        found[dtype] = [*gradients, *runs.descent.tables.values()]
+    for single, double in zip(*found.values(), strict=True):
+        size = float(double.abs().max())
+        np.testing.assert_allclose(single.double(), double, rtol=0, atol=2e-5 * size)
 
 
 def test_gradients_of_all_runs_are_those_of_each() -> None:

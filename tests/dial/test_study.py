@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import scansnap as ss
-from scansnap.dial import study
+from scansnap.dial import places, study
 from scansnap.dial.cell import Cell, run_cell
 from scansnap.dial.clocks import Setting
 from scansnap.dial.places import CellsFailed
@@ -36,6 +36,32 @@ def test_sixteen_rungs_three_ways_two_optimisers() -> None:
     for way in ("cumulative", "without"):
         for name in LADDER[3:]:
             assert any(c.rung.split(":")[0] == name and c.way == way for c in cells)
+
+
+def test_a_quick_plan_leaves_out_what_it_says() -> None:
+    """Other choices than the first, most controls, and optimisers of their own rung but alone; nothing else."""
+    quick, left = set(plan(True)), set(plan()) - set(plan(True))
+    assert quick < set(plan())
+    assert {optimizer for rung, way, optimizer in quick if (rung, way) == ("optimizer", "alone")} == {
+        "momentum", "adam", "sign", "muon"}  # fmt: skip
+    first = {f"{name}:{next(iter(RUNGS[name].choices))}".rstrip(":") for name in LADDER}
+    assert {way for rung, way, _ in left if rung in first and rung != "optimizer"} == {"control"}
+    assert {(rung, way) for rung, way, _ in left if rung == "optimizer"} == {("optimizer", "cumulative")}
+
+
+def test_the_longest_cells_come_first(monkeypatch) -> None:
+    """So that processes end together: with AdamW before SGD, two layers before one, positions before counts."""
+    begun = []
+
+    def noted(cells: list[Cell], *given: object):
+        begun.extend((cell.rung, cell.optimizer) for cell in cells)
+        return iter(())
+
+    monkeypatch.setattr(places, "_in_processes", noted)
+    wanted = [("embedding", "without", "adamw"), ("layers", "cumulative", "adamw"), ("heads", "cumulative", "adamw"),
+              ("layers", "cumulative", "sgd"), ("yz", "alone", "adamw")]  # fmt: skip
+    list(places.made([Cell(*one) for one in reversed(wanted)], TINY, "cpu", 2, None))
+    assert begun == [(rung, optimizer) for rung, _, optimizer in wanted]
 
 
 def test_ways_of_a_rung() -> None:
@@ -96,9 +122,9 @@ def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> Non
     (tmp_path / "cells" / f"{asked[0]}.json").unlink()  # and taken over from the other where only that is there
     dial(["norm:none"], ["alone", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
     assert len(asked) == 1
-    assert study._runs(Cell("yz", "alone", "adamw")) == study._runs(Cell("optimizer", "alone", "adam"))
-    assert study._runs(Cell("decay", "alone", "adamw")) != study._runs(Cell("decay", "alone", "adam"))
-    assert study._runs(Cell("yz", "alone", "sgd")) != study._runs(Cell("yz", "control", "sgd"))
+    assert study.same_runs(Cell("yz", "alone", "adamw")) == study.same_runs(Cell("optimizer", "alone", "adam"))
+    assert study.same_runs(Cell("decay", "alone", "adamw")) != study.same_runs(Cell("decay", "alone", "adam"))
+    assert study.same_runs(Cell("yz", "alone", "sgd")) != study.same_runs(Cell("yz", "control", "sgd"))
 
 
 def test_what_is_no_comparison_is_said_in_the_table_and_in_a_sentence() -> None:
@@ -186,7 +212,7 @@ def test_an_own_rung_is_measured_like_the_others(monkeypatch) -> None:
         register_rung(Rung("third", "again", {"": {}}))
     with pytest.raises(ss.InputError, match="must be one of"):
         register_rung(Rung("fourth", "unknown flag", {"": {"attentions": "third"}}))
-    monkeypatch.setattr("scansnap.dial.model.ATTENTIONS", {"third": lambda z, k: (z / 3 + k).softmax(-1)})
+    monkeypatch.setattr("scansnap.dial.attention.ATTENTIONS", {"third": lambda z, k: (z / 3 + k).softmax(-1)})
     found = run_cell(Cell("third", "alone", "sgd"), TINY, device="cpu")
     assert found["observables"][0]["verdict"] == "holds"
 

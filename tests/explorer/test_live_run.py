@@ -158,6 +158,7 @@ def test_a_table_of_an_earlier_step_is_the_nearest_that_is_kept() -> None:
     live = run_to_end(LiveRun(read_setup(SMALL)))
     kept = live.tables.steps
     assert 40 in kept
+    assert kept[-1] == 90, "the last one, whatever the schedule"
     step, values = live.table_y(64, 40)
     assert step == 40
     full = simulated(live, [40], variables=("y",)).y.values[0][:30][:, [32, 33, 0]]

@@ -44,11 +44,12 @@ struct Fiber {
 struct Warp {
     int waiting, phase;
     uint64_t number[32];
+    float left[16][8], right[8][8];
 };
 std::vector<Fiber> fibers;
 std::vector<Warp> warps;
 ucontext_t scheduler;
-int current, block_waiting, block_phase, all_of_them;
+int current, block_waiting, block_phase;
 void (*body)();
 } // namespace emulated
 
@@ -104,6 +105,44 @@ static bool __any_sync(unsigned, bool value) {
     bool any = false;
     for (int i = 0; i < 32; i++) any |= exchange<int>(value, i);
     return any;
+}
+
+static unsigned __ballot_sync(unsigned, bool value) {
+    unsigned found = 0;
+    for (int i = 0; i < 32; i++) found |= (unsigned)exchange<int>(value, i) << i;
+    return found;
+}
+static int atomicAdd(int *to, int value) { return (*to += value) - value; }
+static int __float2int_rn(float x) { return (int)std::nearbyint(x); }
+
+static unsigned __float_as_uint(float x) {
+    unsigned bits;
+    std::memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static float __uint_as_float(unsigned bits) {
+    float x;
+    std::memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
+    const uint64_t both = (uint64_t)y << 32 | x;
+    unsigned found = 0;
+    for (int i = 0; i < 4; i++) found |= (unsigned)(both >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return found;
+}
+
+/* mma.m16n8k8 with factors cut to 11 bits, as the PTX manual has its entries in lanes. */
+static void emulated_product(float (&d)[4], const float (&a)[4], const float (&b)[2]) {
+    emulated::Warp &warp = emulated::warps[threadIdx.x / 32];
+    const int lane = threadIdx.x % 32, group = lane / 4, own = lane % 4;
+    for (int i = 0; i < 4; i++) warp.left[group + 8 * (i & 1)][own + 4 * (i / 2)] = __uint_as_float(__float_as_uint(a[i]) & 0xffffe000u);
+    for (int i = 0; i < 2; i++) warp.right[own + 4 * i][group] = __uint_as_float(__float_as_uint(b[i]) & 0xffffe000u);
+    __syncwarp();
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 8; k++) d[i] += warp.left[group + 8 * (i / 2)][k] * warp.right[k][2 * own + (i & 1)];
+    __syncwarp();
 }
 
 namespace emulated {

@@ -51,4 +51,4 @@ def _compiled(source: str, name: str, options: tuple[str, ...]) -> ctypes.CDLL:
     return ctypes.CDLL(str(stem.with_suffix(".so")))
 
 
-MACHINE = Machine(torch.device("cpu"), Kernel, multiprocessors=2, shared_bytes=227 << 10)
+MACHINE = Machine(torch.device("cpu"), Kernel, multiprocessors=2, shared_bytes=227 << 10, tensor_cores=True)

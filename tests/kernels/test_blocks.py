@@ -94,7 +94,7 @@ SHAPES: dict[str, tuple[tuple[int, int, int], dict[str, Any]]] = {
 def test_runs_are_those_of_the_general_path(shape: str, on_blocks: dict[str, Any]) -> None:
     """Shared queries, uneven supports and classes, both momenta and several rates in one call."""
     size, chosen = SHAPES[shape]
-    on_blocks |= chosen
+    on_blocks |= chosen | {"tensor": False}
     case = Case(*size, 9, 20, (("init", "uniform"),), steps=4)
     exact = case.simulate("general", "float64", record=[0, 2, 4])
     assert np.nanmax(np.abs(exact.y[:, -1] - exact.y[:, 0])) > 0.1, "hardly moved: nothing to compare"
@@ -123,11 +123,12 @@ def paper(q: int, **options: Any) -> tuple[xr.Dataset, xr.Dataset]:
     ],
     ids=lambda options: " ".join(map(str, options.values())) or "lumped",
 )
+@pytest.mark.parametrize("kernel", [{"tensor": True}, {"tensor": False, "warps": 1}], ids=["strips", "lanes"])
 def test_what_leaves_is_that_of_the_general_path(
-    options: dict[str, Any], on_blocks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    kernel: dict[str, Any], options: dict[str, Any], on_blocks: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Attention, entropy, loss and z of runs that are done at once, with every option the kernel takes."""
-    on_blocks["warps"] = 1
+    on_blocks |= kernel
     monkeypatch.setattr(Blocks, "advance", lambda *_, **__: pytest.fail("it was not done at once"))
     found, wanted = paper(1, **options)
     assert set(found.data_vars) == {"attention", "entropy", "loss", "z"}
@@ -140,7 +141,15 @@ def test_what_leaves_is_that_of_the_general_path(
 
 def test_rows_that_all_classes_share_wait_for_the_end_of_a_step(on_blocks: dict[str, Any]) -> None:
     """As Syn-Medium(10) is done: gradients of common rows stay in registers, velocities outside shared memory."""
-    on_blocks |= {"groups": 1, "held": False, "late": True, "shared_chunk": 10, "v_shared": False, "warps": 2}
+    on_blocks |= {
+        "groups": 1,
+        "held": False,
+        "late": True,
+        "shared_chunk": 10,
+        "v_shared": False,
+        "warps": 2,
+        "tensor": False,
+    }
     found, wanted = paper(2, init="uniform", variables=("y", "z", "loss"))
     for name in found.data_vars:
         np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=2e-6, err_msg=name)
@@ -148,7 +157,7 @@ def test_rows_that_all_classes_share_wait_for_the_end_of_a_step(on_blocks: dict[
 
 def test_companions_and_warps_change_nothing(on_blocks: dict[str, Any]) -> None:
     """A run has the same bits alone and among others."""
-    on_blocks["warps"] = 2
+    on_blocks |= {"warps": 2, "tensor": False}
     together, _ = paper(1, init="uniform")
     for r in (0, 3):
         own = together.isel(run=r)
@@ -181,7 +190,7 @@ def test_runs_may_be_done_in_several_launches(on_blocks: dict[str, Any], monkeyp
 
 def test_a_favourite_key_that_is_not_there(on_blocks: dict[str, Any]) -> None:
     """Weights of all keys of a sample may be tiny beside the class's largest: squares must not vanish."""
-    on_blocks["warps"] = 1
+    on_blocks |= {"warps": 1, "tensor": False}
     found, wanted = paper(1, init="normal(30)", batch_size=40, context=2, steps=1, record=[1])
     assert np.isfinite(found.z).all()
     for name in found.data_vars:

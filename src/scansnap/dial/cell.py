@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import shlex
 import time
 from collections.abc import Iterator
@@ -88,7 +89,8 @@ def fast_arithmetic() -> Iterator[None]:
 
     The C library gives large freed blocks back to the system at once, and the next step pays for having them again:
     thousands of page faults, a tenth of its time. Numbers below 10⁻³⁸, as where attention has left a token, take a
-    hundred times as long as others; here they are zero.
+    hundred times as long as others; here they are zero. And what there is already, most of it modules, is no garbage
+    that has to be looked through again and again.
     """
     threshold, trim = (-3, 32 << 20), -1  # glibc's M_MMAP_THRESHOLD at its largest, M_TRIM_THRESHOLD
     libc = None
@@ -97,9 +99,11 @@ def fast_arithmetic() -> Iterator[None]:
         libc.mallopt(*threshold)
         libc.mallopt(trim, 2**31 - 1)
     torch.set_flush_denormal(True)
+    gc.freeze()
     try:
         yield
     finally:
+        gc.unfreeze()
         torch.set_flush_denormal(False)
         if libc is not None:
             libc.mallopt(trim, 128 << 10)

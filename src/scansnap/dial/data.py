@@ -10,7 +10,7 @@ positions are one form, and one model reads them all.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,10 +45,11 @@ class Batch:
     bias: Tensor  # (G, B, Q, S) ln of how often a key counts for a query, −∞ where it is not seen
     target: Tensor  # (G, B, Q)
     weight: Tensor  # (G, B, Q) in the mean loss, summing to 1; 0 where nothing is asked
+    asked: Tensor | None = None  # (G, B, N) positions that targets and weights are of, (G, B, N) too; None: the queries
 
     def of(self, stream: Tensor) -> Batch:
-        """For runs that read these streams, (R, …) each."""
-        return self if len(self.keys) == 1 else Batch(*(t[stream] for t in vars(self).values()))
+        """For runs that read these streams: (R, …) each, or 1 where all read the same."""
+        return Batch(*(t if t is None or len(t) == 1 else t[stream] for t in vars(self).values()))
 
 
 class Task:
@@ -163,9 +164,7 @@ class Task:
     def _sequences(self, tokens: Tensor, wanted: Tensor, chance: Tensor) -> Batch:
         """(G, B, T) tokens, the token after each, and a chance for each position."""
         tokens = tokens.clone()
-        if (
-            self.flags.masked
-        ):  # less the first token, and a mask for what comes next: then ``wanted`` is what stood here
+        if self.flags.masked:  # less the first, and a mask for what comes next: then ``wanted`` is what stood here
             tokens = torch.cat([tokens[..., 1:], torch.full_like(tokens[..., :1], self.mask)], dim=-1)
         if self.flags.bos:
             tokens[..., 0] = self.bos
@@ -198,7 +197,16 @@ class Task:
         return torch.where(before, zero, -torch.inf)[None, None]
 
     def _cut(self, batch: Batch) -> Batch:
-        """One layer that is asked only at the end needs no other query."""
+        """What is not asked is no query of the last layer: all but the end, or all but the masks.
+
+        Of masks there are more in some sequences than in others; the rest is filled up with positions of weight 0. How
+        many that makes changes from step to step, so a step that is recorded as a CUDA graph asks everywhere.
+        """
+        if self.flags.every_position and self.flags.masked and self.device.type == "cpu":
+            idle = batch.weight == 0
+            asked = idle.sort(dim=-1, stable=True).indices[..., : self.context - int(idle.sum(-1).min())]
+            target, weight = (t.gather(-1, asked) for t in (batch.target, batch.weight))
+            return replace(batch, target=target, weight=weight, asked=asked)
         if self.flags.every_position or self.flags.layers > 1:
             return batch
         return Batch(batch.keys, batch.queries[..., -1:], batch.bias[..., -1:, :], batch.target[..., -1:],

@@ -1,4 +1,4 @@
-"""Updates of the dial in place: all trained tables of all runs are one vector, moved by a few passes over it.
+"""Updates of the dial in place: all trained tables of all runs are one vector, moved by one pass over it or a few.
 
 The rules are those of :mod:`scansnap.dynamics.optimizers`, which make a new table of every intermediate result; for
 the small tables here that took longer than the gradients (5.9 of 7.5 ms a step for the YZ model with AdamW).
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics.optimizers import Optimizer, orthogonalize
+from scansnap.kernels.cpu import step
 
 MOMENTUM = {"momentum": 0.9, "muon": 0.9, "sign": 0.9}
 DECOUPLED = ("adamw", "muon")
@@ -65,11 +66,14 @@ class Descent:
 
     def _adam(self, g: Tensor) -> None:
         (mean, square), rule = self.moments, self.adam
+        if step.takes(g):
+            step.adam(self.all, g, self.eta, self.moments, (rule.beta1, rule.beta2), rule.eps, int(self.step))
+            return
         mean.lerp_(g, 1 - rule.beta1)
         square.mul_(rule.beta2).addcmul_(g, g, value=1 - rule.beta2)
         spread = torch.mul(square, 1 / (1 - rule.beta2**self.step), out=self._work).sqrt_().add_(rule.eps)
-        step = torch.div(mean, spread, out=spread).mul_(1 / (1 - rule.beta1**self.step))
-        self.all.addcmul_(self.eta, step, value=-1)
+        moved = torch.div(mean, spread, out=spread).mul_(1 / (1 - rule.beta1**self.step))
+        self.all.addcmul_(self.eta, moved, value=-1)
 
     def _orthogonal(self, velocity: Tensor) -> Tensor:
         parts = zip(velocity.split([t.numel() for t in self.tables.values()]), self.tables.values(), strict=True)

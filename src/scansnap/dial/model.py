@@ -16,16 +16,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from scansnap.dial.attention import at_places, early, in_one, parts, read_in_one, times
+from scansnap.dial.attention import scores as attention_logits
+from scansnap.dial.attention import weights as attended
 from scansnap.dial.data import Batch
-from scansnap.dial.rungs import ATTENTIONS, Flags
+from scansnap.dial.rungs import Flags
 from scansnap.dynamics import norms
 from scansnap.dynamics.state import initial
+from scansnap.kernels.cpu import step
 from scansnap.sampling.philox import Purpose
 
 Parameters = dict[str, Tensor]
 SMALL = 0.01  # std of the initial Y and Z: seeds differ, and nothing is known yet
-ROPE_BASE = 10_000.0
-ALIBI = 1 / 16  # slope of a single head; of several: 2^(−8h/H)
 _EPS = 1e-5
 
 
@@ -89,36 +91,47 @@ def start(flags: Flags, vocab_size: int, context: int, seeds: Tensor, dtype: tor
 
 
 def forward(
-    p: Parameters, flags: Flags, batch: Batch, attention: list[Tensor] | None = None, *, at_end: bool = False
+    p: Parameters,
+    flags: Flags,
+    batch: Batch,
+    attention: list[Tensor] | None = None,
+    *,
+    at_end: bool = False,
+    only_logits: bool = False,
 ) -> Output:
     """Logits of the next token; ``attention`` takes the place of what each layer would attend to.
 
-    ``at_end``: the last layer asks only at the last position, which is all that is read.
+    ``at_end``: the last layer asks only at the last position, which is all that is read. ``only_logits``: attention and
+    its logits are not wanted, and where there is a compiled kernel they are never made.
     """
     x = _embedded(p, flags, batch.keys)  # (R, B, S, d)
     every = flags.sequences and batch.queries.shape == batch.keys.shape  # all positions ask
     x_q = x if every else _embedded(p, flags, batch.queries, last=True)  # (R, B, Q, d)
     weights, scores = [], []
     for i in range(flags.layers):
-        at, bias = f".{i}" if i else "", batch.bias[:, None]
-        if at_end and i == flags.layers - 1 and flags.sequences:
-            x_q, bias = x_q[:, :, -1:], bias[..., -1:, :]
+        at, bias, place = f".{i}" if i else "", batch.bias[:, None], None
+        if i == flags.layers - 1 and flags.sequences:
+            if at_end:
+                x_q, bias = x_q[:, :, -1:], bias[..., -1:, :]
+            elif batch.asked is not None:
+                place = batch.asked  # (R or 1, B, N)
+                x_q, bias = at_places(x_q, place), at_places(bias[:, 0], place)[:, None]
         keys = _pre(flags, x)
         ask = keys if x_q is x else _pre(flags, x_q)
-        q, k, v = _projected(p, flags, ask, keys, at)
-        score = _scores(flags, q, k)  # (R, H, B, Q, S)
-        weight = ATTENTIONS[flags.attention](score, bias) if attention is None else attention[i]
-        weights.append(weight)
-        scores.append(score)
-        x_q = _values(p, flags, weight @ v, x_q, at, _early(flags, ask, keys))  # (R, B, Q, d)
+        if only_logits and in_one(flags, ask):
+            read = read_in_one(flags, parts(p, flags, ask, keys, at, beside=False), bias, place)
+        else:
+            q, k, v = step.heads(parts(p, flags, ask, keys, at))
+            scores.append(attention_logits(flags, q, k, place))  # (R, H, B, Q, S)
+            weights.append(attended(flags, scores[-1], bias) if attention is None else attention[i])
+            read = weights[-1] @ v
+        x_q = _values(p, flags, read, x_q, at, early(flags, ask, keys))  # (R, B, Q, d)
         if flags.mlp != "none":
-            inside = _act(flags.mlp, _times(_pre(flags, x_q), p[f"w_1{at}"]))
-            added = _times(inside, p[f"w_2{at}"])
-            x_q = x_q + added if flags.residual else added
+            x_q = _mlp(flags, x_q, p[f"w_1{at}"], p[f"w_2{at}"])
         x = x_q
     if flags.prenorm != "none" and flags.residual:
         x_q = _normed(flags.prenorm, x_q)
-    logits = x_q if flags.width is None and not flags.separate else _times(x_q, p["embed"].mT)
+    logits = x_q if flags.width is None and not flags.separate else times(x_q, p["embed"].mT)
     return Output(logits, weights, scores)
 
 
@@ -127,7 +140,7 @@ def first_scores(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
     x = _pre(flags, _embedded(p, flags, batch.keys))
     every = flags.sequences and batch.queries.shape == batch.keys.shape
     ask = x if every else _pre(flags, _embedded(p, flags, batch.queries, last=True))
-    return _scores(flags, *_projected(p, flags, ask, x, "")[:2])
+    return attention_logits(flags, *step.heads(parts(p, flags, ask, x, ""))[:2])
 
 
 def loss(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
@@ -136,8 +149,10 @@ def loss(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
     Its gradient has 1 − α_n as the sum of the other α_j and not as a difference, which in float32 is 0 or rounding from
     10⁻⁷ on. Rules whose steps do not shrink with the gradient (sign, Muon) go on far beyond that, and would go astray.
     """
-    logits = forward(p, flags, batch, at_end=not flags.every_position).logits  # (R, B, Q or 1, M)
+    logits = forward(p, flags, batch, at_end=not flags.every_position, only_logits=True).logits  # (R, B, Q or 1, M)
     asked = slice(-logits.shape[2], None)
+    if step.takes(logits):
+        return step.cross_entropy(logits, batch.target[..., asked], batch.weight[..., asked])
     target = batch.target[..., asked].expand(len(logits), -1, -1)[..., None]
     others = logits.scatter(-1, target, -torch.inf).logsumexp(-1)
     lost = F.softplus(others - logits.gather(-1, target)[..., 0])
@@ -158,71 +173,26 @@ def _embedded(p: Parameters, flags: Flags, tokens: Tensor, last: bool = False) -
     return x + p["place"][:, None, -tokens.shape[-1] :] if "place" in p else x
 
 
-def _projected(p: Parameters, flags: Flags, ask: Tensor, keys: Tensor, at: str) -> tuple[Tensor, Tensor, Tensor]:
-    """What asks (R, H, B, Q, ·), what answers (R, H, B, S, ·) and what is read: values where no norm comes before.
-
-    Factors and RoPE's order of entries are put on the small matrices, not on what they make of every position.
-    """
-    if not flags.separate:
-        return _times(ask[:, None], p[f"z{at}"]), keys[:, None], keys[:, None]
-    w_q, w_k = p[f"w_q{at}"], p[f"w_k{at}"]
-    w_q = w_q / math.sqrt(w_q.shape[-1])
-    if _beside(flags, w_q.shape[-1]):
-        w_q, w_k = (w.unflatten(-1, (2, -1)).mT.flatten(-2) for w in (w_q, w_k))
-    w_v = [p[f"w_v{at}"]] if _early(flags, ask, keys) else []
-    if ask is keys:
-        q, k, *v = _by_head(keys, [w_q, w_k, *w_v])
-    else:
-        (q,), (k, *v) = _by_head(ask, [w_q]), _by_head(keys, [w_k, *w_v])
-    return q, k, v[0] if v else keys[:, None]
-
-
-def _beside(flags: Flags, inner: int) -> bool:
-    """Whether entries that RoPE turns together stand beside each other: then a turn is one complex product."""
-    return flags.separate and flags.positions == "rope" and inner % 2 == 0
-
-
-def _early(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
-    """Whether W_V is applied before attention: no norm stands between, and it pays, as many ask and W_V is narrow."""
-    return flags.norm == "none" and 2 * ask.shape[2] > keys.shape[2]
-
-
-def _by_head(x: Tensor, matrices: list[Tensor]) -> list[Tensor]:
-    """x (R, B, S, d) times matrices (R, H, d, i), as (R, H, B, S, i) each: one product of all."""
-    wide = torch.cat([matrix.transpose(1, 2).flatten(2) for matrix in matrices], dim=2)  # (R, d, n·H·i)
-    out = (x.flatten(1, 2) @ wide).unflatten(1, x.shape[1:3]).unflatten(3, (len(matrices), matrices[0].shape[1], -1))
-    return [one.permute(0, 3, 1, 2, 4) for one in out.unbind(3)]
-
-
-def _scores(flags: Flags, q: Tensor, k: Tensor) -> Tensor:
-    """Attention logits (R, H, B, Q, S): x_q Z x_kᵀ, or q kᵀ/√d; RoPE turns both, ALiBi takes off distance."""
-    n_q, n_k = q.shape[-2], k.shape[-2]
-    if flags.positions == "rope":
-        beside = _beside(flags, q.shape[-1])
-        q, k = _turned(q, n_k - n_q, beside), _turned(k, 0, beside)
-    score = q @ k.mT
-    if flags.positions == "alibi":
-        place = torch.arange(n_k, device=score.device)
-        distance = (place[n_k - n_q :, None] - place).abs().to(score.dtype)
-        h = torch.arange(1, flags.heads + 1, device=score.device)
-        slope = ALIBI if flags.heads == 1 else 2.0 ** (-8.0 * h[:, None, None, None] / flags.heads)
-        score = score - slope * distance
-    return score
-
-
 def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str, done: bool) -> Tensor:
     """What attention read, normed, through Y or W_V W_O; the residual as in the paper or as in a transformer."""
     if flags.separate:
-        v = c if done else _times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
+        v = c if done else times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
         beside = v.permute(0, 2, 3, 1, 4).flatten(-2)  # (R, B, Q, d): heads side by side
-        out = _times(beside, p[f"w_o{at}"].flatten(1, 2))
+        out = times(beside, p[f"w_o{at}"].flatten(1, 2))
         return x_q + out if flags.residual else out
     c = c.mean(1) if flags.heads > 1 else c[:, 0]
     if flags.residual and flags.prenorm != "none":  # its norms need a stream that does not start at 0
-        return x_q + _times(_read_norm(p, flags, c, at), p[f"y{at}"])
+        return x_q + times(_read_norm(p, flags, c, at), p[f"y{at}"])
     f = _read_norm(p, flags, c + x_q if flags.residual else c, at)
-    out = _times(f, p[f"y{at}"])
+    out = times(f, p[f"y{at}"])
     return f + out if f"y.{int(at[1:] or 0) + 1}" in p else out  # a layer above reads on what this one read
+
+
+def _mlp(flags: Flags, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
+    if step.takes_mlp(rows := x.flatten(1, 2), first):
+        return step.mlp(rows, first, second, norm=flags.prenorm, act=flags.mlp, past=flags.residual).view_as(x)
+    added = times(_act(flags.mlp, times(_pre(flags, x), first)), second)
+    return x + added if flags.residual else added
 
 
 def _read_norm(p: Parameters, flags: Flags, c: Tensor, at: str) -> Tensor:
@@ -238,26 +208,12 @@ def _pre(flags: Flags, x: Tensor) -> Tensor:
 
 
 def _normed(kind: str, x: Tensor) -> Tensor:
+    if step.takes(x) and x.shape[-1] % step.VECTOR == 0:
+        return step.normed(kind, x)
     return F.layer_norm(x, x.shape[-1:]) if kind == "layernorm" else x * (x.square().mean(-1, True) + _EPS).rsqrt()
 
 
-def _times(x: Tensor, matrix: Tensor) -> Tensor:
-    """x (R, [1 or H,] B, Q, i) times its run's matrix (R, [H,] i, j): B and Q as one, so that no matrix is copied."""
-    return (x.flatten(-3, -2) @ matrix).unflatten(-2, x.shape[-3:-1])
-
-
-def _turned(x: Tensor, first: int, beside: bool) -> Tensor:
-    """RoPE: pairs of entries turned by an angle that grows with the position; an odd last entry stays."""
-    half = x.shape[-1] // 2
-    place = torch.arange(first, first + x.shape[-2], device=x.device, dtype=x.dtype)
-    angle = place[:, None] * ROPE_BASE ** (-torch.arange(half, device=x.device, dtype=x.dtype) / half)
-    if beside:
-        turn = torch.polar(torch.ones_like(angle), angle)
-        return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turn).flatten(-2)
-    cos, sin = angle.cos(), angle.sin()
-    a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
-    return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
-
-
 def _act(kind: str, x: Tensor) -> Tensor:
+    if kind == "gelu" and step.takes(x):
+        return step.gelu(x)
     return x if kind == "linear" else F.relu(x) if kind == "relu" else F.gelu(x)

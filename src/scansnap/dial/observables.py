@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,15 @@ class Trajectory:
         loss = self.grid(self.data.loss.values)[self.reference].mean(0)
         return np.asarray(loss <= 0.1 * loss[0])
 
+    @cached_property
+    def scanned(self) -> bool:
+        """Whether distinctness moved attention at all: the 95% interval of the gap is above its threshold."""
+        return bootstrap(distinct_gap(self))[1] >= GAP
+
+    @cached_property
+    def fates(self) -> xr.Dataset:
+        return fates(self.data, self.classes)
+
     def has(self, what: str) -> bool:
         """Whether there is what an observable speaks of.
 
@@ -147,8 +157,7 @@ def bootstrap(values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _share(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
-    found = fates(of.data, of.classes)
-    change = found.z_change.values[:, found.kind.values == kind]
+    change = of.fates.z_change.values[:, of.fates.kind.values == kind]
     return of.grid(((change > 0) if rises else (change < 0)).mean(1))[of.reference]
 
 
@@ -189,14 +198,9 @@ def comparable(classes: SequenceClasses) -> dict[int, np.ndarray]:
     return {n: common for n, common in found.items() if len(common)}
 
 
-def _scanned(of: Trajectory) -> bool:
-    """Whether distinctness moved attention at all: the 95% interval of the gap is above its threshold."""
-    return bootstrap(distinct_gap(of))[1] >= GAP
-
-
 def _fate(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
     """Adam raises what is rare, distinct or not, and lowers what is frequent: without a gap that is no fate."""
-    return _share(of, kind, rises) if _scanned(of) else np.zeros(of.seeds)
+    return _share(of, kind, rises) if of.scanned else np.zeros(of.seeds)
 
 
 def _mass(of: Trajectory) -> np.ndarray:
@@ -236,7 +240,7 @@ def _sink(of: Trajectory) -> np.ndarray:
 def _drift(of: Trajectory) -> np.ndarray:
     """Share of the whole movement that falls between 10 and 100 t₀; 1 where there was none."""
     odds = of.grid(log_odds(of.data, of.classes).mean("class").values)[of.reference]
-    if not _scanned(of):
+    if not of.scanned:
         return np.ones(of.seeds)
     late, end = odds[:, of.at(10)], odds[:, of.at(100)]
     with np.errstate(all="ignore"):
@@ -252,7 +256,7 @@ def _exponent(of: Trajectory) -> np.ndarray:
 
 def _snap(of: Trajectory) -> np.ndarray:
     """t_snap/t₀, pooled over heads by their mean; NaN where attention did not snap."""
-    if not _scanned(of):
+    if not of.scanned:
         return np.full(of.seeds, np.nan)
     found = snap_time(of.here.data, of.classes, pool=False, resamples=50)
     return found.t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
@@ -262,7 +266,7 @@ def _ratio_effect(of: Trajectory) -> np.ndarray:
     """dN_eff/d ln(η_Y/η_Z), least squares over the ratios: above 0, the faster decoder leaves attention denser."""
     if len(of.ratios) < 2:
         return np.full(of.seeds, np.nan)
-    if not _scanned(of):
+    if not of.scanned:
         return np.full(of.seeds, np.nan)
     x = np.log(of.ratios)
     return (x - x.mean()) @ _support(of) / ((x - x.mean()) ** 2).sum()

@@ -9,9 +9,11 @@ from typing import Any
 from scansnap.cluster import Cluster, Failure, spread
 from scansnap.dial.cell import Cell, run_cell
 from scansnap.dial.clocks import Setting
+from scansnap.dial.data import POSITIONS, SEQUENCES
 from scansnap.dial.rungs import LADDER, find
 from scansnap.processes import ending_at_once, single_threaded_children
 
+VOCABULARY = 80  # tokens of most data, about
 TASK = "scansnap-cell"  # how one is called in Ray's own views
 Result = dict[str, Any]
 
@@ -23,9 +25,12 @@ class CellsFailed(RuntimeError):
 def made(
     cells: list[Cell], setting: Setting, device: str, jobs: int, cluster: Cluster | None
 ) -> Iterator[tuple[Cell, Result]]:
-    """Cells as they are done; rungs of one's own are known to this process alone."""
+    """Cells as they are done, the longest first where several share them, so that they end together.
+
+    Rungs of one's own are known to this process alone.
+    """
     own = [cell for cell in cells if find(cell.rung)[0].name not in LADDER]
-    rest = [cell for cell in cells if cell not in own]
+    rest = sorted((cell for cell in cells if cell not in own), key=lambda cell: -work(cell, setting))
     if jobs == 1 and cluster is None:
         own, rest = cells, []
     for cell in own:
@@ -34,6 +39,18 @@ def made(
         yield from (
             _in_processes(rest, setting, device, jobs) if cluster is None else _on(cluster, rest, setting, device)
         )
+
+
+def work(cell: Cell, setting: Setting) -> float:
+    """Multiplications of a cell's training, roughly: only their order matters."""
+    flags, length = cell.flags, setting.context
+    d, tokens = (
+        flags.width or VOCABULARY,
+        {"every": POSITIONS, "last": 2 * length}.get(flags.asking, SEQUENCES["counts"]),
+    )
+    matrices = (4 if flags.separate else 2) + (8 if flags.mlp != "none" else 0)
+    each = flags.layers * (matrices * d**2 + 2 * d * length) + d * VOCABULARY
+    return tokens * each * setting.t0(cell.optimizer, 6, VOCABULARY)
 
 
 def _in_processes(cells: list[Cell], setting: Setting, device: str, jobs: int) -> Iterator[tuple[Cell, Result]]:

@@ -190,13 +190,17 @@ def flags_of(name: str, way: str) -> Flags:
 
 
 def plan(quick: bool = False) -> Iterator[tuple[str, str, str]]:
-    """All (rung, way, optimiser) of the table; a quick one has the first choice of each rung and fewer controls."""
+    """All (rung, way, optimiser) of the table.
+
+    A quick one has the first choice of each rung, fewer controls, and optimisers of their own rung alone only.
+    """
     for way in WAYS:
         for rung in RUNGS.values():
             for i, chosen in enumerate(rung.choices):
                 extra = i > 0 and (quick or way != "alone")
                 idle = rung.name == "yz" and way in ("cumulative", "without")
                 idle |= rung.name == "finite" and way == "without"
+                idle |= rung.name == "optimizer" and way == "cumulative" and quick
                 idle |= way == "control" and (rung.name == "optimizer" or (quick and rung.name not in QUICK_CONTROLS))
                 if extra or idle:
                     continue

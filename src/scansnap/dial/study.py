@@ -154,17 +154,17 @@ def dial(
         if progress is not None:
             progress(len(found), len(cells))
 
-    known = {_runs(cell): cell for cell in found}
+    known = {same_runs(cell): cell for cell in found}
     todo: dict[Any, Cell] = {}
     for cell in cells:
-        if cell not in found and _runs(cell) not in known:
-            todo.setdefault(_runs(cell), cell)
+        if cell not in found and same_runs(cell) not in known:
+            todo.setdefault(same_runs(cell), cell)
     for cell, result in made(list(todo.values()), setting, device, jobs, cluster):
         keep(cell, result)
-        known[_runs(cell)] = cell
+        known[same_runs(cell)] = cell
     for cell in cells:
         if cell not in found:  # the same runs have another name too
-            keep(cell, _renamed(found[known[_runs(cell)]], cell))
+            keep(cell, _renamed(found[known[same_runs(cell)]], cell))
     return Dial(tuple(found[cell] for cell in cells), quick)
 
 
@@ -199,7 +199,7 @@ def chosen(
     return planned
 
 
-def _runs(cell: Cell) -> tuple[Any, ...]:
+def same_runs(cell: Cell) -> tuple[Any, ...]:
     """What decides the runs of a cell: two cells in which this is equal are one. Without decay AdamW is Adam."""
     optimizer = "adam" if cell.optimizer == "adamw" and cell.flags.decay == "none" else cell.optimizer
     return cell.flags, optimizer, cell.data, cell.way == "control"

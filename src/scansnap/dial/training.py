@@ -15,7 +15,7 @@ from scansnap.dial.model import Parameters, forward, loss, start, table_of, trai
 from scansnap.dial.reading import Reader, Reading
 from scansnap.dial.rungs import Flags
 
-AHEAD = {"cpu": 16, "cuda": 128}  # steps whose data are drawn at once: more of them where every launch counts
+AHEAD = {"cpu": 64, "cuda": 128}  # steps whose data are drawn at once: more of them where every launch counts
 EAGER = 3  # steps before a graph is recorded, in which libraries set themselves up
 Look = Callable[[int, "Runs"], None]
 
@@ -70,7 +70,7 @@ class Runs:
         """One update on a batch, in place."""
         tables = {name: t.detach().requires_grad_() for name, t in self.descent.tables.items()}
         with torch.enable_grad():
-            total = loss({**self.fixed, **tables}, self.flags, _of(batch, self.stream)).sum()
+            total = loss({**self.fixed, **tables}, self.flags, batch.of(self.stream)).sum()
             gradients = torch.autograd.grad(total, list(tables.values()))
         self.descent.move(gradients)
 
@@ -84,14 +84,14 @@ class Runs:
     @torch.no_grad()
     def losses(self) -> Tensor:
         """T = ∞ losses now, (R,), left on the device."""
-        return self.reader.loss(forward(self.parameters, self.flags, self.reader.batch, at_end=True))
+        return self.reader.loss(forward(self.parameters, self.flags, self.reader.batch, at_end=True, only_logits=True))
 
 
 class _Recorded:
     """An update recorded once as a CUDA graph and replayed: its hundreds of small launches are paid a single time."""
 
     def __init__(self, runs: Runs, batch: Batch) -> None:
-        self.batch = Batch(*(t.clone() for t in vars(batch).values()))
+        self.batch = replace(batch, **{name: t.clone() for name, t in vars(batch).items() if t is not None})
         self._given: Batch | None = None
         self.graph = torch.cuda.CUDAGraph()
         torch.cuda.synchronize()
@@ -101,7 +101,8 @@ class _Recorded:
     def replay(self, batch: Batch) -> None:
         if batch is not self._given:  # the expectation is one batch for all steps
             for mine, given in zip(vars(self.batch).values(), vars(batch).values(), strict=True):
-                mine.copy_(given)
+                if mine is not None:
+                    mine.copy_(given)
             self._given = batch
         self.graph.replay()
 
@@ -112,8 +113,3 @@ def _short(batch: Batch) -> Batch:
     for dim in (0, 1):
         bias = bias.narrow(dim, 0, 1) if bias.stride(dim) == 0 else bias
     return batch if bias is batch.bias else replace(batch, bias=bias)
-
-
-def _of(batch: Batch, stream: Tensor) -> Batch:
-    """For runs that read these streams: (R, …) each, or 1 where all read the same."""
-    return Batch(*(t if len(t) == 1 else t[stream] for t in vars(batch).values()))

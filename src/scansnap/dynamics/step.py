@@ -27,7 +27,7 @@ class Rates:
         """Those of some runs; ``tables`` says which of the two rates, ``y`` or ``z``, a table is trained with."""
 
         def put(values: np.ndarray) -> Tensor:
-            return torch.tensor(values, dtype=dtype, device=device)
+            return torch.from_numpy(np.array(values)).to(device, dtype)
 
         return cls(
             {name: put(getattr(runs, f"eta_{kind}")) for name, kind in tables.items()},

@@ -25,6 +25,8 @@ Verdict = Literal[
     "agrees", "mostly agrees", "mixed", "mostly disagrees", "disagrees", "undecided", "not applicable"
 ]  # fmt: skip
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+PLURAL: dict[Verdict, str] = {"agrees": "agree", "mostly agrees": "mostly agree", "disagrees": "disagree",
+                              "mostly disagrees": "mostly disagree"}  # fmt: skip
 MOSTLY = 3 / 4  # of the decided cases
 T = TypeVar("T")
 
@@ -154,9 +156,7 @@ def told(counted: dict[Kind, dict[Verdict, int]]) -> list[str]:
 
 
 def _listed(verdicts: dict[Verdict, int]) -> str:
-    plural = {"agrees": "agree", "mostly agrees": "mostly agree", "disagrees": "disagree",
-              "mostly disagrees": "mostly disagree"}  # fmt: skip
-    return ", ".join(f"{n} {verdict if n == 1 else plural.get(verdict, verdict)}" for verdict, n in verdicts.items())
+    return ", ".join(f"{n} {verdict if n == 1 else PLURAL.get(verdict, verdict)}" for verdict, n in verdicts.items())
 
 
 @dataclass(frozen=True)

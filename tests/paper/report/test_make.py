@@ -9,8 +9,10 @@ import pytest
 
 from scansnap import checks
 from scansnap.paper.figure import Effort
-from scansnap.paper.report import make
+from scansnap.paper.report import make, manifest
+from scansnap.paper.report.svg import size_of
 from scansnap.paper.report.targets import find
+from scansnap.paper.style import FILES_ONLY, HEADLINE, render, settle, styled
 
 QUICK = Effort(quick=True, device="cpu")
 
@@ -31,19 +33,24 @@ def test_fig6_has_the_columns_of_the_contract(folder):
 
 
 def test_the_manifest_says_how_each_was_made(folder):
-    manifest = json.loads((folder[0] / "manifest.json").read_text(encoding="utf-8"))
-    assert set(manifest["targets"]) == {"fig3", "fig6", "table1"}
-    entry = manifest["targets"]["fig6"]
+    found = json.loads((folder[0] / "manifest.json").read_text(encoding="utf-8"))
+    assert set(found["targets"]) == {"fig3", "fig6", "table1"}
+    entry = found["targets"]["fig6"]
     assert entry["command"] == "scansnap reproduce fig6 --quick --device cpu"
     assert entry["quick"]
     assert entry["seconds"] > 0
     assert entry["settings"]
     assert entry["note"]
     assert {"scansnap", "torch", "numpy", "matplotlib"} <= set(entry["versions"])
-    assert all({"says", "agree", "of", "verdict"} <= set(finding) for finding in entry["findings"])
+    assert all({"says", "agree", "of", "verdict", "numbers"} <= set(finding) for finding in entry["findings"])
+    assert entry["findings"][0]["headline"] == 2
+    (number,) = entry["findings"][0]["numbers"]  # 16 curves and three seeds: their mean, and its interval
+    assert number["case"] == ""
+    assert 0 < number["half_width"] < 1
+    assert "points" not in entry["findings"][0]
     assert {finding["kind"] for finding in entry["findings"]} == {"measured"}
     assert all(f["agree"] + f["undecided"] <= f["of"] for f in entry["findings"])
-    assert {finding["kind"] for finding in manifest["targets"]["fig3"]["findings"]} == {"formula"}
+    assert {finding["kind"] for finding in found["targets"]["fig3"]["findings"]} == {"formula"}
 
 
 def test_the_command_ends_with_the_verdicts_and_the_report(folder):
@@ -141,7 +148,46 @@ def test_a_target_that_fails_leaves_no_files(tmp_path, monkeypatch):
 
 
 def test_numbers_that_json_lacks_become_words():
-    assert make.plain({"t": float("inf"), "x": [float("nan"), 1.5]}) == {"t": "inf", "x": ["nan", 1.5]}
+    assert manifest.plain({"t": float("inf"), "x": [float("nan"), 1.5]}) == {"t": "inf", "x": ["nan", 1.5]}
+
+
+def test_a_manifest_of_the_first_version_is_added_to_and_becomes_one_of_this(tmp_path):
+    """What it says of other targets stays; its findings have no numbers."""
+    old = {"format": "scansnap reproduction 1", "files": ["fig8.csv"],
+           "targets": {"fig8": {"files": ["fig8.csv"], "findings": [], "settings": {}}}}  # fmt: skip
+    (tmp_path / "manifest.json").write_text(json.dumps(old), encoding="utf-8")
+    make.prepare(tmp_path, ["fig3"])
+    make.make("fig3", QUICK, tmp_path)
+    found = json.loads((tmp_path / "manifest.json").read_text(encoding="utf-8"))
+    assert found["format"] == manifest.FORMAT == "scansnap reproduction 2"
+    assert found["targets"]["fig8"] == old["targets"]["fig8"]
+    assert set(found["targets"]) == {"fig3", "fig8"}
+
+
+def test_what_is_told_by_a_table_has_no_drawing_on_the_page(tmp_path):
+    assert set(make.drawn("table1", QUICK, tmp_path).pictures) == {"png", "pdf"}
+    assert set(make.drawn("fig3", QUICK, tmp_path).pictures) == {"png", "pdf", "svg"}
+
+
+def test_the_page_leaves_out_what_only_the_files_have():
+    """The crop is what lies above it, and the headline's box is in the coordinates of the crop."""
+    with styled(4.0, 6.0) as figure:
+        above, below = figure.subfigures(2, 1, height_ratios=(1, 2))
+        above.subplots().set_gid(HEADLINE)
+        below.set_gid(FILES_ONLY)
+        below.subplots().plot([0, 1], color="#123456")
+    settle(figure)
+    whole = render(figure, "svg")
+    shown = make.on_page(figure)
+    assert b"#123456" in whole
+    assert b"#123456" not in shown
+    assert size_of(whole) == (0, 0, 288, 432)
+    *_, edge = size_of(shown)
+    assert size_of(shown)[:3] == (0, 0, 288)
+    assert edge == pytest.approx(144, abs=5)  # the layout leaves some space between the two
+    left, top, width, height = make.focus(figure)
+    assert 0 <= left < left + width <= 288
+    assert 0 <= top < top + height <= edge
 
 
 def test_a_folder_in_place_of_the_manifest_is_refused(tmp_path):

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from tiny_corpus import TINY
 
-from scansnap.paper.shared.side_by_side import crew
 from scansnap.paper.shared.text_runs import text_setting
 from scansnap.paper.studies import layers
 
@@ -40,24 +39,6 @@ def test_every_setting_has_the_rates_chosen_for_it(computed):
         for name, value in rule["chosen"].items():
             assert part[name].unique().tolist() == [value] == [best[name]]
         assert not set(rule["seeds"]) & set(part.seed)
-
-
-def test_side_by_side_they_are_the_same(effort, computed, monkeypatch):
-    """As on a GPU, in processes; one depth and seed of them, which the table of one process has too."""
-    case, seed = ("YZ", 2, True), 1
-    row = computed.table[(computed.table.model == "YZ") & (computed.table.layers == 2) & computed.table.residual
-                         & (computed.table.seed == seed)].iloc[0]  # fmt: skip
-    rates = {name: row[name] for name in layers.GRID["YZ"][0]}
-    with crew(2, given, effort, layers.SIZES) as work:
-        found = work(layers.run, {"it": (case, rates, seed)}, lambda name: None)["it"]
-    assert found["perplexity"] == pytest.approx(row.perplexity, rel=1e-6)
-    assert found["entropy"] == pytest.approx(row.entropy, rel=1e-6)
-
-
-def given(effort, sizes):
-    """The sizes of these tests are not those of a new process."""
-    layers.SIZES = sizes
-    layers._begin(effort)
 
 
 def test_models_are_what_the_rows_say(effort):

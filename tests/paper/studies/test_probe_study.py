@@ -13,7 +13,6 @@ import torch.nn.functional as F
 
 from scansnap.checks import InputError
 from scansnap.paper.report import targets
-from scansnap.paper.shared.side_by_side import crew
 from scansnap.paper.studies import probe
 from scansnap.paper.studies.chosen_rates import SEEDS
 from scansnap.paper.studies.probe import runs, training
@@ -170,9 +169,9 @@ def test_another_process_gives_the_same():
     text, jobs = streams(), {"one": job()}
     done, records = [], []
     for n in (1, 2):
-        with crew(n, runs._begin, text, None, {}) as work:
-            records.append(work(runs._work, {name: (one,) for name, one in jobs.items()}, done.append))
-    assert done == ["one"] * 2
+        with runs.crew(n, done.append, text, None, {}) as work:
+            records.append(work(jobs))
+    assert done == [job()] * 2
     for name in jobs:
         for key, values in records[0][name].items():
             np.testing.assert_array_equal(records[1][name][key], values, err_msg=key)

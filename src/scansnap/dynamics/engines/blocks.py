@@ -1,4 +1,4 @@
-"""The fused path on CUDA: a thread block owns a run (kernels/cuda/runs.cu), for some steps or from first to last.
+"""The fused path on CUDA: a thread block owns a run (kernels/cuda/runs.py), for some steps or from first to last.
 
 From first to last nothing of a run is ever in the device's memory but its data and what is recorded: initial values are
 drawn in the kernel, and attention follows from the recorded z.

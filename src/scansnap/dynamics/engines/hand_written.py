@@ -1,7 +1,7 @@
 """Carries a group of runs through a stretch of mini-batches, on the fastest path that applies.
 
 The general path is torch, works for every option, on CPU and CUDA; on CUDA it is recorded as a graph. The fused one
-(kernels/cpu/fused.c, kernels/cuda/runs.cu) covers what the paper's experiments use and is far faster; tests hold both
+(kernels/cpu/fused.c, kernels/cuda/runs.py) covers what the paper's experiments use and is far faster; tests hold both
 equal.
 """
 

@@ -148,7 +148,7 @@ class LiveRun:
         on_tokens = [z[q, tokens] for q, tokens in enumerate(self.query_tokens)]
         row = np.concatenate([[loss], entropy, growth, self._log_chi(z), *own, *on_tokens]).astype(np.float32)
         self.film.add(self.step, row)
-        if fixed:
+        if fixed or self.over:
             y = self.state.tables["y"][0].numpy()
             if y.size * 4 * 16 <= _TABLE_BYTES:
                 self.tables.add(self.step, np.concatenate([row, y.ravel().astype(np.float32)]))

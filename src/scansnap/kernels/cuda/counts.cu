@@ -2,7 +2,7 @@
  *
  * Every number is a pure function of (seed, purpose, step, sample, slot, trial), and the arithmetic follows the other
  * versions operation by operation, without fused multiply-adds, so that all draw the same data. Samples are written by
- * class, as runs.cu reads them. Compiled with COUNT, the type of a count.
+ * class, as the kernels of whole runs read them. Compiled with COUNT, the type of a count.
  */
 struct Draws {
     int n_classes, n_slots, batch_size, n_steps;

@@ -1,4 +1,6 @@
-"""Whole runs of momentum SGD by runs.cu: a thread block owns a run; data are drawn and sorted by counts.cu.
+"""Whole runs of momentum SGD: a thread block owns a run (lanes/runs.cu; strips/runs.cu on tensor cores).
+
+Data are drawn and sorted by counts.cu.
 
 Sizes as in ``dynamics.engines.layout``: K classes, S slots, L rows and J columns of Y, Q queries, M tokens; R runs, G
 data streams, N steps, B samples in a batch; E entries of Z that some class reads.
@@ -17,10 +19,24 @@ import torch
 from torch import Tensor
 
 from scansnap.kernels.cuda import compiler
-from scansnap.kernels.cuda.shape import COUNTS, MOST_COLUMNS, MOST_SLOTS, SlotTables, choose, index_of, real_of
+from scansnap.kernels.cuda.shape import (
+    COUNTS,
+    MOST_COLUMNS,
+    MOST_SLOTS,
+    Shape,
+    SlotTables,
+    Strips,
+    choose,
+    choose_strips,
+    index_of,
+    real_of,
+)
 from scansnap.sampling.counts import STIRLING_TABLE, SamplingTable
 
-SOURCES = ("philox.cuh", "lanes.cuh", "samples.cuh", "rows.cuh", "runs.cu")
+SOURCES = {
+    Shape: ("philox.cuh", "job.cuh", "lanes/lanes.cuh", "lanes/samples.cuh", "lanes/rows.cuh", "lanes/runs.cu"),
+    Strips: ("philox.cuh", "job.cuh", "strips/samples.cuh", "strips/rows.cuh", "strips/runs.cu"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +67,7 @@ class Data:
 
 
 class _Job(ctypes.Structure):
-    """``Job`` of runs.cu."""
+    """``Job`` of job.cuh."""
 
     _fields_ = [
         *[(name, ctypes.c_int) for name in ("n_classes", "n_rows", "n_z", "n_shared", "batch_size", "n_steps", "n_runs",
@@ -87,13 +103,15 @@ class Machine:
     make: Callable[[str, str, tuple[str, ...], int], Any]  # source, name, options, shared bytes
     multiprocessors: int
     shared_bytes: int  # a block can have
+    tensor_cores: bool  # that take float32 cut to 11 bits: from Ampere on
 
     @classmethod
     def cuda(cls, device: torch.device) -> Machine:
         found = torch.cuda.get_device_properties(device)
         most = getattr(found, "shared_memory_per_block_optin", 99 << 10)
         device = torch.device("cuda", torch.cuda.current_device() if device.index is None else device.index)
-        return cls(device, partial(compiler.kernel, device=device), found.multi_processor_count, int(most))
+        return cls(device, partial(compiler.kernel, device=device), found.multi_processor_count, int(most),
+                   found.major >= 8)  # fmt: skip
 
 
 class Begin(NamedTuple):
@@ -116,8 +134,12 @@ class Rates(NamedTuple):
 class Program:
     """The kernels for one layout on one device."""
 
-    def __init__(self, layout: SlotTables, machine: Machine, expected: np.ndarray, **chosen: Any) -> None:
-        """``expected`` (K, S) are the classes' own counts, for the loss; ``chosen`` overrules parts of the shape."""
+    def __init__(self, layout: SlotTables, machine: Machine, expected: np.ndarray, *, tensor: bool = True,
+                 **chosen: Any) -> None:  # fmt: skip
+        """``expected`` (K, S) are the classes' own counts, for the loss.
+
+        ``tensor``: on tensor cores where they apply; ``chosen`` overrules parts of the shape for counts of one byte.
+        """
         self.layout, self.machine = layout, machine
         self.index = index_of(layout)
         order = self.index["order"]
@@ -128,22 +150,36 @@ class Program:
         place = {"place": np.argsort(order, axis=1).astype(np.int32)}
         self._draws = packed(_draw_tables(layout.table) | place, machine.device)
         self.n_entries = len(self.index["z_at"])
-        self.shape = choose(layout, self.index, machine.shared_bytes)._replace(**chosen)
-        self.shared_bytes = self.shape.shared_bytes(len(layout.slots), len(layout.rows), self.n_entries)
+        self.shape = choose(layout, self.index, machine.shared_bytes)
+        self.strips = (
+            choose_strips(layout, self.index, machine.shared_bytes) if tensor and machine.tensor_cores else None
+        )
+        if self.strips:
+            self.strips = self.strips._replace(**chosen)
+        else:
+            self.shape = self.shape._replace(**chosen)
         self._kernels: dict[torch.dtype, tuple[Any, int]] = {}
         self._samplers: dict[tuple[torch.dtype, int], Any] = {}
 
     @property
     def fits(self) -> bool:
-        return (self.shared_bytes <= self.machine.shared_bytes and self.shape.columns <= MOST_COLUMNS
+        return (self.shared_bytes(self.shape) <= self.machine.shared_bytes and self.shape.columns <= MOST_COLUMNS
                 and self.shape.slots <= MOST_SLOTS)  # fmt: skip
+
+    def shared_bytes(self, shape: Shape | Strips) -> int:
+        return shape.shared_bytes(len(self.layout.slots), len(self.layout.rows), self.n_entries)
+
+    def shape_of(self, count: torch.dtype) -> Shape | Strips:
+        """What is compiled for counts of this type."""
+        return self.strips if self.strips and count == torch.uint8 else self.shape
 
     def kernel(self, count: torch.dtype) -> tuple[Any, int]:
         """For counts of this type, and how many blocks of it the device holds at once."""
         if count not in self._kernels:
-            source = compiler.text(*SOURCES)
-            kernel = self.machine.make(source, "train", self.shape.options(count), self.shared_bytes)
-            self._kernels[count] = kernel, kernel.blocks(32 * self.shape.warps) * self.machine.multiprocessors
+            shape = self.shape_of(count)
+            source = compiler.text(*SOURCES[type(shape)])
+            kernel = self.machine.make(source, "train", shape.options(count), self.shared_bytes(shape))
+            self._kernels[count] = kernel, kernel.blocks(32 * shape.warps) * self.machine.multiprocessors
         return self._kernels[count]
 
     def train(
@@ -164,7 +200,8 @@ class Program:
         z is (R, records, E), or with ``every_z`` (R, records, Q M).
         """
         layout, device = self.layout, self.machine.device
-        kernel, at_once = self.kernel(data.counts.dtype)
+        shape, (kernel, at_once) = self.shape_of(data.counts.dtype), self.kernel(data.counts.dtype)
+        assert isinstance(shape, Shape) or data.weight is None  # bytes are drawn, and what is drawn has one weight
         n_runs, (_, n_steps, batch_size, _) = len(stream), data.counts.shape
         blocks = min(n_runs, at_once)
         number = np.full(n_steps + 1, -1, dtype=np.int32)
@@ -183,8 +220,8 @@ class Program:
             "record_loss": torch.empty(n_runs, len(record), **float32),  # type: ignore[call-overload]
             "finite": torch.empty(n_runs, dtype=torch.uint8, device=device),
         }  # fmt: skip
-        scratch = blocks * len(layout.rows) * self.shape.pitch
-        for name, here in (("v_scratch", self.shape.v_shared), ("y_scratch", self.shape.y_shared)):
+        scratch = blocks * len(layout.rows) * shape.pitch
+        for name, here in (("v_scratch", shape.v_shared), ("y_scratch", shape.y_shared)):
             if not here:
                 arrays[name] = torch.empty(scratch, **float32)  # type: ignore[call-overload]
         for prefix, tables in (("", state), ("new_", new)):
@@ -203,7 +240,7 @@ class Program:
             init=("zero", "uniform", "normal").index(begin.kind), even=1 / batch_size, init_size=begin.size,
             **{name: a.data_ptr() for name, a in arrays.items()},
         )  # fmt: skip
-        kernel.launch(blocks, 32 * self.shape.warps, job)
+        kernel.launch(blocks, 32 * shape.warps, job)
         return arrays["record_z"], arrays["record_loss"], arrays["finite"]
 
     def draw(self, seeds: np.ndarray, first: int, n_steps: int, batch_size: int, length: int, own: np.ndarray | None

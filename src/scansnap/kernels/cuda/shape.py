@@ -1,4 +1,4 @@
-"""What runs.cu is compiled for, and the tables it reads: a layout's slots in the order of the kernel."""
+"""What the kernels of whole runs are compiled for, and their tables: a layout's slots in the order of the kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SlotTables(IndexTables, Protocol):
 
 
 class Shape(NamedTuple):
-    """What the kernel is compiled for."""
+    """What lanes/runs.cu is compiled for."""
 
     slots: int
     columns: int
@@ -58,7 +58,7 @@ class Shape(NamedTuple):
         return -(-self.columns // 4) * 4
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
-        """Shared memory of a block; the same sum is in runs.cu."""
+        """Shared memory of a block; the same sum is in lanes/runs.cu."""
         tables = -(-rows * self.pitch * (self.y_shared + self.v_shared) // 4) * 4
         wide = self.groups * self.tile
         wide = -(-wide // 4) * 4
@@ -66,6 +66,64 @@ class Shape(NamedTuple):
         tables += -(-self.shared_chunk * self.pitch // 4) * 4 if self.late else 0
         scratch = self.warps * of_warp + 2 * entries + classes * (self.slots + 1)
         return 4 * (tables + scratch + classes * self.slots + 2 * (2 * classes + 1) + 1)
+
+
+class Strips(NamedTuple):
+    """What strips/runs.cu is compiled for."""
+
+    slots: int
+    own: int
+    columns: int
+    warps: int
+    v_shared: bool
+    held: bool
+    tiles: int
+    group: int
+    kept: bool
+    blocks: int
+    y_shared: bool = True
+
+    @property
+    def strips(self) -> int:
+        """Of 16 columns."""
+        return -(-self.columns // (16 * self.group)) * self.group
+
+    @property
+    def pitch(self) -> int:
+        return 16 * self.strips + 4
+
+    def options(self, count: torch.dtype) -> tuple[str, ...]:
+        given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns, "STRIPS": self.strips,
+                 "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held), "TILES": self.tiles,
+                 "GROUP": self.group, "KEPT": int(self.kept), "BLOCKS": self.blocks,
+                 "COUNT": COUNTS[count]}  # fmt: skip
+        return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
+
+    def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
+        """Shared memory of a block; the same sum is in strips/runs.cu."""
+        places = -(-self.slots // 8) * 8
+        tables = self.pitch * (rows * (1 + self.v_shared) + self.slots - self.own)
+        of_classes = classes * (2 * places + self.slots + 2) + 2 * (2 * classes + 1)
+        return 4 * (tables + self.warps * places + of_classes + 2 * entries)
+
+
+def choose_strips(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes: int) -> Strips | None:
+    """A shape for tensor cores, or None: classes of one shape on the same common rows, every output its own column."""
+    (classes, slots), columns = layout.slots.shape, len(layout.multiplicity)
+    own = int(index["n_own"][0])
+    alike = (layout.n_slots == slots).all() and (index["n_own"] == own).all() and _same_shared(index)
+    if not alike or slots > 32 or columns > 240 or classes > 31 or (layout.multiplicity != 1).any():
+        return None
+    n = -(-columns // 16)
+    held = n <= 5
+    warps = 1 if n <= 3 else min(2 if held else 16, classes)
+    for v_shared in (True, False):
+        shape = Strips(slots, own, columns, warps, v_shared, held, 2 if held else 1, 1 if held else 3, False, 1)
+        needed = shape.shared_bytes(classes, len(layout.rows), len(index["z_at"]))
+        if needed <= shared_bytes:
+            most = 16 if n <= 3 else 8
+            return shape._replace(blocks=max(1, min(most // warps, shared_bytes // (needed + 1024))))
+    return None
 
 
 def choose(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes: int) -> Shape:

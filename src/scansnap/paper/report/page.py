@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from markupsafe import Markup
 
 from scansnap.claims.claim import KINDS, Kind
 from scansnap.measure.comparison import LEVEL, compare
-from scansnap.paper.figure import MOSTLY, VERDICTS, Effort, Finding, told, totals
+from scansnap.paper.figure import MOSTLY, PLURAL, VERDICTS, Effort, Finding, told, totals
 from scansnap.paper.plots.sparkline import Line
 from scansnap.paper.points import Points
 from scansnap.paper.report.address import address
@@ -48,8 +49,9 @@ def page(made: Sequence[Made], effort: Effort, changes: Changes | None = None) -
     drawings = Drawings()
     inline = {one.name: drawings.inline(one.svg, one.name, alt(one)) for one in made if one.svg}
     counts = totals(finding for one in made for finding in one.computed.findings)
+    source = files("scansnap.paper") / "report" / "report.js"  # no template: its braces are its own
     return _environment().get_template("report.html").render(
-        effort=effort, origin=origin(made), verdicts=VERDICTS, measured=counts.get("measured", {}),
+        effort=effort, origin=origin(made), verdicts=VERDICTS, plural=PLURAL, measured=counts.get("measured", {}),
         apart=told({kind: verdicts for kind, verdicts in counts.items() if kind != "measured"}),
         level=LEVEL, mostly=MOSTLY, status=STATUS, signs=SIGNS, changes=changes, rule=RULE, made=made,
         drawings=inline, shared=drawings.shared(), headlines=headlines(made), figures=in_order(made),
@@ -57,7 +59,7 @@ def page(made: Sequence[Made], effort: Effort, changes: Changes | None = None) -
         kinds=by_kind(one for one in made if one.name != CLAIMS), kind_words=KIND_WORDS, data=embedded(made),
         absent=[name for name in TARGETS if name not in {one.name for one in made}],
         again=command(" ".join(one.name for one in made), effort),
-        facts={**machine(effort.device), **all_versions()},
+        facts={**machine(effort.device), **all_versions()}, script=Markup(source.read_text(encoding="utf-8")),
     )  # fmt: skip
 
 

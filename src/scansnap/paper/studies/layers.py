@@ -17,7 +17,6 @@ from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.kept_runs import kept
 from scansnap.paper.shared.over_seeds import how, marks, mean_and_half
 from scansnap.paper.shared.paired import paired
-from scansnap.paper.shared.side_by_side import cores, crew
 from scansnap.paper.shared.text_runs import (
     TextSetting,
     judged,
@@ -28,7 +27,7 @@ from scansnap.paper.shared.text_runs import (
 )
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
 from scansnap.paper.style import SERIES, styled
-from scansnap.progress import Progress
+from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.start import Start
@@ -48,7 +47,6 @@ SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
     (True, True): {"max_words": 5_000, "steps": 200, "seeds": 1, "valid_tokens": 20_000},
     (True, False): {"max_words": 5_000, "steps": 600, "seeds": 5, "valid_tokens": 20_000},
 }
-AT_ONCE = {"cuda": 5, "cpu": 1}  # trainings: small ones leave a GPU idle; on a CPU other figures have the cores
 WIDTH = {"cuda": 200, "cpu": 100}  # of the transformer; the paper's is 200
 MODELS = ("transformer", "YZ")
 GRID = {"transformer": ADAM_TRANSFORMER, "YZ": ADAM_YZ}
@@ -56,30 +54,27 @@ NO_CHANGE = math.log(1.02)  # of perplexity: two percent more or less count as n
 SLIDES = "The authors' slides"
 
 
-Case = tuple[str, int, bool]  # model, layers, residual
-
-
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """One run for each model, depth, residual and seed, all with the same number of steps; rates chosen beforehand."""
-    setting = _setting(effort)
+    setting = text_setting(effort, **SIZES[pick_device(effort.device).type == "cuda", effort.quick])
     depths = QUICK_LAYERS if effort.quick and setting.device != "cuda" else LAYERS
-    cases: list[Case] = [(kind, n, residual) for n in depths for residual in (True, False) for kind in MODELS]
-    rounds, done = len(cases) * (1 + len(setting.seeds)), 0  # choosing costs as much as a seed
-
-    def told(name: Any) -> None:
-        nonlocal done
-        done += 1
-        if progress is not None:
-            progress(done, rounds)
-
-    with crew(min(AT_ONCE[setting.device], cores()), _begin, effort) as work:
-        deepest = sorted(cases, key=lambda case: -case[1])  # first: so that none is left for the end
-        rates = work(choose_rates, {case: (case,) for case in deepest}, told)
-        runs = {(*case, seed): (case, rates[case].rates, seed) for seed in setting.seeds for case in deepest}
-        found = work(run, runs, told)
-    named = product(setting.seeds, cases)
-    table = pd.DataFrame([found[(*case, seed)] for seed, case in named])
-    chosen = {_named(*case): rates[case] for case in cases}
+    cases = [(kind, n, residual) for n in depths for residual in (True, False) for kind in MODELS]
+    rounds = len(cases) * (1 + len(setting.seeds))  # choosing costs as much as a seed
+    chosen: dict[str, Chosen] = {}
+    start: dict[int, Start] = {}
+    for i, case in enumerate(cases):
+        chosen[_named(*case)] = choose_on_text(
+            setting, partial(build, setting, *case, start=start), GRID[case[0]], folder=effort.kept,
+            progress=share(progress, i, rounds), model=case[0], layers=case[1], residual=case[2],
+        )  # fmt: skip
+    rows = []
+    for i, (seed, case) in enumerate(product(setting.seeds, cases)):
+        rates = chosen[_named(*case)].rates
+        told = {"figure": "layers", "model": case[0], "layers": case[1], "residual": case[2], "seed": seed, **rates}
+        make = partial(run, setting, case, rates, seed, start, share(progress, len(cases) + i, rounds))
+        found = kept(effort.kept, {**told, **setting.key()}, make)
+        rows.append({**told, **{name: value.item() for name, value in found.items()}})
+    table = pd.DataFrame(rows).drop(columns="figure")
     unigram = guessing(setting)
     parts = (f"{setting.note} of Adam", seeds_said(setting.size.seeds), edges(chosen))
     settings = {**setting.describe(), "layers": list(depths), "optimizer": "adam", "width": WIDTH[setting.device],
@@ -88,37 +83,17 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     return Computed(table, settings, findings(table), "; ".join(filter(None, parts)), {"unigram": unigram})
 
 
-def _setting(effort: Effort) -> TextSetting:
-    return text_setting(effort, **SIZES[pick_device(effort.device).type == "cuda", effort.quick])
-
-
-_given: dict[str, Any] = {}  # to a process, when it begins
-
-
-def _begin(effort: Effort) -> None:
-    _given.update(setting=_setting(effort), folder=effort.kept, start={})
-
-
-def choose_rates(case: Case) -> Chosen:
-    """In a process that has begun; so is ``run``."""
-    setting, start = _given["setting"], _given["start"]
-    return choose_on_text(setting, partial(build, setting, *case, start=start), GRID[case[0]],
-                          folder=_given["folder"], model=case[0], layers=case[1], residual=case[2])  # fmt: skip
-
-
-def run(case: Case, rates: Rates, seed: int) -> dict[str, Any]:
-    """A row of the table."""
-    setting, start = _given["setting"], _given["start"]
-
-    def make() -> dict[str, Any]:
-        found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=None)
-        return {"perplexity": found.perplexity, "entropy": float(np.mean(found.entropy)),
-                "entropy_first": found.entropy[0], "entropy_last": found.entropy[-1],
-                "failed": found.failed}  # fmt: skip
-
-    told = {"model": case[0], "layers": case[1], "residual": case[2], "seed": seed, **rates}
-    record = kept(_given["folder"], {"figure": "layers", **told, **setting.key()}, make)
-    return {**told, **{name: value.item() for name, value in record.items()}}
+def run(
+    setting: TextSetting,
+    case: tuple[str, int, bool],
+    rates: Rates,
+    seed: int,
+    start: dict[int, Start],
+    progress: Progress | None,
+) -> dict[str, Any]:
+    found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
+    return {"perplexity": found.perplexity, "entropy": float(np.mean(found.entropy)),
+            "entropy_first": found.entropy[0], "entropy_last": found.entropy[-1], "failed": found.failed}  # fmt: skip
 
 
 def build(

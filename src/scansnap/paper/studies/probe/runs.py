@@ -1,7 +1,14 @@
-"""All trainings of the study: rates chosen by the loss alone, then every model with every optimiser and seed."""
+"""All trainings of the study: rates chosen by the loss alone, then every model with every optimiser and seed.
+
+Models this small leave most of a GPU, and of a machine's cores, idle: several are trained at once, each in a process.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import product
@@ -9,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.dynamics.device import pick_device
+from scansnap.interrupt import deaf_children
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
 from scansnap.paper.shared.kept_runs import Record, kept
-from scansnap.paper.shared.side_by_side import cores, crew
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, Chosen, Rates, choose
 from scansnap.paper.studies.probe.models import MODELS
 from scansnap.paper.studies.probe.training import Job, Scale, Streams, run
+from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
@@ -66,13 +74,8 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
         if progress is not None:
             progress(done, total)
 
-    with crew(at_once(setting.device), _begin, text, effort.kept, setting.key()) as work:
-
-        def together(jobs: dict[Any, Job]) -> dict[Any, Record]:
-            longest = sorted(jobs, key=lambda name: -MODELS[jobs[name].model].layers)
-            return work(_work, {name: (jobs[name],) for name in longest}, lambda name: told(jobs[name]))
-
-        tried = together(short)
+    with crew(at_once(setting.device), told, text, effort.kept, setting.key()) as work:
+        tried = work(short)
 
         def chosen_for(case: Case) -> Chosen:
             def loss(rates: Rates, seed: int) -> float:
@@ -82,12 +85,51 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
 
         chosen = {case: chosen_for(case) for case in CASES}
         watched = {(*case, seed): job(case, chosen[case].rates, seed) for case in CASES for seed in setting.seeds}
-        return ProbeRuns(setting, scale, chosen, together(watched))
+        return ProbeRuns(setting, scale, chosen, work(watched))
 
 
 def at_once(device: str) -> int:
     """How many trainings share the machine."""
-    return max(1, min(AT_ONCE[device], cores()))
+    return max(1, min(AT_ONCE[device], os.cpu_count() or 1))
+
+
+@contextmanager
+def crew(
+    n: int, told: Callable[[Job], None], text: Streams, folder: Path | None, key: dict[str, Any]
+) -> Iterator[Callable[[dict[Any, Job]], dict[Any, Record]]]:
+    """Does jobs, n at a time, the longest begun first; what a stopped command had finished is not done again.
+
+    told  is called with each job when it is done
+    """
+    if n == 1:
+
+        def one_by_one(jobs: dict[Any, Job]) -> dict[Any, Record]:
+            records = {}
+            for name, job in jobs.items():
+                records[name] = _kept(job, text, folder, key)
+                told(job)
+            return records
+
+        yield one_by_one
+        return
+    with single_threaded_children(), ending_at_once(n, _begin, (text, folder, key)) as pool:
+
+        def together(jobs: dict[Any, Job]) -> dict[Any, Record]:
+            longest = sorted(jobs, key=lambda name: -MODELS[jobs[name].model].layers)
+            with deaf_children():
+                pending = {pool.submit(_work, jobs[name]): name for name in longest}
+            records = {}
+            for finished in as_completed(pending):
+                records[pending[finished]] = finished.result()
+                told(jobs[pending[finished]])
+            return {name: records[name] for name in jobs}
+
+        yield together
+
+
+def _kept(job: Job, text: Streams, folder: Path | None, key: dict[str, Any]) -> Record:
+    told = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
+    return kept(folder, told, lambda: run(job, text))
 
 
 _given: dict[str, Any] = {}  # to a process, when it begins
@@ -98,6 +140,4 @@ def _begin(text: Streams, folder: Path | None, key: dict[str, Any]) -> None:
 
 
 def _work(job: Job) -> Record:
-    """What a stopped command had finished is not done again."""
-    told = {"figure": "probe", **job.key(), "text": _given["key"], "transformers": version("transformers")}
-    return kept(_given["folder"], told, lambda: run(job, _given["text"]))
+    return _kept(job, **_given)

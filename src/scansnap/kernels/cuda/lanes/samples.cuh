@@ -1,36 +1,4 @@
 /* Samples of a class: attention, logits and the error E = e_n − α, a tile of them at a time. */
-/* Names as in dynamics/engines/layout.py; the slots of a class are ordered so that those whose rows no other class has
- * come first, in the counts too. */
-struct Job {
-    int n_classes, n_rows, n_z, n_shared, batch_size, n_steps, n_runs, z_size, vocab_size, n_records, init;
-    float even;         /* weight of a sample where `weight` is null */
-    double init_size;   /* half-width of the uniform or std of the normal */
-    const int *n_slots; /* (K) */
-    const int *n_own;   /* (K) slots whose rows no other class has */
-    const int *row;     /* (K, S) */
-    const int *slot_z;  /* (K, S) entry of Z */
-    const int *target;  /* (K) */
-    const int *shared_rows, *z_first, *z_list, *z_at; /* (n_shared) (n_z + 1) (·) of class · S + slot, (n_z) in (Q, M) */
-    const int *row_token, *column_token, *queries; /* tokens, for initial values */
-    const float *multiplicity, *inverse_multiplicity, *log2_multiplicity; /* (C · 32), by column */
-    const float *expected, *p_class;                                      /* (K, S) (K) for the loss */
-    const int *start, *rank; /* (G, N, K + 1) (G, N, K) first sample of a class; classes, the largest first */
-    const COUNT *counts;     /* (G, N, B, S), samples by class */
-    const float *weight;     /* (G, N, B) or null */
-    const int *stream;       /* (R) */
-    const u64 *seed;         /* (R) */
-    const double *factor_y, *factor_z, *eta_y, *eta_z, *momentum; /* (N) (N) (R) (R) (R) */
-    const float *y, *v, *z, *vz;                                  /* to begin with, or null: initial values */
-    float *new_y, *new_v, *new_z, *new_vz;                        /* in the end, or null */
-    float *v_scratch;                                             /* (blocks, L, PITCH) without V_SHARED */
-    float *y_scratch;                                             /* the same without Y_SHARED */
-    const int *record; /* (N + 1) number of the record after so many steps, or −1 */
-    const int *entry;  /* (Q, M) entry of Z, or −1 where no class reads it; null: entries alone are recorded */
-    float *record_z;   /* (R, records, Q, M), or (R, records, n_z) */
-    float *record_loss; /* (R, records) */
-    u8 *finite;         /* (R) */
-};
-
 /* One run in its block. */
 struct Run {
     float *y, *v;          /* (L, PITCH) */

@@ -140,24 +140,9 @@ __device__ __forceinline__ void pass_on(const Run &run, int turn) {
     __syncwarp();
 }
 
-__device__ __noinline__ float initial(int kind, double size, u64 seed, u32 purpose, u32 row, u32 column) {
-    if (kind == 0) return 0;
-    Pair draw = uniforms(seed, purpose, 0, row, column);
-    if (kind == 1) return (float)((2 * draw.u - 1) * size);
-    return (float)(sqrt(-2 * log1p(-draw.u)) * cos(2 * 3.141592653589793 * draw.v) * size);
-}
-
 /* What leaves after a recorded step: z, and the loss of the classes themselves. */
 __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int number, float *loss) {
-    const int size = job.entry ? job.z_size : job.n_z;
-    float *z = job.record_z + ((long long)r * job.n_records + number) * size;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < size; i += 32 * WARPS) {
-        int at = job.entry ? job.entry[i] : i;
-        z[i] = at >= 0 ? run.z[at]
-                       : initial(job.init, job.init_size, job.seed[r], PURPOSE_INIT_Z, job.queries[i / job.vocab_size],
-                                 i % job.vocab_size);
-    }
+    record_z(job, run.z, r, number, 32 * WARPS);
 #pragma unroll 1
     for (int n = run.warp; n < job.n_classes; n += WARPS) {
         const int n_slots = keys_of(job, run, n);
@@ -168,17 +153,8 @@ __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int 
         if (lane() == 0) loss[n] = job.p_class[n] * ((log2f(others[0] + right[0]) + most[0]) / LOG2E);
         __syncwarp();
     }
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        float total = 0;
-#pragma unroll 1
-        for (int n = 0; n < job.n_classes; n++) total += loss[n];
-        job.record_loss[(long long)r * job.n_records + number] = total;
-    }
-    __syncthreads();
+    record_loss(job, loss, r, number);
 }
-
-__device__ __forceinline__ bool ordinary(float x) { return fabsf(x) <= 3.4028235e38f; }
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job job) {
     SHARED_MEMORY(memory);
@@ -221,29 +197,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     for (int i = first; i < k_size * SLOTS; i += stride) run.row[i] = job.row[i] * PITCH;
     for (int r = blockIdx.x; r < job.n_runs; r += gridDim.x) {
         const float keep = (float)job.momentum[r];
-        const u64 seed = job.seed[r];
-        const long long y_at = (long long)r * job.n_rows * COLUMNS, z_at = (long long)r * job.z_size;
         const long long batches = (long long)job.stream[r] * job.n_steps;
         __syncthreads();
-#pragma unroll 1
-        for (int i = first; i < y_size; i += stride) {
-            int l = i / PITCH, j = i % PITCH;
-            float y = 0, v = 0;
-            if (j < COLUMNS) {
-                y = job.y ? job.y[y_at + l * COLUMNS + j]
-                          : initial(job.init, job.init_size, seed, PURPOSE_INIT_Y, job.row_token[l], job.column_token[j]);
-                if (job.v) v = keep * job.v[y_at + l * COLUMNS + j];
-            }
-            set<Y_SHARED>(run.y + i, y);
-            set<V_SHARED>(run.v + i, v);
-        }
-#pragma unroll 1
-        for (int i = first; i < job.n_z; i += stride) {
-            run.z[i] = job.z ? job.z[z_at + job.z_at[i]]
-                             : initial(job.init, job.init_size, seed, PURPOSE_INIT_Z, job.queries[job.z_at[i] / job.vocab_size],
-                                       job.z_at[i] % job.vocab_size);
-            run.vz[i] = job.vz ? keep * job.vz[z_at + job.z_at[i]] : 0;
-        }
+        begin_y<Y_SHARED, V_SHARED>(job, r, PITCH, keep, run.y, run.v, stride);
+        begin_z(job, r, keep, run.z, run.vz, stride);
 #pragma unroll 1
         for (int i = first; i <= k_size; i += stride) run.start[i] = job.start[batches * (k_size + 1) + i];
 #pragma unroll 1
@@ -288,14 +245,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
                 set<Y_SHARED>(run.y + at, get<Y_SHARED>(run.y + at) + run.rate_y * v);
                 set<V_SHARED>(run.v + at, v * run.fade);
             }
-#pragma unroll 1
-            for (int i = first; i < job.n_z; i += stride) {
-                float v = run.vz[i];
-#pragma unroll 1
-                for (int k = job.z_first[i]; k < job.z_first[i + 1]; k++) v += run.dz[job.z_list[k]];
-                run.z[i] += rate_z * v;
-                run.vz[i] = v * run.fade;
-            }
+            move_z(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
             if (t + 1 < job.n_steps) {
                 int *next_start = run.start + (t + 1 & 1) * (k_size + 1), *next_rank = run.rank + (t + 1 & 1) * k_size;
 #pragma unroll 1
@@ -309,23 +259,6 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
             if (job.record && job.record[t + 1] >= 0) look(job, run, r, job.record[t + 1], loss);
         }
 
-        bool good = true;
-#pragma unroll 1
-        for (int i = first; i < y_size; i += stride) {
-            int l = i / PITCH, j = i % PITCH;
-            if (j >= COLUMNS) continue;
-            const float y = get<Y_SHARED>(run.y + i), v = get<V_SHARED>(run.v + i);
-            good &= ordinary(y) && ordinary(v);
-            if (job.new_y) job.new_y[y_at + l * COLUMNS + j] = y;
-            if (job.new_v) job.new_v[y_at + l * COLUMNS + j] = v;
-        }
-#pragma unroll 1
-        for (int i = first; i < job.n_z; i += stride) {
-            good &= ordinary(run.z[i]) && ordinary(run.vz[i]);
-            if (job.new_z) job.new_z[z_at + job.z_at[i]] = run.z[i];
-            if (job.new_vz) job.new_vz[z_at + job.z_at[i]] = run.vz[i];
-        }
-        good = __syncthreads_and(good);
-        if (first == 0) job.finite[r] = good;
+        leave<Y_SHARED, V_SHARED>(job, r, PITCH, run.y, run.v, run.z, run.vz, stride);
     }
 }

@@ -6,21 +6,7 @@
 #define PITCH STEP_UP(COLUMNS, 4)                /* of a row of Y in memory here */
 #define NS ((SLOTS + 31) / 32)                   /* slots of a lane */
 #define PITCH_F (STEP_UP(WIDE, 4) + (HELD ? 4 : 0)) /* of a slot's row of f; banks of neighbouring rows differ */
-#define EVERY 0xffffffffu
-#define LOG2E 1.44269504f
-#define STEP_UP(n, to) (((n) + (to) - 1) / (to) * (to))
 
-__device__ __forceinline__ float exp2_near(float x) {
-#ifdef __CUDA_ARCH__
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return exp2f(x);
-#endif
-}
-
-__device__ __forceinline__ int lane() { return threadIdx.x & 31; }
 __device__ __forceinline__ int group() { return lane() / LANES; }
 
 /* Column of a lane's c-th place: fours of neighbours, then single ones. */
@@ -39,16 +25,6 @@ __device__ __forceinline__ int place_of(int column) {
 }
 __device__ __forceinline__ int lane_of(int column) {
     return group() * LANES + (column < LANES * QUADS ? column / 4 % LANES : column % LANES);
-}
-
-/* Numbers in shared memory, or in global memory that only the second-level cache is to hold. */
-template <bool SHARED, class T> __device__ __forceinline__ T get(const T *from) {
-    if constexpr (SHARED) return *from;
-    else return __ldcg(from);
-}
-template <bool SHARED, class T> __device__ __forceinline__ void set(T *to, T value) {
-    if constexpr (SHARED) *to = value;
-    else __stcg(to, value);
 }
 
 /* Rows are given by where this lane's first column is in them. */
@@ -91,13 +67,6 @@ template <int N> __device__ __forceinline__ void load_f(const float *from, float
 #pragma unroll
     for (int i = twos; i < N; i++) to[i] = from[i];
 }
-
-struct Sum {
-    __device__ float operator()(float a, float b) const { return a + b; }
-};
-struct Max {
-    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
 
 __device__ constexpr int power_above(int n) { return n <= 1 ? 1 : 2 * power_above((n + 1) / 2); }
 
