@@ -252,7 +252,7 @@ def test_what_waits_for_a_client_is_bounded_and_then_it_is_closed(size: int, n: 
 
 
 def test_one_message_alone_may_be_as_large_as_it_is() -> None:
-    client = Socket(SimpleNamespace(), DeafWebSocket())  # type: ignore[arg-type]
+    client = Socket(SimpleNamespace(n_sockets=1), DeafWebSocket())  # type: ignore[arg-type]
     client.put("text", b" " * (2 * int(LIMITS["unsent_bytes"])))
     assert not client.stuck.is_set()
     client.put("text", b" ")

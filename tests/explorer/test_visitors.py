@@ -228,6 +228,17 @@ def test_a_ping_does_not_wait_for_a_run_to_be_made() -> None:
     assert asyncio.run(story()) == ["error", "pong"]
 
 
+def test_what_waits_for_all_sockets_together_is_bounded() -> None:
+    many = int(LIMITS["sockets"])
+    sockets = [Socket(SimpleNamespace(n_sockets=many), SimpleNamespace()) for _ in range(many)]  # type: ignore[arg-type]
+    for n in range(20):
+        for one in sockets:
+            one.put("binary", b" " * (100 << 10))
+        waiting = sum(one.unsent_bytes for one in sockets)
+        assert waiting <= LIMITS["all_unsent_bytes"]
+        assert n > 7 or waiting == many * (n + 1) * (100 << 10), "three messages of frames always fit"
+
+
 def test_visitors_without_anything_open_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(visitors, "_KNOWN", 10)
     known = Visitors()

@@ -83,6 +83,7 @@ LIMITS: dict[str, int | float] = {
     "body_seconds": 30.0,  # for its body
     "stall_seconds": 30.0,  # in which the reader of an answer takes nothing
     "unsent_bytes": 8 << 20,  # waiting for a socket that does not read
+    "all_unsent_bytes": 256 << 20,  # for all sockets: with many each has less
     "body_bytes": 1 << 20,
     "message_bytes": 1 << 20,
     "messages_per_second": 100,

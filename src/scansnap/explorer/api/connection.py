@@ -43,7 +43,8 @@ class Socket:
     def put(self, kind: str, data: bytes) -> None:
         if self.stuck.is_set():
             return
-        full = self.unsent_bytes + len(data) > LIMITS["unsent_bytes"] or self.outbox.qsize() >= _UNSENT
+        room = min(LIMITS["unsent_bytes"], LIMITS["all_unsent_bytes"] / max(1, self.switchboard.n_sockets))
+        full = self.unsent_bytes + len(data) > room or self.outbox.qsize() >= _UNSENT
         if full and self.unsent_bytes > 0:  # one message alone may be as large as it is
             self.stuck.set()
             self.outbox, self.unsent_bytes = asyncio.Queue(), 0
