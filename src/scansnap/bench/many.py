@@ -5,7 +5,6 @@ Beside the time stand two limits of the machine that no version can pass, and th
 
 from __future__ import annotations
 
-import resource
 import time
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from scansnap.dynamics.settings import Settings
 from scansnap.kernels.cuda import compiler
 from scansnap.measure import distinct_entropy
 from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.processes import peak_memory
 from scansnap.progress import Progress
 from scansnap.runs import Runs, grid
 
@@ -37,7 +37,7 @@ class Result:
     seconds: float  # drawing, training and entropies
     entropy: float  # mean over all runs
     device: str
-    peak_bytes: int  # allocated on the GPU, or resident memory of the process
+    peak_bytes: int | None  # allocated on the GPU, or resident memory of the process
     flop: float  # of a run: the products F Y and Fᵀ E, which are nearly all of it
     table_bytes: float  # of a run: its tables read and written once where they must be
     flop_limit: float | None  # seconds for all runs if nothing but these were done; known for GPUs
@@ -75,7 +75,7 @@ def measure(n_runs: int, device: str = "auto", n_queries: int = 10, plain_runs: 
         if progress is not None:
             progress(first + len(runs), n_runs)
     seconds = time.perf_counter() - began
-    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = torch.cuda.max_memory_allocated() if cuda else peak_memory()
 
     plain.train(classes, eta_y=1.0, eta_z=1.0, seed=0, steps=2, device=place.type)  # warm-up
     began, theirs = time.perf_counter(), []
