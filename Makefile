@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser page lint fuzz slow reproduce bench clean
+.PHONY: help install test browser page lint fuzz slow reproduce bench wheel clean
 
 help: ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,5 +64,8 @@ reproduce: install ## the whole paper made anew, into $(OUT): figures, tables, v
 bench: install ## the speed claims, measured here
 	$(BIN)/scansnap bench
 
+wheel: install ## sdist and wheel in dist/, tried in an empty environment without compiler and repository
+	$(BIN)/python packaging/try_wheel.py
+
 clean:
-	rm -rf $(VENV) $(OUT) node_modules build .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so
+	rm -rf $(VENV) $(OUT) node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so

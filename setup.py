@@ -2,19 +2,28 @@
 
 They are plain shared libraries loaded through ctypes, and optional: without a compiler the package installs and
 runs without them. Each is built once for every instruction set it can use and chosen when it is loaded, so that a
-build made on one machine runs on another.
+build made on one machine runs on another. None of them knows Python: one wheel of a platform fits every version of it.
+
+SCANSNAP_KERNELS=required makes a kernel that does not compile an error, as a wheel for others should have them.
 """
 
+import os
 import platform
+import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+from setuptools.command.build_ext import build_ext
 
 KERNELS = "src/scansnap/kernels/cpu"
 AVX2 = ["-mavx2", "-mfma"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl"]
 
+# a build for two architectures at once (macOS) must not name instructions of one of them
+flags_for = os.environ.get("ARCHFLAGS", "") + " " + sysconfig.get_platform()
 instruction_sets = {"default": []}
-if platform.machine() in ("x86_64", "AMD64"):
+if platform.machine() in ("x86_64", "AMD64") and "arm64" not in flags_for and "universal2" not in flags_for:
     instruction_sets |= {"avx2": AVX2, "avx512": AVX512}
 
 KERNEL_FLAGS = {
@@ -24,16 +33,35 @@ KERNEL_FLAGS = {
     "sampling": ["-O3", "-ffp-contract=off"],  # rounds like torch, so that both draw the same data
 }
 
+
+class Kernels(build_ext):
+    """Libraries without the interpreter's name in theirs, and without its entry point."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return os.path.join(*fullname.split(".")) + EXTENSION_SUFFIXES[-1]
+
+    def get_export_symbols(self, ext: Extension) -> list[str]:
+        return list(ext.export_symbols)
+
+
+class PlatformWheel(bdist_wheel):
+    """For every Python of the platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]
+
+
 setup(
+    cmdclass={"build_ext": Kernels, "bdist_wheel": PlatformWheel},
     ext_modules=[
         Extension(
             f"scansnap.kernels.cpu._{kernel}_{name}",
             [f"{KERNELS}/{kernel}.c"],
             extra_compile_args=[*flags, *extra],
-            libraries=["m"],
-            optional=True,
+            libraries=[] if os.name == "nt" else ["m"],
+            optional=os.environ.get("SCANSNAP_KERNELS") != "required",
         )
         for kernel, flags in KERNEL_FLAGS.items()
         for name, extra in instruction_sets.items()
-    ]
+    ],
 )

@@ -1,8 +1,9 @@
-"""Processes that work for this one: they end when it stops waiting for them, and take one core each."""
+"""Processes that work for this one: they end when it stops waiting for them, and take one core each. And its memory."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -46,3 +47,12 @@ def single_threaded_children() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def peak_memory() -> int | None:
+    """The most resident memory of this process so far, in bytes; None where the system does not tell (Windows)."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -191,3 +191,17 @@ def test_progress_off_a_terminal_is_a_line_with_pace_and_time_left(monkeypatch, 
     with console.progress_bar("runs") as report:
         report(30, 100, 10)  # 20 in ten seconds, 70 to do
     assert capsys.readouterr().err == "runs: 30/100, 2/s, about 35 s left\n"
+
+
+def test_the_version_is_told(scansnap):
+    assert scansnap("--version") == (0, f"scansnap {ss.__version__}\n", "")
+
+
+@pytest.mark.parametrize(("words", "completed"), [("scansnap rep", "reproduce"), ("scansnap run --mom", "--momentum")])
+def test_the_shell_completes_commands_and_options(monkeypatch, words, completed):
+    program = "import sys; sys.argv = ['scansnap']; from scansnap.__main__ import main; main()"
+    asked = {"_SCANSNAP_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    for name, value in asked.items():
+        monkeypatch.setenv(name, value)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == [completed], done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.measure import distinct_entropy
 from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.processes import peak_memory
 from scansnap.runs import Runs, grid
 
 Report = Callable[[str], None]
@@ -44,7 +44,7 @@ class Result:
     sizes: list[TimedSize]
     device: str
     threads: int
-    peak_bytes: int  # resident memory of the process so far, or memory allocated on the GPU
+    peak_bytes: int | None  # resident memory of the process so far, or memory allocated on the GPU
 
     @property
     def seconds(self) -> float:
@@ -80,7 +80,7 @@ def measure(device: str = "auto", seeds: int = SYN_MEDIUM.seeds, repeats: int = 
         seconds[q] = min(panel(q, runs, device) for _ in range(repeats))
         report(f"{len(runs)} runs of Syn-Medium({q}): {seconds[q]:.3f} s")
     cuda = place.type == "cuda"  # the engine's own peak: the plain loop has not run yet
-    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = torch.cuda.max_memory_allocated() if cuda else peak_memory()
     sizes = []
     for q in SYN_MEDIUM.n_queries:
         classes = SequenceClasses.syn_medium(q)

@@ -6,7 +6,6 @@ and the plain loop scaled up from a sample.
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +22,7 @@ from scansnap.dynamics.settings import Settings
 from scansnap.kernels.cuda import compiler
 from scansnap.measure import distinct_entropy
 from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.processes import peak_memory
 from scansnap.progress import Progress
 from scansnap.runs import Runs, grid
 
@@ -40,7 +40,7 @@ class Result:
     seconds: float  # drawing, training and entropies
     entropy: float  # mean over all runs
     device: str
-    peak_bytes: int  # allocated on the GPU, or resident memory of the process
+    peak_bytes: int | None  # allocated on the GPU, or resident memory of the process
     flop: float  # of a run: the products F Y and Fᵀ E, which are nearly all of it
     table_bytes: float  # of a run: its tables read and written once where they must be
     flop_limit: float | None  # seconds for all runs if float32 units did nothing but these; known for GPUs
@@ -83,7 +83,7 @@ def measure(n_runs: int, device: str = "auto", n_queries: int = 10, plain_runs: 
         if progress is not None:
             progress(min(len(entropies) * batch, n_runs), n_runs)
     seconds = time.perf_counter() - began
-    peak = torch.cuda.max_memory_allocated() if cuda else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = torch.cuda.max_memory_allocated() if cuda else peak_memory()
 
     plain.train(classes, eta_y=1.0, eta_z=1.0, seed=0, steps=2, device=place.type)  # warm-up
     began, theirs = time.perf_counter(), []

@@ -8,10 +8,11 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from scansnap import __version__
 from scansnap.checks import InputError
 from scansnap.cli import bench, dial, info, lecture, probe, reproduce, run, serve, survey, sweep, verify
 from scansnap.cli.options import with_knobs
@@ -60,6 +61,7 @@ def commands() -> typer.Typer:
             ),
             lecture.lecture: ("lecture paper --out lecture.html", "lecture my.toml --out talk.html --overwrite"),
         },
+        completion=True,
     )
     text = _group(
         "Real text: train a YZ model or a transformer, read what it learned, sample from it.",
@@ -80,14 +82,31 @@ def commands() -> typer.Typer:
         },
     )
     app.add_typer(text, name="text")
+    app.callback()(_whole)
     return app
 
 
-def _group(says: str, example: str, examples: dict[Callable[..., int], tuple[str, ...]]) -> typer.Typer:
+def _whole(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=lambda asked: _version(asked), help="Say which it is.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"scansnap {__version__}")
+        raise typer.Exit
+
+
+def _group(
+    says: str, example: str, examples: dict[Callable[..., int], tuple[str, ...]], *, completion: bool = False
+) -> typer.Typer:
     """A group of commands, each with its examples."""
     app = typer.Typer(
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         help=says,

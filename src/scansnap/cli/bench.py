@@ -50,7 +50,7 @@ def _tell(result: Result) -> None:
                   f"{result.plain_seconds:.0f}", f"{result.speedup:.0f}×")  # fmt: skip
     out.print(table)
     out.print(
-        f"{result.device}, {result.threads} threads, peak memory {result.peak_bytes / 1e9:.2f} GB. "
+        f"{result.device}, {result.threads} threads, {_peak(result.peak_bytes)}. "
         "The plain loop ran on a sample and is scaled up; entropies are of those runs (their data differ)."
     )
 
@@ -72,7 +72,7 @@ def _tell_many(result: Many) -> None:
     out.print(
         f"{result.runs:,} runs of Syn-Medium({result.n_queries}), M = {result.vocab_size}, in {result.seconds:.2f} s: "
         f"{result.runs_per_second:,.0f} runs/s, {rate / 1e12:.3g} TFLOP/s ({result.flop / 1e6:.0f} MFLOP a run), "
-        f"peak memory {result.peak_bytes / 1e9:.2f} GB. {result.device}."
+        f"{_peak(result.peak_bytes)}. {result.device}."
     )
     if result.flop_limit is not None and result.memory_limit is not None:
         out.print(
@@ -84,3 +84,7 @@ def _tell_many(result: Many) -> None:
         f"from {result.plain_runs} of its runs. Mean entropy of all runs {result.entropy:.3f}; "
         f"at η_Z = 1, ratio 2 ours {result.same_entropy:.3f}, plain {result.plain_entropy:.3f} (their data differ)."
     )
+
+
+def _peak(n: int | None) -> str:
+    return "peak memory not known on this system" if n is None else f"peak memory {n / 1e9:.2f} GB"

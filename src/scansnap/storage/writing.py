@@ -71,6 +71,8 @@ def discard(path: Path) -> None:
 
 def sync(path: Path) -> None:
     """All that was written to the file system of ``path`` to its disk: one call, however many files."""
+    if os.name == "nt":  # a folder cannot be opened there, nor a whole file system be written out
+        return
     handle = os.open(path, os.O_RDONLY)
     try:
         syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # Linux

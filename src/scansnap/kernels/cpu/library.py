@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.machinery
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,9 @@ def find(name: str, variant: str | None = None) -> Path | None:
     """The kernel's library: of one variant, or the best one for this CPU's instruction set."""
     folder = Path(__file__).parent
     for one in (variant,) if variant else (torch.backends.cpu.get_cpu_capability().lower(), "default"):
-        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-            path = folder / f"_{name}_{one}{suffix}"
-            if path.exists():
-                return path
+        path = folder / f"_{name}_{one}{EXTENSION_SUFFIXES[-1]}"  # as setup.py calls it
+        if path.exists():
+            return path
     return None
 
 
