@@ -23,7 +23,7 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-KERNELS = ("attention", "fused", "sampling")
+KERNELS = ("attention", "fused", "sampling", "step")
 PROBE = """
 import torch, scansnap as ss
 from transformers import GPT2Config, GPT2LMHeadModel
