@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 # Only our own imports are refused: the standard library has other ways on a system without them, and takes those there
-PROGRAM = '''
+PROGRAM = """
 import builtins, importlib, pkgutil, sys
 ABSENT = {"fcntl", "resource", "grp", "pwd", "termios", "syslog"}
 real, refused = builtins.__import__, []
@@ -33,7 +33,7 @@ assert ss.load("x.zarr").equals(data)
 from scansnap.processes import peak_memory
 assert peak_memory() is None
 print(*sorted(set(refused)))
-'''
+"""
 
 
 def test_everything_imports_without_the_modules_of_posix(tmp_path) -> None:
