@@ -16,6 +16,7 @@ from scansnap.kernels.cpu import step
 
 ROPE_BASE = 10_000.0
 ALIBI = 1 / 16  # slope of a single head; of several: 2^(−8h/H)
+_LARGE = 1 << 22  # multiplications below which a library's product is as fast as the kernel's, with less around it
 _FEW = 8  # queries below which the kernel's work on keys does not pay, unless they are turned
 
 
@@ -93,7 +94,8 @@ def times(x: Tensor, matrix: Tensor) -> Tensor:
 
 
 def _product(x: Tensor, matrix: Tensor) -> Tensor:
-    return step.product(x, matrix) if x.ndim == 3 and step.takes(x) else x @ matrix
+    large = x.ndim == 3 and x.numel() * matrix.shape[-1] >= _LARGE
+    return step.product(x, matrix) if large and step.takes(x) else x @ matrix
 
 
 def _by_head(x: Tensor, matrices: list[Tensor]) -> Tensor:
