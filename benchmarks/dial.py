@@ -43,7 +43,7 @@ NAMED = ("yz:alone:adamw", "finite:alone:adamw", "every-position:alone:adamw", "
 LEAST = 8  # measurements, however long they take
 RATE = 1e-3  # small: what is timed does not depend on it
 SIDE_BY_SIDE = 8  # rates that the loss clock tries at once
-ROUNDS = {"kernel": 5, "loss": 2.3}  # of tuning: the mean over the cells of --quick
+ROUNDS = {"kernel": 5, "loss": 2.3}  # of tuning, as cells take them in round numbers
 
 
 def cell_of(name: str) -> Cell:
