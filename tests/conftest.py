@@ -19,6 +19,7 @@ result depends on how fast or busy the machine is.
 from __future__ import annotations
 
 import math
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -43,6 +44,13 @@ if find_spec("hypothesis") is not None:  # the tests on a GPU do without it
 def no_lines_of_progress() -> None:
     """What a command says must not depend on how fast the machine is."""
     console.SILENT = math.inf
+
+
+@pytest.fixture(autouse=True)
+def signals_of_a_new_process() -> None:
+    """Libraries such as Ray take SIGTERM and keep it, and the next test may be about what a program does with it."""
+    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -114,9 +114,9 @@ def test_own_words_from_paste_to_link(page: Page) -> None:
 
 def test_a_link_that_programs_would_cut_is_refused_in_words(page: Page) -> None:
     before = page.page.evaluate("location.hash")
-    page.get("app.catalogue.limits.address_characters = 300")
+    page.get("app.catalogue.limits.address_characters = 20")
     page.page.click("#share")
-    page.page.locator("#toast", has_text="beyond 300 mail and chat programs cut links").wait_for()
+    page.page.locator("#toast", has_text="beyond 20 mail and chat programs cut links").wait_for()
     assert page.page.evaluate("location.hash") == before
     page.get("app.catalogue.limits.address_characters = 8000")
 

@@ -159,7 +159,7 @@ def test_claims_count_settings_and_say_why_they_fail():
          "status": ["holds", "fails", "not applicable"], "observed": ["holds", "fails", "holds"],
          "why": ["", "too large", "assumption"], "instead": ["", "memory", ""],
          "instead_words": ["", "instead: memory holds up to 10 t₀", ""], "instead_off": [None, 0.005, None],
-         "off": [None, 7.0, None]}
+         "off": [None, 7.0, None], "measured": [0.1, 0.2, 0.3]}
     )  # fmt: skip
     (found,) = claims.findings(table)
     assert (found.agree, found.of, found.verdict, found.kind) == (1, 2, "mixed", "identity")
@@ -171,7 +171,8 @@ def test_claims_count_settings_and_say_why_they_fail():
 def test_a_claim_that_is_algebra_in_one_setting_is_measured_in_the_other_only():
     table = pd.DataFrame(
         {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "kind": ["formula", "measured"],
-         "setting": ["flow", "sgd"], "status": "holds", "observed": "holds", "why": ""}
+         "setting": ["flow", "sgd"], "status": "holds", "observed": "holds", "why": "",
+         "measured": [0.1, 0.2]}
     )  # fmt: skip
     assert [(found.kind, found.agree, found.of) for found in claims.findings(table)] == [
         ("formula", 1, 1), ("measured", 1, 1),
@@ -181,7 +182,8 @@ def test_a_claim_that_is_algebra_in_one_setting_is_measured_in_the_other_only():
 def test_an_undecided_claim_neither_agrees_nor_fails():
     table = pd.DataFrame(
         {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "kind": "measured", "setting": ["x", "y"],
-         "status": ["holds", "undecided"], "observed": ["holds", "undecided"], "why": ["", "9 seeds would decide"]}
+         "status": ["holds", "undecided"], "observed": ["holds", "undecided"], "why": ["", "9 seeds would decide"],
+         "measured": [0.1, None]}
     )  # fmt: skip
     (found,) = claims.findings(table)
     assert (found.agree, found.of, found.undecided, found.disagree) == (1, 2, 1, 0)

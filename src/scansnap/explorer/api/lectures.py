@@ -12,6 +12,7 @@ from scansnap.explorer.api.errors import REFUSALS
 from scansnap.explorer.api.questions import as_json
 from scansnap.explorer.messages.decks import Decks
 from scansnap.explorer.pages import lecture
+from scansnap.explorer.protocol import Refused
 
 
 def give_lectures(app: FastAPI, static: Path, own: Path | None) -> None:
@@ -24,4 +25,7 @@ def give_lectures(app: FastAPI, static: Path, own: Path | None) -> None:
     @app.get("/api/lecture.html", response_class=HTMLResponse, responses=REFUSALS)
     async def page() -> Response:
         """What gives a lecture without a server; a deck with its films takes the place of its placeholder."""
-        return HTMLResponse(await asyncio.to_thread(lecture.template, static))
+        try:
+            return HTMLResponse(await asyncio.to_thread(lecture.template, static))
+        except FileNotFoundError:
+            raise Refused(404, "request", "There is no template for lectures (static/lecture.html).") from None

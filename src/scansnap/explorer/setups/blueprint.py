@@ -19,7 +19,7 @@ AHEAD_FLOATS = 1 << 20  # numbers of mini-batches sampled ahead at most …
 _AHEAD = 1 << 18  # … and tokens, where they are drawn one by one
 _TOKEN_BYTES = 200  # that drawing a token takes for a moment: words of the random stream and places in a table
 _FRAME_OVERHEAD = 160  # bytes of an array beside its numbers
-_OVERHEAD = 2 << 20
+_OVERHEAD = 6 << 20  # what libraries keep of the first calls of a run's kind
 
 
 class ClassesError(InputError):
