@@ -175,7 +175,7 @@ export class AttentionPainter {
     const { ink, muted } = this.colours, { classes } = film.run, c = classes.classes[k], title = { size: small ? 10 : 12, weight: small ? 500 : 600 };
     const arrow = `${name(classes, c.query)} → ${name(classes, c.next_token)}`, was = film.share(0, k, "common"), now = film.share(index, k, "common"), has = was > 0;
     const number = fromTo(was, now), line = y + (small ? 10 : 13), wide = small ? widthOf(arrow, title) + 8 : 0;
-    const words = small ? [number, number.slice(number.indexOf("→"))].find((t) => widthOf(t, SMALL) + wide <= w) ?? "" : fitting([`common tokens ${number}`, `common ${number}`, number], w, { size: 12 });
+    const words = small ? [number, number.slice(Math.max(0, number.indexOf("→")))].find((t) => widthOf(t, SMALL) + wide <= w) ?? "" : fitting([`common tokens ${number}`, `common ${number}`, number], w, { size: 12 });
     const room = has && words && small ? w - widthOf(words, SMALL) - 8 : w;
     pen.label(x, line, fitting(small ? [arrow] : [`Class ${k}   query ${name(classes, c.query)} → next ${name(classes, c.next_token)}`, `Class ${k}   ${arrow}`, arrow], room, title), { fill: ink, ...title });
     if (!has) return small ? 14 : 22;
