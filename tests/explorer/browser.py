@@ -33,7 +33,7 @@ from scansnap.cli.app import main
 main()
 """
 APP = "await import(new URL('static/js/app.js', document.baseURI))"
-LATE_CLAIMS = re.compile(r"status of 404 .* \S+/api/runs/\S+/claims$")
+LATE_CLAIMS = re.compile(r"status of 404 .* \S+/api/runs/\S+/claims(\?step=\d+)?$")
 QUICK = "#classes=syn-small&steps=60&speed=max&flow=off"
 
 
