@@ -9,17 +9,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser page lint fuzz slow reproduce bench wheel clean
+.PHONY: help install test browser page lint fuzz slow reproduce bench wheel docs clean
 
 help: ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: $(VENV)/installed ## the package with everything to develop it, in .venv
 
-$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c)
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "scansnap needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 2; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -67,5 +69,12 @@ bench: install ## the speed claims, measured here
 wheel: install ## sdist and wheel in dist/, tried in an empty environment without compiler and repository
 	$(BIN)/python packaging/try_wheel.py
 
+$(VENV)/installed-docs: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/installed-docs ## the documentation, checked and with its tutorials run, in site/; opens without a server
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean:
-	rm -rf $(VENV) $(OUT) node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so
+	rm -rf $(VENV) $(OUT) site node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so

@@ -1,0 +1,90 @@
+"""Pages whose text lies outside docs/, and links that leave it.
+
+A link such as ``../examples/own_norm.py`` works where the repository is read as files. In the site it leads to a page
+with that file's text, made here, so that the site needs no server that has the repository. benchmarks/README.md is the page
+Benchmarks. A link to something that is not there fails the build.
+"""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+PAGES = {"benchmarks/README.md": "benchmarks.md", "CONTRIBUTING.md": "source/CONTRIBUTING.md", "README.md": "index.md"}
+LANGUAGES = {".py": "python", ".toml": "toml", ".c": "c", ".cu": "cuda", ".cuh": "cuda", ".yml": "yaml", ".cff": "yaml"}
+LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?(?=[\s)])")
+FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^\n]*\n.*?^\1\2[^\n]*$|`[^`\n]+`", re.M | re.S)
+log = logging.getLogger("mkdocs.hooks.outside")
+
+
+def linked(text: str, home: str) -> list[str]:
+    """What a Markdown text at ``home`` (a path in the repository) links to, as paths in the repository."""
+    found = [target for _, target, _ in LINK.findall(FENCE.sub("", text))]
+    return [posixpath.normpath(posixpath.join(posixpath.dirname(home), to)) for to in found if to and ":" not in to]
+
+
+def in_site(path: str) -> str:
+    """Where the site has a file of the repository, as a path below docs/."""
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/")
+    if path in PAGES:
+        return PAGES[path]
+    return f"source/{path}" if path.endswith((".md", ".png", ".svg")) else f"source/{path}.md"
+
+
+def mapped(text: str, home: str) -> str:
+    """The text with its links as the site has them; ``home`` is where it lies in the repository."""
+    here = posixpath.dirname(in_site(home))
+
+    def one(match: re.Match[str]) -> str:
+        before, target, anchor = match.groups()
+        if not target or ":" in target:
+            return match.group()
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(home), target))
+        return f"{before}{posixpath.relpath(in_site(path), here or '.')}{anchor or ''}"
+
+    pieces, end = [], 0
+    for fence in FENCE.finditer(text):
+        pieces += [LINK.sub(one, text[end : fence.start()]), fence.group()]
+        end = fence.end()
+    return "".join([*pieces, LINK.sub(one, text[end:])])
+
+
+def source_page(path: str) -> str:
+    """A file of the repository as a page."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    language = LANGUAGES.get(Path(path).suffix, "text")
+    return f"---\ntitle: {path}\nsearch: {{ exclude: true }}\n---\n\n# {path}\n\n``````{language}\n{text}\n``````\n"
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """Adds the pages from outside, and those that are linked to, in turn."""
+    waiting = ["benchmarks/README.md"]
+    for page in files.documentation_pages():
+        if page.src_uri.endswith(".md"):
+            waiting += linked(page.content_string, f"docs/{page.src_uri}")
+    seen: set[str] = set()
+    for path in waiting:  # grows
+        if path in seen or path.startswith("docs/") or not (ROOT / path).is_file():
+            continue
+        seen.add(path)
+        if path.endswith((".png", ".svg")):
+            files.append(File.generated(config, in_site(path), abs_src_path=str(ROOT / path)))
+        elif path.endswith(".md"):
+            text = (ROOT / path).read_text(encoding="utf-8")
+            files.append(File.generated(config, in_site(path), content=mapped(text, path)))
+            waiting += linked(text, path)
+        else:
+            files.append(File.generated(config, in_site(path), content=source_page(path)))
+    return files
+
+
+def on_page_markdown(markdown: str, *, page: Any, **rest: Any) -> str:
+    """Links of our own pages that leave docs/."""
+    return markdown if page.file.generated_by else mapped(markdown, f"docs/{page.file.src_uri}")
