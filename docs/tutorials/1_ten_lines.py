@@ -54,6 +54,8 @@ ss.plot(data)
 # %%
 start, end = attention.isel(step=0), attention.isel(step=-1)
 
+assert len(classes.common) == len(classes.distinct(0)) == len(classes.distinct(1)) == 10
+
 # 1. every class looks much less at common words, and so at its distinct ones more
 assert (on_common.isel(step=-1) < 0.7 * on_common.isel(step=0)).all()
 
