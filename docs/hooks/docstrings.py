@@ -1,7 +1,7 @@
 """How docstrings and declarations are read for the reference (an extension of Griffe).
 
-Docstrings are written to be read in a terminal: parameters in columns, ``:class:`` and its kin, doctests. Here they become
-Markdown. A field is described where it is declared, by the comment behind it or by its knob, and so it is here.
+Docstrings are written to be read in a terminal: parameters in columns, ``:class:`` and its kin, doctests. Here they
+become Markdown. A field is described where it is declared, by the comment behind it or by its knob, and so it is here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _block(block: str) -> str:
 def columns(lines: list[str]) -> list[tuple[str, str]] | None:
     """Name and text of each row of a block in two columns; None where it is something else.
 
-    A text goes on, indented to its column, in the lines below; a name too long for the first column has a line to itself.
+    A text goes on, indented to its column, in the lines below; a name too long for the first column has its own line.
     """
     begins = [match.end() for line in lines if (match := re.match(r"\S.*? {2,}(?=\S)|\s+", line))]
     if lines[0].startswith(" ") or not begins or len(set(begins)) > 1:

@@ -1,6 +1,7 @@
 """Every public name has a docstring and a place in the reference: what lacks either fails the build.
 
-Public is what ``scansnap.__all__`` names, what its rooms export in turn, and the methods and properties of those classes.
+Public is what ``scansnap.__all__`` names, what its rooms export in turn, and the methods and properties of the
+classes.
 """
 
 from __future__ import annotations

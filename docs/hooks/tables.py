@@ -1,7 +1,7 @@
 """Tables of settings, commands, file keys and variables, made from their declarations whenever the site is built.
 
-A page asks for one by ``<!-- table: NAME -->``. docs/settings.md is there for readers of the repository; here it is made
-anew, so that it cannot be out of date.
+A page asks for one by ``<!-- table: NAME -->``. docs/settings.md is there for readers of the repository; here it is
+made anew, so that it cannot be out of date.
 """
 
 from __future__ import annotations

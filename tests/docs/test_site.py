@@ -8,7 +8,6 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -64,7 +63,12 @@ def test_a_public_name_without_a_docstring_is_noticed() -> None:
     def silent() -> None:
         pass
 
-    assert names.undocumented({"Silent": Silent, "silent": silent, "K": 3}) == ["Silent", "silent", "K", "Silent.method"]
+    assert names.undocumented({"Silent": Silent, "silent": silent, "K": 3}) == [
+        "Silent",
+        "silent",
+        "K",
+        "Silent.method",
+    ]
 
 
 def test_every_public_name_is_in_the_reference() -> None:
@@ -80,3 +84,90 @@ def test_a_public_name_outside_the_reference_is_noticed(tmp_path: Path) -> None:
     shown = names.referenced(tmp_path)
     assert {"scansnap.flow", "scansnap.measure.fates", "scansnap.dial"} <= shown
     assert not {"scansnap.simulate", "scansnap.dial.Rung"} & shown
+
+
+outside = hook("outside")
+
+
+def test_links_that_leave_the_docs_lead_to_pages_of_the_site() -> None:
+    text = (
+        "[a](../examples/own_norm.py) [b](../benchmarks/README.md#ray) [c](theory.md#x) [d](https://x.org) `[e](../f)`"
+    )
+    assert outside.mapped(text, "docs/doors.md") == (
+        "[a](source/examples/own_norm.py.md) [b](benchmarks.md#ray) [c](theory.md#x) [d](https://x.org) `[e](../f)`"
+    )
+    assert outside.mapped("[a](../docs/text.md) ![b](scaling.png)", "benchmarks/README.md") == (
+        "[a](text.md) ![b](source/benchmarks/scaling.png)"
+    )
+    assert (
+        outside.mapped("[a](../hooks/maths.py)", "docs/contributing/site.md") == "[a](../source/docs/hooks/maths.py.md)"
+    )
+
+
+def linking() -> list[Path]:
+    return [ROOT / "benchmarks" / "README.md", *sorted(DOCS / page for page in pages() if page.endswith(".md"))]
+
+
+@pytest.mark.parametrize("page", linking(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
+    home = page.relative_to(ROOT).as_posix()
+    made = {"docs/benchmarks.md"}
+    missing = [one for one in outside.linked(page.read_text(encoding="utf-8"), home) if not (ROOT / one).is_file()]
+    assert set(missing) <= made
+
+
+tables = hook("tables")
+
+
+def test_every_table_a_page_asks_for_can_be_made_and_has_what_is_declared() -> None:
+    asked = {name for page in linking() for name in tables.MARK.findall(page.read_text(encoding="utf-8"))}
+    assert asked == set(tables.TABLES)
+    for make in tables.TABLES.values():
+        assert make().count("\n|") > 3
+
+
+def test_the_command_line_page_has_every_command_and_option() -> None:
+    text = tables.command_line()
+    for name, command in tables.leaves(tables.typer.main.get_command(tables.commands())):
+        part = text.partition(f"## {name}\n")[2].partition("\n## ")[0]
+        assert "```sh\nscansnap " in part, name
+        assert [
+            option for one in command.params for option in one.opts if option[0] == "-" and f"`{option}" not in part
+        ] == []
+
+
+def test_the_settings_page_is_made_anew() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="settings.md"))
+    assert tables.on_page_markdown("out of date", page=page) == tables.reference.reference()
+
+
+def test_formulas_become_mathml() -> None:
+    convert = pytest.importorskip("latex2mathml.converter")  # of the extra docs
+    assert convert
+    made = hook("maths").mathml('<p><span class="arithmatex">\\(a &lt; \\eta_Y\\)</span></p>')
+    assert made.startswith("<p><math")
+    assert "arithmatex" not in made
+    assert "<mi>η</mi>" in made.replace("&#x003B7;", "η").replace("&#x3b7;", "η")
+
+
+def test_what_would_be_fetched_is_noticed() -> None:
+    fetched = hook("offline").fetched
+    assert fetched('<script src="https://cdn.x/y.js"></script> <link rel=stylesheet href="//f.x/z.css">') == [
+        "https://cdn.x/y.js", "//f.x/z.css"]  # fmt: skip
+    assert fetched("@import 'https://a.b/c'; d { background: url(http://e.f/g) }") == ["https://a.b/c", "http://e.f/g"]
+    assert fetched('<a href="https://x.org">x</a> <script src="assets/x.js"></script> url(data:image/svg+xml,…)') == []
+
+
+def test_docstrings_become_markdown() -> None:
+    pytest.importorskip("griffe")  # of the extra docs
+    docstrings = hook("docstrings")
+    made = docstrings.markdown(
+        "Does it.\n\nt     times,\n      ascending\nlong_name, other\n      both\n\n>>> f(1)\n2", "scansnap.x"
+    )
+    assert made == "Does it.\n\n- `t`: times, ascending\n- `long_name, other`: both\n\n```pycon\n>>> f(1)\n2\n```"
+    assert docstrings.markdown("A text in\ntwo lines.") == "A text in\ntwo lines."
+    assert docstrings.markdown("    a  = b\n    cc = d") == "    a  = b\n    cc = d"
+    assert 'identifier="scansnap.Model"' in docstrings.markdown("See :class:`scansnap.Model`.")
+    assert 'identifier="scansnap.theory.u"' in docstrings.markdown(":func:`u`", "scansnap.theory")
+    assert docstrings.behind("    norm: str  # of what attention read") == "of what attention read"
+    assert docstrings.behind("    norm: str  # fmt: skip") == ""
