@@ -30,24 +30,16 @@ import scansnap as ss
 from scansnap.measure.comparison import interval
 from scansnap.measure.ranks import rank_correlation
 
-classes = ss.SequenceClasses.syn_medium(
-    n_queries=3
-)  # 3 queries with 2 next words each; 10 distinct words in each class
+# 3 queries with 2 next words each; 10 distinct words in each of the 6 classes
+classes = ss.SequenceClasses.syn_medium(n_queries=3)
 SEEDS = 20
 
 
 def trained(optimizer, eta_y, eta_z, **more):
-    """20 seeds at once, to 100 steps."""
+    """All seeds at once, to 100 steps."""
     runs = ss.grid(eta_y=eta_y, eta_z=eta_z, seed=range(SEEDS))
-    return ss.simulate(
-        classes,
-        runs,
-        optimizer=optimizer,
-        steps=100,
-        record="linear:51",
-        device="cpu",
-        **more,
-    )
+    more = {"steps": 100, "record": "linear:51", "device": "cpu"} | more
+    return ss.simulate(classes, runs, optimizer=optimizer, **more)
 
 
 def rises(data):
@@ -57,10 +49,8 @@ def rises(data):
     tenth = int(np.argmax(loss <= 0.1 * loss[0]))
     found = ss.measure.fates(data.isel(step=slice(tenth + 1)), classes)
     found = found.isel(pair=found.kind == "distinct")
-    shape = (SEEDS, classes.n_classes, -1)
-    return found.z_change.values.reshape(shape), np.broadcast_to(
-        found.p_context, (SEEDS, found.sizes["pair"])
-    ).reshape(shape)
+    z, p = found.z_change.values, np.tile(found.p_context, (SEEDS, 1))
+    return (values.reshape(SEEDS, classes.n_classes, -1) for values in (z, p))
 
 
 def order(data):
@@ -99,37 +89,19 @@ with styled(7.0, 2.9) as figure:
     left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
     for name in ("sgd", "adam"):
         z, p = (values.mean((0, 1)) for values in rises(data[name]))
-        spread = rises(data[name])[0].mean(1).std(0)
-        left.errorbar(
-            p,
-            z / abs(z).max(),
-            spread / abs(z).max(),
-            color=COLOUR[name],
-            marker="o",
-            markersize=3,
-            label=name,
+        left.plot(
+            p, z / abs(z).max(), "o-", color=COLOUR[name], markersize=3, label=name
         )
     left.axhline(0, color="0.7", linewidth=0.6)
-    left.set(
-        title="Who rises",
-        xlabel="how frequent the word is, P(l|n)",
-        ylabel="Δz, over the largest",
-    )
+    left.set(title="Who rises", xlabel="frequency of the word, P(l|n)")
+    left.set(ylabel="Δz over the largest, mean")
     left.legend()
     for i, (name, values) in enumerate(orders.items()):
-        right.plot(
-            values,
-            i + np.linspace(-0.2, 0.2, SEEDS),
-            ".",
-            color=COLOUR[name],
-            markersize=4,
-        )
+        height = i + np.linspace(-0.2, 0.2, SEEDS)
+        right.plot(values, height, ".", color=COLOUR[name], markersize=4)
     right.axvline(0, color="0.7", linewidth=0.6)
-    right.set(
-        title=f"Scan order, {SEEDS} seeds",
-        xlabel="rank correlation of Δz and P(l|n)",
-        xlim=(-1.1, 1.1),
-    )
+    right.set(title=f"Scan order, {SEEDS} seeds", xlim=(-1.1, 1.1))
+    right.set(xlabel="rank correlation of Δz and P(l|n)")
     right.set_yticks(range(len(orders)), list(orders))
     right.invert_yaxis()
 figure
@@ -148,39 +120,29 @@ figure
 # %%
 import math
 
+own = classes.distinct(0)  # of class 0, from rare to frequent
+EXACT = {"context": math.inf, "batch_size": None, "dtype": "float64", "device": "cpu"}
 
-def steps(optimizer, eta, n):
-    """n steps on exact gradients: what is known of class 0's distinct words."""
-    one = ss.simulate(
-        classes,
-        eta_y=eta,
-        eta_z=eta,
-        steps=n,
-        record=[n],
-        optimizer=optimizer,
-        context=math.inf,
-        batch_size=None,
-        variables=["y", "z"],
-        dtype="float64",
-        device="cpu",
+
+def after(steps, optimizer, eta_y, eta_z):
+    """Votes and logits of these words after some steps on exact gradients."""
+    how = {"optimizer": optimizer, "eta_y": eta_y, "eta_z": eta_z} | EXACT
+    data = ss.simulate(
+        classes, steps=steps, record=[steps], variables=["y", "z"], **how
     )
-    own = classes.distinct(0)
-    y = one.y.isel(run=0, step=0).sel(token=own)
-    z = one.z.isel(run=0, step=0).sel(query=classes.query[0], token=own)
-    return abs(y).max(
-        next(str(dim) for dim in y.dims if dim != "token")
-    ).values, z.values
+    last = data.isel(run=0, step=0).sel(token=own)
+    return last.y.values, last.z.sel(query=classes.query[0]).values
 
 
 f = classes.p_context[0] / np.linalg.norm(classes.p_context[0])
-own = classes.distinct(0)
-loud = {name: steps(name, RATES[name], 1)[0] for name in ("sgd", "adam", "sign")}
+loud = {}
+for name in ("sgd", "adam", "sign"):
+    votes, _ = after(1, name, RATES[name], RATES[name])
+    loud[name] = abs(votes).max(axis=1)
 for name, votes in loud.items():
     ratio = votes[-1] / votes[0]
     print(f"{name:5s} votes of the most frequent word over the rarest's: {ratio:.2f}")
-assert np.allclose(
-    loud["sgd"] / loud["sgd"][0], f[own] / f[own][0]
-)  # proportional to f
+assert np.allclose(loud["sgd"] / loud["sgd"][0], f[own] / f[own][0])  # ∝ f
 assert np.allclose(loud["adam"], loud["adam"][0], rtol=1e-3)  # all alike
 assert np.allclose(loud["sign"], loud["sign"][0])
 
@@ -196,17 +158,14 @@ assert np.allclose(loud["sign"], loud["sign"][0])
 # ```
 
 # %%
-z = steps("sign", RATES["sign"], 2)[1]
+_, z = after(2, "sign", RATES["sign"], RATES["sign"])
 rising = z > 0
-print(
-    "sign descent, second step, from the rarest word to the most frequent:",
-    "".join("↑" if up else "↓" for up in rising),
-)
+arrows = "".join("↑" if up else "↓" for up in rising)
+print("second step of sign descent, from the rarest word to the most frequent:", arrows)
 assert np.allclose(abs(z), RATES["sign"])  # every word moves by exactly ±η_Z
 assert 0 < rising.sum() < len(rising)
-assert (
-    f[own][rising].max() < f[own][~rising].min()
-)  # and there is one border: rare ones up, frequent ones down
+# and there is one border: rare ones up, frequent ones down
+assert f[own][rising].max() < f[own][~rising].min()
 
 # %% [markdown]
 # ## Is it Adam on Y, or Adam on Z?
@@ -234,19 +193,7 @@ assert abs(mixed["Adam on Y, SGD on Z"]).max() < 0.3  # Adam on Y alone: no orde
 # positive values alike and leaves the frequent words last.
 
 # %%
-one = ss.simulate(
-    classes,
-    eta_y=0.03,
-    eta_z=1.0,
-    steps=2,
-    record=[2],
-    optimizer={"y": "sign", "z": "sgd"},
-    context=math.inf,
-    batch_size=None,
-    dtype="float64",
-    device="cpu",
-)
-z = one.z.isel(run=0, step=0).sel(query=classes.query[0], token=own).values
+_, z = after(2, {"y": "sign", "z": "sgd"}, 0.03, 1.0)
 line = np.polyfit(f[own], z / f[own], 1)  # z/f is a straight line in f …
 f_star = -line[1] / line[0]  # … that crosses 0 at f*
 assert np.allclose(np.polyval(line, f[own]), z / f[own], rtol=1e-6)
@@ -255,24 +202,11 @@ assert (rising == (f[own] < f_star)).all()  # the same f* as that of sign descen
 with styled(6.4, 2.6) as figure:
     axes = figure.subplots()
     grid = np.linspace(0, 1.15 * f_star, 100)
-    axes.plot(
-        grid,
-        grid * np.polyval(line, grid),
-        color="0.6",
-        label="f_l (f* − f_l), up to a factor",
-    )
-    axes.plot(
-        f[own],
-        z,
-        "o",
-        color=COLOUR["sgd"],
-        markersize=4,
-        label="Δz by SGD after equal votes",
-    )
+    curve = grid * np.polyval(line, grid)
+    axes.plot(grid, curve, color="0.6", label="f_l (f* − f_l), up to a factor")
+    axes.plot(f[own], z, "o", color=COLOUR["sgd"], label="Δz by SGD, equal votes")
     axes.axhline(0, color="0.7", linewidth=0.6)
-    axes.axvline(
-        f_star, color=COLOUR["adam"], linestyle=":", label=f"f* = {f_star:.2f}"
-    )
+    axes.axvline(f_star, color=COLOUR["adam"], ls=":", label=f"f* = {f_star:.2f}")
     axes.set(xlabel="f_l of a distinct word, from rare to frequent", ylabel="Δz")
     axes.legend()
 figure
@@ -284,19 +218,7 @@ figure
 
 # %%
 for name in ("sgd", "sign", "adam"):
-    end = ss.simulate(
-        classes,
-        eta_y=RATES[name],
-        eta_z=RATES[name],
-        steps=1000,
-        record=[1000],
-        optimizer=name,
-        context=math.inf,
-        batch_size=None,
-        dtype="float64",
-        device="cpu",
-    )
-    z = end.z.isel(run=0, step=0).sel(query=classes.query[0], token=own).values
+    _, z = after(1000, name, RATES[name], RATES[name])
     slope = np.polyfit(np.log(classes.p_context[0, own]), z, 1)[0]
     print(f"{name:5s} z = {slope:+.2f} ln P(l|n) + const (−1: equal attention on all)")
     assert {"sgd": slope > 0, "sign": abs(slope + 1) < 0.1, "adam": slope < -1.1}[name]

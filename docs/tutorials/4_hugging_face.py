@@ -43,15 +43,13 @@ T = 17  # sixteen words of context and the query
 
 def sentences(classes, n, step):
     """n sentences, (n, T + 1); the same ones whenever it is the same ``step``."""
-    drawn = ss.ClassSampler(classes, context=T)(
-        torch.tensor([0]), torch.tensor([step]), n
-    )
+    sampler = ss.ClassSampler(classes, context=T)
+    drawn = sampler(seeds=torch.tensor([0]), steps=torch.tensor([step]), batch_size=n)
     return torch.cat([drawn.tokens[0, 0], drawn.target[0, 0, :, None]], dim=1)
 
 
-looked_at = sentences(
-    stories, 64, step=1_000_000
-)  # what the probe looks at; never trained on
+LOOKED_AT, COUNTED = 1_000_000, 2_000_000  # steps that training never comes to
+looked_at = sentences(stories, 64, LOOKED_AT)
 for row in looked_at[:3]:
     print(*(words[token] for token in row))
 
@@ -73,21 +71,11 @@ HEADS, LAYERS, STEPS = 4, 2, 200
 
 def gpt2():
     torch.manual_seed(0)
-    return GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=len(words),
-            n_positions=T + 1,
-            n_embd=64,
-            n_layer=LAYERS,
-            n_head=HEADS,
-            attn_implementation="eager",
-            resid_pdrop=0.0,
-            embd_pdrop=0.0,
-            attn_pdrop=0.0,
-            bos_token_id=0,
-            eos_token_id=0,
-        )
-    )
+    size = {"n_embd": 64, "n_layer": LAYERS, "n_head": HEADS, "n_positions": T + 1}
+    no_dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
+    marks = {"vocab_size": len(words), "bos_token_id": 0, "eos_token_id": 0}
+    config = GPT2Config(**size, **no_dropout, **marks, attn_implementation="eager")
+    return GPT2LMHeadModel(config)
 
 
 def train(model, classes, probes):
@@ -108,8 +96,8 @@ def train(model, classes, probes):
 
 
 def probe_of(model, classes, rename=None):
-    batch = {"input_ids": sentences(classes, 64, step=1_000_000)}
-    corpus = sentences(classes, 4000, step=2_000_000)
+    batch = {"input_ids": sentences(classes, 64, LOOKED_AT)}
+    corpus = sentences(classes, 4000, COUNTED)
     if rename is not None:
         corpus = rename[corpus]
     return ss.Probe(model, batch, corpus=corpus, every="log:10", words=words)
@@ -146,17 +134,13 @@ from scansnap.paper.style import COMMON, DISTINCT, SERIES, styled
 own = {word for n in range(stories.n_classes) for word in stories.distinct(n)}
 colours = [DISTINCT if int(token) in own else COMMON for token in sentence[:-1]]
 with styled(7.0, 3.2) as figure:
-    for axes, values, title in zip(
-        figure.subplots(2, 1, sharex=True, sharey=True),
-        (before, after),
-        ("Before training", "After"),
-        strict=True,
-    ):
-        axes.bar(range(T), values[0], color=colours)
-        axes.set(title=title, ylabel="attention")
-    axes.set_xticks(
-        range(T), [words[token] for token in sentence[:-1]], rotation=45, ha="right"
-    )
+    above, below = figure.subplots(2, 1, sharex=True, sharey=True)
+    above.bar(range(T), before[0], color=colours)
+    above.set(title="Before training", ylabel="attention")
+    below.bar(range(T), after[0], color=colours)
+    below.set(title="After", ylabel="attention")
+    read = [words[token] for token in sentence[:-1]]
+    below.set_xticks(range(T), read, rotation=45, ha="right")
 figure
 
 # %% [markdown]
@@ -169,26 +153,21 @@ figure
 seen, control = probe.dataset(), renamed.dataset()
 
 
-def heads(data):
-    return [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
-
-
-for layer, head in heads(seen):
-    one = seen.isel(layer=layer, head=head)
-    last = one.isel(step=-1)
-    index, low, high = map(
-        float, (last.scan_index, last.scan_low_all, last.scan_high_all)
-    )
+ALL = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+for layer, head in ALL:
+    one = seen.isel(layer=layer, head=head, step=-1)
+    other = control.isel(layer=layer, head=head, step=-1)
     print(
         f"layer {layer} head {head}: {one.verdict.item():16s}",
-        f"scan index {index:+.3f} ({low:+.3f} to {high:+.3f}),",
-        f"renamed {float(control.scan_index[-1, layer, head]):+.3f},",
-        f"frozen {float(one.frozenness_ln):.2f}",
+        f"scan index {one.scan_index.item():+.3f}",
+        f"({one.scan_low_all.item():+.3f} to {one.scan_high_all.item():+.3f}),",
+        f"renamed {other.scan_index.item():+.3f},",
+        f"frozen {one.frozenness_ln.item():.2f}",
     )
 
 scans = (seen.scans == 1).values
-print(f"\n{scans[0].sum()} of {HEADS} heads of the first layer scan,", end=" ")
-print(f"{scans[1].sum()} of the second; renamed {(control.scans == 1).values.sum()}")
+print(f"\nheads that scan: {scans[0].sum()} of {HEADS} in the first layer, ", end="")
+print(f"{scans[1].sum()} in the second; renamed, {(control.scans == 1).values.sum()}")
 index = seen.scan_index.isel(step=-1).mean("head").values
 assert scans[0].sum() >= 3
 assert index[0] > 3 * abs(index[1])
@@ -215,42 +194,31 @@ same = np.broadcast_to(stories.p_context.mean(0), stories.p_context.shape)
 nothing = ss.SequenceClasses(
     p_context=same, query=stories.query, next_token=stories.next_token, words=words
 )
-other = gpt2()
-watched = probe_of(other, nothing)
-lost = train(other, nothing, [watched])
+untold = gpt2()
+watched = probe_of(untold, nothing)
+lost = train(untold, nothing, [watched])
 told = watched.dataset()
-found, instead = (
-    float(one.scan_index.isel(step=-1, layer=0).mean()) for one in (seen, told)
-)
+instead = told.scan_index.isel(step=-1).mean("head").values
 print(f"loss of the last word: {np.mean(lost[-10:]):.2f}, so it cannot be guessed")
-print(
-    f"scan index, mean over the first layer's heads: {instead:+.3f}, with telling",
-    end="",
-)
-print(f" words {found:+.3f}; of {LAYERS * HEADS} heads", end=" ")
-print(f"{(told.scans == 1).values.sum()} scan, {(told.snaps == 1).values.sum()} snap")
+print(f"scan index, mean of the first layer: {instead[0]:+.3f}, before {index[0]:+.3f}")
+print(f"heads that scan: {(told.scans == 1).values.sum()} of {len(ALL)}, ", end="")
+print(f"that snap: {(told.snaps == 1).values.sum()}")
 assert np.mean(lost[-10:]) > 0.9 * np.log(2)
-assert abs(instead) < found / 5
+assert abs(instead[0]) < index[0] / 5
 assert (told.scans == 1).values.sum() < scans.sum()
 assert (told.snaps == 1).values.any()
 
 # %%
 with styled(7.0, 2.9) as figure:
     panels = figure.subplots(1, 3, sharey=True)
-    for axes, data, title in zip(
-        panels,
-        (seen, control, told),
-        ("Words that tell", "Control: renamed", "Control: nothing to tell"),
-        strict=True,
-    ):
-        for layer, head in heads(data):
-            label = f"layer {layer}" if head == 0 else None
-            axes.plot(
-                data.step,
-                data.scan_index[:, layer, head],
-                color=SERIES[layer],
-                label=label,
-            )
+    titles = ("Words that tell", "Control: renamed", "Control: nothing to tell")
+    for axes, data, title in zip(panels, (seen, control, told), titles, strict=True):
+        for layer, head in ALL:
+            style = {
+                "color": SERIES[layer],
+                "label": None if head else f"layer {layer}",
+            }
+            axes.plot(data.step, data.scan_index[:, layer, head], **style)
         axes.axhline(0, color="0.7", linewidth=0.6)
         axes.set(title=title, xlabel="step", xscale="symlog")
     panels[0].set_ylabel("scan index")

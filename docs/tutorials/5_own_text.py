@@ -59,19 +59,13 @@ print("asked about:", *(words[query] for query in queries))
 # frequent next words, and the exact flow of these classes says who wins.
 
 # %%
-classes = ss.SequenceClasses.from_corpus(
-    corpus,
-    queries=[words[query] for query in queries],
-    next_per_query=2,
-    top=len(words),
-)
+asked = [words[query] for query in queries]
+classes = ss.SequenceClasses.from_corpus(corpus, queries=asked, next_per_query=2)
 for n in range(4):
     pair = f"{words[classes.query[n]]} → {words[classes.next_token[n]]}"
     print(f"class {n}: … {pair}, {classes.support_sizes[n]} different words before it")
 distinct = sum(len(classes.distinct(n)) for n in range(classes.n_classes))
-print(
-    f"words that stand before one of the {classes.n_classes} classes only: {distinct}"
-)
+print(f"words that stand before only one of {classes.n_classes} classes: {distinct}")
 assert distinct < 0.01 * classes.support_sizes.sum()
 
 # %% [markdown]
@@ -81,11 +75,8 @@ assert distinct < 0.01 * classes.support_sizes.sum()
 # to. The flow can be run all the same.
 
 # %%
-snap = float(
-    ss.theory.t_snap(
-        eta_y=1.0, n_classes=classes.n_classes, vocab_size=classes.vocab_size
-    )
-)
+size = {"n_classes": classes.n_classes, "vocab_size": classes.vocab_size}
+snap = float(ss.theory.t_snap(eta_y=1.0, **size))
 flow = ss.flow(classes, eta_y=1.0, eta_z=0.1, t=[snap], variables=["z"])
 by_classes = flow.z.isel(t=0).sel(query=queries).values  # (query, word)
 
@@ -111,12 +102,8 @@ counted = (told.counts >= 20) & LETTERS
 
 def top(table, i, n=8):
     """The n words with the largest entries for query number i."""
-    return [
-        words[token]
-        for token in np.argsort(
-            -np.where(counted[i], table[i], -np.inf), kind="stable"
-        )[:n]
-    ]
+    found = np.where(counted[i], table[i], -np.inf)
+    return [words[token] for token in np.argsort(-found, kind="stable")[:n]]
 
 
 for i in (0, 5, 10, 15):
@@ -146,7 +133,7 @@ for i in (0, 5, 10, 15):
 CANDIDATES = {
     "listening": listening,
     "flow of counted classes": by_classes,
-    "baseline: how often it stands before": told.counts.astype(float),
+    "baseline: frequency": told.counts.astype(float),
 }
 
 
@@ -158,17 +145,14 @@ def score(table, truth):
 
 scores = {name: score(table, trained) for name, table in CANDIDATES.items()}
 chance = 100 / counted.sum(1).mean()
-for name, (ten, ranks) in scores.items():
-    print(
-        f"{name:38s} {np.mean(ten):4.1f} of 10, rank correlation {np.mean(ranks):+.2f}"
-    )
-print(f"{'chance':38s} {chance:4.1f} of 10")
-
-ten, ranks = ({name: np.mean(pair[k]) for name, pair in scores.items()} for k in (0, 1))
-base = ten["baseline: how often it stands before"]
-assert ten["listening"] > base + 2
+ten = {name: pair[0].mean() for name, pair in scores.items()}
+ranks = {name: pair[1].mean() for name, pair in scores.items()}
+for name in scores:
+    print(f"{name:24s} {ten[name]:4.1f} of 10, rank correlation {ranks[name]:+.2f}")
+print(f"{'chance':24s} {chance:4.1f} of 10")
+assert ten["listening"] > ten["baseline: frequency"] + 2
 assert ranks["listening"] > 0.7 > ranks["flow of counted classes"]
-assert ten["flow of counted classes"] < base
+assert ten["flow of counted classes"] < ten["baseline: frequency"]
 
 # %%
 from scansnap.paper.style import SERIES, styled
@@ -177,44 +161,23 @@ with styled(7.0, 3.0) as figure:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.2))
     for k, (values, _) in enumerate(scores.values()):
         left.barh(k, values.mean(), color=SERIES[k], alpha=0.8)
-        left.plot(
-            values,
-            k + np.linspace(-0.25, 0.25, len(values)),
-            ".",
-            color="black",
-            markersize=3,
-        )
+        height = k + np.linspace(-0.25, 0.25, len(values))
+        left.plot(values, height, ".", color="black", markersize=3)
     left.axvline(chance, color="0.5", linestyle=":")
     left.annotate("chance", (chance, -0.45), color="0.35", fontsize=8, ha="left")
-    left.set_yticks(
-        range(len(scores)), ["listening", "flow of\nclasses", "baseline:\nfrequency"]
-    )
-    left.set(
-        title="Of the ten words most attended to",
-        xlabel="named (dots: queries)",
-        xlim=(0, 10),
-    )
+    labels = ["listening", "flow of\nclasses", "baseline:\nfrequency"]
+    left.set_yticks(range(len(scores)), labels)
+    left.set(title="Named of the ten", xlabel="words (dots: queries)", xlim=(0, 10))
     left.invert_yaxis()
-    shown = counted[0]
-    right.plot(
-        listening[0, shown], trained[0, shown], ".", color=SERIES[0], markersize=4
-    )
-    for token in np.flatnonzero(shown)[np.argsort(-trained[0, shown])[:4]]:
-        right.annotate(
-            words[token],
-            (listening[0, token], trained[0, token]),
-            (-4, 0),
-            textcoords="offset points",
-            fontsize=8,
-            ha="right",
-            va="center",
-        )
+    x, y = listening[0], trained[0]
+    right.plot(x[counted[0]], y[counted[0]], ".", color=SERIES[0], markersize=4)
+    beside = {"textcoords": "offset points", "fontsize": 8, "ha": "right"}
+    for word in top(trained, 0, 5):
+        token = corpus.vocabulary.id(word)
+        right.annotate(word, (x[token], y[token]), (-5, 0), **beside)
     right.axline((0, 0), slope=1, color="0.6", linewidth=0.8)
-    right.set(
-        title=f"All words, query “{words[queries[0]]}”",
-        xlabel="z, predicted",
-        ylabel="z, trained",
-    )
+    right.set(title=f"All words, query “{words[queries[0]]}”")
+    right.set(xlabel="z, predicted", ylabel="z, trained")
 figure
 
 # %% [markdown]
@@ -238,9 +201,8 @@ for eta_z in (3.0, 30.0, 300.0):
     train(faster, corpus.train, **PLAN)
     now = faster.z[0].matrix()[queries].numpy()
     named, agrees = (float(np.mean(values)) for values in score(listening, now))
-    size = float(
-        np.std(now[counted]) / np.std(eta_z / RATES["eta_z"] * listening[counted])
-    )
+    expected = eta_z / RATES["eta_z"] * listening
+    size = float(now[counted].std() / expected[counted].std())
     print(
         f"η_Y/η_Z = {RATES['eta_y'] / eta_z:4.1f}: {named:.1f} of 10,",
         f"rank correlation {agrees:+.2f}, size {size:.2f} of the predicted one",
