@@ -99,7 +99,8 @@ def on_files(files: Files, *, config: Any) -> Files:
             files.append(File.generated(config, in_site(path), abs_src_path=str(ROOT / path)))
         elif path.endswith(".md"):
             text = (ROOT / path).read_text(encoding="utf-8")
-            files.append(File.generated(config, in_site(path), content=mapped(text, path)))
+            alone = "---\nhide: [navigation]\n---\n\n"  # nothing stands beside it there
+            files.append(File.generated(config, in_site(path), content=alone + mapped(text, path)))
             waiting += linked(text, path)
         else:
             files.append(File.generated(config, in_site(path), content=source_page(path)))
