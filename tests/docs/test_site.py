@@ -146,12 +146,20 @@ def test_the_settings_page_is_made_anew() -> None:
 
 
 def test_formulas_become_mathml() -> None:
-    convert = pytest.importorskip("latex2mathml.converter")  # of the extra docs
-    assert convert
-    made = hook("maths").mathml('<p><span class="arithmatex">\\(a &lt; \\eta_Y\\)</span></p>')
+    pytest.importorskip("latex2mathml.converter")  # of the extra docs
+    maths = hook("maths")
+    made = maths.mathml('<p><span class="arithmatex">\\(a &lt; \\eta_Y\\)</span></p>')
     assert made.startswith("<p><math")
     assert "arithmatex" not in made
     assert "<mi>η</mi>" in made.replace("&#x003B7;", "η").replace("&#x3b7;", "η")
+
+
+def test_a_formula_that_cannot_be_drawn_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("latex2mathml.converter")
+    hook("maths").drawn(r"\frac{a}{b}", block=True)
+    assert caplog.messages == []
+    hook("maths").drawn(r"\nosuchcommand a", block=True)
+    assert "nosuchcommand" in caplog.text
 
 
 def test_what_would_be_fetched_is_noticed() -> None:
