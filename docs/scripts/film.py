@@ -1,7 +1,7 @@
-"""Makes the film of docs/explorer.md from a page of its own: python docs/scripts/film.py [--out docs/explorer/run.webp].
+"""Makes the film of docs/explorer.md from a page of its own: python docs/scripts/film.py [--out FILE.webp].
 
-The run that the explorer begins with, from its first step to the last, evenly in ln t as the page plays it. Each frame is
-a picture of the page at rest, so that the film is the same on a slow machine.
+The run that the explorer begins with, from its first step to the last, evenly in ln t as the page plays it. Each frame
+is a picture of the page at rest, so that the film is the same on a slow machine.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from scansnap.paper.report.targets import BEYOND, TARGETS, TEXT, label
 
 DOCS = Path(__file__).parents[1]
 PICTURES = DOCS / "gallery"
-WIDE, COLOURS = 1000, 128  # pixels; a palette keeps letters sharp where JPEG would not
+WIDE, COLOURS = 1000, 256  # pixels; a palette keeps letters sharp where JPEG would not
 SECTIONS = {
     "The paper's figures": [name for name in TARGETS if name not in TEXT and name not in BEYOND],
     "The paper's figures on text": [name for name in TEXT if name not in BEYOND],
@@ -155,7 +155,7 @@ def _small(source: Path, target: Path) -> Path:
         picture.paste(image, mask=image.getchannel("A") if image.mode == "RGBA" else None)
     if picture.width > WIDE:
         picture = picture.resize((WIDE, round(picture.height * WIDE / picture.width)), Image.Resampling.LANCZOS)
-    picture.quantize(COLOURS, dither=Image.Dither.NONE).convert("RGB").save(target, lossless=True, method=6)
+    picture.quantize(COLOURS, kmeans=2, dither=Image.Dither.NONE).convert("RGB").save(target, lossless=True, method=6)
     return target
 
 
