@@ -1,8 +1,8 @@
 """Pages whose text lies outside docs/, and links that leave it.
 
 A link such as ``../examples/own_norm.py`` works where the repository is read as files. In the site it leads to a page
-with that file's text, made here, so that the site needs no server that has the repository. benchmarks/README.md is the page
-Benchmarks. A link to something that is not there fails the build.
+with that file's text, made here, so that the site needs no server that has the repository. benchmarks/README.md is the
+page Benchmarks. A link to something that is not there fails the build.
 """
 
 from __future__ import annotations
@@ -11,13 +11,24 @@ import logging
 import posixpath
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mkdocs.structure.files import File, Files
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"benchmarks/README.md": "benchmarks.md", "CONTRIBUTING.md": "source/CONTRIBUTING.md", "README.md": "index.md"}
-LANGUAGES = {".py": "python", ".toml": "toml", ".c": "c", ".cu": "cuda", ".cuh": "cuda", ".yml": "yaml", ".cff": "yaml"}
+LANGUAGES = {
+    ".py": "python",
+    ".toml": "toml",
+    ".c": "c",
+    ".cu": "cuda",
+    ".cuh": "cuda",
+    ".yml": "yaml",
+    ".cff": "yaml",
+    ".js": "js",
+}
+CODE = ("docs/hooks/", "docs/scripts/", "docs/assets/")  # shown as files of the repository, not as pages
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?(?=[\s)])")
 FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^\n]*\n.*?^\1\2[^\n]*$|`[^`\n]+`", re.M | re.S)
 log = logging.getLogger("mkdocs.hooks.outside")
@@ -31,7 +42,7 @@ def linked(text: str, home: str) -> list[str]:
 
 def in_site(path: str) -> str:
     """Where the site has a file of the repository, as a path below docs/."""
-    if path.startswith("docs/"):
+    if path.startswith("docs/") and not path.startswith(CODE):
         return path.removeprefix("docs/")
     if path in PAGES:
         return PAGES[path]
@@ -65,14 +76,16 @@ def source_page(path: str) -> str:
 
 def on_files(files: Files, *, config: Any) -> Files:
     """Adds the pages from outside, and those that are linked to, in turn."""
+    from mkdocs.structure.files import File  # here: the tests of what is above need no mkdocs
+
     waiting = ["benchmarks/README.md"]
     for page in files.documentation_pages():
         if page.src_uri.endswith(".md"):
             waiting += linked(page.content_string, f"docs/{page.src_uri}")
     seen: set[str] = set()
     for path in waiting:  # grows
-        if path in seen or path.startswith("docs/") or not (ROOT / path).is_file():
-            continue
+        if path in seen or in_site(path) == path.removeprefix("docs/") or not (ROOT / path).is_file():
+            continue  # what is not there is told when the link is looked at
         seen.add(path)
         if path.endswith((".png", ".svg")):
             files.append(File.generated(config, in_site(path), abs_src_path=str(ROOT / path)))
