@@ -27,7 +27,7 @@ def script(name, folder="docs/scripts"):
 
 def figures(page):
     """Of each figure of a gallery: title, picture, command."""
-    return re.findall(r"^### (.+)\n\n!\[[^]]*\]\(([^)]+)\)\n\n```sh\n(.+?)\n```", page, flags=re.M | re.S)
+    return re.findall(r"^### ([^\n]+)\n\n!\[[^]]*\]\(([^)]+)\)\n\n```sh\n(.+?)\n```", page, flags=re.M | re.S)
 
 
 def test_the_gallery_has_every_figure_with_its_command():
