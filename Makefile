@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser page lint fuzz slow reproduce bench wheel docs clean
+.PHONY: help install test browser page lint fuzz slow reproduce bench wheel newcomer docs clean
 
 help: ## what there is to make
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -68,6 +68,9 @@ bench: install ## the speed claims, measured here
 
 wheel: install ## sdist and wheel in dist/, tried in an empty environment without compiler and repository
 	$(BIN)/python packaging/try_wheel.py
+
+newcomer: ## the README as a newcomer meets it: fresh clone, empty HOME, its commands and snippets; QUICK=1: not the long ones
+	$(PYTHON) packaging/newcomer.py $(if $(QUICK),--quick)
 
 $(VENV)/installed-docs: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
