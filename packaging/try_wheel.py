@@ -76,7 +76,7 @@ def build(into: Path) -> Path:
     for old in (*into.glob("scansnap-*.whl"), *into.glob("scansnap-*.tar.gz")):
         old.unlink()
     make = f"import setuptools.build_meta as b; b.build_sdist({str(into)!r})"
-    run([sys.executable, "-c", make], cwd=HERE)
+    run([sys.executable, "-c", make], cwd=HERE, stdout=subprocess.DEVNULL)
     sdist = next(into.glob("scansnap-*.tar.gz"))
     environment = {**os.environ, "SCANSNAP_KERNELS": "required"}
     run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", into, sdist], env=environment)
