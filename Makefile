@@ -9,10 +9,10 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser page lint fuzz slow reproduce bench wheel newcomer docs clean
+.PHONY: help install test browser page lint fuzz slow reproduce bench wheel newcomer docs test-lowest test-newest clean
 
 help: ## what there is to make
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
 
 install: $(VENV)/installed ## the package with everything to develop it, in .venv
 
@@ -79,5 +79,19 @@ $(VENV)/installed-docs: pyproject.toml setup.py constraints.txt $(wildcard src/s
 docs: $(VENV)/installed-docs ## the documentation, checked and with its tutorials run, in site/; opens without a server
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# what every part of the package rests on, once with each: the numbers, the files, the command line, the page, the probe
+CORE := tests/checks tests/classes tests/sampling tests/theory tests/results tests/storage tests/dynamics tests/corpus \
+  tests/kernels tests/cli/test_cli.py tests/cli/test_cli_text.py tests/text/test_model_files.py tests/text/test_training.py \
+  tests/explorer/test_server.py tests/probe/test_probe.py tests/test_extras.py tests/test_packaging.py
+TOOLS := pytest pytest-xdist hypothesis mpmath httpx websockets
+
+.venv-lowest/installed .venv-newest/installed: .venv-%/installed: pyproject.toml setup.py constraints-lowest.txt
+	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --upgrade $(if $(filter lowest,$*),-c constraints-lowest.txt) -e '.[all]' $(TOOLS)
+	@touch $@
+
+test-lowest test-newest: test-%: .venv-%/installed ## the core with the lowest stated (newest) dependencies, in .venv-lowest (-newest)
+	.venv-$*/bin/python -m pytest -n 2 $(CORE)
+
 clean:
-	rm -rf $(VENV) $(OUT) site node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so
+	rm -rf $(VENV) .venv-lowest .venv-newest $(OUT) site node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so
