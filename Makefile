@@ -16,7 +16,7 @@ help: ## what there is to make
 
 install: $(VENV)/installed ## the package with everything to develop it, in .venv
 
-$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c)
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "scansnap needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -32,7 +32,7 @@ SHAPES: dict[str, tuple[int, dict[str, Any]]] = {
     "visited, velocities outside": (3, {"held": False, "tiles": 1, "warps": 2, "group": 3, "v_shared": False}),
     "held by teams of two": (2, {"held": True, "tiles": 1, "warps": 4, "group": 1, "parts": 2}),
     "two tiles of a team": (1, {"held": True, "tiles": 2, "warps": 3, "group": 1, "parts": 3}),
-    "visited by teams of three": (3, {"held": False, "tiles": 1, "warps": 6, "group": 2, "parts": 3, "v_shared": False}),
+    "visited by teams": (3, {"held": False, "tiles": 1, "warps": 6, "group": 2, "parts": 3, "v_shared": False}),
 }
 
 

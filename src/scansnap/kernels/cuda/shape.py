@@ -94,8 +94,8 @@ class Strips(NamedTuple):
 
     def options(self, count: torch.dtype) -> tuple[str, ...]:
         given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns, "PARTS": self.parts,
-                 "STRIPS": self.strips, "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held), "TILES": self.tiles,
-                 "GROUP": self.group, "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
+                 "STRIPS": self.strips, "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held),
+                 "TILES": self.tiles, "GROUP": self.group, "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
         return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
 
     def shared_bytes(self, classes: int, rows: int, entries: int) -> int:
