@@ -21,7 +21,7 @@ $(BIN)/python:
 	  { echo "scansnap needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c) | $(BIN)/python
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.[ch]) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -73,7 +73,7 @@ wheel: install ## sdist and wheel in dist/, tried in an empty environment withou
 newcomer: ## the README as a newcomer meets it: fresh clone, empty HOME, its commands and snippets; QUICK=1: not the long ones
 	$(PYTHON) packaging/newcomer.py $(if $(QUICK),--quick)
 
-$(VENV)/installed-docs: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c) | $(BIN)/python
+$(VENV)/installed-docs: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.[ch]) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
 	@touch $@
 
