@@ -36,6 +36,8 @@ LINK = re.compile(
     r"|`(?:[^`\n]|\n(?!\n))+`",
     re.M | re.S,
 )
+HREF = re.compile(r'href="(?P<target>(?!https?:|mailto:|data:)[^"#]+)(?P<anchor>#[^"]*)?"')
+_ANCHORS: list[tuple[str, Any, str]] = []  # of tutorials: from, to, heading
 log = logging.getLogger("mkdocs.hooks.outside")
 
 
@@ -88,7 +90,7 @@ def on_files(files: Files, *, config: Any) -> Files:
 
     waiting = ["benchmarks/README.md"]
     for page in files.documentation_pages():
-        if page.src_uri.endswith(".md"):
+        if page.src_uri.endswith((".md", ".py")):
             waiting += linked(page.content_string, f"docs/{page.src_uri}")
     seen: set[str] = set()
     for path in waiting:  # grows
@@ -110,3 +112,34 @@ def on_files(files: Files, *, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, **rest: Any) -> str:
     """Links of our own pages that leave docs/."""
     return markdown if page.file.generated_by else mapped(markdown, f"docs/{page.file.src_uri}")
+
+
+def on_page_content(text: str, *, page: Any, files: Files, **rest: Any) -> str:
+    """Links of tutorials, which MkDocs does not look at: notebooks come as they were converted."""
+    return text if page.file.src_uri.endswith(".md") else resolved(text, page.file, files)
+
+
+def resolved(text: str, here: Any, files: Any) -> str:
+    """A notebook's page with links to files of the repository as links to pages of the site."""
+
+    def one(match: re.Match[str]) -> str:
+        target, anchor = match["target"], match["anchor"] or ""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(f"docs/{here.src_uri}"), target))
+        found = files.get_file_from_path(in_site(path))
+        if found is None:
+            log.warning("%s has a link to %s, which is not there", here.src_uri, target)
+            return match.group()
+        if anchor:
+            _ANCHORS.append((here.src_uri, found, anchor))
+        return f'href="{found.url_relative_to(here)}{anchor}"'
+
+    return HREF.sub(one, text)
+
+
+def on_env(env: Any, **rest: Any) -> None:
+    """Every page is made: the headings that tutorials point at are there or not."""
+    for home, found, anchor in _ANCHORS:
+        known = found.page.present_anchor_ids if found.page else None
+        if known is not None and anchor[1:] not in known:
+            log.warning("%s has a link to %s%s, where there is no such heading", home, found.src_uri, anchor)
+    _ANCHORS.clear()

@@ -120,6 +120,42 @@ def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
     assert set(missing) <= made
 
 
+class OnePage:
+    """A site with one page, which has one heading."""
+
+    src_uri, page = "theory.md", SimpleNamespace(present_anchor_ids={"memory"})
+
+    def get_file_from_path(self, path: str) -> OnePage | None:
+        return self if path == self.src_uri else None
+
+    def url_relative_to(self, other: object) -> str:
+        return "../theory.html"
+
+
+def test_links_of_tutorials_lead_to_pages_and_headings(caplog: pytest.LogCaptureFixture) -> None:
+    here = SimpleNamespace(src_uri="tutorials/1.py")
+    text = '<a href="../theory.md#memory">a</a> <a href="#try">b</a> <a href="https://x.org/y.md">c</a>'
+    made = outside.resolved(text, here, OnePage())
+    assert made == text.replace("theory.md", "theory.html")
+    outside.on_env(None)
+    assert caplog.messages == []
+    outside.resolved('<a href="../theory.md#nothing">a</a> <a href="../lost.md">b</a>', here, OnePage())
+    outside.on_env(None)
+    assert ["lost.md" in one or "#nothing" in one for one in caplog.messages] == [True, True]
+
+
+def test_what_notebooks_bring_from_elsewhere_is_left_out() -> None:
+    offline = hook("offline")
+    ours, theirs = (
+        '<script>copy()</script><script type="module">draw()</script>',
+        (
+            '<script src=""> </script><script type="text/x-mathjax-config">a</script>'
+            '<script type="module">const x = await import("https://c.d/mermaid.mjs")</script>'
+        ),
+    )
+    assert offline.NOTEBOOKS.sub("", ours + theirs) == ours
+
+
 tables = hook("tables")
 
 
@@ -166,6 +202,7 @@ def test_what_would_be_fetched_is_noticed() -> None:
     fetched = hook("offline").fetched
     assert fetched('<script src="https://cdn.x/y.js"></script> <link rel=stylesheet href="//f.x/z.css">') == [
         "https://cdn.x/y.js", "//f.x/z.css"]  # fmt: skip
+    assert fetched('<script type="module">await import("https://c.d/e.mjs")</script>') == ["https://c.d/e.mjs"]
     assert fetched("@import 'https://a.b/c'; d { background: url(http://e.f/g) }") == ["https://a.b/c", "http://e.f/g"]
     assert fetched('<a href="https://x.org">x</a> <script src="assets/x.js"></script> url(data:image/svg+xml,…)') == []
 
