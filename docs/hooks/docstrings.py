@@ -89,11 +89,14 @@ def _describe_fields(cls: griffe.Class) -> None:
     if any(str(one.value).startswith("knob(") for one in fields.values()):
         declared = knobs_of(getattr(importlib.import_module(cls.module.path), cls.name))
         knobs = {"name" if name == "optimizer" else name: one for name, one in declared.items()}
+    told: list[str] = []
     for name, one in fields.items():
         if name in knobs:
             says = f"{knobs[name].help} Allowed: {knobs[name].told}."
             one.value = repr(knobs[name].default) if "; default: " in knobs[name].told else None
         else:
             says = behind(one.lines[-1] if one.lines else "")
-        if says and one.docstring is None:
-            one.docstring = griffe.Docstring(says, parent=one)
+        if says and one.docstring is None and cls.docstring is not None and not name.startswith("_"):
+            told.append(f"- `{name}`: {says}")
+    if told:  # below the class, in one list: a heading for each would be a long page
+        cls.docstring.value += "\n\n" + "\n".join(told)  # type: ignore[union-attr]

@@ -11,8 +11,15 @@ FETCHED = re.compile(
     r"<(?:script|img|iframe|source|video|audio|object|embed)\b[^>]*?\s(?:src|data)=[\"']?((?:https?:)?//[^\"'\s>]+)"
     r"|<link\b(?![^>]*rel=[\"']?canonical)[^>]*?\shref=[\"']?((?:https?:)?//[^\"'\s>]+)"
     r"|url\([\"']?((?:https?:)?//[^\"')]+)"
+    r"|\bimport\(\s*[\"']((?:https?:)?//[^\"']+)"
     r"|@import\s+[\"']((?:https?:)?//[^\"']+)",
     re.I,
+)
+# what a converted notebook brings for diagrams and formulas, which ours have none of, from elsewhere
+NOTEBOOKS = re.compile(
+    r'<script src="">\s*</script>|<script type="text/x-mathjax-config">.*?</script>'
+    r"|<script type=\"module\">(?:(?!</script>).)*?mermaid.*?</script>",
+    re.S,
 )
 log = logging.getLogger("mkdocs.hooks.offline")
 
@@ -20,6 +27,10 @@ log = logging.getLogger("mkdocs.hooks.offline")
 def fetched(text: str) -> list[str]:
     """Addresses of other machines that a page or style would load from; links that a reader may follow are none."""
     return [next(filter(None, found)) for found in FETCHED.findall(text)]
+
+
+def on_page_content(text: str, *, page: Any, **rest: Any) -> str:
+    return text if page.file.src_uri.endswith(".md") else NOTEBOOKS.sub("", text)
 
 
 def on_post_build(config: Any) -> None:

@@ -29,15 +29,24 @@ LANGUAGES = {
     ".js": "js",
 }
 CODE = ("docs/hooks/", "docs/scripts/", "docs/assets/")  # shown as files of the repository, not as pages
-LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?(?=[\s)])")
-FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^\n]*\n.*?^\1\2[^\n]*$|`[^`\n]+`", re.M | re.S)
+# From left to right: what stands in a fence or between backticks is no link, but the text of a link may have backticks.
+LINK = re.compile(
+    r"^(?P<fence> *`{3,}|~{3,})[^\n]*\n.*?^(?P=fence)[^\n]*$"
+    r"|(?P<before>!?\[(?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*\]\()(?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?(?=[\s)])"
+    r"|`(?:[^`\n]|\n(?!\n))+`",
+    re.M | re.S,
+)
+HREF = re.compile(r'href="(?P<target>(?!https?:|mailto:|data:)[^"#]+)(?P<anchor>#[^"]*)?"')
+_ANCHORS: list[tuple[str, Any, str]] = []  # of tutorials: from, to, heading
 log = logging.getLogger("mkdocs.hooks.outside")
 
 
 def linked(text: str, home: str) -> list[str]:
     """What a Markdown text at ``home`` (a path in the repository) links to, as paths in the repository."""
-    found = [target for _, target, _ in LINK.findall(FENCE.sub("", text))]
-    return [posixpath.normpath(posixpath.join(posixpath.dirname(home), to)) for to in found if to and ":" not in to]
+    found = [match["target"] for match in LINK.finditer(text) if match["before"]]
+    inner = [one for match in LINK.finditer(text) if match["before"] for one in linked(match["before"][1:-2], home)]
+    named = [one for one in found if one and ":" not in one]
+    return inner + [posixpath.normpath(posixpath.join(posixpath.dirname(home), one)) for one in named]
 
 
 def in_site(path: str) -> str:
@@ -46,6 +55,7 @@ def in_site(path: str) -> str:
         return path.removeprefix("docs/")
     if path in PAGES:
         return PAGES[path]
+    path = re.sub(r"(^|/)\.", r"\1", path)  # hidden files are no pages
     return f"source/{path}" if path.endswith((".md", ".png", ".svg")) else f"source/{path}.md"
 
 
@@ -54,17 +64,17 @@ def mapped(text: str, home: str) -> str:
     here = posixpath.dirname(in_site(home))
 
     def one(match: re.Match[str]) -> str:
-        before, target, anchor = match.groups()
-        if not target or ":" in target:
+        if not match["before"]:
             return match.group()
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(home), target))
-        return f"{before}{posixpath.relpath(in_site(path), here or '.')}{anchor or ''}"
+        before, target = match["before"], match["target"]
+        if "](" in before[:-2]:  # a picture that is a link
+            before = f"[{mapped(before[1:-2], home)}]("
+        if target and ":" not in target:
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(home), target))
+            target = posixpath.relpath(in_site(path), here or ".")
+        return f"{before}{target}{match['anchor'] or ''}"
 
-    pieces, end = [], 0
-    for fence in FENCE.finditer(text):
-        pieces += [LINK.sub(one, text[end : fence.start()]), fence.group()]
-        end = fence.end()
-    return "".join([*pieces, LINK.sub(one, text[end:])])
+    return LINK.sub(one, text)
 
 
 def source_page(path: str) -> str:
@@ -80,18 +90,19 @@ def on_files(files: Files, *, config: Any) -> Files:
 
     waiting = ["benchmarks/README.md"]
     for page in files.documentation_pages():
-        if page.src_uri.endswith(".md"):
+        if page.src_uri.endswith((".md", ".py")):
             waiting += linked(page.content_string, f"docs/{page.src_uri}")
     seen: set[str] = set()
     for path in waiting:  # grows
-        if path in seen or in_site(path) == path.removeprefix("docs/") or not (ROOT / path).is_file():
+        if path in seen or files.get_file_from_path(in_site(path)) or not (ROOT / path).is_file():
             continue  # what is not there is told when the link is looked at
         seen.add(path)
         if path.endswith((".png", ".svg")):
             files.append(File.generated(config, in_site(path), abs_src_path=str(ROOT / path)))
         elif path.endswith(".md"):
             text = (ROOT / path).read_text(encoding="utf-8")
-            files.append(File.generated(config, in_site(path), content=mapped(text, path)))
+            alone = "---\nhide: [navigation]\n---\n\n"  # nothing stands beside it there
+            files.append(File.generated(config, in_site(path), content=alone + mapped(text, path)))
             waiting += linked(text, path)
         else:
             files.append(File.generated(config, in_site(path), content=source_page(path)))
@@ -101,3 +112,34 @@ def on_files(files: Files, *, config: Any) -> Files:
 def on_page_markdown(markdown: str, *, page: Any, **rest: Any) -> str:
     """Links of our own pages that leave docs/."""
     return markdown if page.file.generated_by else mapped(markdown, f"docs/{page.file.src_uri}")
+
+
+def on_page_content(text: str, *, page: Any, files: Files, **rest: Any) -> str:
+    """Links of tutorials, which MkDocs does not look at: notebooks come as they were converted."""
+    return text if page.file.src_uri.endswith(".md") else resolved(text, page.file, files)
+
+
+def resolved(text: str, here: Any, files: Any) -> str:
+    """A notebook's page with links to files of the repository as links to pages of the site."""
+
+    def one(match: re.Match[str]) -> str:
+        target, anchor = match["target"], match["anchor"] or ""
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(f"docs/{here.src_uri}"), target))
+        found = files.get_file_from_path(in_site(path))
+        if found is None:
+            log.warning("%s has a link to %s, which is not there", here.src_uri, target)
+            return match.group()
+        if anchor:
+            _ANCHORS.append((here.src_uri, found, anchor))
+        return f'href="{found.url_relative_to(here)}{anchor}"'
+
+    return HREF.sub(one, text)
+
+
+def on_env(env: Any, **rest: Any) -> None:
+    """Every page is made: the headings that tutorials point at are there or not."""
+    for home, found, anchor in _ANCHORS:
+        known = found.page.present_anchor_ids if found.page else None
+        if known is not None and anchor[1:] not in known:
+            log.warning("%s has a link to %s%s, where there is no such heading", home, found.src_uri, anchor)
+    _ANCHORS.clear()

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 SIZE = {"width": 1280, "height": 720}
-PATIENCE = 300_000  # milliseconds; the machine may be busy
+PATIENCE = 1_800_000  # milliseconds; the machine may be busy
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 SERVE = [sys.executable, "-m", "scansnap", "serve", "--no-open", "--port", "0"]
 

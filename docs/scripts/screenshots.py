@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import tempfile
 from pathlib import Path
@@ -19,8 +20,8 @@ TEXTBOOK = (
 )
 
 
-def take_all(browser: Any, address: str) -> None:
-    shoot_words(browser, address)
+def small(browser: Any, address: str) -> None:
+    """Syn-Small: the run, its film, the map of the rates, the decoder, the weights, a lecture."""
     page = opened(browser, address + SMALL, "light")
     to_the_end(page)
     shoot(page, "run")
@@ -41,21 +42,33 @@ def take_all(browser: Any, address: str) -> None:
     shoot(page, "weights")
     page.keyboard.press("Escape")
     shoot_lecture(page)
+
+
+def medium(browser: Any, address: str) -> None:
+    """Twenty classes on a dark page."""
     page = opened(browser, address + MEDIUM, "dark")
     to_the_end(page)
     shoot(page, "medium-dark")
+
+
+def claims(browser: Any, address: str) -> None:
+    """The verdicts, and one that fails in full."""
     page = opened(browser, address + TEXTBOOK + "&right=claims", "light")
     to_the_end(page)
     page.wait_for_selector(".claim.holds", timeout=PATIENCE)
     page.wait_for_timeout(3000)  # the verdicts on the last step
     page.click(".claim.fails summary")
     shoot(page, "claims")
+
+
+def tour(browser: Any, address: str) -> None:
+    """A scene of the guided tour."""
     page = opened(browser, address + "#left=tour&scene=4", "light")
     to_the_end(page)
     shoot(page, "tour")
 
 
-def shoot_words(browser: Any, address: str) -> None:
+def words(browser: Any, address: str) -> None:
     """The first run with the chain of a bar, and the dialog of one's own words."""
     page = opened(browser, address + WORDS, "light")
     to_the_end(page)
@@ -106,7 +119,15 @@ def shoot(page: Any, name: str) -> None:
     print(f"{name}.png: {(OUT / f'{name}.png').stat().st_size / 1000:.0f} kB", flush=True)
 
 
+SCENES = {scene.__name__: scene for scene in (words, small, medium, claims, tour)}
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)}; default: all")
+    wanted = parser.parse_args().scenes or list(SCENES)
+    if unknown := [name for name in wanted if name not in SCENES]:
+        parser.error(f"no scene {unknown[0]}; there are {', '.join(SCENES)}")
     OUT.mkdir(exist_ok=True)
     with explorer() as (browser, address):
-        take_all(browser, address)
+        for name in wanted:
+            SCENES[name](browser, address)

@@ -52,4 +52,4 @@ def test_its_command_is_understood(command: str) -> None:
 
 @pytest.mark.parametrize("day", sorted({day for *_, day in FINDINGS}))
 def test_its_day_is_one(day: str) -> None:
-    assert re.fullmatch(r"20\d\d-\d\d-\d\d", day)
+    assert re.fullmatch("20\\d\\d(\N{NON-BREAKING HYPHEN}\\d\\d){2}", day)

@@ -99,9 +99,13 @@ def test_links_that_leave_the_docs_lead_to_pages_of_the_site() -> None:
     assert outside.mapped("[a](../docs/text.md) ![b](scaling.png)", "benchmarks/README.md") == (
         "[a](text.md) ![b](source/benchmarks/scaling.png)"
     )
-    assert (
-        outside.mapped("[a](../hooks/maths.py)", "docs/contributing/site.md") == "[a](../source/docs/hooks/maths.py.md)"
+    inner = outside.mapped("[`a`](../hooks/maths.py) and [`b`](../../.github/c.yml)", "docs/contributing/site.md")
+    assert inner == "[`a`](../source/docs/hooks/maths.py.md) and [`b`](../source/github/c.yml.md)"
+    assert outside.mapped("[![p](q.png)](../examples/r.py)", "docs/x.md") == "[![p](q.png)](source/examples/r.py.md)"
+    assert outside.mapped("```md\n[a](../b.py)\n```\n[a](../b.py)", "docs/x.md") == (
+        "```md\n[a](../b.py)\n```\n[a](source/b.py.md)"
     )
+    assert outside.linked("[![p](q.png)](../examples/r.py) `[a](b)`", "docs/x.md") == ["docs/q.png", "examples/r.py"]
 
 
 def linking() -> list[Path]:
@@ -114,6 +118,42 @@ def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
     made = {"docs/benchmarks.md"}
     missing = [one for one in outside.linked(page.read_text(encoding="utf-8"), home) if not (ROOT / one).is_file()]
     assert set(missing) <= made
+
+
+class OnePage:
+    """A site with one page, which has one heading."""
+
+    src_uri, page = "theory.md", SimpleNamespace(present_anchor_ids={"memory"})
+
+    def get_file_from_path(self, path: str) -> OnePage | None:
+        return self if path == self.src_uri else None
+
+    def url_relative_to(self, other: object) -> str:
+        return "../theory.html"
+
+
+def test_links_of_tutorials_lead_to_pages_and_headings(caplog: pytest.LogCaptureFixture) -> None:
+    here = SimpleNamespace(src_uri="tutorials/1.py")
+    text = '<a href="../theory.md#memory">a</a> <a href="#try">b</a> <a href="https://x.org/y.md">c</a>'
+    made = outside.resolved(text, here, OnePage())
+    assert made == text.replace("theory.md", "theory.html")
+    outside.on_env(None)
+    assert caplog.messages == []
+    outside.resolved('<a href="../theory.md#nothing">a</a> <a href="../lost.md">b</a>', here, OnePage())
+    outside.on_env(None)
+    assert ["lost.md" in one or "#nothing" in one for one in caplog.messages] == [True, True]
+
+
+def test_what_notebooks_bring_from_elsewhere_is_left_out() -> None:
+    offline = hook("offline")
+    ours, theirs = (
+        '<script>copy()</script><script type="module">draw()</script>',
+        (
+            '<script src=""> </script><script type="text/x-mathjax-config">a</script>'
+            '<script type="module">const x = await import("https://c.d/mermaid.mjs")</script>'
+        ),
+    )
+    assert offline.NOTEBOOKS.sub("", ours + theirs) == ours
 
 
 tables = hook("tables")
@@ -142,18 +182,27 @@ def test_the_settings_page_is_made_anew() -> None:
 
 
 def test_formulas_become_mathml() -> None:
-    convert = pytest.importorskip("latex2mathml.converter")  # of the extra docs
-    assert convert
-    made = hook("maths").mathml('<p><span class="arithmatex">\\(a &lt; \\eta_Y\\)</span></p>')
+    pytest.importorskip("latex2mathml.converter")  # of the extra docs
+    maths = hook("maths")
+    made = maths.mathml('<p><span class="arithmatex">\\(a &lt; \\eta_Y\\)</span></p>')
     assert made.startswith("<p><math")
     assert "arithmatex" not in made
     assert "<mi>η</mi>" in made.replace("&#x003B7;", "η").replace("&#x3b7;", "η")
+
+
+def test_a_formula_that_cannot_be_drawn_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("latex2mathml.converter")
+    hook("maths").drawn(r"\frac{a}{b}", block=True)
+    assert caplog.messages == []
+    hook("maths").drawn(r"\nosuchcommand a", block=True)
+    assert "nosuchcommand" in caplog.text
 
 
 def test_what_would_be_fetched_is_noticed() -> None:
     fetched = hook("offline").fetched
     assert fetched('<script src="https://cdn.x/y.js"></script> <link rel=stylesheet href="//f.x/z.css">') == [
         "https://cdn.x/y.js", "//f.x/z.css"]  # fmt: skip
+    assert fetched('<script type="module">await import("https://c.d/e.mjs")</script>') == ["https://c.d/e.mjs"]
     assert fetched("@import 'https://a.b/c'; d { background: url(http://e.f/g) }") == ["https://a.b/c", "http://e.f/g"]
     assert fetched('<a href="https://x.org">x</a> <script src="assets/x.js"></script> url(data:image/svg+xml,…)') == []
 

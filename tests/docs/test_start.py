@@ -1,0 +1,53 @@
+"""The first pages do as they say: commands and snippets run as they stand, and the extras are those that there are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+START, INDEX = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("start.md", "index.md"))
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.M | re.S)
+
+
+def ran(words: list[str], place: Path) -> str:
+    done = subprocess.run([sys.executable, "-W", "error", *words], cwd=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_run_and_look(tmp_path: Path) -> None:
+    """Entropy over the distinct tokens falls, as the page says of it."""
+    (command,) = re.findall(r"^scansnap (run .*)$", START, flags=re.M)
+    (snippet,) = blocks(START, "python")
+    ran(["-m", "scansnap", *command.split()], tmp_path)
+    assert list((tmp_path / "out").glob("*.png"))
+    dims, entropy = ran(["-c", snippet], tmp_path).split("\n", 1)
+    assert dims.startswith("('run', 'step', 'class', 'token')")
+    first, *_, last = map(float, entropy.strip(" []\n").split())
+    assert last < first
+
+
+def test_the_first_snippet(tmp_path: Path) -> None:
+    (snippet,) = blocks(INDEX, "python")
+    assert "holds" in ran(["-c", snippet], tmp_path)
+
+
+@pytest.mark.parametrize("command", re.findall(r"^scansnap (\w+)", START, flags=re.M))
+def test_every_command_is_one(command: str, tmp_path: Path) -> None:
+    assert "Example" in ran(["-m", "scansnap", command, "--help"], tmp_path)
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    extras = set(
+        tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    )
+    assert set(re.findall(r"^\| `\[(\w+)\]` \|", START, flags=re.M)) == extras - {"dev", "docs"}
