@@ -226,19 +226,16 @@ for name, row in zip(NAMES, margin, strict=True):
     ]
     print(f"{name:20s} holds at η_Y/η_Z =", *(good or ["none of these"]))
 at = dict(zip(NAMES, margin, strict=True))
-assert (at["theorem-2a"] >= 0).all()  # who rises and who falls: at every ratio
-for name in (
-    "theorem-1-span",
-    "theorem-3-identity",
-):  # how fast: with a fast decoder
+# who rises and who falls: at every ratio
+assert (at["theorem-2a"] >= 0).all()
+# how fast: with a fast decoder only, and γ the other way round
+for name in ("theorem-1-span", "theorem-3-identity"):
     assert at[name][0] < 0 <= at[name][-1]
-assert (
-    at["theorem-1-gamma"][-1] < 0 <= at["theorem-1-gamma"][0]
-)  # the other way round
-assert (at["theorem-4-growth"] < 0).all()  # how far: nowhere
-assert (
-    at["response"] >= 0
-).all()  # ours: everywhere, as long as it trusts itself
+assert at["theorem-1-gamma"][-1] < 0 <= at["theorem-1-gamma"][0]
+# how far: nowhere
+assert (at["theorem-4-growth"] < 0).all()
+# ours: everywhere, as long as it trusts itself
+assert (at["response"] >= 0).all()
 
 # %% [markdown]
 # **Why.** *Who* rises is a matter of signs, and signs are robust. *How fast* is

@@ -197,12 +197,9 @@ mixed = {
 }
 for name, values in mixed.items():
     print(f"{name:20s} scan order {interval(values)}")
-assert (
-    mixed["SGD on Y, Adam on Z"].min() > 0.9
-)  # Adam on Z alone changes nothing
-assert (
-    abs(mixed["Adam on Y, SGD on Z"]).max() < 0.3
-)  # Adam on Y alone: no order at all
+# Adam on Z alone changes nothing; Adam on Y alone leaves no order at all
+assert mixed["SGD on Y, Adam on Z"].min() > 0.9
+assert abs(mixed["Adam on Y, SGD on Z"]).max() < 0.3
 
 # %% [markdown]
 # Adam on Z alone changes nothing: loud votes for frequent words keep the order.
@@ -218,9 +215,7 @@ _, z = after(2, {"y": "sign", "z": "sgd"}, 0.03, 1.0)
 line = np.polyfit(f[own], z / f[own], 1)  # z/f is a straight line in f …
 f_star = -line[1] / line[0]  # … that crosses 0 at f*
 assert np.allclose(np.polyval(line, f[own]), z / f[own], rtol=1e-6)
-assert (
-    rising == (f[own] < f_star)
-).all()  # the same f* as that of sign descent
+assert all(rising == (f[own] < f_star))  # the f* of sign descent
 
 with styled(6.4, 2.6) as figure:
     axes = figure.subplots()

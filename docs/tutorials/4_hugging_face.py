@@ -29,6 +29,7 @@
 # sixteen words of a story, its last word, and the word to be guessed.
 
 # %%
+import textwrap
 import warnings
 
 warnings.filterwarnings("ignore", "IProgress not found")  # no bars are shown
@@ -57,7 +58,7 @@ def sentences(classes, n, step):
 LOOKED_AT, COUNTED = 1_000_000, 2_000_000  # steps that training never comes to
 looked_at = sentences(stories, 64, LOOKED_AT)
 for row in looked_at[:3]:
-    print(*(words[token] for token in row))
+    print(textwrap.fill(" ".join(words[token] for token in row), 76))
 
 # %% [markdown]
 # ## A model and two probes
@@ -179,16 +180,15 @@ figure
 # %%
 seen, control = probe.dataset(), renamed.dataset()
 
-
+print("head verdict, scan index and its interval over sentences")
 ALL = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 for layer, head in ALL:
-    one, other = (
-        x.isel(layer=layer, head=head, step=-1) for x in (seen, control)
-    )
+    at = {"layer": layer, "head": head, "step": -1}
+    one, other = seen.isel(at), control.isel(at)
     index, low, high = one.scan_index, one.scan_low_all, one.scan_high_all
     print(
-        f"{layer}.{head} {one.verdict.item():15s}",
-        f"scan index {index:+.3f} ({low:+.3f} to {high:+.3f}),",
+        f"{layer}.{head}  {one.verdict.item():15s}",
+        f"{index:+.3f} ({low:+.3f} to {high:+.3f}),",
         f"renamed {other.scan_index:+.3f}, frozen {one.frozenness_ln:.2f}",
     )
 
