@@ -29,15 +29,22 @@ LANGUAGES = {
     ".js": "js",
 }
 CODE = ("docs/hooks/", "docs/scripts/", "docs/assets/")  # shown as files of the repository, not as pages
-LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\]\()([^)\s#]*)(#[^)\s]*)?(?=[\s)])")
-FENCE = re.compile(r"^( *)(`{3,}|~{3,})[^\n]*\n.*?^\1\2[^\n]*$|`[^`\n]+`", re.M | re.S)
+# From left to right: what stands in a fence or between backticks is no link, but the text of a link may have backticks.
+LINK = re.compile(
+    r"^(?P<fence> *`{3,}|~{3,})[^\n]*\n.*?^(?P=fence)[^\n]*$"
+    r"|(?P<before>!?\[(?:[^\[\]]|\[[^\]]*\](?:\([^)]*\))?)*\]\()(?P<target>[^)\s#]*)(?P<anchor>#[^)\s]*)?(?=[\s)])"
+    r"|`(?:[^`\n]|\n(?!\n))+`",
+    re.M | re.S,
+)
 log = logging.getLogger("mkdocs.hooks.outside")
 
 
 def linked(text: str, home: str) -> list[str]:
     """What a Markdown text at ``home`` (a path in the repository) links to, as paths in the repository."""
-    found = [target for _, target, _ in LINK.findall(FENCE.sub("", text))]
-    return [posixpath.normpath(posixpath.join(posixpath.dirname(home), to)) for to in found if to and ":" not in to]
+    found = [match["target"] for match in LINK.finditer(text) if match["before"]]
+    inner = [one for match in LINK.finditer(text) if match["before"] for one in linked(match["before"][1:-2], home)]
+    named = [one for one in found if one and ":" not in one]
+    return inner + [posixpath.normpath(posixpath.join(posixpath.dirname(home), one)) for one in named]
 
 
 def in_site(path: str) -> str:
@@ -46,6 +53,7 @@ def in_site(path: str) -> str:
         return path.removeprefix("docs/")
     if path in PAGES:
         return PAGES[path]
+    path = re.sub(r"(^|/)\.", r"\1", path)  # hidden files are no pages
     return f"source/{path}" if path.endswith((".md", ".png", ".svg")) else f"source/{path}.md"
 
 
@@ -54,17 +62,17 @@ def mapped(text: str, home: str) -> str:
     here = posixpath.dirname(in_site(home))
 
     def one(match: re.Match[str]) -> str:
-        before, target, anchor = match.groups()
-        if not target or ":" in target:
+        if not match["before"]:
             return match.group()
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(home), target))
-        return f"{before}{posixpath.relpath(in_site(path), here or '.')}{anchor or ''}"
+        before, target = match["before"], match["target"]
+        if "](" in before[:-2]:  # a picture that is a link
+            before = f"[{mapped(before[1:-2], home)}]("
+        if target and ":" not in target:
+            path = posixpath.normpath(posixpath.join(posixpath.dirname(home), target))
+            target = posixpath.relpath(in_site(path), here or ".")
+        return f"{before}{target}{match['anchor'] or ''}"
 
-    pieces, end = [], 0
-    for fence in FENCE.finditer(text):
-        pieces += [LINK.sub(one, text[end : fence.start()]), fence.group()]
-        end = fence.end()
-    return "".join([*pieces, LINK.sub(one, text[end:])])
+    return LINK.sub(one, text)
 
 
 def source_page(path: str) -> str:
@@ -84,7 +92,7 @@ def on_files(files: Files, *, config: Any) -> Files:
             waiting += linked(page.content_string, f"docs/{page.src_uri}")
     seen: set[str] = set()
     for path in waiting:  # grows
-        if path in seen or in_site(path) == path.removeprefix("docs/") or not (ROOT / path).is_file():
+        if path in seen or files.get_file_from_path(in_site(path)) or not (ROOT / path).is_file():
             continue  # what is not there is told when the link is looked at
         seen.add(path)
         if path.endswith((".png", ".svg")):

@@ -99,9 +99,13 @@ def test_links_that_leave_the_docs_lead_to_pages_of_the_site() -> None:
     assert outside.mapped("[a](../docs/text.md) ![b](scaling.png)", "benchmarks/README.md") == (
         "[a](text.md) ![b](source/benchmarks/scaling.png)"
     )
-    assert (
-        outside.mapped("[a](../hooks/maths.py)", "docs/contributing/site.md") == "[a](../source/docs/hooks/maths.py.md)"
+    inner = outside.mapped("[`a`](../hooks/maths.py) and [`b`](../../.github/c.yml)", "docs/contributing/site.md")
+    assert inner == "[`a`](../source/docs/hooks/maths.py.md) and [`b`](../source/github/c.yml.md)"
+    assert outside.mapped("[![p](q.png)](../examples/r.py)", "docs/x.md") == "[![p](q.png)](source/examples/r.py.md)"
+    assert outside.mapped("```md\n[a](../b.py)\n```\n[a](../b.py)", "docs/x.md") == (
+        "```md\n[a](../b.py)\n```\n[a](source/b.py.md)"
     )
+    assert outside.linked("[![p](q.png)](../examples/r.py) `[a](b)`", "docs/x.md") == ["docs/q.png", "examples/r.py"]
 
 
 def linking() -> list[Path]:
