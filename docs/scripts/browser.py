@@ -42,12 +42,15 @@ def explorer() -> Iterator[tuple[Any, str]]:
 
 
 def opened(browser: Any, address: str, scheme: str) -> Any:
-    """A page with the run of this address begun."""
+    """A page with the run of this address begun; where the server was too busy to begin it, it is asked again."""
     page = browser.new_page(viewport=SIZE, color_scheme=scheme)
     page.set_default_timeout(PATIENCE)
     page.goto(address)
-    page.wait_for_selector("html[data-ready]")
-    page.wait_for_selector("#wait", state="hidden")
+    begun = (
+        "() => document.querySelector('#wait')?.hidden ? 1 : /did not answer/.test(document.body.innerText) ? -1 : 0"
+    )
+    while page.wait_for_function(begun).json_value() < 0:
+        page.reload()
     page.wait_for_selector("#view-z .main-svg, #panel-curves[hidden]", state="attached")
     return page
 

@@ -91,3 +91,16 @@ def test_the_pictures_of_the_pages_are_there_and_the_film_is_light():
     with Image.open(film) as image:
         assert image.n_frames > 20
     assert film.stat().st_size < 1.5e6
+
+
+def test_the_moving_picture_is_of_the_run_it_says():
+    """Where the bars end and when attention snaps, computed anew; a tenth of a pixel is its rounding."""
+    moving = script("moving")
+    moments = moving.compute()
+    picture = (DOCS / "moving.svg").read_text(encoding="utf-8")
+    assert f"snap at step {moments.snap:.0f}:" in picture
+    ends = [float(y) for y in re.findall(r'style="transform:translateY\(([\d.]+)px\)', picture)]
+    assert ends == pytest.approx(140 * (1 - moments.attention[-1] / moments.attention.max()).ravel(), abs=0.2)
+    assert moments.shares["common"][-1] < 0.5 * moments.shares["common"][0]  # what the README says of it
+    moved = abs(moments.attention[1:] - moments.attention[:-1]).sum((1, 2))
+    assert moved[moments.steps[1:] > 2 * moments.snap].max() < 0.1 * moved.max()
