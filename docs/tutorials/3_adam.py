@@ -13,15 +13,15 @@
 # %% [markdown]
 # # What Adam does
 #
-# **The question.** The paper's analysis is about SGD: attention turns to distinct
-# words, *the frequent ones first*. Nearly everybody trains with Adam. Is the order the
-# same?
+# **The question.** The paper's analysis is about SGD: attention turns to
+# distinct words, *the frequent ones first*. Nearly everybody trains with Adam.
+# Is the order the same?
 #
-# **The measure.** How far did the logit z of each distinct word rise, and how frequent
-# is the word? Spearman's rank correlation of the two is +1 if frequent words rise most,
-# −1 if rare ones do. It is taken when the loss has fallen to a tenth, so that fast and
-# slow optimisers are compared at the same point of learning, and it is one number for
-# each seed.
+# **The measure.** How far did the logit z of each distinct word rise, and how
+# frequent is the word? Spearman's rank correlation of the two is +1 if frequent
+# words rise most, −1 if rare ones do. It is taken when the loss has fallen to a
+# tenth, so that fast and slow optimisers are compared at the same point of
+# learning, and it is one number for each seed.
 
 # %%
 import numpy as np
@@ -43,7 +43,7 @@ def trained(optimizer, eta_y, eta_z, **more):
 
 
 def rises(data):
-    """Δz and P(l|n) of the distinct words, (seed, class, word), at a tenth of loss."""
+    """Δz and P(l|n), (seed, class, distinct word), at a tenth of the loss."""
     loss = data.loss.mean("run").values
     assert loss.min() <= 0.1 * loss[0], "the loss has not fallen to a tenth"
     tenth = int(np.argmax(loss <= 0.1 * loss[0]))
@@ -60,20 +60,22 @@ def order(data):
 
 
 # %% [markdown]
-# For Adam a rate is the size of a step, for SGD it multiplies the gradient. So the
-# rates differ; each falls to a tenth of the loss within 100 steps.
+# For Adam a rate is the size of a step, for SGD it multiplies the gradient. So
+# the rates differ; each falls to a tenth of the loss within 100 steps.
 
 # %%
 RATES = {"sgd": 1.0, "muon": 0.1, "adam": 0.03, "sign": 0.03}
 data = {name: trained(name, eta, eta) for name, eta in RATES.items()}
 orders = {name: order(one) for name, one in data.items()}
 for name, values in orders.items():
-    print(f"{name:5s} scan order {interval(values)} (95% interval, {SEEDS} seeds)")
+    print(
+        f"{name:5s} scan order {interval(values)} (95% interval, {SEEDS} seeds)"
+    )
 
 # %% [markdown]
-# **What one sees.** SGD and Muon raise the frequent words most, as the paper says. Adam
-# and sign descent do the opposite, in every single seed: they raise the *rare* words
-# most.
+# **What one sees.** SGD and Muon raise the frequent words most, as the paper
+# says. Adam and sign descent do the opposite, in every single seed: they raise
+# the *rare* words most.
 
 # %%
 for name in ("sgd", "muon"):
@@ -90,7 +92,12 @@ with styled(7.0, 2.9) as figure:
     for name in ("sgd", "adam"):
         z, p = (values.mean((0, 1)) for values in rises(data[name]))
         left.plot(
-            p, z / abs(z).max(), "o-", color=COLOUR[name], markersize=3, label=name
+            p,
+            z / abs(z).max(),
+            "o-",
+            color=COLOUR[name],
+            markersize=3,
+            label=name,
         )
     left.axhline(0, color="0.7", linewidth=0.6)
     left.set(title="Who rises", xlabel="frequency of the word, P(l|n)")
@@ -110,18 +117,24 @@ figure
 # ## Why
 #
 # Two steps from Y = Z = 0 are enough to see it, without any noise: with
-# `context=math.inf` and `batch_size=None` the gradient is the exact expectation.
+# `context=math.inf` and `batch_size=None` the gradient is the exact
+# expectation.
 #
-# **The first step moves only Y** (Z feels nothing while Y = 0). The gradient of a
-# distinct word's row is p_n f_l (e_n − 1/M). SGD takes it as it is, so a word that is
-# twice as frequent gets votes twice as loud. Adam and sign descent take its *sign*: all
-# distinct words vote equally loudly, however rare they are.
+# **The first step moves only Y** (Z feels nothing while Y = 0). The gradient of
+# a distinct word's row is p_n f_l (e_n − 1/M). SGD takes it as it is, so a word
+# that is twice as frequent gets votes twice as loud. Adam and sign descent take
+# its *sign*: all distinct words vote equally loudly, however rare they are.
 
 # %%
 import math
 
 own = classes.distinct(0)  # of class 0, from rare to frequent
-EXACT = {"context": math.inf, "batch_size": None, "dtype": "float64", "device": "cpu"}
+EXACT = {
+    "context": math.inf,
+    "batch_size": None,
+    "dtype": "float64",
+    "device": "cpu",
+}
 
 
 def after(steps, optimizer, eta_y, eta_z):
@@ -141,27 +154,30 @@ for name in ("sgd", "adam", "sign"):
     loud[name] = abs(votes).max(axis=1)
 for name, votes in loud.items():
     ratio = votes[-1] / votes[0]
-    print(f"{name:5s} votes of the most frequent word over the rarest's: {ratio:.2f}")
+    print(f"{name:5s} loudest votes over the quietest: {ratio:.2f}")
 assert np.allclose(loud["sgd"] / loud["sgd"][0], f[own] / f[own][0])  # ∝ f
 assert np.allclose(loud["adam"], loud["adam"][0], rtol=1e-3)  # all alike
 assert np.allclose(loud["sign"], loud["sign"][0])
 
 # %% [markdown]
-# **The second step moves attention.** What attention feels is diag(f)(I − f fᵀ) g,
-# where g_l is how well word l votes. With SGD g_l ∝ f_l, and frequent words gain most.
-# With equal votes g_l is the same for all distinct words, and then the best unit vector
-# f is the one that is *equal* on all of them. So words that have less than their share
-# rise, and those that have more fall:
+# **The second step moves attention.** What attention feels is diag(f)(I − f fᵀ)
+# g, where g_l is how well word l votes. With SGD g_l ∝ f_l, and frequent words
+# gain most. With equal votes g_l is the same for all distinct words, and then
+# the best unit vector f is the one that is *equal* on all of them. So words
+# that have less than their share f* rise, and those that have more fall:
 #
 # ```text
-# sign descent:   Δz_l = η_Z sign(f* − f_l)     one f* for all distinct words of a class
+# Δz_l = η_Z sign(f* − f_l)      by sign descent
 # ```
 
 # %%
 _, z = after(2, "sign", RATES["sign"], RATES["sign"])
 rising = z > 0
 arrows = "".join("↑" if up else "↓" for up in rising)
-print("second step of sign descent, from the rarest word to the most frequent:", arrows)
+print(
+    "second step of sign descent, from the rarest word to the most frequent:",
+    arrows,
+)
 assert np.allclose(abs(z), RATES["sign"])  # every word moves by exactly ±η_Z
 assert 0 < rising.sum() < len(rising)
 # and there is one border: rare ones up, frequent ones down
@@ -181,63 +197,76 @@ mixed = {
 }
 for name, values in mixed.items():
     print(f"{name:20s} scan order {interval(values)}")
-assert mixed["SGD on Y, Adam on Z"].min() > 0.9  # Adam on Z alone changes nothing
-assert abs(mixed["Adam on Y, SGD on Z"]).max() < 0.3  # Adam on Y alone: no order at all
+# Adam on Z alone changes nothing; Adam on Y alone leaves no order at all
+assert mixed["SGD on Y, Adam on Z"].min() > 0.9
+assert abs(mixed["Adam on Y, SGD on Z"]).max() < 0.3
 
 # %% [markdown]
-# Adam on Z alone changes nothing: loud votes for frequent words keep the order. Adam on
-# Y alone takes the order away, and only both together turn it round. The formula says
-# why. With equal votes the gradient of z_l is f_l (f* − f_l), up to a factor: a
-# parabola. It is small for the rarest words because they are hardly there, and falls
-# again towards f*. SGD follows the parabola, which has no order; Adam makes all its
-# positive values alike and leaves the frequent words last.
+# Adam on Z alone changes nothing: loud votes for frequent words keep the order.
+# Adam on Y alone takes the order away, and only both together turn it round.
+# The formula says why. With equal votes the gradient of z_l is f_l (f* − f_l),
+# up to a factor: a parabola. It is small for the rarest words because they are
+# hardly there, and falls again towards f*. SGD follows the parabola, which has
+# no order; Adam makes all its positive values alike and leaves the frequent
+# words last.
 
 # %%
 _, z = after(2, {"y": "sign", "z": "sgd"}, 0.03, 1.0)
 line = np.polyfit(f[own], z / f[own], 1)  # z/f is a straight line in f …
 f_star = -line[1] / line[0]  # … that crosses 0 at f*
 assert np.allclose(np.polyval(line, f[own]), z / f[own], rtol=1e-6)
-assert (rising == (f[own] < f_star)).all()  # the same f* as that of sign descent
+assert all(rising == (f[own] < f_star))  # the f* of sign descent
 
 with styled(6.4, 2.6) as figure:
     axes = figure.subplots()
     grid = np.linspace(0, 1.15 * f_star, 100)
     curve = grid * np.polyval(line, grid)
     axes.plot(grid, curve, color="0.6", label="f_l (f* − f_l), up to a factor")
-    axes.plot(f[own], z, "o", color=COLOUR["sgd"], label="Δz by SGD, equal votes")
+    axes.plot(
+        f[own], z, "o", color=COLOUR["sgd"], label="Δz by SGD, equal votes"
+    )
     axes.axhline(0, color="0.7", linewidth=0.6)
-    axes.axvline(f_star, color=COLOUR["adam"], ls=":", label=f"f* = {f_star:.2f}")
-    axes.set(xlabel="f_l of a distinct word, from rare to frequent", ylabel="Δz")
+    axes.axvline(
+        f_star, color=COLOUR["adam"], ls=":", label=f"f* = {f_star:.2f}"
+    )
+    axes.set(
+        xlabel="f_l of a distinct word, from rare to frequent", ylabel="Δz"
+    )
     axes.legend()
 figure
 
 # %% [markdown]
-# **And the end?** Equal votes ask for equal attention, and sign descent comes to rest
-# there. Adam goes beyond: after 1000 steps its rarest words have *more* attention than
-# the frequent ones. For that nobody has a derivation yet.
+# **And the end?** Equal votes ask for equal attention, and sign descent comes
+# to rest there. Adam goes beyond: after 1000 steps its rarest words have *more*
+# attention than the frequent ones. For that nobody has a derivation yet.
 
 # %%
 for name in ("sgd", "sign", "adam"):
     _, z = after(1000, name, RATES[name], RATES[name])
     slope = np.polyfit(np.log(classes.p_context[0, own]), z, 1)[0]
-    print(f"{name:5s} z = {slope:+.2f} ln P(l|n) + const (−1: equal attention on all)")
-    assert {"sgd": slope > 0, "sign": abs(slope + 1) < 0.1, "adam": slope < -1.1}[name]
+    print(f"{name:5s} z = {slope:+.2f} ln P(l|n) + const (−1: all alike)")
+    assert {
+        "sgd": slope > 0,
+        "sign": abs(slope + 1) < 0.1,
+        "adam": slope < -1.1,
+    }[name]
 
 # %% [markdown]
 # ## Try
 #
-# - A decoder that is ten times as fast as attention: `trained("adam", 0.03, 0.003)`.
-#   The order is still reversed, but weaker. Why? (How far has attention moved when the
-#   loss is at a tenth?)
-# - No norm: `trained("sign", 0.03, 0.03, norm="none")`. Without f fᵀ there is nothing
-#   that asks for equal shares. What becomes of the order?
-# - Adam with a large ε is SGD: `ss.Optimizer("adam", eps=1.0)`. Where does the order
-#   turn?
+# - A decoder that is ten times as fast as attention: `trained("adam", 0.03,
+#   0.003)`. The order is still reversed, but weaker. Why? (How far has
+#   attention moved when the loss is at a tenth?)
+# - No norm: `trained("sign", 0.03, 0.03, norm="none")`. Without f fᵀ there is
+#   nothing that asks for equal shares. What becomes of the order?
+# - Adam with a large ε is SGD: `ss.Optimizer("adam", eps=1.0)`. Where does the
+#   order turn?
 #
 # ## Read on
 #
-# - [Other papers](../survey.md#adam-reverses-the-scan-order): the derivation in full,
-#   with f*.
-# - [The dial](../dial.md): SGD and AdamW on the way from this model to a transformer.
-# - [Parts of your own](../doors.md): an optimiser of your own in a few lines; does it
-#   keep the order?
+# - [Other papers](../survey.md#adam-reverses-the-scan-order): the derivation in
+#   full, with f*.
+# - [The dial](../dial.md): SGD and AdamW on the way from this model to a
+#   transformer.
+# - [Parts of your own](../doors.md): an optimiser of your own in a few lines;
+#   does it keep the order?

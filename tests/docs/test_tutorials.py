@@ -105,7 +105,7 @@ def test_its_links_lead_somewhere(name: str) -> None:
 def test_it_needs_no_place_of_ours(name: str) -> None:
     text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     assert not re.search(r"(?<![\w.])/(?:work|home|root|tmp|data|mnt)/", text)
-    assert "filterwarnings" not in text
+    assert not re.search(r"""filterwarnings\(["']ignore["']\)|simplefilter""", text)  # one by its words, never all
 
 
 def test_ten_lines_are_ten_at_most() -> None:
