@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-OUTSIDE = ("hooks", "scripts", "overrides")  # folders of docs/ that are no pages
+OUTSIDE = ("hooks", "scripts")  # folders of docs/ that are no pages
 
 
 def hook(name: str) -> ModuleType:
