@@ -78,7 +78,7 @@ $(VENV)/installed-docs: pyproject.toml setup.py constraints.txt $(wildcard src/s
 	@touch $@
 
 docs: $(VENV)/installed-docs ## the documentation, checked and with its tutorials run, in site/; opens without a server
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # what every part of the package rests on, once with each: the numbers, the files, the command line, the page, the probe
 CORE := tests/checks tests/classes tests/sampling tests/theory tests/results tests/storage tests/dynamics tests/corpus \

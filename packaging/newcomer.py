@@ -102,7 +102,7 @@ def follow(newcomer: Newcomer, *, quick: bool) -> None:
             raise SystemExit(f"{PAGE} links to {name}, which is not in the clone")
     scansnap = str(newcomer.bin / "scansnap")
     if quick:
-        for name in set(named_targets(page)) & set(FAST):
+        for name in [name for name in named_targets(page) if name in FAST]:
             newcomer.run(f"{PAGE}, the table", [scansnap, "reproduce", name, "--quick", "--out", "again"])
     else:
         made = json.loads((newcomer.clone / "out" / "manifest.json").read_text(encoding="utf-8"))["targets"]

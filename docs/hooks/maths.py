@@ -1,4 +1,7 @@
-"""Formulas as MathML, made when the site is built: browsers draw it themselves, so no script and no font is shipped."""
+"""Formulas as MathML, made when the site is built: browsers draw it themselves, so no script and no font is shipped.
+
+What is written in Unicode, as in the code (η_Y, c_max, e^{ρu}), is lowered and raised.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,14 @@ import re
 from typing import Any
 
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
+CODE = re.compile(
+    r"<(pre|code|math|script|style|svg|title)\b.*?</\1>|<[^>]*>", re.S
+)  # and tags themselves: left as they are
+LOWERED = re.compile(
+    r"((?<![A-Za-z0-9_])[A-Za-z]|[\u0370-\u03ffẊẎŻẋẏż]|[A-Za-z][\u0300-\u036f])"
+    r"_(?:\{([^{}]+)\}|([A-Za-z0-9]{1,4}['′*]*))(?![A-Za-z0-9_])"
+)
+RAISED = re.compile(r"\^(?:\{([^{}]+)\}|([A-Za-z0-9\u0370-\u03ff])(?![A-Za-z0-9]))")
 log = logging.getLogger("mkdocs.hooks.maths")
 
 
@@ -26,5 +37,19 @@ def drawn(formula: str, *, block: bool) -> str:
     return made
 
 
-def on_page_content(text: str, **rest: Any) -> str:
-    return mathml(text)
+def lowered(text: str) -> str:
+    """A page whose indices and powers stand where they belong, outside of code."""
+    pieces, end = [], 0
+    for left in CODE.finditer(text):
+        pieces += [_scripts(text[end : left.start()]), left.group()]
+        end = left.end()
+    return "".join([*pieces, _scripts(text[end:])])
+
+
+def _scripts(text: str) -> str:
+    text = LOWERED.sub(lambda found: f"{found[1]}<sub>{found[2] or found[3]}</sub>", text)
+    return RAISED.sub(lambda found: f"<sup>{found[1] or found[2]}</sup>", text)
+
+
+def on_page_content(text: str, *, page: Any, **rest: Any) -> str:
+    return lowered(mathml(text)) if page.file.src_uri.endswith(".md") else text

@@ -75,7 +75,7 @@ def run_file() -> str:
 def presets() -> str:
     return rows(
         ("preset", "what it is", "its keys"),
-        ((f"`{name}`", (inspect.getdoc(make) or "").split("\n")[0], ", ".join(f"`{key}`" for key in _keys(make)))
+        ((f"`{name}`", _first(make), ", ".join(f"`{key}`" for key in _keys(make)))
          for name, make in PRESETS.items()),
     )  # fmt: skip
 
@@ -84,11 +84,16 @@ def _keys(make: Any) -> list[str]:
     return list(reference.knobs_of(make))
 
 
+def _first(thing: Any) -> str:
+    """The first line of what it says of itself."""
+    return re.sub(r":\w+:`([^`]*)`", r"`\1`", (inspect.getdoc(thing) or "").split("\n")[0])
+
+
 def measure_file() -> str:
     """Keys of ``[measure]`` in a sweep: functions, and the options each takes."""
     return rows(
         ("key", "what is measured", "options"),
-        ((f"`{name}`", (inspect.getdoc(getattr(measure, name)) or "").split("\n")[0],
+        ((f"`{name}`", _first(getattr(measure, name)),
           ", ".join(f"`{one}`" for one in inspect.signature(getattr(measure, name)).parameters
                     if one not in measures._OURS))
          for name in measures._TAKES),

@@ -42,18 +42,25 @@ def explorer() -> Iterator[tuple[Any, str]]:
 
 
 def opened(browser: Any, address: str, scheme: str) -> Any:
-    """A page with the run of this address begun."""
+    """A page with the run of this address begun; where the server was too busy to begin it, it is asked again."""
     page = browser.new_page(viewport=SIZE, color_scheme=scheme)
     page.set_default_timeout(PATIENCE)
     page.goto(address)
-    page.wait_for_selector("html[data-ready]")
-    page.wait_for_selector("#wait", state="hidden")
+    begun = (
+        "() => document.querySelector('#wait')?.hidden ? 1 : /did not answer/.test(document.body.innerText) ? -1 : 0"
+    )
+    while page.wait_for_function(begun).json_value() < 0:
+        page.reload()
     page.wait_for_selector("#view-z .main-svg, #panel-curves[hidden]", state="attached")
     return page
 
 
 def to_the_end(page: Any) -> None:
     """The run is computed, and its last step is on screen."""
-    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=PATIENCE)
-    page.keyboard.press("End")
-    page.wait_for_timeout(2500)  # the curves catch up, the flow arrives
+    done = "() => document.querySelector('#clock').dataset.state === 'done'"
+    while True:
+        page.wait_for_function(done)
+        page.keyboard.press("End")
+        page.wait_for_timeout(2500)  # the curves catch up, the flow arrives; a change of rates begins its run
+        if page.evaluate(done):
+            return

@@ -44,5 +44,5 @@ if __name__ == "__main__":
     with explorer() as (browser, address):
         first, *rest = frames(opened(browser, address + RUN, "light"))
     stay = [LONG, *[SHORT] * (len(rest) - 1), LONG]
-    first.save(target, save_all=True, append_images=rest, duration=stay, loop=0, quality=70, method=6)
+    first.save(target, save_all=True, append_images=rest, duration=stay, loop=0, quality=70, method=4)
     print(f"{target}: {len(rest) + 1} frames, {target.stat().st_size / 1e6:.2f} MB")

@@ -2,7 +2,7 @@
 
     python docs/scripts/gallery.py out [--others FOLDER]
 
-The figures of the reproduction are taken as they lie there; what the manifest says of them (command, setting, time,
+The figures of the reproduction are taken as they lie there; what the manifest says of them (command, setting,
 versions) is written below. The figures that other commands draw are made here, in FOLDER (by default one that is thrown
 away); one that is there already is not made again. What takes long is shown as the page that tells of it has it.
 """
@@ -112,8 +112,7 @@ def _made(folder: Path, targets: Mapping[str, Any]) -> str:
 
 
 def _of_target(name: str, made: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    note = "; ".join(part for part in (made["note"], f"{made['seconds']:.0f} s") if part)
-    yield from _figure(f"{label(name)}: {made['title']}", name, folder / f"{name}.png", made["command"], note)
+    yield from _figure(f"{label(name)}: {made['title']}", name, folder / f"{name}.png", made["command"], made["note"])
 
 
 def _figure(title: str, name: str, source: Path, command: str, note: str) -> Iterator[str]:

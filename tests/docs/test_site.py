@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-OUTSIDE = ("hooks", "scripts", "overrides")  # folders of docs/ that are no pages
+OUTSIDE = ("hooks", "scripts")  # folders of docs/ that are no pages
 
 
 def hook(name: str) -> ModuleType:
@@ -188,6 +188,22 @@ def test_formulas_become_mathml() -> None:
     assert made.startswith("<p><math")
     assert "arithmatex" not in made
     assert "<mi>η</mi>" in made.replace("&#x003B7;", "η").replace("&#x3b7;", "η")
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("η_Y/η_Z", "η<sub>Y</sub>/η<sub>Z</sub>"),
+        ("f_nᵀf_n' and 1 − c_max", "f<sub>n</sub>ᵀf<sub>n'</sub> and 1 − c<sub>max</sub>"),
+        ("Σ_{n∈ψ} f_nl e^{u f_n}", "Σ<sub>n∈ψ</sub> f<sub>nl</sub> e<sup>u f<sub>n</sub></sup>"),
+        ("e^q, t^ρ", "e<sup>q</sup>, t<sup>ρ</sup>"),
+        ("my_file t_snap_ln n_queries __init__ 2^10", "my_file t_snap_ln n_queries __init__ 2^10"),
+        ('<code>η_Y</code> <a href="c_n.html">x</a>', '<code>η_Y</code> <a href="c_n.html">x</a>'),
+        ("<pre><span>η_Y</span> e^{2}</pre>", "<pre><span>η_Y</span> e^{2}</pre>"),
+    ],
+)
+def test_indices_and_powers_stand_where_they_belong(written: str, seen: str) -> None:
+    assert hook("maths").lowered(written) == seen
 
 
 def test_a_formula_that_cannot_be_drawn_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
