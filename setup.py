@@ -65,6 +65,7 @@ def kernels() -> list[Extension]:
         Extension(
             f"scansnap.kernels.cpu._{kernel}_{name}",
             [f"{KERNELS}/{kernel}.c"],
+            depends=[f"{KERNELS}/vectors.h"],
             extra_compile_args=[*flags, *extra],
             libraries=[] if os.name == "nt" else ["m"],
             optional=os.environ.get("SCANSNAP_KERNELS") != "required",

@@ -188,6 +188,14 @@ def test_after_a_change_of_rates_overlays_say_whose_they_are(shown: Callable[[st
     p.wait("app.film.marks.length === 1")
     p.page.locator("#predict-note", has_text="The rates changed at step 30").wait_for()
     assert "the flow and the response, t₀′ and t₀ are of the first rates" in p.page.inner_text("#predict-note")
+    p = shown("#classes=syn-small&steps=1000&flow=off&marks=30:1:4,200:5:4")
+    p.wait("document.querySelector('#view-loss .annotation .bg')")
+    ground = p.page.evaluate("getComputedStyle(document.querySelector('.right')).backgroundColor")
+    behind = p.page.locator("#panel-curves .annotation .bg").evaluate_all(
+        "(all) => all.map((e) => [getComputedStyle(e).fill, getComputedStyle(e).fillOpacity])"
+    )
+    assert len(behind) == 5
+    assert all(b == [ground, "1"] for b in behind), "the line of the other change ends behind the words"
 
 
 def contrast(a: str, b: str) -> float:
@@ -238,6 +246,9 @@ def test_pictures_carry_title_legend_and_settings(shown: Callable[[str], Page]) 
     attention = p.download(lambda: p.page.click("#export-attention-svg")).decode()
     for words in (settings, "Attention at step 60", ">distinct<", ">common<", ">at step 0<"):
         assert words in attention
+    width = float(re.findall(r'<svg[^>]* width="([\d.]+)"', attention)[0])
+    right = max(float(x) + float(w) for x, w in re.findall(r'<image x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', attention))
+    assert width - right >= 19.9, "moved by 10, and 10 free on the right"
     p.page.evaluate("() => { written.clear(); }")
     p.download(lambda: p.page.click("#export-attention-png"))
     drawn = p.page.evaluate("() => [...written.values()].flat().map((t) => t.text)")

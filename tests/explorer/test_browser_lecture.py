@@ -90,6 +90,7 @@ def test_a_lecture_by_keyboard(lectern: Page) -> None:
     tab, before = lectern.page, lectern.get("[app.film.run.run, app.cursor]")
     lectern.key("f")
     tab.locator(".deck").first.wait_for()
+    assert tab.locator("#lecture .tools").evaluate("(e) => getComputedStyle(e).opacity") == "1", "the way out is seen"
     assert tab.locator(".deck b").all_inner_texts() == [
         "A short talk", "Scan and Snap in ten minutes", "What fails and what holds", "Adam against SGD",
     ]  # fmt: skip
@@ -147,6 +148,12 @@ def test_the_audience_predicts_before_the_reveal(lectern: Page) -> None:
         assert said.startswith(verdict)
         assert said.endswith(f"Token {token} (distinct) wins: attention {value:.3g} at step 40.")
         assert tab.inner_text("#lecture .sentence") == "The most frequent distinct token <b>wins</b>."
+        for size in ({"width": 390, "height": 844}, {"width": 1280, "height": 720}):
+            tab.set_viewport_size(size)
+            sentence, result, stage = (tab.locator(f"#lecture {w}").bounding_box()
+                                       for w in (".sentence", ".result", ".stagebox"))  # fmt: skip
+            assert sentence["y"] + sentence["height"] <= result["y"]
+            assert result["y"] + result["height"] <= stage["y"], "the words lie over nothing"
     lectern.key("Home", "ArrowRight")
     at(tab, 2, "asking")
     lectern.key("ArrowUp")  # without a mouse: to the next bar on the left

@@ -69,6 +69,19 @@ def test_the_focus_stays_in_the_weights(page: Page) -> None:
     page.key("Escape")
 
 
+def test_weights_of_words_can_be_read_and_reached_on_a_phone(page: Page) -> None:
+    page.open("#classes=words&eta_y=2&steps=60&flow=off")
+    page.page.set_viewport_size({"width": 390, "height": 844})
+    page.page.click("#edit-weights")
+    cut = "(all) => all.filter((e) => e.scrollWidth > e.clientWidth + 1 || e.scrollHeight > e.clientHeight + 1).length"
+    labels = page.page.locator("dialog .bar span")
+    assert labels.count() == 13
+    assert labels.evaluate_all(cut) == 0
+    assert page.page.locator("dialog .classbar").evaluate_all(cut) == 0, "all buttons are seen"
+    page.key("Escape")
+    page.page.set_viewport_size({"width": 1280, "height": 720})
+
+
 CONTRAST = """() => {
   const style = getComputedStyle(document.querySelector("#pin"));
   const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number)
@@ -91,6 +104,9 @@ def test_pinning_moves_nothing_and_unpin_can_be_read(page: Page) -> None:
     page.page.locator("#legend-pinned").wait_for(state="visible")
     page.step()
     assert page.page.evaluate(places) == before
+    cut = "() => [...document.querySelectorAll('.legend li')].filter((e) => e.scrollWidth > e.clientWidth).length"
+    assert page.page.locator("#legend-ghost").is_hidden(), "the pinned run is what this one is compared with"
+    assert page.page.evaluate(cut) == 0
     contrast = page.page.wait_for_function(CONTRAST).json_value()
     assert contrast > 4.5
     page.page.click("#pin")

@@ -99,6 +99,10 @@ def test_own_words_from_paste_to_link(page: Page) -> None:
         [("drinks", "milk"), ("drinks", "coffee"), ("plays", "piano"), ("plays", "football"), ("reads", "poems"),
          ("and", "reads")]
     )  # fmt: skip
+    picture = page.page.evaluate(PICTURE)
+    for one in classes["classes"]:  # of the class with the most tokens too
+        for token in one["tokens"]:
+            assert f">{classes['words'][str(token)]}</text>" in picture
     page.page.click("#share")
     page.wait("location.hash.includes('kitten')")
     address, last = page.page.evaluate("location.hash"), page.get("[...app.film.frames.at(-1)].map(String)")

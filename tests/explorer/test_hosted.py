@@ -24,6 +24,8 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    process_time = monotonic
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:

@@ -28,11 +28,25 @@ STATIC = Path(scansnap.__file__).parent / "explorer" / "static"
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
+DECK = """
+title = "Under a path"
+[[beat]]
+setup = {preset = "figure-4", steps = 40}
+to = 40
+seconds = 0.1
+sentence = "It is here."
+curve = "logits"
+"""
+
+
 @pytest.fixture(scope="module")
-def hosted() -> Iterator[tuple[PathProxy, str]]:
+def hosted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PathProxy, str]]:
     """The proxy and the address of the page behind it."""
+    deck = tmp_path_factory.mktemp("deck") / "short.toml"
+    deck.write_text(DECK, encoding="utf-8")
     with proxy(PATH) as made:
-        options = ("--workers", "1", "--token", TOKEN, "--root-path", PATH, "--allowed-host", f"127.0.0.1:{made.port}")
+        options = ("--workers", "1", "--token", TOKEN, "--root-path", PATH, "--allowed-host", f"127.0.0.1:{made.port}",
+                   "--deck", str(deck))  # fmt: skip
         with serving(more=options) as printed:
             found = re.fullmatch(rf"http://127.0.0.1:(\d+){PATH}/\?token={TOKEN}", printed)
             assert found is not None, printed
@@ -99,6 +113,7 @@ def test_a_browser_behind_a_proxy(hosted: tuple[PathProxy, str]) -> None:
         page = Page(started, address)
         page.page.goto(address)
         assert "open to those who have its link" in page.page.inner_text("body")
+        assert page.page.inner_text("h1") == "Scan and Snap"
         page.complaints.clear()  # Chromium logs the 401
         page.open(f"?token={TOKEN}{QUICK}")
         page.wait("app.state.state === 'done' && app.film.lastStep === 60")
@@ -110,6 +125,14 @@ def test_a_browser_behind_a_proxy(hosted: tuple[PathProxy, str]) -> None:
         asked = page.page.evaluate("performance.getEntriesByType('resource').map((one) => one.name)")
         assert len(asked) > 20
         assert [one for one in asked if not one.startswith(address)] == []
+        page.key("f")  # a lecture, its runs and its file
+        page.page.locator(".deck", has_text="Under a path").click()
+        page.page.locator("#lecture[data-beat='1'][data-phase='there']").wait_for()
+        assert page.page.inner_text("#lecture .sentence") == "It is here."
+        assert page.page.inner_text("#lecture .clock") == "step 40 of 40"
+        saved = page.download(lambda: page.page.click("#lecture-save"))
+        assert b"It is here." in saved
+        page.key("Escape")
         page.page.reload()
         page.page.wait_for_selector("html[data-ready]")
         page.check_quiet()

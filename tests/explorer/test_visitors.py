@@ -310,12 +310,12 @@ def test_shares_are_equal_and_not_saved_up() -> None:
     assert had["c"] > 0.3
 
 
-def hosting(runs: dict[str, str]) -> tuple[Worker, Any, Any]:
+def hosting(runs: dict[str, str], **more: Any) -> tuple[Worker, Any, Any]:
     """A worker with a run of each name, by visitor."""
     here, there = Pipe()
     worker = Worker(there)
     for name, visitor in runs.items():
-        worker.handle(encode({"op": "open", "run": name, "setup": SMALL, "visitor": visitor, "req": 1}))
+        worker.handle(encode({"op": "open", "run": name, "setup": SMALL | more, "visitor": visitor, "req": 1}))
         here.recv_bytes()
         worker.handle(encode({"op": "play", "run": name}))
     return worker, here, there
@@ -332,6 +332,39 @@ def test_six_runs_of_one_visitor_have_one_share(clock: Clock) -> None:
     taken = sum(steps[name] for name in greedy)
     assert taken == pytest.approx(steps["modest"], rel=0.1), steps
     assert min(steps[name] for name in greedy) > 0, "and its runs share that"
+    for end in ends:
+        end.close()
+
+
+def test_films_are_complete_one_after_the_other(clock: Clock) -> None:
+    """Eight films of a second each, asked for at once: by shares alone all of them would end with the last."""
+    names = [f"film-{n}" for n in range(8)]
+    worker, *ends = hosting({name: f"visitor-{name}" for name in names}, steps=100)
+    for run in worker.runs.values():
+        slow(run, clock, 0.01)
+        run.opened = clock.now = clock.now + 1e-3
+    began, over, seen = clock.now, dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+    while not all(over.values()):
+        worker.turns()
+        for name, run in worker.runs.items():
+            seen[name] = seen[name] or (clock.now - began) * (run.live.step > 0)
+            over[name] = over[name] or (clock.now - began) * run.live.over
+    assert max(seen.values()) < 1, "the first steps come at once"
+    assert list(over.values()) == sorted(over.values())
+    assert over["film-0"] < 4
+    assert sum(over.values()) / 8 < 7, "by shares alone it is 8"
+    for end in ends:
+        end.close()
+
+
+def test_a_run_without_an_end_does_not_keep_films_waiting(clock: Clock) -> None:
+    worker, *ends = hosting({"endless": "one", "film": "two"}, steps=10**6)
+    for run in worker.runs.values():
+        slow(run, clock, 0.01)
+    while clock.now < 1016:
+        worker.turns()
+    endless, film = (worker.runs[name].live.step for name in ("endless", "film"))
+    assert endless == pytest.approx(film, rel=0.1), "what it has taken in advance it has given back"
     for end in ends:
         end.close()
 

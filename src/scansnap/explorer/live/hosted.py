@@ -32,6 +32,7 @@ from scansnap.explorer.protocol import LAST, LIMITS, REPLAY, RESTART, TABLE_Y, e
 TURN = (0.006, 0.03)  # seconds a run may take before the next one has its turn
 CREDIT = 3  # binary messages under way to a socket: a client that does not read costs no more
 _STATE_EVERY = 0.5
+_QUIET = 0.25  # seconds without a frame, at full speed, until there is one between those of the schedule
 _MESSAGE_BYTES = 256 << 10  # of frames in one message
 _IN_ORDER = ("step", "rates", "extend", "play")  # wait for steps asked for before them
 _WAITING = 100  # such operations at once
@@ -55,6 +56,7 @@ class Hosted:
         from scansnap.explorer.setups.read import read_setup, summary
 
         self.name, self.out = name, out
+        self.opened, self.taken = time.monotonic(), 0.0  # when, and the seconds of its turns so far
         self.to = 0  # which of the sockets it has had
         self.live = LiveRun(read_setup(setup), marks)
         self.about = {"setup": self.live.blueprint.setup, "classes": summary(self.live.classes),
@@ -140,7 +142,8 @@ class Hosted:
         due = now - self.sent_at >= self.every
         if not self.attached or self.credit <= 0 or not (due or force):
             return
-        self.live.record()
+        if self.speed is not None or force or now - self.sent_at >= _QUIET:
+            self.live.record()  # else the frames of the schedule do: one more costs as much as many steps
         steps, rows = self.live.film.after(self.sent_step)
         if len(steps) == 0:
             return
@@ -193,7 +196,8 @@ class Hosted:
         began = now = time.monotonic()
         budget = min(budget, max(TURN[0], self.sent_at + self.every - now))  # back in time for the next frame
         while self.moving and now - began < budget:
-            n = max(1, int((budget - (now - began)) / self.seconds_per_step))
+            # at least as much as the shortest turn: a stretch has a price of its own, however short
+            n = max(1, int(max(TURN[0], budget - (now - began)) / self.seconds_per_step))
             if self.goal is not None:
                 n = min(n, self.goal - self.live.step)
             elif self.speed is not None:
@@ -204,13 +208,13 @@ class Hosted:
                 if owed < 1:
                     break
                 n = min(n, owed)
-            marks = list(self.live.marks)
+            marks, spent = list(self.live.marks), time.process_time()
             done = self.live.advance(n)
             self._say_mark(marks)
-            after = time.monotonic()
-            if done:
-                self.seconds_per_step += 0.3 * ((after - now) / done - self.seconds_per_step)
-            now = after
+            if done:  # by processor time: on a busy machine shorter stretches would make it only busier
+                spent = time.process_time() - spent
+                self.seconds_per_step += 0.3 * (spent / done - self.seconds_per_step)
+            now = time.monotonic()
         if (self.playing or self.goal is not None) and not self.moving:
             self.playing, self.goal = False, None
             self.say_frames(now, force=True)
@@ -220,6 +224,11 @@ class Hosted:
             self.say_frames(now)
             if self.moving and now - self.state_at >= _STATE_EVERY:
                 self.say_state()
+
+    @property
+    def is_film(self) -> bool:
+        """Whether it is computed as fast as it goes, to be looked at as a film."""
+        return self.playing and self.speed is None
 
     @property
     def moving(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scansnap.dynamics.engines.batches import Batches
+from scansnap.dynamics.engines.batches import Batches, Stretch
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.observe import Observer
 from scansnap.dynamics.state import State, start
@@ -20,6 +20,7 @@ from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.measure.growth import GrowthPoint
 
 _TABLE_BYTES = 8 << 20  # kept tables Y
+_DRAWN = (16, 1 << 17)  # mini-batches drawn at once, and their floats: early frames are a step apart, and a draw costs
 
 
 class _SlotObserver(Observer):
@@ -42,6 +43,8 @@ class LiveRun:
         self.theory_model = model.norm == "l2" and model.residual == "none" and model.heads == 1
         _, self.query_tokens = query_tokens(blueprint.layout)
         self.longest = blueprint.longest(self.batches.floats_per_step)
+        self._at_once = max(1, min(_DRAWN[0], self.longest, _DRAWN[1] // self.batches.floats_per_step))
+        self._drawn = self.batches.take(0, self._at_once)
         self.ahead: deque[dict[str, Any]]  # changes of the rates on the way
         self.reset()
         self.ahead = deque(ahead)
@@ -60,7 +63,7 @@ class LiveRun:
         self._dominant = self._find_dominant(c)
         self._z0 = z.copy()
         self._path = _Path(self)
-        self._path.commit(z, c)
+        self._path.commit(self._path.read(z, c))
         self.record()
 
     def _set_engine(self) -> None:
@@ -99,11 +102,22 @@ class LiveRun:
         if done <= 0 or self.failed_step is not None:
             return 0
         with torch.inference_mode():
-            self.state = self.engine.advance(self.state, self.batches.take(self.step, stop))
+            self.state = self.engine.advance(self.state, self._take(self.step, stop))
         if self.step == self._scheduled or self.over:
             self.record()
         self._pass_marks()
         return done
+
+    def _take(self, start: int, stop: int) -> Stretch:
+        """The mini-batches start … stop − 1; they depend on their step alone, not on what they are drawn with."""
+        if stop - start >= self._at_once:
+            return self.batches.take(start, stop)
+        first = self._drawn.start
+        if start < first or stop > first + len(self._drawn):
+            first = start
+            self._drawn = self.batches.take(start, start + self._at_once)
+        part = slice(start - first, stop - first)
+        return Stretch(start, *(a[:, part] for a in (self._drawn.cls, self._drawn.counts, self._drawn.weight)))
 
     def _pass_marks(self) -> None:
         while self.ahead and self.ahead[0]["step"] <= self.step:
@@ -136,9 +150,10 @@ class LiveRun:
         if self.film.steps and self.film.steps[-1] >= self.step:
             return False
         z, c, loss, entropy = self._look()
-        growth = self._path.value(z, c)
+        here = self._path.read(z, c)
+        growth = self._path.value(here)
         if self.step >= self._scheduled or self.step == 0:
-            self._path.commit(z, c)
+            self._path.commit(here)
             self._scheduled = next_scheduled(self.step)
             fixed = True
         else:
@@ -214,7 +229,7 @@ class _Path:
         self.live = live
         self.total: np.ndarray | None = None
 
-    def _read(self, z: np.ndarray, c: np.ndarray) -> GrowthPoint:
+    def read(self, z: np.ndarray, c: np.ndarray) -> GrowthPoint:
         lay, distinct = self.live.blueprint.layout, self.live.observer.distinct
         c64 = c.astype(np.float64)
         with np.errstate(all="ignore"):
@@ -222,15 +237,16 @@ class _Path:
         on_slots = z.astype(np.float64)[lay.class_query[:, None], lay.slots]  # (K, S)
         return GrowthPoint.of((on_slots[n, own], f[n, own]) for n, own in enumerate(distinct))
 
-    def value(self, z: np.ndarray, c: np.ndarray) -> np.ndarray:
+    def value(self, here: GrowthPoint) -> np.ndarray:
         """(K,) at the given point, from the last committed one."""
+        k = len(here.height)
         if not self.live.theory_model:
-            return np.full(len(c), np.nan)
-        total = np.zeros(len(c)) if self.total is None else self.total + self._read(z, c).since(self.place)
+            return np.full(k, np.nan)
+        total = np.zeros(k) if self.total is None else self.total + here.since(self.place)
         return np.where(self.live.observer.distinct.any(1), total, np.nan)
 
-    def commit(self, z: np.ndarray, c: np.ndarray) -> None:
-        self.total, self.place = self.value(z, c), self._read(z, c)
+    def commit(self, here: GrowthPoint) -> None:
+        self.total, self.place = self.value(here), here
 
 
 def _blocks(table: np.ndarray, labels: np.ndarray, size: int, axis: int) -> tuple[np.ndarray, np.ndarray]:

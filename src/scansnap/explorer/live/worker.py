@@ -28,6 +28,8 @@ from scansnap.explorer.protocol import LIMITS, decode, encode
 
 _CYCLE = 1 / 30  # all runs should have had a turn by then
 _FRAME_SHARE = 1 / 120  # seconds between frames for each run that plays in this process, once they are many
+_IN_ORDER = 3  # each so many-th turn goes to the film asked for first
+_FILM = 4.0  # seconds of computing a film may take of those turns: more than any preset's needs
 
 
 class Worker:
@@ -38,6 +40,7 @@ class Worker:
         self.runs: dict[str, Hosted] = {}
         self.owner: dict[str, str] = {}  # the visitor of each run; in the order of the turns among the visitor's runs
         self.shares = Shares()
+        self.n_turns, self.last = 0, ""  # and the run that had the last one
         self.cancelled: set[int] = set()
         self.waiting: deque[bytes] = deque()  # messages read while a computation looked for its cancellation
 
@@ -59,7 +62,7 @@ class Worker:
         return min(waits) if waits else None
 
     def turns(self) -> None:
-        """Turns for the runs that have something to do, always for the visitor who has had the least time."""
+        """Turns for the runs that have something to do, mostly for the visitor who has had the least time."""
         now = time.monotonic()
         ready: dict[str, list[str]] = {}  # runs by visitor
         for name, visitor in self.owner.items():
@@ -67,8 +70,9 @@ class Worker:
                 ready.setdefault(visitor, []).append(name)
         n_ready, end = sum(map(len, ready.values())), now + _CYCLE
         while ready:
-            visitor = self.shares.first(list(ready))
-            name = ready[visitor].pop(0)
+            visitor, name = self._next(ready)
+            ready[visitor].remove(name)
+            self.last = name
             self.owner[name] = self.owner.pop(name)  # behind the visitor's others
             self.runs[name].every = max(1 / LIMITS["frames_per_second"], n_ready * _FRAME_SHARE)
             began = time.monotonic()
@@ -80,12 +84,30 @@ class Worker:
                 self._failed(name, None, error)
             now = time.monotonic()
             self.shares.spend(visitor, now - began)
+            if name in self.runs:
+                self.runs[name].taken += now - began
             if now >= end or self.pipe.poll(0):
                 return
             if self._is_ready(name, now):
                 ready[visitor].append(name)
             if not ready[visitor]:
                 del ready[visitor]
+
+    def _next(self, ready: dict[str, list[str]]) -> tuple[str, str]:
+        """Whose turn it is, and with which run.
+
+        By shares alone everybody's first steps come at once, and everybody's last ones at the end of it all. So some of
+        the turns go to the film that was asked for first: films are complete one after the other, and none waits for
+        those that began later.
+        """
+        self.n_turns += 1
+        if self.n_turns % _IN_ORDER == 0:
+            films = [(self.runs[name].opened, visitor, name) for visitor, names in ready.items() for name in names
+                     if name != self.last and self.runs[name].is_film and self.runs[name].taken < _FILM]  # fmt: skip
+            if films:
+                return min(films)[1:]
+        visitor = self.shares.first(list(ready))
+        return visitor, ready[visitor][0]
 
     def _is_ready(self, name: str, now: float) -> bool:
         wait = self.runs[name].wait(now) if name in self.runs else None

@@ -63,6 +63,9 @@ export function emit(name, detail) {
   for (const f of ears.get(name) ?? []) f(detail);
 }
 
+/** The run before, to compare with; a pinned run takes its place. */
+export const ghost = () => (app.pinned ? null : app.ghost);
+
 /** Index of the frame on screen, −1 if there is none. */
 export function frameIndex() {
   const n = app.film?.length ?? 0;

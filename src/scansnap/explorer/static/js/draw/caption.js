@@ -35,7 +35,7 @@ export const attentionKeys = (c, { pinned = false, flow = false } = {}) => [
   ...(pinned ? [{ text: "pinned run", colour: PINNED, line: true }] : []), ...(flow ? [{ text: "flow, T → ∞", colour: FLOW }] : []),
 ];
 
-const HIGH = 46, EDGE = 10;
+export const HIGH = 46, EDGE = 10; // of the strip at the top, and of what stays free beside and below
 
 /**
  * Draws title, legend and settings at the top; what is drawn next lies below.
@@ -54,5 +54,5 @@ export function caption(pen, c, { title, keys, settings: line }) {
   }
   pen.text(EDGE, 19, fitting([title], x - 2 * EDGE, { size: 14, weight: 600 }), { fill: c.ink, size: 14, weight: 600 });
   pen.text(EDGE, 36, fitting([line], pen.width - 2 * EDGE, { size: 11 }), { fill: c.muted, size: 11 });
-  pen.below(HIGH);
+  pen.within(HIGH, EDGE);
 }

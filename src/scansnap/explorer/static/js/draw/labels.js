@@ -41,7 +41,7 @@ export function labelsOf(film, shown, list, bw, most) {
   const { classes } = film.run;
   if (!classes.words) return null;
   const texts = list.map((t) => name(classes, t.token)), longest = longestOf(film, shown);
-  const across = Math.min(11, (bw - 2) / longest), size = across >= ACROSS ? across : Math.min(10.5, 0.86 * bw);
+  const across = Math.min(11, (bw - 2) / longest), size = across >= ACROSS ? across : Math.min(10.5, Math.max(0.86 * bw, Math.min(LEAST, bw)));
   if (across >= ACROSS) return { texts, size, upright: false, height: 16 };
   if (size < LEAST) return null;
   const room = Math.min(longest * size, most);

@@ -102,31 +102,27 @@ export class Labels {
   }
 }
 
-export class CanvasPen {
+/** What both pens are: a sheet of some size, and what is written on it. */
+class Sheet {
   /**
-   * Fits the canvas to its size (in CSS pixels, or units of `ratio` device pixels) and clears it.
-   * @param {HTMLCanvasElement} canvas
    * @param {number} width
    * @param {number} height
    */
-  constructor(canvas, width, height, ratio = window.devicePixelRatio || 1) {
-    const w = Math.round(width * ratio), h = Math.round(height * ratio);
-    if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
-    this.c = context(canvas);
-    this.c.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.c.clearRect(0, 0, width, height);
+  constructor(width, height) {
     this.width = width;
     this.height = height;
     this.labels = new Labels(width, height);
   }
 
   /**
-   * Leaves a strip at the top as it is: from now on drawings begin below it.
-   * @param {number} high
+   * Leaves a strip at the top as it is, and edges beside and below: from now on drawings have what is within.
+   * @param {number} top
+   * @param {number} edge
    */
-  below(high) {
-    this.c.translate(0, high);
-    this.height -= high;
+  within(top, edge) {
+    this.move(edge, top);
+    this.width -= 2 * edge;
+    this.height -= top + edge;
     this.labels = new Labels(this.width, this.height);
   }
 
@@ -139,6 +135,32 @@ export class CanvasPen {
     if (at) this.text(at.x, at.y, text, how);
     return at !== null;
   }
+
+  /** @type {(x: number, y: number) => void} */
+  move(x, y) { throw new Error(`${x}, ${y}`); }
+
+  /** @type {(x: number, y: number, text: string, how: Lettering) => void} */
+  text(x, y, text, how) { throw new Error(`${x}, ${y}: ${text} ${how.fill}`); }
+}
+
+export class CanvasPen extends Sheet {
+  /**
+   * Fits the canvas to its size (in CSS pixels, or units of `ratio` device pixels) and clears it.
+   * @param {HTMLCanvasElement} canvas
+   * @param {number} width
+   * @param {number} height
+   */
+  constructor(canvas, width, height, ratio = window.devicePixelRatio || 1) {
+    super(width, height);
+    const w = Math.round(width * ratio), h = Math.round(height * ratio);
+    if (canvas.width !== w || canvas.height !== h) { canvas.width = w; canvas.height = h; }
+    this.c = context(canvas);
+    this.c.setTransform(ratio, 0, 0, ratio, 0, 0);
+    this.c.clearRect(0, 0, width, height);
+  }
+
+  /** @override @type {Sheet["move"]} */
+  move(x, y) { this.c.translate(x, y); }
 
   /** @type {(x: number, y: number, w: number, h: number, fill: string) => void} */
   rect(x, y, w, h, fill) { this.c.fillStyle = fill; this.c.fillRect(x, y, w, h); }
@@ -156,7 +178,7 @@ export class CanvasPen {
     c.beginPath(); points.forEach(([x, y], i) => (i ? c.lineTo(x, y) : c.moveTo(x, y))); c.stroke();
   }
 
-  /** @type {(x: number, y: number, text: string, how: Lettering) => void} */
+  /** @override @type {Sheet["text"]} */
   text(x, y, text, { fill, size = 11, align = "left", weight = 400 }) {
     const c = this.c;
     c.font = `${weight} ${size}px ${FONT}`; c.fillStyle = fill; c.textAlign = align; c.textBaseline = "alphabetic";
@@ -184,34 +206,21 @@ const r = (/** @type {number} */ x) => Number(x.toFixed(2));
 const ENTITIES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 const esc = (/** @type {string} */ s) => s.replace(/[&<>"]/g, (m) => ENTITIES[m]);
 
-export class SvgPen {
+export class SvgPen extends Sheet {
   /**
    * @param {number} width
    * @param {number} height
    * @param {string} background
    */
   constructor(width, height, background) {
-    this.width = width;
-    this.height = this.full = height;
-    this.labels = new Labels(width, height);
+    super(width, height);
+    this.size = [width, height].map(r);
     this.open = 0; // groups
     this.out = [`<rect width="${r(width)}" height="${r(height)}" fill="${background}"/>`];
   }
 
-  /** @type {CanvasPen["below"]} */
-  below(high) {
-    this.out.push(`<g transform="translate(0 ${r(high)})">`);
-    this.open++;
-    this.height -= high;
-    this.labels = new Labels(this.width, this.height);
-  }
-
-  /** @type {CanvasPen["label"]} */
-  label(x, y, text, how) {
-    const at = this.labels.place(x, y, text, how);
-    if (at) this.text(at.x, at.y, text, how);
-    return at !== null;
-  }
+  /** @override @type {Sheet["move"]} */
+  move(x, y) { this.out.push(`<g transform="translate(${r(x)} ${r(y)})">`); this.open++; }
 
   /** @type {CanvasPen["rect"]} */
   rect(x, y, w, h, fill) { this.out.push(`<rect x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}" fill="${fill}"/>`); }
@@ -228,7 +237,7 @@ export class SvgPen {
     this.out.push(`<polyline points="${points.map(([x, y]) => `${r(x)},${r(y)}`).join(" ")}" fill="none" stroke="${stroke}" stroke-width="${width}"${d}/>`);
   }
 
-  /** @type {CanvasPen["text"]} */
+  /** @override @type {Sheet["text"]} */
   text(x, y, text, { fill, size = 11, align = "left", weight = 400 }) {
     const anchor = { left: "start", center: "middle", right: "end" }[align];
     this.out.push(`<text x="${r(x)}" y="${r(y)}" fill="${fill}" font-size="${size}" font-weight="${weight}" text-anchor="${anchor}">${esc(text)}</text>`);
@@ -245,6 +254,7 @@ export class SvgPen {
   }
 
   toString() {
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${r(this.width)}" height="${r(this.full)}" viewBox="0 0 ${r(this.width)} ${r(this.full)}" font-family="${esc(FONT)}">${this.out.join("")}${"</g>".repeat(this.open)}</svg>`;
+    const [w, high] = this.size;
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${w}" height="${high}" viewBox="0 0 ${w} ${high}" font-family="${esc(FONT)}">${this.out.join("")}${"</g>".repeat(this.open)}</svg>`;
   }
 }

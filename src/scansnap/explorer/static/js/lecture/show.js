@@ -199,7 +199,7 @@ export class Show {
     const what = predict.by === "logits" ? "its logit gains" : "attention";
     const winner = `${called(found.token)} (${found.kind}) wins: ${what} ${short(found.value)} at step ${whole(this.beat.to)}.`;
     if (choice !== null) {
-      this.result.classList.add(found.right ? "right" : "wrong");
+      this.result.classList.add(found.right ? "correct" : "wrong");
       this.result.append(h("b", {}, found.right ? "Right. " : `You said ${called(choice)} (${short(found.chosen)}). `));
     }
     this.result.append(winner[0].toUpperCase() + winner.slice(1));

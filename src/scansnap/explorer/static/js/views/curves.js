@@ -1,7 +1,7 @@
 // The curve views: plotly, loaded after the first paint, fed in turns so that the bars keep their frame rate.
 
 import { $, h } from "../page/dom.js";
-import { app, emit, frameIndex, on } from "../app.js";
+import { app, emit, frameIndex, ghost, on } from "../app.js";
 import { CLOSED, FLOW, PINNED, RESPONSE, colours, faint, legible } from "../draw/colours.js";
 import { modal } from "../page/modal.js";
 import { name } from "../draw/film.js";
@@ -61,7 +61,7 @@ export function start() {
   on("theme", paint);
   paint();
   on("options run", () => { for (const which of OVERLAYS) /** @type {HTMLInputElement} */ ($(`show-${which}`)).checked = app.options[which]; });
-  on("pinned ghost run", () => { $("option-pinned").hidden = !app.pinned; $("option-ghost").hidden = !app.ghost; });
+  on("pinned ghost run", () => { $("option-pinned").hidden = !app.pinned; $("option-ghost").hidden = !ghost(); });
   on("run focus", () => { // logits belong to a query
     if (!app.film) return;
     const { layout, classes } = app.film.run, title = $("view-z").querySelector("span");

@@ -80,7 +80,7 @@ export function verticals(film, view, c, margin, { width, height, large = false 
       for (let row = 0; (row + 1) * size * 1.4 < hh; row++) {
         const place = labels.place(side === "left" ? here + 4 : here - 4, (row * 1.4 + 1) * size, text, { size, align: side });
         if (!place) continue;
-        annotations.push({ x: at(x), y: 1 - (row * 1.4 * size) / hh, xref: "x", yref: "paper", text: text.replace(/_([YZ])/g, "<sub>$1</sub>"), showarrow: false, xanchor: side, yanchor: "top", xshift: side === "left" ? 2 : -2, borderpad: 0, font: { size, color: colour } });
+        annotations.push({ x: at(x), y: 1 - (row * 1.4 * size) / hh, xref: "x", yref: "paper", text: text.replace(/_([YZ])/g, "<sub>$1</sub>"), showarrow: false, xanchor: side, yanchor: "top", xshift: side === "left" ? 2 : -2, borderpad: 0, bgcolor: c.panel, font: { size, color: colour } }); // other lines end behind it
         return;
       }
     }

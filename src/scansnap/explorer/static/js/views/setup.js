@@ -116,7 +116,7 @@ function showFacts() {
 /** Whether a change of the rates makes a new run, or acts in the middle of this one. */
 function fromHere() {
   const input = h("input", { type: "checkbox", id: "from-here", checked: app.fromHere, onchange: () => (app.fromHere = input.checked) });
-  return h("label", { class: "fromhere", title: "A change of the rates is marked at the step on screen; without this it holds from step 0" }, input, "change rates from the step on screen on");
+  return h("label", { class: "fromhere", title: "A change of the rates is marked at the step on screen; without this it holds from step 0" }, input, "change rates in mid-run, at the step on screen");
 }
 
 /**

@@ -1,9 +1,9 @@
 // The big view: attention now and its history, with the mouse, as a picture to keep, and in words.
 
 import { $, h, maths, throttle } from "../page/dom.js";
-import { app, emit, frameIndex, on, timeAxis } from "../app.js";
+import { app, emit, frameIndex, ghost, on, timeAxis } from "../app.js";
 import { AttentionPainter, barAt, momentAt, otherAttention, pinnedAttention } from "../draw/attention.js";
-import { attentionKeys, caption, settings } from "../draw/caption.js";
+import { EDGE, HIGH, attentionKeys, caption, settings } from "../draw/caption.js";
 import { colours } from "../draw/colours.js";
 import { word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
@@ -38,7 +38,7 @@ function theme() {
  */
 function scene(film) {
   const classes = app.focus >= 0 ? [app.focus] : film.run.classes.classes.map((_, k) => k);
-  const overlays = { pinned: app.pinned?.film ?? null, ghost: app.ghost?.film ?? null, ideal: flowAttention };
+  const overlays = { pinned: app.pinned?.film ?? null, ghost: ghost()?.film ?? null, ideal: flowAttention };
   return { film, index: frameIndex(), classes, axis: timeAxis, ...overlays, movement: app.options.movement ? TIMES : 0 };
 }
 
@@ -83,15 +83,18 @@ function drawPicture(pen) {
   painter.draw(pen, shown);
 }
 
+/** @returns {[number, number]} */
+const pictureSize = () => [box.clientWidth / unit() + 2 * EDGE, box.clientHeight / unit() + HIGH + EDGE];
+
 export function exportSvg() {
-  const pen = new SvgPen(box.clientWidth / unit(), box.clientHeight / unit() + 46, painter.colours.panel);
+  const pen = new SvgPen(...pictureSize(), painter.colours.panel);
   drawPicture(pen);
   return pen.toString();
 }
 
 /** @returns {Promise<Blob | null>} */
 export function exportPng() {
-  const out = document.createElement("canvas"), pen = new CanvasPen(out, box.clientWidth / unit(), box.clientHeight / unit() + 46, 2 * unit());
+  const out = document.createElement("canvas"), pen = new CanvasPen(out, ...pictureSize(), 2 * unit());
   pen.rect(0, 0, pen.width, pen.height, painter.colours.panel);
   drawPicture(pen);
   return new Promise((done) => out.toBlob(done, "image/png"));
@@ -118,8 +121,8 @@ function hover(event) {
   if (zj >= 0) lines.push(`z ${short(film.z(i, q)[zj])}`);
   const old = pinnedAttention(shown, k)?.get(bar.token);
   if (old !== undefined) lines.push(`pinned run ${short(old)}`);
-  const ghost = otherAttention({ ...shown, index: i }, shown.ghost, k);
-  if (ghost) lines.push(`run before ${short(ghost[bar.j])}`);
+  const before = otherAttention({ ...shown, index: i }, shown.ghost, k);
+  if (before) lines.push(`run before ${short(before[bar.j])}`);
   tip.show(event, `${word(film.run.classes, bar.token)}, ${bar.kind}`, `class ${k}, step ${whole(film.steps[i])}`, lines);
 }
 
@@ -139,19 +142,19 @@ function click(event) {
 
 /** What the thin line over the bars is, where there is one. */
 function legend() {
-  const el = $("legend-ghost"), { film, ghost } = app;
-  el.hidden = !film || !ghost || String(film.run.layout.tokens) !== String(ghost.film.run.layout.tokens);
-  if (!ghost) return;
-  const alike = JSON.stringify(ghost.setup) === JSON.stringify(app.setup0); // they differ in changes on the way
-  el.title = `Thin line: the run before this one, at the same step. ${alike ? "" : `It had ${label(ghost.setup, app.setup0 ?? app.setup)}.`}`;
-  el.replaceChildren(h("span", {}, alike ? "before the change" : "before: ", alike ? null : maths(label(ghost.setup, app.setup0 ?? app.setup))));
+  const el = $("legend-ghost"), { film } = app, before = ghost();
+  el.hidden = !film || !before || String(film.run.layout.tokens) !== String(before.film.run.layout.tokens);
+  if (!before) return;
+  const alike = JSON.stringify(before.setup) === JSON.stringify(app.setup0); // they differ in changes on the way
+  el.title = `Thin line: the run before this one, at the same step. ${alike ? "" : `It had ${label(before.setup, app.setup0 ?? app.setup)}.`}`;
+  el.replaceChildren(h("span", {}, alike ? "before the change" : "before: ", alike ? null : maths(label(before.setup, app.setup0 ?? app.setup))));
 }
 
 export function start() {
   theme();
   on("theme", theme);
   on("frames cursor focus scale pinned ghost flow run options", redraw);
-  on("ghost run", legend);
+  on("ghost pinned run", legend);
   new ResizeObserver(redraw).observe(box);
   canvas.addEventListener("pointermove", hover);
   canvas.addEventListener("pointerleave", tip.hide);

@@ -1,6 +1,6 @@
 // What each curve view shows, as plotly traces: the run, the one before it, the pinned run, and what theories say.
 
-import { app, timeAxis } from "../app.js";
+import { app, ghost, timeAxis } from "../app.js";
 import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, RESPONSE, colours, faint, legible, rgb } from "../draw/colours.js";
 import { word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
@@ -171,8 +171,8 @@ export function figure(view, how) {
   const data = [];
   if (view.name === "z") data.push(...logits(film, how.points, c));
   else {
-    const ghost = app.ghost?.film, alike = ghost && ghost.fields[view.field]?.size === film.fields[view.field].size;
-    if (ghost?.length && alike) data.push(...measured("run before", ghost, view, how.points, line(faint(c), 1.5)));
+    const before = ghost()?.film, alike = before && before.fields[view.field]?.size === film.fields[view.field].size;
+    if (before?.length && alike) data.push(...measured("run before", before, view, how.points, line(faint(c), 1.5)));
     if (app.pinned?.film.length) data.push(...measured("pinned run", app.pinned.film, view, how.points, line(legible(PINNED, c), 2)));
     data.push(...measured("run", film, view, how.points, line(c.ink, 2), line(faint(c), film.fields[view.field].size > 8 ? 0.5 : 0.8)));
     data.push(...overlays(view, c));

@@ -116,14 +116,15 @@ function fill() {
   };
   body.replaceChildren(tabs,
     h("div", { class: "classbar", role: "group", "aria-label": "Class to edit" }, bars.classes.map((k, i) =>
-      h("button", { type: "button", id: `class-${i}`, "aria-pressed": String(i === at), onclick: () => { at = i; draw(); } }, `${reads(k.query)} → ${reads(k.next_token)}`)),
+      h("button", { type: "button", id: `class-${i}`, "aria-pressed": String(i === at), onclick: () => { at = i; draw(); } }, `${reads(k.query)} → ${reads(k.next_token)}`))),
+    h("div", { class: "classbar" },
       h("button", { type: "button", id: "add-class", class: "add", onclick: () => addClass(c.query) }, "+ class, same query"),
       h("button", { type: "button", id: "add-query", class: "add", onclick: () => addClass(null) }, "+ class, new query"),
       bars.classes.length > 1 ? h("button", { type: "button", id: "remove-class", class: "add", onclick: () => { bars.classes.splice(at, 1); at = Math.max(0, at - 1); draw(bars.classes.length > 1 ? "remove-class" : "class-0"); } }, "remove class") : null),
     h("div", { class: "classfields" }, field("Query", "query"), field("Next token", "next_token"), field("Weight of the class", "p_class"),
       h("button", { type: "button", id: "add-common", onclick: () => addToken(bars.classes) }, "+ common token"),
       h("button", { type: "button", id: "add-distinct", onclick: () => addToken([c]) }, "+ distinct token")),
-    h("div", { class: "bars", role: "group", "aria-label": "Weights of the tokens" }, c.tokens.map((token, j) => bar(c, token, j))),
+    h("div", { class: `bars ${bars.words ? "words" : ""}`, role: "group", "aria-label": "Weights of the tokens" }, c.tokens.map((token, j) => bar(c, token, j))),
     h("p", { class: "explain" }, "Drag a bar, or use the arrow keys on it. Weights need not sum to 1; Delete takes a token away. A token in several classes is common."),
     refusal);
 }
@@ -154,7 +155,7 @@ function bar(c, token, j) {
   const el = h("div", { class: `bar ${kindOf(token)}`, id: `weight-${j}`, role: "slider", tabindex: 0, "aria-label": `Weight of ${what}`, "aria-valuemin": 0, "aria-valuemax": 1 }, level, h("span", {}, reads(token)));
   const set = (/** @type {number} */ w) => {
     c.weights[j] = Number(Math.max(0, Math.min(1, w)).toPrecision(3));
-    level.style.height = `calc((100% - 18px) * ${c.weights[j]})`;
+    level.style.height = `calc((100% - var(--foot)) * ${c.weights[j]})`;
     el.setAttribute("aria-valuenow", String(c.weights[j]));
     el.title = `${what}: ${short(c.weights[j])}`;
   };
