@@ -92,7 +92,7 @@ TOOLS := pytest pytest-xdist hypothesis mpmath httpx websockets
 	@touch $@
 
 test-lowest test-newest: test-%: .venv-%/installed ## the core with the lowest stated (newest) dependencies, in .venv-lowest (-newest)
-	.venv-$*/bin/python -m pytest -n 2 $(CORE)
+	.venv-$*/bin/python -m pytest -n 2 -o filterwarnings=default $(CORE) # what another version warns of is no failure
 
 clean:
 	rm -rf $(VENV) .venv-lowest .venv-newest $(OUT) site node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so
