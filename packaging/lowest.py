@@ -27,7 +27,7 @@ def stated(project: Path = PROJECT) -> dict[str, str]:
     for requirement in every:
         if requirement.startswith("scansnap["):
             continue
-        found = re.fullmatch(r"([\w.-]+)(?:\[[\w,]+\])?>=([\d.]+)", requirement)
+        found = re.fullmatch(r"([\w.-]+)(?:\[[\w,]+\])?>=([\d.]+)(?:,<[\d.]+)?", requirement)
         if found is None:
             raise SystemExit(f"{requirement} does not state its lowest version as package>=version")
         name, version = found[1].lower(), found[2]

@@ -30,6 +30,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
 TOKEN = "a-token-to-try-the-wheel-with"
+LOADS = r'(?:src|href)="([^"#]+\.(?:js|css|svg))"'  # what a page names
+IMPORTS = r'^(?:import|export|\}) .*?from "(\.[^"]+\.js)"'  # what a module does
 PATIENCE = 600  # seconds until a server that says nothing is given up
 PROBE = """
 import torch, scansnap as ss
@@ -164,13 +166,18 @@ def served(bin_: Path, empty: Path, environment: dict[str, str]) -> None:
                 print("  without the token:", error.code, flush=True)
             with_cookies = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
             page = with_cookies.open(link, timeout=PATIENCE).read().decode()
-            parts = re.findall(r'(?:src|href)="([^"#]+\.(?:js|css|svg))"', page)
-            if not parts:
+            sizes: dict[str, int] = {}
+            named = [urllib.parse.urljoin(link, part) for part in re.findall(LOADS, page)]
+            if not named:
                 raise SystemExit("the explorer's page loads nothing")
-            size = sum(
-                len(with_cookies.open(urllib.parse.urljoin(link, part), timeout=PATIENCE).read()) for part in parts
-            )
-            print(f"  the page and {len(parts)} files it names, {size / 2**20:.1f} MiB", flush=True)
+            while named:
+                if (at := named.pop()) not in sizes:
+                    text = with_cookies.open(at, timeout=PATIENCE).read().decode()
+                    sizes[at] = len(text)
+                    named += [
+                        urllib.parse.urljoin(at, part) for part in re.findall(IMPORTS, text, re.M) if at.endswith(".js")
+                    ]
+            print(f"  the page and {len(sizes)} files, {sum(sizes.values()) >> 10} KiB", flush=True)
         finally:
             late.cancel()
             server.terminate()

@@ -87,8 +87,8 @@ def _fetched(name: str, title: str) -> Source:
         raise InputError("data", name, f"{elsewhere}, or within reach of the Hugging Face hub ({reason})") from None
     for split, published in PUBLISHED[name].items():
         if _content(table[THEIR_NAMES[split]], published.words is not None) != published:
-            where = f"{REPOSITORY} at {REVISION[:12]}"
-            raise InputError("data", name, f"as it was published, and the {split} split of {where} came otherwise")
+            whose = f"{REPOSITORY} at {REVISION[:12]}"
+            raise InputError("data", name, f"as it was published, and the {split} split of {whose} came otherwise")
 
     def read(split: str) -> Iterator[bytes]:
         """Each row of the table is a line, with or without its line feed."""
