@@ -27,9 +27,20 @@ def warm(modules: list[str]) -> None:
         from multiprocessing.forkserver import ensure_running, set_forkserver_preload
 
         set_forkserver_preload(modules)
+        _tracked()
         with single_threaded_children(), deaf_children():
             ensure_running()
         _warm = True
+
+
+def _tracked() -> None:
+    """Start multiprocessing's tracker of shared things now: it comes with the first process, and where that is to hear
+    no signals (:func:`~scansnap.interrupt.deaf_children`) its start would have them heard again.
+    """
+    if os.name == "posix":
+        from multiprocessing.resource_tracker import ensure_running
+
+        ensure_running()
 
 
 @contextmanager
@@ -38,6 +49,7 @@ def ending_at_once(
 ) -> Iterator[ProcessPoolExecutor]:
     """Processes that do not finish all that was asked for when one stops waiting; each starts with begin(*given)."""
     others = set(active_children())
+    _tracked()
     with ProcessPoolExecutor(n, get_context("forkserver" if _warm else "spawn"), begin, given) as pool:
         try:
             yield pool
