@@ -81,6 +81,11 @@ def single_threaded_children() -> Iterator[None]:
                 os.environ[name] = value
 
 
+def cores() -> int:
+    """How many this process may use, which in a container may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def peak_memory() -> int | None:
     """The most resident memory of this process so far, in bytes; None where the system does not tell (Windows)."""
     try:

@@ -20,12 +20,12 @@ def reproduce():
             pytest.MonkeyPatch.context() as patch,
             redirect_stdout(StringIO()) as out,
             redirect_stderr(StringIO()) as err,
-            pytest.raises(SystemExit) as stop,
         ):
             patch.setattr(sys, "argv", words)
             if cwd is not None:
                 patch.chdir(cwd)
-            cli.main()
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
         return subprocess.CompletedProcess(words, stop.value.code or 0, out.getvalue(), err.getvalue())
 
     return run
