@@ -14,6 +14,7 @@ limit is the processor time divided by the cores.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import resource
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 
 STARTS = {
     "the interpreter alone": ["-c", "pass"],
@@ -47,13 +49,24 @@ def starts(rounds: int) -> None:
         print(f"{name:46}{seconds:9.3f}{seconds - alone:26.3f}")
 
 
+def adopting() -> None:
+    """Processes whose parent has ended become this one's (Linux): one that others were forked from ends last of all,
+    and its processor time with theirs counts only where somebody waits for it.
+    """
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+
+
 def reproduction(targets: list[str], data: str | None) -> None:
+    adopting()
     with tempfile.TemporaryDirectory() as folder:
         words = ["reproduce", *targets, "--out", folder, "--json", *(["--data", data] if data else [])]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         began = time.perf_counter()
         done = subprocess.run([sys.executable, "-m", "scansnap", *words], check=True, stdout=subprocess.PIPE)
         wall = time.perf_counter() - began
+        with suppress(ChildProcessError):
+            while True:
+                os.wait()
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
     busy = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     told = json.loads(done.stdout)["targets"]

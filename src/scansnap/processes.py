@@ -8,8 +8,39 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_all_start_methods, get_context
 from typing import Any
+
+from scansnap.interrupt import deaf_children
+
+_warm = False  # whether there is a process to fork from
+
+
+def warm(modules: list[str]) -> None:
+    """Begin to load these modules in a process beside this one; those of :func:`ending_at_once` are forked from it.
+
+    It has one thread and does nothing else, so that a fork of it is safe; where there is no such thing (Windows),
+    each process loads them itself.
+    """
+    global _warm
+    if "forkserver" in get_all_start_methods():
+        from multiprocessing.forkserver import ensure_running, set_forkserver_preload
+
+        set_forkserver_preload(modules)
+        _tracked()
+        with single_threaded_children(), deaf_children():
+            ensure_running()
+        _warm = True
+
+
+def _tracked() -> None:
+    """Start multiprocessing's tracker of shared things now: it comes with the first process, and where that is to hear
+    no signals (:func:`~scansnap.interrupt.deaf_children`) its start would have them heard again.
+    """
+    if os.name == "posix":
+        from multiprocessing.resource_tracker import ensure_running
+
+        ensure_running()
 
 
 @contextmanager
@@ -18,7 +49,8 @@ def ending_at_once(
 ) -> Iterator[ProcessPoolExecutor]:
     """Processes that do not finish all that was asked for when one stops waiting; each starts with begin(*given)."""
     others = set(active_children())
-    with ProcessPoolExecutor(n, get_context("spawn"), begin, given) as pool:
+    _tracked()
+    with ProcessPoolExecutor(n, get_context("forkserver" if _warm else "spawn"), begin, given) as pool:
         try:
             yield pool
         except BaseException as error:
@@ -47,6 +79,11 @@ def single_threaded_children() -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def cores() -> int:
+    """How many this process may use, which in a container may be fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def peak_memory() -> int | None:

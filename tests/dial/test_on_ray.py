@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import tempfile
-import warnings
-from pathlib import Path
 
 import pytest
 
+from ray_cluster import LEFT_OPEN, at_work, here
 from scansnap.cluster import Cluster, Failure
 from scansnap.dial import study
 from scansnap.dial.clocks import Setting
 from scansnap.dial.places import TASK, CellsFailed
 from scansnap.dial.study import dial
 
-pytestmark = [
-    # Ray leaves pipes and log files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-ray = pytest.importorskip("ray")
+pytestmark = LEFT_OPEN
+pytest.importorskip("ray")
 TIMES = ("seconds", "cpu_seconds")
 
 
@@ -34,34 +27,8 @@ def _tiny(monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two workers; in a folder with a short name, as sockets cannot have long ones."""
-    folder = tempfile.mkdtemp(prefix="ray")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20,
-                 log_to_driver=False, logging_level="ERROR", _temp_dir=folder)  # fmt: skip
-        yield Cluster()
-        ray.shutdown()
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def workers() -> list[int]:
-    """Processes below this one that are at work on a cell: Ray names them by their task."""
-    parent, busy = {}, []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            name, stat = (folder / "cmdline").read_bytes(), (folder / "stat").read_text()
-        except OSError:
-            continue
-        parent[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
-        if name.startswith(f"ray::{TASK}".encode()):
-            busy.append(int(folder.name))
-
-    def ours(pid: int) -> bool:
-        return pid == os.getpid() or (pid in parent and ours(parent[pid]))
-
-    return [pid for pid in busy if ours(pid)]
+    with here() as found:
+        yield found
 
 
 def test_the_same_cells_though_a_worker_is_killed(cluster, tmp_path) -> None:
@@ -69,7 +36,7 @@ def test_the_same_cells_though_a_worker_is_killed(cluster, tmp_path) -> None:
     killed: list[int] = []
 
     def kill_one(done: int, total: int) -> None:
-        if not killed and done < total and (busy := workers()):
+        if not killed and done < total and (busy := at_work(TASK)):
             killed.append(busy[0])
             os.kill(busy[0], signal.SIGKILL)
 

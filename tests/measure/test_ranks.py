@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import rankdata
+from scipy.stats import rankdata, spearmanr
 
 from scansnap.measure.ranks import overlap, rank_correlation, slope
 
@@ -16,6 +16,14 @@ def test_it_is_pearsons_of_the_mean_ranks() -> None:
     for found, x, y in zip(rank_correlation(a, b), a, b, strict=True):
         both = np.isfinite(x)
         assert found == pytest.approx(np.corrcoef(rankdata(x[both]), rankdata(y[both]))[0, 1], abs=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("values", [3, 50, 10**9])
+def test_it_is_scipys_to_rounding(dtype: type, values: int) -> None:
+    a, b = np.random.default_rng(values).integers(-values, values, (2, 10, 301)).astype(dtype)
+    scipys = [spearmanr(x, y).statistic for x, y in zip(a, b, strict=True)]
+    np.testing.assert_allclose(rank_correlation(a, b), scipys, rtol=0, atol=1e-15)
 
 
 def test_rows_without_an_order_have_none() -> None:

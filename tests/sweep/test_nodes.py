@@ -10,16 +10,13 @@ from pathlib import Path
 import pytest
 from sweeps import SMALL, contents, marks, write
 
+from ray_cluster import LEFT_OPEN
 from scansnap.cluster import Cluster
 from scansnap.sweep.config import read
 from scansnap.sweep.run import prepare, run
 
 ray = pytest.importorskip("ray")
-pytestmark = [
-    # Ray leaves pipes and log files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = LEFT_OPEN
 
 # 12 groups of a tenth of a second
 TEXT = SMALL.replace("steps = 6", 'steps = 60\noptimizer = "adam"').replace("momentum = 0.9\n", "").replace(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-import warnings
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,17 +15,14 @@ import pytest
 import ray_work
 from sweeps import SMALL, contents, marks, write
 
+from ray_cluster import LEFT_OPEN, at_work, here, processes
 from scansnap.checks import InputError
 from scansnap.cluster import Cluster, Failure, spread, watch
 from scansnap.sweep.config import read
 from scansnap.sweep.places.ray import TASK
 from scansnap.sweep.run import prepare, run
 
-pytestmark = [
-    # Ray leaves pipes and log files to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = LEFT_OPEN
 ray = pytest.importorskip("ray")
 
 # 12 groups of about half a second
@@ -42,19 +36,8 @@ LONG = (
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two workers; in a folder with a short name, as sockets cannot have long ones."""
-    folder = tempfile.mkdtemp(prefix="ray")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    patch = pytest.MonkeyPatch()
-    patch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        ray.init(address="local", num_cpus=2, include_dashboard=False, object_store_memory=100 * 2**20,
-                 log_to_driver=False, logging_level="ERROR", _temp_dir=folder)  # fmt: skip
-        yield Cluster()
-        ray.shutdown()
-    patch.undo()
-    shutil.rmtree(folder, ignore_errors=True)
+    with here(os.path.dirname(__file__)) as found:
+        yield found
 
 
 def prepared(folder, text, store="s.zarr", cluster=None, **options):
@@ -67,7 +50,7 @@ def test_ray_and_local_make_the_same_store_though_a_worker_is_killed(cluster, tm
 
     def kill_one(done, skipped, total):
         """When a group comes back, others are being worked on."""
-        if not killed and (busy := busy_workers()):
+        if not killed and (busy := at_work(TASK)):
             killed.append(busy[0])
             os.kill(busy[0], signal.SIGKILL)
 
@@ -201,30 +184,3 @@ def test_a_driver_that_is_ended_leaves_no_process_of_its_cluster(tmp_path, numbe
     if number == signal.SIGKILL:
         assert run(prepare(read(tmp_path / "sweep.toml"), tmp_path / "s.zarr", resume=True)).complete
     assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml", "s.zarr"}
-
-
-def processes() -> list[tuple[int, int, bytes]]:
-    """Number, parent and words of every process."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            found.append((int(folder.name), parent, (folder / "cmdline").read_bytes()))
-        except OSError:  # it ended meanwhile
-            continue
-    return found
-
-
-def busy_workers() -> list[int]:
-    """Processes below this one that are working on a group."""
-    parents = {pid: parent for pid, parent, _ in processes()}
-    busy = [pid for pid, _, words in processes() if words.startswith(b"ray::" + TASK.encode())]
-    return [pid for pid in busy if os.getpid() in ancestors(pid, parents)]
-
-
-def ancestors(pid: int, parents: dict[int, int]) -> set[int]:
-    found: set[int] = set()
-    while pid in parents and pid not in found:
-        found.add(pid)
-        pid = parents[pid]
-    return found

@@ -15,6 +15,7 @@ from scansnap.checks import InputError
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json
 from scansnap.interrupt import working
+from scansnap.processes import warm
 from scansnap.storage import claimed
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ def reproduce(
 
     Exit code 0 when everything was made, whatever the verdicts: a disagreement is a finding. 130 when stopped.
     """
+    if device in ("auto", "cpu") and (not names or not {"all", "synthetic", "theory", "text"}.isdisjoint(names)):
+        warm(["scansnap.paper.report.crew", "scansnap.paper.figures.claims"])  # while this process loads them too
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
     from scansnap.paper.report.changes import earlier

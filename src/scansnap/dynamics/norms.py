@@ -62,7 +62,7 @@ def _size(v: Tensor, lift: Lift) -> Tensor:
         size = torch.linalg.vector_norm(v, dim=-1, keepdim=True)
     else:
         size = (v * lift(v)).sum(-1, keepdim=True).sqrt()
-    return torch.where(size == 0, torch.inf, size)
+    return size.masked_fill(size == 0, torch.inf)
 
 
 def _l2(v: Tensor, lift: Lift) -> Tensor:

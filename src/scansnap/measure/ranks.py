@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import spearmanr
 
 from scansnap.checks.arrays import FloatArray
 
@@ -14,8 +13,19 @@ def rank_correlation(a: FloatArray, b: FloatArray) -> FloatArray:
     for i, (x, y) in enumerate(zip(a, b, strict=True)):
         both = np.isfinite(x) & np.isfinite(y)
         if both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0:
-            found[i] = spearmanr(x[both], y[both]).statistic
+            found[i] = np.corrcoef(_ranks(x[both]), _ranks(y[both]))[0, 1]
     return found
+
+
+def _ranks(x: FloatArray) -> FloatArray:
+    """From 1, equals with the mean of theirs: rankdata of SciPy, whose checks take longer than its work."""
+    order = np.argsort(x)
+    ordered = x[order]
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) + 1  # how many are up to each value
+    starts = np.append(0, ends[:-1])
+    ranks = np.empty(len(x))
+    ranks[order] = np.repeat((starts + ends + 1) / 2, ends - starts)
+    return ranks
 
 
 def slope(a: FloatArray, b: FloatArray) -> FloatArray:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
@@ -32,7 +33,7 @@ _RC: Any = {
     "legend.frameon": False,
     "legend.fontsize": 8,
     "lines.linewidth": 1.4,
-    "figure.dpi": 110,
+    "figure.dpi": 200,  # that of the files, so that texts are measured once for layout and drawing
     "savefig.dpi": 200,
     "svg.hashsalt": "scansnap",
 }
@@ -49,7 +50,9 @@ class Drawing(Figure):
 def styled(width: float, height: float) -> Iterator[Figure]:
     """A new figure, laid out so that labels never overlap; what is drawn inside the block is in this style."""
     with matplotlib.rc_context(_RC):
-        yield Drawing(figsize=(width, height), layout="constrained")
+        figure = Drawing(figsize=(width, height), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure
 
 
 _NOTE_INCHES = 0.17
@@ -69,6 +72,16 @@ def settle(figure: Figure) -> None:
     with matplotlib.rc_context(_RC):
         engine.execute(figure)
         figure.set_layout_engine(None)  # "none" would leave one that has each format drawn twice
+
+
+def hold(figure: Figure) -> None:
+    """Titles and labels stay where the last file has them; finding their places is a large part of each drawing."""
+    for axes in figure.axes:
+        for axis in (axes.xaxis, axes.yaxis):
+            if axis.label.get_text():
+                at = axis.label.get_transform().transform(axis.label.get_position())
+                axis.set_label_coords(*axes.transAxes.inverted().transform(at))
+        axes._autotitlepos = False  # type: ignore[attr-defined]  # as set_title does where it is told the place
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -2,17 +2,31 @@
 
 import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 
 import pytest
+
+from scansnap.cli import app as cli
 
 
 @pytest.fixture(scope="session")
 def reproduce():
-    """``scansnap reproduce`` in a process of its own."""
+    """``scansnap reproduce`` in this process: one of its own would only load the same libraries for seconds."""
 
-    def run(*arguments, **options):
-        command = [sys.executable, "-m", "scansnap", "reproduce", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=600, **options)
+    def run(*arguments, cwd=None):
+        words = ["scansnap", "reproduce", *map(str, arguments)]
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            redirect_stdout(StringIO()) as out,
+            redirect_stderr(StringIO()) as err,
+        ):
+            patch.setattr(sys, "argv", words)
+            if cwd is not None:
+                patch.chdir(cwd)
+            with pytest.raises(SystemExit) as stop:
+                cli.main()
+        return subprocess.CompletedProcess(words, stop.value.code or 0, out.getvalue(), err.getvalue())
 
     return run
 

@@ -12,8 +12,9 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import numpy as np
+import small_text
 import torch
+from small_text import M, stream
 
 from scansnap.checks import InputError
 from scansnap.text.parallel.group import joined
@@ -24,16 +25,7 @@ from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
-M = 20
 COMMON = {"steps": 12, "batch": 5, "length": 7, "shuffle": 1}  # five windows for two processes: two and three
-
-
-def stream(n=400, seed=0):
-    rng = np.random.default_rng(seed)
-    tokens = np.zeros(n, np.int32)
-    for t in range(1, n):
-        tokens[t] = (tokens[t - 1] + 1) % M if rng.random() < 0.8 else rng.integers(M)
-    return tokens
 
 
 def transformer(**options):
@@ -82,8 +74,9 @@ def start(words, n=2, there=None, **environment):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    paths = os.pathsep.join([os.path.dirname(small_text.__file__), os.environ.get("PYTHONPATH", "")])
     common = os.environ | {"WORLD_SIZE": str(n), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-                           "OMP_NUM_THREADS": "1"}  # fmt: skip
+                           "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}  # fmt: skip
     return [
         subprocess.Popen(
             [sys.executable, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

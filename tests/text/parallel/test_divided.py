@@ -6,7 +6,8 @@ import divided
 import numpy as np
 import pytest
 import torch
-from divided import MODELS, M, made, start, stream, transformer, yz
+from divided import MODELS, made, start, transformer, yz
+from small_text import M, stream
 
 from scansnap.checks import InputError
 from scansnap.text.model_files import read_header

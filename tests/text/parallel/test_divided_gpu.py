@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from divided import stream
+from small_text import stream
 
 from scansnap.text.parallel.group import join
 from scansnap.text.train import train

@@ -177,7 +177,7 @@ class Stacked:
 
     def at(self, weights: FloatArray) -> Tensor:
         """The state at x + Σ_j w_j k_j."""
-        return self.value + self.sums(weights)
+        return self.value + self.sums(weights) if len(weights) else self.value.clone()
 
     def advance(self, weights: FloatArray) -> None:
         self.value += self.sums(weights)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import replace
@@ -14,7 +13,7 @@ from scansnap.dynamics.device import pick_device
 from scansnap.interrupt import deaf_children
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.make import Drawn, drawn
-from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.processes import cores, ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 
 SHARING = (("fig6", "fig11", "fig12"), ("words", "sparsity"))  # targets that look at the same runs
@@ -27,7 +26,7 @@ def processes_for(names: Sequence[str], effort: Effort) -> int:
     """How many processes: one on a GPU, which is one for all, and where there is little to do."""
     if pick_device(effort.device).type != "cpu" or len(names) < PAYS:
         return 1
-    return max(1, min(os.cpu_count() or 1, len(families(names))))
+    return max(1, min(cores(), len(families(names))))
 
 
 def families(names: Sequence[str]) -> list[tuple[str, ...]]:

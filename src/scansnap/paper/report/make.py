@@ -17,7 +17,7 @@ from scansnap.paper.report.changes import CHANGES
 from scansnap.paper.report.manifest import ANNOUNCED, Box, Made, announce, enter, read_manifest
 from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.shared.kept_runs import forget
-from scansnap.paper.style import FILES_ONLY, HEADLINE, add_note, render, settle
+from scansnap.paper.style import FILES_ONLY, HEADLINE, add_note, hold, render, settle
 from scansnap.progress import Progress
 from scansnap.storage import put, writable
 
@@ -51,7 +51,10 @@ def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None
     if computed.note:
         add_note(drawing, computed.note)
     settle(drawing)
-    pictures = {kind: render(drawing, kind) for kind in WRITTEN}
+    pictures = {}
+    for kind in WRITTEN:
+        pictures[kind] = render(drawing, kind)
+        hold(drawing)
     if name not in IN_WORDS:
         pictures["svg"] = on_page(drawing)
     # what only the drawing needed stays here
