@@ -20,7 +20,7 @@ from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.measure.growth import GrowthPoint
 
 _TABLE_BYTES = 8 << 20  # kept tables Y
-_DRAWN = (16, 1 << 17)  # mini-batches drawn at once, and their floats: early frames are a step apart, and a draw costs
+_DRAWN = (16, 1 << 15)  # mini-batches drawn at once, and their floats: early frames are a step apart, and a draw costs
 
 
 class _SlotObserver(Observer):
