@@ -9,17 +9,19 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export OMP_WAIT_POLICY = PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help install test browser page lint fuzz slow reproduce bench wheel clean
+.PHONY: help install test browser page lint fuzz slow reproduce bench wheel newcomer docs test-lowest test-newest clean
 
 help: ## what there is to make
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z -]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
 
 install: $(VENV)/installed ## the package with everything to develop it, in .venv
 
-$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.c)
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "scansnap needs Python 3.11 or newer; say make PYTHON=/path/to/python3.11"; exit 2; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.[ch]) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	@touch $@
 
@@ -43,14 +45,15 @@ browser:
 	    apt-get install -y -qq chromium >/dev/null 2>&1; } || \
 	  echo "NO BROWSER: chromium is not here and could not be installed, so the browser tests are skipped"
 
+# worksteal: each of the two has one half of the tests, file after file, so that what a file's tests share is set up once
 test: lint browser ## lint, types and the tests that finish quickly
-	$(BIN)/python -m pytest -n 2 --durations=5
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=5
 
 # each round has its own seed, which is said before it begins and does the same round again
 fuzz: install ## the property tests with new random inputs, ROUNDS times; SEED=… for a round again
 	@for seed in $(or $(SEED),`$(BIN)/python -c 'import random; print(*random.sample(range(10**9), $(ROUNDS)))'`); do \
 	  echo "make fuzz SEED=$$seed"; \
-	  $(BIN)/python -m pytest -n 2 -m hypothesis --hypothesis-profile fuzz --hypothesis-seed $$seed || \
+	  $(BIN)/python -m pytest -n 2 --dist worksteal -m hypothesis --hypothesis-profile fuzz --hypothesis-seed $$seed || \
 	    { echo "It failed; the same round again: make fuzz SEED=$$seed"; exit 1; }; \
 	done
 
@@ -67,5 +70,29 @@ bench: install ## the speed claims, measured here
 wheel: install ## sdist and wheel in dist/, tried in an empty environment without compiler and repository
 	$(BIN)/python packaging/try_wheel.py
 
+newcomer: ## the README as a newcomer meets it: fresh clone, empty HOME, its commands and snippets; QUICK=1: not the long ones
+	$(PYTHON) packaging/newcomer.py $(if $(QUICK),--quick)
+
+$(VENV)/installed-docs: pyproject.toml setup.py constraints.txt $(wildcard src/scansnap/kernels/cpu/*.[ch]) | $(BIN)/python
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/installed-docs ## the documentation, checked and with its tutorials run, in site/; opens without a server
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# what every part of the package rests on, once with each: the numbers, the files, the command line, the page, the probe
+CORE := tests/checks tests/classes tests/sampling tests/theory tests/results tests/storage tests/dynamics tests/corpus \
+  tests/kernels tests/cli/test_cli.py tests/cli/test_cli_text.py tests/text/test_model_files.py tests/text/test_training.py \
+  tests/explorer/test_server.py tests/probe/test_probe.py tests/test_extras.py tests/test_packaging.py
+TOOLS := pytest pytest-xdist hypothesis mpmath httpx websockets
+
+.venv-lowest/installed .venv-newest/installed: .venv-%/installed: pyproject.toml setup.py constraints-lowest.txt
+	test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install --quiet --upgrade $(if $(filter lowest,$*),-c constraints-lowest.txt) -e '.[all]' $(TOOLS)
+	@touch $@
+
+test-lowest test-newest: test-%: .venv-%/installed ## the core with the lowest stated (newest) dependencies, in .venv-lowest (-newest)
+	.venv-$*/bin/python -m pytest -n 2 $(CORE)
+
 clean:
-	rm -rf $(VENV) $(OUT) node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so
+	rm -rf $(VENV) .venv-lowest .venv-newest $(OUT) site node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/scansnap/kernels/cpu/*.so

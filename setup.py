@@ -20,11 +20,18 @@ KERNELS = "src/scansnap/kernels/cpu"
 AVX2 = ["-mavx2", "-mfma"]
 AVX512 = [*AVX2, "-mavx512f", "-mavx512dq", "-mavx512bw", "-mavx512vl"]
 
-# a build for two architectures at once (macOS) must not name instructions of one of them
-flags_for = os.environ.get("ARCHFLAGS", "") + " " + sysconfig.get_platform()
-instruction_sets = {"default": []}
-if platform.machine() in ("x86_64", "AMD64") and "arm64" not in flags_for and "universal2" not in flags_for:
-    instruction_sets |= {"avx2": AVX2, "avx512": AVX512}
+
+def instruction_sets(machine: str, target: str, arch_flags: str = "") -> dict[str, list[str]]:
+    """The builds of each kernel, named as torch names what a CPU can do, with the flags they take.
+
+    machine is that of the compiler, target what the result is for (as sysconfig.get_platform() says it), arch_flags
+    macOS's -arch options. x86-64 has three. Elsewhere the base of the machine is all there is (NEON on aarch64 and
+    Apple's), and a build for two machines at once, or for the other one, must not name instructions of one of them.
+    """
+    sets: dict[str, list[str]] = {"default": []}
+    x86 = machine in ("x86_64", "AMD64") and not any(a in f"{target} {arch_flags}" for a in ("arm64", "universal2"))
+    return sets | {"avx2": AVX2, "avx512": AVX512} if x86 else sets
+
 
 KERNEL_FLAGS = {
     "attention": ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-Wno-psabi"],
@@ -51,17 +58,22 @@ class PlatformWheel(bdist_wheel):
         return "py3", "none", super().get_tag()[2]
 
 
-setup(
-    cmdclass={"build_ext": Kernels, "bdist_wheel": PlatformWheel},
-    ext_modules=[
+def kernels() -> list[Extension]:
+    """Every kernel for every instruction set."""
+    sets = instruction_sets(platform.machine(), sysconfig.get_platform(), os.environ.get("ARCHFLAGS", ""))
+    return [
         Extension(
             f"scansnap.kernels.cpu._{kernel}_{name}",
             [f"{KERNELS}/{kernel}.c"],
+            depends=[f"{KERNELS}/vectors.h"],
             extra_compile_args=[*flags, *extra],
             libraries=[] if os.name == "nt" else ["m"],
             optional=os.environ.get("SCANSNAP_KERNELS") != "required",
         )
         for kernel, flags in KERNEL_FLAGS.items()
-        for name, extra in instruction_sets.items()
-    ],
-)
+        for name, extra in sets.items()
+    ]
+
+
+if __name__ == "__main__":
+    setup(cmdclass={"build_ext": Kernels, "bdist_wheel": PlatformWheel}, ext_modules=kernels())

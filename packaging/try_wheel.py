@@ -3,19 +3,25 @@
 python packaging/try_wheel.py [--into dist] [--constraints constraints.txt]
 
 A new environment in an empty folder, an empty HOME, and a PATH with nothing but that environment. There it is installed
-with the extras web and probe and runs, verifies, reproduces a figure, serves its page and probes a model; the first
-failure ends it.
+with the extras web and probe and runs, verifies, trains on text, reproduces a figure, serves its page and probes a
+model; the first failure ends it.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import threading
+import time
+import urllib.error
 import urllib.parse
 import urllib.request
 import venv
@@ -23,7 +29,8 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
-KERNELS = ("attention", "fused", "sampling", "step")
+TOKEN = "a-token-to-try-the-wheel-with"
+PATIENCE = 600  # seconds until a server that says nothing is given up
 PROBE = """
 import torch, scansnap as ss
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -38,7 +45,29 @@ for step in range(3):
     probe.step(step)
 probe.report("probe.html")
 """
-KERNEL_CHECK = "from scansnap.kernels.cpu.library import available; raise SystemExit(not available())"
+# what a wheel must not need, and where it must come from: nothing compiles here, and no repository is near
+ALONE = """
+import pathlib, shutil, subprocess, sys, sysconfig, tempfile
+for compiler in {"cc", "gcc", "clang", "c99", "cl", *sysconfig.get_config_var("CC").split()[:1]}:
+    assert shutil.which(compiler) is None, compiler
+from setuptools import Distribution, Extension
+pathlib.Path("x.c").write_text("int x(void) { return 1; }")
+build = Distribution({"name": "x", "ext_modules": [Extension("x", ["x.c"])]}).get_command_obj("build_ext")
+build.build_temp, build.build_lib = "temp", "lib"
+build.ensure_finalized()
+try:
+    build.run()
+except Exception as error:
+    print("nothing compiles here:", error)
+else:
+    raise SystemExit("there is a compiler here")
+pathlib.Path("x.c").unlink()
+import scansnap
+assert pathlib.Path(scansnap.__file__).is_relative_to(sys.prefix), scansnap.__file__
+from scansnap.kernels.cpu.library import available, find
+assert available()
+print("the kernels are", find("fused").name, "and", find("sampling").name)
+"""
 
 
 def build(into: Path) -> Path:
@@ -47,7 +76,7 @@ def build(into: Path) -> Path:
     for old in (*into.glob("scansnap-*.whl"), *into.glob("scansnap-*.tar.gz")):
         old.unlink()
     make = f"import setuptools.build_meta as b; b.build_sdist({str(into)!r})"
-    run([sys.executable, "-c", make], cwd=HERE)
+    run([sys.executable, "-c", make], cwd=HERE, stdout=subprocess.DEVNULL)
     sdist = next(into.glob("scansnap-*.tar.gz"))
     environment = {**os.environ, "SCANSNAP_KERNELS": "required"}
     run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", into, sdist], env=environment)
@@ -55,17 +84,26 @@ def build(into: Path) -> Path:
 
 
 def holds_everything(wheel: Path) -> None:
-    """Whatever is tracked under src/ is in the wheel, and the kernels beside it."""
+    """Whatever is tracked under src/ is in the wheel, beside it each kernel for each instruction set, and no more."""
     tracked = subprocess.run(["git", "ls-files", "src/scansnap"], cwd=HERE, capture_output=True, text=True, check=True)
     wanted = {name.removeprefix("src/") for name in tracked.stdout.split("\n") if name}
-    inside = set(zipfile.ZipFile(wheel).namelist())
-    if missing := sorted(wanted - inside):
-        raise SystemExit(f"{wheel.name} lacks {', '.join(missing)}")
-    built = {m[1] for name in inside if (m := re.fullmatch(r"scansnap/kernels/cpu/_(\w+)_default\.\w+", name))}
-    if built != set(KERNELS):
-        raise SystemExit(f"{wheel.name} has the kernels {sorted(built)}; it should have {sorted(KERNELS)}")
-    if "-py3-none-" not in wheel.name:
-        raise SystemExit(f"{wheel.name} is for one Python only")
+    for kind in (".css", ".html", ".js", ".svg", ".toml", ".bin", ".cu", ".c", "py.typed"):
+        if not any(name.endswith(kind) for name in wanted):
+            raise SystemExit(f"the repository has no {kind} under src: this check has lost its sight")
+    script = runpy.run_path(str(HERE / "setup.py"))
+    target = (platform.machine(), sysconfig.get_platform(), os.environ.get("ARCHFLAGS", ""))
+    for kernel in script["KERNEL_FLAGS"]:
+        for name in script["instruction_sets"](*target):
+            wanted.add(f"scansnap/kernels/cpu/_{kernel}_{name}{script['EXTENSION_SUFFIXES'][-1]}")
+    with zipfile.ZipFile(wheel) as opened:
+        inside = {name for name in opened.namelist() if ".dist-info/" not in name}
+    for problem, names in (("lacks", wanted - inside), ("has besides", inside - wanted)):
+        if names:
+            raise SystemExit(f"{wheel.name} {problem} {', '.join(sorted(names))}")
+    version = re.search(r'__version__ = "(.+?)"', (HERE / "src/scansnap/__init__.py").read_text(encoding="utf-8"))
+    if version is None or not wheel.name.startswith(f"scansnap-{version[1]}-py3-none-"):
+        raise SystemExit(f"{wheel.name} is of another version, or for one Python only")
+    print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.2f} MiB, {len(inside)} files, all there", flush=True)
 
 
 def tried(wheel: Path, constraints: Path) -> None:
@@ -82,46 +120,59 @@ def tried(wheel: Path, constraints: Path) -> None:
             environment["PIP_CONFIG_FILE"] = str(config)
 
         def here(*words: str | Path, fine: tuple[int, ...] = (0,)) -> None:
-            print("$", *words, flush=True)
+            print("$", *(str(word).strip().partition("\n")[0] for word in words), flush=True)
+            began = time.monotonic()
             run([bin_ / words[0], *words[1:]], fine, cwd=empty, env=environment)
+            print(f"  {time.monotonic() - began:.1f} s", flush=True)
 
-        here("python", "-m", "pip", "install", "--quiet", "-c", constraints, f"{wheel}[web,probe]")
-        here("python", "-c", KERNEL_CHECK)
+        here("python", "-m", "pip", "install", "--quiet", "-c", constraints, f"{wheel}[web,probe]", "setuptools")
+        here("python", "-c", ALONE)
         here("scansnap", "--version")
+        here("python", "-m", "scansnap", "--version")
         here("scansnap", "run", "--steps", "20", "--out", "run.zarr")
         here(
             "scansnap", "verify", "--preset", "textbook", "--eta-y", "0.9", "--eta-z", "0.02", fine=(0, 1)
         )  # 1: a claim fails
+        here("scansnap", "text", "train", "--steps", "5", "--max-words", "500", "--out", "model.safetensors")
         here("scansnap", "reproduce", "fig4", "--quick", "--out", "out")
         here("python", "-c", PROBE)
         served(bin_, empty, environment)
-        for file in ("run.zarr", "run.png", "out/fig4.png", "probe.html"):
+        for file in ("run.zarr", "run.png", "model.safetensors", "out/fig4.png", "probe.html"):
             if not (empty / file).exists():
                 raise SystemExit(f"{file} was not made")
 
 
 def served(bin_: Path, empty: Path, environment: dict[str, str]) -> None:
-    """The explorer says where it is, and its page and all that it loads are there."""
-    print("$ scansnap serve --no-open --port 0", flush=True)
-    words = [bin_ / "scansnap", "serve", "--no-open", "--port", "0"]
+    """The explorer says where it is; its page and all that it loads are there for whoever has the token."""
+    words = ["scansnap", "serve", "--no-open", "--port", "0", "--token", TOKEN]
+    print("$", *words, flush=True)
     with subprocess.Popen(
-        words, cwd=empty, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as server:
+        [bin_ / words[0], *words[1:]], cwd=empty, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        text=True,
+    ) as server:  # fmt: skip
+        late = threading.Timer(PATIENCE, server.kill)
+        late.start()
         try:
-            assert server.stdout is not None
-            for line in server.stdout:
-                if found := re.search(r"http://[\w.:]+/\S*", line):
-                    break
-            else:
-                raise SystemExit("the explorer ended without saying where it is")
-            at = found[0]
-            page = urllib.request.urlopen(at, timeout=120).read().decode()
+            assert server.stderr is not None
+            link = next((found[0] for line in server.stderr if (found := re.search(r"http://[\w.:]+/\S*", line))), None)
+            if link is None or TOKEN not in link:
+                raise SystemExit(f"the explorer did not say where it is: {link}")
+            try:
+                urllib.request.urlopen(link.partition("?")[0], timeout=PATIENCE)
+                raise SystemExit("the explorer lets in whoever has no token")
+            except urllib.error.HTTPError as error:
+                print("  without the token:", error.code, flush=True)
+            with_cookies = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+            page = with_cookies.open(link, timeout=PATIENCE).read().decode()
             parts = re.findall(r'(?:src|href)="([^"#]+\.(?:js|css|svg))"', page)
             if not parts:
                 raise SystemExit("the explorer's page loads nothing")
-            for part in parts:
-                urllib.request.urlopen(urllib.parse.urljoin(at, part), timeout=120).read()
+            size = sum(
+                len(with_cookies.open(urllib.parse.urljoin(link, part), timeout=PATIENCE).read()) for part in parts
+            )
+            print(f"  the page and {len(parts)} files it names, {size / 2**20:.1f} MiB", flush=True)
         finally:
+            late.cancel()
             server.terminate()
 
 
@@ -139,5 +190,6 @@ if __name__ == "__main__":
     wheel = build(given.into.resolve())
     holds_everything(wheel)
     tried(wheel, given.constraints.resolve())
-    shutil.rmtree(HERE / "build", ignore_errors=True)
+    for left in (HERE / "build", HERE / "src" / "scansnap.egg-info"):
+        shutil.rmtree(left, ignore_errors=True)
     print(f"{wheel.name}: everything is there and works")

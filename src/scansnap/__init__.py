@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"  # the only place: pyproject.toml and --version take it from here
 
 if TYPE_CHECKING:
     from scansnap import dial as dial
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.settings import Settings as Settings
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import Model as Model
+    from scansnap.paper.plots import plot as plot
     from scansnap.probe.probe import Probe as Probe
     from scansnap.results.trajectory import load as load
     from scansnap.results.trajectory import save as save
@@ -66,6 +67,7 @@ _HOME = {
     "Settings": "scansnap.dynamics.settings",
     "simulate": "scansnap.dynamics.simulate",
     "Model": "scansnap.dynamics.yz",
+    "plot": "scansnap.paper.plots",
     "Probe": "scansnap.probe.probe",
     "Runs": "scansnap.runs",
     "grid": "scansnap.runs",

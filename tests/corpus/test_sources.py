@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -171,47 +169,3 @@ def test_unreadable_file(folder: Path) -> None:
 
 def test_unknown_split(folder: Path) -> None:
     assert "train, valid, test" in sentence(lambda: text(find_corpus(folder), "dev"))
-
-
-def test_hub_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "datasets", None)  # makes the import fail
-    message = sentence(find_corpus, "wikitext-2")
-    assert "scansnap[text]" in message
-
-
-def test_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load_dataset(*_: str) -> None:
-        raise ConnectionError("no route\nto host.")
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    assert "(no route to host)" in sentence(find_corpus, "wikitext-103")
-
-
-class Rows:
-    """The part of a ``datasets`` table that is used: a slice is a dictionary of columns."""
-
-    def __init__(self, lines: list[str]) -> None:
-        self.lines = lines
-
-    def __len__(self) -> int:
-        return len(self.lines)
-
-    def __getitem__(self, some: slice) -> dict[str, list[str]]:
-        return {"text": self.lines[some]}
-
-
-def test_hub_rows_are_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    import scansnap.corpus.huggingface as hub
-
-    asked = []
-
-    def load_dataset(*names: str) -> dict[str, Rows]:
-        asked.append(names)
-        return {"train": Rows(["", " b a \n", " c "]), "validation": Rows(["a\n"]), "test": Rows(["c\n"])}
-
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    monkeypatch.setattr(hub, "ROWS", 2)
-    source = find_corpus("wikitext-2")
-    assert asked == [("Salesforce/wikitext", "wikitext-2-v1")]
-    assert (source.title, text(source, "train"), text(source, "valid")) == ("WikiText-2", "\n b a \n c \n", "a\n")
-    assert load_corpus(source).train.size == 3 + 3

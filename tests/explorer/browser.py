@@ -165,14 +165,13 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def explorer(browser: Any) -> Iterator[Callable[..., Page]]:
-    """Opens pages of one server."""
-    with serving() as address:
+def explorer(browser: Any, served: str) -> Callable[..., Page]:
+    """Opens pages of the one server."""
 
-        def new(where: str = "", **options: Any) -> Page:
-            return Page(browser, address, **options).open(where)
+    def new(where: str = "", **options: Any) -> Page:
+        return Page(browser, served, **options).open(where)
 
-        yield new
+    return new
 
 
 @pytest.fixture

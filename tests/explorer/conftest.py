@@ -1,4 +1,6 @@
-"""A real server on a free port, in a thread, with one worker process; shared by all tests of this folder."""
+"""What all tests of this folder share: a real server on a free port, in a thread, with one worker process; and for the
+browser's tests one as a process of its own, which takes seconds to start and forgets who closed a page.
+"""
 
 from __future__ import annotations
 
@@ -72,3 +74,12 @@ def quiet(site: Site) -> Iterator[Site]:
     end_runs(site)
     yield site
     end_runs(site)
+
+
+@pytest.fixture(scope="session")
+def served() -> Iterator[str]:
+    """The address of ``scansnap serve``; here and not beside the pages, as an imported fixture is one per module."""
+    from browser import serving
+
+    with serving() as address:
+        yield address

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,3 +189,18 @@ def test_norms_and_their_gradients(kind: str) -> None:
     close(found.detach(), wanted.detach())
     (one,), (other,) = torch.autograd.grad(found, single, slope), torch.autograd.grad(wanted, double, slope.double())
     close(one, other)
+
+
+def test_what_kernels_include_is_packaged_and_nothing_is_said_twice() -> None:
+    """A source package without a header would not build; definitions that several kernels need stand in one."""
+    folder = Path(library.__file__).parent
+    root = Path(__file__).parents[2]
+    given = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["*"]
+    texts = {path.name: path.read_text() for path in folder.glob("*.c")}
+    headers = {name for text in texts.values() for name in re.findall(r'#include "(.+)"', text)}
+    assert headers
+    for name in headers:
+        assert (folder / name).is_file()
+        assert f"**/*{Path(name).suffix}" in given
+        for defined in re.findall(r"^(?:INLINE|typedef|#define) .+", (folder / name).read_text(), re.M):
+            assert not [c for c, text in texts.items() if f'#include "{name}"' in text and defined in text], defined

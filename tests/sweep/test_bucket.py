@@ -246,5 +246,5 @@ def test_info_of_a_bucket(s3, scansnap, tmp_path):
 
 def test_without_s3fs_it_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(InputError, match=r"since s3fs is not installed \(pip install 'scansnap\[cluster\]'\)"):
+    with pytest.raises(InputError, match=r"unless the package s3fs is installed \(pip install 'scansnap\[cluster\]'\)"):
         prepare(read(write(tmp_path)), "s3://sweeps/s.zarr")

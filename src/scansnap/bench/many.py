@@ -78,7 +78,7 @@ def measure(n_runs: int, device: str = "auto", n_queries: int = 10, plain_runs: 
         return float(data.entropy.values.mean() * len(runs))
 
     entropies, began = [], time.perf_counter()
-    for entropy in _in_order(train, range(0, n_runs, batch), at_once=2 if cuda else 1):
+    for entropy in _in_order(train, range(0, n_runs, batch), at_once=3 if cuda else 1):
         entropies.append(entropy)
         if progress is not None:
             progress(min(len(entropies) * batch, n_runs), n_runs)
@@ -103,11 +103,14 @@ def measure(n_runs: int, device: str = "auto", n_queries: int = 10, plain_runs: 
 
 
 def _in_order(train: Callable[[int], float], firsts: range, at_once: int) -> Iterator[float]:
-    """Batches one after the other; on a GPU the next one is prepared while it works on this one."""
+    """Batches one after the other; on a GPU others are prepared and looked at while it works on one.
+
+    Each thread has a stream of its own: on a common one whoever brings data waits for all that others have asked for.
+    """
     if at_once == 1:
         yield from map(train, firsts)
         return
-    with ThreadPoolExecutor(at_once) as pool:
+    with ThreadPoolExecutor(at_once, initializer=lambda: torch.cuda.set_stream(torch.cuda.Stream())) as pool:
         yield from pool.map(train, firsts)
 
 

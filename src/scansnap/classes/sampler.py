@@ -33,4 +33,5 @@ class ClassSampler:
         return self._mixture(seeds, steps, batch_size)
 
     def describe(self) -> str:
+        """Everything that decides the data: its numbers as a digest, and T."""
         return self._mixture.describe()

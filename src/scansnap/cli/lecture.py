@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from scansnap.checks import InputError
+from scansnap.checks.extras import WEB, require
 from scansnap.cli.console import duration, err, out, progress_bar
 from scansnap.cli.options import Overwrite
 from scansnap.cli.places import place
@@ -26,12 +26,9 @@ def lecture(
 
     The deck's file is read and checked before anything is computed; a refusal or Ctrl-C leaves no file behind.
     """
+    require(WEB)
     place("--out", target, ".html", overwrite=overwrite)
-    try:
-        from scansnap.explorer.pages import lecture as pages
-    except ImportError as error:
-        allowed = "made with its extra: scansnap[web]"
-        raise InputError("the installation", f"without {error.name}", allowed) from None
+    from scansnap.explorer.pages import lecture as pages
 
     given = pages.find(deck)
     began = time.monotonic()

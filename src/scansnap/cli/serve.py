@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import ipaddress
 import secrets
 import socket
@@ -15,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scansnap.checks import InputError, whole
+from scansnap.checks.extras import WEB, require
 from scansnap.cli.console import err
 
 if TYPE_CHECKING:
     from scansnap.explorer.api.server import WebSettings
 
-_NEEDED = ("fastapi", "uvicorn", "websockets", "plotly")
 _LEAST_MEMORY = 64 << 20
 
 
@@ -59,9 +58,7 @@ def serve(
     Everything stays on this machine: the page is served on the loopback address and asks for nothing else. With --host
     or --allowed-host others can come too, by the link that is printed; docs/hosting.md tells how to serve a class.
     """
-    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InputError("the installation", f"without {', '.join(missing)}", "made with its extra: scansnap[web]")
+    require(WEB)
     from scansnap.explorer.api.door import check_host_name, check_root_path, check_token
     from scansnap.explorer.api.server import WebSettings
     from scansnap.explorer.live.pool import default_workers

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scansnap.checks import InputError, real, whole
+from scansnap.checks.extras import lacking
 from scansnap.cluster import watch
 
 _ours = False  # whether the connection ends with the work
@@ -103,7 +104,5 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise InputError(
-            "--engine", "ray", "local, since Ray is not installed (pip install 'scansnap[cluster]')"
-        ) from None
+        raise lacking("--engine", "ray", "local", "ray") from None
     return ray

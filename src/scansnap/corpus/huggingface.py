@@ -1,49 +1,140 @@
-"""WikiText from the Hugging Face hub, through the package ``datasets`` where it is installed."""
+"""WikiText from the Hugging Face hub by name: one revision, compared with what it should be, and kept.
+
+The package ``datasets`` fetches it the first time. The text is then written beside the encoded corpora (see
+:mod:`scansnap.corpus.cache`), as the folder that anybody may have of it, and read from there without hub and package.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from scansnap.checks import InputError
-from scansnap.corpus.sources import SPLITS, Source, digest
+from scansnap.checks.extras import how
+from scansnap.corpus import cache
+from scansnap.corpus.sources import SPLITS, Source, digest, find_corpus
+from scansnap.storage import WriteError, checksums, sweep_up
 
 REPOSITORY = "Salesforce/wikitext"
+REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"
 THEIR_NAMES = {"train": "train", "valid": "validation", "test": "test"}
-LINE = 300  # bytes, about
+FILES = tuple(f"{split}.txt" for split in SPLITS)
 ROWS = 20_000  # lines taken at a time
 
 
+@dataclass(frozen=True)
+class Content:
+    """What a split holds: lines, and bytes as the hub counts them (a line without words has none)."""
+
+    lines: int
+    bytes: int
+    words: str | None = None  # the checksum of :func:`checksum_of`, where the text was at hand to take it
+
+
+# lines and bytes are those of the dataset's card, less the four bytes that its table needs for each line
+PUBLISHED = {
+    "wikitext-2": {
+        "train": Content(
+            36_718, 10_918_118 - 4 * 36_718, "9bd9e325b08741099df5d1c51b38354baf4eb387c5320f97aeaeb73983a0754b"
+        ),
+        "valid": Content(
+            3_760, 1_134_123 - 4 * 3_760, "1f43deb4923da781bf02106f25e1423728609d810a0089394d008f42ed0da72b"
+        ),
+        "test": Content(
+            4_358, 1_270_947 - 4 * 4_358, "5047d0bd2969f5d04517078d4858a4f2b33df54709ccc0219b05c0c5c3f69b46"
+        ),
+    },
+    "wikitext-103": {
+        "train": Content(1_801_350, 545_141_915 - 4 * 1_801_350),
+        "valid": Content(3_760, 1_154_751 - 4 * 3_760),
+        "test": Content(4_358, 1_295_575 - 4 * 4_358),
+    },
+}
+
+
 def from_hub(name: str, title: str) -> Source:
-    """``wikitext-2`` or ``wikitext-103``, word level with <unk>; fetched on first use and kept by ``datasets``."""
+    """``wikitext-2`` or ``wikitext-103``, word level with <unk>; fetched on first use, kept in the cache."""
+    entries = cache.folder()
+    kept = None if entries is None else entries / f"{name}-{REVISION[:12]}"
+    if kept is None or not _is_whole(kept):
+        source = _fetched(name, title)
+        if kept is None or not _keep(source, kept):
+            return source
+    return replace(find_corpus(kept), name=name, title=title)
+
+
+def checksum_of(lines: Iterable[str]) -> str:
+    """Σ SHA-256(words of a line, single blanks between them) mod 2²⁵⁶: the same however articles and blanks stand."""
+    total = sum(int.from_bytes(hashlib.sha256(" ".join(line.split()).encode()).digest()) for line in lines)
+    return f"{total % 2**256:064x}"
+
+
+def _fetched(name: str, title: str) -> Source:
     elsewhere = "a folder with train.txt, valid.txt and test.txt"
     try:
         datasets = importlib.import_module("datasets")
     except ImportError:
-        how = "to fetch it by name, install the package datasets (it comes with scansnap[text])"
-        raise InputError("data", name, f"{elsewhere}; {how}") from None
+        allowed = f"{elsewhere} unless the package datasets is installed to fetch it by name ({how('datasets')})"
+        raise InputError("data", name, allowed) from None
     try:
-        table = datasets.load_dataset(REPOSITORY, f"{name}-v1")
+        table = datasets.load_dataset(REPOSITORY, f"{name}-v1", revision=REVISION)
     except Exception as error:  # the network, the hub and the disk fail in many ways; the user needs one sentence
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise InputError("data", name, f"{elsewhere}, or within reach of the Hugging Face hub ({reason})") from None
+    for split, published in PUBLISHED[name].items():
+        if _content(table[THEIR_NAMES[split]], published.words is not None) != published:
+            where = f"{REPOSITORY} at {REVISION[:12]}"
+            raise InputError("data", name, f"as it was published, and the {split} split of {where} came otherwise")
 
     def read(split: str) -> Iterator[bytes]:
-        return _rows(table[THEIR_NAMES[split]])
+        """Each row of the table is a line, with or without its line feed."""
+        for rows in _rows(table[THEIR_NAMES[split]]):
+            yield "".join(line.rstrip("\n") + "\n" for line in rows).encode()
 
+    where = {split: f"{REPOSITORY} {name}-v1 {THEIR_NAMES[split]}" for split in SPLITS}
     return Source(
         name,
         title,
-        read=lambda split: [(f"{REPOSITORY} {name}-v1 {THEIR_NAMES[split]}", read(split))],
+        read=lambda split: [(where[split], read(split))],
         fingerprint=lambda: digest(read(split) for split in SPLITS),
-        size=LINE * sum(len(table[name]) for name in THEIR_NAMES.values()),
-        where={split: f"{REPOSITORY} {name}-v1 {THEIR_NAMES[split]}" for split in SPLITS},
+        size=sum(published.bytes for published in PUBLISHED[name].values()),
+        where=where,
     )
 
 
-def _rows(rows: Any) -> Iterator[bytes]:
-    """Each row of the table is a line, with or without its line feed."""
-    for start in range(0, len(rows), ROWS):
-        lines = rows[start : start + ROWS]["text"]
-        yield "".join(line.rstrip("\n") + "\n" for line in lines).encode()
+def _content(table: Any, words: bool) -> Content:
+    n_bytes = sum(len(line.encode()) for rows in _rows(table) for line in rows)
+    return Content(len(table), n_bytes, checksum_of(line for rows in _rows(table) for line in rows) if words else None)
+
+
+def _rows(table: Any) -> Iterator[list[str]]:
+    for start in range(0, len(table), ROWS):
+        yield table[start : start + ROWS]["text"]
+
+
+def _keep(source: Source, kept: Path) -> bool:
+    """Write the text where it is found again; a cache that cannot be written is none."""
+    try:
+        with cache.writing(kept) as scratch:
+            for split, file in zip(SPLITS, FILES, strict=True):
+                with (scratch / file).open("wb") as out:
+                    for _, blocks in source.read(split):
+                        out.writelines(blocks)
+            table = checksums.sign({"files": checksums.of_files(scratch, FILES)})
+            (scratch / checksums.NAME).write_text(table, encoding="utf-8")
+    except (WriteError, OSError):
+        return False
+    return True
+
+
+def _is_whole(kept: Path) -> bool:
+    try:
+        sweep_up(kept.parent)  # what a killed process left beside it
+        table = checksums.signed((kept / checksums.NAME).read_bytes())
+        return bool(checksums.of_files(kept, FILES) == table["files"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False

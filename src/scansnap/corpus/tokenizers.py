@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from scansnap.checks import InputError
+from scansnap.checks.extras import lacking
 from scansnap.corpus.vocabulary import EOS, UNK, Tokens, split_words
 
 LEAST = 256 + 2  # every byte and both marks
@@ -38,8 +39,7 @@ def package() -> Any:
     try:
         return importlib.import_module("tokenizers")
     except ImportError:
-        without = "words, unless the package tokenizers is installed, as with pip install 'scansnap[text]'"
-        raise InputError("tokenizer", "one of subwords", without) from None
+        raise lacking("tokenizer", "one of subwords", "words", "tokenizers") from None
 
 
 def train_bpe(blocks: Iterable[str], vocab_size: int) -> str:

@@ -9,9 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
-
-matplotlib.use("Agg")  # files only; never opens a window
-
 from matplotlib.figure import Figure
 from matplotlib.transforms import Bbox
 
@@ -41,11 +38,18 @@ _RC: Any = {
 }
 
 
+class Drawing(Figure):
+    """A figure that opens no window and needs no back end, and that a notebook shows all the same."""
+
+    def _repr_png_(self) -> bytes:
+        return render(self, "png")
+
+
 @contextmanager
 def styled(width: float, height: float) -> Iterator[Figure]:
     """A new figure, laid out so that labels never overlap; what is drawn inside the block is in this style."""
     with matplotlib.rc_context(_RC):
-        yield Figure(figsize=(width, height), layout="constrained")
+        yield Drawing(figsize=(width, height), layout="constrained")
 
 
 _NOTE_INCHES = 0.17

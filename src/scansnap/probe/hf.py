@@ -17,12 +17,14 @@ from typing import Any
 import torch
 
 from scansnap.checks import InputError
+from scansnap.checks.extras import how
 from scansnap.probe.probe import Probe
 
 try:
     from transformers import TrainerCallback
 except ImportError:
-    raise InputError("transformers", "not installed", "there for a Trainer: pip install 'scansnap[probe]'") from None
+    allowed = f"there for a Trainer: {how('transformers')}"
+    raise InputError("transformers", "not installed", allowed) from None
 
 
 class ProbeCallback(TrainerCallback):

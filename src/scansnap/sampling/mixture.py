@@ -75,6 +75,7 @@ class MixtureSampler:
         return Sequences(tokens, self._target(cls, seeds, steps), even(tokens))
 
     def describe(self) -> str:
+        """Everything that decides the data: its numbers as a digest, and T."""
         given = (self.slots, self.table.p_slot, self.query, self.table.p_class, self.next_slots, self.next_table.p_slot)
         soft = ", soft labels" if self.soft else ""
         return f"{len(self.query)} classes of {self.vocab_size} tokens {digest(*given)}, T = {self.context}{soft}"

@@ -37,5 +37,6 @@ class OrderedTokens:
         return Sequences(tokens, window[..., 1:], even(tokens))
 
     def describe(self) -> str:
+        """Everything that decides the data: its numbers as a digest, and T."""
         ids = self.stream.cpu().numpy()
         return f"windows of {self.context} of {len(ids)} tokens {digest(ids)}, vocabulary {self.vocab_size}"

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scansnap.checks import InputError
+from scansnap.checks.extras import lacking
 from scansnap.storage.objects import Entry, of_bytes
 
 _AT_ONCE = 64  # objects asked for together
@@ -37,8 +38,7 @@ class Bucket:
         try:
             import s3fs  # noqa: F401
         except ImportError:
-            allowed = "a folder, since s3fs is not installed (pip install 'scansnap[cluster]')"
-            raise InputError(field, address, allowed) from None
+            raise lacking(field, address, "a folder", "s3fs") from None
         endpoint = endpoint or os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
         if endpoint is not None and not endpoint.startswith(("http://", "https://")):
             raise InputError("--endpoint", endpoint, "an address http://… or https://…")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scansnap.checks import InputError
+from scansnap.checks.extras import lacking
 from scansnap.storage import WriteError, writable
 
 
@@ -44,6 +44,5 @@ def _summary_writer(folder: Path) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        allowed = "left out unless the package tensorboard is installed, as with pip install 'scansnap[text]'"
-        raise InputError("tensorboard", str(folder), allowed) from None
+        raise lacking("tensorboard", str(folder), "left out", "tensorboard") from None
     return SummaryWriter

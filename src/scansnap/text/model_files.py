@@ -60,7 +60,9 @@ def save_checkpoint(
     vocabulary: Vocabulary | None = None,
 ) -> None:
     """Write everything an exact continuation needs; the file appears whole or not at all."""
-    save_file = safetensors_package().torch.save_file
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     tensors = {f"model.{name}": tensor for name, tensor in model.tensors().items()} | record
     if vocabulary is not None:
         tensors[WORDS] = torch.frombuffer(bytearray(vocabulary.to_json().encode()), dtype=torch.uint8)
@@ -70,7 +72,7 @@ def save_checkpoint(
     with replacing(Path(path)) as scratch:
         try:
             save_file(plain, scratch, metadata=metadata)
-        except safetensors_package().SafetensorError as error:  # where the disk is full
+        except SafetensorError as error:  # where the disk is full
             raise OSError(None, str(error)) from error
 
 
@@ -135,10 +137,11 @@ class _Opened:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Opened]:
-    package = safetensors_package()
+    from safetensors import SafetensorError, safe_open
+
     foreign = InputError("checkpoint", str(path), "a checkpoint written by scansnap, whole")
     try:
-        with package.safe_open(path, framework="pt") as file:
+        with safe_open(path, framework="pt") as file:
             values = (file.metadata() or {}).get(KEY)
             if values is None:
                 raise foreign
@@ -149,7 +152,7 @@ def _opened(path: Path) -> Iterator[_Opened]:
             yield found
     except FileNotFoundError:
         raise InputError("checkpoint", str(path), "a file that is there") from None
-    except (OSError, package.SafetensorError) as error:
+    except (OSError, SafetensorError) as error:
         if _begins_like_ours(path):
             raise Damaged("checkpoint", path, "its content", f"cannot be read ({error})") from None
         raise foreign from None
@@ -211,17 +214,6 @@ def build_model(description: dict[str, Any], device: str | torch.device = "cpu")
     if kind not in kinds:
         raise InputError("kind", kind, "one of " + ", ".join(kinds))
     return kinds[kind].from_description(description, device)
-
-
-def safetensors_package() -> Any:
-    """The package, or a message that says how to get it."""
-    try:
-        import safetensors
-        import safetensors.torch
-    except ImportError:
-        raise InputError("checkpoint", "given", "left out unless the package safetensors is installed, as with "
-                         "pip install 'scansnap[text]'") from None  # fmt: skip
-    return safetensors
 
 
 def _difference(theirs: dict[str, Any], mine: dict[str, Any]) -> str:

@@ -33,14 +33,7 @@ from scansnap.storage import claimed, writable
 from scansnap.text.evaluate import perplexity
 from scansnap.text.events import EventWriter, place_for_events
 from scansnap.text.model import LanguageModel
-from scansnap.text.model_files import (
-    Header,
-    fingerprint,
-    load_checkpoint,
-    read_header,
-    safetensors_package,
-    save_checkpoint,
-)
+from scansnap.text.model_files import Header, fingerprint, load_checkpoint, read_header, save_checkpoint
 from scansnap.text.parallel.group import Group, PeerLost
 from scansnap.text.parallel.replicas import compare
 from scansnap.text.parallel.step import divided_step
@@ -90,7 +83,6 @@ def train(
         place_for_events(Path(settings.tensorboard))
     if settings.checkpoint is None:
         return loop.run(resume=False)
-    safetensors_package()
     path = writable("checkpoint", Path(settings.checkpoint))
     with claimed("checkpoint", path):
         if path.exists() and not (settings.resume or settings.overwrite):

@@ -98,12 +98,16 @@ def test_more_seeds_decide_more(computed, ten_seeds):
     assert [finding.verdict for finding in one] == ["undecided"] * 3
 
 
-def test_the_readme_states_these_numbers(ten_seeds):
-    readme = " ".join((Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8").split())
+def test_the_readme_and_the_overview_state_these_numbers(ten_seeds):
+    root = Path(__file__).parents[3]
+    short, long = (
+        " ".join((root / name).read_text(encoding="utf-8").split()) for name in ("README.md", "docs/overview.md")
+    )
     rise, before, eta_z = ten_seeds.findings
-    assert f"from 2 to 10 in {rise.agree} of {rise.of} curves, {rise.undecided} undecided" in readme
-    assert f"in {before.agree}, rises in {before.disagree}, {before.undecided} undecided" in readme
-    assert f"in {eta_z.agree} of {eta_z.of} steps, {eta_z.undecided} undecided" in readme
+    for page in (short, long):
+        assert f"from 2 to 10 in {rise.agree} of {rise.of} curves, {rise.undecided} undecided" in page
+    assert f"in {before.agree}, rises in {before.disagree}, {before.undecided} undecided" in long
+    assert f"in {eta_z.agree} of {eta_z.of} steps, {eta_z.undecided} undecided" in long
 
 
 def test_a_rise_before_the_threshold_is_not_hidden_by_few_seeds(ten_seeds):

@@ -249,6 +249,6 @@ def test_without_transformers_the_target_is_refused_by_name_and_left_out_of_all(
 
 
 def test_the_study_itself_says_what_it_lacks(effort, monkeypatch):
-    monkeypatch.setattr(targets, "find_spec", lambda name: None)
+    monkeypatch.setattr(targets, "installed", lambda name: False)
     with pytest.raises(InputError, match="transformers"):
         probe.compute(effort)

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 import scansnap
+from scansnap.checks.extras import how
 from scansnap.explorer.api.connection import Socket
 from scansnap.explorer.api.describe import describe
 from scansnap.explorer.api.door import Door, is_loopback
@@ -108,7 +109,7 @@ def _pages(app: FastAPI, settings: WebSettings) -> None:
     async def plotly() -> Response:
         path = plotly_js()
         if path is None:
-            raise Refused(404, "request", "plotly is not installed; install scansnap with its extra: scansnap[web].")
+            raise Refused(404, "request", f"plotly is not installed ({how('plotly')}).")
         return FileResponse(path, media_type="text/javascript", headers={"cache-control": "max-age=86400"})
 
     app.mount("/static", StaticFiles(directory=settings.static, check_dir=False), name="static")

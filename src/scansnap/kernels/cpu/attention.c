@@ -6,25 +6,13 @@
  * weight only as many are taken as it needs. A sort of the row would cost some thirty times as much.
  */
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { W = 16, PATTERNS = 3, OUT = 3 + PATTERNS };
 
-typedef float vec __attribute__((vector_size(4 * W)));
-typedef int32_t ivec __attribute__((vector_size(4 * W)));
+#include "vectors.h"
+
 typedef uint8_t bytes __attribute__((vector_size(W)));
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE vec load(const float *p) {
-    vec v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE vec pick(ivec mask, vec yes, vec no) { return (vec)((mask & (ivec)yes) | (~mask & (ivec)no)); }
 
 INLINE double sum(vec v) {
     double total = 0;

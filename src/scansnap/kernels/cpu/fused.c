@@ -17,9 +17,7 @@
  * Samples and slots go through in tiles of four, so that sums over a vector's lanes are made four at a time.
  * Columns are padded to whole vectors with multiplicity 0. L2 norm, no residual, one head, SGD with momentum.
  */
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #ifdef __AVX__
 #include <immintrin.h>
 #endif
@@ -33,24 +31,7 @@ enum { W = 4 };
 #endif
 enum { TILE = 4, ACROSS = 3 }; /* samples or slots in a tile, and its width in vectors */
 
-typedef float vec __attribute__((vector_size(4 * W)));
-typedef int32_t ivec __attribute__((vector_size(4 * W)));
-typedef float four __attribute__((vector_size(16)));
-typedef int32_t ifour __attribute__((vector_size(16)));
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE vec load(const float *p) {
-    vec v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE void store(float *p, vec v) { memcpy(p, &v, sizeof v); }
-
-INLINE vec all(float x) { return x - (vec){0}; }
-
-INLINE vec pick(ivec mask, vec yes, vec no) { return (vec)((mask & (ivec)yes) | (~mask & (ivec)no)); }
+#include "vectors.h"
 
 /* The larger of each pair; b where one of the two is NaN. Compilers do not see one instruction in a choice. */
 #if defined(__AVX512F__)

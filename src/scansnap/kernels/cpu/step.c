@@ -7,33 +7,14 @@
  * The torch versions are in scansnap/dial; a test holds them equal.
  */
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { W = 16, TILE = 4, ACROSS = 4, DEEP = 64 }; /* floats in a vector; rows, vectors across and depth of a tile */
 
-typedef float vec __attribute__((vector_size(4 * W)));
-typedef int32_t ivec __attribute__((vector_size(4 * W)));
-
-#define INLINE static inline __attribute__((always_inline))
-
-INLINE vec load(const float *p) {
-    vec v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-INLINE void store(float *p, vec v) { memcpy(p, &v, sizeof v); }
-
-INLINE vec all(float x) { return x - (vec){0}; }
-
-INLINE vec pick(ivec mask, vec yes, vec no) { return (vec)((mask & (ivec)yes) | (~mask & (ivec)no)); }
+#include "vectors.h"
 
 typedef float half __attribute__((vector_size(4 * W / 2)));
-typedef float four __attribute__((vector_size(16)));
 typedef int32_t ihalf __attribute__((vector_size(4 * W / 2)));
-typedef int32_t ifour __attribute__((vector_size(16)));
 
 INLINE float sum(vec v) {
     half a, b;

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import cast
 
 from scansnap.checks import InputError, choice
+from scansnap.checks.extras import how, installed
 from scansnap.paper.figure import PaperFigure
 
 SYNTHETIC = ("fig1", "fig2", "fig3", "fig4", "fig5", "fig6", "fig8", "fig9", "fig11", "fig12", "table1", "claims",
@@ -20,7 +20,7 @@ TEXT = ("fig7", "fig10", *ON_TEXT)  # on real text: minutes instead of seconds
 TARGETS = (*SYNTHETIC, *THEORY, *TEXT, *NAMED)
 BEYOND = ("clocks", *STUDIES)  # the report has them after the paper's figures
 IN_WORDS = ("table1",)  # what the report tells by a table, without a drawing
-NEEDS = {"probe": ("transformers", "scansnap[probe]")}  # a package that not every installation has, and what brings it
+NEEDS = {"probe": "transformers"}  # a package that not every installation has
 GROUPS = {"all": (*SYNTHETIC, *THEORY, *TEXT), "synthetic": SYNTHETIC, "theory": THEORY, "text": TEXT}
 
 
@@ -40,9 +40,9 @@ def chosen(names: Sequence[str]) -> list[str]:
 
 def lacking(name: str) -> str:
     """What a target needs and is not installed, in words; empty if nothing."""
-    package, extra = NEEDS.get(name, ("", ""))
-    there = not package or find_spec(package) is not None
-    return "" if there else f"the package {package} is installed, as with pip install '{extra}'"
+    package = NEEDS.get(name, "")
+    there = not package or installed(package)
+    return "" if there else f"the package {package} is installed ({how(package)})"
 
 
 def require(name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from scansnap.checks import InputError
+from scansnap.checks.extras import installed, lacking
 
 Encode = Callable[[str], list[int]]
 
@@ -43,8 +43,8 @@ Loader = Callable[[Path], Loaded]
 def loader_of(name: str) -> Loader:
     """``hf``, or ``module:function`` with function(path) → model or (model, tokenizer); not yet called."""
     if name == "hf":
-        if importlib.util.find_spec("transformers") is None:
-            raise InputError("--loader", name, "module:function, or install transformers (pip install scansnap[probe])")
+        if not installed("transformers"):
+            raise lacking("--loader", name, "module:function", "transformers")
         return _hugging_face
     module, colon, function = name.partition(":")
     if not colon or not module or not function:

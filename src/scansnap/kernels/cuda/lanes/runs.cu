@@ -245,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
                 set<Y_SHARED>(run.y + at, get<Y_SHARED>(run.y + at) + run.rate_y * v);
                 set<V_SHARED>(run.v + at, v * run.fade);
             }
-            move_z(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
+            move_z<1>(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
             if (t + 1 < job.n_steps) {
                 int *next_start = run.start + (t + 1 & 1) * (k_size + 1), *next_rank = run.rank + (t + 1 & 1) * k_size;
 #pragma unroll 1

@@ -78,7 +78,8 @@ __device__ __forceinline__ void put_dz(const Run &run, const Lane &at, int n, in
     for (int j = 0; j < 2; j++) {
         const int p = 8 * k + 2 * at.pair + j;
         const float sum = over_rows(dz[j], Sum());
-        if (at.row == 0 && p < SLOTS) run.dz[n * SLOTS + p] = fresh ? sum : run.dz[n * SLOTS + p] + sum;
+        float *to = run.dz + n * SLOTS + p;
+        if (at.row == 0 && p < SLOTS) *to = fresh ? sum : *to + sum;
     }
 }
 

@@ -12,7 +12,8 @@
  */
 #define EIGHTS ((SLOTS + 7) / 8)   /* of slots */
 #define PLACES (8 * EIGHTS)
-#define PITCH (16 * STRIPS + 4)    /* of a row of Y: four pairs of rows begin in different banks */
+#define ALL_STRIPS (STRIPS * PARTS)
+#define PITCH (16 * ALL_STRIPS + 4) /* of a row of Y: four pairs of rows begin in different banks */
 #define WORDS ((EIGHTS + 1) / 2)   /* of a lane's counts */
 
 #if HELD
@@ -25,12 +26,14 @@
 struct Run {
     float *y, *v;            /* (L, PITCH) */
     int *common;             /* (n_shared, PITCH) gradients of the rows that all classes share, in units of FINE */
-    float *z, *vz, *dz;      /* (n_z) (n_z) (K, S) */
+    float *z, *vz, *dz;      /* (n_z) (n_z) (PARTS, K, S) */
+    float *sums;             /* (2, PARTS, TILES, 3, 8) of this warp's team, if it is one */
     float *key, *shift;      /* (K, PLACES) (K) e^{z − max}; what was log2 Σ e^logit of the class */
     float *own_key;          /* (PLACES) of this warp, for a sample with a key of its own */
     int *row, *start, *rank; /* (K, PLACES) offsets of rows in y; (2, K + 1), (2, K) of this step and the next */
     float rate_y, fade;
-    int warp;
+    int warp, team, part; /* a team of PARTS warps takes a class, each of them a part of the columns */
+    int odd;              /* which half of `sums` is next */
 };
 
 struct Lane {
@@ -81,6 +84,15 @@ __device__ __forceinline__ void forget(Tile &e) {
 #pragma unroll
     for (int s = 0; s < STRIPS; s++)
         asm volatile("" : "+f"(e[s][0]), "+f"(e[s][1]), "+f"(e[s][2]), "+f"(e[s][3]));
+#endif
+}
+
+/* Waits for the warps of a team. */
+__device__ __forceinline__ void meet_team(int team) {
+#ifdef __CUDA_ARCH__
+    asm volatile("bar.sync %0, %1;" : : "r"(1 + team), "n"(32 * PARTS) : "memory");
+#else
+    emulated_barrier(1 + team, 32 * PARTS);
 #endif
 }
 
@@ -192,8 +204,10 @@ __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, co
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) { /* columns that are not there vanish in the softmax, and stay finite */
             const int column = at.column + 16 * s;
-            e[t][s][0] = e[t][s][1] = 16 * s + 16 <= COLUMNS || column < COLUMNS ? 0 : -1e20f;
-            e[t][s][2] = e[t][s][3] = 16 * s + 16 <= COLUMNS || column + 1 < COLUMNS ? 0 : -1e20f;
+            constexpr int before = ALL_STRIPS - STRIPS; /* the last part alone may have them */
+            const bool all = 16 * (before + s) + 16 <= COLUMNS;
+            e[t][s][0] = e[t][s][1] = all || column < COLUMNS ? 0 : -1e20f;
+            e[t][s][2] = e[t][s][3] = all || column + 1 < COLUMNS ? 0 : -1e20f;
         }
 #pragma unroll LOOPED
     for (int k = 0; k < EIGHTS; k++) {
@@ -218,6 +232,10 @@ __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, co
     }
 }
 
+/* The strip of a column as a bit, 0 if it is in another part: a number would become an index into e, which registers do not
+ * have. */
+__device__ __forceinline__ u32 strip_of(int column) { return (u32)column < 16 * STRIPS ? 1u << column / 16 : 0; }
+
 /* log2 of the largest e^logit of each of a lane's samples. */
 __device__ __forceinline__ void largest(const Tile &e, const float (&factor)[2], float (&top)[2]) {
 #pragma unroll
@@ -229,12 +247,40 @@ __device__ __forceinline__ void largest(const Tile &e, const float (&factor)[2],
     }
 }
 
+/* Of each sample of the tiles three numbers, the same in all rows of lanes: combined over the parts, in their order. */
+template <class Op> __device__ __forceinline__ void over_parts(Run &run, const Lane &at, float (&x)[TILES][3][2], Op op) {
+#if PARTS > 1
+    float *sums = run.sums + run.odd * PARTS * TILES * 24 + 2 * at.pair;
+    run.odd ^= 1; /* who is late still reads the other half */
+#pragma unroll
+    for (int t = 0; t < TILES; t++) {
+        const bool first = at.row == 0, second = at.row == 1;
+        const float2 mine = {first ? x[t][0][0] : second ? x[t][1][0] : x[t][2][0], first ? x[t][0][1] : second ? x[t][1][1] : x[t][2][1]};
+        if (at.row < 3) *(float2 *)(sums + (run.part * TILES + t) * 24 + 8 * at.row) = mine;
+    }
+    meet_team(run.team);
+#pragma unroll
+    for (int t = 0; t < TILES; t++)
+#pragma unroll
+        for (int i = 0; i < 3; i++) {
+            float2 all = *(const float2 *)(sums + t * 24 + 8 * i);
+#pragma unroll
+            for (int part = 1; part < PARTS; part++) {
+                const float2 one = *(const float2 *)(sums + (part * TILES + t) * 24 + 8 * i);
+                all.x = op(all.x, one.x), all.y = op(all.y, one.y);
+            }
+            x[t][i][0] = all.x, x[t][i][1] = all.y;
+        }
+#endif
+}
+
 /* Products with k∘e^z become 2^(logit − shift) with the target's left out: `others` and `behind` are their sum and that of
- * their products with (logit − shift), `right` is the target's logit less the shift; base 2. */
+ * their products with (logit − shift), `right` is the target's logit less the shift, 0 if another part has it; base 2. */
 __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, const float (&factor)[2], const float (&shift)[2],
-                                        float (&others)[2], float (&behind)[2], float (&right)[2]) {
+                                        float (&sums)[3][2]) {
+    float(&others)[2] = sums[0], (&behind)[2] = sums[1], (&right)[2] = sums[2];
     const bool mine = (target & 15) / 2 == at.row;
-    const u32 strip = 1u << target / 16; /* a number would become an index into e, which registers do not have */
+    const u32 strip = strip_of(target);
     others[0] = others[1] = behind[0] = behind[1] = right[0] = right[1] = 0;
 #pragma unroll
     for (int first = 0; first < STRIPS; first += 5) {
@@ -269,7 +315,7 @@ __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, con
 /* These become weight (e_n − α) / ‖k∘e^z‖. */
 __device__ __forceinline__ void errors(const Lane &at, int target, Tile &e, const float (&share)[2], const float (&others)[2]) {
     const bool mine = (target & 15) / 2 == at.row;
-    const u32 strip = 1u << target / 16;
+    const u32 strip = strip_of(target);
 #pragma unroll
     for (int first = 0; first < STRIPS; first += 5) {
 #pragma unroll

@@ -1,56 +1,27 @@
-"""Makes the pictures of docs/explorer.md from a server and a browser of its own: python docs/make_screenshots.py."""
+"""Makes the pictures of docs/explorer.md from a server and a browser of its own: python docs/scripts/screenshots.py."""
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
+import argparse
+import io
 import tempfile
 from pathlib import Path
 from typing import Any
 
-OUT = Path(__file__).parent / "explorer"
+from browser import PATIENCE, SIZE, explorer, opened, to_the_end
+from PIL import Image
+
+OUT = Path(__file__).parents[1] / "explorer"
 WORDS = "#classes=words&eta_y=2&steps=1000&preset=words&right=chain&bar=0:10"
 SMALL = "#classes=syn-small&steps=1000&preset=figure-4"
-MEDIUM = "#classes=syn-medium&classes.n_queries=10&eta_y=2&init=uniform&steps=2000&speed=max&preset=medium-10&flow=off"
+MEDIUM = "#classes=syn-medium&classes.n_queries=10&eta_y=2&init=uniform&steps=5000&speed=max&preset=medium-10&flow=off"
 TEXTBOOK = (
     "#classes=textbook&eta_y=0.9&eta_z=0.02&momentum=0&context=inf&batch_size=null&steps=3000&speed=max&preset=textbook"
 )
-SIZE = {"width": 1280, "height": 720}
-PATIENCE = 300_000  # milliseconds; the machine may be busy
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
 
 
-def main() -> int:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        print("Screenshots need playwright: pip install playwright", file=sys.stderr)
-        return 2
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        print("Screenshots need chromium: apt install chromium", file=sys.stderr)
-        return 2
-    OUT.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", "from scansnap.cli.app import main; main()", "serve", "--no-open", "--port", "0"]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert server.stderr is not None
-    try:
-        found = re.search(r"http://\S+", server.stderr.readline())
-        assert found, "the server did not start"
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-            take_all(browser, found.group())
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait(20)
-    return 0
-
-
-def take_all(browser: Any, address: str) -> None:
-    shoot_words(browser, address)
+def small(browser: Any, address: str) -> None:
+    """Syn-Small: the run, its film, the map of the rates, the decoder, the weights, a lecture."""
     page = opened(browser, address + SMALL, "light")
     to_the_end(page)
     shoot(page, "run")
@@ -71,22 +42,33 @@ def take_all(browser: Any, address: str) -> None:
     shoot(page, "weights")
     page.keyboard.press("Escape")
     shoot_lecture(page)
+
+
+def medium(browser: Any, address: str) -> None:
+    """Twenty classes on a dark page."""
     page = opened(browser, address + MEDIUM, "dark")
     to_the_end(page)
     shoot(page, "medium-dark")
+
+
+def claims(browser: Any, address: str) -> None:
+    """The verdicts, and one that fails in full."""
     page = opened(browser, address + TEXTBOOK + "&right=claims", "light")
     to_the_end(page)
     page.wait_for_selector(".claim.holds", timeout=PATIENCE)
     page.wait_for_timeout(3000)  # the verdicts on the last step
     page.click(".claim.fails summary")
     shoot(page, "claims")
+
+
+def tour(browser: Any, address: str) -> None:
+    """A scene of the guided tour."""
     page = opened(browser, address + "#left=tour&scene=4", "light")
-    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=PATIENCE)
-    page.wait_for_timeout(2500)
+    to_the_end(page)
     shoot(page, "tour")
 
 
-def shoot_words(browser: Any, address: str) -> None:
+def words(browser: Any, address: str) -> None:
     """The first run with the chain of a bar, and the dialog of one's own words."""
     page = opened(browser, address + WORDS, "light")
     to_the_end(page)
@@ -96,22 +78,6 @@ def shoot_words(browser: Any, address: str) -> None:
     page.click("#words-example")
     page.wait_for_selector("#words-pairs button")
     shoot(page, "own-words")
-
-
-def opened(browser: Any, address: str, scheme: str) -> Any:
-    page = browser.new_page(viewport=SIZE, color_scheme=scheme)
-    page.set_default_timeout(PATIENCE)
-    page.goto(address)
-    page.wait_for_selector("html[data-ready]")
-    page.wait_for_selector("#wait", state="hidden")
-    page.wait_for_selector("#view-z .main-svg, #panel-curves[hidden]", state="attached")
-    return page
-
-
-def to_the_end(page: Any) -> None:
-    page.wait_for_function("() => document.querySelector('#clock').dataset.state === 'done'", timeout=PATIENCE)
-    page.keyboard.press("End")
-    page.wait_for_timeout(2500)  # the curves catch up, the flow arrives
 
 
 def shoot_film(browser: Any, page: Any) -> None:
@@ -124,9 +90,9 @@ def shoot_film(browser: Any, page: Any) -> None:
         film = browser.new_page(viewport=SIZE, offline=True)
         film.goto(file.as_uri())
         film.wait_for_selector("html[data-ready]")
-        film.keyboard.press("End")
-        for _ in range(60):  # to where the winners emerge
-            film.keyboard.press("ArrowLeft")
+        film.keyboard.press("Home")
+        for _ in range(15):  # to where the winners emerge
+            film.keyboard.press("ArrowRight")
         shoot(film, "film")
         film.close()
     page.keyboard.press("Escape")
@@ -148,9 +114,20 @@ def shoot_lecture(page: Any) -> None:
 def shoot(page: Any, name: str) -> None:
     page.mouse.move(5, 5)
     page.wait_for_timeout(300)
-    page.screenshot(path=OUT / f"{name}.png")
-    print(OUT / f"{name}.png")
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    picture.quantize(256).save(OUT / f"{name}.png", optimize=True)  # a palette is a third of the bytes
+    print(f"{name}.png: {(OUT / f'{name}.png').stat().st_size / 1000:.0f} kB", flush=True)
 
+
+SCENES = {scene.__name__: scene for scene in (words, small, medium, claims, tour)}
 
 if __name__ == "__main__":
-    sys.exit(main())
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("scenes", nargs="*", metavar="SCENE", help=f"of {', '.join(SCENES)}; default: all")
+    wanted = parser.parse_args().scenes or list(SCENES)
+    if unknown := [name for name in wanted if name not in SCENES]:
+        parser.error(f"no scene {unknown[0]}; there are {', '.join(SCENES)}")
+    OUT.mkdir(exist_ok=True)
+    with explorer() as (browser, address):
+        for name in wanted:
+            SCENES[name](browser, address)

@@ -1,0 +1,135 @@
+"""The README as somebody meets it who has nothing: a fresh clone in an empty folder, an empty HOME, and what it says.
+
+python packaging/newcomer.py [--quick] [--keep FOLDER]
+
+Every shell line and every Python snippet of README.md is run as it stands, in order; what `make reproduce` made must
+have every target that its table names, and its corpus sentence is tried with a small folder. The first line that fails
+ends it, with its output. --quick installs instead of the two long commands, and remakes the table's quick targets with
+--quick. What is cloned is the last commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent.parent
+PAGE = "README.md"
+LONG = ("make reproduce", "make test")
+FAST = ("fig4", "fig5", "fig6")  # of the table: seconds each
+SENTENCE = "the small dog and the old cat saw a bird in the tree by the river of the town\n"
+TAIL = 60  # lines of output that a failure shows
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Something to run: ``language`` sh or python, and the line of the page it begins at."""
+
+    line: int
+    language: str
+    text: str
+
+
+def snippets(page: str) -> Iterator[Snippet]:
+    """The fenced blocks of a page: a shell block line by line, a Python block whole."""
+    for block in re.finditer(r"^```(sh|bash|python)\n(.*?)^```$", page, flags=re.M | re.S):
+        line = page.count("\n", 0, block.start()) + 2
+        if block[1] == "python":
+            yield Snippet(line, "python", block[2])
+            continue
+        for more, text in enumerate(block[2].splitlines()):
+            if command := text.split("  #")[0].strip().removeprefix("$ "):
+                yield Snippet(line + more, "sh", command)
+
+
+def named_targets(page: str) -> list[str]:
+    """What the table of findings says is made again by ``scansnap reproduce``, without what needs a GPU."""
+    rows = [row for row in page.splitlines() if row.startswith("| ") and "--device cuda" not in row]
+    return list(dict.fromkeys(name for row in rows for name in re.findall(r"`scansnap reproduce (\w+)`", row)))
+
+
+class Newcomer:
+    """A clone, an empty HOME, and nothing of the environment but what the network needs."""
+
+    def __init__(self, folder: Path):
+        self.clone, self.home = folder / "scansnap", folder / "home"
+        self.home.mkdir(parents=True)
+        kept = {k: v for k, v in os.environ.items() if k.lower().startswith("pip_") or k.lower().endswith("_proxy")}
+        self.environment = {**kept, "HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+        if config := os.environ.get("PIP_CONFIG_FILE") or next(iter(Path.home().glob(".config/pip/pip.conf")), None):
+            self.environment["PIP_CONFIG_FILE"] = str(config)
+        self.run("the clone", ["git", "clone", "--quiet", str(HERE), str(self.clone)], folder)
+
+    def run(self, where: str, words: list[str], folder: Path | None = None, **more: str) -> None:
+        """Do it, or end with what it said."""
+        said = words[-1] if words[0] == "bash" else " ".join(words[:4]).split("\n")[0]
+        print(f"{where}: {said}", flush=True)
+        began = time.monotonic()
+        done = subprocess.run(words, cwd=folder or self.clone, env={**self.environment, **more}, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # fmt: skip
+        if done.returncode:
+            print("\n".join(done.stdout.splitlines()[-TAIL:]))
+            raise SystemExit(f"{where} failed: {said} (exit code {done.returncode})")
+        print(f"    {time.monotonic() - began:.0f} s", flush=True)
+
+    @property
+    def bin(self) -> Path:
+        return self.clone / ".venv" / ("Scripts" if os.name == "nt" else "bin")
+
+
+def follow(newcomer: Newcomer, *, quick: bool) -> None:
+    """The page from top to bottom, then what it says in sentences."""
+    page = (newcomer.clone / PAGE).read_text(encoding="utf-8")
+    if quick:
+        newcomer.run("in place of the two long commands", ["make", "install"])
+    for snippet in snippets(page):
+        where = f"{PAGE}:{snippet.line}"
+        if snippet.language == "python":
+            newcomer.run(where, [str(newcomer.bin / "python"), "-W", "error", "-c", snippet.text])
+        elif not (quick and snippet.text in LONG):
+            newcomer.run(where, ["bash", "-c", snippet.text])
+    for name in re.findall(r"\]\(([^)#:]+)[)#]", page):
+        if not (newcomer.clone / name).exists():
+            raise SystemExit(f"{PAGE} links to {name}, which is not in the clone")
+    scansnap = str(newcomer.bin / "scansnap")
+    if quick:
+        for name in set(named_targets(page)) & set(FAST):
+            newcomer.run(f"{PAGE}, the table", [scansnap, "reproduce", name, "--quick", "--out", "again"])
+    else:
+        made = json.loads((newcomer.clone / "out" / "manifest.json").read_text(encoding="utf-8"))["targets"]
+        if missing := [name for name in named_targets(page) if name not in made]:
+            raise SystemExit(f"{PAGE}'s table names {', '.join(missing)}, which `make reproduce` did not make")
+        if not (newcomer.clone / "out" / "report.html").exists():
+            raise SystemExit("`make reproduce` made no out/report.html")
+    corpus = newcomer.home / "corpus"
+    corpus.mkdir()
+    for split in ("train", "valid", "test"):
+        (corpus / f"wiki.{split}.tokens").write_text(SENTENCE * 200, encoding="utf-8")
+    words = [scansnap, "text", "train", "--steps", "2", "--out", "small.safetensors"]
+    newcomer.run(f"{PAGE}, the corpus", words, SCANSNAP_DATA=str(corpus))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="without the two long commands")
+    parser.add_argument("--keep", type=Path, help="a new folder that stays, to look at what happened")
+    given = parser.parse_args()
+    state = ["git", "status", "--porcelain", "--untracked-files=no"]
+    if subprocess.run(state, cwd=HERE, capture_output=True, text=True, check=True).stdout:
+        print("Changes that are not committed are not in the clone.", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as temporary:
+        follow(Newcomer((given.keep or Path(temporary)).resolve()), quick=given.quick)
+    print("A newcomer gets what the README says.")
+
+
+if __name__ == "__main__":
+    main()

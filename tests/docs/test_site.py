@@ -1,0 +1,177 @@
+"""What the site promises, without building it: every public name documented and in the reference, every page in the
+navigation, links that lead somewhere, tables from the declarations, formulas without scripts."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+OUTSIDE = ("hooks", "scripts", "overrides")  # folders of docs/ that are no pages
+
+
+def hook(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"site_hook_{name}", DOCS / "hooks" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+names = hook("names")
+
+
+def navigation() -> set[str]:
+    """Pages that mkdocs.yml names; what is commented out does not count."""
+    text = re.sub(r"(^|\s)#.*", "", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), flags=re.M)
+    return set(re.findall(r"^ +- (?:.*: )?([\w/]+\.(?:md|py|ipynb))$", text.partition("\nnav:")[2], re.M))
+
+
+def pages(docs: Path = DOCS) -> set[str]:
+    found = {path.relative_to(docs) for ending in ("md", "ipynb") for path in docs.rglob(f"*.{ending}")}
+    found |= {path.relative_to(docs) for path in docs.glob("tutorials/*.py")}
+    return {path.as_posix() for path in found if path.parts[0] not in OUTSIDE}
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    made = {"benchmarks.md"}  # by docs/hooks/outside.py
+    assert pages() | made == navigation()
+
+
+def test_a_page_outside_the_navigation_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "lost.md").write_text("# Lost")
+    assert pages(tmp_path) - navigation() == {"lost.md"}
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    assert names.undocumented(names.public()) == []
+
+
+def test_a_public_name_without_a_docstring_is_noticed() -> None:
+    class Silent:
+        def method(self) -> None:
+            pass
+
+    def silent() -> None:
+        pass
+
+    assert names.undocumented({"Silent": Silent, "silent": silent, "K": 3}) == [
+        "Silent",
+        "silent",
+        "K",
+        "Silent.method",
+    ]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    public = names.public()
+    assert {"scansnap.simulate", "scansnap.theory.growth", "scansnap.text.predict", "scansnap.dial.Rung"} <= set(public)
+    assert set(public) - names.referenced() == set()
+
+
+def test_a_public_name_outside_the_reference_is_noticed(tmp_path: Path) -> None:
+    (tmp_path / "reference").mkdir()
+    (tmp_path / "reference" / "x.md").write_text("::: scansnap.flow\n\n::: scansnap.measure\n\n::: scansnap.dial\n"
+                                                 "    options: {members: []}\n")  # fmt: skip
+    shown = names.referenced(tmp_path)
+    assert {"scansnap.flow", "scansnap.measure.fates", "scansnap.dial"} <= shown
+    assert not {"scansnap.simulate", "scansnap.dial.Rung"} & shown
+
+
+outside = hook("outside")
+
+
+def test_links_that_leave_the_docs_lead_to_pages_of_the_site() -> None:
+    text = (
+        "[a](../examples/own_norm.py) [b](../benchmarks/README.md#ray) [c](theory.md#x) [d](https://x.org) `[e](../f)`"
+    )
+    assert outside.mapped(text, "docs/doors.md") == (
+        "[a](source/examples/own_norm.py.md) [b](benchmarks.md#ray) [c](theory.md#x) [d](https://x.org) `[e](../f)`"
+    )
+    assert outside.mapped("[a](../docs/text.md) ![b](scaling.png)", "benchmarks/README.md") == (
+        "[a](text.md) ![b](source/benchmarks/scaling.png)"
+    )
+    inner = outside.mapped("[`a`](../hooks/maths.py) and [`b`](../../.github/c.yml)", "docs/contributing/site.md")
+    assert inner == "[`a`](../source/docs/hooks/maths.py.md) and [`b`](../source/github/c.yml.md)"
+    assert outside.mapped("[![p](q.png)](../examples/r.py)", "docs/x.md") == "[![p](q.png)](source/examples/r.py.md)"
+    assert outside.mapped("```md\n[a](../b.py)\n```\n[a](../b.py)", "docs/x.md") == (
+        "```md\n[a](../b.py)\n```\n[a](source/b.py.md)"
+    )
+    assert outside.linked("[![p](q.png)](../examples/r.py) `[a](b)`", "docs/x.md") == ["docs/q.png", "examples/r.py"]
+
+
+def linking() -> list[Path]:
+    return [ROOT / "benchmarks" / "README.md", *sorted(DOCS / page for page in pages() if page.endswith(".md"))]
+
+
+@pytest.mark.parametrize("page", linking(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_file_that_a_page_links_to_is_there(page: Path) -> None:
+    home = page.relative_to(ROOT).as_posix()
+    made = {"docs/benchmarks.md"}
+    missing = [one for one in outside.linked(page.read_text(encoding="utf-8"), home) if not (ROOT / one).is_file()]
+    assert set(missing) <= made
+
+
+tables = hook("tables")
+
+
+def test_every_table_a_page_asks_for_can_be_made_and_has_what_is_declared() -> None:
+    asked = {name for page in linking() for name in tables.MARK.findall(page.read_text(encoding="utf-8"))}
+    assert asked == set(tables.TABLES)
+    for make in tables.TABLES.values():
+        assert make().count("\n|") > 3
+
+
+def test_the_command_line_page_has_every_command_and_option() -> None:
+    text = tables.command_line()
+    for name, command in tables.leaves(tables.typer.main.get_command(tables.commands())):
+        part = text.partition(f"## {name}\n")[2].partition("\n## ")[0]
+        assert "```sh\nscansnap " in part, name
+        assert [
+            option for one in command.params for option in one.opts if option[0] == "-" and f"`{option}" not in part
+        ] == []
+
+
+def test_the_settings_page_is_made_anew() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="settings.md"))
+    assert tables.on_page_markdown("out of date", page=page) == tables.reference.reference()
+
+
+def test_formulas_become_mathml() -> None:
+    convert = pytest.importorskip("latex2mathml.converter")  # of the extra docs
+    assert convert
+    made = hook("maths").mathml('<p><span class="arithmatex">\\(a &lt; \\eta_Y\\)</span></p>')
+    assert made.startswith("<p><math")
+    assert "arithmatex" not in made
+    assert "<mi>η</mi>" in made.replace("&#x003B7;", "η").replace("&#x3b7;", "η")
+
+
+def test_what_would_be_fetched_is_noticed() -> None:
+    fetched = hook("offline").fetched
+    assert fetched('<script src="https://cdn.x/y.js"></script> <link rel=stylesheet href="//f.x/z.css">') == [
+        "https://cdn.x/y.js", "//f.x/z.css"]  # fmt: skip
+    assert fetched("@import 'https://a.b/c'; d { background: url(http://e.f/g) }") == ["https://a.b/c", "http://e.f/g"]
+    assert fetched('<a href="https://x.org">x</a> <script src="assets/x.js"></script> url(data:image/svg+xml,…)') == []
+
+
+def test_docstrings_become_markdown() -> None:
+    pytest.importorskip("griffe")  # of the extra docs
+    docstrings = hook("docstrings")
+    made = docstrings.markdown(
+        "Does it.\n\nt     times,\n      ascending\nlong_name, other\n      both\n\n>>> f(1)\n2", "scansnap.x"
+    )
+    assert made == "Does it.\n\n- `t`: times, ascending\n- `long_name, other`: both\n\n```pycon\n>>> f(1)\n2\n```"
+    assert docstrings.markdown("A text in\ntwo lines.") == "A text in\ntwo lines."
+    assert docstrings.markdown("    a  = b\n    cc = d") == "    a  = b\n    cc = d"
+    assert 'identifier="scansnap.Model"' in docstrings.markdown("See :class:`scansnap.Model`.")
+    assert 'identifier="scansnap.theory.u"' in docstrings.markdown(":func:`u`", "scansnap.theory")
+    assert docstrings.behind("    norm: str  # of what attention read") == "of what attention read"
+    assert docstrings.behind("    norm: str  # fmt: skip") == ""

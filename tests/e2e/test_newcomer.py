@@ -1,0 +1,74 @@
+"""The newcomer's test finds the README's lines, runs them where nothing is, and says which one failed."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def newcomer():
+    spec = importlib.util.spec_from_file_location("_script_newcomer", ROOT / "packaging" / "newcomer.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def repository(tmp_path, newcomer, monkeypatch):
+    """Commits a README (and no more) as the repository that is cloned; gives the empty folder to clone into."""
+
+    def commit(readme):
+        here = tmp_path / "here"
+        here.mkdir()
+        (here / "README.md").write_text(readme)
+        (here / "Makefile").write_text(
+            "install:\n\tmkdir -p .venv/bin && ln -s `command -v python3` .venv/bin/python\n"
+        )
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "one"]):
+            subprocess.run([*git, *words], cwd=here, check=True)
+        monkeypatch.setattr(newcomer, "HERE", here)
+        return tmp_path / "there"
+
+    return commit
+
+
+def test_it_finds_the_lines_of_the_readme(newcomer):
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = list(newcomer.snippets(page))
+    assert [one.text for one in found if one.language == "sh"] == list(newcomer.LONG)
+    lines = page.splitlines()
+    for one in found:
+        assert lines[one.line - 1].startswith(one.text.splitlines()[0])
+    assert {"fig4", "clocks", "words"} <= set(newcomer.named_targets(page))
+    assert "probe" not in newcomer.named_targets(page)  # needs a GPU
+
+
+def test_it_says_which_line_failed_and_what_it_said(newcomer, repository, capsys):
+    there = repository("# A\n\n```sh\necho fine  # a word\necho I broke; exit 3\n```\n")
+    with pytest.raises(SystemExit, match=r"README\.md:5 failed: echo I broke; exit 3 \(exit code 3\)"):
+        newcomer.follow(newcomer.Newcomer(there), quick=True)
+    said = capsys.readouterr().out
+    assert "README.md:4: echo fine\n" in said
+    assert "\nI broke\n" in said
+
+
+def test_its_home_is_empty_and_nothing_of_ours_is_set(newcomer, repository, monkeypatch):
+    monkeypatch.setenv("SCANSNAP_DATA", "mine")
+    monkeypatch.setenv("PYTHONPATH", "mine")
+    there = repository('```sh\ntest -z "$SCANSNAP_DATA$PYTHONPATH" && test -z "$(ls -A ~)" || exit 9\nexit 4\n```\n')
+    with pytest.raises(SystemExit, match="exit code 4"):
+        newcomer.follow(newcomer.Newcomer(there), quick=True)
+
+
+def test_a_python_snippet_is_run_whole_and_a_dead_link_is_found(newcomer, repository):
+    there = repository("```python\nopen('made', 'w').write('x')\nfor _ in range(2):\n    pass\n```\n[a](nowhere.md)\n")
+    with pytest.raises(SystemExit, match=r"links to nowhere\.md"):
+        newcomer.follow(newcomer.Newcomer(there), quick=True)
+    assert (there / "scansnap" / "made").read_text() == "x"
