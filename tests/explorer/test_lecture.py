@@ -50,7 +50,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (deck(seconds=0), "seconds of beat 1 is 0.0; it must be a finite number above 0 and at most 600."),
     (deck(theory=3), "theory of beat 1 is 3; it must be a table."),
     (deck(theory=[{"name": "x", "points": 3}]), "points of theory of beat 1 is 3; it must be a list of pairs, a step "),
-    (deck(theory=[{"name": "x", "points": [[1]]}]), "points of theory of beat 1 is [1]; it must be a step and a value."),
+    (deck(theory=[{"name": "x", "points": [[1]]}]), "points of theory of beat 1 is [1]; it must be a step and a value"),
     (deck(curve="los"), "curve of beat 1 is 'los'; it must be one of loss, entropy, growth, log chi, logits."),
     (deck(marks=[{"step": 60, "eta_z": 2}]), "step in marks of beat 1 is 60; it must be a whole number of at least 1 "
      "and at most 59."),
