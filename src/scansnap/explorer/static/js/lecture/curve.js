@@ -88,7 +88,7 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
 }
 
 /**
- * What a theory says, dashed, with its name under the line that holds and over the one that does not.
+ * What a theory says, dashed, with its name under the line that holds, or at the end of the one that does not.
  * @param {Pen} pen
  * @param {Beat["theory"][number]} theory
  * @param {{px: (step: number) => number, py: (v: number) => number, to: number, colour: string}} how  to: the step that is shown
@@ -97,6 +97,8 @@ function drawTheory(pen, { name, holds, points }, { px, py, to, colour }) {
   const past = points.filter(([step]) => step <= to), next = points[past.length], before = past[past.length - 1];
   if (next && before) past.push([to, before[1] + ((to - before[0]) / (next[0] - before[0])) * (next[1] - before[1])]);
   pen.path(past.map(([step, v]) => [px(step), py(v)]), colour, holds ? 7 : 2.5, holds ? [2, 7] : [8, 5]);
-  const [step, v] = past[Math.floor(0.7 * (past.length - 1))] ?? [0, 0];
-  if (past.length > 1) pen.text(px(step) + 10, py(v) + (holds ? 16 : -8), name, { fill: colour, size: 13, weight: 600 });
+  if (past.length < 2) return;
+  const how = { fill: colour, size: 13, weight: 600 }, most = pen.width - widthOf(name, how) - 2; // where it still fits
+  const [step, v] = past[holds ? Math.floor(0.7 * (past.length - 1)) : past.length - 1], beside = px(step) + 8 <= most;
+  pen.text(Math.min(px(step) + 8, most), py(v) + (holds ? 16 : beside ? 4 : -14), name, how);
 }
