@@ -247,7 +247,9 @@ def test_pictures_carry_title_legend_and_settings(shown: Callable[[str], Page]) 
     for words in (settings, "Attention at step 60", ">distinct<", ">common<", ">at step 0<"):
         assert words in attention
     width = float(re.findall(r'<svg[^>]* width="([\d.]+)"', attention)[0])
-    right = max(float(x) + float(w) for x, w in re.findall(r'<image x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', attention))
+    right = max(
+        float(x) + float(w) for x, w in re.findall(r'<image x="([\d.]+)" y="[\d.]+" width="([\d.]+)"', attention)
+    )
     assert width - right >= 19.9, "moved by 10, and 10 free on the right"
     p.page.evaluate("() => { written.clear(); }")
     p.download(lambda: p.page.click("#export-attention-png"))

@@ -116,6 +116,8 @@ def test_contents_stay_beside_the_text_and_say_where_one_is(opened):
 
 def test_on_a_phone_contents_fold_and_work_by_keyboard(opened):
     tab = opened(390, 844)
+    heads = "() => [...document.querySelectorAll('.claims thead, .statements thead')].map((e) => e.offsetWidth)"
+    assert set(tab.evaluate(heads)) == {1}, "the heads of the columns are for screen readers here"
     summary, link = tab.locator("nav.contents summary"), tab.locator("nav.contents a[href='#claims']")
     assert not link.is_visible()
     summary.focus()

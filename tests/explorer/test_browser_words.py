@@ -69,6 +69,18 @@ def test_bars_are_labelled_with_words(page: Page) -> None:
     assert "rotate(-90)" not in page.page.evaluate(PICTURE), "numbers are not"
 
 
+def test_every_class_of_the_example_has_its_words(page: Page) -> None:
+    page.open(WORDS)
+    page.page.click("#own-words")
+    page.page.click("#words-example")
+    page.page.locator("#use-words:enabled").click()
+    page.wait("app.film.run.setup.classes.text && app.state.state === 'done'")
+    picture, classes = page.page.evaluate(PICTURE), page.get("app.film.run.classes")
+    for one in classes["classes"]:  # of the one with the most words too
+        for token in one["tokens"]:
+            assert f">{classes['words'][str(token)]}</text>" in picture
+
+
 def test_own_words_from_paste_to_link(page: Page) -> None:
     page.open(WORDS)
     page.page.click("#own-words")
@@ -99,10 +111,6 @@ def test_own_words_from_paste_to_link(page: Page) -> None:
         [("drinks", "milk"), ("drinks", "coffee"), ("plays", "piano"), ("plays", "football"), ("reads", "poems"),
          ("and", "reads")]
     )  # fmt: skip
-    picture = page.page.evaluate(PICTURE)
-    for one in classes["classes"]:  # of the class with the most tokens too
-        for token in one["tokens"]:
-            assert f">{classes['words'][str(token)]}</text>" in picture
     page.page.click("#share")
     page.wait("location.hash.includes('kitten')")
     address, last = page.page.evaluate("location.hash"), page.get("[...app.film.frames.at(-1)].map(String)")

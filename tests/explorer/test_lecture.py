@@ -14,7 +14,7 @@ import pytest
 
 from scansnap.checks import InputError
 from scansnap.explorer.live.run import LiveRun
-from scansnap.explorer.messages.decks import BEATS, Beat, Deck, Highlight, Mark, Predict
+from scansnap.explorer.messages.decks import BEATS, Beat, Deck, Highlight, Mark, Predict, Theory
 from scansnap.explorer.pages import lecture
 from scansnap.explorer.pages.judging import judge_frames
 from scansnap.explorer.setups.read import read_setup
@@ -48,6 +48,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (deck(**{"from": 21}), "from of beat 1 is 21; it must be a whole number of at least 0 and at most 20, where the "
      "beat ends."),
     (deck(seconds=0), "seconds of beat 1 is 0.0; it must be a finite number above 0 and at most 600."),
+    (deck(theory=3), "theory of beat 1 is 3; it must be a table."),
+    (deck(theory=[{"name": "x", "points": 3}]), "points of theory of beat 1 is 3; it must be a list of pairs, a step "),
+    (deck(theory=[{"name": "x", "points": [[1]]}]), "points of theory of beat 1 is [1]; it must be a step and a value"),
     (deck(curve="los"), "curve of beat 1 is 'los'; it must be one of loss, entropy, growth, log chi, logits."),
     (deck(marks=[{"step": 60, "eta_z": 2}]), "step in marks of beat 1 is 60; it must be a whole number of at least 1 "
      "and at most 59."),
@@ -110,7 +113,7 @@ def test_the_example_of_the_guide_is_a_deck_and_the_guide_names_every_key() -> N
     made = lecture.deck_of(tomllib.loads(example), "example")
     assert len(made.beats) >= 2
     assert any(beat.predict for beat in made.beats)
-    for model in (Deck, Beat, Mark, Highlight, Predict):
+    for model in (Deck, Beat, Mark, Highlight, Predict, Theory):
         for name, field in model.model_fields.items():
             if (model, name) != (Deck, "name"):
                 row = f"`{field.alias or name}`"
@@ -330,12 +333,24 @@ def holds_5(says: str, run: Seen) -> None:
     assert f"{claim['measured']:.4f}" in says
     assert f"{run.at('growth', 330).mean():.4f}" in says, "as the curve shows it"
     assert round(claim["measured"] / claim["predicted"]) == 8
+    curve = claim["curve"]
+    hold_line(lecture.find("holds").beats[4].theory[0], curve["x"], curve["predicted"])
 
 
 def holds_6(says: str, run: Seen) -> None:
     instead = run.claims()["theorem-4-growth"]["instead"]
     assert (instead["name"], instead["status"]) == ("memory", "holds")
     assert instead["off"] < 0.05
+    four, memory = lecture.find("holds").beats[5].theory
+    assert (four.holds, memory.holds) == (False, True)
+    assert four == lecture.find("holds").beats[4].theory[0]
+    hold_line(memory, [0, *instead["x"]], [0, *instead["y"]])
+
+
+def hold_line(line: Theory, x: Any, y: Any) -> None:
+    """What a beat draws of a theory is what the theory gives."""
+    steps, values = np.array(line.points).T
+    assert values == pytest.approx(np.interp(steps, x, y), rel=0.02)
 
 
 def holds_7(says: str, run: Seen) -> None:

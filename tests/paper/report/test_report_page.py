@@ -258,6 +258,8 @@ def test_the_curve_of_a_claim_is_from_where_it_fails():
         ("e^{2 B_n}", "e<sup>2 B<sub>n</sub></sup>"),
         ("E'_nn and β_nn'", "E'<sub>nn</sub> and β<sub>nn'</sub>"),
         ("n_queries of a t_end", "n_queries of a t_end"),
+        ("C₀ = 7.34e+03, off by 2.8e-10.", "C₀ = 7.34·10<sup>3</sup>, off by 2.8·10<sup>−10</sup>."),
+        ("b476cd497e-12f1", "b476cd497e-12f1"),
     ],
 )
 def test_indices_become_subscripts_and_names_do_not(text, html):

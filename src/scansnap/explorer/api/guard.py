@@ -39,7 +39,7 @@ _DOOR = (  # no style sheet is given out before the token
     '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
     '<title>scansnap explorer</title><link rel="icon" href="data:,"><style>'
     ":root { color-scheme: light dark; } "
-    "body { margin: 0; min-height: 100vh; display: grid; place-items: center; font: 1.2rem/1.5 system-ui, sans-serif; } "
+    "body { margin: 0; min-height: 100vh; display: grid; place-items: center; font: 1.2rem/1.5 sans-serif; } "
     "main { max-width: 34rem; padding: 2rem; } h1 { font: 600 2rem Georgia, serif; margin: 0; } i { font-weight: 400; }"
     "</style>"
 )
@@ -181,7 +181,9 @@ async def _refuse(scope: Scope, send: Send, status: int, field: str, message: st
         return
     challenge: _Headers = [(b"www-authenticate", b"Bearer")] if status == 401 else []
     if field == "token" and scope["path"] in _PAGES:  # read by a person
-        page = f'<!doctype html><html lang="en">{_DOOR}<main><h1>Scan <i>and</i> Snap</h1><p>{escape(message)}</p></main>'
+        page = (
+            f'<!doctype html><html lang="en">{_DOOR}<main><h1>Scan <i>and</i> Snap</h1><p>{escape(message)}</p></main>'
+        )
         await _answer(send, status, [(b"content-type", b"text/html; charset=utf-8"), *challenge], page.encode())
         return
     body = json.dumps({"field": field, "message": message}).encode()

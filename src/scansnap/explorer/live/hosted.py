@@ -227,8 +227,8 @@ class Hosted:
 
     @property
     def is_film(self) -> bool:
-        """Whether it is computed as fast as it goes, to be looked at as a film."""
-        return self.playing and self.speed is None
+        """Whether it is computed as fast as it goes, in steps that are shorter than a turn, to be seen as a film."""
+        return self.playing and self.speed is None and self.seconds_per_step < TURN[1]
 
     @property
     def moving(self) -> bool:

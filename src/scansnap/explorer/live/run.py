@@ -20,7 +20,7 @@ from scansnap.explorer.setups.blueprint import Blueprint, query_tokens
 from scansnap.measure.growth import GrowthPoint
 
 _TABLE_BYTES = 8 << 20  # kept tables Y
-_DRAWN = (16, 1 << 17)  # mini-batches drawn at once, and their floats: early frames are a step apart, and a draw costs
+_DRAWN = (16, 1 << 15)  # mini-batches drawn at once, and their floats: early frames are a step apart, and a draw costs
 
 
 class _SlotObserver(Observer):
@@ -44,7 +44,7 @@ class LiveRun:
         _, self.query_tokens = query_tokens(blueprint.layout)
         self.longest = blueprint.longest(self.batches.floats_per_step)
         self._at_once = max(1, min(_DRAWN[0], self.longest, _DRAWN[1] // self.batches.floats_per_step))
-        self._drawn = self.batches.take(0, self._at_once)
+        self._drawn: Stretch | None = None
         self.ahead: deque[dict[str, Any]]  # changes of the rates on the way
         self.reset()
         self.ahead = deque(ahead)
@@ -112,12 +112,11 @@ class LiveRun:
         """The mini-batches start … stop − 1; they depend on their step alone, not on what they are drawn with."""
         if stop - start >= self._at_once:
             return self.batches.take(start, stop)
-        first = self._drawn.start
-        if start < first or stop > first + len(self._drawn):
-            first = start
-            self._drawn = self.batches.take(start, start + self._at_once)
-        part = slice(start - first, stop - first)
-        return Stretch(start, *(a[:, part] for a in (self._drawn.cls, self._drawn.counts, self._drawn.weight)))
+        kept = self._drawn
+        if kept is None or start < kept.start or stop > kept.start + len(kept):
+            kept = self._drawn = self.batches.take(start, start + self._at_once)
+        part = slice(start - kept.start, stop - kept.start)
+        return Stretch(start, *(a[:, part] for a in (kept.cls, kept.counts, kept.weight)))
 
     def _pass_marks(self) -> None:
         while self.ahead and self.ahead[0]["step"] <= self.step:

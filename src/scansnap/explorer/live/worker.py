@@ -40,7 +40,7 @@ class Worker:
         self.runs: dict[str, Hosted] = {}
         self.owner: dict[str, str] = {}  # the visitor of each run; in the order of the turns among the visitor's runs
         self.shares = Shares()
-        self.n_turns, self.last = 0, ""  # and the run that had the last one
+        self.n_turns = 0
         self.cancelled: set[int] = set()
         self.waiting: deque[bytes] = deque()  # messages read while a computation looked for its cancellation
 
@@ -72,7 +72,6 @@ class Worker:
         while ready:
             visitor, name = self._next(ready)
             ready[visitor].remove(name)
-            self.last = name
             self.owner[name] = self.owner.pop(name)  # behind the visitor's others
             self.runs[name].every = max(1 / LIMITS["frames_per_second"], n_ready * _FRAME_SHARE)
             began = time.monotonic()
@@ -103,7 +102,7 @@ class Worker:
         self.n_turns += 1
         if self.n_turns % _IN_ORDER == 0:
             films = [(self.runs[name].opened, visitor, name) for visitor, names in ready.items() for name in names
-                     if name != self.last and self.runs[name].is_film and self.runs[name].taken < _FILM]  # fmt: skip
+                     if self.runs[name].is_film and self.runs[name].taken < _FILM]  # fmt: skip
             if films:
                 return min(films)[1:]
         visitor = self.shares.first(list(ready))

@@ -61,6 +61,13 @@ def _rate(name: str, value: Any) -> float | None:
     return None if value is None else float(BY_NAME[name].check(value))
 
 
+def _point(name: str, value: Any) -> list[float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise InputError(name, value, "a step and a value")
+    return [real(name, v) for v in value]
+
+
+_POINT = Checked(_point, {"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2})
 _RATE = Checked(_rate, {"anyOf": [BY_NAME["eta_y"].schema(), {"type": "null"}]})
 _EMPTY: Any = Field(default_factory=list)
 _CLASS = _whole("classes", LIMITS["classes"])
@@ -106,6 +113,17 @@ class Predict(Table):
     """What the winner has most of at the last step: attention, or gain of its logit z since the first."""
 
 
+class Theory(Table):
+    """What a theory says of the curve, to be drawn beside it."""
+
+    name: Annotated[str, _text(40)]
+    """Whose it is, in a few words."""
+    holds: bool = False
+    """Whether it is what was measured; decides the colour."""
+    points: Annotated[list[list[float]], _list_of(_POINT, "points", "a list of pairs, a step and a value each")]
+    """Pairs of a step and a value, in the order of the steps; between them the line is straight."""
+
+
 class Beat(Table):
     """One step of a lecture: a run, a stretch of it, and one sentence."""
 
@@ -128,6 +146,8 @@ class Beat(Table):
     """What to look at."""
     curve: Annotated[Literal["loss", "entropy", "growth", "log chi", "logits"], _one_of(CURVES)] = "entropy"
     """The one curve beside the stage."""
+    theory: list[Theory] = _EMPTY
+    """What was predicted of it; drawn as far as the run has come."""
     predict: Predict | None = None
     """A question to ask first; the sentence follows the reveal."""
 

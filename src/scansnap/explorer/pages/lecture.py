@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from scansnap.checks import InputError, known_keys, whole_words
 from scansnap.explorer import protocol
 from scansnap.explorer.live.hosted import Hosted
-from scansnap.explorer.messages.decks import BEATS, KINDS, Beat, Deck, Highlight, Mark, Predict
+from scansnap.explorer.messages.decks import BEATS, KINDS, Beat, Deck, Highlight, Mark, Predict, Theory
 from scansnap.explorer.messages.fields import Checked
 from scansnap.explorer.pages.export import bundle, film
 from scansnap.explorer.setups.blueprint import Blueprint
@@ -78,6 +78,9 @@ def _beat(row: dict[str, Any], where: str) -> Beat:
     for key, model in (("highlight", Highlight), ("predict", Predict)):
         if key in row:
             given[key] = _read(model, row[key], f"{key} of {where}")
+    if "theory" in row:
+        lines = row["theory"] if isinstance(row["theory"], list) else [row["theory"]]
+        given["theory"] = [_read(Theory, line, f"theory of {where}") for line in lines]
     given["marks"] = _marks(row.get("marks", []), blueprint, f"marks of {where}")
     beat = _read(Beat, given, where)
     _hold_against_run(beat, blueprint, where)

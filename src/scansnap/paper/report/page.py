@@ -175,9 +175,13 @@ _INDEX = r"(?:\{([^{}]+)\}|([A-Za-z]{1,2}['′]?|\d)(?![A-Za-z_]))"
 _SUB, _SUP = (re.compile(_BASE + mark + _INDEX) for mark in ("_", r"\^"))  # subscripts first: an exponent may have some
 
 
+_POWER = re.compile(r"(?<=\d)e([+-])0*(\d+)(?![\w.]*\w)")  # of ten, as Python writes it
+
+
 def prose(text: str) -> Markup:
-    """Escaped, with η_Y and e^{2 B_n} as subscript and superscript."""
+    """Escaped, with η_Y and e^{2 B_n} as subscript and superscript, and 7.3e+03 as 7.3 · 10³."""
     text = escape(text, quote=False)
+    text = _POWER.sub(lambda m: f"·10<sup>{'−' if m[1] == '-' else ''}{m[2]}</sup>", text)
     for pattern, tag in ((_SUB, "sub"), (_SUP, "sup")):
         text = pattern.sub(rf"\1<{tag}>\2\3</{tag}>", text)
     return Markup(text)

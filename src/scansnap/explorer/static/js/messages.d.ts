@@ -65,6 +65,7 @@ export interface Beat {
   sentence: string;  // What is to be seen, in large type; η_Y and e^{4z} are lowered and raised.
   highlight: Highlight;  // What to look at.
   curve: "loss" | "entropy" | "growth" | "log chi" | "logits";  // The one curve beside the stage.
+  theory: Theory[];  // What was predicted of it; drawn as far as the run has come.
   predict: Predict | null;  // A question to ask first; the sentence follows the reveal.
 }
 
@@ -551,6 +552,13 @@ export interface TextModel {
 /** What the lens can look through. */
 export interface TextModels {
   models: TextModel[];
+}
+
+/** What a theory says of the curve, to be drawn beside it. */
+export interface Theory {
+  name: string;  // Whose it is, in a few words.
+  holds: boolean;  // Whether it is what was measured; decides the colour.
+  points: number[][];  // Pairs of a step and a value, in the order of the steps; between them the line is straight.
 }
 
 /** What the theory says of a set-up before it runs. */

@@ -99,9 +99,9 @@ def shared(ax: Any, table: pd.DataFrame) -> None:
 def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool = True) -> None:
     """A prediction for each ratio, what a training shares with its twin, and the flow where its training ended."""
     heard, twin = (table[table.kind == kind] for kind in ("heard", "twin"))
-    shown = [(heard[heard.ratio == ratio], colour, f"η_Y/η_Z = {ratio:g}")
+    shown = [(heard[heard.ratio == ratio], colour, rf"$\eta_Y/\eta_Z$ = {ratio:g}")
              for ratio, colour in zip(_ratios(heard), SERIES, strict=False)]  # fmt: skip
-    for part, colour, label in [(twin, "0.55", f"training's twin, η_Y/η_Z = {twin.ratio.max():g}"), *shown]:
+    for part, colour, label in [(twin, "0.55", rf"training's twin, $\eta_Y/\eta_Z$ = {twin.ratio.max():g}"), *shown]:
         wide = part.groupby(["step", "seed"])[name].mean().unstack() * scale
         band(ax, wide.index, wide, colour=colour, label=label if labels else None, marker="o", markersize=3)
     mean = table[table.kind == "prediction"].groupby("seed")[name].mean().mean() * scale
@@ -140,7 +140,12 @@ def predicted(ax: Any, table: pd.DataFrame) -> None:
     ax.text(0.36, 0.95, "predicted", ha="right", fontsize=8, color="0.35", style="italic")
     ax.text(0.64, 0.95, "learned", ha="left", fontsize=8, color="0.35", style="italic")
     ax.text(
-        0.5, -TOP_K - 0.2, f"{len(both)} of {TOP_K} shared; η_Y/η_Z = {ratio:g}", ha="center", fontsize=8, color="0.35"
+        0.5,
+        -TOP_K - 0.2,
+        rf"{len(both)} of {TOP_K} shared; $\eta_Y/\eta_Z$ = {ratio:g}",
+        ha="center",
+        fontsize=8,
+        color="0.35",
     )
     ax.set(xlim=(0, 1), ylim=(-TOP_K - 0.5, 1.5))
     ax.set_title(f"f  Words “{chosen['query']}” attends to most", parse_math=False)

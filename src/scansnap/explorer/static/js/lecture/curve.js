@@ -1,6 +1,6 @@
 // The one curve of a lecture, in large type: as far as the film has come, on axes that do not move while it plays.
 
-import { COMMON, DISTINCT, PINNED, QUERY, legible } from "../draw/colours.js";
+import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, legible } from "../draw/colours.js";
 import { short, tick, ticks, whole } from "../draw/format.js";
 import { widthOf } from "../draw/pen.js";
 
@@ -47,7 +47,7 @@ export function lines(film, curve, classes, frames = film.steps.map((_, i) => i)
 export function drawCurve(pen, { film, all, shown, against, beat, classes, colours }) {
   const { ink, muted, line } = colours, until = film.at(beat.to), over = against && beat.curve !== "logits" ? lines(against, beat.curve, classes) : [];
   const untilOver = against ? against.at(beat.to) : 0;
-  const seen = [...all.flatMap((l) => l.values.slice(0, until + 1)), ...over.flatMap((l) => l.values.slice(0, untilOver + 1))].filter(Number.isFinite);
+  const seen = [...all.flatMap((l) => l.values.slice(0, until + 1)), ...over.flatMap((l) => l.values.slice(0, untilOver + 1)), ...beat.theory.flatMap((t) => t.points.map(([, v]) => v))].filter(Number.isFinite);
   if (!seen.length) return pen.text(0, pen.height / 2, "not defined for this model", { fill: muted, size: 13 });
   let low = Math.min(...seen), high = Math.max(...seen);
   if (beat.curve === "loss" || beat.curve === "growth") low = Math.min(0, low);
@@ -74,6 +74,7 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
   for (const mark of film.marks) if (mark.step <= shown.lastStep) pen.line(px(mark.step), top, px(mark.step), top + h, ink, 1.5, [5, 4]);
   /** @type {(steps: number[], l: Line, to: number) => [number, number][]} */
   const points = (steps, l, to) => steps.slice(0, to + 1).flatMap((s, i) => (Number.isFinite(l.values[i]) ? [/** @type {[number, number]} */ ([px(s), py(l.values[i])])] : []));
+  for (const t of beat.theory) drawTheory(pen, t, { px, py, to: shown.lastStep, colour: legible(t.holds ? FLOW : CLOSED, colours) });
   for (const l of over) if (against) pen.path(points(against.steps, l, against.at(shown.lastStep)), legible(PINNED, colours), l.width);
   const n = shown.length - 1, newest = lines(shown, beat.curve, classes, [n]);
   const now = all.map((l, i) => ({ ...l, values: [...l.values.slice(0, n), newest[i].values[0]] }));
@@ -84,4 +85,20 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
   pen.rect(cx - 4, cy - 4, 8, 8, ink);
   const near = points(shown.steps, now[0], n).filter(([left0]) => far && left0 > cx - 60), heights = [cy, ...near.map(([, y]) => y)]; // not over its own line
   pen.text(cx + (far ? -8 : 8), Math.max(top + 11, Math.min(...heights) - 8), short(value), { fill: ink, size: 14, weight: 600, align: far ? "right" : "left" });
+}
+
+/**
+ * What a theory says, dashed, with its name under the line that holds, or at the end of the one that does not.
+ * @param {Pen} pen
+ * @param {Beat["theory"][number]} theory
+ * @param {{px: (step: number) => number, py: (v: number) => number, to: number, colour: string}} how  to: the step that is shown
+ */
+function drawTheory(pen, { name, holds, points }, { px, py, to, colour }) {
+  const past = points.filter(([step]) => step <= to), next = points[past.length], before = past[past.length - 1];
+  if (next && before) past.push([to, before[1] + ((to - before[0]) / (next[0] - before[0])) * (next[1] - before[1])]);
+  pen.path(past.map(([step, v]) => [px(step), py(v)]), colour, holds ? 7 : 2.5, holds ? [2, 7] : [8, 5]);
+  if (past.length < 2) return;
+  const how = { fill: colour, size: 13, weight: 600 }, most = pen.width - widthOf(name, how) - 2; // where it still fits
+  const [step, v] = past[holds ? Math.floor(0.7 * (past.length - 1)) : past.length - 1], beside = px(step) + 8 <= most;
+  pen.text(Math.min(px(step) + 8, most), py(v) + (holds ? 16 : beside ? 4 : -14), name, how);
 }

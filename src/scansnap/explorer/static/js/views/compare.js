@@ -78,6 +78,8 @@ export function start() {
     button.textContent = is ? "Unpin" : "Pin";
     const legend = $("legend-pinned");
     legend.hidden = !is;
-    if (app.pinned) legend.replaceChildren("pinned: ", h("span", {}, maths(label(app.pinned.setup, app.setup))));
+    if (!app.pinned) return;
+    legend.title = `The pinned run, at the same step: ${label(app.pinned.setup, app.setup)}.`;
+    legend.replaceChildren("pinned: ", h("span", {}, maths(label(app.pinned.setup, app.setup))));
   });
 }

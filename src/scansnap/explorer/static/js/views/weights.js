@@ -124,7 +124,7 @@ function fill() {
     h("div", { class: "classfields" }, field("Query", "query"), field("Next token", "next_token"), field("Weight of the class", "p_class"),
       h("button", { type: "button", id: "add-common", onclick: () => addToken(bars.classes) }, "+ common token"),
       h("button", { type: "button", id: "add-distinct", onclick: () => addToken([c]) }, "+ distinct token")),
-    h("div", { class: `bars ${bars.words ? "words" : ""}`, role: "group", "aria-label": "Weights of the tokens" }, c.tokens.map((token, j) => bar(c, token, j))),
+    h("div", { class: `bars ${bars.words ? "named" : ""}`, role: "group", "aria-label": "Weights of the tokens" }, c.tokens.map((token, j) => bar(c, token, j))),
     h("p", { class: "explain" }, "Drag a bar, or use the arrow keys on it. Weights need not sum to 1; Delete takes a token away. A token in several classes is common."),
     refusal);
 }
