@@ -236,6 +236,15 @@ __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, co
  * have. */
 __device__ __forceinline__ u32 strip_of(int column) { return (u32)column < 16 * STRIPS ? 1u << column / 16 : 0; }
 
+/* The same number, but where there are many strips what follows from it is found anew in each place: all at once at the
+ * beginning of a class it takes longer than what is left out later. */
+__device__ __forceinline__ int anew(int x) {
+#ifdef __CUDA_ARCH__
+    if (STRIPS > 5) asm volatile("" : "+r"(x));
+#endif
+    return x;
+}
+
 /* log2 of the largest e^logit of each of a lane's samples. */
 __device__ __forceinline__ void largest(const Tile &e, const float (&factor)[2], float (&top)[2]) {
 #pragma unroll
@@ -279,8 +288,6 @@ template <class Op> __device__ __forceinline__ void over_parts(Run &run, const L
 __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, const float (&factor)[2], const float (&shift)[2],
                                         float (&sums)[3][2]) {
     float(&others)[2] = sums[0], (&behind)[2] = sums[1], (&right)[2] = sums[2];
-    const bool mine = (target & 15) / 2 == at.row;
-    const u32 strip = strip_of(target);
     others[0] = others[1] = behind[0] = behind[1] = right[0] = right[1] = 0;
 #pragma unroll
     for (int first = 0; first < STRIPS; first += 5) {
@@ -288,12 +295,15 @@ __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, con
         for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
             for (int i = 0; i < 4; i++) e[s][i] = e[s][i] * factor[i & 1] - shift[i & 1];
-        if (strip >> first & 31) /* the same for all lanes */
+        if (strip_of(target) >> first & 31) { /* the same for all lanes */
+            const int here = anew(target);
+            const bool mine = (here & 15) / 2 == at.row;
 #pragma unroll
             for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (mine && strip >> s & 1 && (i / 2 ^ target & 1) == 0) right[i & 1] = e[s][i], e[s][i] = -1e30f;
+                    if (mine && strip_of(here) >> s & 1 && (i / 2 ^ here & 1) == 0) right[i & 1] = e[s][i], e[s][i] = -1e30f;
+        }
 #pragma unroll
         for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
@@ -314,19 +324,20 @@ __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, con
 
 /* These become weight (e_n − α) / ‖k∘e^z‖. */
 __device__ __forceinline__ void errors(const Lane &at, int target, Tile &e, const float (&share)[2], const float (&others)[2]) {
-    const bool mine = (target & 15) / 2 == at.row;
-    const u32 strip = strip_of(target);
 #pragma unroll
     for (int first = 0; first < STRIPS; first += 5) {
 #pragma unroll
         for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
             for (int i = 0; i < 4; i++) e[s][i] *= -share[i & 1];
-        if (strip >> first & 31)
+        if (strip_of(target) >> first & 31) {
+            const int here = anew(target);
+            const bool mine = (here & 15) / 2 == at.row;
 #pragma unroll
             for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (mine && strip >> s & 1 && (i / 2 ^ target & 1) == 0) e[s][i] = others[i & 1] * share[i & 1];
+                    if (mine && strip_of(here) >> s & 1 && (i / 2 ^ here & 1) == 0) e[s][i] = others[i & 1] * share[i & 1];
+        }
     }
 }
