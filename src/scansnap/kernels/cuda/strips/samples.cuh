@@ -238,7 +238,7 @@ __device__ __forceinline__ u32 strip_of(int column) { return (u32)column < 16 * 
 
 /* The same number, but where there are many strips what follows from it is found anew in each place: all at once at the
  * beginning of a class it takes longer than what is left out later. */
-__device__ __forceinline__ int anew(int x) {
+__device__ __forceinline__ u32 anew(u32 x) {
 #ifdef __CUDA_ARCH__
     if (STRIPS > 5) asm volatile("" : "+r"(x));
 #endif
@@ -296,13 +296,12 @@ __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, con
 #pragma unroll
             for (int i = 0; i < 4; i++) e[s][i] = e[s][i] * factor[i & 1] - shift[i & 1];
         if (strip_of(target) >> first & 31) { /* the same for all lanes */
-            const int here = anew(target);
-            const bool mine = (here & 15) / 2 == at.row;
+            const u32 here = anew((target & 15) / 2 == at.row ? strip_of(target) : 0), odd = target & 1 ? here : 0, even = here ^ odd;
 #pragma unroll
             for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (mine && strip_of(here) >> s & 1 && (i / 2 ^ here & 1) == 0) right[i & 1] = e[s][i], e[s][i] = -1e30f;
+                    if ((i / 2 ? odd : even) >> s & 1) right[i & 1] = e[s][i], e[s][i] = -1e30f;
         }
 #pragma unroll
         for (int s = first; s < first + 5 && s < STRIPS; s++)
@@ -331,13 +330,12 @@ __device__ __forceinline__ void errors(const Lane &at, int target, Tile &e, cons
 #pragma unroll
             for (int i = 0; i < 4; i++) e[s][i] *= -share[i & 1];
         if (strip_of(target) >> first & 31) {
-            const int here = anew(target);
-            const bool mine = (here & 15) / 2 == at.row;
+            const u32 here = anew((target & 15) / 2 == at.row ? strip_of(target) : 0), odd = target & 1 ? here : 0, even = here ^ odd;
 #pragma unroll
             for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (mine && strip_of(here) >> s & 1 && (i / 2 ^ here & 1) == 0) e[s][i] = others[i & 1] * share[i & 1];
+                    if ((i / 2 ? odd : even) >> s & 1) e[s][i] = others[i & 1] * share[i & 1];
         }
     }
 }
