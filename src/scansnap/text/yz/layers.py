@@ -22,10 +22,9 @@ from torch import Tensor
 
 from scansnap.dynamics import norms
 from scansnap.kernels.cuda import triton_available
-from scansnap.text.yz.products import against, mixed, mixed_backward
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import Part, WeightTable
-from scansnap.text.yz.window import Mixed, attend, attend_backward, soft, soft_backward
+from scansnap.text.yz.window import Mixed, against, attend, attend_backward, soft, soft_backward
 
 
 class FirstPass(NamedTuple):
@@ -100,7 +99,7 @@ class SoftLayer:
         s, z = self.settings, Part(self.z, ids, ids)
         asked = z.apply(u)
         b = soft(against(asked, u), s.query_in_keys, keep)
-        c = mixed(b, u)
+        c = b @ u
         inner, of_inner = normed(s.norm, c) if s.residual == "normed" else (c, c)
         return SoftPass(z, u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u))
 
@@ -110,8 +109,9 @@ class SoftLayer:
         dv = normed_backward(s.norm, g, done.f, done.of_f)
         dc = normed_backward(s.norm, dv, done.inner, done.of_inner) if s.residual == "normed" else dv
         dz = soft_backward(done.b, against(dc, u))
-        du = mixed_backward(done.b, dc, dz, done.asked, dv if s.residual != "none" else None)
-        return du.add_(done.z.apply_backward(u, mixed(dz, u), step))
+        du = torch.baddbmm(dv, done.b.mT, dc) if s.residual != "none" else done.b.mT @ dc
+        du.baddbmm_(dz.mT, done.asked)
+        return du.add_(done.z.apply_backward(u, dz @ u, step))
 
 
 def normed(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -3,12 +3,10 @@
     f = v/‖v‖, v = a (+ b)          dv = (g − f (f·g))/‖v‖          the ℓ2 norm with its sums
                                     dh = p ∘ (d − p·d)              backward through p = softmax(h)
     a bᵀ for each window                                            attention's logits, and what they get back
-    w x (+ w′ x′ + base) for each window                            states mixed by attention, and back
 
 In the first three a row is read twice, the second time from the cache, and written once; in torch they are some
-sixteen passes. Products in a window have few outputs and long sums, which a library gives to as few processors (here
-the sums are cut into stretches), or short sums and many outputs, which are as fast as memory is. Triton comes with CUDA
-builds of torch; this module is imported only where it is.
+sixteen passes. The last has few outputs and long sums, which a library gives to as few processors: here the sums are
+cut into stretches. Triton comes with CUDA builds of torch; this module is imported only where it is.
 """
 
 # mypy: ignore-errors
@@ -22,7 +20,6 @@ import triton.language as tl
 
 BLOCK = 4096
 STRETCH, DEEP = 512, 64  # tokens that a program sums over, and at a time
-ACROSS = 128  # tokens whose mixed states a program makes
 LONGEST = 64  # window whose products a program holds
 
 
@@ -93,31 +90,6 @@ def _against(a, b, out, length, width, SIDE: tl.constexpr, STRETCH: tl.constexpr
     tl.store(out + to, total, mask=(side[:, None] < length) & (side[None, :] < length))
 
 
-@triton.jit
-def _product(w, x, window, length, width, down, along, side, column):
-    """w x of a window and some columns; ``down`` and ``along`` are the steps between rows and columns of w."""
-    inside = (side[:, None] < length) & (side[None, :] < length)
-    one = tl.load(w + window * length * length + side[:, None] * down + side[None, :] * along, mask=inside, other=0.0)
-    at = (window * length + side[:, None]) * width + column[None, :]
-    other = tl.load(x + at, mask=(side[:, None] < length) & (column[None, :] < width), other=0.0)
-    return tl.dot(one, other, input_precision="tf32")
-
-
-@triton.jit
-def _mix(w, x, w2, x2, base, out, length, width, down, along, TWO: tl.constexpr, BASE: tl.constexpr, SIDE: tl.constexpr,
-         ACROSS: tl.constexpr):  # fmt: skip
-    window = tl.program_id(0).to(tl.int64)
-    side, column = tl.arange(0, SIDE), tl.program_id(1) * ACROSS + tl.arange(0, ACROSS)
-    total = _product(w, x, window, length, width, down, along, side, column)
-    if TWO:
-        total += _product(w2, x2, window, length, width, down, along, side, column)
-    at = (window * length + side[:, None]) * width + column[None, :]
-    inside = (side[:, None] < length) & (column[None, :] < width)
-    if BASE:
-        total += tl.load(base + at, mask=inside, other=0.0)
-    tl.store(out + at, total, mask=inside)
-
-
 def unit(a: torch.Tensor, b: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
     """f and ‖v‖ of rows (…, M)."""
     a, other = a.contiguous(), a if b is None else b.contiguous()
@@ -142,7 +114,7 @@ def soft_backward(p: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
 
 
 def against(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """a bᵀ of states (B, T, M), (B, T, T), in tf32; windows not longer than ``LONGEST``, as in what follows."""
+    """a bᵀ of states (B, T, M), (B, T, T), in tf32; windows not longer than ``LONGEST``."""
     (windows, length, width), parts = a.shape, triton.cdiv(a.shape[-1], STRETCH)
     out = a.new_empty(parts, windows, length, length)
     side = max(16, triton.next_power_of_2(length))
@@ -150,19 +122,3 @@ def against(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         a.contiguous(), b.contiguous(), out, length, width, SIDE=side, STRETCH=STRETCH, DEEP=DEEP
     )
     return out.sum(0)
-
-
-def mix(
-    w: torch.Tensor, x: torch.Tensor, w2: torch.Tensor | None = None, x2: torch.Tensor | None = None,
-    base: torch.Tensor | None = None, *, turned: bool = False,
-) -> torch.Tensor:  # fmt: skip
-    """w x (+ w2 x2) (+ base) of weights (B, T, T) and states (B, T, M), in tf32; ``turned``: with wᵀ for w."""
-    w, x = w.contiguous(), x.contiguous()
-    second = (w, x) if w2 is None else (w2.contiguous(), x2.contiguous())
-    (windows, length, width), out = x.shape, torch.empty_like(x)
-    side, strides = max(16, triton.next_power_of_2(length)), (1, length) if turned else (length, 1)
-    _mix[(windows, triton.cdiv(width, ACROSS))](
-        w, x, *second, x if base is None else base.contiguous(), out, length, width, *strides, TWO=w2 is not None,
-        BASE=base is not None, SIDE=side, ACROSS=ACROSS, num_warps=8,
-    )  # fmt: skip
-    return out

@@ -20,9 +20,9 @@ from torch import Tensor
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import beside
 from scansnap.text.updates import Collecting, Update, add_rows
-from scansnap.text.yz.products import against
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Draw
+from scansnap.text.yz.window import against
 
 
 class WeightTable(Protocol):

@@ -281,10 +281,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
         begin_z(job, r, keep, run.z, run.vz, stride);
 #pragma unroll 1
         for (int i = first; i < job.n_shared * PITCH; i += stride) run.common[i] = 0;
-#pragma unroll 1
-        for (int i = first; i <= k_size; i += stride) run.start[i] = job.start[batches * (k_size + 1) + i];
-#pragma unroll 1
-        for (int i = first; i < k_size; i += stride) run.rank[i] = job.rank[batches * k_size + i];
+        load_batch(job, batches, run.start, run.rank, stride);
 #pragma unroll 1
         for (int i = first; i < k_size; i += stride) run.shift[i] = 0;
         __syncthreads();
