@@ -236,13 +236,24 @@ __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, co
  * have. */
 __device__ __forceinline__ u32 strip_of(int column) { return (u32)column < 16 * STRIPS ? 1u << column / 16 : 0; }
 
-/* The same number, but where there are many strips what follows from it is found anew in each place: all at once at the
- * beginning of a class it takes longer than what is left out later. */
-__device__ __forceinline__ u32 anew(u32 x) {
+/* Where the target's column is among a lane's numbers. With few strips that is known from the beginning of a class on; with many
+ * it is found anew in each place, which takes less than to find it for all of them at once. */
+struct Spot {
+    u32 strip, even, odd;
+    bool mine, second; /* the lane's; the second of its two columns */
+    __device__ __forceinline__ bool is(int s, int i) const {
+        if (STRIPS > 5) return (i / 2 ? odd : even) >> s & 1;
+        return mine && strip >> s & 1 && (i / 2 ^ second) == 0;
+    }
+};
+__device__ __forceinline__ Spot spot_of(const Lane &at, int target) {
+    Spot spot = {strip_of(target), 0, 0, (target & 15) / 2 == at.row, bool(target & 1)};
+    u32 own = spot.mine ? spot.strip : 0;
 #ifdef __CUDA_ARCH__
-    if (STRIPS > 5) asm volatile("" : "+r"(x));
+    if (STRIPS > 5) asm volatile("" : "+r"(own));
 #endif
-    return x;
+    spot.odd = spot.second ? own : 0, spot.even = own ^ spot.odd;
+    return spot;
 }
 
 /* log2 of the largest e^logit of each of a lane's samples. */
@@ -296,12 +307,12 @@ __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, con
 #pragma unroll
             for (int i = 0; i < 4; i++) e[s][i] = e[s][i] * factor[i & 1] - shift[i & 1];
         if (strip_of(target) >> first & 31) { /* the same for all lanes */
-            const u32 here = anew((target & 15) / 2 == at.row ? strip_of(target) : 0), odd = target & 1 ? here : 0, even = here ^ odd;
+            const Spot spot = spot_of(at, target);
 #pragma unroll
             for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if ((i / 2 ? odd : even) >> s & 1) right[i & 1] = e[s][i], e[s][i] = -1e30f;
+                    if (spot.is(s, i)) right[i & 1] = e[s][i], e[s][i] = -1e30f;
         }
 #pragma unroll
         for (int s = first; s < first + 5 && s < STRIPS; s++)
@@ -330,12 +341,12 @@ __device__ __forceinline__ void errors(const Lane &at, int target, Tile &e, cons
 #pragma unroll
             for (int i = 0; i < 4; i++) e[s][i] *= -share[i & 1];
         if (strip_of(target) >> first & 31) {
-            const u32 here = anew((target & 15) / 2 == at.row ? strip_of(target) : 0), odd = target & 1 ? here : 0, even = here ^ odd;
+            const Spot spot = spot_of(at, target);
 #pragma unroll
             for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if ((i / 2 ? odd : even) >> s & 1) e[s][i] = others[i & 1] * share[i & 1];
+                    if (spot.is(s, i)) e[s][i] = others[i & 1] * share[i & 1];
         }
     }
 }
