@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from scansnap.kernels.cuda import triton_available
+from scansnap.text.on_cuda import products_on
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
+from scansnap.text.yz.window import against
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 needs_triton = pytest.mark.skipif(not triton_available(), reason="no Triton")
@@ -182,3 +184,31 @@ def test_adam_in_one_launch_gives_the_numbers_of_float64(options):
     for name, tensor in wanted.items():
         error = (found[name] - tensor).abs().max() / tensor.abs().max()
         assert error < 1e-3, f"{name}: off by {error:.1e}"
+
+
+@needs_triton
+@pytest.mark.parametrize(("windows", "length", "width"), [(20, 35, 5008), (3, 64, 1100), (2, 5, 1040)])
+def test_products_in_windows_are_those_of_float64_to_tf32(windows, length, width):
+    from scansnap.text.yz import states_triton
+
+    generator = torch.Generator("cuda").manual_seed(1)
+    a, b = (torch.randn(windows, length, width, device="cuda", generator=generator) for _ in range(2))
+    wide = a.double(), b.double()
+    exact = wide[0] @ wide[1].mT
+    with products_on(torch.device("cuda"), "tf32"):
+        found, again = against(a, b), against(a, b)
+    assert torch.equal(found, again)
+    assert float((found - exact).norm() / exact.norm()) < 1e-3
+    p = torch.softmax(a, -1)
+    exact_dh = p.double() * (wide[1] - (p.double() * wide[1]).sum(-1, keepdim=True))
+    assert float((states_triton.soft_backward(p, b) - exact_dh).norm() / exact_dh.norm()) < 1e-6
+
+
+@needs_triton
+def test_two_layers_in_tf32_are_near_those_of_float32():
+    settings = YZSettings(1100, layers=2, residual="normed", init="uniform", eta_y=5.0, eta_z=5.0, precision="tf32")
+    tokens = torch.randint(1100, (2, 3, 35), generator=torch.Generator().manual_seed(2))
+    models = [YZTransformer(settings, "cuda"), YZTransformer(replace(settings, precision="float32"))]
+    losses = [[float(model.train_step(*tokens.to(model.device))) for _ in range(4)] for model in models]
+    assert losses[1][0] - losses[1][-1] > 0.1, "hardly moved: nothing to compare"
+    torch.testing.assert_close(*(torch.tensor(one) for one in losses), rtol=5e-4, atol=0)

@@ -91,6 +91,15 @@ __device__ __forceinline__ void begin_y(const Job &job, int r, int pitch, float 
     }
 }
 
+/* Where the classes of a batch begin, and their order by size. */
+__device__ __forceinline__ void load_batch(const Job &job, long long batch, int *start, int *rank, int stride) {
+    const int k_size = job.n_classes;
+#pragma unroll 1
+    for (int i = threadIdx.x; i <= k_size; i += stride) start[i] = job.start[batch * (k_size + 1) + i];
+#pragma unroll 1
+    for (int i = threadIdx.x; i < k_size; i += stride) rank[i] = job.rank[batch * k_size + i];
+}
+
 __device__ __forceinline__ float initial_z(const Job &job, int r, int at) {
     return initial(job.init, job.init_size, job.seed[r], PURPOSE_INIT_Z, job.queries[at / job.vocab_size], at % job.vocab_size);
 }

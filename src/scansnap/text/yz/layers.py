@@ -24,7 +24,7 @@ from scansnap.dynamics import norms
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import Part, WeightTable
-from scansnap.text.yz.window import Mixed, attend, attend_backward, soft, soft_backward
+from scansnap.text.yz.window import Mixed, against, attend, attend_backward, soft, soft_backward
 
 
 class FirstPass(NamedTuple):
@@ -98,7 +98,7 @@ class SoftLayer:
         """Of states over the vocabulary, or over tokens ``ids`` (B, U)."""
         s, z = self.settings, Part(self.z, ids, ids)
         asked = z.apply(u)
-        b = soft(asked @ u.mT, s.query_in_keys, keep)
+        b = soft(against(asked, u), s.query_in_keys, keep)
         c = b @ u
         inner, of_inner = normed(s.norm, c) if s.residual == "normed" else (c, c)
         return SoftPass(z, u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u))
@@ -108,7 +108,7 @@ class SoftLayer:
         s, u = self.settings, done.u
         dv = normed_backward(s.norm, g, done.f, done.of_f)
         dc = normed_backward(s.norm, dv, done.inner, done.of_inner) if s.residual == "normed" else dv
-        dz = soft_backward(done.b, dc @ u.mT)
+        dz = soft_backward(done.b, against(dc, u))
         du = torch.baddbmm(dv, done.b.mT, dc) if s.residual != "none" else done.b.mT @ dc
         du.baddbmm_(dz.mT, done.asked)
         return du.add_(done.z.apply_backward(u, dz @ u, step))
@@ -117,7 +117,7 @@ class SoftLayer:
 def normed(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """norm(a + b) over the last dimension, and what its backward pass needs."""
     if name == "l2" and a.is_cuda and a.dtype == torch.float32 and triton_available():
-        from scansnap.text.yz.unit_triton import unit  # imports Triton
+        from scansnap.text.yz.states_triton import unit  # imports Triton
 
         f, size = unit(a, b)
         return f, size
@@ -128,7 +128,7 @@ def normed(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tenso
 def normed_backward(name: str, g: Tensor, f: Tensor, kept: Tensor) -> Tensor:
     """Direction of a + b from that of f; ``kept`` came with f."""
     if kept.ndim < f.ndim:
-        from scansnap.text.yz.unit_triton import unit_backward  # imports Triton
+        from scansnap.text.yz.states_triton import unit_backward  # imports Triton
 
         dv: Tensor = unit_backward(g, f, kept)
         return dv
@@ -153,6 +153,11 @@ def activate(h: Tensor, settings: YZSettings) -> Tensor:
 def activate_backward(activated: Tensor, d: Tensor, settings: YZSettings) -> Tensor:
     """Direction of h."""
     if settings.activation == "softmax":
+        if d.is_cuda and d.dtype == torch.float32 and triton_available():
+            from scansnap.text.yz import states_triton  # imports Triton
+
+            dh: Tensor = states_triton.soft_backward(activated, d)
+            return dh
         return soft_backward(activated, d)
     return d * (activated > 0) if settings.activation == "relu" else d
 

@@ -22,6 +22,7 @@ from scansnap.text.on_cuda import beside
 from scansnap.text.updates import Collecting, Update, add_rows
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Draw
+from scansnap.text.yz.window import against
 
 
 class WeightTable(Protocol):
@@ -129,7 +130,7 @@ class FullTable:
     def votes_backward(self, x: Tensor, f: Tensor, dh: Tensor, step: Tensor) -> Tensor:
         g = torch.empty_like(f)
         for w in in_turn(x, self.width):
-            torch.bmm(dh[w], _rows(self.storage, x[w]).mT, out=g[w])
+            g[w] = against(dh[w], _rows(self.storage, x[w]))
         if self.update.linear:  # window by window, after every window has read the old table
             for w in in_turn(x, self.width):
                 d = torch.bmm((f[w] * self.eta).mT, dh[w])

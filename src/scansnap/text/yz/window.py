@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics import norms
+from scansnap.kernels.cuda import triton_available
 from scansnap.text.attention_statistics import keep_mass
 
 
@@ -64,3 +65,18 @@ def attend_backward(g: Tensor, a: Mixed, same: Tensor, *, norm: str, residual: s
     if residual == "normed":
         d = norms.pull_back(norm, d, a.b, a.inner, lambda v: v @ same)
     return soft_backward(a.b, d)
+
+
+def against(a: Tensor, b: Tensor) -> Tensor:
+    """a bᵀ of each window, (B, T, U), for states (B, T, M) and (B, U, M): few outputs and long sums.
+
+    Libraries are slow at it (on 5,000 words 9 of them took a quarter of a step of five layers), so on CUDA and in tf32
+    it is a kernel of our own.
+    """
+    if a.is_cuda and a.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32 and triton_available():
+        from scansnap.text.yz import states_triton as kernels  # imports Triton
+
+        if a.shape == b.shape and a.shape[-1] > 2 * kernels.STRETCH and a.shape[1] <= kernels.LONGEST:
+            found: Tensor = kernels.against(a, b)
+            return found
+    return a @ b.mT

@@ -201,10 +201,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
         __syncthreads();
         begin_y<Y_SHARED, V_SHARED>(job, r, PITCH, keep, run.y, run.v, stride);
         begin_z(job, r, keep, run.z, run.vz, stride);
-#pragma unroll 1
-        for (int i = first; i <= k_size; i += stride) run.start[i] = job.start[batches * (k_size + 1) + i];
-#pragma unroll 1
-        for (int i = first; i < k_size; i += stride) run.rank[i] = job.rank[batches * k_size + i];
+        load_batch(job, batches, run.start, run.rank, stride);
         if (first == 0) *run.turn = 0;
         __syncthreads();
         if (job.record && job.record[0] >= 0) look(job, run, r, job.record[0], loss);
@@ -246,14 +243,9 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
                 set<V_SHARED>(run.v + at, v * run.fade);
             }
             move_z<1>(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
-            if (t + 1 < job.n_steps) {
-                int *next_start = run.start + (t + 1 & 1) * (k_size + 1), *next_rank = run.rank + (t + 1 & 1) * k_size;
-#pragma unroll 1
-                for (int i = first; i <= k_size; i += stride)
-                    next_start[i] = job.start[(batches + t + 1) * (k_size + 1) + i];
-#pragma unroll 1
-                for (int i = first; i < k_size; i += stride) next_rank[i] = job.rank[(batches + t + 1) * k_size + i];
-            }
+            const int other = t + 1 & 1;
+            if (t + 1 < job.n_steps)
+                load_batch(job, batches + t + 1, run.start + other * (k_size + 1), run.rank + other * k_size, stride);
             if (first == 0) *run.turn = 0;
             __syncthreads();
             if (job.record && job.record[t + 1] >= 0) look(job, run, r, job.record[t + 1], loss);

@@ -269,8 +269,10 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     run.start = run.row + k_size * PLACES;
     run.rank = run.start + 2 * (k_size + 1);
 #pragma unroll 1
-    for (int i = first; i < k_size * PLACES; i += stride)
-        run.row[i] = i % PLACES < SLOTS ? job.row[i / PLACES * SLOTS + i % PLACES] * PITCH : 0;
+    for (int i = first; i < k_size * PLACES; i += stride) { /* places without a slot get a row in a bank of its own */
+        const int *row = job.row + i / PLACES * SLOTS, p = i % PLACES, next = row[p & ~7] + (p & 7);
+        run.row[i] = (p < SLOTS ? row[p] : next < job.n_rows ? next : next - 8 >= 0 ? next - 8 : 0) * PITCH;
+    }
     for (int r = blockIdx.x; r < job.n_runs; r += gridDim.x) {
         const float keep = (float)job.momentum[r];
         const long long batches = (long long)job.stream[r] * job.n_steps;
@@ -279,10 +281,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
         begin_z(job, r, keep, run.z, run.vz, stride);
 #pragma unroll 1
         for (int i = first; i < job.n_shared * PITCH; i += stride) run.common[i] = 0;
-#pragma unroll 1
-        for (int i = first; i <= k_size; i += stride) run.start[i] = job.start[batches * (k_size + 1) + i];
-#pragma unroll 1
-        for (int i = first; i < k_size; i += stride) run.rank[i] = job.rank[batches * k_size + i];
+        load_batch(job, batches, run.start, run.rank, stride);
 #pragma unroll 1
         for (int i = first; i < k_size; i += stride) run.shift[i] = 0;
         __syncthreads();

@@ -236,6 +236,26 @@ __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, co
  * have. */
 __device__ __forceinline__ u32 strip_of(int column) { return (u32)column < 16 * STRIPS ? 1u << column / 16 : 0; }
 
+/* Where the target's column is among a lane's numbers. With few strips that is known from the beginning of a class on; with many
+ * it is found anew in each place, which takes less than to find it for all of them at once. */
+struct Spot {
+    u32 strip, even, odd;
+    bool mine, second; /* the lane's; the second of its two columns */
+    __device__ __forceinline__ bool is(int s, int i) const {
+        if (STRIPS > 5) return (i / 2 ? odd : even) >> s & 1;
+        return mine && strip >> s & 1 && (i / 2 ^ second) == 0;
+    }
+};
+__device__ __forceinline__ Spot spot_of(const Lane &at, int target) {
+    Spot spot = {strip_of(target), 0, 0, (target & 15) / 2 == at.row, bool(target & 1)};
+    u32 own = spot.mine ? spot.strip : 0;
+#ifdef __CUDA_ARCH__
+    if (STRIPS > 5) asm volatile("" : "+r"(own));
+#endif
+    spot.odd = spot.second ? own : 0, spot.even = own ^ spot.odd;
+    return spot;
+}
+
 /* log2 of the largest e^logit of each of a lane's samples. */
 __device__ __forceinline__ void largest(const Tile &e, const float (&factor)[2], float (&top)[2]) {
 #pragma unroll
@@ -279,8 +299,6 @@ template <class Op> __device__ __forceinline__ void over_parts(Run &run, const L
 __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, const float (&factor)[2], const float (&shift)[2],
                                         float (&sums)[3][2]) {
     float(&others)[2] = sums[0], (&behind)[2] = sums[1], (&right)[2] = sums[2];
-    const bool mine = (target & 15) / 2 == at.row;
-    const u32 strip = strip_of(target);
     others[0] = others[1] = behind[0] = behind[1] = right[0] = right[1] = 0;
 #pragma unroll
     for (int first = 0; first < STRIPS; first += 5) {
@@ -288,12 +306,14 @@ __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, con
         for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
             for (int i = 0; i < 4; i++) e[s][i] = e[s][i] * factor[i & 1] - shift[i & 1];
-        if (strip >> first & 31) /* the same for all lanes */
+        if (strip_of(target) >> first & 31) { /* the same for all lanes */
+            const Spot spot = spot_of(at, target);
 #pragma unroll
             for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (mine && strip >> s & 1 && (i / 2 ^ target & 1) == 0) right[i & 1] = e[s][i], e[s][i] = -1e30f;
+                    if (spot.is(s, i)) right[i & 1] = e[s][i], e[s][i] = -1e30f;
+        }
 #pragma unroll
         for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
@@ -314,19 +334,19 @@ __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, con
 
 /* These become weight (e_n − α) / ‖k∘e^z‖. */
 __device__ __forceinline__ void errors(const Lane &at, int target, Tile &e, const float (&share)[2], const float (&others)[2]) {
-    const bool mine = (target & 15) / 2 == at.row;
-    const u32 strip = strip_of(target);
 #pragma unroll
     for (int first = 0; first < STRIPS; first += 5) {
 #pragma unroll
         for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
             for (int i = 0; i < 4; i++) e[s][i] *= -share[i & 1];
-        if (strip >> first & 31)
+        if (strip_of(target) >> first & 31) {
+            const Spot spot = spot_of(at, target);
 #pragma unroll
             for (int s = first; s < first + 5 && s < STRIPS; s++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (mine && strip >> s & 1 && (i / 2 ^ target & 1) == 0) e[s][i] = others[i & 1] * share[i & 1];
+                    if (spot.is(s, i)) e[s][i] = others[i & 1] * share[i & 1];
+        }
     }
 }
