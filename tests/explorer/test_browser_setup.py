@@ -77,7 +77,9 @@ def test_weights_of_words_can_be_read_and_reached_on_a_phone(page: Page) -> None
     labels = page.page.locator("dialog .bar span")
     assert labels.count() == 13
     assert labels.evaluate_all(cut) == 0
-    heights = page.page.locator("dialog .bar i").evaluate_all("(all) => all.map((e) => e.getBoundingClientRect().height)")
+    heights = page.page.locator("dialog .bar i").evaluate_all(
+        "(all) => all.map((e) => e.getBoundingClientRect().height)"
+    )
     assert max(heights) > 100
     assert min(heights) > 10
     assert page.page.locator("dialog .classbar").evaluate_all(cut) == 0, "all buttons are seen"
