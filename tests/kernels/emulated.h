@@ -76,11 +76,6 @@ static void meet(int &waiting, int &phase, int size) {
 }
 
 static void __syncthreads() { meet(emulated::block_waiting, emulated::block_phase, blockDim.x); }
-/* bar.sync with a number. */
-static void emulated_barrier(int number, int threads) {
-    static int waiting[16], phase[16];
-    meet(waiting[number], phase[number], threads);
-}
 static void __syncwarp() {
     emulated::Warp &warp = emulated::warps[threadIdx.x / 32];
     meet(warp.waiting, warp.phase, 32);

@@ -113,16 +113,12 @@ __device__ __forceinline__ void begin_z(const Job &job, int r, float keep, float
     }
 }
 
-/* dz: (N, K, S), to be added up. */
-template <int N>
 __device__ __forceinline__ void move_z(const Job &job, float rate, float fade, float *z, float *vz, const float *dz, int stride) {
 #pragma unroll 1
     for (int i = threadIdx.x; i < job.n_z; i += stride) {
         float v = vz[i];
 #pragma unroll 1
-        for (int k = job.z_first[i]; k < job.z_first[i + 1]; k++)
-#pragma unroll
-            for (int part = 0; part < N; part++) v += dz[part * job.n_classes * SLOTS + job.z_list[k]];
+        for (int k = job.z_first[i]; k < job.z_first[i + 1]; k++) v += dz[job.z_list[k]];
         z[i] += rate * v;
         vz[i] = v * fade;
     }

@@ -80,20 +80,19 @@ class Strips(NamedTuple):
     tiles: int
     group: int
     blocks: int
-    parts: int = 1
     y_shared: bool = True
 
     @property
     def strips(self) -> int:
-        """Of 16 columns, those of a warp."""
-        return -(-self.columns // (16 * self.parts * self.group)) * self.group
+        """Of 16 columns."""
+        return -(-self.columns // (16 * self.group)) * self.group
 
     @property
     def pitch(self) -> int:
-        return 16 * self.strips * self.parts + 4
+        return 16 * self.strips + 4
 
     def options(self, count: torch.dtype) -> tuple[str, ...]:
-        given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns, "PARTS": self.parts,
+        given = {"SLOTS": self.slots, "OWN": self.own, "COLUMNS": self.columns,
                  "STRIPS": self.strips, "WARPS": self.warps, "V_SHARED": int(self.v_shared), "HELD": int(self.held),
                  "TILES": self.tiles, "GROUP": self.group, "BLOCKS": self.blocks, "COUNT": COUNTS[count]}  # fmt: skip
         return ("--ftz=true", *(f"-D{name}={value}" for name, value in given.items()))
@@ -102,9 +101,8 @@ class Strips(NamedTuple):
         """Shared memory of a block; the same sum is in strips/runs.cu."""
         places = -(-self.slots // 8) * 8
         tables = self.pitch * (rows * (1 + self.v_shared) + self.slots - self.own)
-        of_classes = classes * (2 * places + self.parts * self.slots + 2) + 2 * (2 * classes + 1)
-        sums = 48 * self.warps * self.tiles if self.parts > 1 else 0
-        return 4 * (tables + self.warps * places + sums + of_classes + 2 * entries)
+        of_classes = classes * (2 * places + self.slots + 2) + 2 * (2 * classes + 1)
+        return 4 * (tables + self.warps * places + of_classes + 2 * entries)
 
 
 def choose_strips(layout: SlotTables, index: dict[str, np.ndarray], shared_bytes: int) -> Strips | None:

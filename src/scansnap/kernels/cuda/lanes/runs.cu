@@ -242,7 +242,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
                 set<Y_SHARED>(run.y + at, get<Y_SHARED>(run.y + at) + run.rate_y * v);
                 set<V_SHARED>(run.v + at, v * run.fade);
             }
-            move_z<1>(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
+            move_z(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
             const int other = t + 1 & 1;
             if (t + 1 < job.n_steps)
                 load_batch(job, batches + t + 1, run.start + other * (k_size + 1), run.rank + other * k_size, stride);

@@ -1,11 +1,11 @@
 /* Many SGD steps of many runs on tensor cores: a thread block owns a run from its first step to its last.
  *
  * The twin of lanes/runs.cu for counts of one byte and classes that all share the same rows and have as many of their own. A warp
- * takes a class at a time, and all columns, in strips of 16; or a team of warps, each of which has a part of the columns. Rows that are a class's own move when its gradient is there;
+ * takes a class at a time, and all columns, in strips of 16. Rows that are a class's own move when its gradient is there;
  * gradients of the common ones are added up as whole numbers, so that it does not matter who comes first and runs repeat
  * bit for bit, and the rows move at the end of a step.
  *
- * Compiled for one shape: SLOTS, OWN (slots whose rows no other class has), COLUMNS, PARTS (warps of a team), STRIPS (of a warp), WARPS, V_SHARED (velocities
+ * Compiled for one shape: SLOTS, OWN (slots whose rows no other class has), COLUMNS, STRIPS, WARPS, V_SHARED (velocities
  * in shared memory; else in a scratch that stays in the second-level cache), HELD (the gradient of a class stays in registers
  * until its last sample; else rows are visited with every tile of 8 samples), TILES (of 8 samples at a time; 1 if not HELD),
  * GROUP (strips that are visited at a time), BLOCKS (per multiprocessor, at least).
@@ -14,7 +14,7 @@
 __device__ __forceinline__ u32 some_of(int left) { return left >= 8 * TILES ? (1u << 8 * TILES) - 1 : (1u << left) - 1; }
 
 __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane &at, int n, long long batch, int begin, int end) {
-    const int target = job.target[n] - 16 * STRIPS * run.part; /* in this warp's columns, or outside of them */
+    const int target = job.target[n];
     const float usual = run.shift[n];
     float log_sum = usual;
     bool fresh = true, alone = false;
@@ -79,24 +79,16 @@ __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane 
         for (bool again = false;; again = true) {
             logits(run, at, n, word, key, e);
             bool good = true; /* else the shift is that of logits of long ago */
-            if (again) {
-#pragma unroll
-                for (int t = 0; t < TILES; t++) largest(e[t], factor[t], sums[t][0]);
-                over_parts(run, at, sums, Max());
-            }
 #pragma unroll
             for (int t = 0; t < TILES; t++) {
-                if (again) shift[t][0] = sums[t][0][0], shift[t][1] = sums[t][0][1];
+                if (again) largest(e[t], factor[t], shift[t]);
                 softmax(at, target, e[t], factor[t], shift[t], sums[t]);
-            }
-            over_parts(run, at, sums, Sum());
-#pragma unroll
-            for (int t = 0; t < TILES; t++)
 #pragma unroll
                 for (int j = 0; j < 2; j++) {
                     share[t][j] = sums[t][0][j] + exp2_near(sums[t][2][j]);
                     good &= share[t][j] > 1e-12f && share[t][j] < 1e24f;
                 }
+            }
             if (again || !__any_sync(EVERY, !good)) break;
         }
         if (samples & 1) log_sum = shift[0][0] + log2_near(share[0][0]); /* of the first, in the first lane */
@@ -130,12 +122,11 @@ __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane 
             for (int t = 0; t < TILES; t++) {
 #pragma unroll
                 for (int j = 0; j < 2; j++) count[t][j] = count_at(turned[t][j], k, at.row & 1);
-                if (PARTS == 1 || run.part == k % PARTS) /* one of them is enough */
 #pragma unroll
-                    for (int j = 0; j < 2; j++) {
-                        const float f = count_at(word[t], k, j) * (j ? times.y : times.x);
-                        samples_dz[j] -= f * f * own_each[t];
-                    }
+                for (int j = 0; j < 2; j++) {
+                    const float f = count_at(word[t], k, j) * (j ? times.y : times.x);
+                    samples_dz[j] -= f * f * own_each[t];
+                }
             }
 #if HELD
 #pragma unroll
@@ -191,7 +182,7 @@ __device__ __forceinline__ void class_step(const Job &job, Run &run, const Lane 
             key = run.key + n * PLACES;
         }
     }
-    if (at.number == 0 && run.part == 0) run.shift[n] = log_sum;
+    if (at.number == 0) run.shift[n] = log_sum;
 }
 
 /* e^{z − max} of every class. */
@@ -242,12 +233,10 @@ __device__ __forceinline__ void look(const Job &job, const Run &run, int r, int 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job job) {
     SHARED_MEMORY(memory);
     const int k_size = job.n_classes, y_size = job.n_rows * PITCH;
-    constexpr int teams = WARPS / PARTS;
-    const int first = threadIdx.x, stride = 32 * WARPS, rounds = (k_size + teams - 1) / teams;
+    const int first = threadIdx.x, stride = 32 * WARPS, rounds = (k_size + WARPS - 1) / WARPS;
     Run run;
     run.warp = WARPS == 1 ? 0 : __shfl_sync(EVERY, threadIdx.x >> 5, 0);
-    run.team = run.warp / PARTS, run.part = run.warp % PARTS, run.odd = 0;
-    const Lane at = {lane(), lane() / 4, lane() % 4, 16 * STRIPS * run.part + lane() / 4 * 2};
+    const Lane at = {lane(), lane() / 4, lane() % 4, lane() / 4 * 2};
     float *next = memory;
     run.y = next;
     next += y_size;
@@ -257,14 +246,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
     next += job.n_shared * PITCH;
     run.own_key = next + run.warp * PLACES;
     next += WARPS * PLACES;
-    run.sums = next + run.team * 2 * PARTS * TILES * 24;
-    if (PARTS > 1) next += teams * 2 * PARTS * TILES * 24;
     run.key = next;
     run.shift = run.key + k_size * PLACES;
     run.z = run.shift + k_size;
     run.vz = run.z + job.n_z;
-    run.dz = run.vz + job.n_z + run.part * k_size * SLOTS;
-    float *loss = run.vz + job.n_z + PARTS * k_size * SLOTS; /* (K) */
+    run.dz = run.vz + job.n_z;
+    float *loss = run.dz + k_size * SLOTS; /* (K) */
     run.row = (int *)(loss + k_size);
     run.start = run.row + k_size * PLACES;
     run.rank = run.start + 2 * (k_size + 1);
@@ -300,14 +287,14 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, BLOCKS) train(const Job
 #pragma unroll 1
             for (int round = 0; round < rounds; round++) {
                 /* there and back, so that who has a large class gets a small one next */
-                int i = round * teams + (round & 1 ? teams - 1 - run.team : run.team);
+                int i = round * WARPS + (round & 1 ? WARPS - 1 - run.warp : run.warp);
                 if (i < k_size) class_step(job, run, at, rank[i], batch, start[rank[i]], start[rank[i] + 1]);
             }
             if (first <= k_size) run.start[(t + 1 & 1) * (k_size + 1) + first] = next_start;
             if (first < k_size) run.rank[(t + 1 & 1) * k_size + first] = next_rank;
             __syncthreads();
             move_common(job, run, stride);
-            move_z<PARTS>(job, rate_z, run.fade, run.z, run.vz, run.vz + job.n_z, stride);
+            move_z(job, rate_z, run.fade, run.z, run.vz, run.dz, stride);
             __syncthreads();
             make_keys(job, run);
             if (job.record && job.record[t + 1] >= 0) look(job, run, r, job.record[t + 1], loss);

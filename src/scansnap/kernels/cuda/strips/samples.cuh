@@ -12,8 +12,7 @@
  */
 #define EIGHTS ((SLOTS + 7) / 8)   /* of slots */
 #define PLACES (8 * EIGHTS)
-#define ALL_STRIPS (STRIPS * PARTS)
-#define PITCH (16 * ALL_STRIPS + 4) /* of a row of Y: four pairs of rows begin in different banks */
+#define PITCH (16 * STRIPS + 4)    /* of a row of Y: four pairs of rows begin in different banks */
 #define WORDS ((EIGHTS + 1) / 2)   /* of a lane's counts */
 
 #if HELD
@@ -26,14 +25,12 @@
 struct Run {
     float *y, *v;            /* (L, PITCH) */
     int *common;             /* (n_shared, PITCH) gradients of the rows that all classes share, in units of FINE */
-    float *z, *vz, *dz;      /* (n_z) (n_z) (PARTS, K, S) */
-    float *sums;             /* (2, PARTS, TILES, 3, 8) of this warp's team, if it is one */
+    float *z, *vz, *dz;      /* (n_z) (n_z) (K, S) */
     float *key, *shift;      /* (K, PLACES) (K) e^{z − max}; what was log2 Σ e^logit of the class */
     float *own_key;          /* (PLACES) of this warp, for a sample with a key of its own */
     int *row, *start, *rank; /* (K, PLACES) offsets of rows in y; (2, K + 1), (2, K) of this step and the next */
     float rate_y, fade;
-    int warp, team, part; /* a team of PARTS warps takes a class, each of them a part of the columns */
-    int odd;              /* which half of `sums` is next */
+    int warp;
 };
 
 struct Lane {
@@ -84,15 +81,6 @@ __device__ __forceinline__ void forget(Tile &e) {
 #pragma unroll
     for (int s = 0; s < STRIPS; s++)
         asm volatile("" : "+f"(e[s][0]), "+f"(e[s][1]), "+f"(e[s][2]), "+f"(e[s][3]));
-#endif
-}
-
-/* Waits for the warps of a team. */
-__device__ __forceinline__ void meet_team(int team) {
-#ifdef __CUDA_ARCH__
-    asm volatile("bar.sync %0, %1;" : : "r"(1 + team), "n"(32 * PARTS) : "memory");
-#else
-    emulated_barrier(1 + team, 32 * PARTS);
 #endif
 }
 
@@ -204,8 +192,7 @@ __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, co
 #pragma unroll
         for (int s = 0; s < STRIPS; s++) { /* columns that are not there vanish in the softmax, and stay finite */
             const int column = at.column + 16 * s;
-            constexpr int before = ALL_STRIPS - STRIPS; /* the last part alone may have them */
-            const bool all = 16 * (before + s) + 16 <= COLUMNS;
+            const bool all = 16 * s + 16 <= COLUMNS;
             e[t][s][0] = e[t][s][1] = all || column < COLUMNS ? 0 : -1e20f;
             e[t][s][2] = e[t][s][3] = all || column + 1 < COLUMNS ? 0 : -1e20f;
         }
@@ -232,9 +219,8 @@ __device__ __forceinline__ void logits(const Run &run, const Lane &at, int n, co
     }
 }
 
-/* The strip of a column as a bit, 0 if it is in another part: a number would become an index into e, which registers do not
- * have. */
-__device__ __forceinline__ u32 strip_of(int column) { return (u32)column < 16 * STRIPS ? 1u << column / 16 : 0; }
+/* The strip of a column as a bit: a number would become an index into e, which registers do not have. */
+__device__ __forceinline__ u32 strip_of(int column) { return 1u << column / 16; }
 
 /* Where the target's column is among a lane's numbers. With few strips that is known from the beginning of a class on; with many
  * it is found anew in each place, which takes less than to find it for all of them at once. */
@@ -267,35 +253,8 @@ __device__ __forceinline__ void largest(const Tile &e, const float (&factor)[2],
     }
 }
 
-/* Of each sample of the tiles three numbers, the same in all rows of lanes: combined over the parts, in their order. */
-template <class Op> __device__ __forceinline__ void over_parts(Run &run, const Lane &at, float (&x)[TILES][3][2], Op op) {
-#if PARTS > 1
-    float *sums = run.sums + run.odd * PARTS * TILES * 24 + 2 * at.pair;
-    run.odd ^= 1; /* who is late still reads the other half */
-#pragma unroll
-    for (int t = 0; t < TILES; t++) {
-        const bool first = at.row == 0, second = at.row == 1;
-        const float2 mine = {first ? x[t][0][0] : second ? x[t][1][0] : x[t][2][0], first ? x[t][0][1] : second ? x[t][1][1] : x[t][2][1]};
-        if (at.row < 3) *(float2 *)(sums + (run.part * TILES + t) * 24 + 8 * at.row) = mine;
-    }
-    meet_team(run.team);
-#pragma unroll
-    for (int t = 0; t < TILES; t++)
-#pragma unroll
-        for (int i = 0; i < 3; i++) {
-            float2 all = *(const float2 *)(sums + t * 24 + 8 * i);
-#pragma unroll
-            for (int part = 1; part < PARTS; part++) {
-                const float2 one = *(const float2 *)(sums + (part * TILES + t) * 24 + 8 * i);
-                all.x = op(all.x, one.x), all.y = op(all.y, one.y);
-            }
-            x[t][i][0] = all.x, x[t][i][1] = all.y;
-        }
-#endif
-}
-
 /* Products with k∘e^z become 2^(logit − shift) with the target's left out: `others` and `behind` are their sum and that of
- * their products with (logit − shift), `right` is the target's logit less the shift, 0 if another part has it; base 2. */
+ * their products with (logit − shift), `right` is the target's logit less the shift; base 2. */
 __device__ __forceinline__ void softmax(const Lane &at, int target, Tile &e, const float (&factor)[2], const float (&shift)[2],
                                         float (&sums)[3][2]) {
     float(&others)[2] = sums[0], (&behind)[2] = sums[1], (&right)[2] = sums[2];
