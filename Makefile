@@ -45,15 +45,15 @@ browser:
 	    apt-get install -y -qq chromium >/dev/null 2>&1; } || \
 	  echo "NO BROWSER: chromium is not here and could not be installed, so the browser tests are skipped"
 
-# worksteal: each of the two has one half of the tests, file after file, so that what a file's tests share is set up once
+# loadfile: a file's tests are done by one of the two, in their order, so that what they share is set up once
 test: lint browser ## lint, types and the tests that finish quickly
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations=5
+	$(BIN)/python -m pytest -n 2 --dist loadfile --durations=5
 
 # each round has its own seed, which is said before it begins and does the same round again
 fuzz: install ## the property tests with new random inputs, ROUNDS times; SEED=… for a round again
 	@for seed in $(or $(SEED),`$(BIN)/python -c 'import random; print(*random.sample(range(10**9), $(ROUNDS)))'`); do \
 	  echo "make fuzz SEED=$$seed"; \
-	  $(BIN)/python -m pytest -n 2 --dist worksteal -m hypothesis --hypothesis-profile fuzz --hypothesis-seed $$seed || \
+	  $(BIN)/python -m pytest -n 2 --dist loadfile -m hypothesis --hypothesis-profile fuzz --hypothesis-seed $$seed || \
 	    { echo "It failed; the same round again: make fuzz SEED=$$seed"; exit 1; }; \
 	done
 

@@ -144,19 +144,27 @@ def value(page: Page, name: str) -> float:
     return float(page.page.get_attribute(f"#chain-{name}", "data-value"))
 
 
-def test_a_click_on_a_bar_tells_the_chain_of_simulate(page: Page) -> None:
+def click_the_last_bar_of_class_0(page: Page) -> None:
     page.open(WORDS)
     page.wait("app.state.state === 'done' && app.film.lastStep === 60")
     page.key("End")
     box = page.page.locator("#attention").bounding_box()
-    page.page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.2 * box["height"])  # the last bar of class 0
+    page.page.mouse.click(box["x"] + 0.3 * box["width"], box["y"] + 0.2 * box["height"])
     page.page.wait_for_selector("#chain-alpha")
-    assert page.page.inner_text(".chain h2") == "How “kitten” counts for “milk” after “drinks”"
-    assert page.get("app.focus") == -1, "and the class does not come into focus"
+
+
+def choose_evening_for_football(page: Page) -> None:
     page.page.select_option("#chain-class", "3")
     page.page.locator(".chain h2", has_text="“football” after “plays”").wait_for()
     page.page.select_option("#chain-token", label="evening (common)")
     page.page.locator(".chain h2", has_text="How “evening” counts for “football”").wait_for()
+
+
+def test_a_click_on_a_bar_tells_the_chain_of_simulate(page: Page) -> None:
+    click_the_last_bar_of_class_0(page)
+    assert page.page.inner_text(".chain h2") == "How “kitten” counts for “milk” after “drinks”"
+    assert page.get("app.focus") == -1, "and the class does not come into focus"
+    choose_evening_for_football(page)
     for step in (60, 5):
         page.page.evaluate(SEEK, step)
         page.wait(f"document.querySelector('#chain-step').dataset.value === '{step}'")
@@ -206,6 +214,8 @@ ALPHA = """async ([k, step]) => {
 
 
 def test_the_chain_is_in_the_link_and_follows_the_run(page: Page) -> None:
+    click_the_last_bar_of_class_0(page)
+    choose_evening_for_football(page)
     page.page.wait_for_function("() => location.hash.includes('bar=3:8')")
     page.open(page.page.evaluate("location.hash"))
     page.page.locator(".chain h2", has_text="How “evening” counts for “football”").wait_for()
