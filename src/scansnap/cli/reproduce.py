@@ -15,6 +15,7 @@ from scansnap.checks import InputError
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json
 from scansnap.interrupt import working
+from scansnap.paper.report.targets import GROUPS, READS_A_CORPUS, chosen, label, require
 from scansnap.processes import warm
 from scansnap.storage import claimed
 
@@ -36,7 +37,7 @@ def reproduce(
         typer.Argument(
             metavar="[TARGETS]...",
             help="all, synthetic, theory, text, or fig1 to fig12, table1, claims, clocks, validity, deviations, "
-            "layers, words, sparsity, probe, dial. [default: all]",
+            "layers, words, sparsity, and what all leaves out because it takes long: probe, dial. [default: all]",
         ),
     ] = None,
     target: Annotated[
@@ -64,7 +65,7 @@ def reproduce(
 
     Exit code 0 when everything was made, whatever the verdicts: a disagreement is a finding. 130 when stopped.
     """
-    if device in ("auto", "cpu") and (not names or not {"all", "synthetic", "theory", "text"}.isdisjoint(names)):
+    if device in ("auto", "cpu") and (not names or not GROUPS.keys().isdisjoint(names)):
         warm(["scansnap.paper.report.crew", "scansnap.paper.figures.claims"])  # while this process loads them too
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
@@ -72,20 +73,16 @@ def reproduce(
     from scansnap.paper.report.crew import at_once, processes_for
     from scansnap.paper.report.make import command, keep, make, prepare
     from scansnap.paper.report.manifest import read_manifest
-    from scansnap.paper.report.targets import TEXT, chosen, label, lacking, require
 
     if against is not None and not names and (there := list(read_manifest(target)["targets"])):
         return _only_compare(earlier(against, there), against, there, target, as_json)
-    for name in names or []:
-        require(name)
     todo = chosen(names or [])
-    for name in [name for name in todo if lacking(name)]:
-        err.print(f"{label(name)} is left out: it is made where {lacking(name)}.", markup=False, soft_wrap=True)
-        todo.remove(name)
+    for name in todo:
+        require(name)
     old = None if against is None else earlier(against, todo)
     prepare(target, todo, overwrite, against=against is not None)
     pick_device(device)  # refuse a device that is not there before any work
-    if any(name in TEXT for name in todo):
+    if any(name in READS_A_CORPUS for name in todo):
         from scansnap.corpus.sources import find_corpus
 
         find_corpus(data)  # likewise text that is not there
@@ -129,8 +126,6 @@ def reproduce(
 
 
 def _timed(one: Made) -> None:
-    from scansnap.paper.report.targets import label
-
     err.print(f"[dim]{label(one.name):<10} {one.seconds:6.1f} s[/]")
 
 
@@ -176,7 +171,6 @@ def _only_compare(old: dict[str, Any], against: Path, names: list[str], target: 
 
 def _tell_changes(changes: Changes) -> None:
     from scansnap.paper.report.changes import RULE
-    from scansnap.paper.report.targets import label
 
     out.print(f"against {changes.against}", style="bold", markup=False)
     if changes.other_settings:
@@ -203,7 +197,6 @@ def _tell_changes(changes: Changes) -> None:
 
 def _tell(made: list[Made]) -> None:
     from scansnap.paper.figure import told
-    from scansnap.paper.report.targets import label
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", no_wrap=True)

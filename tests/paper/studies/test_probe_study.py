@@ -225,27 +225,26 @@ WITHOUT = """
 import sys
 sys.modules["transformers"] = None
 from scansnap.cli.app import main
-from scansnap.paper.report import targets
-targets.GROUPS["all"] = ("table1", "probe")
 main()
 """
 
 
-def without_transformers(*arguments):
-    command = [sys.executable, "-c", WITHOUT, "reproduce", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
-def test_without_transformers_the_target_is_refused_by_name_and_left_out_of_all(tmp_path):
-    named = without_transformers("probe", "--out", tmp_path / "x")
-    assert named.returncode == 2
-    assert len(named.stderr.strip().splitlines()) == 1
-    assert "the package transformers is installed" in named.stderr
+def test_without_transformers_the_target_is_refused(tmp_path):
+    command = [sys.executable, "-c", WITHOUT, "reproduce", "table1", "probe", "--out", str(tmp_path / "x")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "the package transformers is installed" in done.stderr
     assert not (tmp_path / "x").exists()
-    every = without_transformers("all", "--quick", "--device", "cpu", "--out", tmp_path / "y")
-    assert every.returncode == 0, every.stderr
-    assert "Probe is left out" in every.stderr
-    assert (tmp_path / "y" / "table1.csv").exists()
+
+
+def test_text_that_is_not_there_is_refused_before_any_work(tmp_path):
+    words = ("reproduce", "probe", "--data", "nowhere", "--out", str(tmp_path / "x"))
+    done = subprocess.run([sys.executable, "-m", "scansnap", *words], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not any((tmp_path / "x").glob("*"))
 
 
 def test_the_study_itself_says_what_it_lacks(effort, monkeypatch):

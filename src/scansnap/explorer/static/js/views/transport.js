@@ -86,8 +86,8 @@ export function start() {
   scrub.addEventListener("pointerup", () => (dragging = false));
   scrub.addEventListener("input", () => {
     if (!app.film?.length) return;
-    const at = (Number(scrub.value) / RESOLUTION) * end();
-    runner.seek(app.film.at(app.scale === "log" ? Math.exp(at) - 1 + 1e-6 : at));
+    const at = (Number(scrub.value) / RESOLUTION) * end(), step = app.scale === "log" ? Math.exp(at) - 1 + 1e-6 : at;
+    runner.seekStep(step < app.film.lastStep ? app.film.steps[app.film.at(step)] : step); // one still on its way is waited for
   });
   speed.append(...SPEEDS.map((s) => h("option", { value: String(s) }, s === "log" ? "ln t, 12 s" : s === "max" ? "max" : `${whole(s)}/s`)));
   speed.addEventListener("change", () => { runner.speed(SPEEDS[speed.selectedIndex]); speed.blur(); });
