@@ -3,7 +3,8 @@
 python packaging/newcomer.py [--quick] [--keep FOLDER]
 
 Every shell line and every Python snippet of README.md is run as it stands, in order; what `make reproduce` made must
-have every target that its table names, and its corpus sentence is tried with a small folder. The first line that fails
+have every target that its table names and every number that the table gives for it, and its corpus sentence is tried
+with a small folder. The first line that fails
 ends it, with its output. --quick installs instead of the two long commands, and remakes the table's quick targets with
 --quick. What is cloned is the last commit.
 """
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parent.parent
 PAGE = "README.md"
@@ -51,10 +53,20 @@ def snippets(page: str) -> Iterator[Snippet]:
                 yield Snippet(line + more, "sh", command)
 
 
-def named_targets(page: str) -> list[str]:
-    """What the table of findings says is made again by ``scansnap reproduce``, without what needs a GPU."""
-    rows = [row for row in page.splitlines() if row.startswith("| ") and "--device cuda" not in row]
-    return list(dict.fromkeys(name for row in rows for name in re.findall(r"`scansnap reproduce (\w+)`", row)))
+def rows(page: str) -> Iterator[tuple[str, str]]:
+    """Number and target of the table's rows, without what needs a GPU."""
+    for row in page.splitlines():
+        if row.startswith("| ") and (target := re.search(r"`scansnap reproduce (\w+)` \|$", row)):
+            yield row.split(" | ")[1], target[1]
+
+
+def not_found(number: str, findings: list[dict[str, Any]]) -> list[str]:
+    """What a row says and no finding does: counts as "k of n", and numbers with a point, shares also in hundredths."""
+    counts = {(one["agree"], one["of"]) for one in findings}
+    told = [float(word) for one in findings for word in re.findall(r"\d+\.\d+", one["detail"])]
+    shown = {text for value in told for text in (f"{value:.1f}", f"{100 * value:.1f}")}
+    wrong = [f"{k} of {n}" for k, n in re.findall(r"\b(\d+) of (\d+)\b", number) if (int(k), int(n)) not in counts]
+    return wrong + [word for word in re.findall(r"\d+\.\d+", number) if word not in shown]
 
 
 class Newcomer:
@@ -102,12 +114,15 @@ def follow(newcomer: Newcomer, *, quick: bool) -> None:
             raise SystemExit(f"{PAGE} links to {name}, which is not in the clone")
     scansnap = str(newcomer.bin / "scansnap")
     if quick:
-        for name in [name for name in named_targets(page) if name in FAST]:
+        for name in dict.fromkeys(target for _, target in rows(page) if target in FAST):
             newcomer.run(f"{PAGE}, the table", [scansnap, "reproduce", name, "--quick", "--out", "again"])
     else:
         made = json.loads((newcomer.clone / "out" / "manifest.json").read_text(encoding="utf-8"))["targets"]
-        if missing := [name for name in named_targets(page) if name not in made]:
-            raise SystemExit(f"{PAGE}'s table names {', '.join(missing)}, which `make reproduce` did not make")
+        for number, target in rows(page):
+            if target not in made:
+                raise SystemExit(f"{PAGE}'s table names {target}, which `make reproduce` did not make")
+            if wrong := not_found(number, made[target]["findings"]):
+                raise SystemExit(f"{PAGE}'s table has {', '.join(wrong)} for {target}, which was not found: {number}")
         if not (newcomer.clone / "out" / "report.html").exists():
             raise SystemExit("`make reproduce` made no out/report.html")
     corpus = newcomer.home / "corpus"
