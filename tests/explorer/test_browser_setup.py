@@ -30,6 +30,18 @@ def page(shared: Page) -> Page:
     return shared
 
 
+def test_an_address_that_cannot_be_run_leaves_the_usual_run_and_says_why(explorer: Callable[..., Page]) -> None:
+    p = explorer("#classes=syn-small&eta_y=-3&steps=60")
+    said = p.page.inner_text("#panel-setup > .refusal")
+    assert "what the address asks for cannot be run" in said
+    assert "-3" in said
+    assert p.get("app.film.run.setup.eta_y") == p.get("app.catalogue.default.eta_y")
+    p.fill("steps", "50")
+    p.page.locator("#panel-setup > .refusal").wait_for(state="hidden")
+    p.check_quiet("422")
+    p.context.close()
+
+
 def test_a_query_is_corrected_after_a_refusal(page: Page) -> None:
     page.page.click("#edit-weights")
     query = page.page.locator('dialog input[aria-label="Query"]')

@@ -149,7 +149,11 @@ async function begin() {
   runner.connect();
   const first = app.catalogue.presets[0];
   app.setup = structuredClone(app.catalogue.default);
-  if (!(await fromAddress()) && !films.wanted()) await setup.take(app.catalogue.default, { preset: first?.name, play: false });
+  if (!(await fromAddress()) && !films.wanted()) {
+    const why = setup.refusal;
+    await setup.take(app.catalogue.default, { preset: first?.name, play: false });
+    if (why) setup.showRefusal("address", `This is the usual run: what the address asks for cannot be run. ${why}`);
+  }
   address.onForeignChange(fromAddress);
   document.documentElement.dataset.ready = "yes";
   (window.requestIdleCallback ?? setTimeout)(() => curves.load());

@@ -33,6 +33,8 @@ let checking = null;
 let held = false; // a slider is being dragged
 let pending = false; // a change waits for its check, and so must what comes after it
 let note = ""; // what of a file the page does not show
+/** Why the last set-up was not run; empty if it was. */
+export let refusal = "";
 
 export function start() {
   on("setup-shown", show);
@@ -181,6 +183,7 @@ export async function run(play, then = null) {
 }
 
 function clearRefusals() {
+  refusal = "";
   for (const control of [...controls.values(), ...classRows.values()]) control.refuse("");
   refuse(classRefusal, "");
   refuse(general, "");
@@ -191,7 +194,8 @@ function clearRefusals() {
  * @param {string} field
  * @param {string} message
  */
-function showRefusal(field, message) {
+export function showRefusal(field, message) {
+  refusal = message;
   const row = controls.get(field) ?? classRows.get(field);
   if (row) {
     row.refuse(message);
@@ -199,7 +203,7 @@ function showRefusal(field, message) {
     if (more) more.open = true;
     row.el.scrollIntoView({ block: "nearest" });
   } else if (field.startsWith("class")) refuse(classRefusal, message);
-  else refuse(general, message);
+  else { refuse(general, message); general.scrollIntoView({ block: "nearest" }); }
 }
 
 /**
