@@ -39,6 +39,7 @@ export function drawMarks(pen, cell, { beat, film, choice, revealed, ink }) {
     pen.text(left + wide / 2, my + mh + 13.5, text, { fill: page, size: 12, weight: 600, align: "center" });
     return [left, left + wide];
   };
+  if (found || choice !== null) pen.rect(x, my + mh + 1, w, 17, page); // no word half under a tag
   const won = found ? tag(found.token, `${word(classes, found.token)} ${found.right ? "wins: right" : "wins"}`, colour("--good")) : undefined;
   if (choice !== null && choice !== found?.token) tag(choice, found ? "your choice" : word(classes, choice), ink, won);
 }
