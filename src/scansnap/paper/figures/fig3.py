@@ -9,6 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort, Finding
+from scansnap.paper.points import Points
 from scansnap.paper.shared.growth_curves import POINTS, curves, integration_agrees
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress
@@ -44,16 +45,19 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     pairs = len(rates) - 1
     later = sum(a > b for a, b in pairwise(bends) if np.isfinite(a))  # a curve that never bends has no transition
     larger = sum(a > b for a, b in pairwise(ends) if np.isfinite(a))
-    near = sum(0.5 <= b / by_rate[r].t_snap.iloc[0] <= 1 for b, r in zip(bends, rates, strict=True))
+    in_t0 = [b / by_rate[r].t_snap.iloc[0] for b, r in zip(bends, rates, strict=True)]
+    near = sum(0.5 <= b <= 1 for b in in_t0)
+    cases = tuple(f"η_Y = {r:g}" for r in rates)
     shown = ", ".join(f"{b:.0f}" for b in bends)
     return (
         Finding("A smaller η_Y gives a later transition", "Section 6", later, pairs, "neighbouring rates",
                 f"χ slows to half its top speed at t = {shown} for η_Y = {', '.join(f'{r:g}' for r in rates)}.",
-                kind="formula"),
+                kind="formula", points=Points.without_noise(bends, cases)),
         Finding("A smaller η_Y gives a larger growth factor after the transition", "Section 6", larger, pairs,
-                "neighbouring rates", f"χ({T_END:g}) = {', '.join(f'{e:.0f}' for e in ends)}.", kind="formula"),
+                "neighbouring rates", f"χ({T_END:g}) = {', '.join(f'{e:.0f}' for e in ends)}.", kind="formula",
+                points=Points.without_noise(ends, cases)),
         Finding("t₀ marks the transition: χ slows down between t₀/2 and t₀", "Theorem 4", near, len(rates), "curves",
-                kind="formula"),
+                kind="formula", points=Points.without_noise(in_t0, cases)),
     )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort, Finding
+from scansnap.paper.points import Points
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress
 from scansnap.theory import h, h_recursion
@@ -44,11 +45,15 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     def worst(part: pd.DataFrame) -> str:
         return f"Largest difference {(part['max'] / part.bound).max():.2f} of the bound."
 
+    def points(part: pd.DataFrame) -> Points:
+        cases = tuple(f"M = {m}, η_Y = {eta_y:g}" for m, eta_y in zip(part.vocab_size, part.eta_y, strict=True))
+        return Points.without_noise(part["max"] / part.bound, cases)
+
     return (
         Finding("0 ≤ recursion − closed form ≤ 2η_Y/M for η_Y < 1", "Lemma 7", int(inside.inside.sum()), len(inside),
-                "curves", worst(inside), kind="formula"),
+                "curves", worst(inside), kind="formula", points=points(inside)),
         Finding("The same bound for η_Y ≥ 1, which the lemma leaves out", "ours", int(outside.inside.sum()),
-                len(outside), "curves", worst(outside), kind="formula"),
+                len(outside), "curves", worst(outside), kind="formula", points=points(outside)),
     )  # fmt: skip
 
 

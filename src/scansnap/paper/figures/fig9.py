@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort, Finding
+from scansnap.paper.points import Points
 from scansnap.paper.shared.growth_curves import POINTS, curves, integration_agrees
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress
@@ -45,20 +48,24 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """Equal at t₀; ordered by η_Z at the end."""
-    equal, ordered, pairs, spread = 0, 0, 0, 0.0
-    for _, panel in table.groupby("ratio"):
-        at_snap = panel.groupby("eta_z").growth_at_t_snap.first()
+    apart: dict[str, float] = {}  # B_n(t₀) over that of the panel's first curve
+    rises: dict[str, float] = {}  # of the final B_n, from one η_Z to the next
+    spread = 0.0
+    for ratio, panel in table.groupby("ratio"):
+        curves_ = panel.groupby("eta_z")
+        at_snap, last = curves_.growth_at_t_snap.first(), curves_.growth.last()
         spread = max(spread, float((at_snap.max() - at_snap.min()) / at_snap.mean()))
-        equal += int(((at_snap / at_snap.iloc[0] - 1).abs() <= SAME).sum())
-        last = panel.groupby("eta_z").growth.last().to_numpy()
-        ordered += int((np.diff(last) > 0).sum())
-        pairs += len(last) - 1
-    curves_ = table.groupby(["ratio", "eta_z"]).ngroups
+        apart |= {f"ratio {ratio:g}, η_Z = {eta_z:g}": b for eta_z, b in (at_snap / at_snap.iloc[0]).items()}
+        rises |= {f"ratio {ratio:g}, η_Z = {a:g} to {b:g}": last[b] - last[a] for a, b in pairwise(last.index)}
+    equal = sum(abs(b - 1) <= SAME for b in apart.values())
+    ordered = sum(rise > 0 for rise in rises.values())
     return (
-        Finding("B_n(t₀) depends on the ratio of the rates only", "Appendix F", equal, curves_, "curves",
-                f"Algebra: t₀ ∝ 1/η_Y cancels η_Y. Relative spread {spread:.0e}.", kind="formula"),
-        Finding("With the ratio fixed, a larger η_Z ends with a larger B_n", "Appendix F", ordered, pairs,
-                "neighbouring rates", kind="formula"),
+        Finding("B_n(t₀) depends on the ratio of the rates only", "Appendix F", equal, len(apart), "curves",
+                f"Algebra: t₀ ∝ 1/η_Y cancels η_Y. Relative spread {spread:.0e}.", kind="formula",
+                points=Points.without_noise(list(apart.values()), tuple(apart))),
+        Finding("With the ratio fixed, a larger η_Z ends with a larger B_n", "Appendix F", ordered, len(rises),
+                "neighbouring rates", kind="formula",
+                points=Points.without_noise(list(rises.values()), tuple(rises))),
     )  # fmt: skip
 
 

@@ -93,13 +93,15 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     met = table[table.assumptions_met]
     r2 = {name: explained(table, name) for name in THEOREMS}
     found = [_predicted(met[met.theorem == name], name, r2[name]) for name in THEOREMS]
-    lost = [1 - r2[name][by]["met"] >= LOST * (1 - r2[name]["memory"]["met"]) for name in THEOREMS for by in CONTROLS]
+    left = {(name, by): 1 - r2[name][by]["met"] for name in THEOREMS for by in CONTROLS}  # unexplained
+    lost = [share >= LOST * (1 - r2[name]["memory"]["met"]) for (name, _), share in left.items()]
     each = "; ".join(f"{NAMES[name]}: {_times(r2[name], 'no_memory')} and {_times(r2[name], 'wrong')} times"
                      for name in THEOREMS)  # fmt: skip
     found.append(Finding(
         f"Without the memory, or with one {WRONG:g} times too strong, the prediction is lost", "Control", sum(lost),
         len(lost), "predictions", f"Counted where 1 − R² is at least {LOST:g} times the memory's. It is, for "
         f"{CONTROLS['no_memory']} and {CONTROLS['wrong']}, {each}.",
+        points=Points.without_noise(list(left.values()), tuple(f"{NAMES[name]}, {CONTROLS[by]}" for name, by in left)),
     ))  # fmt: skip
     beyond = table[~table.assumptions_met & (table.trusted_until > UNTIL)]
     maps = beyond.part != GENERAL
@@ -111,7 +113,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         counted = ", ".join(f"{NAMES[name]} {int(close[rows.theorem == name].sum())} of "
                             f"{int((rows.theorem == name).sum())}" for name in THEOREMS)  # fmt: skip
         found.append(Finding(f"{says}, to {CLOSE:.0%}", "Ours", int(close.sum()), len(rows), "theorems and settings",
-                             f"{counted}."))  # fmt: skip
+                             f"{counted}.", points=Points.without_noise(rows.response / rows.measured)))  # fmt: skip
     return tuple(found)
 
 
