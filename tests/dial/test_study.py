@@ -78,7 +78,8 @@ def test_the_table_and_what_is_taken_over(tmp_path) -> None:
     told = []
     first = dial(["yz", "norm"], "alone", "sgd", quick=True, out=tmp_path, device="cpu",
                  progress=lambda *done: told.append(done))  # fmt: skip
-    assert told == [(1, 2), (2, 2)]
+    assert [total for _, total in told] == [100] * 3
+    assert [done for done, _ in told] == [0, pytest.approx(50, abs=40), 100]  # of the work, as far as it is known
     assert tuple(first.table.columns) == COLUMNS
     assert set(first.table.rung) == {"yz", "norm:none"}
     lines = first.markdown.splitlines()

@@ -94,15 +94,15 @@ def dial(
             whole(name, number, least=least, most=most)
     ratios = [real("ratio", each, above=0, most=1e6) for each in ratio] if ratio else None
     n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
-    taken = 0
+    taken: int | None = None  # over from before
 
     def tell(done: int, total: int) -> None:
         nonlocal taken
-        taken = taken or done
+        taken = done if taken is None else taken
         bar(done, total, taken)
 
     try:
-        with claimed("--out", target), progress_bar("cells") as bar, working():
+        with claimed("--out", target), progress_bar("% of the work") as bar, working():
             found = measure(rung, way, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
                             overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
                             progress=tell)  # fmt: skip

@@ -16,7 +16,7 @@ from scansnap.cluster import Cluster
 from scansnap.dial.cell import OPTIMIZERS, Cell
 from scansnap.dial.clocks import MOST_OFF, Setting
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
-from scansnap.dial.places import Result, made
+from scansnap.dial.places import Result, made, work
 from scansnap.dial.rungs import WAYS, find, label, plan
 from scansnap.dial.sources import named
 from scansnap.progress import Progress
@@ -122,6 +122,7 @@ def dial(
     out         a folder: cells that are finished there are taken over, the others are put there one by one
     jobs        processes that share the cells
     cluster     a Ray cluster whose workers share the cells instead; a cell whose worker dies is run again
+    progress    is told the share of the work that is done, in hundredths, first what was there already
 
     >>> dial("yz", "alone", "sgd", quick=True).table.verdict[0]  # doctest: +SKIP
     'holds'
@@ -142,17 +143,22 @@ def dial(
     for cell in cells:
         if folder is not None and not overwrite and (there := _kept(folder, cell, setting)) is not None:
             found[cell] = there
-    before = len(found)
-    if progress is not None and before:
-        progress(before, len(cells))
+    weights = {same_runs(cell): work(cell, setting) for cell in cells}
+
+    def tell() -> None:
+        """In hundredths of the work: cells differ by a factor of hundreds, and the longest come first."""
+        if progress is not None:
+            done = {same_runs(cell) for cell in found}
+            progress(round(100 * sum(weights[one] for one in done) / sum(weights.values())), 100)
 
     def keep(cell: Cell, result: Result) -> None:
         found[cell] = result
         if folder is not None:
             told = {"mark": _mark(cell, setting), "result": _plain(result)}
             put(folder / f"{cell.name}.json", json.dumps(told, allow_nan=False))
-        if progress is not None:
-            progress(len(found), len(cells))
+        tell()
+
+    tell()
 
     known = {same_runs(cell): cell for cell in found}
     todo: dict[Any, Cell] = {}
