@@ -94,7 +94,7 @@ def reproduce(
         prepare(target, todo, overwrite, against=against is not None)  # again, now that nobody else writes there
         try:
             if (n := processes_for(todo, effort)) > 1:
-                with progress_bar(f"{len(todo)} targets, {n} at a time") as progress:
+                with progress_bar(f"% of the work, {n} targets at a time") as progress:
                     for found in at_once(todo, effort, target, n, progress):
                         made.append(keep(found, effort, target))
                         _timed(made[-1])

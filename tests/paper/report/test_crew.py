@@ -21,6 +21,11 @@ def test_what_shares_runs_is_one_family():
     assert ("fig6", "fig12") in crew.families([name for name in TARGETS if name != "fig11"])
 
 
+def test_the_longest_comes_first_and_is_a_target():
+    assert crew.families(GROUPS["all"])[0] == ("words", "sparsity")
+    assert set(crew.LONG) <= set(TARGETS) - set(crew.OWN_CREW)
+
+
 def test_few_targets_are_not_worth_a_process():
     assert crew.processes_for(["fig3", "table1"], QUICK) == 1
 
@@ -30,7 +35,8 @@ def test_two_processes_draw_what_one_does(tmp_path):
     seen = []
     found = {one.name: one for one in crew.at_once(names, QUICK, tmp_path, 2, lambda *done: seen.append(done))}
     assert set(found) == set(names)
-    assert seen[-1] == (3, 3)
+    assert seen[-1] == (100, 100)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     for name in names:
         here = drawn(name, QUICK, tmp_path)
         assert found[name].pictures == here.pictures

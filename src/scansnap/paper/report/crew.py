@@ -18,6 +18,9 @@ from scansnap.progress import Progress
 
 SHARING = (("fig6", "fig11", "fig12"), ("words", "sparsity"))  # targets that look at the same runs
 OWN_CREW = ("validity", "deviations", "probe", "dial")  # keep all cores busy by themselves
+# seconds on one core, roughly, of what takes more than a few: for the order, and for the time left
+LONG = {"words": 180, "layers": 160, "fig10": 100, "fig7": 75, "sparsity": 45, "claims": 10, "clocks": 8}
+SHORT = 2  # of all others
 PAYS = 5  # a process takes seconds to begin: for fewer targets than this there is nothing to gain
 TOLD = 0.5  # seconds between two looks at how far they are
 
@@ -30,10 +33,14 @@ def processes_for(names: Sequence[str], effort: Effort) -> int:
 
 
 def families(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """What one process does in one go; the longest, which come last among the targets, are begun first."""
+    """What one process does in one go, the longest first, so that all end together."""
     together = [tuple(name for name in some if name in names) for some in SHARING]
     alone = [(name,) for name in names if name not in OWN_CREW and not any(name in some for some in together)]
-    return sorted((some for some in (*together, *alone) if some), key=lambda some: -names.index(some[0]))
+    return sorted((some for some in (*together, *alone) if some), key=lambda some: -sum(map(seconds, some)))
+
+
+def seconds(name: str) -> float:
+    return LONG.get(name, SHORT)
 
 
 def at_once(
@@ -41,10 +48,8 @@ def at_once(
 ) -> Iterator[Drawn]:
     """Targets as they are drawn, those of a family one after the other, by n processes."""
     work = families(names)
-    of = sum(map(len, work))
-    far = get_context("spawn").Array(
-        "d", len(work), lock=False
-    )  # targets done in each family, the one under way in part
+    of = sum(seconds(name) for some in work for name in some)
+    far = get_context("spawn").Array("d", len(work), lock=False)  # seconds done in each family
     with single_threaded_children(), ending_at_once(n, _begin, (far,)) as pool:
         with deaf_children():
             waiting: set[Future[list[Drawn]]] = {
@@ -55,7 +60,7 @@ def at_once(
             for one in done:
                 yield from one.result()
             if progress is not None:
-                progress(sum(far), of)
+                progress(round(100 * sum(far) / of), 100)
 
 
 _far: Any = None  # of this process
@@ -69,10 +74,11 @@ def _begin(far: Any) -> None:
 def _family(place: int, names: tuple[str, ...], effort: Effort, out: Path) -> list[Drawn]:
     found: list[Drawn] = []
     for name in names:
+        before = _far[place]
 
-        def told(done: int, total: int) -> None:
-            _far[place] = len(found) + done / max(total, 1)
+        def told(done: int, total: int, name: str = name, before: float = before) -> None:
+            _far[place] = before + seconds(name) * done / max(total, 1)
 
         found.append(drawn(name, effort, out, told))
-        _far[place] = len(found)
+        told(1, 1)
     return found
