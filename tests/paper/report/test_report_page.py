@@ -111,10 +111,12 @@ def test_figures_come_by_their_numbers_then_the_table_then_what_is_beyond(folder
 def test_what_is_counted_is_drawn_and_its_points_are_in_the_page(folder):
     text = (folder[0] / "report.html").read_text(encoding="utf-8")
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text)[1])
-    assert set(re.findall(r'data-points="([^"]+)"', text)) == set(data) == {"fig6-0", "fig6-1", "fig6-2"}
+    assert set(re.findall(r'data-points="([^"]+)"', text)) == set(data)
+    assert set(data) == {f"fig6-{i}" for i in range(3)} | {f"fig3-{i}" for i in range(4)}, "a table is told by words"
     assert len(data["fig6-0"]["v"]) == len(data["fig6-0"]["h"]) == len(data["fig6-0"]["c"]) == 16
     assert all(len(row) == 3 for row in data["fig6-0"]["v"])
     assert data["fig6-0"]["c"][0] == "queries = 1, η_Z = 0.5"
+    assert [len(row) for row in data["fig3-0"]["v"]] == [1] * len(data["fig3-0"]["c"]), "no noise"
     assert (data["fig6-1"]["w"], data["fig6-1"]["m"]) == ("does not rise", pytest.approx(math.log(1.05)))
     counts = json.loads((folder[0] / "manifest.json").read_text(encoding="utf-8"))["targets"]["fig6"]["findings"][0]
     assert f'<i class="yes" style="width:{100 * counts["agree"] / 16:.1f}%">' in text
