@@ -4,9 +4,8 @@ python packaging/newcomer.py [--quick] [--keep FOLDER]
 
 Every shell line and every Python snippet of README.md is run as it stands, in order; what `make reproduce` made must
 have every target that its table names and every number that the table gives for it, and its corpus sentence is tried
-with a small folder. The first line that fails
-ends it, with its output. --quick installs instead of the two long commands, and remakes the table's quick targets with
---quick. What is cloned is the last commit.
+with a small folder. The first line that fails ends it, with its output. --quick installs instead of the two long
+commands, and remakes the table's quick targets with --quick. What is cloned is the last commit.
 """
 
 from __future__ import annotations

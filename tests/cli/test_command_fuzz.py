@@ -130,9 +130,8 @@ def short(folder: Path) -> Any:
     """Everything long is cut short, and memory is bounded."""
     import matplotlib
 
-    fonts = (
-        matplotlib.get_cachedir()
-    )  # matplotlib's own list of them, which a process beside the command may write late
+    # matplotlib's own list of them, which a process beside the command may write late
+    fonts = matplotlib.get_cachedir()
     with pytest.MonkeyPatch.context() as patch:
         _cut_short(patch)
         patch.setenv("SCANSNAP_CACHE", str(folder.parent / "cache"))
