@@ -28,6 +28,8 @@ PAGE = "README.md"
 LONG = ("make reproduce", "make test")
 FAST = ("fig4", "fig5", "fig6")  # of the table: seconds each
 SENTENCE = "the small dog and the old cat saw a bird in the tree by the river of the town\n"
+# a warning of what the page shows is an error, one of another package in its own code is not
+STRICT = r"import warnings; warnings.filterwarnings('error', module=r'(__main__|scansnap)(\.|$)')" + "\n"
 TAIL = 60  # lines of output that a failure shows
 
 
@@ -74,7 +76,11 @@ class Newcomer:
     def __init__(self, folder: Path):
         self.clone, self.home = folder / "scansnap", folder / "home"
         self.home.mkdir(parents=True)
-        kept = {k: v for k, v in os.environ.items() if k.lower().startswith("pip_") or k.lower().endswith("_proxy")}
+        kept = {
+            k: v
+            for k, v in os.environ.items()
+            if k.lower().startswith("pip_") or k.lower().endswith("_proxy") or k in ("CPU", "UV")  # settings of make
+        }
         self.environment = {**kept, "HOME": str(self.home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
         if config := os.environ.get("PIP_CONFIG_FILE") or next(iter(Path.home().glob(".config/pip/pip.conf")), None):
             self.environment["PIP_CONFIG_FILE"] = str(config)
@@ -105,7 +111,7 @@ def follow(newcomer: Newcomer, *, quick: bool) -> None:
     for snippet in snippets(page):
         where = f"{PAGE}:{snippet.line}"
         if snippet.language == "python":
-            newcomer.run(where, [str(newcomer.bin / "python"), "-W", "error", "-c", snippet.text])
+            newcomer.run(where, [str(newcomer.bin / "python"), "-c", STRICT + snippet.text])
         elif not (quick and snippet.text in LONG):
             newcomer.run(where, ["bash", "-c", snippet.text])
     for name in re.findall(r"\]\(([^)#:]+)[)#]", page):

@@ -1,10 +1,10 @@
 """Build the sdist, the wheel from it, and try the wheel as somebody who has only that: no compiler, no repository.
 
-python packaging/try_wheel.py [--into dist] [--constraints constraints.txt]
+python packaging/try_wheel.py [--into dist] [--constraints constraints.txt] [--cpu]
 
 A new environment in an empty folder, an empty HOME, and a PATH with nothing but that environment. There it is installed
-with the extras web and probe and runs, verifies, trains on text, reproduces a figure, serves its page and probes a
-model; the first failure ends it.
+with the extra probe, in the versions of the constraints (--cpu: torch from PyTorch's CPU index). It runs, verifies,
+trains on text, reproduces a figure, writes the explorer and probes a model; the first failure ends it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,14 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import threading
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 import venv
 import zipfile
 from pathlib import Path
 
+from install import CPU_INDEX
+
 HERE = Path(__file__).resolve().parent.parent
-TOKEN = "a-token-to-try-the-wheel-with"
-LOADS = r'(?:src|href)="([^"#]+\.(?:js|css|svg))"'  # what a page names
-IMPORTS = r'^(?:import|export|\}) .*?from "(\.[^"]+\.js)"'  # what a module does
-PATIENCE = 600  # seconds until a server that says nothing is given up
 PROBE = """
 import torch, scansnap as ss
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -81,7 +75,9 @@ def build(into: Path) -> Path:
     run([sys.executable, "-c", make], cwd=HERE, stdout=subprocess.DEVNULL)
     sdist = next(into.glob("scansnap-*.tar.gz"))
     environment = {**os.environ, "SCANSNAP_KERNELS": "required"}
-    run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", into, sdist], env=environment)
+    run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", into, sdist],
+        env=environment)  # fmt: skip
     return next(into.glob("scansnap-*.whl"))
 
 
@@ -108,7 +104,7 @@ def holds_everything(wheel: Path) -> None:
     print(f"{wheel.name}: {wheel.stat().st_size / 2**20:.2f} MiB, {len(inside)} files, all there", flush=True)
 
 
-def tried(wheel: Path, constraints: Path) -> None:
+def tried(wheel: Path, constraints: Path, *, cpu: bool) -> None:
     """Install and use it where there is nothing else."""
     with tempfile.TemporaryDirectory() as folder:
         empty, home, place = Path(folder) / "work", Path(folder) / "home", Path(folder) / "venv"
@@ -127,7 +123,10 @@ def tried(wheel: Path, constraints: Path) -> None:
             run([bin_ / words[0], *words[1:]], fine, cwd=empty, env=environment)
             print(f"  {time.monotonic() - began:.1f} s", flush=True)
 
-        here("python", "-m", "pip", "install", "--quiet", "-c", constraints, f"{wheel}[web,probe]", "setuptools")
+        pip = ("python", "-m", "pip", "install", "--quiet", "-c", constraints)
+        if cpu:
+            here(*pip, "--no-deps", "--index-url", CPU_INDEX, "torch")
+        here(*pip, f"{wheel}[probe]", "setuptools")
         here("python", "-c", ALONE)
         here("scansnap", "--version")
         here("python", "-m", "scansnap", "--version")
@@ -138,49 +137,10 @@ def tried(wheel: Path, constraints: Path) -> None:
         here("scansnap", "text", "train", "--steps", "5", "--max-words", "500", "--out", "model.safetensors")
         here("scansnap", "reproduce", "fig4", "--quick", "--out", "out")
         here("python", "-c", PROBE)
-        served(bin_, empty, environment)
-        for file in ("run.zarr", "run.png", "model.safetensors", "out/fig4.png", "probe.html"):
+        here("scansnap", "explorer", "--out", "explorer.html")
+        for file in ("run.zarr", "run.png", "model.safetensors", "out/fig4.png", "probe.html", "explorer.html"):
             if not (empty / file).exists():
                 raise SystemExit(f"{file} was not made")
-
-
-def served(bin_: Path, empty: Path, environment: dict[str, str]) -> None:
-    """The explorer says where it is; its page and all that it loads are there for whoever has the token."""
-    words = ["scansnap", "serve", "--no-open", "--port", "0", "--token", TOKEN]
-    print("$", *words, flush=True)
-    with subprocess.Popen(
-        [bin_ / words[0], *words[1:]], cwd=empty, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        text=True,
-    ) as server:  # fmt: skip
-        late = threading.Timer(PATIENCE, server.kill)
-        late.start()
-        try:
-            assert server.stderr is not None
-            link = next((found[0] for line in server.stderr if (found := re.search(r"http://[\w.:]+/\S*", line))), None)
-            if link is None or TOKEN not in link:
-                raise SystemExit(f"the explorer did not say where it is: {link}")
-            try:
-                urllib.request.urlopen(link.partition("?")[0], timeout=PATIENCE)
-                raise SystemExit("the explorer lets in whoever has no token")
-            except urllib.error.HTTPError as error:
-                print("  without the token:", error.code, flush=True)
-            with_cookies = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-            page = with_cookies.open(link, timeout=PATIENCE).read().decode()
-            sizes: dict[str, int] = {}
-            named = [urllib.parse.urljoin(link, part) for part in re.findall(LOADS, page)]
-            if not named:
-                raise SystemExit("the explorer's page loads nothing")
-            while named:
-                if (at := named.pop()) not in sizes:
-                    text = with_cookies.open(at, timeout=PATIENCE).read().decode()
-                    sizes[at] = len(text)
-                    named += [
-                        urllib.parse.urljoin(at, part) for part in re.findall(IMPORTS, text, re.M) if at.endswith(".js")
-                    ]
-            print(f"  the page and {len(sizes)} files, {sum(sizes.values()) >> 10} KiB", flush=True)
-        finally:
-            late.cancel()
-            server.terminate()
 
 
 def run(words: list[str | Path], fine: tuple[int, ...] = (0,), **more: object) -> None:
@@ -193,10 +153,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--into", type=Path, default=HERE / "dist")
     parser.add_argument("--constraints", type=Path, default=HERE / "constraints.txt")
+    parser.add_argument("--cpu", action="store_true")
     given = parser.parse_args()
     wheel = build(given.into.resolve())
     holds_everything(wheel)
-    tried(wheel, given.constraints.resolve())
+    tried(wheel, given.constraints.resolve(), cpu=given.cpu)
     for left in (HERE / "build", HERE / "src" / "scansnap.egg-info"):
         shutil.rmtree(left, ignore_errors=True)
     print(f"{wheel.name}: everything is there and works")
