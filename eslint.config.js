@@ -37,7 +37,7 @@ export default [
     },
   },
   {
-    // plotly's own fields are not ours to read: what begins with an underscore may change with any version
+    // what begins with an underscore is private to where it is declared
     files: ["src/scansnap/explorer/static/js/**/*.js", "src/scansnap/probe/report/*.js", "src/scansnap/paper/report/*.js"],
     rules: { "no-underscore-dangle": ["error", { allow: [] }] },
   },

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import PATIENCE, QUICK, Page, browser, require_browser, serving
+from browser import PATIENCE, QUICK, Page, browser, require_browser
+from films import Film
 
-from scansnap.explorer.live.run import LiveRun
-from scansnap.explorer.setups.read import read_setup
+from scansnap.explorer.build import explorer_html
+from scansnap.explorer.lecture import read_deck
+
+pytestmark = pytest.mark.integration
 
 require_browser()
 __all__ = ["browser"]  # a fixture
@@ -50,13 +53,14 @@ def lectern(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """A page with a deck of its own, and its clock stopped: beats play when a test lets time pass."""
     own = tmp_path_factory.mktemp("deck") / "short.toml"
     own.write_text(DECK, encoding="utf-8")
-    with serving(more=["--deck", str(own)]) as address:
-        made = Page(browser, address).open(QUICK)
-        made.wait("app.state.state === 'done' && app.film.lastStep === app.state.step")
-        made.stop_clock()
-        yield made
-        made.check_quiet()
-        made.context.close()
+    page = own.with_suffix(".html")
+    page.write_text(explorer_html([read_deck(own)]), encoding="utf-8")
+    made = Page(browser, page.as_uri()).open(QUICK)
+    made.wait("app.state.state === 'done' && app.film.lastStep === app.state.step")
+    made.stop_clock()
+    yield made
+    made.check_quiet()
+    made.context.close()
 
 
 def at(tab: Any, beat: int, phase: str) -> None:
@@ -77,17 +81,13 @@ def click_bar(tab: Any, column: int, columns: int = 20) -> None:
 
 def winner() -> tuple[int, float]:
     """Of the question, counted in a run of its own."""
-    live = LiveRun(read_setup(SMALL))
-    while live.step < 40:
-        live.advance(40 - live.step)
-    live.record()
-    field = next(f for f in live.layout()["fields"] if f["name"] == "attention")
-    values = live.film.rows[live.film.steps.index(40)][field["offset"] :][:20]
-    return int(values.argmax()), float(values.max())
+    values = Film(SMALL).attention(40, 0)
+    token = max(values, key=lambda t: values[t])
+    return token, values[token]
 
 
 def test_a_lecture_by_keyboard(lectern: Page) -> None:
-    tab, before = lectern.page, lectern.get("[app.film.run.run, app.cursor]")
+    tab, before = lectern.page, lectern.get("[app.film.number, app.cursor]")
     lectern.key("f")
     tab.locator(".deck").first.wait_for()
     assert tab.locator("#lecture .tools").evaluate("(e) => getComputedStyle(e).opacity") == "1", "the way out is seen"
@@ -114,7 +114,7 @@ def test_a_lecture_by_keyboard(lectern: Page) -> None:
     lectern.pass_time(4001)
     at(tab, 3, "there")
     assert clock(tab) == 60
-    assert tab.inner_html("#lecture .sentence") == "η<sub>Z</sub> rises at step 20."
+    assert tab.inner_html("#lecture .sentence") == "<var>η</var><sub>Z</sub> rises at step 20."
     assert "the other run" in tab.inner_text("#lecture .legend")
     lectern.key("ArrowRight")
     at(tab, 3, "there")
@@ -127,7 +127,7 @@ def test_a_lecture_by_keyboard(lectern: Page) -> None:
     at(tab, 2, "asking")
     lectern.key("Escape")
     assert tab.locator("#lecture").count() == 0
-    assert lectern.get("[app.film.run.run, app.cursor]") == before, "the page is as it was"
+    assert lectern.get("[app.film.number, app.cursor]") == before, "the page is as it was"
     lectern.key("2")
     assert tab.get_attribute("#tab-y", "aria-selected") == "true", "and has its keys again"
 
@@ -146,7 +146,7 @@ def test_the_audience_predicts_before_the_reveal(lectern: Page) -> None:
         at(tab, 2, "there")
         said = tab.inner_text("#lecture .result")
         assert said.startswith(verdict)
-        assert said.endswith(f"Token {token} (distinct) wins: attention {value:.3g} at step 40.")
+        assert said.endswith(f"Token {token}, distinct (only in this context), wins: attention {value:.3g} at step 40.")
         assert tab.inner_text("#lecture .sentence") == "The most frequent distinct token <b>wins</b>."
         for size in ({"width": 390, "height": 844}, {"width": 1280, "height": 720}):
             tab.set_viewport_size(size)
@@ -170,18 +170,19 @@ def test_a_lecture_is_saved_as_one_file_that_needs_nothing(lectern: Page, browse
     lectern.key("Escape")
     file = tmp_path / "short.html"
     file.write_bytes(saved)
-    (inside,) = re.findall(r'id="data">(.*?)</script>', saved.decode())
+    (inside,) = re.findall(r'id="data-catalogue">(.*?)</script>', saved.decode())
     assert "<" not in inside
     told = json.loads(inside)
-    assert (len(told["films"]), told["runs"]) == (3, [[0, None], [0, None], [1, 2]])
+    assert told["lecture"] is True
+    assert told["decks"][0]["title"] == "A short talk"
     context = browser.new_context(viewport={"width": 1280, "height": 720}, offline=True, reduced_motion="reduce")
     context.set_default_timeout(1000 * PATIENCE)
     offline, loud = context.new_page(), []
     offline.on("pageerror", lambda error: loud.append(str(error)))
     offline.on("console", lambda m: loud.append(m.text))
-    offline.on("request", lambda r: loud.append(r.url) if not r.url.startswith("file:") else None)
+    offline.on("request", lambda r: loud.append(r.url) if not r.url.startswith(("file:", "blob:")) else None)
     offline.goto(file.as_uri())
-    offline.locator("html[data-ready='3']").wait_for(state="attached")
+    offline.locator("html[data-ready]").wait_for(state="attached")
     at(offline, 1, "there")
     for key, beat, phase in (("PageDown", 2, "asking"), ("ArrowUp", 2, "asking"), (" ", 2, "there"),
                              ("ArrowRight", 3, "there"), ("ArrowLeft", 2, "there"), ("End", 3, "there")):  # fmt: skip
@@ -190,7 +191,10 @@ def test_a_lecture_is_saved_as_one_file_that_needs_nothing(lectern: Page, browse
     offline.keyboard.press("PageUp")
     at(offline, 2, "there")
     token, value = winner()
-    assert offline.inner_text(".result") == f"Right. Token {token} (distinct) wins: attention {value:.3g} at step 40."
+    assert (
+        offline.inner_text(".result")
+        == f"Right. Token {token}, distinct (only in this context), wins: attention {value:.3g} at step 40."
+    )
     assert offline.inner_text(".sentence") == "The most frequent distinct token <b>wins</b>.", "no markup from a deck"
     blue = offline.evaluate(
         """() => { const c = document.querySelector(".stagebox canvas"), pixels = c.getContext("2d"); let n = 0;

@@ -6,7 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from browser import QUICK, Page, browser, require_browser, serving
+
+pytestmark = pytest.mark.integration
 
 require_browser()
 

@@ -9,6 +9,8 @@ from scansnap.paper.report.manifest import Made
 from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.style import settle
 
+pytestmark = pytest.mark.integration
+
 require_browser()
 QUICK = Effort(quick=True, device="cpu")
 SIZES = [(1280, 720), (1920, 1080), (390, 844)]

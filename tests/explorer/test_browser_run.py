@@ -16,20 +16,15 @@ ENDLESS = "#classes=syn-small&steps=1000000&flow=off"  # still being computed, w
 SHOWN = "app.film.steps[app.cursor ?? app.film.length - 1]"
 
 
-def test_the_page_paints_before_plotly_and_explains_every_control(page: Page) -> None:
-    paint, plotly = page.page.evaluate(
-        """async () => {
-             while (!window.Plotly) await new Promise((r) => setTimeout(r, 50));
-             const at = performance.getEntriesByType("resource").find((e) => e.name.includes("plotly"));
-             return [performance.getEntriesByName("first-contentful-paint")[0].startTime, at.startTime]; }"""
-    )
-    assert paint < plotly
+def test_the_page_loads_nothing_but_its_own_files_and_explains_every_control(page: Page) -> None:
+    loaded = page.page.evaluate("performance.getEntriesByType('resource').map((e) => new URL(e.name).pathname)")
+    assert [path for path in loaded if "vendor" in path or "plotly" in path] == []
     for control in page.get("app.catalogue.controls"):
         row = page.page.locator(f'#panel-setup .control[data-name="{control["name"]}"]')
         text = row.locator(".explain").text_content().replace(" ", "")
         assert text == control["explain"].replace("_", "").replace(" ", ""), control["name"]
         assert row.locator("label").text_content().startswith(control["label"])
-    assert "step 0" in page.page.get_attribute("#attention", "aria-label")
+    page.page.wait_for_function("() => document.querySelector('#attention').ariaLabel.includes('step 0')")
 
 
 def test_run_pause_step_and_reset(explorer: Callable[..., Page]) -> None:
@@ -101,12 +96,12 @@ def test_a_rate_changed_in_mid_run_is_marked(explorer: Callable[..., Page]) -> N
     at = p.step()
     assert 5 < at < 30
     p.fill("eta_y", "5")
-    p.wait("app.film.marks.length === 1 && app.state.state === 'done' && window.Plotly")
+    p.wait("app.film.marks.length === 1 && app.state.state === 'done'")
     assert p.get("app.film.marks") == [{"step": at, "eta_y": 5, "eta_z": 1}]
     assert p.step() == at
     assert p.get("app.film.run.setup.eta_y") == 1
     p.wait("document.querySelectorAll('#scrub-marks .rate').length === 1")
-    p.wait(f"document.querySelector('#view-loss .plot').layout?.shapes.some((s) => s.x0 === {at})")
+    p.wait(f"document.querySelector('#view-loss .plot').figure?.moments.some((m) => m.x === {at})")
     assert "= 5" in p.page.inner_text(".ratio")
     p.key("r")  # from the start, at the rates on screen
     p.wait("app.film.run.setup.eta_y === 5 && app.film.marks.length === 0")
@@ -159,7 +154,7 @@ def test_refusals_stand_next_to_their_control(page: Page) -> None:
     def refusal(name: str) -> Any:
         return page.page.locator(f'.control[data-name="{name}"] .refusal')
 
-    for name, wrong, right, words in [("eta_y", "-1", "1", "must be"), ("momentum", "lots", "0.9", "lots"),
+    for name, wrong, right, words in [("eta_y", "-1", "1", "-1"), ("momentum", "lots", "0.9", "lots"),
                                       ("init", "ones", "zero", "ones")]:  # fmt: skip
         page.fill(name, wrong)
         refusal(name).wait_for(state="visible")
@@ -204,25 +199,3 @@ def test_weights_are_drawn_and_toml_is_pasted(page: Page) -> None:
     page.page.fill("#toml-text", '[classes]\npreset = "textbook"\n\n[run]\neta_y = 0.5\nsteps = 70\n')
     page.page.click("#use-classes")
     page.wait("app.film.run.setup.eta_y === 0.5 && app.state.steps === 70")
-
-
-def test_a_dropped_connection_recovers(explorer: Callable[..., Page]) -> None:
-    p = explorer(ENDLESS)
-    p.wait("app.state.step > 5")
-    run = p.get("app.film.run.run")
-    p.page.evaluate(
-        """() => { const link = document.querySelector("#link"); window.said = [];
-             new MutationObserver(() => said.push(link.textContent))
-               .observe(link, { childList: true, characterData: true, subtree: true });
-             sockets.at(-1).close(); }"""
-    )
-    for words in ("connection lost", "connected again"):
-        p.wait(f"said.some((text) => text.includes('{words}'))")
-    at = p.get("app.film.lastStep")
-    p.wait(f"app.film.lastStep > {at}")
-    assert p.get("app.film.run.run") == run
-    steps = p.get("app.film.steps")
-    assert steps[:40] == list(range(min(len(steps), 40)))  # nothing is missing
-    p.page.evaluate('() => sockets.at(-1).send(\'{"op": "close"}\')')
-    p.check_quiet()
-    p.context.close()

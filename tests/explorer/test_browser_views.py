@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from browser import PATIENCE, QUICK, Page, browser, explorer, page, require_browser
 
+pytestmark = pytest.mark.integration
+
 require_browser()
 
 TEXTBOOK = "#classes=textbook&eta_y=0.9&eta_z=0.02&momentum=0&context=inf&batch_size=null&steps=120&speed=max"
@@ -20,15 +22,15 @@ TEXTBOOK = "#classes=textbook&eta_y=0.9&eta_z=0.02&momentum=0&context=inf&batch_
 
 def lines(page: Page, view: str) -> list[dict[str, Any]]:
     """Width, dash and colour of every line of a curve view, once it is drawn."""
-    page.page.wait_for_function(f"() => document.querySelector('#view-{view} .plot').data?.length > 0")
-    return page.page.evaluate(f"() => document.querySelector('#view-{view} .plot').data.map((t) => t.line)")
+    page.page.wait_for_function(f"() => document.querySelector('#view-{view} .plot').figure?.data.length > 0")
+    return page.page.evaluate(f"() => document.querySelector('#view-{view} .plot').figure.data.map((t) => t.line)")
 
 
 def test_the_run_stands_against_flow_and_closed_form(explorer: Callable[..., Page]) -> None:
     p = explorer(TEXTBOOK)
     p.run_to_end()
     p.wait("app.flow && app.curves && app.response")
-    p.wait("document.querySelector('#view-growth .plot').data?.some((t) => t.line.dash === 'dash')")
+    p.wait("document.querySelector('#view-growth .plot').figure?.data.some((t) => t.line.dash === 'dash')")
     for view, dashes in {
         "loss": {"dash"},
         "entropy": {"dash", "dashdot"},
@@ -37,16 +39,16 @@ def test_the_run_stands_against_flow_and_closed_form(explorer: Callable[..., Pag
         "z": {"dash", "dashdot"},
     }.items():
         last = "dash" if view == "loss" else "dashdot"
-        p.wait(f"document.querySelector('#view-{view} .plot').data?.some((t) => t.line.dash === '{last}')")
+        p.wait(f"document.querySelector('#view-{view} .plot').figure?.data.some((t) => t.line.dash === '{last}')")
         assert {line.get("dash") for line in lines(p, view)} - {None} == dashes, view
     theory = p.get("app.film.run.theory")
-    marks = p.page.evaluate("() => document.querySelector('#view-growth .plot').layout.shapes.map((s) => s.x0)")
+    marks = p.page.evaluate("() => document.querySelector('#view-growth .plot').figure.moments.map((m) => m.x)")
     assert marks == pytest.approx([theory["t_scan"], theory["t_snap"]])
     p.page.uncheck("#show-theory")
-    p.wait("document.querySelector('#view-growth .plot').data.every((t) => t.line.dash !== 'dot')")
+    p.wait("document.querySelector('#view-growth .plot').figure.data.every((t) => t.line.dash !== 'dot')")
     p.page.hover("#view-z figcaption")
     p.page.click("#view-z figcaption button")
-    p.page.wait_for_selector("dialog .large .main-svg")
+    p.page.wait_for_selector("dialog .large[data-zoomed=false] canvas")
     p.key("Escape")
     p.page.wait_for_selector("dialog", state="detached")
     p.check_quiet()
@@ -74,74 +76,6 @@ def test_hovering_tells_token_class_and_value(page: Page) -> None:
     assert "vote" in page.page.inner_text("#tip")
 
 
-def test_claims_come_with_numbers_and_reasons(explorer: Callable[..., Page]) -> None:
-    p = explorer(TEXTBOOK + "&right=claims&flow=off")
-    p.run_to_end()
-    p.page.wait_for_selector(".claim.holds")
-    tally = [int(t) for t in p.page.locator("#tally b").all_inner_texts()]
-    assert sum(tally) == p.page.locator(".claim[data-kind=measured]").count() > 10
-    assert p.page.locator("#tally b").count() == 4
-    lead = p.page.inner_text("#claims-lead")
-    assert f"Measured: {tally[0]} hold, {tally[1]} fail, {tally[2]} undecided, {tally[3]} not applicable." in lead
-    first = p.page.locator(".claim.holds").first
-    assert first.locator("dt").all_inner_texts() == ["measured", "predicted", "margin"]
-    first.locator("summary").click()
-    assert len(first.locator(".statement").inner_text()) > 20
-    p.page.select_option("#c-optimizer", "adam")
-    p.wait("app.film.run.setup.optimizer === 'adam'")
-    p.run_to_end()
-    p.page.wait_for_function(
-        "() => document.querySelectorAll('.claim.not-applicable').length === document.querySelectorAll('.claim').length"
-    )
-    assert "Why not applicable" in p.page.locator(".claim[open] .why").inner_text()  # opened before, still open
-    p.check_quiet()
-    p.context.close()
-
-
-CURVE = {"x_label": "t", "y_label": "y", "x": [1, 2, 4], "measured": [1, 2, 4], "predicted": [1, 1, 1],
-         "log_x": True, "log_y": False}  # fmt: skip
-OURS = {"name": "memory", "reference": "Memory", "statement": "what holds", "status": "holds", "off": 0.005,
-        "words": "instead: memory holds up to 10 t₀", "theirs": 0.88, "x": [1, 2, 4], "y": [1, 2, 4]}  # fmt: skip
-
-
-def test_undecided_claims_and_kinds_are_shown(explorer: Callable[..., Page]) -> None:
-    p = explorer(TEXTBOOK + "&right=claims&flow=off")
-
-    def answer(route: Any) -> None:
-        found = route.fetch().json()
-        for claim in found["claims"]:
-            claim |= {"status": "holds", "kind": "measured", "why": ""}
-        found["claims"][0] |= {"status": "undecided", "why": "9 seeds would decide"}
-        found["claims"][1] |= {"kind": "identity"}
-        found["claims"][2] |= {"status": "fails", "instead": OURS, "curve": CURVE}
-        route.fulfill(json=found)
-
-    p.page.route("**/api/runs/*/claims*", answer)
-    p.run_to_end()
-    still = p.page.locator(".claim.undecided")
-    still.wait_for(timeout=30_000)
-    assert still.locator(".sign").inner_text() == "?"
-    assert still.locator("strong").inner_text() == "undecided"
-    still.locator("summary").click()
-    assert "What would decide: 9 seeds would decide" in still.inner_text()
-    broken = p.page.locator(".claim.fails")
-    broken.locator("summary").click()
-    assert broken.locator(".instead").inner_text() == (
-        "Instead: memory holds up to 10 t₀: what holds. Its curve (broad) is off by 0.5%, the paper's by 88%."
-    )
-    green = """canvas => [...canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data]
-        .filter((v, i, d) => i % 4 === 1 && d[i + 2] > 20 && v > d[i - 1] + 40 && v > d[i + 1] + 20).length"""
-    p.page.wait_for_timeout(300)
-    assert broken.locator("canvas").evaluate(green) > 50, "its curve is drawn"
-    assert p.page.locator(".claim[data-kind=identity] .kind").inner_text() == "identity"
-    tally = [int(t) for t in p.page.locator("#tally b").all_inner_texts()]
-    assert tally[2] == 1
-    assert sum(tally) == p.page.locator(".claim").count() - 1
-    assert "Counted apart: 1 identity (1 hold)" in p.page.inner_text("#claims-lead")
-    p.page.unroute("**/api/runs/*/claims*")
-    p.context.close()
-
-
 def test_a_pinned_run_lies_under_the_next(page: Page) -> None:
     page.run_to_end()
     page.key("p")
@@ -151,36 +85,80 @@ def test_a_pinned_run_lies_under_the_next(page: Page) -> None:
     page.wait("app.film.run.setup.eta_y === 10")
     page.run_to_end()
     assert "1" in page.page.inner_text("#legend-pinned")
-    page.wait("document.querySelector('#view-entropy .plot').data?.some((t) => t.name?.startsWith('pinned run'))")
+    page.wait(
+        "document.querySelector('#view-entropy .plot').figure?.data.some((t) => t.name?.startsWith('pinned run'))"
+    )
     assert page.get("app.pinned.film.value('loss', 20)") != page.get("app.film.value('loss', 20)")
     page.page.click("#pin")
-    page.wait("document.querySelector('#view-entropy .plot').data.every((t) => !t.name.startsWith('pinned run'))")
+    page.wait(
+        "document.querySelector('#view-entropy .plot').figure.data.every((t) => !t.name.startsWith('pinned run'))"
+    )
 
 
-def test_the_cursor_stands_at_the_step_on_screen_zoomed_or_not(page: Page) -> None:
-    """Against the axes that plotly has drawn, not against its numbers."""
+def test_cursor_curve_and_film_slider_are_at_one_place(page: Page) -> None:
+    """Shares of the axis of time: of the film's slider, the line in a plot, and what is revealed of its curves."""
     page.run_to_end()
-    page.wait("document.querySelector('#view-loss .plot').layout?.xaxis.range[1] > 1")
+    page.wait("document.querySelector('#view-loss .plot').figure?.x.range[1] > 1")
 
-    def place() -> float:
-        """Where the cursor is, as a share of the drawn axis."""
+    def places() -> list[float]:
         page.step()
         return page.page.evaluate(
-            """() => { const place = (what) => document.querySelector("#view-loss " + what).getBoundingClientRect();
-                 return (place(".cursor").left - place(".nsewdrag").left) / place(".nsewdrag").width; }"""
+            """async () => {
+                 const { areaOf } = modules['draw/plot'];
+                 const { unit } = modules['draw/pen'];
+                 const box = document.querySelector("#view-loss .plot"), b = box.getBoundingClientRect(), u = unit();
+                 const area = areaOf(box.figure, { width: b.width / u, height: b.height / u });
+                 const share = (x) => (x / u - area.x) / area.w;
+                 const hidden = parseFloat(box.querySelector(".front").style.clipPath.split(" ")[1]);
+                 const slider = document.querySelector("#scrub");
+                 const line = document.querySelector("#view-loss .cursor").getBoundingClientRect();
+                 return [slider.value / slider.max, share(line.left - b.left), share(b.width - hidden)]; }"""
         )
 
-    assert place() == pytest.approx(1, abs=0.02)
-    page.page.evaluate("() => Plotly.relayout(document.querySelector('#view-loss .plot'), {'xaxis.range': [0, 3]})")
-    assert place() == pytest.approx(math.log10(60) / 3, abs=0.02)
-    page.key("Home")
-    assert place() == pytest.approx(0, abs=0.02)
+    assert places() == pytest.approx([1, 1, 1], abs=0.02)
+    for scale in ("linear", "log"):
+        page.key("l")
+        page.wait(f"app.scale === '{scale}'")
+        for wanted in (0, 1, 7, 30):
+            page.page.evaluate(f"async () => (modules['compute/runner']).seekStep({wanted})")
+            share = wanted / 60 if scale == "linear" else math.log(wanted + 1) / math.log(61)
+            page.page.wait_for_function(
+                """([step, share]) => { const { time, x } = document.querySelector("#view-loss .plot").figure;
+                     return Math.abs(time(step) / x.range[1] - share) < 1e-6; }""",
+                arg=[wanted, share],
+            )
+            assert places() == pytest.approx([share] * 3, abs=0.02), (scale, wanted)
+
+
+def test_an_enlarged_plot_zooms_by_drag_and_keyboard(page: Page) -> None:
+    page.run_to_end()
+    page.page.hover("#view-entropy figcaption")
+    page.page.click("#view-entropy figcaption button")
+    canvas = page.page.locator("dialog .large canvas")
+    box = canvas.bounding_box()
+    page.page.mouse.move(box["x"] + 0.3 * box["width"], box["y"] + 0.3 * box["height"])
+    page.page.mouse.down()
+    page.page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 0.6 * box["height"], steps=4)
+    page.page.mouse.up()
+    page.page.wait_for_selector("dialog .large[data-zoomed=true]")
+    page.page.click("#zoom-all")
+    page.page.wait_for_selector("dialog .large[data-zoomed=false]")
+    canvas.focus()
+    page.key("+")
+    page.page.wait_for_selector("dialog .large[data-zoomed=true]")
+    svg = page.download(lambda: page.page.click("dialog button[aria-label='Save as SVG']")).decode()
+    assert "clip-path" in svg
+    assert "(entropy)" in svg
+    page.key("0")
+    page.page.wait_for_selector("dialog .large[data-zoomed=false]")
+    page.key("Escape")
+    page.page.wait_for_selector("dialog", state="detached")
 
 
 def test_the_tour_has_six_scenes_that_run(page: Page) -> None:
     page.key("t")
     page.page.locator(".scenes button").first.click()
-    scenes = page.page.evaluate("async () => (await (await fetch('/api/tour')).json()).scenes")
+    scenes = page.get("app.catalogue.scenes")
     assert len(scenes) == 6
     for i, scene in enumerate(scenes):
         page.page.locator(".scene-number", has_text=f"Scene {i + 1} of 6").wait_for()
@@ -193,10 +171,10 @@ def test_the_tour_has_six_scenes_that_run(page: Page) -> None:
         assert len(page.page.inner_text(".answer")) > 20
         if i < 5:
             page.page.click("#tour-next")
-    before = page.get("app.film.run.run")
+    before = page.get("app.film.number")
     page.page.locator(".dots button").first.click()
     page.page.click("#tour-try")
-    page.wait(f"app.film.run.run !== '{before}' && app.film.run.setup.eta_z === 1 && app.pinned !== null")
+    page.wait(f"app.film.number !== {before} && app.film.run.setup.eta_z === 1 && app.pinned !== null")
 
 
 def test_files(page: Page, tmp_path: Path, browser: Any) -> None:
@@ -282,7 +260,7 @@ def test_an_address_holds_the_whole_state(explorer: Callable[..., Page]) -> None
         "document.querySelector('#right-tabs [aria-selected=true]').id",
     ):
         assert other.get(what) == p.get(what), what
-    assert other.page.evaluate("async () => (await import('/static/js/address.js')).make()") == address
+    assert other.page.evaluate("async () => (modules['address']).make()") == address
     other.page.wait_for_function("(address) => location.hash === address", arg=address)
     for made in (p, other):
         made.check_quiet()
@@ -302,14 +280,15 @@ def test_keyboard_themes_and_names(page: Page) -> None:
     assert page.get("app.focus") == -1
     page.key("l")
     assert page.get("app.scale") == "linear"
-    for key, name in zip("4321", ("lens", "claims", "y", "curves"), strict=True):
+    for key, name in zip("54321", ("lens", "claims", "chain", "y", "curves"), strict=True):
         page.key(key)
         assert page.page.locator(f"#panel-{name}").is_visible()
     page.page.focus("#tab-curves")
     page.key("ArrowRight")
     assert page.page.evaluate("document.activeElement.id") == "tab-y"
     nameless = page.page.evaluate(
-        """() => [...document.querySelectorAll("button, input, select, textarea, canvas, [role=img], [role=slider]")]
+        """() => [...document.querySelectorAll(
+               "button, input, select, textarea, canvas:not([aria-hidden]), [role=img], [role=slider]")]
              .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length))
              .map((e) => e.outerHTML.slice(0, 100))"""
     )
@@ -323,30 +302,3 @@ def test_dark_is_what_the_system_wishes(explorer: Callable[..., Page]) -> None:
     p = explorer(QUICK, color_scheme="dark")
     assert p.page.get_attribute("html", "data-theme") == "dark"
     p.context.close()
-
-
-def test_the_lens_without_and_with_a_model(page: Page) -> None:
-    page.key("4")
-    page.page.locator("#panel-lens", has_text="No text model here yet").wait_for()
-    answer = {
-        "query": "the",
-        "entropy": 1.25,
-        "attended": [
-            {"word": "king", "attention": 0.6, "z": 1.5, "votes": [{"word": "crown", "vote": 2.0}]},
-            {"word": "of", "attention": 0.1, "z": -0.5, "votes": []},
-        ],
-        "votes": [{"word": "throne", "vote": 0.31}],
-        "entropy_over_training": [{"step": 0, "entropy": 3.0}, {"step": 50, "entropy": 1.25}],
-    }
-    page.page.route("**/api/lens", lambda r: r.fulfill(json={"models": [{"name": "wiki", "title": "Wiki"}]}))
-    page.page.route("**/api/lens/wiki?*", lambda r: r.fulfill(json=answer) if "query=the" in r.request.url else
-                    r.fulfill(status=422, json={"field": "query", "message": "There is no such word."}))  # fmt: skip
-    page.page.locator("#panel-lens button", has_text="Look again").click()
-    page.page.locator("#panel-lens .words li", has_text="king").wait_for()
-    said = page.page.inner_text("#panel-lens")
-    assert "1.25 nats" in said
-    assert "crown" in said
-    assert "throne 31.0%" in said
-    page.page.fill("#lens-query", "xyzzy")
-    page.page.click("#panel-lens form button")
-    page.page.locator("#panel-lens .refusal", has_text="no such word").wait_for()

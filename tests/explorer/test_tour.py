@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from films import Film
 
-from scansnap.explorer.live.run import LiveRun
-from scansnap.explorer.pages.tour import SCENES
+from scansnap.claims.evidence import why_outside
+from scansnap.dynamics.simulate import simulate
 from scansnap.explorer.setups.read import read_setup
+from scansnap.explorer.tour import SCENES
 
 BY_NAME = {scene["name"]: scene for scene in SCENES}
 VIEWS = {"attention", "heatmap", "z", "loss", "entropy", "growth", "y", "claims"}
@@ -19,21 +21,16 @@ def film(name: str, kind: str = "setup") -> dict[str, np.ndarray]:
     """What a scene shows, by quantity; attention of common and distinct tokens apart."""
     scene = BY_NAME[name]
     setup = {"setup": scene["setup"], "try": {**scene["setup"], **scene["try"]}, "overlay": scene["overlay"]}[kind]
-    return watch(LiveRun(read_setup(setup)))
+    return watch(Film(setup, extra=(20, 100, scene["until"])))
 
 
-def watch(live: LiveRun) -> dict[str, np.ndarray]:
-    while not live.over:
-        live.advance(10**9)
-    steps, rows = live.film.after(-1)
-    seen = {f["name"]: rows[:, f["offset"] : f["offset"] + f["size"]] for f in live.layout()["fields"]}
-    k = live.classes.n_classes
-    attention, z = (seen[name].reshape(len(steps), k, -1) for name in ("attention", "z"))
-    common = np.isin(live.blueprint.layout.slots[0], live.classes.common)
-    return {"step": steps, "entropy": seen["entropy"].mean(1), "loss": seen["loss"][:, 0],
-            "common": attention[..., common].sum(-1).mean(1), "each_common": attention[..., common],
-            "distinct": attention[..., ~common],
-            "z_distinct": z[..., ~common], "z_all": z}  # fmt: skip
+def watch(film: Film) -> dict[str, np.ndarray]:
+    classes, c, z = film.classes, film.rows["attention"], film.rows["z"]
+    own = [classes.distinct(n) for n in range(classes.n_classes)]
+    return {"step": film.steps, "entropy": film.rows["entropy"].mean(1), "loss": film.rows["loss"],
+            "common": c[..., classes.common].sum(-1).mean(1), "each_common": c[..., classes.common],
+            "distinct": np.stack([c[:, n, tokens] for n, tokens in enumerate(own)], axis=1),
+            "z_distinct": np.stack([z[:, n, tokens] for n, tokens in enumerate(own)], axis=1), "z_all": z}  # fmt: skip
 
 
 def at(seen: dict[str, np.ndarray], name: str, step: int) -> Any:
@@ -81,7 +78,7 @@ def test_winners_emerge() -> None:
     equal = film("winners", "try")
     assert equal["entropy"][0] - equal["entropy"][-1] < 0.01, "equal tokens: the entropy hardly falls"
     setup = {**BY_NAME["winners"]["setup"], **BY_NAME["winners"]["try"]}
-    other = watch(LiveRun(read_setup({**setup, "seed": 1})))
+    other = watch(Film({**setup, "seed": 1}))
     assert (equal["distinct"][-1].argmax(-1) != other["distinct"][-1].argmax(-1)).any(), "luck decides"
 
 
@@ -95,14 +92,9 @@ def test_the_snap() -> None:
     scene = BY_NAME["snap"]
     assert f"at step {scene['at']}" in scene["question"]
     for eta_z in (1.0, scene["try"]["eta_z"]):
-        live = LiveRun(read_setup(scene["setup"]))
-        while live.step < scene["at"]:
-            live.advance(scene["at"] - live.step)
-        before = live.state.tables["z"].clone()
-        live.change(None, eta_z)
-        while not live.over:
-            live.advance(10**9)
-        moved.append(float((live.state.tables["z"] - before).abs().max()))
+        changed = Film(scene["setup"], [{"step": scene["at"], "eta_y": 1.0, "eta_z": eta_z}])
+        z = changed.rows["z"]
+        moved.append(float(np.abs(z[-1] - z[np.searchsorted(changed.steps, scene["at"])]).max()))
     assert moved[1] < 0.1, "hardly"
     assert 2 < moved[1] / moved[0] < 4, "about three times as fast"
 
@@ -115,15 +107,24 @@ def test_a_faster_decoder_is_less_sparse() -> None:
     assert abs(same_ratio["entropy"][-1] - fast["entropy"][-1]) < 0.05, "mostly the ratio"
 
 
-def test_adam_picks_other_tokens() -> None:
+def test_adam_levels_what_sgd_sharpens() -> None:
     adam, sgd = film("adam"), film("adam", "overlay")
+    scene = BY_NAME["adam"]
+    assert f"from {adam['common'][0]:.0%} of the attention to {adam['common'][-1]:.0%}" in scene["commentary"]
+    assert sgd["common"][-1] < 0.4, "common tokens fall under both: it is not Adam's doing"
     for n in range(2):
         assert (np.diff(sgd["z_distinct"][-1, n]) > 0).all(), "SGD: in the order of frequency"
-        assert adam["z_distinct"][-1, n].argmax() == 0, "Adam: the least frequent gains most"
+        assert (np.diff(adam["z_distinct"][-1, n]) < 0).all(), "Adam: in the opposite order"
+        shares = np.round(100 * adam["distinct"][-1, n])
+        assert shares[0] < 5, "the rarest one stays behind"
+        assert set(shares[1:]) == {6, 7}, "nine of ten"
+        assert f"{sgd['distinct'][-1, n].max():.0%} of the attention" in scene["answer"]
     first = [seen["z_distinct"][np.flatnonzero(np.abs(seen["z_all"]).max((1, 2)))[0]] for seen in (adam, sgd)]
     spread = [np.abs(z).max() / np.abs(z).min() for z in first]
     assert spread[0] < 1.01, "Adam: a rare token moves as fast as a frequent one"
     assert spread[1] > 10, "SGD: it does not"
-    from scansnap.explorer.pages.predict import why_not
-
-    assert why_not(read_setup(BY_NAME["adam"]["setup"]))
+    reading = read_setup({**BY_NAME["adam"]["setup"], "steps": 2})
+    assert why_outside(simulate(reading.classes, reading.runs, settings=reading.settings))
+    back = film("adam", "try")
+    assert f"falls from {back['entropy'][0]:.2f} to {back['entropy'][-1]:.2f} nats" in scene["answer"]
+    assert f"rises to {adam['entropy'][-1]:.2f}, almost the {np.log(10):.2f}" in scene["answer"]

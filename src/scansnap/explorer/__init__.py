@@ -1,1 +1,1 @@
-"""The explorer: attention scanning and snapping, live in a browser (``scansnap serve``)."""
+"""The explorer: attention scanning and snapping, one page that computes in the browser (``scansnap explorer``)."""

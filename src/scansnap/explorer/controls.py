@@ -14,7 +14,7 @@ from typing import Any
 from scansnap.checks import InputError
 from scansnap.classes import PRESETS
 from scansnap.dynamics.settings import run_settings
-from scansnap.explorer.protocol import LIMITS
+from scansnap.explorer.limits import LIMITS
 from scansnap.knobs import EMPTY, Knob, Page, knobs_of
 from scansnap.runs import run_fields
 

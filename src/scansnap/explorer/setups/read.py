@@ -1,26 +1,43 @@
-"""A set-up from the page: read, checked by the same code as files and the command line, and held against the caps."""
+"""A set-up as the page writes it: read, and checked by the same code as files and the command line."""
 
 from __future__ import annotations
 
 import math
-import tomllib
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import tomli_w
 
-from scansnap.checks import InputError, choice, known_keys, real, whole
+from scansnap.checks import InputError, choice, digits, known_keys, real, whole
 from scansnap.classes import PRESETS, SequenceClasses
-from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.settings import run_settings, settings
+from scansnap.classes.toml import parse
+from scansnap.dynamics.settings import Settings, run_settings, settings
 from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS
-from scansnap.explorer.protocol import LIMITS
-from scansnap.explorer.setups.blueprint import Blueprint, ClassesError, hold_against_caps
-from scansnap.runs import grid, run_fields, values_of
+from scansnap.explorer.limits import LIMITS
+from scansnap.runs import Runs, grid, run_fields, values_of
 
 
-def read_setup(given: Any) -> Blueprint:
-    """The blueprint a set-up describes, or an :class:`InputError` that names the control."""
+class ClassesError(InputError):
+    """A mistake in the classes, and the control it is shown at: a preset's setting, or the classes as a whole."""
+
+    def __init__(self, error: InputError, control: str) -> None:
+        super().__init__(error.field, error.value, error.allowed)
+        self.control = control
+
+
+@dataclass(frozen=True)
+class SetupReading:
+    """A set-up as the package runs it."""
+
+    setup: dict[str, Any]  # every key filled in, as JSON
+    classes: SequenceClasses
+    runs: Runs  # one
+    settings: Settings
+    note: str = ""  # what of a file the page does not show
+
+
+def read_setup(given: Any) -> SetupReading:
+    """What a set-up describes, or an :class:`InputError` that names the control."""
     if not isinstance(given, dict):
         raise InputError("setup", given, "an object")
     known_keys("the set-up", given, ("classes", *BY_NAME))
@@ -36,43 +53,7 @@ def read_setup(given: Any) -> Blueprint:
     if not made_of.has_momentum:
         rates["momentum"] = 0.0  # the page has one for every optimiser; what goes back says that there is none
     runs = grid(**rates)
-    layout = make_layout(classes, made_of.model, decays=runs.decays)
-    made = Blueprint({"classes": form, **rates, **values}, classes, runs, made_of, layout, note)
-    hold_against_caps(made)
-    return made
-
-
-def summary(classes: SequenceClasses) -> dict[str, Any]:
-    """``Classes`` of the protocol."""
-    rows = []
-    for n in range(classes.n_classes):
-        tokens, p = classes.support(n)
-        distinct, local = (np.isin(tokens, classes.distinct(n, local=near)) for near in (False, True))
-        rows.append({
-            "query": int(classes.query[n]), "next_token": int(classes.next_token[n]),
-            "p_class": float(classes.p_class[n]), "tokens": tokens.tolist(), "p": p.tolist(),
-            "kinds": _kinds(distinct), "local": _kinds(local),
-            "dominant": int(tokens[distinct][np.argmax(p[distinct])]) if distinct.any() else None,
-        })  # fmt: skip
-    words = getattr(classes, "words", None)
-    return {
-        "vocab_size": classes.vocab_size, "n_classes": classes.n_classes, "queries": classes.queries.tolist(),
-        "common": classes.common.tolist(), "classes": rows,
-        "words": None if words is None else {str(i): word for i, word in enumerate(words)},
-    }  # fmt: skip
-
-
-def to_toml(blueprint: Blueprint, notes: list[str] | None = None) -> str:
-    """A file that ``scansnap run`` takes as it is; presets stay presets, everything else is spelt out."""
-    heading = ["# A run of the explorer: scansnap run THIS_FILE --out run.zarr", *(f"# {note}" for note in notes or [])]
-    setup = blueprint.setup
-    classes = {key: value for key, value in setup["classes"].items() if "preset" in setup["classes"]}
-    spelt = blueprint.classes.as_toml().replace("\n[[class]]\n", "\n[[classes.class]]\n")
-    run = {name: setup[name] for name in BY_NAME if setup[name] is not None}
-    if setup["batch_size"] is None:
-        run["batch_size"] = "none"
-    told = tomli_w.dumps({"classes": classes}) if classes else f"[classes]\n{spelt}"
-    return "\n".join([*heading, told, tomli_w.dumps({"run": run})])
+    return SetupReading({"classes": form, **rates, **values}, classes, runs, made_of, note)
 
 
 def field_of(error: InputError) -> str:
@@ -146,10 +127,7 @@ def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
     """The classes of a classes file or run file, the settings of its first run, and how many more it has."""
     if not isinstance(text, str):
         raise InputError("toml", text, "a text")
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:  # bad syntax, a number of thousands of digits, endless nesting
-        raise InputError("toml", text[:60], f"valid TOML ({error})") from None
+    table = parse("toml", text[:60], text)
     if "classes" not in table and "run" not in table:
         return table, {}, ""
     known_keys("the run file", table, ("classes", "run"))
@@ -200,7 +178,8 @@ def _words(words: Any, vocab_size: Any) -> list[str]:
     if not isinstance(words, dict):
         raise InputError("words of bars", words, "an object: the word of each token by its number")
     for token in words:
-        if not (isinstance(token, str) and token.isdecimal() and token.isascii() and int(token) < size):
+        number = digits(token) if isinstance(token, str) else None
+        if number is None or number >= size:
             raise InputError("the token of a word", token, f"a whole number below {size}")
     return [words.get(str(token), str(token)) for token in range(size)]
 
@@ -213,7 +192,3 @@ def _normalised(field: str, weights: Any) -> list[float]:
     if total <= 0:
         raise InputError(field, "all 0", "at least one number above 0")
     return [float(v) for v in (values / total if abs(total - 1) > 1e-12 else values)]
-
-
-def _kinds(distinct: np.ndarray) -> list[str]:
-    return ["distinct" if d else "common" for d in distinct]

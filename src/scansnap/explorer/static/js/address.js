@@ -7,9 +7,9 @@ import { debounce } from "./page/dom.js";
 /** @import { MarkSaid, Setup } from "./messages.js" */
 /** @import { Pace } from "./app.js" */
 
-const DEFAULTS = { focus: -1, scale: "log", speed: "log", left: "setup", right: "curves" };
-/** @type {{left: string, right: string, scene: number | null}} */
-const view = { left: "setup", right: "curves", scene: null };
+const DEFAULTS = { focus: -1, scale: "log", speed: "log", left: "setup", right: "curves", level: "theory" };
+/** @type {{left: string, right: string, level: string, scene: number | null}} */
+const view = { left: "setup", right: "curves", level: "theory", scene: null };
 let silent = false;
 
 /**
@@ -57,7 +57,7 @@ export function make() {
   const i = frameIndex();
   if (film && i > 0 && app.state.state !== "running") all.set("step", String(film.steps[i]));
   for (const key of /** @type {const} */ (["focus", "scale", "speed"])) if (app[key] !== DEFAULTS[key]) all.set(key, String(app[key]));
-  for (const key of /** @type {const} */ (["left", "right"])) if (view[key] !== DEFAULTS[key]) all.set(key, view[key]);
+  for (const key of /** @type {const} */ (["left", "right", "level"])) if (view[key] !== DEFAULTS[key]) all.set(key, view[key]);
   if (view.scene !== null && view.left === "tour") all.set("scene", String(view.scene));
   if (app.bar && view.right === "chain") all.set("bar", `${app.bar.k}:${app.bar.token}`);
   if (app.chosen.flow !== undefined) all.set("flow", app.chosen.flow ? "on" : "off");

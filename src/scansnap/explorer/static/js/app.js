@@ -1,6 +1,6 @@
 // What the page knows, in one place, and who wants to hear of changes.
 
-/** @import { Catalogue, CurvesSaid, FlowSaid, Setup, StateText } from "./messages.js" */
+/** @import { Catalogue, CurvesSaid, FlowSaid, Setup } from "./messages.js" */
 /** @import { Film } from "./draw/film.js" */
 /** @typedef {"log" | number | "max"} Pace  A whole run in 12 s paced by ln t, steps per second, or as they come. */
 
@@ -13,8 +13,8 @@ export const app = {
   setup0: null, // what the run on screen began with
   /** @type {Film | null} */
   film: null, // of the run on screen
-  /** @type {Pick<StateText, "step" | "steps" | "rate"> & {state: StateText["state"] | "closed", speed: StateText["speed"]}} */
-  state: { state: "paused", step: 0, steps: 0, speed: "max", rate: 0 },
+  /** @type {{state: "running" | "paused" | "done" | "failed", step: number, steps: number, rate: number}} */
+  state: { state: "paused", step: 0, steps: 0, rate: 0 },
   /** @type {{film: Film, setup: Setup} | null} */
   pinned: null,
   /** @type {{film: Film, setup: Setup} | null} */

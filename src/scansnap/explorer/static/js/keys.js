@@ -6,7 +6,7 @@ import { toggle as pin } from "./views/compare.js";
 import { open as exportOpen, share } from "./views/export.js";
 import { open as lecture } from "./views/lecture.js";
 import { modal } from "./page/modal.js";
-import * as runner from "./server/runner.js";
+import * as runner from "./compute/runner.js";
 import * as tabs from "./page/tabs.js";
 import { toggle as theme } from "./page/theme.js";
 
@@ -14,11 +14,25 @@ const KEYS = [
   ["space", "play or pause"], ["→", "next frame"], ["←", "previous frame"], ["Home, End", "first frame, newest frame"],
   ["s", "next frame"], ["r", "reset to step 0"], ["[ and ]", "previous, next class"], ["a", "all classes"],
   ["l", "log or linear time"], ["p", "pin this run, or unpin"], ["e", "export"], ["c", "copy the address"], ["d", "dark or light"],
-  ["1 … 5", "curves, decoder, claims, text lens, chain"], ["t", "guided tour or set-up"], ["m", "map of the rates"], ["f", "lecture, full screen"], ["?", "this list"],
+  ["1 … 5", "the tabs on the right, in their order"], ["t", "guided tour or set-up"], ["m", "map of the rates"], ["f", "lecture, full screen"], ["?", "this list"],
 ];
 
+const LETTERS = "scansnap-letters";
+let letters = true;
+try { letters = localStorage.getItem(LETTERS) !== "off"; } catch { /* storage may be off */ }
+
+/** @param {boolean} is */
+function setLetters(is) {
+  letters = is;
+  try { localStorage.setItem(LETTERS, is ? "on" : "off"); } catch { /* storage may be off */ }
+}
+
+/** The tabs on the right as they stand there. */
+const rightTabs = () => /** @type {HTMLElement[]} */ ([...$("right-tabs").children]).filter((tab) => tab.checkVisibility());
+
 function help() {
-  modal("Keyboard", h("dl", { class: "keys" }, KEYS.flatMap(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)])));
+  const toggle = h("input", { type: "checkbox", id: "letters", checked: letters, onchange: () => setLetters(toggle.checked) });
+  modal("Keyboard", h("div", {}, h("label", { class: "fromhere" }, toggle, "keys of one letter, digit or sign (space, arrows, Home and End always work)"), h("dl", { class: "keys" }, KEYS.flatMap(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]))));
 }
 
 /** @param {{focus: (k: number) => void, scale: (value: "log" | "linear") => void}} page */
@@ -29,7 +43,7 @@ export function start({ focus, scale }) {
     " ": runner.toggle, ArrowRight: () => runner.move(1), ArrowLeft: () => runner.move(-1), Home: () => runner.seek(0), End: () => runner.seek(Infinity),
     s: runner.step, r: runner.reset, "[": () => focus(app.focus - 1), "]": () => focus(app.focus + 1), a: () => focus(-1),
     l: () => scale(app.scale === "log" ? "linear" : "log"), p: pin, e: exportOpen, c: share, d: theme, "?": help,
-    1: () => tabs.pick("curves"), 2: () => tabs.pick("y"), 3: () => tabs.pick("claims"), 4: () => tabs.pick("lens"), 5: () => tabs.pick("chain"),
+    ...Object.fromEntries([1, 2, 3, 4, 5].map((n) => [n, () => { const tab = rightTabs()[n - 1]; if (tab) tabs.pick(tab.id.slice(4)); }])),
     m: () => { const map = /** @type {HTMLDetailsElement} */ ($("map")); map.open = !map.open; },
     t: () => tabs.pick($("panel-tour").hidden ? "tour" : "setup"), f: lecture,
   };
@@ -39,7 +53,7 @@ export function start({ focus, scale }) {
     const typing = is("input[type=text], textarea, select"), slider = is("input[type=range]:not(#scrub), [role=slider], [role=tab], [role=radio]");
     if (typing || (slider && event.key.startsWith("Arrow")) || (slider && ["Home", "End"].includes(event.key))) return;
     if (event.key === " " && is("button, summary, input[type=checkbox]")) return;
-    const act = all[event.key];
+    const act = letters || event.key === " " || event.key.length > 1 ? all[event.key] : undefined;
     if (!act || !app.film) return;
     event.preventDefault();
     act();

@@ -1,37 +1,37 @@
-// Puts the page together: paints at once, then asks the server what there is, then starts the first run.
+// Puts the page together: paints at once, reads what there is, then starts the first run.
 
 import * as address from "./address.js";
-import * as api from "./server/api.js";
+import { catalogue } from "./compute/engine.js";
 import { app, emit, on } from "./app.js";
 import * as chain from "./views/chain.js";
 import * as claims from "./views/claims.js";
 import * as compare from "./views/compare.js";
 import * as curves from "./views/curves.js";
-import { $, h, said } from "./page/dom.js";
-import * as films from "./server/films.js";
+import { $, h } from "./page/dom.js";
+import * as films from "./compute/films.js";
 import * as exporting from "./views/export.js";
 import { name } from "./draw/film.js";
 import * as headline from "./views/headline.js";
 import * as keys from "./keys.js";
 import * as lecture from "./views/lecture.js";
 import * as lens from "./views/lens.js";
+import * as level from "./page/level.js";
 import * as map from "./views/map.js";
 import * as movement from "./views/movement.js";
 import * as probe from "./views/probe.js";
-import * as predict from "./server/predict.js";
-import * as runner from "./server/runner.js";
+import * as predict from "./compute/predict.js";
+import * as runner from "./compute/runner.js";
+import * as sentence from "./views/sentence.js";
 import * as setup from "./views/setup.js";
 import * as stage from "./views/stage.js";
 import * as tabs from "./page/tabs.js";
 import * as theme from "./page/theme.js";
 import * as tour from "./views/tour.js";
 import * as transport from "./views/transport.js";
+import * as welcome from "./views/welcome.js";
 import * as ytable from "./views/ytable.js";
 
 /** @typedef {typeof app.scale} Scale */
-
-/** @type {Record<string, string>} */
-const LINK = { connecting: "connecting", open: "connected", lost: "connection lost, trying again", back: "connected again" };
 
 function presets() {
   /** @type {HTMLSelectElement} */
@@ -43,7 +43,6 @@ function presets() {
   });
   on("setup run", () => {
     select.value = app.preset ?? "";
-    $("commentary").textContent = app.catalogue.presets.find((p) => p.name === app.preset)?.commentary ?? "";
   });
 }
 
@@ -88,11 +87,6 @@ function wire() {
   on("frames", () => ($("wait").hidden = true));
   on("classes-made", () => { setup.show(); setup.run(true); });
   on("setup run cursor state pinned marks options bar-shown", address.write);
-  on("link", (status) => {
-    const el = $("link");
-    el.textContent = LINK[status];
-    el.dataset.status = status;
-  });
   on("watch", (/** @type {string[]} */ views) => { const tab = ["claims", "y"].find((v) => views[0] === v); tabs.pick(tab ?? "curves"); });
   tabs.onPick((side, tab) => {
     if (side === "right") { curves.visible(tab === "curves"); ytable.visible(tab === "y"); claims.visible(tab === "claims"); lens.visible(tab === "lens"); chain.visible(tab === "chain"); }
@@ -129,24 +123,17 @@ function loop(now) {
 }
 
 async function begin() {
+  app.catalogue = catalogue;
   theme.start();
   tabs.start();
+  level.start();
   wire();
-  for (const part of [setup, headline, chain, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, map, probe, tour, lecture]) part.start();
+  for (const part of [setup, headline, sentence, chain, stage, movement, transport, curves, ytable, claims, compare, exporting, predict, map, probe, tour, lecture, welcome]) part.start();
   requestAnimationFrame(loop);
-  if (!/[#&](classes|scene)=/.test(location.hash)) runner.adopt().then(classList, () => {}); // without it the first run is waited for
-  try {
-    app.catalogue = await api.catalogue();
-  } catch (e) {
-    $("link").textContent = said(e);
-    setTimeout(() => location.reload(), 3000);
-    return;
-  }
-  $("probe").hidden = !app.catalogue.probe;
+  $("probe").hidden = !app.catalogue.lab?.probe;
   setup.build();
   presets();
   keys.start({ focus, scale });
-  runner.connect();
   const first = app.catalogue.presets[0];
   app.setup = structuredClone(app.catalogue.default);
   if (!(await fromAddress()) && !films.wanted()) {
@@ -156,7 +143,6 @@ async function begin() {
   }
   address.onForeignChange(fromAddress);
   document.documentElement.dataset.ready = "yes";
-  (window.requestIdleCallback ?? setTimeout)(() => curves.load());
 }
 
 begin();

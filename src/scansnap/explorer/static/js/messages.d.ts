@@ -1,16 +1,4 @@
-// What the page and the server say to each other. Made from the server's models by page_types.py; not edited.
-
-/** All kept frames again (flags REPLAY, RESTART, LAST). */
-export interface AskFilm {
-  op: "film";
-}
-
-/** The table Y, now or as it was; of several that a slow socket waits for, the last is answered. */
-export interface AskTable {
-  op: "y";
-  size?: number;  // At most size × size values; larger tables as means over blocks.
-  step?: number | null;  // Of the kept tables the one nearest to this step, whose own step stands in the frame; left out, the newest.
-}
+// What the page's parts hand to each other: set-ups, runs, films, claims, lectures.
 
 /** One assumption of the theorems, held against the set-up. */
 export interface AssumptionSaid {
@@ -20,13 +8,6 @@ export interface AssumptionSaid {
   threshold: number | "inf" | "-inf" | null;
   met: boolean;
   note: string;
-}
-
-/** Takes up a run after a dropped connection. The frames after ``since`` follow (flag REPLAY, at the end LAST), then what is new. A socket that had the run is told "closed". */
-export interface Attach {
-  op: "attach";
-  run?: any;  // Its id.
-  since?: number;  // The last step the page has.
 }
 
 /** A word that attention turns to. */
@@ -77,7 +58,11 @@ export interface Catalogue {
   presets: PresetSaid[];
   class_presets: ClassPresetSaid[];
   default: Setup;  // Of the first run.
-  probe: boolean;  // Whether a probe's file, or a folder of them, was given at start; the report is at /probe.
+  scenes: Scene[];  // Of the tour.
+  decks: Deck[];  // Lectures; that of a lecture's own file first.
+  lecture: boolean;  // Whether the file opens with the first of them.
+  lab: { lens: boolean; probe: boolean; verify: boolean } | null;  // What the server behind the page offers; a file has none.
+  applies: { textbook: Setup; changes: Record<string, Record<string, any>>; commands: Record<string, string> };  // Where claims apply.
 }
 
 /** What a set-up means. */
@@ -85,9 +70,6 @@ export interface CheckSaid {
   setup: Setup;  // Every key filled in.
   classes: ClassesSaid;
   theory: TheorySaid;
-  memory: number;  // Bytes the run needs, from above.
-  frame_floats: number;
-  engine: "fused" | "general";  // The compiled kernel, or torch.
   note: string;  // What of a file the page does not show; empty: nothing.
 }
 
@@ -129,7 +111,8 @@ export interface ClaimSaid {
   reference: string;
   statement: string;
   status: "holds" | "fails" | "undecided" | "not applicable";
-  kind: string;  // What the verdict rests on: measured, identity, formula, by definition; ours: measured, of our own theory.
+  kind: string;  // What the verdict rests on: measured, identity, formula, by definition; dependent, proof step and ours are measured too, but no independent statements of the paper.
+  relation: string;  // What it follows from or repeats; empty where it is independent.
   quantity: string;
   measured: number | "inf" | "-inf" | null;
   predicted: number | "inf" | "-inf" | null;
@@ -139,16 +122,6 @@ export interface ClaimSaid {
   assumptions: ClaimAssumption[];
   curve: ClaimCurve | null;
   instead: ClaimInstead | null;
-  where: Setup | null;  // A set-up in which it applies, where it does not here; null where no run on the page will do.
-  command: string;  // What judges it then; may be empty.
-}
-
-/** Judged on the recorded steps. Where the theory does not speak of the run, every claim is "not applicable", with the reason in ``why``. */
-export interface ClaimsSaid {
-  run: string;
-  step: number;  // Judged is the run up to here.
-  setting: string;
-  claims: ClaimSaid[];
 }
 
 /** Classes to start from, and their settings. */
@@ -176,20 +149,10 @@ export interface ClassesByBars {
   bars: Bars;  // The bars of any set-up are in the ``classes`` of a check or run: tokens and p.
 }
 
-/** A preset of the catalogue; its settings stand beside it. */
-export interface ClassesByPreset {
-  [key: string]: any;
-}
-
 /** A text whose words are counted: a class is a pair of words that it has twice or more. */
 export interface ClassesByText {
   text: string;  // Sentences end at . ! ? and at the end of a line.
   pairs?: any[][] | null;  // The classes, as pairs of last word and next word; left out: up to six of the most frequent.
-}
-
-/** The text of a classes file, or of a run file, whose [run] table then gives defaults for the other keys. */
-export interface ClassesByToml {
-  toml: string;  // As ``scansnap run`` reads it; of several runs, the first.
 }
 
 /** The classes of a set-up. */
@@ -200,17 +163,6 @@ export interface ClassesSaid {
   common: number[];  // Tokens of more than one class.
   classes: ClassSaid[];  // One entry per class.
   words: Record<string, string> | null;  // How tokens read.
-}
-
-/** Ends the run at once. */
-export interface Close {
-  op: "close";
-}
-
-/** The run is over: closed, taken up by another page, or its process died. */
-export interface ClosedText {
-  type: "closed";
-  reason: string;  // One sentence.
 }
 
 /** One value a user can set. */
@@ -260,28 +212,10 @@ export interface Deck {
   beat: Beat[];  // In the order of the talk.
 }
 
-/** Lectures that can be given here; the one given at start first. */
-export interface Decks {
-  decks: Deck[];
-}
-
 /** Entropy during training. */
 export interface EntropyAt {
   step: number;
   entropy: number | "inf" | "-inf" | null;
-}
-
-/** A refused message; it changed nothing. */
-export interface ErrorText {
-  type: "error";
-  field: string;  // The control to show it at.
-  message: string;  // One sentence.
-}
-
-/** A new last step. */
-export interface Extend {
-  op: "extend";
-  steps: number;  // Not before the current one.
 }
 
 /** All kept frames. */
@@ -332,27 +266,11 @@ export interface FrameLayout {
   class_query: number[];  // Index into ``queries``, per class.
 }
 
-/** Whether the server is well. */
-export interface Health {
-  ok: boolean;
-  version: string;
-  runs: number;
-  workers: number;
-  memory: number;  // Bytes planned for all runs.
-}
-
 /** What to look at; the rest is dimmed or left out. */
 export interface Highlight {
   views: ("bars" | "history" | "curve")[];  // Of bars, history (the heat map) and curve those that count.
   classes: number[];  // The classes on the stage; left out, all of them.
   tokens: (number | string)[];  // Tokens whose bars stay bright: numbers, words, or all that are common or distinct.
-}
-
-/** A deck with all its runs, as it is written into one file. */
-export interface Lecture {
-  deck: Deck;
-  films: Record<string, any>[];  // Every run once, as /api/runs/{run}/film says it.
-  runs: ((number | null)[])[];  // Of each beat: which film it shows, and which is drawn over it.
 }
 
 /** What a text model does with a query word. */
@@ -370,11 +288,9 @@ export interface LensSaid {
 export interface MapSaid {
   eta_y: number[];  // Rates of the rows.
   eta_z: number[];  // Rates of the columns.
-  share: ((number | "inf" | "-inf" | null)[])[];  // Attention on common tokens, mean over classes weighted by their probability; null where the run diverged.
-  failed_step: ((number | null)[])[];  // The step where the numbers left the float range.
-  step: number;  // What was reached; less than ``steps`` where the time was over.
-  steps: number;  // The last step of the run.
-  seconds: number;  // What it took.
+  share: (number | null)[][];  // Attention on common tokens, mean over classes weighted by their probability; null where the run diverged or is not computed yet.
+  failed_step: (number | null)[][];  // The step where the numbers left the float range.
+  known: number;  // Runs that are computed.
 }
 
 /** New rates from a step on. */
@@ -391,42 +307,12 @@ export interface MarkSaid {
   eta_z: number;
 }
 
-/** Rates changed at this step. */
-export interface MarkText {
-  step: number;
-  eta_y: number;
-  eta_z: number;
-  type: "mark";
-}
-
 /** Two words that follow each other twice or more. */
 export interface PairSaid {
   query: string;  // The last word.
   next: string;  // The next word.
   count: number;  // How often.
   chosen: boolean;  // Whether it is a class.
-}
-
-/** Stops where it is. */
-export interface Pause {
-  op: "pause";
-}
-
-/** Answered by a pong. */
-export interface Ping {
-  op: "ping";
-  id?: any;  // Anything short.
-}
-
-/** Goes on; at the last step it changes nothing: extend first. */
-export interface Play {
-  op: "play";
-}
-
-/** The answer to a ping. */
-export interface PongText {
-  type: "pong";
-  id: any;  // As it came.
 }
 
 /** A question before the beat plays: which bar wins? The reveal measures it. */
@@ -450,33 +336,8 @@ export interface ProbeFiles {
   files: string[];
 }
 
-/** New rates from the current step on; either or both. */
-export interface Rates {
-  op: "rates";
-  eta_y?: number | null;  // η_Y.
-  eta_z?: number | null;  // η_Z.
-}
-
-/** Why a request is not served. */
-export interface Refusal {
-  field: string;  // The control to show it at.
-  message: string;  // One sentence: the field, its value, and what is allowed.
-}
-
-/** Back to step 0 with the first rates, paused. */
-export interface Reset {
-  op: "reset";
-}
-
-/** Forget all frames; step 0 follows. */
-export interface ResetText {
-  type: "reset";
-}
-
 /** First answer to start and attach. */
 export interface RunText {
-  type: "run";
-  run: string;  // Its id.
   setup: Setup;  // Every key filled in.
   classes: ClassesSaid;
   theory: TheorySaid;
@@ -509,21 +370,6 @@ export interface Setup {
   [key: string]: any;
 }
 
-/** How fast it plays. */
-export interface Speed {
-  op: "speed";
-  speed?: number | "max" | null;  // Steps per second, or "max".
-}
-
-/** Makes a run; one that the socket had is closed, unless the set-up is refused. */
-export interface Start {
-  op: "start";
-  setup: Setup;  // What to run.
-  speed?: number | "max" | null;  // Steps per second, or "max".
-  play?: boolean;  // Whether it begins at once.
-  marks?: Record<string, any>[];  // Changes of the rates on the way, as they were told of another run: this one passes them at the same steps.
-}
-
 /** After every change, and about twice a second while it runs. */
 export interface StateText {
   type: "state";
@@ -535,12 +381,6 @@ export interface StateText {
   eta_y: number;
   eta_z: number;
   failed_step: number | null;  // Where the numbers left the float range.
-}
-
-/** Pauses and advances. While that takes time the state is "running", a pause or reset ends it, and step, rates, extend and play wait their turn behind it. */
-export interface Step {
-  op: "step";
-  n?: number;  // How many steps.
 }
 
 /** A trained text model in the folder given at start. */
@@ -573,11 +413,6 @@ export interface TheorySaid {
   c0: number | "inf" | "-inf" | null;  // C₀, from the overlaps of the classes at Z = 0.
   clock: string;  // One sentence on steps and t.
   assumptions: AssumptionSaid[];  // Empty where a rate is 0.
-}
-
-/** The guided tour. */
-export interface Tour {
-  scenes: Scene[];
 }
 
 /** A word and the vote for it. */

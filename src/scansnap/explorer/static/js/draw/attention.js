@@ -1,16 +1,16 @@
 // Attention of every class now, as bars, and below, token under token, its history as a heat map. The page's big view
 // and the exported film are both drawn here.
 
-import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, ramp } from "./colours.js";
-import { name } from "./film.js";
+import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, SEVERAL, ramp } from "./colours.js";
+import { name, sameClasses } from "./film.js";
 import { labelsOf, writeLabels } from "./labels.js";
 import { fromTo, short, tick, ticks, whole } from "./format.js";
 import { context, fitting, widthOf } from "./pen.js";
 
-/** @import { Film, Kind, TimeAxis } from "./film.js" */
+/** @import { Film, Kind, Reach, TimeAxis } from "./film.js" */
 /** @import { Colours } from "./colours.js" */
 /** @import { Pen } from "./pen.js" */
-/** @typedef {{token: number, j: number, kind: Kind, p: number}} Bar  `j` is its place in the layout. */
+/** @typedef {{token: number, j: number, kind: Kind, reach: Reach, p: number}} Bar  `j` is its place in the layout. */
 /**
  * What there is to draw: a frame of a film, and what may lie over it.
  * @typedef {object} Scene
@@ -26,9 +26,12 @@ import { context, fitting, widthOf } from "./pen.js";
 /** @typedef {{x: number, y: number, w: number, h: number}} Box */
 /** @typedef {Box & {k: number, bw: number, by: number, my: number, mh: number, list: Bar[], full: Box}} Cell  `by`: top of the bars; `my`, `mh`: the heat map. */
 
-const FILL = { distinct: DISTINCT, common: COMMON, query: QUERY };
-const RANK = { common: 0, query: 1, distinct: 2 };
+const FILL = { only: DISTINCT, several: SEVERAL, every: COMMON, query: QUERY };
+const RANK = { every: 0, several: 1, query: 2, only: 3 };
+/** Under the bars, in more words or fewer. @type {Record<Reach, string[]>} */
+const UNDER = { every: ["common: in every context", "in every context", "common"], several: ["common: in several contexts", "in several", "common"], query: [], only: ["distinct: only in this context", "only in this context", "distinct"] };
 const MOMENTS = 200; // of the heat map that the mouse can tell apart
+const NARROW = 400; // two classes beside each other at most, so that their words have room
 const SMALL = { size: 10 };
 const stepText = (/** @type {number} */ last) => (last >= 1e6 ? short(last / 1e6) + "M" : last >= 1e5 ? short(last / 1000) + "k" : whole(last));
 
@@ -51,7 +54,7 @@ function columns(n, width, height) {
 const orders = new WeakMap();
 
 /**
- * Tokens of a class from left to right: common first, then distinct, each by how often they occur.
+ * Tokens of a class from left to right: those of every context, of several, of this one, each by how often they occur.
  * @param {Film} film
  * @param {number} k
  */
@@ -60,8 +63,8 @@ function order(film, k) {
   orders.set(film, all);
   if (!all[k]) {
     const c = film.run.classes.classes[k];
-    all[k] = film.run.layout.tokens[k].map((token, j) => ({ token, j, kind: film.kind(k, token), p: c.p[c.tokens.indexOf(token)] ?? 0 }));
-    all[k].sort((a, b) => RANK[a.kind] - RANK[b.kind] || a.p - b.p || a.token - b.token);
+    all[k] = film.run.layout.tokens[k].map((token, j) => ({ token, j, kind: film.kind(k, token), reach: film.reach(k, token), p: c.p[c.tokens.indexOf(token)] ?? 0 }));
+    all[k].sort((a, b) => RANK[a.reach] - RANK[b.reach] || a.p - b.p || a.token - b.token);
   }
   return all[k];
 }
@@ -101,7 +104,7 @@ export class AttentionPainter {
   /** @param {Colours} colours */
   constructor(colours) {
     this.colours = colours;
-    this.ramps = { distinct: ramp(colours.faint, DISTINCT), common: ramp(colours.faint, COMMON), query: ramp(colours.faint, QUERY) };
+    this.ramps = { only: ramp(colours.faint, DISTINCT), several: ramp(colours.faint, SEVERAL), every: ramp(colours.faint, COMMON), query: ramp(colours.faint, QUERY) };
     this.gain = ramp(colours.faint, DISTINCT);
     this.loss = ramp(colours.faint, CLOSED);
     /** @type {Map<number, {canvas: HTMLCanvasElement, key: string}>} */
@@ -116,9 +119,9 @@ export class AttentionPainter {
    */
   draw(pen, scene) {
     const { film, classes, pinned, ghost, movement = 0 } = scene, n = classes.length;
-    const cols = columns(n, pen.width, pen.height), rows = Math.ceil(n / cols);
+    const wide = columns(n, pen.width, pen.height), cols = film.run.classes.words && pen.width < NARROW ? Math.min(2, wide) : wide, rows = Math.ceil(n / cols);
     const gap = n > 12 ? 10 : 18, w = (pen.width - gap * (cols - 1)) / cols, h = (pen.height - gap * (rows - 1)) / rows;
-    const over = [pinned, ghost].map((other) => (classes.some((k) => alike(film, other, k)) ? other?.peak ?? 0 : 0));
+    const over = [pinned, ghost && sameClasses(film, ghost) ? ghost : null].map((other) => (classes.some((k) => alike(film, other, k)) ? other?.peak ?? 0 : 0));
     const top = Math.max(1e-9, ...(movement ? [1.04 * film.moved * movement] : [film.peak, ...over])), small = w < 190 || h < (film.run.classes.words ? 300 : 190); // words need room
     return classes.map((k, at) => this.cell(pen, scene, k, { x: (at % cols) * (w + gap), y: Math.floor(at / cols) * (h + gap), w, h }, top, small));
   }
@@ -151,13 +154,10 @@ export class AttentionPainter {
       this.times(pen, scene, { x: x0, y: my, w: w - axis, h: mh }, small);
     }
     if (!small) {
-      const split = list.findIndex((t) => t.kind === "distinct");
-      const under = (/** @type {string} */ what, /** @type {number} */ from, /** @type {number} */ to) => {
-        const words = [`${what} tokens`, what], text = fitting(words, (to - from) * bw - 6, SMALL);
-        if (words.includes(text)) pen.label(x0 + from * bw, y + h - 4, text, { fill: muted, ...SMALL });
-      };
-      if (split > 0) under("common", 0, split);
-      if (split >= 0) under("distinct", split, list.length);
+      for (const reach of /** @type {Reach[]} */ (["every", "several", "only"])) {
+        const from = list.findIndex((t) => t.reach === reach), n = list.filter((t) => t.reach === reach).length, text = fitting(UNDER[reach], n * bw - 6, SMALL);
+        if (n && UNDER[reach].includes(text)) pen.label(x0 + from * bw, y + h - 4, text, { fill: muted, ...SMALL });
+      }
     }
     return { k, x: x0, w: w - axis, bw, y, h, by: y + head, my, mh, list, full };
   }
@@ -182,8 +182,10 @@ export class AttentionPainter {
     if (!small) pen.label(x, y + 30, words, { fill: ink, size: 12 });
     else if (words) pen.label(x + w, line, words, { fill: muted, ...SMALL, align: "right" });
     const top = small ? y + 14 : y + 36, high = small ? 3 : 6;
+    const values = film.attention(index, k), every = order(film, k).reduce((sum, t) => sum + (t.reach === "every" ? values[t.j] : 0), 0);
     pen.rect(x, top, w, high, DISTINCT);
-    pen.rect(x, top, w * now, high, COMMON);
+    pen.rect(x, top, w * now, high, SEVERAL);
+    pen.rect(x, top, w * every, high, COMMON);
     pen.rect(x + w * was - 0.75, top - 2, 1.5, high + 4, ink);
     return small ? 20 : 50;
   }
@@ -209,13 +211,13 @@ export class AttentionPainter {
     const shown = (/** @type {number} */ v, /** @type {number} */ j) => (movement ? (v - start[j]) * movement : v);
     list.forEach((t, j) => {
       const bx = x + j * bw + pad, ww = bw - 2 * pad, before = base - high(start[t.j]), was = old?.get(t.token), to = high(shown(now[t.j], t.j));
-      pen.rect(bx, base - Math.max(to, 0), ww, Math.abs(to), FILL[t.kind]);
+      pen.rect(bx, base - Math.max(to, 0), ww, Math.abs(to), FILL[t.reach]);
       if (bw > 3 && !movement) pen.line(bx, before, bx + ww, before, ink, 1, marks.length ? [2, 2] : []);
       if (was !== undefined) pen.line(bx - pad, base - high(Math.min(top, was)), bx + ww + pad, base - high(Math.min(top, was)), PINNED, 2);
       const said = ideal ? shown(ideal[t.j], t.j) : NaN;
       if (bw > 3 && Math.abs(said) <= top) pen.rect(bx + ww / 2 - 1.5, base - high(said) - 1.5, 3, 3, FLOW);
     });
-    const ghost = movement ? null : otherAttention(scene, scene.ghost, k);
+    const ghost = movement || !scene.ghost || !sameClasses(film, scene.ghost) ? null : otherAttention(scene, scene.ghost, k);
     if (ghost) { // one thin line over all bars
       const edge = list.flatMap((t, j) => [x + j * bw, x + (j + 1) * bw].map((at) => /** @type {[number, number]} */ ([at, base - high(ghost[t.j])])));
       pen.path([[x, base], ...edge, [x + w, base]], muted, 1);
@@ -230,9 +232,10 @@ export class AttentionPainter {
    * @param {boolean} small
    */
   times(pen, { film, index, axis }, { x, y, w, h }, small) {
-    const { ink, muted } = this.colours, last = Math.max(1, film.run.steps, film.lastStep);
+    const { ink, muted, faint } = this.colours, last = Math.max(1, film.run.steps, film.lastStep);
     const where = (/** @type {number} */ step) => y + (axis(step) / axis(last)) * h, now = where(film.steps[index]);
-    for (const mark of film.marks) pen.line(x, where(mark.step), x + w, where(mark.step), ink, 1, [4, 3]);
+    pen.rect(x - 0.5, now, w + 1, y + h - now + 0.5, faint); // what follows is for later
+    for (const mark of film.marks) if (mark.step <= film.steps[index]) pen.line(x, where(mark.step), x + w, where(mark.step), ink, 1, [4, 3]);
     pen.line(x - (small ? 0 : 4), now, x + w, now, ink, small ? 1 : 1.5);
     if (small) return;
     const beside = { ...SMALL, align: /** @type {const} */ ("right") }, here = Math.max(y + 9, Math.min(y + h, now + 3.5));
@@ -250,14 +253,14 @@ export class AttentionPainter {
    * @param {number} top
    */
   heatmap({ film, axis, movement = 0 }, k, list, rows, top) {
-    const end = axis(Math.max(1, film.run.steps)), key = `${film.version}|${rows}|${top}|${end}|${film.run.run}|${movement}`;
+    const end = axis(Math.max(1, film.run.steps)), key = `${film.version}|${rows}|${top}|${end}|${film.number}|${movement}`;
     const map = this.maps.get(k) ?? { canvas: document.createElement("canvas"), key: "" };
     this.maps.set(k, map);
     if (map.key === key) return map.canvas;
     map.key = key;
     const width = list.length, image = new ImageData(width, rows), pixels = new Uint32Array(image.data.buffer);
     const frames = film.rowFrames(rows, axis);
-    const tables = list.map((t) => this.ramps[t.kind]), base = film.fields.attention.offset + film.tokenOffset[k], start = film.attention(0, k);
+    const tables = list.map((t) => this.ramps[t.reach]), base = film.fields.attention.offset + film.tokenOffset[k], start = film.attention(0, k);
     for (let r = 0; r < rows; r++) {
       if (frames[r] < 0) { pixels.fill(0, r * width, (r + 1) * width); continue; }
       const frame = film.frames[frames[r]];
@@ -275,7 +278,7 @@ export class AttentionPainter {
 
 /**
  * The bar under a point, and the frame it shows there: a moment of its history, or the frame on screen. Null beside
- * the bars and where there is no history yet.
+ * the bars and where there is no history yet, or none on screen.
  * @param {Cell[]} cells
  * @param {Scene} scene
  * @param {number} x
@@ -286,7 +289,7 @@ export function barAt(cells, { film, index, axis }, x, y) {
   if (!cell) return null;
   const bar = cell.list[Math.min(cell.list.length - 1, Math.floor((x - cell.x) / cell.bw))];
   const frame = y >= cell.my && y <= cell.my + cell.mh ? momentAt(cell, film, axis, y) : index;
-  return frame < 0 ? null : { k: cell.k, bar, frame };
+  return frame < 0 || frame > index ? null : { k: cell.k, bar, frame };
 }
 
 /**

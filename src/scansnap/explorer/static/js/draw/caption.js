@@ -1,6 +1,7 @@
 // What a picture needs to be understood away from the page: a title, a legend, and the settings of the run.
 
-import { COMMON, DISTINCT, FLOW, PINNED } from "./colours.js";
+import { COMMON, DISTINCT, FLOW, PINNED, QUERY, SEVERAL } from "./colours.js";
+import { REACH } from "./film.js";
 import { short, whole } from "./format.js";
 import { fitting, widthOf } from "./pen.js";
 
@@ -8,6 +9,8 @@ import { fitting, widthOf } from "./pen.js";
 /** @import { Film } from "./film.js" */
 /** @import { Pen } from "./pen.js" */
 /** @typedef {{text: string, colour: string, line?: boolean}} Key */
+
+const FILL = { only: DISTINCT, several: SEVERAL, every: COMMON, query: QUERY };
 
 /**
  * The settings of a run in one line.
@@ -26,16 +29,18 @@ export function settings(film) {
 
 /**
  * The colours of the attention view.
+ * @param {Film} film
  * @param {Colours} c
  * @param {{pinned?: boolean, flow?: boolean}} more
  * @returns {Key[]}
  */
-export const attentionKeys = (c, { pinned = false, flow = false } = {}) => [
-  { text: "distinct", colour: DISTINCT }, { text: "common", colour: COMMON }, { text: "at step 0", colour: c.ink, line: true },
-  ...(pinned ? [{ text: "pinned run", colour: PINNED, line: true }] : []), ...(flow ? [{ text: "flow, T → ∞", colour: FLOW }] : []),
+export const attentionKeys = (film, c, { pinned = false, flow = false } = {}) => [
+  ...film.reaches().reverse().map((reach) => ({ text: REACH[reach], colour: FILL[reach] })), { text: "at step 0", colour: c.ink, line: true },
+  ...(pinned ? [{ text: "pinned run", colour: PINNED, line: true }] : []), ...(flow ? [{ text: "infinite-data limit", colour: FLOW }] : []),
 ];
 
-export const HIGH = 46, EDGE = 10; // of the strip at the top, and of what stays free beside and below
+export const HIGH = 64; // of the strip at the top …
+export const EDGE = 10; // … and of what stays free beside and below
 
 /**
  * Draws title, legend and settings at the top; what is drawn next lies below.
@@ -44,15 +49,14 @@ export const HIGH = 46, EDGE = 10; // of the strip at the top, and of what stays
  * @param {{title: string, keys: Key[], settings: string}} what
  */
 export function caption(pen, c, { title, keys, settings: line }) {
-  let x = pen.width - EDGE;
-  for (const { text, colour, line: thin } of [...keys].reverse()) {
-    x -= widthOf(text, { size: 11 });
-    pen.text(x, 18, text, { fill: c.ink, size: 11 });
-    x -= 15;
-    pen.rect(x, thin ? 13 : 9, 10, thin ? 2 : 10, colour);
-    x -= 14;
+  const wide = keys.reduce((sum, { text }) => sum + widthOf(text, { size: 11 }) + 29, -14), size = Math.min(11, (11 * (pen.width - 2 * EDGE)) / Math.max(1, wide));
+  let x = EDGE;
+  for (const { text, colour, line: thin } of keys) {
+    pen.rect(x, thin ? 50 : 46, 10, thin ? 2 : 10, colour);
+    pen.text(x + 15, 55, text, { fill: c.ink, size });
+    x += 29 + widthOf(text, { size });
   }
-  pen.text(EDGE, 19, fitting([title], x - 2 * EDGE, { size: 14, weight: 600 }), { fill: c.ink, size: 14, weight: 600 });
+  pen.text(EDGE, 19, fitting([title], pen.width - 2 * EDGE, { size: 14, weight: 600 }), { fill: c.ink, size: 14, weight: 600 });
   pen.text(EDGE, 36, fitting([line], pen.width - 2 * EDGE, { size: 11 }), { fill: c.muted, size: 11 });
   pen.within(HIGH, EDGE);
 }

@@ -1,7 +1,8 @@
 // The colours of drawings: those of meanings, which are fixed, and those of the page, which follow its theme.
 
 export const DISTINCT = "#0072B2";
-export const COMMON = "#E69F00";
+export const COMMON = "#E69F00"; // in every context
+export const SEVERAL = "#8C959F";
 export const QUERY = "#888888";
 export const FLOW = "#009E73";
 export const CLOSED = "#D55E00";
@@ -11,7 +12,7 @@ export const RESPONSE = "#6F42C1";
 /** @typedef {{ink: string, muted: string, line: string, panel: string, faint: string}} Colours */
 
 /**
- * The page's colours as canvas and plotly need them.
+ * The page's colours as a canvas needs them.
  * @returns {Colours}
  */
 export function colours() {

@@ -3,23 +3,26 @@
 /** @import { ClassesSaid, FrameField, MarkSaid, RunText } from "../messages.js" */
 /** @typedef {(step: number) => number} TimeAxis  Position of a step on the time axis, growing. */
 /** @typedef {"common" | "query" | "distinct"} Kind */
+/** Of the contexts of all classes, those a token occurs in. @typedef {"every" | "several" | "only" | "query"} Reach */
 
 const BYTES = 48 << 20;
+let made = 0;
 
 export class Film {
   /** @param {RunText} run */
   constructor(run) {
     this.run = run;
+    this.number = ++made; // tells films apart
     /** @type {MarkSaid[]} */
     this.marks = [...run.marks];
     /** @type {Record<string, FrameField>} */
     this.fields = Object.fromEntries(run.layout.fields.map((f) => [f.name, f]));
-    this.most = Math.max(200, Math.min(3000, Math.floor(BYTES / (4 * run.layout.floats))));
+    this.most = Math.max(200, Math.min(3000, Math.floor(BYTES / (8 * run.layout.floats))));
     this.tokenOffset = offsets(run.layout.tokens); // where a class starts within "attention"
     this.queryOffset = offsets(run.layout.query_tokens);
     /** @type {number[]} */
     this.steps = [];
-    /** @type {Float32Array[]} */
+    /** @type {Float64Array[]} */
     this.frames = [];
     this.peak = 0; // largest attention so far
     this.moved = 0; // how far attention to a token has gone from where it began, at most
@@ -39,14 +42,14 @@ export class Film {
   /**
    * Takes frames in; a step at or before the last one is known already.
    * @param {Uint32Array} steps
-   * @param {Float32Array} values
+   * @param {Float32Array | Float64Array} values
    * @param {number} floats
    */
   add(steps, values, floats) {
     const a = this.fields.attention;
     for (let i = 0; i < steps.length; i++) {
       if (steps[i] <= this.lastStep) continue;
-      const frame = values.slice(i * floats, (i + 1) * floats);
+      const frame = Float64Array.from(values.subarray(i * floats, (i + 1) * floats));
       this.steps.push(steps[i]);
       this.frames.push(frame);
       for (let j = a.offset; j < a.offset + a.size; j++) {
@@ -125,6 +128,15 @@ export class Film {
   }
 
   /**
+   * How much of all attention is on common tokens in frame i: the mean over classes by how often they occur.
+   * @param {number} i
+   */
+  common(i) {
+    const { classes } = this.run.classes, all = classes.reduce((sum, c) => sum + c.p_class, 0);
+    return classes.reduce((sum, c, k) => sum + (c.p_class / all) * this.share(i, k, "common"), 0);
+  }
+
+  /**
    * z of query q in frame i.
    * @param {number} i
    * @param {number} q
@@ -176,6 +188,42 @@ export class Film {
     const c = this.run.classes.classes[k], j = c.tokens.indexOf(token);
     return j < 0 ? "query" : c.kinds[j];
   }
+
+  /**
+   * In which contexts a token of class k occurs.
+   * @param {number} k
+   * @param {number} token
+   * @returns {Reach}
+   */
+  reach(k, token) {
+    const kind = this.kind(k, token), { classes } = this.run.classes;
+    if (kind !== "common") return kind === "distinct" ? "only" : kind;
+    return classes.every((c) => c.tokens.includes(token)) ? "every" : "several";
+  }
+
+  /** Those there are in this run, the ones that are shared first. */
+  reaches() {
+    const all = new Set(this.run.layout.tokens.flatMap((tokens, k) => tokens.map((t) => this.reach(k, t))));
+    return /** @type {Reach[]} */ (["every", "several", "query", "only"]).filter((r) => all.has(r));
+  }
+}
+
+/** How kinds of tokens are called where there is room. @type {Record<Reach, string>} */
+export const REACH = { only: "distinct (only in this context)", several: "common (in several contexts)", every: "common (in every context)", query: "the query itself" };
+
+/** @type {WeakMap<Film, WeakMap<Film, boolean>>} */
+const compared = new WeakMap();
+
+/**
+ * Whether two runs are of the same classes: tokens, how often they occur, and their words.
+ * @param {Film} film
+ * @param {Film} other
+ */
+export function sameClasses(film, other) {
+  const known = compared.get(film) ?? new WeakMap(), text = (/** @type {Film} */ { run: { classes: c } }) => JSON.stringify([c.classes, c.words]);
+  compared.set(film, known);
+  if (!known.has(other)) known.set(other, text(film) === text(other));
+  return known.get(other) === true;
 }
 
 /** @param {number[][]} lists */

@@ -62,3 +62,12 @@ export function fromTo(from, to) {
   if (text(from, digits) === text(to, digits)) return text(to, 0);
   return `${text(from, digits)} → ${text(to, digits)}`;
 }
+
+/**
+ * A probability as a percentage, with as many figures as tell it from 0% and 100%: 4.2%, 64%, 99.998%.
+ * @param {number} p
+ */
+export function percent(p) {
+  const rest = Math.min(p, 1 - p), digits = rest <= 0 ? 0 : Math.max(0, Math.min(9, Math.ceil(-Math.log10(rest)) - 1 - (p < 0.5 ? 1 : 2) + 1));
+  return `${Number((100 * p).toFixed(p >= 0.1 && p <= 0.9 ? 0 : digits))}%`;
+}

@@ -1,7 +1,7 @@
 // Words under the bars, where tokens have words: across where they fit, else upright.
 
 import { name } from "./film.js";
-import { fitting, widthOf } from "./pen.js";
+import { fitting, unit, widthOf } from "./pen.js";
 
 /** @import { Film } from "./film.js" */
 /** @import { Colours } from "./colours.js" */
@@ -10,6 +10,8 @@ import { fitting, widthOf } from "./pen.js";
 /** @typedef {{texts: string[], size: number, upright: boolean, height: number}} Labels */
 
 const LEAST = 7.5; // the smallest letters that can be read
+const PHONE = 700, HAND = 12; // up to this width of a window, letters have so many pixels at least
+const least = () => (window.innerWidth <= PHONE ? HAND / unit() : LEAST);
 const ACROSS = 8; // and side by side
 const EM = 10;
 
@@ -41,9 +43,9 @@ export function labelsOf(film, shown, list, bw, most) {
   const { classes } = film.run;
   if (!classes.words) return null;
   const texts = list.map((t) => name(classes, t.token)), longest = longestOf(film, shown);
-  const across = Math.min(11, (bw - 2) / longest), size = across >= ACROSS ? across : Math.min(10.5, Math.max(0.86 * bw, Math.min(LEAST, bw)));
-  if (across >= ACROSS) return { texts, size, upright: false, height: 16 };
-  if (size < LEAST) return null;
+  const small = least(), across = Math.min(11, (bw - 2) / longest), size = across >= Math.max(ACROSS, small) ? across : Math.min(10.5, Math.max(0.86 * bw, Math.min(small, bw)));
+  if (across >= Math.max(ACROSS, small)) return { texts, size, upright: false, height: 16 };
+  if (size < small - 1e-6) return null;
   const room = Math.min(longest * size, most);
   return { texts: texts.map((t) => fitting([t], room, { size })), size, upright: true, height: room + 8 }; // the one that is bold is wider
 }

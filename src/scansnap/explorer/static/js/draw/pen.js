@@ -174,7 +174,7 @@ export class CanvasPen extends Sheet {
   /** @type {(points: [number, number][], stroke: string, width?: number, dash?: number[]) => void} */
   path(points, stroke, width = 1, dash = []) {
     const c = this.c;
-    c.strokeStyle = stroke; c.lineWidth = width; c.setLineDash(dash);
+    c.strokeStyle = stroke; c.lineWidth = width; c.lineJoin = "round"; c.setLineDash(dash);
     c.beginPath(); points.forEach(([x, y], i) => (i ? c.lineTo(x, y) : c.moveTo(x, y))); c.stroke();
   }
 
@@ -195,6 +195,25 @@ export class CanvasPen extends Sheet {
     this.c.rotate(-Math.PI / 2);
     this.text(0, 0, text, { ...how, align: "right" });
     this.c.restore();
+  }
+
+  /** @type {(points: [number, number][], fill: string) => void} */
+  area(points, fill) {
+    const c = this.c;
+    c.fillStyle = fill;
+    c.beginPath(); points.forEach(([x, y], i) => (i ? c.lineTo(x, y) : c.moveTo(x, y))); c.fill();
+  }
+
+  /**
+   * What `draw` draws is cut off at the edges of a box.
+   * @type {(box: {x: number, y: number, w: number, h: number}, draw: () => void) => void}
+   */
+  clip({ x, y, w, h }, draw) {
+    const c = this.c;
+    c.save();
+    c.beginPath(); c.rect(x, y, w, h); c.clip();
+    draw();
+    c.restore();
   }
 
   /** @type {(source: HTMLCanvasElement, x: number, y: number, w: number, h: number) => void} */
@@ -234,7 +253,7 @@ export class SvgPen extends Sheet {
   /** @type {CanvasPen["path"]} */
   path(points, stroke, width = 1, dash = []) {
     const d = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
-    this.out.push(`<polyline points="${points.map(([x, y]) => `${r(x)},${r(y)}`).join(" ")}" fill="none" stroke="${stroke}" stroke-width="${width}"${d}/>`);
+    this.out.push(`<polyline points="${points.map(([x, y]) => `${r(x)},${r(y)}`).join(" ")}" fill="none" stroke="${stroke}" stroke-width="${width}" stroke-linejoin="round"${d}/>`);
   }
 
   /** @override @type {Sheet["text"]} */
@@ -246,6 +265,17 @@ export class SvgPen extends Sheet {
   /** @type {CanvasPen["upright"]} */
   upright(x, y, text, { fill, size = 11, weight = 400 }) {
     this.out.push(`<text transform="translate(${r(x)} ${r(y)}) rotate(-90)" fill="${fill}" font-size="${size}" font-weight="${weight}" text-anchor="end">${esc(text)}</text>`);
+  }
+
+  /** @type {CanvasPen["area"]} */
+  area(points, fill) { this.out.push(`<polygon points="${points.map(([x, y]) => `${r(x)},${r(y)}`).join(" ")}" fill="${fill}"/>`); }
+
+  /** @type {CanvasPen["clip"]} */
+  clip({ x, y, w, h }, draw) {
+    const id = `clip${this.out.length}`;
+    this.out.push(`<clipPath id="${id}"><rect x="${r(x)}" y="${r(y)}" width="${r(w)}" height="${r(h)}"/></clipPath><g clip-path="url(#${id})">`);
+    draw();
+    this.out.push("</g>");
   }
 
   /** @type {CanvasPen["image"]} */

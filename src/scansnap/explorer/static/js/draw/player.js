@@ -3,7 +3,7 @@
 import { AttentionPainter, barAt } from "./attention.js";
 import { settings } from "./caption.js";
 import { colours } from "./colours.js";
-import { Film, word } from "./film.js";
+import { Film, REACH, word } from "./film.js";
 import { short, tick, ticks, whole } from "./format.js";
 import { fitting, penFor, unit, widthOf } from "./pen.js";
 
@@ -26,7 +26,7 @@ const scrub = $("scrub");
 const tip = $("tip"), button = $("play");
 
 /** @type {FilmSaid} */
-const told = JSON.parse($("film").textContent ?? "");
+const told = JSON.parse($("data-film").textContent ?? "");
 const film = new Film(told.run);
 film.add(new Uint32Array(bytes(told.steps)), new Float32Array(bytes(told.data)), told.floats);
 film.marks = told.marks;
@@ -57,7 +57,7 @@ function drawCurves() {
     pen.label(left, y + tall + 14, "0", { fill: muted, ...label });
     /** @type {[number, number][]} */
     const points = [];
-    values.forEach((v, i) => { if (Number.isFinite(v)) points.push([at(i), up(v)]); });
+    values.forEach((v, i) => { if (i <= now && Number.isFinite(v)) points.push([at(i), up(v)]); });
     pen.path(points, ink, 2);
     pen.rect(at(now), y, 1, tall, muted);
   });
@@ -113,7 +113,7 @@ function hover(event) {
   tip.hidden = !hit;
   if (!hit) return;
   const { k, bar, frame } = hit;
-  tip.textContent = `${word(film.run.classes, bar.token)}, ${bar.kind}, class ${k}, step ${whole(film.steps[frame])}: ${short(film.attention(frame, k)[bar.j])}`;
+  tip.textContent = `${word(film.run.classes, bar.token)}, ${REACH[bar.reach]}, class ${k}, step ${whole(film.steps[frame])}: ${short(film.attention(frame, k)[bar.j])}`;
   tip.style.left = `${Math.min(window.innerWidth - tip.offsetWidth - 8, event.clientX + 12)}px`;
   tip.style.top = `${event.clientY + 14}px`;
 }

@@ -2,9 +2,9 @@
 
 import { short } from "../draw/format.js";
 
-/** @import { Film } from "../draw/film.js" */
+/** @import { Film, Reach } from "../draw/film.js" */
 /** @import { Beat, Setup } from "../messages.js" */
-/** @typedef {{token: number, kind: string, value: number, choice: number | null, chosen: number, right: boolean}} Verdict */
+/** @typedef {{token: number, kind: string, reach: Reach, value: number, choice: number | null, chosen: number, right: boolean}} Verdict */
 
 /**
  * A film as it is at a step: nothing later is in it, and between two frames it is between them.
@@ -34,7 +34,7 @@ export function verdict(beat, all, choice) {
   const gain = (/** @type {number} */ token) => { const j = row.indexOf(token); return film.z(to, q)[j] - film.z(from, q)[j]; };
   const values = beat.predict.by === "logits" ? tokens.map(gain) : [...film.attention(to, k)];
   const best = values.indexOf(Math.max(...values)), chosen = choice === null ? NaN : values[tokens.indexOf(choice)];
-  return { token: tokens[best], kind: film.kind(k, tokens[best]), value: values[best], choice, chosen, right: choice === tokens[best] };
+  return { token: tokens[best], kind: film.kind(k, tokens[best]), reach: film.reach(k, tokens[best]), value: values[best], choice, chosen, right: choice === tokens[best] };
 }
 
 /**

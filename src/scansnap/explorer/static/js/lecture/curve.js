@@ -1,21 +1,21 @@
 // The one curve of a lecture, in large type: as far as the film has come, on axes that do not move while it plays.
 
-import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, legible } from "../draw/colours.js";
+import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, SEVERAL, legible } from "../draw/colours.js";
 import { short, tick, ticks, whole } from "../draw/format.js";
 import { widthOf } from "../draw/pen.js";
 
-/** @import { Film, Kind } from "../draw/film.js" */
+/** @import { Film, Reach } from "../draw/film.js" */
 /** @import { Colours } from "../draw/colours.js" */
 /** @import { Pen } from "../draw/pen.js" */
 /** @import { Beat } from "../messages.js" */
-/** @typedef {{kind: Kind | null, width: number, values: number[]}} Line  One value for each frame; the logit of a token has its kind. */
+/** @typedef {{reach: Reach | null, width: number, values: number[]}} Line  One value for each frame; the logit of a token has its reach. */
 
 /** @type {Record<Beat["curve"], string>} */
 export const TITLES = {
   loss: "Loss", entropy: "Entropy of attention over the distinct tokens", growth: "Growth exponent B_n",
   "log chi": "ln χ of the leading distinct token", logits: "Logits z",
 };
-const FILL = { distinct: DISTINCT, common: COMMON, query: QUERY };
+const FILL = { only: DISTINCT, several: SEVERAL, every: COMMON, query: QUERY };
 const x = (/** @type {number} */ step) => Math.log(step + 1);
 
 /**
@@ -27,16 +27,16 @@ const x = (/** @type {number} */ step) => Math.log(step + 1);
  * @returns {Line[]}
  */
 export function lines(film, curve, classes, frames = film.steps.map((_, i) => i)) {
-  if (curve === "loss") return [{ kind: null, width: 3, values: frames.map((i) => film.value("loss", i)) }];
+  if (curve === "loss") return [{ reach: null, width: 3, values: frames.map((i) => film.value("loss", i)) }];
   if (curve === "logits") {
     const k = classes[0], q = film.run.layout.class_query[k];
     const sharing = film.run.classes.classes.map((_, n) => n).filter((n) => film.run.layout.class_query[n] === q); // several classes may have this query
-    const kind = (/** @type {number} */ token) => sharing.map((n) => film.kind(n, token)).find((found) => found !== "query") ?? "query";
-    return film.run.layout.query_tokens[q].map((token, j) => ({ kind: kind(token), width: 2, values: frames.map((i) => film.z(i, q)[j]) }));
+    const reach = (/** @type {number} */ token) => sharing.map((n) => film.reach(n, token)).find((found) => found !== "query") ?? "query";
+    return film.run.layout.query_tokens[q].map((token, j) => ({ reach: reach(token), width: 2, values: frames.map((i) => film.z(i, q)[j]) }));
   }
   const field = curve === "log chi" ? "log_chi" : curve;
   const mean = (/** @type {number} */ i) => classes.reduce((sum, k) => sum + film.value(field, i, k), 0) / classes.length;
-  return [{ kind: null, width: 3, values: frames.map(mean) }];
+  return [{ reach: null, width: 3, values: frames.map(mean) }];
 }
 
 /**
@@ -78,7 +78,7 @@ export function drawCurve(pen, { film, all, shown, against, beat, classes, colou
   for (const l of over) if (against) pen.path(points(against.steps, l, against.at(shown.lastStep)), legible(PINNED, colours), l.width);
   const n = shown.length - 1, newest = lines(shown, beat.curve, classes, [n]);
   const now = all.map((l, i) => ({ ...l, values: [...l.values.slice(0, n), newest[i].values[0]] }));
-  for (const l of now) pen.path(points(shown.steps, l, n), l.kind ? legible(FILL[l.kind], colours) : ink, l.width);
+  for (const l of now) pen.path(points(shown.steps, l, n), l.reach ? legible(FILL[l.reach], colours) : ink, l.width);
   const value = now.length === 1 ? now[0].values[n] : NaN;
   if (!Number.isFinite(value)) return;
   const cx = px(shown.lastStep), cy = py(value), far = cx > left + w * 0.75;

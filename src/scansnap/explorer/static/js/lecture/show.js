@@ -3,7 +3,7 @@
 
 import { AttentionPainter, barAt } from "../draw/attention.js";
 import { colours } from "../draw/colours.js";
-import { name, word } from "../draw/film.js";
+import { REACH, name, word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
 import { CanvasPen, unit } from "../draw/pen.js";
 import { h, maths } from "../page/dom.js";
@@ -12,7 +12,7 @@ import { TITLES, drawCurve, lines } from "./curve.js";
 import { drawMarks } from "./marks.js";
 
 /** @import { Cell } from "../draw/attention.js" */
-/** @import { Film } from "../draw/film.js" */
+/** @import { Film, Reach } from "../draw/film.js" */
 /** @import { Deck } from "../messages.js" */
 /** @typedef {{film: Film, against: Film | null}} Films */
 /** @typedef {"asking" | "playing" | "there"} Phase  A question waits; the beat plays; it is where it ends. */
@@ -25,9 +25,10 @@ export class Show {
    * @param {HTMLElement} root  where it is shown
    * @param {Deck} deck
    * @param {(beat: number) => Promise<Films>} films
-   * @param {{tools?: HTMLElement[], leave?: () => void}} how
+   * @param {{tools?: HTMLElement[], leave?: () => void, phase?: (phase: Phase) => void}} how  phase: hears of each
    */
-  constructor(root, deck, films, { tools = [], leave = () => {} } = {}) {
+  constructor(root, deck, films, { tools = [], leave = () => {}, phase = () => {} } = {}) {
+    this.entered = phase;
     this.root = root;
     this.deck = deck;
     this.films = films;
@@ -64,12 +65,13 @@ export class Show {
       h("button", { type: "button", class: "icon", "aria-label": "Back", title: "Back (←)", onclick: () => this.back() }, "‹"),
       h("button", { type: "button", class: "icon", "aria-label": "Forward", title: "Forward (→)", onclick: () => this.forward() }, "›")];
     this.over = h("li", { class: "pinned", hidden: true });
+    this.keys = ["only", "several", "every"].map((reach) => h("li", { class: reach }, REACH[/** @type {Reach} */ (reach)]));
     root.replaceChildren(
       h("header", { class: "lecturehead" }, h("p", {}, h("b", {}, maths(deck.title)), deck.author ? `, ${deck.author}` : ""), h("nav", { class: "tools", "aria-label": "Lecture" }, walk, tools)),
       h("div", { class: "words" }, this.sentence, this.result),
       h("div", { class: "views" }, this.stageBox, this.curveSide),
       h("footer", {}, h("div", { class: "dots", role: "group", "aria-label": "Beats" }, this.dots),
-        h("ul", { class: "legend", "aria-label": "Colours" }, h("li", { class: "distinct" }, "distinct"), h("li", { class: "common" }, "common"), h("li", { class: "start" }, "at step 0"), this.over),
+        h("ul", { class: "legend", "aria-label": "Colours" }, this.keys, h("li", { class: "start" }, "at step 0"), this.over),
         this.about, this.clock));
     this.stage.addEventListener("click", (event) => this.click(event));
     this.stage.addEventListener("pointermove", (event) => this.hover(event));
@@ -127,6 +129,8 @@ export class Show {
     this.lines = lines(film, beat.curve, this.classes);
     if (beat.curve === "logits") this.caption.append(` of query ${name(film.run.classes, film.run.layout.queries[film.run.layout.class_query[this.classes[0]]])}`);
     this.about.replaceChildren(maths(describe(s)));
+    const reaches = film.reaches();
+    for (const key of this.keys) key.hidden = !reaches.includes(/** @type {Reach} */ (key.className));
     this.over.hidden = !against;
     if (against) this.over.replaceChildren(h("span", {}, "the other run: ", maths(difference(against.run.setup, s))));
     this.show(back ? beat.to : beat.from);
@@ -174,6 +178,7 @@ export class Show {
   enter(phase) {
     this.phase = phase;
     this.root.dataset.phase = phase;
+    this.entered(phase);
     this.say(phase);
     this.soil();
   }
@@ -197,7 +202,7 @@ export class Show {
     const found = verdict(this.beat, this.now.film, choice);
     if (!found) return;
     const what = predict.by === "logits" ? "its logit gains" : "attention";
-    const winner = `${called(found.token)} (${found.kind}) wins: ${what} ${short(found.value)} at step ${whole(this.beat.to)}.`;
+    const winner = `${called(found.token)}, ${REACH[found.reach]}, wins: ${what} ${short(found.value)} at step ${whole(this.beat.to)}.`;
     if (choice !== null) {
       this.result.classList.add(found.right ? "correct" : "wrong");
       this.result.append(h("b", {}, found.right ? "Right. " : `You said ${called(choice)} (${short(found.chosen)}). `));
@@ -267,7 +272,7 @@ export class Show {
   hover(event) {
     const hit = this.barUnder(event), film = this.shown;
     this.stage.style.cursor = this.phase === "asking" && hit ? "pointer" : "default";
-    this.stage.title = hit && film ? `${word(film.run.classes, hit.bar.token)}, ${hit.bar.kind}: ${short(film.attention(Math.min(hit.frame, film.length - 1), hit.k)[hit.bar.j])}` : "";
+    this.stage.title = hit && film ? `${word(film.run.classes, hit.bar.token)}, ${REACH[hit.bar.reach]}: ${short(film.attention(Math.min(hit.frame, film.length - 1), hit.k)[hit.bar.j])}` : "";
   }
 
   /** @param {number} token */

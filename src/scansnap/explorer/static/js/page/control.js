@@ -54,12 +54,12 @@ export function makeControl(control, changed, prefix = "c") {
   box.append(explain, refusal);
   return {
     el: box, show,
-    refuse(message) { refuse(refusal, message); box.classList.toggle("refused", Boolean(message)); },
+    refuse(message) { refuse(refusal, message); explain.hidden = Boolean(message); box.classList.toggle("refused", Boolean(message)); },
   };
 }
 
 /**
- * Reads what was typed: a number, a word such as ∞, a list, or the text itself, which the server then refuses in words.
+ * Reads what was typed: a number, a word such as ∞, a list, or the text itself, which is then refused in words.
  * @param {ControlSaid} control
  * @param {string} text
  */
@@ -68,7 +68,7 @@ function parse(control, text) {
   for (const [value, reads] of Object.entries(control.words)) if (t === reads || t === value) return value === "none" ? null : value;
   if (control.name === "distinct_weights") return t.split(/[\s,;]+/).filter(Boolean).map(Number);
   if (control.kind === "text") return t;
-  const x = Number(t.replace(/[\s\u2009]/g, "").replace("−", "-"));
+  const plain = t.replace(/[\s\u2009]/g, "").replace("−", "-"), x = Number(/^[^.,]*,[^.,]*$/.test(plain) ? plain.replace(",", ".") : plain); // 0,5 is a half
   return t !== "" && Number.isFinite(x) ? x : t;
 }
 

@@ -30,15 +30,16 @@ export function h(tag, props = {}, ...children) {
 }
 
 /**
- * "η_Y e^{4z}" with its letters lowered and raised.
+ * "η_Y e^{4z}" with its letters lowered and raised, and its variables in italics.
  * @param {string} text
  */
 export function maths(text) {
   const out = document.createDocumentFragment();
-  for (const part of text.replaceAll("eta_y", "η_Y").replaceAll("eta_z", "η_Z").split(/(_[A-Za-z0-9′]+|\^\{[^}]*\})/)) {
-    if (part.startsWith("^{")) out.append(h("sup", {}, part.slice(2, -1)));
-    else if (/^_./.test(part)) out.append(h("sub", {}, part.slice(1)));
-    else if (part) out.append(part);
+  const lowered = /((?:\b[A-Za-z]|[α-ωΑ-Ω])(?:_[A-Za-z0-9′]+|\^\{[^}]*\})+|(?<![\p{L}\d])[α-ω](?![\p{L}\d]))/u;
+  for (const part of text.replaceAll("eta_y", "η_Y").replaceAll("eta_z", "η_Z").split(lowered)) {
+    if (!lowered.test(part)) { if (part) out.append(part); continue; }
+    const [letter, ...rest] = part.split(/(_[A-Za-z0-9′]+|\^\{[^}]*\})/).filter(Boolean);
+    out.append(h("var", {}, letter), ...rest.map((r) => (r.startsWith("_") ? h("sub", {}, r.slice(1)) : h("sup", {}, r.slice(2, -1)))));
   }
   return out;
 }

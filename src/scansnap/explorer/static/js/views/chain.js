@@ -5,9 +5,9 @@
 
 import { $, h, maths, throttle } from "../page/dom.js";
 import { app, emit, frameIndex, on } from "../app.js";
-import { name } from "../draw/film.js";
-import { short, whole } from "../draw/format.js";
-import { askTable } from "../server/runner.js";
+import { REACH, name } from "../draw/film.js";
+import { percent, short, whole } from "../draw/format.js";
+import { askTable } from "../compute/runner.js";
 import * as tabs from "../page/tabs.js";
 
 /** @import { Film } from "../draw/film.js" */
@@ -38,7 +38,7 @@ export function visible(is) {
   if (is) { fill(); ask(); draw(); }
 }
 
-const ask = throttle(() => { if (shown && app.film?.length && app.film.run.run) askTable(SIZE, app.film.steps[frameIndex()]); }, 200);
+const ask = throttle(() => { if (shown && app.film?.length) askTable(SIZE, app.film.steps[frameIndex()]); }, 200);
 
 /**
  * Shows a class, and of it a token; left out, the one with most attention now.
@@ -68,7 +68,7 @@ function fill() {
   if (now === listed) return;
   listed = now;
   classSelect.replaceChildren(...classes.classes.map((c, i) => h("option", { value: i, selected: i === k }, `${name(classes, c.query)} → ${name(classes, c.next_token)}`)));
-  tokenSelect.replaceChildren(...layout.tokens[k].map((t) => h("option", { value: t, selected: t === token }, `${name(classes, t)} (${film.kind(k, t)})`)));
+  tokenSelect.replaceChildren(...layout.tokens[k].map((t) => h("option", { value: t, selected: t === token }, `${name(classes, t)}: ${REACH[film.reach(k, t)]}`)));
 }
 
 /**
@@ -123,22 +123,21 @@ function softmax(logits, times, at) {
 }
 
 /** A probability, also where it is almost 1. */
-const chance = (/** @type {number} */ p) => (p > 0.9995 ? `1 − ${short(1 - p)}` : short(p));
+const chance = percent;
 
 const draw = throttle(() => {
   const film = app.film;
   if (!shown || !film?.length || !app.bar || !film.run.layout.tokens[app.bar.k]?.includes(app.bar.token)) return;
-  const { k, token } = app.bar, { classes } = film.run, own = classes.classes[k], kind = film.kind(k, token);
+  const { k, token } = app.bar, { classes } = film.run, own = classes.classes[k];
   const word = (/** @type {number} */ t) => `“${name(classes, t)}”`, now = chainOf(film, table, k, token), { votes } = now;
   const [it, last, next] = [token, own.query, own.next_token].map(word), screen = film.steps[frameIndex()];
   /** @type {(id: string, what: string, value: number, reads: string, ...says: (string | Node)[]) => HTMLElement} */
   const link = (id, what, value, reads, ...says) => h("li", { id: `chain-${id}`, "data-value": value }, h("span", {}, maths(what)), h("b", {}, reads), h("p", {}, says));
-  const kinds = { distinct: "in the context of this class only", common: "in the context of several classes", query: "the query itself" };
   body.replaceChildren(
     h("h2", {}, `How ${it} counts for ${next} after ${last}`),
     h("p", { class: "explain", id: "chain-step", "data-value": now.step }, `At step ${whole(now.step)}${now.step === screen ? "" : `, the nearest to step ${whole(screen)} that is kept`}.`),
     h("ol", {},
-      link("p", "token", now.p, it, `${kind}: ${kinds[kind]}; ${short(100 * now.p)}% of its context words`),
+      link("p", "token", now.p, it, `${REACH[film.reach(k, token)]}; ${short(100 * now.p)}% of its context words`),
       link("z", "logit z", now.z, short(now.z), maths(`learned by ${last} for ${it}: it weighs e^{z} = ${short(Math.exp(now.z))} times what it would untrained`)),
       link("c", "attention c", now.c, short(now.c), maths(`its share of P e^{z}; at step 0 it was ${short(now.c0)}`)),
       ...(votes ? [
@@ -158,7 +157,7 @@ const draw = throttle(() => {
 function list(all, token, k, film) {
   const top = Math.max(1e-12, ...all.map((v) => Math.abs(v.vote))), few = all.length > 14 ? [...all.slice(0, 10), ...all.slice(-3)] : all;
   return h("ul", { class: "votes" }, few.map((v) => {
-    const bar = h("i", { class: film.kind(k, v.token) });
+    const bar = h("i", { class: film.reach(k, v.token) });
     bar.style.width = `${(100 * Math.abs(v.vote)) / top}%`;
     return h("li", {}, h("button", { type: "button", "aria-pressed": String(v.token === token), onclick: () => pick(k, v.token) }, name(film.run.classes, v.token)), h("div", {}, bar), h("em", {}, short(v.vote)));
   }));

@@ -1,98 +1,121 @@
-// The verdict on every lemma and theorem for the run on screen, up to the step on screen.
+// The verdict on every lemma and theorem for the run on screen; where it was not judged, what is checked here.
 
-import { $, h, maths, said } from "../page/dom.js";
-import * as api from "../server/api.js";
-import { app, atEdge, frameIndex, on } from "../app.js";
+import { $, h, maths, said, throttle, toast } from "../page/dom.js";
+import { COMMANDS, liveChecks, shippedVerdicts, verifyCommand, whereApplies } from "../compute/claims.js";
+import * as lab from "../compute/lab.js";
+import { app, frameIndex, on } from "../app.js";
 import { CLOSED, FLOW, colours } from "../draw/colours.js";
 import { short, whole } from "../draw/format.js";
 import { fitting, penFor } from "../draw/pen.js";
-import { isMoving } from "../server/runner.js";
 import { take } from "./setup.js";
 
-/** @import { ClaimCurve, ClaimInstead, ClaimSaid, ClaimsSaid, Setup } from "../messages.js" */
+/** @import { Verdicts } from "../compute/claims.js" */
+/** @import { Film } from "../draw/film.js" */
+/** @import { ClaimCurve, ClaimInstead, ClaimSaid, Setup } from "../messages.js" */
 
 const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "–" };
 /**
- * What a verdict rests on. Only what was measured is evidence and counted; the others could hardly come out otherwise.
+ * What a verdict rests on. Only independent statements of the paper are evidence and counted.
  * @type {Record<string, string>}
  */
-const KIND = { identity: "an identity: it follows for every run, and a failure would be a bug", formula: "a formula: no run takes part", "by definition": "true by definition", ours: "a statement of ours: what holds where one of the paper's does not" };
+const KIND = { dependent: "it follows from another statement here, or measures the same again", "proof step": "a step of the paper's proof, not one of its statements", identity: "an identity: it follows for every run, and a failure would be a bug", formula: "a formula: no run takes part", "by definition": "true by definition", ours: "a statement of ours: what holds where one of the paper's does not" };
 /** Groups, what is most worth reading first. @type {[ClaimSaid["status"], string][]} */
 const GROUPS = [["fails", "Fails, with every assumption met"], ["undecided", "Undecided"], ["holds", "Holds"]];
-const TOO_EARLY = "Verdicts are on the run up to the step on screen: go on a few steps, or to the end.";
 const panel = $("panel-claims");
 /** @type {Set<string>} */
 const open = new Set();
-/** @type {number | undefined} */
-let timer;
-let shown = false, busy = false, last = "";
+/** @type {AbortController | null} */
+let judging = null;
+/** @type {Map<Film, Verdicts>} what Python said of runs that are not shipped */
+const judged = new Map();
+let shown = false, last = "";
 
 export function start() {
-  panel.append(h("p", { class: "lead", id: "claims-lead" }, TOO_EARLY), h("div", { id: "claims", class: "view", "data-view": "claims", "aria-live": "off" }));
-  on("run", blank);
-  on("frames state cursor marks run", later);
+  panel.append(h("p", { class: "lead", id: "claims-lead" }), h("div", { id: "claims", class: "view", "data-view": "claims", "aria-live": "off" }));
+  on("run", () => { judging?.abort(); last = ""; });
+  on("frames state cursor marks run flow", later);
 }
 
 /** @param {boolean} is */
 export function visible(is) {
   shown = is;
-  if (is) { last = ""; later(); }
-}
-
-/** The step to judge at: the one on screen; null for the newest, which may move. */
-const step = () => (atEdge() ? null : app.film?.steps[frameIndex()] ?? null);
-
-/** Asks soon: while something plays, once in a while; after a move of the slider, when it has come to rest. */
-function later() {
-  if (!app.film?.run.run || app.film.lastStep < 2) return;
-  if (isMoving() && timer !== undefined) return;
-  clearTimeout(timer);
-  timer = setTimeout(() => { timer = undefined; ask(); }, isMoving() ? (shown ? 1100 : 2500) : shown ? 250 : 700);
-}
-
-async function ask() {
-  const film = app.film, at = step();
-  if (!film || busy) return later();
-  if ((at ?? film.lastStep) < 2) return blank();
-  const key = `${film.run.run}|${at ?? app.state.step}|${film.marks.length}`;
-  if (key === last) return;
-  busy = true;
-  $("claims-lead").textContent = `Judging the run up to step ${whole(at ?? film.lastStep)} …`;
-  $("claims").classList.add("waiting");
-  try {
-    const answer = await api.claims(film.run.run, at);
-    if (app.film !== film) return;
-    last = `${film.run.run}|${answer.step}|${film.marks.length}`;
-    draw(answer);
-    if ((step() ?? app.state.step) !== answer.step) later();
-  } catch (e) {
-    if (app.film !== film) return;
-    $("claims-lead").textContent = said(e);
-    last = key;
-  } finally {
-    busy = false;
-    $("claims").classList.remove("waiting");
-  }
-}
-
-/** Of the first steps there is nothing to say. */
-function blank() {
   last = "";
-  $("claims-lead").textContent = TOO_EARLY;
-  for (const id of ["claims", "tally"]) $(id).replaceChildren();
+  later();
 }
 
-/** @param {ClaimsSaid} answer */
-function draw({ step: at, claims }) {
-  const measured = claims.filter((c) => !(c.kind in KIND)), count = (/** @type {string} */ s) => measured.filter((c) => c.status === s).length;
-  $("tally").replaceChildren(...Object.keys(SIGN).map((s) => h("b", { class: s.replace(" ", "-"), title: `${count(s)} ${s}` }, String(count(s)))));
-  $("claims-lead").replaceChildren(h("b", {}, `Judged at step ${whole(at)}`), `, on the run up to there${inSnaps(at)}. Measured: ${count("holds")} hold, ${count("fails")} fail, ${count("undecided")} undecided, ${count("not applicable")} not applicable.${apart(claims)}`);
+const later = throttle(() => { if (app.film?.length) show(app.film); }, 300);
+
+/** @param {Film} film */
+function show(film) {
+  const verdicts = shippedVerdicts(film) ?? judged.get(film) ?? null, i = frameIndex(), key = JSON.stringify([film.run.setup, film.marks, Boolean(verdicts), film.steps[i], Boolean(app.curves), shown]);
+  if (key === last) return;
+  last = key;
+  if (verdicts) return draw(verdicts, film);
+  $("tally").replaceChildren();
+  if (shown) drawChecks(film, i);
+}
+
+/**
+ * Of a run that Python has not judged: what is checked here, and what judges all of it.
+ * @param {Film} film
+ * @param {number} i
+ */
+function drawChecks(film, i) {
+  const { setup } = film.run, { why, applies } = film.run.theory, one = film.marks.length ? "" : verifyCommand({ ...setup, steps: film.run.steps });
+  $("claims-lead").textContent = applies ? "This run is not among those that are judged in the file. What the page can check itself is below, and the command that judges every claim." : `The theorems do not speak of this run: ${why}.`;
+  const commands = one ? [one] : film.marks.length || !applies ? [] : COMMANDS;
+  $("claims").replaceChildren(
+    checkList(film, i),
+    ...(film.marks.length ? [h("p", { class: "explain" }, "No claim speaks of a run whose rates change on the way.")] : []),
+    ...(commands.length ? [h("h3", {}, "Every lemma and theorem"), h("p", { class: "explain" }, one ? "Judged by the package, in a terminal:" : "Save the set-up as TOML (Export), then, in a terminal:"), h("pre", { id: "verify-command" }, commands.join("\n")), h("div", { class: "buttons" },
+      h("button", { type: "button", class: "small", id: "copy-verify", onclick: () => navigator.clipboard.writeText(commands.join("\n")).then(() => toast("The command is on the clipboard."), () => getSelection()?.selectAllChildren($("verify-command"))) }, "Copy"),
+      app.catalogue.lab?.verify ? h("button", { type: "button", class: "small primary", id: "judge", onclick: () => judge(film) }, "Judge it in Python") : null)] : []));
+}
+
+/**
+ * Asks the lab's server.
+ * @param {Film} film
+ */
+async function judge(film) {
+  judging?.abort();
+  const mine = (judging = new AbortController());
+  $("claims-lead").textContent = "Python judges the run …";
+  try {
+    judged.set(film, await lab.verify({ ...film.run.setup, steps: film.run.steps }, mine.signal));
+    last = "";
+    if (app.film === film) show(film);
+  } catch (error) { if (!mine.signal.aborted) $("claims-lead").textContent = said(error); }
+}
+
+/**
+ * @param {Verdicts} verdicts
+ * @param {Film} film
+ */
+function draw({ step, setting, claims }, film) {
+  const measured = claims.filter((c) => !(c.kind in KIND)), count = (/** @type {string} */ s) => measured.filter((c) => c.status === s).length, none = count("not applicable") === measured.length;
+  $("tally").replaceChildren(...(none ? [] : Object.keys(SIGN).map((s) => h("b", { class: s.replace(" ", "-"), title: `${count(s)} ${s}` }, String(count(s))))));
+  const of = `the whole run, to step ${whole(step)}${inSnaps(step)}`;
+  $("claims-lead").replaceChildren(...(none
+    ? [h("b", {}, "The theorems ask for something else than this run"), `: of their ${measured.length} independent statements none applies to ${of}. Below, what can be checked all the same, and where each of them applies.${apart(claims)}`]
+    : [h("b", {}, `Judged by scansnap ${app.catalogue.version}`), `, on ${of}. Of ${measured.length} independent statements ${count("holds")} hold, ${count("fails")} fail, ${count("undecided")} undecided, ${count("not applicable")} not applicable.${apart(claims)}`]));
+  $("claims-lead").title = setting;
   if (!shown) return;
   const groups = GROUPS.flatMap(([status, title]) => {
     const found = claims.filter((c) => c.status === status);
     return found.length ? [h("section", { "data-group": status }, h("h3", {}, `${title} (${found.length})`), found.map(card))] : [];
   });
-  $("claims").replaceChildren(...groups, ...silent(claims.filter((c) => c.status === "not applicable")));
+  $("claims").replaceChildren(...(none ? [checkList(film, frameIndex())] : []), ...groups, ...silent(claims.filter((c) => c.status === "not applicable")));
+}
+
+/**
+ * What the page itself can say of a run, to a step.
+ * @param {Film} film
+ * @param {number} i
+ */
+function checkList(film, i) {
+  const sign = (/** @type {boolean | null} */ is) => (is === null ? "–" : is ? "✓" : "✕"), state = (/** @type {boolean | null} */ is) => (is === null ? "not-applicable" : is ? "holds" : "fails");
+  return h("section", {}, h("h3", {}, `Checked here, to step ${whole(film.steps[i])}`), h("ul", { class: "checks", id: "live-checks" }, liveChecks(film, i, app.curves).map((c) => h("li", { class: state(c.is) },
+    h("span", { class: "sign", "aria-hidden": "true" }, sign(c.is)), h("span", {}, h("span", { class: "hidden" }, `${state(c.is)}: `), maths(c.what)), h("em", {}, c.value)))));
 }
 
 /**
@@ -112,7 +135,7 @@ function silent(claims) {
   if (!claims.length) return [];
   /** @type {Map<string, ClaimSaid[]>} */
   const by = new Map();
-  for (const c of claims) { const key = JSON.stringify([reason(c), c.where, c.command]); by.set(key, [...(by.get(key) ?? []), c]); }
+  for (const c of claims) { const key = JSON.stringify([reason(c), whereApplies(c.name)]); by.set(key, [...(by.get(key) ?? []), c]); }
   const groups = [...by.values()].sort((a, b) => b.length - a.length);
   return [h("section", { "data-group": "not applicable" }, h("h3", {}, `Not about this run, because … (${claims.length})`),
     groups.map((list) => h("div", { class: "because" }, h("div", { class: "reason" }, h("p", {}, maths(reason(list[0]))), way(list[0])), list.map(card))))];
@@ -125,7 +148,8 @@ function reason(claim) {
 }
 
 /** @param {ClaimSaid} claim */
-function way({ where, command }) {
+function way({ name }) {
+  const { where, command } = whereApplies(name);
   if (where) return h("button", { type: "button", class: "small", title: "Loads a set-up in which it applies, and runs it", onclick: () => go(where) }, "Take me where it applies");
   return command ? h("p", { class: "explain" }, "Judged on the flow by ", h("code", {}, command)) : null;
 }
@@ -137,7 +161,7 @@ function go(where) {
 }
 
 /**
- * The identities, formulas and definitions, in words.
+ * What is not an independent statement of the paper, in words.
  * @param {ClaimSaid[]} claims
  */
 function apart(claims) {
@@ -157,8 +181,8 @@ function card(claim) {
   const canvas = curve ? h("canvas", { class: "mini", role: "img", "aria-label": `${curve.y_label} against ${curve.x_label}, measured and predicted` }) : null;
   const more = h("details", { class: `claim ${cls}`, "data-claim": claim.name, "data-kind": claim.kind, open: open.has(claim.name) },
     h("summary", {}, h("span", { class: "sign", "aria-hidden": "true" }, SIGN[claim.status]),
-      h("span", { class: "what" }, h("b", {}, maths(claim.reference || claim.name), claim.kind in KIND ? h("span", { class: "kind", title: KIND[claim.kind] }, claim.kind) : null), h("em", {}, h("strong", {}, claim.status), h("span", { class: "short" }, maths(claim.statement)))), numbers),
-    h("p", { class: "statement" }, maths(claim.statement)),
+      h("span", { class: "what" }, h("b", {}, maths(claim.reference || claim.name), claim.kind in KIND ? h("span", { class: "kind", title: claim.relation || KIND[claim.kind] }, claim.kind) : null), h("em", {}, h("strong", {}, claim.status), h("span", { class: "short" }, maths(claim.statement)))), numbers),
+    h("p", { class: "statement" }, maths(claim.statement), claim.relation ? ` It ${claim.relation}.` : ""),
     instead ? h("p", { class: "instead" }, h("b", {}, `${instead.words[0].toUpperCase()}${instead.words.slice(1)}: `), maths(`${instead.statement}.`), typeof instead.off === "number" && typeof instead.theirs === "number" ? ` Its curve (broad) is off by ${short(100 * instead.off)}%, the paper's by ${short(100 * instead.theirs)}%.` : "") : null,
     canvas,
     claim.quantity ? h("p", { class: "explain" }, "Measured: ", maths(claim.quantity), claim.tolerance !== null ? ` Tolerance ${short(claim.tolerance)}.` : "") : null,

@@ -1,16 +1,15 @@
 // Compare: keep a run as a pinned overlay under the next one.
 
-import { $, h, maths, toast } from "../page/dom.js";
+import { $, h, maths, said, toast } from "../page/dom.js";
 import { app, emit, on } from "../app.js";
 import { Film } from "../draw/film.js";
 import { short } from "../draw/format.js";
-import { aside } from "../server/socket.js";
+import { makeFilm } from "../compute/aside.js";
+import { isAbort } from "../compute/engine.js";
 
 /** @import { MarkSaid, Setup } from "../messages.js" */
-/** @import { Link } from "../server/socket.js" */
 
-/** @type {Link | null} */
-let helper = null; // a pinned run still being computed
+let stop = new AbortController(); // of a pinned run that is being computed
 
 /**
  * What tells a set-up from the one on screen, in a few words.
@@ -29,7 +28,7 @@ export function label(setup, against) {
 function pinNow() {
   const now = app.film;
   if (!now?.length) return;
-  helper?.end();
+  stop.abort();
   const film = new Film({ ...now.run, marks: now.marks });
   film.steps = [...now.steps];
   film.frames = [...now.frames];
@@ -40,8 +39,7 @@ function pinNow() {
 }
 
 export function unpin() {
-  helper?.end();
-  helper = null;
+  stop.abort();
   app.pinned = null;
   emit("pinned");
 }
@@ -53,21 +51,16 @@ export const toggle = () => (app.pinned ? unpin() : pinNow());
  * @param {Setup} setup
  * @param {MarkSaid[]} marks
  */
-export function pinSetup(setup, marks = []) {
+export async function pinSetup(setup, marks = []) {
   unpin();
-  /** @type {Film | null} */
-  let film = null;
-  helper = aside(setup, marks, {
-    run: (m) => { film = new Film(m); },
-    mark: ({ step, eta_y, eta_z }) => { if (film) film.marks = [...film.marks.filter((m) => m.step !== step), { step, eta_y, eta_z }]; },
-    frames: (steps, values, floats) => {
-      if (!film) return;
-      film.add(steps, values, floats);
+  const { signal } = (stop = new AbortController());
+  try {
+    await makeFilm("pinned", setup, marks, (film) => {
+      if (signal.aborted) return;
       if (app.pinned?.film !== film) app.pinned = { film, setup: film.run.setup };
       emit("pinned");
-    },
-    error: (m) => toast(`The pinned run could not start: ${m.message}`),
-  });
+    }, signal);
+  } catch (error) { if (!isAbort(error)) toast(`The pinned run could not be computed: ${said(error)}`); }
 }
 
 export function start() {

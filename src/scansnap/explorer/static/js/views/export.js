@@ -1,26 +1,18 @@
-// Files: pictures of any view, data as CSV, the set-up as TOML, a film that plays without a server.
+// Files: pictures of any view, data as CSV, the set-up as TOML, a film that plays by itself.
 
-import * as api from "../server/api.js";
+import * as api from "../compute/api.js";
 import { $, h, refuse, said, toast } from "../page/dom.js";
 import { app } from "../app.js";
 import { make, tooLong } from "../address.js";
 import { picture } from "./curves.js";
+import { pageSource } from "../compute/data.js";
 import { modal } from "../page/modal.js";
+import { saveBlob } from "../page/save.js";
 import * as stage from "./stage.js";
 import { VIEWS } from "./traces.js";
 import * as ytable from "./ytable.js";
 
 /** @typedef {"png" | "svg"} Format */
-
-/**
- * @param {Blob} blob
- * @param {string} name
- */
-export function saveBlob(blob, name) {
-  const url = URL.createObjectURL(blob), a = h("a", { href: url, download: name });
-  a.click();
-  setTimeout(() => URL.revokeObjectURL(url), 10000);
-}
 
 /**
  * @param {string} name
@@ -35,8 +27,9 @@ async function view(name, format) {
 }
 
 export function open() {
-  if (!app.film?.length) return;
-  const refusal = h("p", { class: "refusal", role: "alert", hidden: true }), run = app.film.run.run;
+  const { film } = app;
+  if (!film?.length) return;
+  const refusal = h("p", { class: "refusal", role: "alert", hidden: true });
   const act = (/** @type {string} */ label, /** @type {() => Promise<void>} */ f, /** @type {string} */ id) => {
     const button = h("button", { type: "button", id, onclick: async () => {
       button.disabled = true;
@@ -45,29 +38,48 @@ export function open() {
     } }, label);
     return button;
   };
-  /** @type {(what: string, name: string, type: string) => () => Promise<void>} */
-  const text = (what, name, type) => async () => saveBlob(new Blob([await api.file(run, what)], { type }), name);
+  /** @type {(what: "film.html" | "csv" | "toml", name: string, type: string) => () => Promise<void>} */
+  const text = (what, name, type) => async () => saveBlob(new Blob([api.file(film, what)], { type }), name);
   const views = [{ name: "attention", title: "Attention, bars and heat maps" }, ...VIEWS, ...(ytable.has() ? [{ name: "y", title: "Decoder Y" }] : [])];
   /** @type {(title: string, sub: string, ...buttons: HTMLElement[]) => HTMLElement} */
   const row = (title, sub, ...buttons) => h("li", {}, h("span", {}, h("b", {}, title), sub ? h("em", {}, sub) : null), h("div", {}, buttons));
+  const gif = act("GIF", async () => {
+    try { saveBlob(await stage.exportGif((part) => { gif.textContent = `${Math.round(100 * part)}%`; }), "scansnap-film.gif"); } finally { gif.textContent = "GIF"; }
+  }, "export-gif");
   const formats = /** @type {Format[]} */ (["png", "svg"]);
   modal("Export", h("div", {},
     h("ul", { class: "exports" },
-      row("Film", "one HTML file that plays without a server", act("HTML", text("film.html", "scansnap-film.html", "text/html"), "export-film")),
+      row("Film", "HTML plays by itself, with its own slider; GIF goes into slides and chats", act("HTML", text("film.html", "scansnap-film.html", "text/html"), "export-film"), gif),
       row("Set-up", "runs as it is with scansnap run", act("TOML", text("toml", "scansnap-run.toml", "application/toml"), "export-toml")),
-      row("Data", "step, quantity, class, query, token, kind, value", act("CSV", text("csv?frames=200", "scansnap-run.csv", "text/csv"), "export-csv")),
+      row("Data", "step, quantity, class, query, token, word, kind, value", act("CSV", text("csv", "scansnap-run.csv", "text/csv"), "export-csv")),
       views.map((v) => row(v.title, "", ...formats.map((f) => act(f.toUpperCase(), async () => saveBlob(await view(v.name, f), `scansnap-${v.name}.${f}`), `export-${v.name}-${f}`))))),
     refusal));
 }
 
 export async function share() {
-  const address = location.origin + location.pathname + make(), why = tooLong(address);
+  const address = location.href.split("#")[0] + make(), why = tooLong(make());
   if (why) return toast(why);
   history.replaceState(null, "", make());
+  if (location.protocol === "file:") return shareFile(address);
   try {
     await navigator.clipboard.writeText(address);
     toast("The address of this state is on the clipboard.");
   } catch { toast("The address bar now holds the whole state."); }
+}
+
+/**
+ * This page is a file: its address leads nowhere on another machine, so the file goes along.
+ * @param {string} address
+ */
+function shareFile(address) {
+  const part = make(), field = h("textarea", { id: "share-part", rows: 3, readOnly: true, value: part });
+  const copy = async (/** @type {string} */ text) => { try { await navigator.clipboard.writeText(text); toast("On the clipboard."); } catch { field.select(); } };
+  modal("Share", h("div", { class: "share" },
+    h("p", {}, "This page is a file on your machine. Send the file, or put it anywhere on the web; the part below, behind its address, is this state."), field), [
+    h("button", { type: "button", id: "share-file", class: "primary", onclick: () => saveBlob(new Blob([pageSource()], { type: "text/html" }), "explorer.html") }, "Save the file"),
+    h("button", { type: "button", id: "share-copy", onclick: () => copy(part) }, "Copy the part"),
+    h("button", { type: "button", onclick: () => copy(address) }, "Copy the address on this machine")]);
+  field.select();
 }
 
 export function start() {

@@ -1,23 +1,20 @@
-// Lecture mode: the decks of this server, their runs computed beside the one on screen, and the file to take along.
+// Lecture mode: the decks in this file, their runs computed beside the one on screen, and a file that opens with one.
 
-import * as api from "../server/api.js";
-import { $, h, maths, said, toast } from "../page/dom.js";
-import { on } from "../app.js";
-import { Film } from "../draw/film.js";
+import { $, h, maths } from "../page/dom.js";
+import { app, on } from "../app.js";
 import { Show } from "../lecture/show.js";
-import { Link } from "../server/socket.js";
-import { saveBlob } from "./export.js";
+import { makeFilm } from "../compute/aside.js";
+import { pageSource } from "../compute/data.js";
+import { saveBlob } from "../page/save.js";
 
-/** @import { Beat, Deck, Lecture, MarkSaid, Setup } from "../messages.js" */
+/** @import { Film } from "../draw/film.js" */
+/** @import { Beat, Deck, MarkSaid, Setup } from "../messages.js" */
 /** @typedef {{key: string, setup: Setup, marks: MarkSaid[], done: (film: Film) => void, fail: (error: Error) => void}} Wish */
 
-const DATA = "/*__LECTURE_DATA__*/";
 /** @type {Map<string, Promise<Film>>} */
 const films = new Map(); // by set-up and changes of rates; kept, so that the same talk begins at once
 /** @type {Wish[]} */
 let queue = [];
-/** @type {Link | null} */
-let link = null;
 /** @type {HTMLElement | null} */
 let root = null;
 /** @type {Show | null} */
@@ -49,26 +46,14 @@ function film(setup, marks) {
   return made;
 }
 
-/** The first of the queue, on a connection of its own. */
-function compute() {
+/** The first of the queue, in a worker of its own. */
+async function compute() {
   const wish = queue[0];
-  if (!wish) { link?.end(); link = null; return; }
-  /** @type {Film | null} */
-  let made = null;
-  let last = Infinity;
-  const over = (/** @type {() => void} */ settle) => { queue = queue.filter((w) => w !== wish); settle(); mine.send({ op: "close" }); mine.end(); link = null; compute(); };
-  const look = () => { const whole = made; if (whole && whole.lastStep >= last) over(() => wish.done(whole)); };
-  const mine = (link = new Link({
-    run: (m) => { made = new Film(m); mine.seen = () => made?.lastStep ?? -1; },
-    mark: (m) => made?.marks.push({ step: m.step, eta_y: m.eta_y, eta_z: m.eta_z }),
-    frames: (steps, values, floats) => { made?.add(steps, values, floats); if (made) show?.waits(show.now ? "" : `Computing the run: step ${made.lastStep} of ${made.run.steps}`); look(); },
-    state: (m) => {
-      if (m.state === "failed") over(() => wish.fail(new Error(`The run failed at step ${m.failed_step}: its numbers are no longer finite.`)));
-      else if (m.state === "done") { last = m.step; look(); }
-    },
-    error: (m) => over(() => wish.fail(new Error(m.message))),
-  }));
-  mine.send({ op: "start", setup: wish.setup, marks: wish.marks, speed: "max", play: true });
+  if (!wish) return;
+  const grown = (/** @type {Film} */ made) => show?.waits(show.now ? "" : `Computing the run: step ${made.lastStep} of ${made.run.steps}`);
+  try { wish.done(await makeFilm("lecture", wish.setup, wish.marks, grown)); } catch (error) { wish.fail(error instanceof Error ? error : new Error(String(error))); }
+  queue = queue.filter((w) => w !== wish);
+  compute();
 }
 
 /** @param {Beat} beat */
@@ -82,6 +67,7 @@ const marksOf = (/** @type {Beat} */ beat) => beat.marks.map((m) => ({ step: m.s
 // --- the screen -------------------------------------------------------------------------------------------------------
 
 export function start() {
+  if (app.catalogue.lecture) { open(); give(app.catalogue.decks[0]); }
   $("lecture-open").addEventListener("click", open);
   on("theme", () => show?.theme());
   document.addEventListener("fullscreenchange", () => { if (root && filled && !document.fullscreenElement) close(); });
@@ -92,7 +78,7 @@ export function start() {
   }, true);
 }
 
-export async function open() {
+export function open() {
   if (root) return;
   before = document.activeElement;
   const box = (root = h("div", { class: "lecture", id: "lecture", role: "dialog", "aria-modal": "true", "aria-label": "Lecture", tabIndex: -1 }));
@@ -100,17 +86,13 @@ export async function open() {
   document.body.append(box);
   box.focus();
   filled = false;
-  document.documentElement.requestFullscreen?.().then(() => { filled = root === box; }, () => {}); // where it is not allowed, the window is the screen
+  if (navigator.userActivation?.isActive ?? true) document.documentElement.requestFullscreen?.().then(() => { filled = root === box; }, () => {}); // where it is not allowed, the window is the screen
   const list = h("div", { class: "decks" }, h("h1", {}, "Give a lecture"));
   box.append(h("header", { class: "lecturehead" }, h("p", {}, "Forward: → or space. Back: ←. Leave: Esc."), h("nav", { class: "tools" }, leaving())), list);
-  try {
-    const { decks } = await api.decks();
-    if (root !== box) return;
-    list.append(...decks.map((deck) => h("button", { type: "button", class: "deck", "data-deck": deck.name, onclick: () => give(deck) }, h("b", {}, maths(deck.title)),
-      h("span", {}, [deck.author, `${deck.beat.length} beats`, asks(deck)].filter(Boolean).join(", ")))));
-    list.append(h("p", { class: "lead" }, "Your own: ", h("code", {}, "scansnap serve --deck my.toml"), ", as docs/lecture.md tells."));
-    /** @type {HTMLElement | null} */ (list.querySelector("button"))?.focus();
-  } catch (error) { list.append(h("p", { class: "refusal", role: "alert" }, said(error))); }
+  list.append(...app.catalogue.decks.map((deck) => h("button", { type: "button", class: "deck", "data-deck": deck.name, onclick: () => give(deck) }, h("b", {}, maths(deck.title)),
+    h("span", {}, [deck.author, `${deck.beat.length} beats`, asks(deck)].filter(Boolean).join(", ")))));
+  list.append(h("p", { class: "lead" }, "Your own: ", h("code", {}, "scansnap lecture my.toml --out lecture.html"), "."));
+  /** @type {HTMLElement | null} */ (list.querySelector("button"))?.focus();
 }
 
 const leaving = () => h("button", { type: "button", class: "icon", "aria-label": "Leave the lecture", title: "Leave (Esc)", onclick: close }, "×");
@@ -124,7 +106,7 @@ function asks(deck) {
 /** @param {Deck} deck */
 function give(deck) {
   if (!root) return;
-  const save = h("button", { type: "button", id: "lecture-save", title: "This lecture as one file that needs no server", onclick: () => exportDeck(deck, save) }, "Save as a file");
+  const save = h("button", { type: "button", id: "lecture-save", title: "This page as a file that opens with this lecture", onclick: () => exportDeck(deck) }, "Save as a file");
   show = new Show(root, deck, (i) => filmsOf(deck.beat[i]), { tools: [save, leaving()], leave: close });
   root.focus();
   for (const beat of [...deck.beat].reverse()) filmsOf(beat).catch(() => {}); // all of them, the first one first
@@ -143,43 +125,12 @@ export function close() {
 
 // --- the file ---------------------------------------------------------------------------------------------------------
 
-const base64 = (/** @type {ArrayBufferView} */ a) => {
-  const all = new Uint8Array(a.buffer, a.byteOffset, a.byteLength), parts = [];
-  for (let i = 0; i < all.length; i += 0x8000) parts.push(String.fromCharCode(...all.subarray(i, i + 0x8000)));
-  return btoa(parts.join(""));
-};
-
-/** @param {Film} f */
-function told(f) {
-  const floats = f.run.layout.floats, data = new Float32Array(f.length * floats);
-  f.frames.forEach((frame, i) => data.set(frame, i * floats));
-  return { run: f.run, marks: f.marks, n: f.length, floats, steps: base64(Uint32Array.from(f.steps)), data: base64(data) };
-}
-
 /**
- * The deck with all its runs as one file; says how far it is.
+ * This page as a file that opens with a deck.
  * @param {Deck} deck
- * @param {HTMLButtonElement} button
  */
-async function exportDeck(deck, button) {
-  const label = button.textContent;
-  button.disabled = true;
-  try {
-    /** @type {Film[]} */
-    const all = [];
-    const place = (/** @type {Film | null} */ f) => { if (!f) return null; if (!all.includes(f)) all.push(f); return all.indexOf(f); };
-    let done = 0;
-    const beats = await Promise.all(deck.beat.map(async (beat) => {
-      const made = await filmsOf(beat);
-      button.textContent = `${++done} of ${deck.beat.length} beats`;
-      return made;
-    }));
-    const runs = beats.map(({ film: own, against }) => [place(own), place(against)]);
-    /** @type {Lecture} */
-    const lecture = { deck, films: all.map(told), runs };
-    const page = await api.lecturePage(), [head, tail] = page.split(DATA);
-    saveBlob(new Blob([head, JSON.stringify(lecture).replaceAll("<", "\\u003c"), tail], { type: "text/html" }), `${deck.name || "lecture"}.html`);
-  } catch (error) { toast(said(error)); }
-  button.disabled = false;
-  button.textContent = label;
+function exportDeck(deck) {
+  const { catalogue } = app, decks = [deck, ...catalogue.decks.filter((d) => d !== deck)];
+  const page = pageSource({ catalogue: { ...catalogue, decks, lecture: true, lab: null } });
+  saveBlob(new Blob([page], { type: "text/html" }), `${deck.name || "lecture"}.html`);
 }

@@ -1,6 +1,7 @@
 // The text lens: what a trained text model attends to, and votes for, at a query word.
 
-import * as api from "../server/api.js";
+import * as lab from "../compute/lab.js";
+import { app } from "../app.js";
 import { colours } from "../draw/colours.js";
 import { $, h, refuse, said, toast } from "../page/dom.js";
 import { short, tick, ticks, whole } from "../draw/format.js";
@@ -10,12 +11,14 @@ import { penFor, widthOf } from "../draw/pen.js";
 
 const panel = $("panel-lens"), result = h("div", { class: "lens" }), refusal = h("p", { class: "refusal", role: "alert", hidden: true });
 let loaded = false, model = "";
+/** @type {{model: string, query: string} | null} */
+let asked = null; // the latest question
 
 /** @param {boolean} is */
 export async function visible(is) {
   if (!is || loaded) return;
   loaded = true;
-  try { show((await api.lensModels()).models); } catch (e) { panel.replaceChildren(h("p", { class: "refusal" }, said(e))); loaded = false; }
+  try { show(app.catalogue.lab?.lens ? (await lab.lensModels()).models : []); } catch (e) { panel.replaceChildren(h("p", { class: "refusal" }, said(e))); loaded = false; }
 }
 
 /** @param {TextModel[]} models */
@@ -25,13 +28,13 @@ function show(models) {
       h("p", {}, "Train one; without --data it reads the docstrings of Python's standard library, which are on every machine:"),
       command("scansnap text train --out models/yz.safetensors"),
       h("p", {}, "Then open the explorer on its folder:"),
-      command("scansnap serve --folder models"),
+      command("scansnap explorer --folder models"),
       h("p", {}, "Then choose a word here and see which words it attends to, what they vote for, and how its attention narrowed during training."),
       h("button", { type: "button", onclick: () => { loaded = false; visible(true); } }, "Look again")));
     return;
   }
   model = models[0].name;
-  const input = h("input", { id: "lens-query", class: "field", type: "text", value: "the", spellcheck: "false", autocomplete: "off", onchange: () => look(input.value) });
+  const input = h("input", { id: "lens-query", class: "field", type: "text", value: "the", spellcheck: "false", autocomplete: "off" });
   const select = h("select", { id: "lens-model", onchange: () => { model = select.value; look(input.value); } }, models.map((m) => h("option", { value: m.name }, m.title || m.name)));
   panel.replaceChildren(
     h("form", { class: "lensform", onsubmit: (/** @type {Event} */ e) => { e.preventDefault(); look(input.value); } }, h("label", {}, "Model", select), h("label", {}, "Query word", input), h("button", { type: "submit", class: "primary" }, "Look")),
@@ -53,11 +56,19 @@ function command(text) {
 
 /** @param {string} query */
 async function look(query) {
+  const mine = (asked = { model, query });
+  result.classList.add("waiting");
   try {
-    const answer = await api.lens(model, query.trim());
+    const answer = await lab.lens(model, query.trim());
+    if (mine !== asked) return; // something else was asked for meanwhile
     refuse(refusal, "");
     draw(answer);
-  } catch (e) { refuse(refusal, said(e)); }
+  } catch (e) {
+    if (mine !== asked) return;
+    refuse(refusal, said(e));
+    result.replaceChildren(); // what stood there answered another question
+  }
+  result.classList.remove("waiting");
 }
 
 /**

@@ -1,13 +1,14 @@
 // The map of the rates: 9 × 9 whole runs of the set-up on screen, and a dot that is moved to change the rates.
 
-import * as api from "../server/api.js";
+import * as api from "../compute/api.js";
 import { $, debounce, h, maths, said } from "../page/dom.js";
 import { app, emit, on } from "../app.js";
 import { COMMON, DISTINCT, colours, rgb } from "../draw/colours.js";
 import { short, whole } from "../draw/format.js";
 import { penFor } from "../draw/pen.js";
 import { tip } from "../page/tip.js";
-import * as runner from "../server/runner.js";
+import * as runner from "../compute/runner.js";
+import { matching } from "./setup.js";
 
 /** @import { ControlSaid, MapSaid } from "../messages.js" */
 /** @import { Pen } from "../draw/pen.js" */
@@ -56,7 +57,7 @@ function rate(name, at) {
 function move(row, column, held = false) {
   if (!app.film || !app.setup) return;
   app.setup = { ...app.setup, eta_y: rate("eta_y", row), eta_z: rate("eta_z", column) };
-  app.preset = null;
+  app.preset = matching();
   runner.rates(held);
   emit("setup-shown");
   emit("setup");
@@ -155,7 +156,7 @@ function one(pen, i, j, x, y, w, hh) {
   if (typeof share === "number") {
     const fill = colour(share, c.faint), light = fill[0] * 0.3 + fill[1] * 0.59 + fill[2] * 0.11 > 130;
     pen.rect(x, y, w, hh, `rgb(${fill.join(", ")})`);
-    if (w > 16) pen.text(x + w / 2, y + hh / 2 + 3, String(Math.round(100 * share)), { fill: light ? "#1d1f24" : "#ffffff", size: 9, align: "center" });
+    if (w > 16) pen.text(x + w / 2, y + hh / 2 + 3, String(Math.round(100 * share)), { fill: light ? "#1d1f24" : "#ffffff", size: 10, align: "center" });
   } else if (map) { // diverged
     pen.rect(x, y, w, hh, c.panel);
     for (let d = 0; d < w + hh; d += 4) pen.line(x + Math.max(0, d - hh), y + Math.min(d, hh), x + Math.min(d, w), y + Math.max(0, d - w), c.muted, 0.8);
@@ -173,7 +174,7 @@ function tell() {
 
 const refresh = debounce(async () => {
   const film = app.film;
-  if (!details.open || !film?.run.run || runner.isRunning() || dragging) return;
+  if (!details.open || !film?.length || runner.isRunning() || dragging) return;
   const { eta_y, eta_z, ...rest } = film.run.setup, setup = { ...rest, steps: film.run.steps }, now = JSON.stringify(setup);
   if (now === key) return;
   key = now;
@@ -182,9 +183,15 @@ const refresh = debounce(async () => {
   box.classList.add("stale");
   note.textContent = "computing 81 runs";
   try {
-    map = await api.map({ ...setup, eta_y, eta_z }, mine.signal);
-    const { step, steps, failed_step } = map, failed = failed_step.flat().filter((s) => s !== null).length;
-    note.textContent = [step < steps ? `Computed to step ${whole(step)} of ${whole(steps)} only: 81 such runs take long.` : "", failed ? `${failed} hatched: diverged.` : ""].filter(Boolean).join(" ");
+    map = await api.map({ ...setup, eta_y, eta_z }, (filled) => {
+      if (mine.signal.aborted) return;
+      map = filled;
+      box.classList.remove("stale");
+      note.textContent = `computing 81 runs: ${filled.known} done`;
+      draw();
+    });
+    const { failed_step } = map, failed = failed_step.flat().filter((s) => s !== null).length;
+    note.textContent = [failed ? `${failed} hatched: diverged.` : ""].filter(Boolean).join(" ");
   } catch (e) {
     if (api.isAbort(e) || mine.signal.aborted) return;
     map = null;
@@ -200,7 +207,7 @@ export function start() {
   const tick = (/** @type {string} */ text) => h("span", {}, text);
   const ticks = (/** @type {string} */ side) => ["0.01", "0.1", "1", "10", "100"].map((text, i) => h("span", { style: `${side}: ${(100 * (2 * i + 0.5)) / SIDE}%` }, text));
   details.append(h("div", { class: "mapbody" },
-    h("div", { class: "mapaxis y", "aria-hidden": "true" }, ticks("bottom")), box, h("div", { class: "mapaxis x", "aria-hidden": "true" }, ticks("left")),
+    h("div", { class: "mapaxis y", "aria-hidden": "true" }, ticks("bottom"), h("b", {}, maths("Decoder rate η_Y"))), box, h("div", { class: "mapaxis x", "aria-hidden": "true" }, ticks("left"), h("b", {}, maths("Attention rate η_Z"))),
     h("div", { class: "maptext" }, reading,
       h("p", { class: "explain" }, maths("Each cell is a whole run of this set-up with other rates, η_Y upwards, η_Z to the right. Its number and colour: how much attention ends on common tokens, mean over classes weighted by their probability. Move the dot, with the mouse or with arrow keys, to change the rates.")),
       h("div", { class: "mapscale", "aria-hidden": "true" }, tick("0%"), h("i"), tick("100%")), note)), h("div", { class: "hidden" }, cells));

@@ -1,6 +1,6 @@
 // "Movement × 1000": where attention hardly moves, what little it does. Offered only there.
 
-import { h } from "../page/dom.js";
+import { $, h, maths } from "../page/dom.js";
 import { app, emit, on } from "../app.js";
 import { short } from "../draw/format.js";
 
@@ -21,10 +21,12 @@ function show() {
   button.setAttribute("aria-pressed", String(app.options.movement));
   if (!offered || !film) return;
   const { applies, assumptions } = film.run.theory, met = applies && assumptions.length > 0 && assumptions.every((a) => a.met);
+  button.hidden = film.moved === 0;
+  if (film.moved === 0) { words.replaceChildren(maths(film.run.setup.eta_z === 0 ? "Attention is frozen here: η_Z is 0, and no token's share changes." : "Attention has not moved at all so far.")); return; }
   words.textContent = `${met ? "Here the theorems apply and attention barely moves" : "Attention barely moves here"}: no token's share has changed by more than ${short(film.moved)}.`;
 }
 
 export function start() {
-  document.querySelector(".stagehead")?.after(note);
+  $("headline").prepend(note);
   on("run frames options state", show);
 }

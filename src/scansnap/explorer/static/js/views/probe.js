@@ -1,7 +1,7 @@
 // The report on a probe's file, in the page: chosen from those given at start, in a frame that may do nothing but its own.
 
 import { $, h, refuse, said } from "../page/dom.js";
-import * as api from "../server/api.js";
+import * as lab from "../compute/lab.js";
 import { modal } from "../page/modal.js";
 
 /** @type {HTMLAnchorElement} */
@@ -16,7 +16,7 @@ async function open() {
     address.searchParams.set("file", file);
     tab.href = address.href;
     try {
-      await api.probe(address.href);
+      await lab.probe(address.href);
       refuse(refusal, "");
       frame.hidden = false;
       frame.src = address.href;
@@ -26,7 +26,7 @@ async function open() {
   const dialog = modal("A probe's report", h("div", { class: "probes" }, h("div", { class: "lensform" }, h("label", {}, "File", choice), tab), refusal, frame));
   dialog.classList.add("wide");
   try {
-    const { files } = await api.probes();
+    const { files } = await lab.probes();
     choice.append(...files.map((f) => h("option", { value: f }, f)));
     if (files.length) await show(files[0]); else refuse(refusal, "There is no probe's file in the folder given at start yet.");
   } catch (e) { refuse(refusal, said(e)); }

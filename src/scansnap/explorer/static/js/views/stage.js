@@ -5,9 +5,10 @@ import { app, emit, frameIndex, ghost, on, timeAxis } from "../app.js";
 import { AttentionPainter, barAt, momentAt, otherAttention, pinnedAttention } from "../draw/attention.js";
 import { EDGE, HIGH, attentionKeys, caption, settings } from "../draw/caption.js";
 import { colours } from "../draw/colours.js";
-import { word } from "../draw/film.js";
+import { REACH, sameClasses, word } from "../draw/film.js";
 import { short, whole } from "../draw/format.js";
-import { CanvasPen, SvgPen, penFor, unit } from "../draw/pen.js";
+import { Gif } from "../draw/gif.js";
+import { CanvasPen, SvgPen, context, penFor, unit } from "../draw/pen.js";
 import { tip } from "../page/tip.js";
 import { label } from "./compare.js";
 import { TIMES } from "./movement.js";
@@ -73,14 +74,41 @@ export function frame() {
 }
 
 /**
- * What is on screen with its title, its legend and the settings of its run.
+ * What is on screen, or another frame, with its title, its legend and the settings of its run.
  * @param {Pen} pen
  */
-function drawPicture(pen) {
+function drawPicture(pen, index = frameIndex(), by = painter) {
   if (!app.film?.length) return;
-  const shown = scene(app.film), keys = attentionKeys(painter.colours, { pinned: app.pinned !== null, flow: app.options.flow && app.flow !== null });
-  caption(pen, painter.colours, { title: `${shown.movement ? `Movement of attention × ${TIMES}` : "Attention"} at step ${whole(app.film.steps[shown.index])}`, keys, settings: settings(app.film) });
-  painter.draw(pen, shown);
+  const shown = { ...scene(app.film), index }, keys = attentionKeys(app.film, by.colours, { pinned: app.pinned !== null, flow: app.options.flow && app.flow !== null });
+  caption(pen, by.colours, { title: `${shown.movement ? `Movement of attention × ${TIMES}` : "Attention"} at step ${whole(app.film.steps[shown.index])}`, keys, settings: settings(app.film) });
+  by.draw(pen, shown);
+}
+
+const FRAMES = 48, SECONDS = 5, STAYS = 2, WIDE = 800; // of an animation: how many, of all, of the last one, its width
+/**
+ * The film as an animated GIF, from step 0 to the last one, evenly on the axis of time.
+ * @param {(share: number) => void} progress
+ * @returns {Promise<Blob>}
+ */
+export async function exportGif(progress) {
+  const film = app.film;
+  if (!film?.length) throw new Error("There is no run to draw.");
+  const [w, high] = pictureSize(), scale = WIDE / w, sheet = document.createElement("canvas"), picks = film.pick(FRAMES, timeAxis), own = new AttentionPainter(colours());
+  sheet.getContext("2d", { willReadFrequently: true }); // the pen draws with it, too
+  const paint = (/** @type {number} */ i) => {
+    const pen = new CanvasPen(sheet, w, high, scale);
+    pen.rect(0, 0, pen.width, pen.height, own.colours.panel);
+    drawPicture(pen, i, own);
+    return context(sheet).getImageData(0, 0, sheet.width, sheet.height).data;
+  };
+  const samples = [0, Math.floor(picks.length / 2), picks.length - 1].map((n) => paint(picks[n]));
+  const gif = new Gif(sheet.width, sheet.height, samples);
+  for (const [n, i] of picks.entries()) {
+    gif.add(paint(i), n === picks.length - 1 ? STAYS : SECONDS / picks.length);
+    progress((n + 1) / picks.length);
+    await new Promise((done) => setTimeout(done)); // eslint-disable-line no-await-in-loop -- one frame at a time, and the page goes on
+  }
+  return gif.end();
 }
 
 /** @returns {[number, number]} */
@@ -121,9 +149,9 @@ function hover(event) {
   if (zj >= 0) lines.push(`z ${short(film.z(i, q)[zj])}`);
   const old = pinnedAttention(shown, k)?.get(bar.token);
   if (old !== undefined) lines.push(`pinned run ${short(old)}`);
-  const before = otherAttention({ ...shown, index: i }, shown.ghost, k);
+  const before = shown.ghost && sameClasses(film, shown.ghost) ? otherAttention({ ...shown, index: i }, shown.ghost, k) : null;
   if (before) lines.push(`run before ${short(before[bar.j])}`);
-  tip.show(event, `${word(film.run.classes, bar.token)}, ${bar.kind}`, `class ${k}, step ${whole(film.steps[i])}`, lines);
+  tip.show(event, `${word(film.run.classes, bar.token)}, ${REACH[bar.reach]}`, `class ${k}, step ${whole(film.steps[i])}`, lines);
 }
 
 /** @param {MouseEvent} event */
@@ -143,7 +171,8 @@ function click(event) {
 /** What the thin line over the bars is, where there is one. */
 function legend() {
   const el = $("legend-ghost"), { film } = app, before = ghost();
-  el.hidden = !film || !before || String(film.run.layout.tokens) !== String(before.film.run.layout.tokens);
+  el.hidden = !film || !before || !sameClasses(film, before.film);
+  if (film) { const all = film.reaches(); for (const reach of /** @type {const} */ (["only", "several", "every"])) { const key = /** @type {HTMLElement | null} */ ($("legend").querySelector(`.${reach}`)); if (key) key.hidden = !all.includes(reach); } }
   if (!before) return;
   const alike = JSON.stringify(before.setup) === JSON.stringify(app.setup0); // they differ in changes on the way
   el.title = `Thin line: the run before this one, at the same step. ${alike ? "" : `It had ${label(before.setup, app.setup0 ?? app.setup)}.`}`;

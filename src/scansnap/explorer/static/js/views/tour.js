@@ -1,12 +1,12 @@
-// The guided tour: scenes from the server, each a set-up with commentary, a question, and a change that answers it.
+// The guided tour: each scene a set-up with commentary, a question, and a change that answers it.
 
-import * as api from "../server/api.js";
-import { $, h, maths, said } from "../page/dom.js";
+import { $, h, maths } from "../page/dom.js";
 import { app, emit } from "../app.js";
 import { remember } from "../address.js";
 import { pinSetup, unpin } from "./compare.js";
-import * as runner from "../server/runner.js";
+import * as runner from "../compute/runner.js";
 import { take } from "./setup.js";
+import * as tabs from "../page/tabs.js";
 
 /** @import { MarkSaid, Scene, Setup } from "../messages.js" */
 
@@ -20,9 +20,9 @@ export function start() {
   panel.append(h("p", { class: "lead" }, "Loading the tour."));
 }
 
-export async function load() {
+export function load() {
   if (scenes.length) return;
-  try { scenes = (await api.tour()).scenes; } catch (e) { panel.replaceChildren(h("p", { class: "refusal" }, said(e))); return; }
+  scenes = app.catalogue.scenes;
   overview();
 }
 
@@ -31,23 +31,26 @@ function showStage() {
   if (getComputedStyle(panel).position === "fixed") $("stage").scrollIntoView();
 }
 
+/** On a phone the tour lies over the page; everywhere it can be left. */
+const leave = () => h("button", { type: "button", class: "icon leave", id: "tour-close", "aria-label": "Close the tour", title: "Close the tour (t)", onclick: () => { at = -1; highlight([]); tabs.pick("setup"); } }, "×");
+
 function overview() {
   showStage();
-  panel.replaceChildren(
+  panel.replaceChildren(leave(),
     h("p", { class: "lead" }, `${scenes.length} short scenes, in the order in which training goes. Each runs by itself and ends with a question for you.`),
     h("ol", { class: "scenes" }, scenes.map((s, i) => h("li", {}, h("button", { type: "button", onclick: () => go(i) }, maths(s.title))))));
 }
 
 /**
- * Opens scene i: its set-up, its speed, its view; `quiet` shows the words only.
+ * Opens scene i, or the nearest there is: its set-up, its speed, its view; `quiet` shows the words only.
  * @param {number} i
  */
 export async function go(i, quiet = false) {
-  await load();
-  if (!scenes[i]) return;
-  at = i;
-  const s = scenes[i];
-  remember("scene", i);
+  load();
+  if (!scenes.length) return;
+  at = Math.max(0, Math.min(scenes.length - 1, Math.round(i)));
+  const s = scenes[at];
+  remember("scene", at);
   draw(s);
   highlight(s.watch);
   if (quiet) return;
@@ -74,7 +77,7 @@ function draw(s) {
   const answer = h("div", { class: "answer", hidden: true }, h("p", {}, maths(s.answer)));
   const reveal = h("button", { type: "button", id: "tour-answer", onclick: () => { answer.hidden = false; reveal.hidden = true; answer.scrollIntoView({ block: "nearest" }); } }, "Answer");
   const onward = at < scenes.length - 1 ? h("button", { type: "button", class: "primary", id: "tour-next", onclick: () => go(at + 1) }, "Next") : h("button", { type: "button", onclick: () => { at = -1; highlight([]); overview(); } }, "All scenes");
-  panel.replaceChildren(
+  panel.replaceChildren(leave(),
     h("div", { class: "dots", role: "group", "aria-label": "Scenes" }, scenes.map((x, i) => h("button", { type: "button", "aria-label": `Scene ${i + 1}: ${x.title}`, "aria-current": i === at ? "step" : null, onclick: () => go(i) }))),
     h("p", { class: "scene-number" }, `Scene ${at + 1} of ${scenes.length}`),
     h("h2", {}, maths(s.title.replace(/^\d+ · /, ""))),

@@ -3,7 +3,7 @@
 import { $, h } from "../page/dom.js";
 import { app, on, frameIndex, atEdge, timeAxis } from "../app.js";
 import { short, whole } from "../draw/format.js";
-import * as runner from "../server/runner.js";
+import * as runner from "../compute/runner.js";
 
 /** @import { Pace } from "../app.js" */
 
@@ -15,7 +15,7 @@ const scrub = $("scrub");
 /** @type {HTMLSelectElement} */
 const speed = $("speed");
 const clock = $("clock");
-let dirty = true, dragging = false, lost = false; // lost: there is no server at the moment
+let dirty = true, dragging = false;
 
 const icon = (/** @type {string} */ path) => {
   const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -58,7 +58,7 @@ export function frame() {
     button.replaceChildren(icon(playing ? PAUSE : PLAY));
     button.setAttribute("aria-label", playing ? "Pause" : "Play");
   }
-  const word = state === "failed" ? ", failed" : state !== "running" ? "" : lost ? ", waiting" : `, computing${rate ? ` ${short(rate)}/s` : ""}`;
+  const word = state === "failed" ? ", failed" : state !== "running" ? "" : `, computing${rate ? ` ${short(rate)}/s` : ""}`;
   const [now, rest] = clock.children;
   now.textContent = whole(step);
   rest.textContent = `of ${whole(steps)}${word}`;
@@ -66,10 +66,10 @@ export function frame() {
   scrub.disabled = !app.film?.length;
   if (app.film?.length) {
     scrub.max = String(RESOLUTION);
-    if (document.activeElement !== scrub || playing || !dragging) scrub.value = String(Math.round((RESOLUTION * timeAxis(step)) / end()));
+    if (!dragging) scrub.value = String(Math.round((RESOLUTION * timeAxis(step)) / end()));
     scrub.setAttribute("aria-valuetext", `step ${step} of ${steps}`);
   }
-  $("extend").hidden = state !== "done" || !atEdge();
+  $("extend").style.visibility = state === "done" && atEdge() ? "visible" : "hidden";
 }
 
 export function start() {
@@ -83,7 +83,7 @@ export function start() {
     });
   }
   scrub.addEventListener("pointerdown", () => { dragging = true; runner.pause(); });
-  scrub.addEventListener("pointerup", () => (dragging = false));
+  for (const over of ["pointerup", "pointercancel", "change"]) scrub.addEventListener(over, () => { dragging = false; dirty = true; }); // back to the frame on screen
   scrub.addEventListener("input", () => {
     if (!app.film?.length) return;
     const at = (Number(scrub.value) / RESOLUTION) * end(), step = app.scale === "log" ? Math.exp(at) - 1 + 1e-6 : at;
@@ -92,7 +92,6 @@ export function start() {
   speed.append(...SPEEDS.map((s) => h("option", { value: String(s) }, s === "log" ? "ln t, 12 s" : s === "max" ? "max" : `${whole(s)}/s`)));
   speed.addEventListener("change", () => { runner.speed(SPEEDS[speed.selectedIndex]); speed.blur(); });
   on("speed", showSpeed);
-  on("link", (status) => { lost = status === "lost"; dirty = true; });
   on("frames state cursor run scale marks options", () => (dirty = true));
   on("run marks state scale options", drawMarks);
   showSpeed();

@@ -2,7 +2,7 @@
 
 import { h, refuse, said } from "../page/dom.js";
 import { app, emit } from "../app.js";
-import * as api from "../server/api.js";
+import * as api from "../compute/api.js";
 import { short } from "../draw/format.js";
 import { modal } from "../page/modal.js";
 
@@ -33,7 +33,7 @@ function fromRun(classes) {
 }
 
 /** @param {Way} way */
-export async function openEditor(way) {
+export function openEditor(way) {
   if (!app.film) return;
   bars = fromRun(app.film.run.classes);
   at = Math.max(0, app.focus);
@@ -46,16 +46,16 @@ export async function openEditor(way) {
   ]);
   dialog.classList.add("wide");
   draw();
-  try { tomlText.value = await api.toml(app.setup); } catch (e) { refuse(refusal, said(e)); }
+  try { tomlText.value = api.toml(app.setup); } catch (e) { refuse(refusal, said(e)); }
 }
 
 /** @param {HTMLDialogElement} dialog */
-async function use(dialog) {
+function use(dialog) {
   const classes = chosen === "toml" ? { toml: tomlText.value } : { bars };
   // a run file gives defaults for everything else, so nothing else is sent beside it
   const setup = chosen === "toml" ? { classes } : { ...app.setup, classes };
   try {
-    const answer = await api.check(setup);
+    const answer = api.check(setup);
     app.setup = answer.setup;
     app.preset = null;
     dialog.close();
@@ -71,7 +71,7 @@ const reads = (token) => bars.words?.[token] ?? String(token);
 
 /**
  * The token somebody means: its number, or where there are words its word, a new one if need be. What is neither stays
- * as it was typed, for the server to refuse in words.
+ * as it was typed, to be refused in words.
  * @param {string} text
  * @returns {any}
  */
@@ -84,7 +84,10 @@ function tokenOf(text) {
   return Number(t);
 }
 
-const kindOf = (/** @type {number} */ token) => (bars.classes.filter((c) => c.weights[c.tokens.indexOf(token)] > 0).length > 1 ? "common" : "distinct");
+const kindOf = (/** @type {number} */ token) => {
+  const n = bars.classes.filter((c) => c.weights[c.tokens.indexOf(token)] > 0).length;
+  return n < 2 ? "distinct" : n < bars.classes.length ? "several" : "common";
+};
 
 /**
  * Draws the dialog anew; the focus stays where it was, or goes to what is named.
@@ -138,7 +141,7 @@ function addToken(classes) {
 
 /** @param {number | null} query */
 function addClass(query) {
-  const token = () => bars.vocab_size++, q = query ?? token(), common = bars.classes[at].tokens.filter((t) => kindOf(t) === "common");
+  const token = () => bars.vocab_size++, q = query ?? token(), common = bars.classes[at].tokens.filter((t) => kindOf(t) !== "distinct");
   const own = [token(), token(), token()];
   bars.classes.push({ query: q, next_token: token(), p_class: bars.classes[at].p_class, tokens: [...common, ...own], weights: [...common.map(() => 1), 0.4, 0.7, 1] });
   at = bars.classes.length - 1;

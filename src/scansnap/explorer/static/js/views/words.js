@@ -1,6 +1,6 @@
 // Your own words: a text is pasted, its repeated pairs of words are counted, and those chosen become the classes.
 
-import * as api from "../server/api.js";
+import * as api from "../compute/api.js";
 import { debounce, h, refuse, said } from "../page/dom.js";
 import { app, emit } from "../app.js";
 import { whole } from "../draw/format.js";
@@ -36,17 +36,15 @@ const pairs = h("div", { class: "pairs", id: "words-pairs", role: "group", "aria
 const refusal = h("p", { class: "refusal", id: "words-refusal", role: "alert", hidden: true });
 /** @type {HTMLButtonElement} */
 let use;
-/** @type {AbortController | null} */
-let asked = null;
 /** @type {WordsSaid | null} */
 let offer = null; // for what is in the field
 /** @type {[string, string][] | null} */
-let chosen = null; // null: the server chooses
+let chosen = null; // null: the most frequent ones
+let ran = ""; // the text of the run that was begun here, or found in the set-up
 
 export function openWords() {
   const { text: own, pairs: before } = app.setup.classes;
-  chosen = own ? before ?? null : null;
-  text.value = own ?? "";
+  if (own !== undefined && own !== ran) { chosen = before ?? null; text.value = ran = own; } // otherwise what was written here stays
   const dialog = modal("Your own words", h("div", { class: "own-words" },
     h("p", { class: "lead" }, "Paste some twenty lines. Two words that follow each other again and again become a class: the first is the query, the second is to be predicted from the words before them in the sentence."),
     h("label", { htmlFor: "words-text" }, "Text"), text,
@@ -56,7 +54,6 @@ export function openWords() {
     (use = h("button", { type: "button", class: "primary", id: "use-words", onclick: () => run(dialog) }, "Run these words")),
   ]);
   dialog.classList.add("wide");
-  dialog.addEventListener("close", () => asked?.abort());
   show(null, "");
   text.focus();
   if (text.value) look();
@@ -64,17 +61,13 @@ export function openWords() {
 
 const ask = debounce(() => { chosen = null; look(); }, 300);
 
-/** Asks what the text gives; the latest question wins. */
-async function look() {
-  asked?.abort();
-  const mine = (asked = new AbortController());
+/** What the text gives. */
+function look() {
   if (!text.value.trim()) return show(null, "");
   try {
-    const answer = await api.words({ text: text.value, pairs: chosen }, mine.signal);
+    const answer = api.words({ text: text.value, pairs: chosen });
     show(answer, answer.refusal);
-  } catch (e) {
-    if (!api.isAbort(e)) show(null, said(e));
-  }
+  } catch (e) { show(null, said(e)); }
 }
 
 /**
@@ -117,6 +110,7 @@ function toggle(pair) {
 function run(dialog) {
   if (!offer?.classes) return;
   app.setup = { ...app.setup, classes: offer.classes };
+  ran = text.value;
   app.preset = null;
   dialog.close();
   emit("classes-made");

@@ -7,13 +7,14 @@ import { CLOSED, DISTINCT, colours, rgb } from "../draw/colours.js";
 import { short, whole } from "../draw/format.js";
 import { name, word } from "../draw/film.js";
 import { CanvasPen, SvgPen, context, fitting, penFor, unit, widthOf } from "../draw/pen.js";
-import { askTable } from "../server/runner.js";
+import { askTable } from "../compute/runner.js";
 import { tip } from "../page/tip.js";
 
 /** @import { Pen } from "../draw/pen.js" */
 /** @typedef {{step: number, values: Float32Array}} Told */
 /** @typedef {Told & {rows: number, columns: number, rowTokens: Float32Array, columnTokens: Float32Array, y: Float32Array, top: number}} Table */
 
+const LEAST = 1e-12; // what is no vote
 const panel = $("panel-y"), picture = document.createElement("canvas");
 const canvas = h("canvas", { role: "img", tabindex: 0, id: "y-canvas", "aria-label": "Decoder table Y" });
 const box = h("div", { class: "canvas" }, canvas), note = h("p", { class: "explain" }), heading = h("h3", { id: "y-step", role: "status" });
@@ -43,7 +44,7 @@ export function visible(is) {
 /** The step on screen, where it is not the newest one. */
 const looking = () => (atEdge() ? undefined : app.film?.steps[frameIndex()]);
 
-const ask = throttle(() => { if (shown && app.film?.length && app.film.run.run) askTable(128, looking()); }, 250);
+const ask = throttle(() => { if (shown && app.film?.length) askTable(128, looking()); }, 250);
 
 /**
  * Which step the table is of, and that it is another one than that on screen where it must be.
@@ -57,7 +58,7 @@ function say({ step }) {
 /** @param {Told} told */
 function take({ step, values }) {
   const rows = values[0], columns = values[1], y = values.subarray(2 + rows + columns);
-  const top = y.reduce((m, v) => Math.max(m, Math.abs(v)), 1e-12);
+  const top = y.reduce((m, v) => Math.max(m, Math.abs(v)), LEAST);
   table = { step, values, rows, columns, rowTokens: values.subarray(2, 2 + rows), columnTokens: values.subarray(2 + rows, 2 + rows + columns), y, top };
   picture.width = columns;
   picture.height = rows;
@@ -69,8 +70,8 @@ function take({ step, values }) {
   });
   ink.putImageData(image, 0, 0);
   say(table);
-  note.textContent = `The strongest vote is ${short(top)}. ${rows} rows, ${columns} columns${table.columnTokens.includes(-1) ? "; “other” stands for all tokens that are never next" : ""}.`;
-  canvas.setAttribute("aria-label", `Decoder table Y at step ${step}: ${rows} context tokens by ${columns} next tokens, strongest vote ${short(top)}`);
+  note.textContent = `${top > LEAST ? `The strongest vote is ${short(top)}.` : "No votes yet: every entry of Y is 0."} ${rows} rows, ${columns} columns${table.columnTokens.includes(-1) ? "; “other” stands for all tokens that are never next" : ""}.`;
+  canvas.setAttribute("aria-label", `Decoder table Y at step ${step}: ${rows} context tokens by ${columns} next tokens, strongest vote ${top > LEAST ? short(top) : 0}`);
   dirty = true;
 }
 

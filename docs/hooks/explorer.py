@@ -1,0 +1,25 @@
+"""The explorer in the site: one file, a page of its own, which the landing page embeds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+FILE = "scan-and-snap.html"  # explorer.html is the guide to it
+EMBEDDED = "<!-- explorer -->"  # on a page at the top level: where the explorer goes
+FRAME = f"""<iframe class="explorer" src="{FILE}#level=explore" title="The explorer" loading="lazy"></iframe>
+
+<p class="explorer"><a href="{FILE}">The explorer on a page of its own</a></p>"""
+
+
+def on_files(files: Any, *, config: Any) -> Any:
+    """Adds the file; as it is no Markdown, it is copied."""
+    from mkdocs.structure.files import File  # here: the tests of what is below need no mkdocs
+
+    from scansnap.explorer.build import explorer_html
+
+    files.append(File.generated(config, FILE, content=explorer_html()))
+    return files
+
+
+def on_page_markdown(markdown: str, **rest: Any) -> str:
+    return markdown.replace(EMBEDDED, FRAME)

@@ -1,1 +1,0 @@
-"""The server: addresses, connections, refusals, and who may speak to it."""

@@ -1,0 +1,63 @@
+"""What the page's engine must know of the package: every declared setting, preset and limit, as JSON at build time.
+
+A setting is declared once, in Python (``scansnap.knobs``). The page reads set-ups by this list (js/engine/settings.js),
+so that it accepts and refuses what the command line does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import scansnap
+from scansnap.claims.assumptions import check_assumptions
+from scansnap.classes import PRESETS as CLASS_PRESETS
+from scansnap.classes import SequenceClasses
+from scansnap.dynamics.optimizers import Optimizer
+from scansnap.dynamics.settings import run_settings
+from scansnap.explorer.controls import CONTROLS, Control, class_knobs, class_presets
+from scansnap.explorer.limits import LIMITS
+from scansnap.explorer.presets import DEFAULT, PRESETS
+from scansnap.knobs import knobs_of
+from scansnap.runs import run_fields
+from scansnap.theory.outside import SMALLEST_RATE
+
+_LIMITS = ("classes", "tokens", "text_characters", "frame_floats", "step_products")
+
+
+def declared() -> dict[str, Any]:
+    """Everything, ready for JSON."""
+    return {
+        "version": scansnap.__version__,
+        "limits": {name: LIMITS[name] for name in _LIMITS},
+        "smallest_rate": SMALLEST_RATE,
+        "controls": [setting(control) for control in CONTROLS],
+        "optimizer": [setting(Control.of(knob)) for name, knob in knobs_of(Optimizer).items() if name != "optimizer"],
+        "file_keys": sorted({*run_fields(), *run_settings()}),
+        "class_presets": [{**told, "knobs": [setting(knob) for knob in class_knobs()[told["name"]].values()]}
+                          for told in class_presets()],
+        "tables": {name: table(make()) for name, make in CLASS_PRESETS.items() if not knobs_of(make)},
+        "presets": PRESETS,
+        "default": DEFAULT,
+        "assumptions": assumptions(),
+    }  # fmt: skip
+
+
+def setting(control: Control) -> dict[str, Any]:
+    """A setting as the page shows it, with all its bounds: ``above`` and ``below`` are strict."""
+    knob = control.knob
+    return control.to_dict() | {"above": knob.above, "below": knob.below, "optional": knob.optional, "inf": knob.inf,
+                                "allowed": knob.allowed}  # fmt: skip
+
+
+def table(classes: SequenceClasses) -> dict[str, Any]:
+    """A preset without settings, spelled out."""
+    rows = [classes.support(n) for n in range(classes.n_classes)]
+    return {"tokens": [tokens for tokens, _ in rows], "probs": [probs for _, probs in rows],
+            "vocab_size": classes.vocab_size, "query": classes.query, "next_token": classes.next_token,
+            "p_class": classes.p_class, "words": classes.words}  # fmt: skip
+
+
+def assumptions() -> list[dict[str, str]]:
+    """Names, statements and notes of the theorems' assumptions; their values are the engine's work."""
+    found = check_assumptions(SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, t=1.0)
+    return [{"name": one.name, "statement": one.statement, "note": one.note} for one in found]

@@ -1,0 +1,264 @@
+"""Lectures: decks read from TOML files, with every set-up filled in.
+
+A table of the file is described by the fields below: how a value is checked, its default, and the sentence that
+docs/lecture.md has of it. The page computes the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from scansnap.checks import InputError, choice, known_keys, real, whole, whole_words
+from scansnap.classes.toml import parse
+from scansnap.explorer.controls import BY_NAME
+from scansnap.explorer.limits import LIMITS
+from scansnap.explorer.presets import PRESETS
+from scansnap.explorer.setups.read import SetupReading, read_setup
+from scansnap.knobs import EMPTY
+
+FOLDER = Path(__file__).parent / "decks"
+SHIPPED = ("paper", "holds", "adam")  # in the order they are offered
+VIEWS = ("bars", "history", "curve")
+CURVES = ("loss", "entropy", "growth", "log chi", "logits")
+KINDS = ("common", "distinct")
+_SETUPS = {preset["name"]: preset["setup"] for preset in PRESETS}
+Check = Callable[[str, Any], Any]
+
+
+@dataclass(frozen=True)
+class Field:
+    """A key of a table: how its value is checked, what it does, and its default (none: it must be given)."""
+
+    check: Check
+    help: str
+    default: Any = EMPTY
+
+
+# --- how values are checked ------------------------------------------------------------------------------------------
+
+
+def _text(most: int, least: int = 1) -> Check:
+    def check(name: str, value: Any) -> str:
+        if not isinstance(value, str) or not least <= len(value.strip()) or len(value) > most:
+            raise InputError(name, value, f"a text of {'at least one and ' if least else ''}at most {most} letters")
+        return " ".join(value.split())
+
+    return check
+
+
+def _list_of(check: Check, allowed: str) -> Check:
+    def check_all(name: str, value: Any) -> list[Any]:
+        if not isinstance(value, list):
+            raise InputError(name, value, allowed)
+        return [check(name, item) for item in value]
+
+    return check_all
+
+
+def _one_of(options: tuple[str, ...]) -> Check:
+    return lambda name, value: choice(name, value, options)
+
+
+def _token(name: str, value: Any) -> int | str:
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise InputError(name, value, "a token's number, its word, common or distinct")
+
+
+def _rate(name: str, value: Any) -> float | None:
+    return None if value is None else float(BY_NAME[name].check(value))
+
+
+def _point(name: str, value: Any) -> list[float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise InputError(name, value, "a step and a value")
+    return [real(name, v) for v in value]
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(name, value, "true or false")
+    return value
+
+
+def _as_read(name: str, value: Any) -> Any:
+    """A table within a beat, read before the beat itself."""
+    return value
+
+
+_STEP = partial(whole, most=LIMITS["steps"])
+_CLASS = partial(whole, most=LIMITS["classes"])
+
+MARK: dict[str, Field] = {
+    "step": Field(_STEP, "The step they change at."),
+    "eta_y": Field(_rate, "η_Y from then on; left out, as it was.", None),
+    "eta_z": Field(_rate, "η_Z from then on; left out, as it was.", None),
+}
+HIGHLIGHT: dict[str, Field] = {
+    "views": Field(_list_of(_one_of(VIEWS), f"a list of {', '.join(VIEWS)}"),
+                   "Of bars, history (the heat map) and curve those that count.", ()),
+    "classes": Field(_list_of(_CLASS, "a list of numbers"), "The classes on the stage; left out, all of them.", ()),
+    "tokens": Field(_list_of(_token, "a list of tokens, common or distinct"),
+                    "Tokens whose bars stay bright: numbers, words, or all that are common or distinct.", ()),
+}  # fmt: skip
+PREDICT: dict[str, Field] = {
+    "question": Field(_text(LIMITS["sentence"]), "What the audience is asked."),
+    "class": Field(_CLASS, "The class whose bars may be clicked.", 0),
+    "by": Field(_one_of(("attention", "logits")),
+                "What the winner has most of at the last step: attention, or gain of its logit z since the first.",
+                "attention"),
+}  # fmt: skip
+THEORY: dict[str, Field] = {
+    "name": Field(_text(40), "Whose it is, in a few words."),
+    "holds": Field(_flag, "Whether it is what was measured; decides the colour.", False),
+    "points": Field(_list_of(_point, "a list of pairs, a step and a value each"),
+                    "Pairs of a step and a value, in the order of the steps; between them the line is straight."),
+}  # fmt: skip
+BEAT: dict[str, Field] = {
+    "setup": Field(_as_read, "A preset's name, or a table of set-up fields; preset in it names one to start from."),
+    "marks": Field(_as_read, "Changes of the rates on the way.", ()),
+    "against": Field(_as_read, "A second run to draw over it, given as setup is.", None),
+    "from": Field(_STEP, "The step the beat begins at.", 0),
+    "to": Field(_STEP, "The step it plays to; the same one: it stands still."),
+    "seconds": Field(partial(real, above=0, most=600), "How long that takes, paced by ln(t + 1).", 8.0),
+    "sentence": Field(
+        _text(LIMITS["sentence"]), "What is to be seen, in large type; η_Y and e^{4z} are lowered and raised."
+    ),
+    "highlight": Field(_as_read, "What to look at.", None),
+    "curve": Field(_one_of(CURVES), "The one curve beside the stage.", "entropy"),
+    "theory": Field(_as_read, "What was predicted of it; drawn as far as the run has come.", ()),
+    "predict": Field(_as_read, "A question to ask first; the sentence follows the reveal.", None),
+}
+DECK: dict[str, Field] = {
+    "title": Field(_text(120), "Of the talk."),
+    "author": Field(_text(120, least=0), "Who gives it.", ""),
+    "beat": Field(_as_read, "In the order of the talk."),
+}
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def find(deck: str) -> dict[str, Any]:
+    """A shipped deck by its name, or one from a file."""
+    return read_deck(FOLDER / f"{deck}.toml", deck) if deck in SHIPPED else read_deck(Path(deck))
+
+
+def read_deck(path: Path, name: str = "") -> dict[str, Any]:
+    """The deck in a file, or an :class:`InputError` that names the field, its value and what is allowed."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError("deck", str(path), f"a TOML file that exists, or one of {', '.join(SHIPPED)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise InputError("deck", str(path), f"a TOML file that can be read ({reason})") from None
+    return deck_of(parse("deck", str(path), text), name or path.stem)
+
+
+def deck_of(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The deck that a table describes, as the page gets it."""
+    known_keys("the deck", table, DECK)
+    rows, most = table.get("beat"), LIMITS["beats"]
+    if not isinstance(rows, list) or not 0 < len(rows) <= most or not all(isinstance(row, dict) for row in rows):
+        raise InputError("beat", rows, f"one to {most} tables [[beat]]")
+    beats = [_beat(row, f"beat {i}") for i, row in enumerate(rows, 1)]
+    return {"name": name, **_read(DECK, {**table, "beat": beats}, "the deck")}
+
+
+def _read(fields: Mapping[str, Field], table: Any, where: str) -> dict[str, Any]:
+    """A table with its defaults filled in."""
+    if not isinstance(table, dict):
+        raise InputError(where, table, "a table")
+    known_keys(where, table, fields)
+    values = {}
+    for name, field in fields.items():
+        if name not in table and field.default is not EMPTY:
+            values[name] = list(field.default) if isinstance(field.default, tuple) else field.default
+            continue
+        try:
+            values[name] = field.check(name, table.get(name))
+        except InputError as error:
+            raise InputError(f"{error.field} of {where}", error.value, error.allowed) from None
+    return values
+
+
+def _beat(row: dict[str, Any], where: str) -> dict[str, Any]:
+    known_keys(where, row, BEAT)
+    reading = _setup(row.get("setup"), f"setup of {where}")
+    lines = row.get("theory", [])
+    beat = {
+        **row,
+        "setup": reading.setup,
+        "against": _setup(row["against"], f"against of {where}").setup if "against" in row else None,
+        "highlight": _read(HIGHLIGHT, row.get("highlight", {}), f"highlight of {where}"),
+        "predict": _read(PREDICT, row["predict"], f"predict of {where}") if "predict" in row else None,
+        "theory": [
+            _read(THEORY, line, f"theory of {where}") for line in (lines if isinstance(lines, list) else [lines])
+        ],
+        "marks": _marks(row.get("marks", []), reading, f"marks of {where}"),
+    }
+    beat = _read(BEAT, beat, where)
+    _check_against_run(beat, reading, where)
+    return beat
+
+
+def _setup(given: Any, where: str) -> SetupReading:
+    """A preset's name, or a table; ``preset`` in it is where it starts from."""
+    table = {"preset": given} if isinstance(given, str) else given
+    if not isinstance(table, dict):
+        raise InputError(where, given, "a preset's name or a table of set-up fields")
+    table = dict(table)
+    if "preset" in table:
+        preset = table.pop("preset")
+        if preset not in _SETUPS:
+            raise InputError(where, preset, f"one of {', '.join(_SETUPS)}")
+        table = {**_SETUPS[preset], **table}
+    try:
+        return read_setup({**table, "batch_size": None} if table.get("batch_size") == "none" else table)
+    except InputError as error:
+        raise InputError(f"{error.field} in {where}", error.value, error.allowed) from None
+
+
+def _marks(rows: Any, reading: SetupReading, where: str) -> list[dict[str, Any]]:
+    """In the order of their steps, each with both rates."""
+    if not isinstance(rows, list):
+        raise InputError(where, rows, "a list of tables with step, eta_y and eta_z")
+    rates, steps = {name: reading.setup[name] for name in ("eta_y", "eta_z")}, reading.settings.steps
+    marks: list[dict[str, Any]] = []
+    for row in rows:
+        mark = _read(MARK, row, where)
+        least = marks[-1]["step"] + 1 if marks else 1
+        if not least <= mark["step"] < steps:
+            raise InputError(f"step in {where}", mark["step"], whole_words(least, steps - 1))
+        rates |= {name: mark[name] for name in rates if mark[name] is not None}
+        marks.append({"step": mark["step"], **rates})
+    return marks
+
+
+def _check_against_run(beat: dict[str, Any], reading: SetupReading, where: str) -> None:
+    """Steps, classes and tokens are those of the run."""
+    steps, classes, predict = reading.settings.steps, reading.classes, beat["predict"]
+    if beat["to"] > steps:
+        raise InputError(f"to of {where}", beat["to"], f"{whole_words(0, steps)}, the steps of its run")
+    if beat["from"] > beat["to"]:
+        raise InputError(f"from of {where}", beat["from"], f"{whole_words(0, beat['to'])}, where the beat ends")
+    if predict is not None and beat["from"] == beat["to"]:
+        raise InputError(f"from of {where}", beat["from"], f"before {beat['to']}: there is something to predict")
+    asked = [predict["class"]] if predict else []
+    for name, chosen in (("classes in highlight", beat["highlight"]["classes"]), ("class in predict", asked)):
+        for k in chosen:
+            if k >= classes.n_classes:
+                raise InputError(f"{name} of {where}", k, whole_words(0, classes.n_classes - 1))
+    words = set(getattr(classes, "words", None) or ())
+    tokens = {int(token) for n in range(classes.n_classes) for token in classes.support(n)[0]}
+    for token in beat["highlight"]["tokens"]:
+        if token not in (words | set(KINDS) if isinstance(token, str) else tokens):
+            allowed = f"common, distinct, a word of the run, or a token of its classes ({min(tokens)} to {max(tokens)})"
+            raise InputError(f"tokens in highlight of {where}", token, allowed)

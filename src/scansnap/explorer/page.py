@@ -1,0 +1,75 @@
+"""One HTML file from a template of ``static/``: its styles, its icon, its script and its data inline, no request left.
+
+The explorer, a lecture and the film of a run are made by the same :func:`document`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scansnap.explorer.bundle import bundle
+
+STATIC = Path(__file__).parent / "static"
+_STYLE = re.compile(r'^<link rel="stylesheet" href="static/([^"]+)">\n', re.M)
+_ICON = re.compile(r'(<link rel="icon" href=")static/([^"]+)')
+_SCRIPT = re.compile(r'^<script type="module" src="static/js/([^"]+)\.js"></script>\n', re.M)
+_HEAD, _END = '<meta charset="utf-8">\n', "</body>"
+
+
+def document(template: str, data: Mapping[str, Any], *, connect: bool = False) -> str:
+    """The template as one file. ``data`` is JSON in elements ``data-NAME``; ``connect`` allows requests to its own
+    origin, for the lab extras."""
+    page = (STATIC / template).read_text(encoding="utf-8")
+    entry = _SCRIPT.search(page)
+    assert entry is not None, f"static/{template} has no module script"
+    script = bundle(STATIC / "js", entry[1]).replace("</", "<\\/").replace("<!--", "<\\!--")
+    page = _SCRIPT.sub("", page)
+    page = _STYLE.sub(lambda m: f"<style>\n{(STATIC / m[1]).read_text(encoding='utf-8')}</style>\n", page)
+    page = _ICON.sub(lambda m: m[1] + _data_url(STATIC / m[2]), page)
+    page = page.replace(_HEAD, f"{_HEAD}{_policy(script, connect)}\n", 1)
+    blocks = "".join(
+        f'<script type="application/json" id="data-{name}">{as_json(value)}</script>\n' for name, value in data.items()
+    )
+    before, end, after = page.rpartition(_END)
+    return f"{before}{blocks}<script>{script}</script>\n{end}{after}"
+
+
+def as_json(value: Any) -> str:
+    """Strict JSON in which nothing looks like the beginning or end of an element."""
+    text = json.dumps(plain(value), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def plain(value: Any) -> Any:
+    """Ready for JSON: NumPy numbers as Python's, NaN as null, ∞ as the word."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
+    return value
+
+
+def _policy(script: str, connect: bool) -> str:
+    """What the page may do: its own script, workers made from its own text, and no request."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    rules = ["default-src 'none'", f"script-src 'sha256-{digest}'", "worker-src blob:", "style-src 'unsafe-inline'",
+             "img-src data: blob:", "media-src blob:", "base-uri 'none'", "form-action 'none'",
+             *(["connect-src 'self'", "frame-src 'self'"] if connect else [])]  # fmt: skip
+    return f'<meta http-equiv="Content-Security-Policy" content="{"; ".join(rules)}">'
+
+
+def _data_url(path: Path) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -1,0 +1,61 @@
+// Short answers for the views: from the engine, and from what is in the file.
+
+import { app } from "../app.js";
+import { asJson, data } from "./data.js";
+import { declared, workers } from "./engine.js";
+import { readSetup } from "../engine/blueprint.js";
+import { toCsv, toToml } from "../engine/export.js";
+import { offerWords } from "../engine/passage.js";
+import { curvesOf, theoryOf } from "../engine/theory.js";
+
+/** @import { Film } from "../draw/film.js" */
+/** @import { CheckSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, Setup, WordsAsked, WordsSaid } from "../messages.js" */
+
+export { fieldOf, isAbort } from "./engine.js";
+export { rateMap as map } from "./map.js";
+
+const FRAMES = 200; // of a film as CSV
+
+/**
+ * What a set-up means: every default filled in, its classes, what theory says of it.
+ * @param {Setup} setup
+ * @returns {CheckSaid}
+ */
+export function check(setup) {
+  const blueprint = readSetup(declared, setup);
+  return /** @type {any} */ ({ setup: blueprint.setup, classes: blueprint.classes.summary(), theory: theoryOf(declared, blueprint), note: blueprint.note });
+}
+
+/** @type {(body: CurvesAsked) => CurvesSaid} */
+export const curves = ({ setup, ...rest }) => curvesOf(declared, readSetup(declared, setup), rest);
+/** @type {(body: FlowAsked, signal: AbortSignal) => Promise<FlowSaid>} */
+export const flow = (body, signal) => workers.ask("flow", body, { lane: body.by ?? "flow", signal });
+/** @type {(body: WordsAsked) => WordsSaid} */
+export const words = ({ text, pairs = null }) => /** @type {any} */ (offerWords(text, pairs, app.catalogue.limits.text_characters));
+/** @type {(setup: Setup, notes?: string[]) => string} */
+export const toml = (setup, notes = []) => toToml(declared, readSetup(declared, setup), notes);
+
+/**
+ * A film as a page of its own, its numbers as tidy rows, or its set-up as a run file.
+ * @param {Film} film
+ * @param {"film.html" | "csv" | "toml"} what
+ */
+export function file(film, what) {
+  const setup = { ...film.run.setup, steps: film.run.steps };
+  if (what === "csv") return toCsv(readSetup(declared, setup), film.run.layout, film.steps, film.frames, FRAMES);
+  if (what === "toml") return toml(setup, film.marks.map((m) => `from step ${m.step} on: eta_y = ${m.eta_y}, eta_z = ${m.eta_z} (changed on the page, not part of this file)`));
+  return data("film").replace('"__FILM__"', () => asJson(filmData(film)));
+}
+
+const base64 = (/** @type {ArrayBufferView} */ a) => {
+  const all = new Uint8Array(a.buffer, a.byteOffset, a.byteLength), parts = [];
+  for (let i = 0; i < all.length; i += 0x8000) parts.push(String.fromCharCode(...all.subarray(i, i + 0x8000)));
+  return btoa(parts.join(""));
+};
+
+/** @param {Film} film */
+function filmData(film) {
+  const floats = film.run.layout.floats, values = new Float32Array(film.length * floats);
+  film.frames.forEach((frame, i) => values.set(frame, i * floats));
+  return { run: film.run, marks: film.marks, n: film.length, floats, steps: base64(Uint32Array.from(film.steps)), data: base64(values) };
+}

@@ -1,0 +1,62 @@
+"""The page's engine, asked from Python: one call of node answers many questions."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scansnap
+from scansnap.classes import SequenceClasses
+from scansnap.explorer.declared import declared
+from scansnap.explorer.page import as_json
+
+FOLDER = Path(scansnap.__file__).parent / "explorer" / "static" / "js" / "engine"
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="NO NODE: the page's engine is not compared with Python's")
+
+
+class Refused(Exception):
+    """The engine's InputError."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def answers(questions: Sequence[dict[str, Any]]) -> list[Any]:
+    """The engine's answer to each question, or the Refused that it gave."""
+    assert NODE is not None
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = Path(folder, "questions.json"), Path(folder, "answers.json")
+        asked.write_text(as_json({"declared": declared(), "asked": list(questions)}))
+        script = Path(__file__).with_name("answer.mjs")
+        done = subprocess.run([NODE, script, FOLDER, asked, answered], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return [
+            one["answer"] if "answer" in one else Refused(one["field"], one["message"])
+            for one in json.loads(answered.read_text())
+        ]
+
+
+def answer(**question: Any) -> Any:
+    """The engine's answer to one question."""
+    (found,) = answers([question])
+    return found
+
+
+def spelled_out(classes: SequenceClasses) -> dict[str, Any]:
+    """Classes as the tables that the engine reads: the same numbers to the last bit."""
+    rows = [classes.support(n) for n in range(classes.n_classes)]
+    return {
+        "tokens": [tokens for tokens, _ in rows], "probs": [probs for _, probs in rows],
+        "vocab_size": classes.vocab_size, "query": classes.query, "next_token": classes.next_token,
+        "p_class": classes.p_class, "words": None if classes.words is None else list(classes.words),
+        "shared_next": classes.shares_next,
+    }  # fmt: skip
