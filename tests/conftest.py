@@ -18,18 +18,25 @@ result depends on how fast or busy the machine is.
 
 from __future__ import annotations
 
+import gc
 import math
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+from unittest.mock import ANY
 
 import pytest
 import torch
 
+from refusals import Field, Names, assert_refusal
+from scansnap.checks import InputError
 from scansnap.cli import app as cli
 from scansnap.cli import console
+from warning_rules import pytest_addoption, pytest_configure  # noqa: F401
 
 if find_spec("hypothesis") is not None:  # the tests on a GPU do without it
     from hypothesis import HealthCheck, settings
@@ -40,17 +47,32 @@ if find_spec("hypothesis") is not None:  # the tests on a GPU do without it
     settings.load_profile("ci")  # --hypothesis-profile comes later and wins
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Count the skipped tests by reason, so that nobody takes a skip for a pass."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ") if isinstance(report.longrepr, tuple) else "unknown"
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    if reasons:
+        terminalreporter.section("skipped tests by reason")
+        for reason, count in reasons.most_common():
+            terminalreporter.write_line(f"{count:5d}  {reason}")
+
+
 @pytest.fixture(autouse=True, scope="session")
-def no_lines_of_progress() -> None:
+def no_lines_of_progress() -> Iterator[None]:
     """What a command says must not depend on how fast the machine is."""
-    console.SILENT = math.inf
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(console, "SILENT", math.inf)
+        yield
 
 
 @pytest.fixture(autouse=True)
-def signals_of_a_new_process() -> None:
-    """Libraries such as Ray take SIGTERM and keep it, and the next test may be about what a program does with it."""
-    if signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def default_signal_handlers() -> None:
+    """Restore the handlers of a new process: Ray replaces SIGTERM's, and a shell's background job ignores SIGINT."""
+    for number, default in ((signal.SIGTERM, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+        if signal.getsignal(number) != default:
+            signal.signal(number, default)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -77,5 +99,41 @@ def scansnap(
         code = stop.value.code or 0
         assert isinstance(code, int)
         return code, seen.out, seen.err
+
+    return call
+
+
+@pytest.fixture
+def refuses(
+    scansnap: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[str, InputError]]:
+    """Bad input on the command line: exit code 2, no stdout, one line on stderr; returns (stderr, the error)."""
+    commands, caught = cli.commands, list[InputError]()
+
+    def recording() -> Callable[..., Any]:
+        app = commands()
+
+        def run(**options: Any) -> Any:
+            try:
+                return app(**options)
+            except InputError as error:
+                caught.append(error)
+                raise
+
+        return run
+
+    def call(field: Field, *words: object, value: Any = ANY, names: Names = ()) -> tuple[str, InputError]:
+        caught.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(cli, "commands", recording)
+            code, out, err = scansnap(*words)
+        assert (code, out) == (2, ""), err
+        [line] = [line for line in err.splitlines() if not line.startswith(("Corpus(", "Note: "))]
+        assert line.startswith("Error: ")
+        [error] = caught
+        assert_refusal(error, field, value, names=names)
+        error.__traceback__ = None  # it keeps what the command held, such as the claim of a file
+        gc.collect()
+        return err, error
 
     return call

@@ -8,6 +8,7 @@ import sys
 # Only our own imports are refused: the standard library has other ways on a system without them, and takes those there
 PROGRAM = """
 import builtins, importlib, pkgutil, sys
+from unittest.mock import patch
 ABSENT = {"fcntl", "resource", "grp", "pwd", "termios", "syslog"}
 real, refused = builtins.__import__, []
 
@@ -17,7 +18,7 @@ def importing(name, globals=None, locals=None, fromlist=(), level=0):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
     return real(name, globals, locals, fromlist, level)
 
-builtins.__import__ = importing
+patch.object(builtins, "__import__", importing).start()
 import scansnap as ss
 for module in pkgutil.walk_packages(ss.__path__, "scansnap."):
     if not module.name.endswith("__main__") and ".cpu._" not in module.name:  # libraries, for ctypes

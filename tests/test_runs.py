@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scansnap as ss
+from refusals import refused
 from scansnap.runs import MAX_SEED
 
 
@@ -94,39 +95,36 @@ RATES = {"eta_z": 1.0, "ratio": 1.0}
 
 
 @pytest.mark.parametrize(
-    ("axes", "message"),
+    ("axes", "field"),
     [
-        ({**RATES, "eta": 1}, "the run field 'eta' is 1; it must be left out or one of eta_y, eta_z, ratio, seed, "
-                              "momentum, weight_decay, weight_decay_y, weight_decay_z."),
-        ({"ratio": 1}, "eta_z is None; it must be given (a number or a list of numbers)."),
-        ({"eta_z": 1}, "eta_y and ratio is 'neither given'; it must be exactly one of the two "
-                       "(eta_y = ratio · eta_z)."),
-        ({**RATES, "eta_y": 1}, "eta_y and ratio is 'both given'; it must be exactly one of the two"),
-        ({"eta_z": math.nan, "ratio": 1}, "eta_z is nan; it must be a finite number at least 0."),
-        ({"eta_z": [1, math.inf], "ratio": 1}, "eta_z is inf; it must be a finite number at least 0."),
-        ({"eta_z": -1, "ratio": 1}, "eta_z is -1.0; it must be a finite number at least 0."),
-        ({"eta_z": 1, "eta_y": -math.inf}, "eta_y is -inf; it must be a finite number at least 0."),
-        ({"eta_z": 1, "ratio": 0}, "ratio is 0.0; it must be a finite number above 0."),
-        ({"eta_z": 1, "ratio": math.inf}, "ratio is inf; it must be a finite number above 0."),
-        ({"eta_z": 1e308, "ratio": 10}, "ratio · eta_z is inf; it must be a finite number."),
-        ({"eta_z": "1", "ratio": 1}, "eta_z is '1'; it must be a finite number at least 0."),
-        ({"eta_z": True, "ratio": 1}, "eta_z is True; it must be a finite number at least 0."),
-        ({"eta_z": [[1, 2]], "ratio": 1}, "eta_z is [1, 2]; it must be a finite number at least 0."),
-        ({"eta_z": [], "ratio": 1}, "eta_z is 'empty'; it must be at least one number."),
-        ({**RATES, "seed": range(0)}, "seed is 'empty'; it must be at least one number."),
-        ({**RATES, "seed": -1}, f"seed is -1; it must be a whole number of at least 0 and at most {2**63 - 1}."),
-        ({**RATES, "seed": 2**63}, f"seed is {2**63}; it must be a whole number of at least 0 and at most"),
-        ({**RATES, "seed": 1.0}, "seed is 1.0; it must be a whole number"),
-        ({**RATES, "seed": [0, None]}, "seed is None; it must be a whole number"),
-        ({**RATES, "momentum": 1}, "momentum is 1.0; it must be a finite number at least 0 and below 1."),
-        ({**RATES, "momentum": -0.1}, "momentum is -0.1; it must be a finite number at least 0 and below 1."),
-        ({**RATES, "weight_decay": -0.1}, "weight_decay is -0.1; it must be a finite number at least 0."),
+        ({**RATES, "eta": 1}, "the run field 'eta'"),
+        ({"ratio": 1}, ("eta_z", None)),
+        ({"eta_z": 1}, "eta_y and ratio"),
+        ({**RATES, "eta_y": 1}, "eta_y and ratio"),
+        ({"eta_z": math.nan, "ratio": 1}, "eta_z"),
+        ({"eta_z": [1, math.inf], "ratio": 1}, "eta_z"),
+        ({"eta_z": -1, "ratio": 1}, "eta_z"),
+        ({"eta_z": 1, "eta_y": -math.inf}, "eta_y"),
+        ({"eta_z": 1, "ratio": 0}, "ratio"),
+        ({"eta_z": 1, "ratio": math.inf}, "ratio"),
+        ({"eta_z": 1e308, "ratio": 10}, "ratio · eta_z"),
+        ({"eta_z": "1", "ratio": 1}, "eta_z"),
+        ({"eta_z": True, "ratio": 1}, "eta_z"),
+        ({"eta_z": [[1, 2]], "ratio": 1}, "eta_z"),
+        ({"eta_z": [], "ratio": 1}, ("eta_z", "empty")),
+        ({**RATES, "seed": range(0)}, ("seed", "empty")),
+        ({**RATES, "seed": -1}, "seed"),
+        ({**RATES, "seed": 2**63}, "seed"),
+        ({**RATES, "seed": 1.0}, "seed"),
+        ({**RATES, "seed": [0, None]}, "seed"),
+        ({**RATES, "momentum": 1}, "momentum"),
+        ({**RATES, "momentum": -0.1}, "momentum"),
+        ({**RATES, "weight_decay": -0.1}, "weight_decay"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_run_is_refused(axes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ss.InputError) as caught:
+def test_what_cannot_be_run_is_refused(axes: dict[str, Any], field: str) -> None:
+    with refused(field):
         ss.grid(**axes)
-    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("name", ["momentum", "weight_decay"])
@@ -135,13 +133,12 @@ def test_optimiser_constants_come_from_the_grid_or_from_the_call(name: str) -> N
     assert getattr(filled, name).tolist() == [0.25, 0.25]
     named = ss.grid(**RATES, **{name: [0.5, 0.75]})
     assert getattr(named.filled(), name).tolist() == [0.5, 0.75]
-    with pytest.raises(ss.InputError) as caught:
+    with refused(name, 0.25):
         named.filled(**{"momentum": None, "weight_decay": None, name: 0.25})
-    assert str(caught.value) == f"{name} is 0.25; it must be left out here, since the runs give their own."
 
 
 def test_a_constant_of_the_call_is_checked_too() -> None:
-    with pytest.raises(ss.InputError, match=r"momentum is 1\.5; it must be a finite number at least 0 and below 1"):
+    with refused("momentum", 1.5):
         ss.grid(**RATES).filled(momentum=1.5)
     assert ss.grid(**RATES, momentum=0.9).filled(weight_decay=0.1).weight_decay.tolist() == [0.1]
 
@@ -152,9 +149,9 @@ def test_each_table_may_have_its_own_weight_decay() -> None:
     assert runs.weight_decay_z.tolist() == [0.2, 0.2]
     both = ss.grid(**RATES, weight_decay=[0.0, 0.1])
     assert both.weight_decay_y.tolist() == both.weight_decay_z.tolist() == [0.0, 0.1]
-    with pytest.raises(ss.InputError, match=r"weight_decay_y is 0\.1; it must be left out where weight_decay is given"):
+    with refused("weight_decay_y", 0.1):
         ss.grid(**RATES, weight_decay=0.1, weight_decay_y=0.1)
-    with pytest.raises(ss.InputError, match="left out here, since the runs give their own"):
+    with refused("weight_decay"):
         runs.filled(weight_decay=0.1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -19,8 +20,24 @@ _came = signal.SIGINT  # the last of them
 _working = False
 
 
-class Stopped(UserWarning, KeyboardInterrupt):
-    """What came back is a part of what was asked for. A program that does not look for it makes it an error."""
+class Stopped(UserWarning):
+    """The result is a part of what was asked for, or whoever called it has more to do and was asked to stop."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """What :func:`warn_stopped` raises where :class:`Stopped` is an error: no ``except Exception`` catches it."""
+
+    def __init__(self, message: str, partial: Any = None) -> None:
+        super().__init__(message)
+        self.partial = partial
+
+
+def warn_stopped(message: str, partial: Any = None, *, stacklevel: int = 1) -> None:
+    """Warn with :class:`Stopped`, or raise :class:`Interrupted` with the partial result where that is an error."""
+    try:
+        warnings.warn(message, Stopped, stacklevel=stacklevel + 1)
+    except Stopped:
+        raise Interrupted(message, partial) from None
 
 
 class Interrupt:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
@@ -205,11 +206,13 @@ def shown(value: Any) -> str:
 
 def number(name: str, text: str, allowed: str = "a number") -> float | int:
     """An int where it looks like one, else a float."""
-    for kind in (int, float):
+    for kind in (int, float) if text.isascii() else ():
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             continue
+        if isinstance(value, int) or math.isfinite(value) or not re.search("[0-9]", text):  # 1e999 is not infinite
+            return value
     raise InputError(name, text, allowed)
 
 

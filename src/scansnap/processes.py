@@ -1,14 +1,18 @@
-"""Processes that work for this one: they end when it stops waiting for them, and take one core each. And its memory."""
+"""Processes that work for this one: they end when it stops waiting for them or ends itself, and take one core each.
+
+And its memory.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children, get_all_start_methods, get_context
+from multiprocessing import active_children, get_all_start_methods, get_context, parent_process
 from typing import Any
 
 from scansnap.interrupt import deaf_children
@@ -50,7 +54,8 @@ def ending_at_once(
     """Processes that do not finish all that was asked for when one stops waiting; each starts with begin(*given)."""
     others = set(active_children())
     _tracked()
-    with ProcessPoolExecutor(n, get_context("forkserver" if _warm else "spawn"), begin, given) as pool:
+    context = get_context("forkserver" if _warm else "spawn")
+    with ProcessPoolExecutor(n, context, _begin, (begin, given)) as pool:
         try:
             yield pool
         except BaseException as error:
@@ -60,6 +65,28 @@ def ending_at_once(
             if isinstance(error, BrokenProcessPool):
                 raise MemoryError("a process at work was ended by the system") from None
             raise
+
+
+def end_with_parent() -> None:
+    """In a process that works for another: end at once when that one has ended, however it did.
+
+    By a pipe whose other end only the parent has, as the parent's number does not tell: a process of the fork server
+    has that as its parent, and a death signal of Linux comes with the end of the *thread* that started it.
+    """
+    threading.Thread(target=_wait_for_parent, daemon=True, name="wait-for-parent").start()
+
+
+def _wait_for_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _begin(begin: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
+    end_with_parent()
+    if begin is not None:
+        begin(*given)
 
 
 @contextmanager
@@ -84,6 +111,12 @@ def single_threaded_children() -> Iterator[None]:
 def cores() -> int:
     """How many this process may use, which in a container may be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def is_out_of_memory(error: RuntimeError) -> bool:
+    """Whether torch could not allocate a tensor: on a GPU it has an error for that, on a CPU only words."""
+    words = "DefaultCPUAllocator", "Storage size calculation overflowed"
+    return type(error).__name__ == "OutOfMemoryError" or any(one in str(error) for one in words)
 
 
 def peak_memory() -> int | None:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from refusals import refused
 from scansnap.bench import many, plain
-from scansnap.checks import InputError
 from scansnap.paper.experiment import SYN_MEDIUM
 
 
@@ -50,7 +50,7 @@ def test_what_a_run_costs():
 def test_the_command_tells_and_refuses(monkeypatch, capsys):
     from scansnap.cli.bench import bench
 
-    with pytest.raises(InputError, match="runs"):
+    with refused("runs"):
         many.measure(0, "cpu")
     monkeypatch.setattr(plain, "train", lambda classes, steps, **_: np_attention(classes))
     assert bench(runs=16, queries=1, device="cpu", as_json=True) == 0

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import refused
 from scansnap import SequenceClasses
-from scansnap.checks import InputError
 from scansnap.claims.assumptions import Assumption, check_assumptions, overlap_matrix
 
 
@@ -176,22 +176,21 @@ def test_thousands_of_classes_stay_sparse() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "field"),
     [
         (lambda c: check_assumptions(c, eta_y=0, eta_z=1),
-         "eta_y is 0.0; it must be a finite number above 0."),
+         "eta_y"),
         (lambda c: check_assumptions(c, eta_y=1, eta_z=math.nan),
-         "eta_z is nan; it must be a finite number above 0."),
+         "eta_z"),
         (lambda c: check_assumptions(c, eta_y=1, eta_z=1, context=1),
-         "context is 1.0; it must be a finite number at least 2."),
+         "context"),
         (lambda c: check_assumptions(c, eta_y=1, eta_z=1, t=-1),
-         "t is -1.0; it must be a finite number at least 0."),
+         "t"),
         (lambda c: overlap_matrix(c, np.zeros(34)),
-         "z is 'float64 of shape (34,)'; it must be numbers of shape (2, 34), a row per query."),
-        (lambda c: overlap_matrix(c, np.full((2, 34), np.inf)), "z is inf; it must be finite."),
+         "z"),
+        (lambda c: overlap_matrix(c, np.full((2, 34), np.inf)), "z"),
     ],
 )  # fmt: skip
-def test_bad_input_is_named(call, message: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_input_is_named(call, field: str) -> None:
+    with refused(field):
         call(SequenceClasses.syn_small())
-    assert str(error.value) == message

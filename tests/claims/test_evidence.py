@@ -1,6 +1,7 @@
 """What evidence is made of a trajectory: which run, and which of the others are its seeds."""
 
 import numpy as np
+import pytest
 
 import scansnap as ss
 from scansnap.claims.evidence import from_trajectory
@@ -16,6 +17,7 @@ def test_a_run_that_was_selected_is_one_run():
     assert "η_Y = 0.5" in one.setting
 
 
+@pytest.mark.integration
 def test_signs_in_sgd_take_several_seeds():
     """Eight by default; one leaves them open; and the seeds of a saved trajectory are all used."""
     classes = ss.SequenceClasses.synthetic(1, 2, common=1, distinct=2, common_weight=0.8, unused=100)

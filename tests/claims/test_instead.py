@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flows import flow
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.claims.claim import Claim, Curve, Instead, Report, Statement
 from scansnap.claims.instead import apart, choose, with_instead
 from scansnap.claims.ours import drift, drive, exact_law, memory, response
@@ -125,7 +125,7 @@ def test_a_statement_of_ones_own_may_name_one_too() -> None:
     still = own.judge(quantity="largest |z|", measured=moved, predicted=0.0, deviation=moved, tolerance=1e-9)
     (claim,) = with_instead([still], evidence)
     assert claim.instead.claim.status == "holds"
-    with pytest.raises(InputError, match="what holds instead is 'magic'"):
+    with refused("what holds instead", "magic"):
         with_instead([replace(still, candidates=("magic",))], evidence)
 
 

@@ -7,8 +7,8 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from refusals import refused
 from scansnap import processes
-from scansnap.checks import InputError
 from scansnap.claims import maps
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
 from scansnap.claims.maps import Axis, MapPoint, regime_map
@@ -27,22 +27,21 @@ def test_axes_as_people_write_them():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "field"),
     [
-        ("speed=1:2", "the axis is 'speed'"),
-        ("ratio=1", "low:high"),
-        ("ratio=1:b", "two numbers"),
-        ("ratio=5:1", "the high end of ratio is 1.0"),
-        ("ratio=0:1:log", "the low end of ratio is 0.0"),
-        ("overlap=0.1:1.5", "the high end of overlap is 1.5"),
-        ("ratio=1:10:cubic", "low:high:log"),
-        ("n_classes=1:4", "the low end of n_classes is 1.0; it must be a finite number above 0 and at least 2"),
+        ("speed=1:2", "the axis"),
+        ("ratio=1", "the axis ratio"),
+        ("ratio=1:b", "the axis ratio"),
+        ("ratio=5:1", "the high end of ratio"),
+        ("ratio=0:1:log", "the low end of ratio"),
+        ("overlap=0.1:1.5", "the high end of overlap"),
+        ("ratio=1:10:cubic", "the axis ratio"),
+        ("n_classes=1:4", "the low end of n_classes"),
     ],
 )
-def test_bad_axes(text, message):
-    with pytest.raises(InputError) as refused:
+def test_bad_axes(text, field):
+    with refused(field):
         Axis.parse(text)
-    assert message in str(refused.value)
 
 
 @pytest.mark.parametrize("overlap", [0.05, 0.4, 0.8])
@@ -63,12 +62,13 @@ def test_the_default_setting_meets_every_assumption():
 
 def test_one_axis_twice_and_unknown_theorems_are_refused():
     axis = Axis.parse("ratio=1:10", 2)
-    with pytest.raises(InputError, match="ratio twice"):
+    with refused("the axes", "ratio twice"):
         regime_map("theorem-1", axis, axis)
-    with pytest.raises(InputError, match="the theorem is 'theorem-9'"):
+    with refused("the theorem", "theorem-9"):
         regime_map("theorem-9", axis, Axis.parse("overlap=0.1:0.2", 2))
 
 
+@pytest.mark.integration
 def test_a_small_map_rises_with_the_ratio_and_draws(tmp_path):
     seen = []
     data = regime_map(
@@ -89,29 +89,27 @@ def test_a_small_map_rises_with_the_ratio_and_draws(tmp_path):
 def test_a_vocabulary_too_small_for_the_classes_is_refused():
     """2 classes with 5 distinct tokens: 1 common, 10 distinct, 1 query, 2 next tokens."""
     assert MapPoint(vocab_size=14).classes().vocab_size == MapPoint(vocab_size=14).needed == 14
-    with pytest.raises(InputError) as refused:
+    with refused("vocab_size"):
         MapPoint(vocab_size=13).classes()
-    assert str(refused.value) == ("vocab_size is 13; it must be at least 14 for 2 classes with 5 distinct tokens each.")
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("knobs", "field"),
     [
-        ({"overlap": 1.0}, "overlap is 1.0"),
-        ({"ratio": 0}, "ratio is 0"),
-        ({"n_classes": 1}, "n_classes is 1; it must be a whole number of at least 2"),
-        ({"distinct": 0}, "distinct is 0"),
+        ({"overlap": 1.0}, "overlap"),
+        ({"ratio": 0}, "ratio"),
+        ({"n_classes": 1}, "n_classes"),
+        ({"distinct": 0}, "distinct"),
     ],
 )
-def test_settings_without_classes_are_refused(knobs, message):
-    with pytest.raises(InputError) as refused:
+def test_settings_without_classes_are_refused(knobs, field):
+    with refused(field):
         MapPoint(**knobs)
-    assert message in str(refused.value)
 
 
 def test_a_map_without_any_classes_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(processes, "ProcessPoolExecutor", None)
-    with pytest.raises(InputError, match="vocab_size is 20; it must be at least 62 for 10 classes with 5 distinct"):
+    with refused("vocab_size", 20, names="62"):
         regime_map(
             "lemma-3", Axis.parse("overlap=0.1:0.2", 2), Axis.parse("vocab_size=5:20", 3), MapPoint(n_classes=10)
         )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.claims.registry import statements
 from scansnap.claims.verify import verify
 
@@ -62,7 +62,7 @@ def test_one_run_of_many_is_outside():
     assert whys[1] == {"there is weight decay"}
     assert len(whys[2]) == 1
     assert "non-finite" in whys[2].pop()
-    with pytest.raises(InputError, match="run is 4"):
+    with refused("run", 4):
         verify(data=data, run=4)
 
 
@@ -87,7 +87,7 @@ def test_flows_outside_the_theory(options, message):
 def test_a_trajectory_of_others_is_refused_in_words():
     data = ss.simulate(SMALL, eta_y=1.0, eta_z=0.1, steps=2)
     del data.attrs["settings"]
-    with pytest.raises(InputError, match="without settings"):
+    with refused("the trajectory", "without settings"):
         verify(data=data)
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from refusals import refused
 from scansnap import processes
-from scansnap.checks import InputError
 from scansnap.claims import sgd
 from scansnap.claims.claim import Statement
 from scansnap.claims.evidence import from_trajectory
@@ -187,15 +187,15 @@ def test_one_seed_alone_decides_nothing(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "field"),
     [
-        ({"seeds": 1}, "seeds is 1; it must be a whole number of at least 2"),
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"context": 1}, "context is 1"),
+        ({"seeds": 1}, "seeds"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"context": 1}, "context"),
     ],
 )
-def test_bad_trainings_are_refused(options, message):
-    with pytest.raises(InputError, match=message):
+def test_bad_trainings_are_refused(options, field):
+    with refused(field):
         Training(**options)
 
 
@@ -235,9 +235,9 @@ def test_a_stopped_map_is_continued_to_the_same_numbers(tmp_path, monkeypatch):
 def test_another_map_s_work_is_not_taken_for_this_one_s(tmp_path):
     setting, training = layout(), Training(seeds=2)
     kept_in(tmp_path / "m", setting, training)[0] = [({"a": {"margin": math.nan}}, True)]
-    assert json.loads((tmp_path / "m" / "work.json").read_text())["theorem"] == "theorem-3"
+    assert json.loads((tmp_path / "m" / "work.json").read_text())["work"]["theorem"] == "theorem-3"
     for other in ((layout("theorem-1"), training), (layout(n=3), training), (setting, Training(seeds=3))):
-        with pytest.raises(InputError, match=r"the folder with unfinished work is .*the same work"):
+        with refused("the folder with unfinished work"):
             kept_in(tmp_path / "m", *other)
     kept_in(tmp_path / "m", setting, Training(seeds=3), overwrite=True)
     assert not (tmp_path / "m").exists()

@@ -12,6 +12,7 @@ from scansnap.claims.claim import Report, Statement
 from scansnap.claims.registry import CHECKS
 from scansnap.claims.verify import verify
 from scansnap.cli import verify as command
+from scansnap.cli.verify import _as_json, _tell
 
 STATEMENT = Statement("a", "Lemma 0", "nothing in particular")
 MET = Assumption("met", "", 1.0, 2.0, True, "")
@@ -122,7 +123,9 @@ def test_a_trajectory_without_y_leaves_the_gradients_open():
 
 def test_kinds_say_what_a_verdict_rests_on(textbook):
     kinds = {claim.name: claim.kind for claim in textbook if claim.name.startswith(("theorem", "corollary"))}
-    assert {name for name, kind in kinds.items() if kind != "measured"} == {"theorem-3-upper", "theorem-4-rates"}
+    others = {name: kind for name, kind in kinds.items() if kind != "measured"}
+    assert others == {"theorem-1-beta": "proof step", "theorem-1-xi": "dependent", "theorem-2b": "dependent",
+                      "theorem-3-upper": "identity", "theorem-4-rates": "formula"}  # fmt: skip
     assert (kinds["theorem-3-upper"], kinds["theorem-4-rates"]) == ("identity", "formula")
 
 
@@ -188,22 +191,19 @@ def test_nothing_fails_where_nothing_applies(verify_command):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "field"),
     [
-        (["--eta-y", "0"], "eta_y is 0.0"),
-        (["--finite-T", "1"], "context is 1"),
-        (["--map", "theorem-7"], "theorem-7"),
+        (["--eta-y", "0"], "eta_y"),
+        (["--finite-T", "1"], "context"),
+        (["--map", "theorem-7"], ("the theorem", "theorem-7")),
         (["--map", "theorem-1", "--x", "ratio"], "the axis ratio"),
-        (["--map", "theorem-1", "--points", "2", "--out", "m.txt"], "--out is 'm.txt'"),
-        (["nowhere.zarr"], "nowhere.zarr"),
+        (["--map", "theorem-1", "--points", "2", "--out", "m.txt"], "--out"),
+        (["nowhere.zarr"], ("the result path", "nowhere.zarr")),
         (["a.toml", "--classes", "b.toml"], "--classes"),
     ],
 )
-def test_bad_input(verify_command, tmp_path, words, message):
-    code, out, err = verify_command(*words)
-    assert code == 2
-    assert message in err
-    assert out == ""
+def test_bad_input(refuses, tmp_path, words, field):
+    refuses(field, "verify", *words)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -226,7 +226,7 @@ FULL = ("z", "attention", "g", "gap", "y")
 
 
 @pytest.mark.parametrize("variables", [FULL, ("z", "attention", "g"), ("attention", "loss", "entropy", "z")], ids=len)
-def test_the_command_judges_a_saved_flow(verify_command, tmp_path, variables):
+def test_the_command_judges_a_saved_flow(verify_command, refuses, tmp_path, variables):
     """With everything, without Y, and with what a flow holds by default; the record begins after t = 0 here."""
     classes = ss.SequenceClasses.synthetic(1, 2, common=1, distinct=3, unused=60)
     data = ss.flow(classes, eta_y=0.9, eta_z=0.05, t=np.geomspace(0.01, 300, 60), variables=variables)
@@ -241,6 +241,20 @@ def test_the_command_judges_a_saved_flow(verify_command, tmp_path, variables):
     gradients = claims["theorem-2a"]["observed"], claims["theorem-1-gamma"]["observed"]
     assert gradients == (("holds", "holds") if "g" in variables else ("not applicable", "not applicable"))
     assert claims["lemma-1"]["observed"] == ("holds" if "y" in variables else "not applicable")
-    code, out, err = verify_command(tmp_path / "flow.zarr", "--run", 1)
-    assert (code, out) == (2, "")
-    assert "--run is 1; it must be from 0 to 0" in err
+    refuses("--run", "verify", tmp_path / "flow.zarr", "--run", 1)
+
+
+def test_the_command_shows_what_depends_on_what(textbook, capsys):
+    """On the screen and as JSON: four statements follow from others or repeat them, and do not count as their own."""
+    told = _as_json(textbook)
+    assert told["summary"] == textbook.summary
+    assert told["totals"]["measured"] == {"holds": 8, "fails": 5, "undecided": 0, "not applicable": 1}
+    assert told["totals"]["dependent"]["holds"] == 4
+    depends = {claim["name"]: [*claim["implied_by"], *claim["repeats"]] for claim in told["claims"]}
+    assert {name: on for name, on in depends.items() if on} == {
+        "theorem-1-xi": ["theorem-2a"], "theorem-2b": ["theorem-2a"], "lemma-4": ["theorem-1-span"],
+        "lemma-4-run": ["theorem-1-span", "lemma-4"]}  # fmt: skip
+    _tell(textbook)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert textbook.summary in shown
+    assert shown.count("follows from") == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.classes import PRESETS, SequenceClasses
 
 # Classes 0 and 1 share the query 5, class 2 has its own: token 0 is common everywhere, token 1 is shared
@@ -38,12 +37,6 @@ def support_classes(**changes: Any) -> SequenceClasses:
         "vocab_size": 6, "query": [3, 3], "next_token": [4, 5],
     }  # fmt: skip
     return SequenceClasses.from_support(**{**settings, **changes})
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 # --- the paper's data ------------------------------------------------------------------------------------
@@ -122,33 +115,34 @@ def test_tokens_common_to_a_query_with_one_class_are_distinct() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("knobs", "field"),
     [
-        ({"n_queries": 0}, "n_queries is 0; it must be a whole number of at least 1."),
-        ({"n_queries": 2.0}, "n_queries is 2.0; it must be a whole number of at least 1."),
-        ({"next_per_query": 0}, "next_per_query is 0; it must be a whole number of at least 1."),
-        ({"common": -1}, "common is -1; it must be a whole number of at least 0."),
-        ({"common_per_query": True}, "common_per_query is True; it must be a whole number of at least 0."),
-        ({"distinct": "10"}, "distinct is '10'; it must be a whole number of at least 0."),
+        ({"n_queries": 0}, "n_queries"),
+        ({"n_queries": 2.0}, "n_queries"),
+        ({"next_per_query": 0}, "next_per_query"),
+        ({"common": -1}, "common"),
+        ({"common_per_query": True}, "common_per_query"),
+        ({"distinct": "10"}, "distinct"),
         (
             {"common": 0, "distinct": 0},
-            "common + common_per_query + distinct is 0; it must be at least 1, so that contexts are not empty.",
+            "common + common_per_query + distinct",
         ),
-        ({"common_weight": 0}, "common_weight is 0.0; it must be a finite number above 0."),
-        ({"distinct_weights": [1, 2]}, "distinct_weights is 'of shape (2,)'; it must be 10 numbers."),
-        ({"distinct_weights": "ab"}, "distinct_weights is 'ab'; it must be numbers."),
+        ({"common_weight": 0}, "common_weight"),
+        ({"distinct_weights": [1, 2]}, "distinct_weights"),
+        ({"distinct_weights": "ab"}, "distinct_weights"),
         (
             {"distinct": 2, "distinct_weights": [1, 0]},
-            "distinct_weights is array([1., 0.]); it must be finite numbers above 0.",
+            "distinct_weights",
         ),
         (
             {"distinct": 2, "distinct_weights": [1, np.inf]},
-            "distinct_weights is array([ 1., inf]); it must be finite numbers above 0.",
+            "distinct_weights",
         ),
     ],
 )
-def test_synthetic_refuses(knobs: dict[str, Any], message: str) -> None:
-    assert refusal(lambda: SequenceClasses.synthetic(**knobs)) == message
+def test_synthetic_refuses(knobs: dict[str, Any], field: str) -> None:
+    with refused(field):
+        SequenceClasses.synthetic(**knobs)
 
 
 # --- word-like classes -----------------------------------------------------------------------------------
@@ -192,24 +186,24 @@ def test_zipf_needs_room_for_its_tokens(overlap: float, least: int) -> None:
     smallest = SequenceClasses.zipf(vocab=least, classes=4, overlap=overlap)
     assert_array_equal(smallest.support_sizes, [2 if overlap == 0.5 else 1] * 4)
     for vocab in range(3, least):
-        assert refusal(lambda vocab=vocab: SequenceClasses.zipf(vocab=vocab, classes=4, overlap=overlap)) == (
-            f"vocab is {vocab}; it must be at least {least} for 4 classes at overlap {overlap:g}."
-        )
+        with refused("vocab"):
+            SequenceClasses.zipf(vocab=vocab, classes=4, overlap=overlap)
 
 
 @pytest.mark.parametrize(
-    ("knobs", "message"),
+    ("knobs", "field"),
     [
-        ({"vocab": 2}, "vocab is 2; it must be a whole number of at least 3."),
-        ({"classes": 0}, "classes is 0; it must be a whole number of at least 1."),
-        ({"exponent": -1}, "exponent is -1.0; it must be a finite number at least 0."),
-        ({"overlap": 1.5}, "overlap is 1.5; it must be a finite number at least 0 and at most 1."),
-        ({"overlap": np.nan}, "overlap is nan; it must be a finite number at least 0 and at most 1."),
-        ({"seed": -1}, "seed is -1; it must be a whole number of at least 0."),
+        ({"vocab": 2}, "vocab"),
+        ({"classes": 0}, "classes"),
+        ({"exponent": -1}, "exponent"),
+        ({"overlap": 1.5}, "overlap"),
+        ({"overlap": np.nan}, "overlap"),
+        ({"seed": -1}, "seed"),
     ],
 )
-def test_zipf_refuses(knobs: dict[str, Any], message: str) -> None:
-    assert refusal(lambda: SequenceClasses.zipf(**knobs)) == message
+def test_zipf_refuses(knobs: dict[str, Any], field: str) -> None:
+    with refused(field):
+        SequenceClasses.zipf(**knobs)
 
 
 # --- the bundled words -----------------------------------------------------------------------------------
@@ -248,39 +242,40 @@ def test_preset_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "knobs", "message"),
+    ("name", "knobs", "field"),
     [
         (
             "syn-large",
             {},
-            "preset is 'syn-large'; it must be one of syn-small, syn-medium, textbook, synthetic, zipf, words.",
+            "preset",
         ),
-        (3, {}, "preset is 3; it must be one of syn-small, syn-medium, textbook, synthetic, zipf, words."),
+        (3, {}, "preset"),
         (
             "syn-small",
             {"n_queries": 2},
-            "the setting 'n_queries' of preset syn-small is 2; it must be left out: it has no settings.",
+            "the setting 'n_queries' of preset syn-small",
         ),
         (
             "syn-medium",
             {"n_query": 3},
-            "the setting 'n_query' of preset syn-medium is 3; it must be one of n_queries.",
+            "the setting 'n_query' of preset syn-medium",
         ),
         (
             "zipf",
             {"name": "words"},
-            "the setting 'name' of preset zipf is 'words'; it must be one of vocab, classes, exponent, overlap, seed.",
+            "the setting 'name' of preset zipf",
         ),
         (
             "syn-small",
             {"cls": 1},
-            "the setting 'cls' of preset syn-small is 1; it must be left out: it has no settings.",
+            "the setting 'cls' of preset syn-small",
         ),
-        ("syn-medium", {"n_queries": "3"}, "n_queries is '3'; it must be a whole number of at least 1."),
+        ("syn-medium", {"n_queries": "3"}, "n_queries"),
     ],
 )
-def test_preset_refuses(name: Any, knobs: dict[str, Any], message: str) -> None:
-    assert refusal(lambda: SequenceClasses.preset(name, **knobs)) == message
+def test_preset_refuses(name: Any, knobs: dict[str, Any], field: str) -> None:
+    with refused(field):
+        SequenceClasses.preset(name, **knobs)
 
 
 # --- ways in, and what comes out -------------------------------------------------------------------------
@@ -397,17 +392,11 @@ def test_equality_with_other_types_and_hash() -> None:
 @pytest.mark.parametrize("method", ["support", "distinct", "common_of"])
 @pytest.mark.parametrize("n", [-1, 3, 1.0, True])
 def test_class_number_out_of_range(method: str, n: Any) -> None:
-    assert refusal(lambda: getattr(table_classes(), method)(n)) == (
-        f"the class number is {n}; it must be a whole number of at least 0 and at most 2."
-    )
+    with refused("the class number"):
+        getattr(table_classes(), method)(n)
 
 
 # --- bad input -------------------------------------------------------------------------------------------
-
-
-ONE_CLASS_PER_NEXT = (
-    "it must be different for each class (the theory needs one class per next token; shared_next and a sampler do not)."
-)
 
 
 def with_first_row(row: list[Any]) -> np.ndarray:
@@ -415,106 +404,108 @@ def with_first_row(row: list[Any]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "field"),
     [
         (
             {"p_context": with_first_row([-0.25, 0.5, 0.75, 0, 0, 0, 0, 0])},
-            "P(·|0) is -0.25; it must be probabilities of at least 0.",
+            "P(·|0)",
         ),
-        ({"p_context": TABLE * [[1], [np.nan], [1]]}, "P(·|1) is nan; it must be finite probabilities."),
+        ({"p_context": TABLE * [[1], [np.nan], [1]]}, "P(·|1)"),
         (
             {"p_context": with_first_row([1, np.inf, 0, 0, 0, 0, 0, 0])},
-            "P(·|0) is inf; it must be finite probabilities.",
+            "P(·|0)",
         ),
         (
             {"p_context": TABLE * [[1], [1], [0.5]]},
-            "the sum of P(·|2) is 0.5; it must be 1 (to within 1e-06).",
+            "the sum of P(·|2)",
         ),
         (
             {"p_context": TABLE * [[1.25], [1], [1]]},
-            "the sum of P(·|0) is 1.25; it must be 1 (to within 1e-06).",
+            "the sum of P(·|0)",
         ),
         (
             {"p_context": TABLE * [[1], [0], [1]]},
-            "P(·|1) is 'empty'; it must be a distribution with at least one probability above 0.",
+            ("P(·|1)", "empty"),
         ),
         (
             {"p_context": [0.5, 0.5]},
-            "p_context is 'of shape (2,)'; it must be a table of shape (classes, vocabulary).",
+            "p_context",
         ),
-        ({"p_context": [[0.5, 0.5], [1]]}, "p_context is [[0.5, 0.5], [1]]; it must be rows of equal length."),
-        ({"p_context": [["a", "b"]]}, "p_context is [['a', 'b']]; it must be numbers."),
-        ({"p_context": [[True, False]]}, "p_context is [[True, False]]; it must be numbers."),
-        ({"p_context": None}, "p_context is None; it must be numbers."),
-        ({"p_context": np.zeros((0, 8))}, "p_context is '0 classes'; it must be a table with at least one class."),
-        ({"p_context": TABLE[:, :2]}, "the number of classes is 3; it must be at most the vocabulary size 2."),
-        ({"query": [5, 8, 5]}, "query is 8; it must be token ids from 0 to 7."),
-        ({"query": [5, 5, -1]}, "query is -1; it must be token ids from 0 to 7."),
-        ({"query": [5.0, 5.0, 6.0]}, "query is [5.0, 5.0, 6.0]; it must be whole token ids."),
-        ({"query": ["5", "5", "6"]}, "query is ['5', '5', '6']; it must be whole token ids."),
-        ({"query": [5, 5]}, "query is 'of shape (2,)'; it must be one token id for each of the 3 classes."),
-        ({"query": 5}, "query is 'of shape ()'; it must be one token id for each of the 3 classes."),
-        ({"query": []}, "query is 'of shape (0,)'; it must be one token id for each of the 3 classes."),
-        ({"query": [[5], [5, 6]]}, "query is [[5], [5, 6]]; it must be whole token ids."),
-        ({"next_token": [4, 1, 8]}, "next_token is 8; it must be token ids from 0 to 7."),
-        ({"next_token": [4, 1, 7.5]}, "next_token is [4, 1, 7.5]; it must be whole token ids."),
+        ({"p_context": [[0.5, 0.5], [1]]}, "p_context"),
+        ({"p_context": [["a", "b"]]}, "p_context"),
+        ({"p_context": [[True, False]]}, "p_context"),
+        ({"p_context": None}, "p_context"),
+        ({"p_context": np.zeros((0, 8))}, "p_context"),
+        ({"p_context": TABLE[:, :2]}, ("the number of classes", 3)),
+        ({"query": [5, 8, 5]}, "query"),
+        ({"query": [5, 5, -1]}, "query"),
+        ({"query": [5.0, 5.0, 6.0]}, "query"),
+        ({"query": ["5", "5", "6"]}, "query"),
+        ({"query": [5, 5]}, "query"),
+        ({"query": 5}, "query"),
+        ({"query": []}, "query"),
+        ({"query": [[5], [5, 6]]}, "query"),
+        ({"next_token": [4, 1, 8]}, "next_token"),
+        ({"next_token": [4, 1, 7.5]}, "next_token"),
         (
             {"next_token": [[4, 1, 7]]},
-            "next_token is 'of shape (1, 3)'; it must be one token id for each of the 3 classes.",
+            "next_token",
         ),
-        ({"next_token": [4, 7, 4]}, f"next_token is '4 for 2 classes'; {ONE_CLASS_PER_NEXT}"),
-        ({"p_class": [0.5, 0.5]}, "p_class is 'of shape (2,)'; it must be one number for each of the 3 classes."),
-        ({"p_class": [1.5, -0.5, 0]}, "p_class is -0.5; it must be probabilities of at least 0."),
-        ({"p_class": [1, np.nan, 0]}, "p_class is nan; it must be finite probabilities."),
-        ({"p_class": [0.5, 0.5, 0.5]}, "the sum of p_class is 1.5; it must be 1 (to within 1e-06)."),
+        ({"next_token": [4, 7, 4]}, "next_token"),
+        ({"p_class": [0.5, 0.5]}, "p_class"),
+        ({"p_class": [1.5, -0.5, 0]}, "p_class"),
+        ({"p_class": [1, np.nan, 0]}, "p_class"),
+        ({"p_class": [0.5, 0.5, 0.5]}, ("the sum of p_class", 1.5)),
         (
             {"p_class": [0, 0, 0]},
-            "p_class is 'empty'; it must be a distribution with at least one probability above 0.",
+            ("p_class", "empty"),
         ),
-        ({"p_class": ["a", "b", "c"]}, "p_class is ['a', 'b', 'c']; it must be numbers."),
+        ({"p_class": ["a", "b", "c"]}, "p_class"),
     ],
 )
-def test_bad_tables(changes: dict[str, Any], message: str) -> None:
-    assert refusal(lambda: table_classes(**changes)) == message
+def test_bad_tables(changes: dict[str, Any], field: str) -> None:
+    with refused(field):
+        table_classes(**changes)
 
 
 def test_repeated_next_token_is_counted_right() -> None:
-    message = refusal(lambda: SequenceClasses(np.eye(5, 9), query=[8] * 5, next_token=[1, 1, 2, 2, 2]))
-    assert message == f"next_token is '1 for 2 classes'; {ONE_CLASS_PER_NEXT}"
+    with refused("next_token", "1 for 2 classes"):
+        SequenceClasses(np.eye(5, 9), query=[8] * 5, next_token=[1, 1, 2, 2, 2])
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "field"),
     [
-        ({"tokens": [[0, 6], [2, 0]]}, "tokens of class 0 is 6; it must be token ids from 0 to 5."),
-        ({"tokens": [[0, 1], [2, -2]]}, "tokens of class 1 is -2; it must be token ids from 0 to 5."),
-        ({"tokens": [[0.0, 1.0], [2, 0]]}, "tokens of class 0 is [0.0, 1.0]; it must be whole token ids."),
-        ({"tokens": [[[0], [1, 2]], [2, 0]]}, "tokens of class 0 is [[0], [1, 2]]; it must be whole token ids."),
-        ({"tokens": [[0, 1], [2, 2]]}, "tokens of class 1 is 2; it must be listed once each."),
-        ({"tokens": [[0, 1]]}, "probs is '2 rows'; it must be one row for each of the 1 rows of tokens."),
+        ({"tokens": [[0, 6], [2, 0]]}, "tokens of class 0"),
+        ({"tokens": [[0, 1], [2, -2]]}, "tokens of class 1"),
+        ({"tokens": [[0.0, 1.0], [2, 0]]}, "tokens of class 0"),
+        ({"tokens": [[[0], [1, 2]], [2, 0]]}, "tokens of class 0"),
+        ({"tokens": [[0, 1], [2, 2]]}, "tokens of class 1"),
+        ({"tokens": [[0, 1]]}, "probs"),
         (
             {"tokens": [[0, 1, 2], [2, 0]]},
-            "class 0 is '3 tokens and 2 probabilities'; it must be as many of both.",
+            "class 0",
         ),
-        ({"tokens": [], "probs": []}, "p_context is '0 classes'; it must be a table with at least one class."),
+        ({"tokens": [], "probs": []}, "p_context"),
         (
             {"tokens": [[0, 1], []], "probs": [[0.5, 0.5], []]},
-            "P(·|1) is 'empty'; it must be a distribution with at least one probability above 0.",
+            ("P(·|1)", "empty"),
         ),
-        ({"probs": [[0.5, 0.5], ["a", "b"]]}, "probabilities of class 1 is ['a', 'b']; it must be numbers."),
-        ({"probs": [[0.5, 0.5], [-0.5, 1.5]]}, "P(·|1) is -0.5; it must be probabilities of at least 0."),
-        ({"probs": [[0.5, 0.25], [1, 0]]}, "the sum of P(·|0) is 0.75; it must be 1 (to within 1e-06)."),
-        ({"vocab_size": 0}, "vocab_size is 0; it must be a whole number of at least 1 and at most 2147483648."),
-        ({"vocab_size": 6.0}, "vocab_size is 6.0; it must be a whole number of at least 1 and at most 2147483648."),
+        ({"probs": [[0.5, 0.5], ["a", "b"]]}, "probabilities of class 1"),
+        ({"probs": [[0.5, 0.5], [-0.5, 1.5]]}, "P(·|1)"),
+        ({"probs": [[0.5, 0.25], [1, 0]]}, "the sum of P(·|0)"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"vocab_size": 6.0}, "vocab_size"),
         (
             {"vocab_size": 1, "tokens": [[0], [0]], "probs": [[1], [1]]},
-            "the number of classes is 2; it must be at most the vocabulary size 1.",
+            ("the number of classes", 2),
         ),
-        ({"query": [3, 6]}, "query is 6; it must be token ids from 0 to 5."),
+        ({"query": [3, 6]}, "query"),
     ],
 )
-def test_bad_support(changes: dict[str, Any], message: str) -> None:
-    assert refusal(lambda: support_classes(**changes)) == message
+def test_bad_support(changes: dict[str, Any], field: str) -> None:
+    with refused(field):
+        support_classes(**changes)
 
 
 # --- properties of random classes ------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.classes import SequenceClasses
 from scansnap.classes.toml import load_table
 
@@ -31,12 +30,6 @@ p_class = 0.75
 tokens = [2]
 p_context = [1]
 """
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        call()
-    return str(caught.value)
 
 
 def read_text(folder: Path, text: str) -> SequenceClasses:
@@ -83,135 +76,133 @@ def changed(old: str, new: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "field"),
     [
         # keys nobody reads
         (
-            "vocabsize = 4\n" + EXPLICIT,
-            "the key 'vocabsize' in {path} is 4; it must be left out or one of preset, vocab_size, words, shared_next, "
-            "class.",
-        ),
-        (
             changed("tokens = [2]", "tokens = [2]\nnext = 2"),
-            "the key 'next' in class 1 is 2; "
-            "it must be left out or one of query, next_token, p_class, tokens, p_context.",
+            "the key 'next' in class 1",
         ),
         (
             'preset = "syn-medium"\nn_query = 3',
-            "the setting 'n_query' of preset syn-medium is 3; it must be one of n_queries.",
+            "the setting 'n_query' of preset syn-medium",
         ),
         (
             'preset = "syn-small"\nvocab_size = 34',
-            "the setting 'vocab_size' of preset syn-small is 34; it must be left out: it has no settings.",
+            "the setting 'vocab_size' of preset syn-small",
         ),
         (
             'preset = "syn-small"\nname = "mine"',
-            "the setting 'name' of preset syn-small is 'mine'; it must be left out: it has no settings.",
+            "the setting 'name' of preset syn-small",
         ),
         # missing keys
-        ("", "class is None; it must be one [[class]] table for each class (or give a preset)."),
-        ("vocab_size = 4", "class is None; it must be one [[class]] table for each class (or give a preset)."),
-        (changed("vocab_size = 4\n", ""), "vocab_size is None; it must be given beside the [[class]] tables."),
-        (changed("query = 3\n", ""), "query of class 0 is None; it must be given."),
-        (changed("next_token = 2\n", ""), "next_token of class 1 is None; it must be given."),
-        (changed("tokens = [2]\n", ""), "tokens of class 1 is None; it must be given."),
-        (changed("p_context = [1]\n", ""), "p_context of class 1 is None; it must be given."),
+        ("", ("class", None)),
+        ("vocab_size = 4", ("class", None)),
+        (changed("vocab_size = 4\n", ""), ("vocab_size", None)),
+        (changed("query = 3\n", ""), ("query of class 0", None)),
+        (changed("next_token = 2\n", ""), ("next_token of class 1", None)),
+        (changed("tokens = [2]\n", ""), ("tokens of class 1", None)),
+        (changed("p_context = [1]\n", ""), ("p_context of class 1", None)),
         (
             changed("p_class = 0.25\n", ""),
-            "p_class of class 0 is None; it must be given for all classes or for none.",
+            ("p_class of class 0", None),
         ),
         (
             changed("p_class = 0.75\n", ""),
-            "p_class of class 1 is None; it must be given for all classes or for none.",
+            ("p_class of class 1", None),
         ),
         # wrong types
-        ("classes = 3", "classes is 3; it must be a table: [classes]."),
-        ("class = 3", "class is 3; it must be one [[class]] table for each class (or give a preset)."),
-        ("class = []", "class is []; it must be one [[class]] table for each class (or give a preset)."),
-        ("class = [1]", "class is [1]; it must be one [[class]] table for each class (or give a preset)."),
+        ("classes = 3", "classes"),
+        ("class = 3", "class"),
+        ("class = []", "class"),
+        ("class = [1]", "class"),
         (
             "[class]\nquery = 3",
-            "class is {{'query': 3}}; it must be one [[class]] table for each class (or give a preset).",
+            "class",
         ),
-        ("preset = 3", "preset is 3; it must be one of syn-small, syn-medium, textbook, synthetic, zipf, words."),
+        ("preset = 3", "preset"),
         (
             'preset = "syn"',
-            "preset is 'syn'; it must be one of syn-small, syn-medium, textbook, synthetic, zipf, words.",
+            "preset",
         ),
         (
             'preset = "syn-medium"\nn_queries = 1.0',
-            "n_queries is 1.0; it must be a whole number of at least 1.",
+            "n_queries",
         ),
         (
             changed("vocab_size = 4", 'vocab_size = "4"'),
-            "vocab_size is '4'; it must be a whole number of at least 1 and at most 2147483648.",
+            "vocab_size",
         ),
         (
             changed("vocab_size = 4", "vocab_size = 4.0"),
-            "vocab_size is 4.0; it must be a whole number of at least 1 and at most 2147483648.",
+            "vocab_size",
         ),
         (
             changed("vocab_size = 4", "vocab_size = true"),
-            "vocab_size is True; it must be a whole number of at least 1 and at most 2147483648.",
+            ("vocab_size", True),
         ),
-        (changed("query = 3", "query = true"), "query of class 0 is True; it must be a whole number."),
-        (changed("query = 3", "query = 3.0"), "query of class 0 is 3.0; it must be a whole number."),
-        (changed("query = 3", "query = [1, 2]"), "query of class 0 is [1, 2]; it must be a whole number."),
+        (changed("query = 3", "query = true"), ("query of class 0", True)),
+        (changed("query = 3", "query = 3.0"), "query of class 0"),
+        (changed("query = 3", "query = [1, 2]"), "query of class 0"),
         (
             changed("next_token = 2", 'next_token = "2"'),
-            "next_token of class 1 is '2'; it must be a whole number.",
+            "next_token of class 1",
         ),
-        (changed("p_class = 0.75", "p_class = true"), "p_class of class 1 is True; it must be a number."),
-        (changed("p_class = 0.75", "p_class = [0.75]"), "p_class of class 1 is [0.75]; it must be a number."),
-        (changed("tokens = [2]", "tokens = 2"), "tokens of class 1 is 2; it must be a list of whole numbers."),
+        (changed("p_class = 0.75", "p_class = true"), ("p_class of class 1", True)),
+        (changed("p_class = 0.75", "p_class = [0.75]"), "p_class of class 1"),
+        (changed("tokens = [2]", "tokens = 2"), "tokens of class 1"),
         (
             changed("tokens = [2]", "tokens = [2.0]"),
-            "tokens of class 1 is [2.0]; it must be a list of whole numbers.",
+            "tokens of class 1",
         ),
         (
             changed("tokens = [1, 0]", "tokens = [true, 0]"),
-            "tokens of class 0 is [True, 0]; it must be a list of whole numbers.",
+            "tokens of class 0",
         ),
         (
             changed("tokens = [1, 0]", "tokens = [[1, 0], [1]]"),
-            "tokens of class 0 is [[1, 0], [1]]; it must be a list of whole numbers.",
+            "tokens of class 0",
         ),
-        (changed("p_context = [1]", "p_context = 1"), "p_context of class 1 is 1; it must be a list of numbers."),
+        (changed("p_context = [1]", "p_context = 1"), "p_context of class 1"),
         (
             changed("[0.75, 0.25]", "[0.75, '0.25']"),
-            "p_context of class 0 is [0.75, '0.25']; it must be a list of numbers.",
+            "p_context of class 0",
         ),
         (
             changed("p_context = [1]", "p_context = [true]"),
-            "p_context of class 1 is [True]; it must be a list of numbers.",
+            "p_context of class 1",
         ),
         # wrong values
-        (changed("query = 3", "query = 4"), "query is 4; it must be token ids from 0 to 3."),
-        (changed("tokens = [2]", "tokens = [-1]"), "tokens of class 1 is -1; it must be token ids from 0 to 3."),
+        (changed("query = 3", "query = 4"), "query"),
+        (changed("tokens = [2]", "tokens = [-1]"), "tokens of class 1"),
         (
             changed("next_token = 2", "next_token = 1"),
-            "next_token is '1 for 2 classes'; it must be different for each class (the theory needs one class per "
-            "next token; shared_next and a sampler do not).",
+            "next_token",
         ),
-        (changed("[0.75, 0.25]", "[0.75, nan]"), "P(·|0) is nan; it must be finite probabilities."),
-        (changed("[0.75, 0.25]", "[0.75, inf]"), "P(·|0) is inf; it must be finite probabilities."),
-        (changed("[0.75, 0.25]", "[1.25, -0.25]"), "P(·|0) is -0.25; it must be probabilities of at least 0."),
-        (changed("[0.75, 0.25]", "[0.5, 0.25]"), "the sum of P(·|0) is 0.75; it must be 1 (to within 1e-06)."),
-        (changed("[0.75, 0.25]", "[1]"), "class 0 is '2 tokens and 1 probabilities'; it must be as many of both."),
+        (changed("[0.75, 0.25]", "[0.75, nan]"), "P(·|0)"),
+        (changed("[0.75, 0.25]", "[0.75, inf]"), "P(·|0)"),
+        (changed("[0.75, 0.25]", "[1.25, -0.25]"), "P(·|0)"),
+        (changed("[0.75, 0.25]", "[0.5, 0.25]"), "the sum of P(·|0)"),
+        (changed("[0.75, 0.25]", "[1]"), "class 0"),
         (
             changed("p_class = 0.75", "p_class = 0.5"),
-            "the sum of p_class is 0.75; it must be 1 (to within 1e-06).",
+            "the sum of p_class",
         ),
     ],
 )
-def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:
-    assert refusal(lambda: read_text(tmp_path, text)) == message.format(path=tmp_path / "classes.toml")
+def test_bad_tables(tmp_path: Path, text: str, field: str) -> None:
+    with refused(field):
+        read_text(tmp_path, text)
+
+
+def test_a_misspelt_key_of_a_file_is_refused_with_its_path(tmp_path: Path) -> None:
+    with refused(f"the key 'vocabsize' in {tmp_path}/classes.toml", 4):
+        read_text(tmp_path, "vocabsize = 4\n" + EXPLICIT)
 
 
 def test_from_table_names_where_it_stands() -> None:
-    assert refusal(lambda: SequenceClasses.from_table({"presets": 1}, where="[classes] of run.toml")).startswith(
-        "the key 'presets' in [classes] of run.toml is 1;"
-    )
+    with refused("the key 'presets' in [classes] of run.toml", 1):
+        SequenceClasses.from_table({"presets": 1}, where="[classes] of run.toml")
 
 
 # --- files that cannot be read ---------------------------------------------------------------------------
@@ -219,32 +210,33 @@ def test_from_table_names_where_it_stands() -> None:
 
 @pytest.mark.parametrize("text", ["vocab_size = ", "vocab_size 4", "a = 1\na = 2", "a = " + "1" * 5000])
 def test_bad_syntax(tmp_path: Path, text: str) -> None:
-    message = refusal(lambda: read_text(tmp_path, text))
-    assert message.startswith(f"the TOML file is '{tmp_path}/classes.toml'; it must be valid TOML (")
+    with refused("the TOML file", f"{tmp_path}/classes.toml"):
+        read_text(tmp_path, text)
 
 
 def test_bad_syntax_says_where(tmp_path: Path) -> None:
-    assert "(at line 2, column 7)" in refusal(lambda: read_text(tmp_path, "vocab_size = 4\nclass 3\n"))
+    with refused("the TOML file", names="line 2, column 7"):
+        read_text(tmp_path, "vocab_size = 4\nclass 3\n")
 
 
 def test_missing_file(tmp_path: Path) -> None:
     path = tmp_path / "none.toml"
-    message = f"the TOML file is '{path}'; it must be a file that exists."
-    assert refusal(lambda: SequenceClasses.from_toml(path)) == message
-    assert refusal(lambda: SequenceClasses.from_toml(str(path))) == message
+    with refused("the TOML file", str(path)):
+        SequenceClasses.from_toml(path)
+    with refused("the TOML file", str(path)):
+        SequenceClasses.from_toml(str(path))
 
 
 def test_directory_instead_of_file(tmp_path: Path) -> None:
-    message = refusal(lambda: SequenceClasses.from_toml(tmp_path))
-    assert message.startswith(f"the TOML file is '{tmp_path}'; it must be a readable text file (")
-    assert "Is a directory" in message
+    with refused("the TOML file", str(tmp_path), names="Is a directory"):
+        SequenceClasses.from_toml(tmp_path)
 
 
 def test_file_that_is_not_text(tmp_path: Path) -> None:
     path = tmp_path / "classes.toml"
     path.write_bytes(b"\xff\xfe\x00")
-    message = refusal(lambda: SequenceClasses.from_toml(path))
-    assert message.startswith(f"the TOML file is '{path}'; it must be a readable text file (")
+    with refused("the TOML file", str(path)):
+        SequenceClasses.from_toml(path)
 
 
 # --- round trips -----------------------------------------------------------------------------------------
@@ -345,9 +337,8 @@ def test_a_failing_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", disk_full)
-        message = refusal(lambda: SequenceClasses.syn_medium(3).to_toml(path))
-    assert message.startswith(f"the TOML file is '{path}'; it must be the name of a file in a place that can be")
-    assert "No space left on device" in message
+        with refused("the TOML file", str(path), names="No space left on device"):
+            SequenceClasses.syn_medium(3).to_toml(path)
     assert os.listdir(tmp_path) == ["classes.toml"]
     assert SequenceClasses.from_toml(path) == SequenceClasses.syn_small()
 
@@ -356,8 +347,8 @@ def test_a_failing_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest
 def test_writing_where_no_file_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
-    message = refusal(lambda: SequenceClasses.syn_small().to_toml(where))
-    assert message.startswith(f"the TOML file is '{where}'; it must be the name of a file")
+    with refused("the TOML file", str(where)):
+        SequenceClasses.syn_small().to_toml(where)
     assert os.listdir(tmp_path) == ["folder"]
     assert os.listdir(tmp_path / "folder") == []
 
@@ -399,19 +390,20 @@ def test_awkward_words_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "field"),
     [
-        ('"the"', "words is 'the'; it must be a list of 4 words, one for each token."),
-        ('["the", "cat"]', "words is '2 words'; it must be one for each of the 4 tokens."),
-        ('["the", "cat", 3, "a"]', "the word of token 2 is 3; it must be text."),
-        ('["the", "cat", "the", "a"]', "the word of token 2 is 'the'; it must be another than that of token 0."),
+        ('"the"', "words"),
+        ('["the", "cat"]', "words"),
+        ('["the", "cat", 3, "a"]', "the word of token 2"),
+        ('["the", "cat", "the", "a"]', "the word of token 2"),
     ],
 )
-def test_wrong_words_are_refused(tmp_path: Path, words: str, message: str) -> None:
+def test_wrong_words_are_refused(tmp_path: Path, words: str, field: str) -> None:
     text = EXPLICIT.replace("vocab_size = 4\n", f"vocab_size = 4\nwords = {words}\n")
-    assert refusal(lambda: read_text(tmp_path, text)) == message
+    with refused(field):
+        read_text(tmp_path, text)
 
 
 def test_half_characters_are_refused() -> None:
-    message = refusal(lambda: SequenceClasses([[1.0, 0]], query=[0], next_token=[1], words=["a", "\ud800"]))
-    assert "the word of token 1" in message
+    with refused("the word of token 1", "\ud800"):
+        SequenceClasses([[1.0, 0]], query=[0], next_token=[1], words=["a", "\ud800"])

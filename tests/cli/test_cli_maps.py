@@ -50,7 +50,7 @@ def test_a_map_tells_its_cost_and_is_drawn_beside_the_flow_s(work, tmp_path):
     assert all(abs(float(row["flow_margin"]) - (float(row["y"]) - 0.5)) < 1e-9 for row in upper)
 
 
-def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest(work, tmp_path, monkeypatch):
+def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest(work, refuses, tmp_path, monkeypatch):
     assert work(*MAP, "--out", "whole.png")[0] == 0
     train, made = sgd.train, []
 
@@ -66,9 +66,7 @@ def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest
     assert "Stopped. Finished settings are in m.unfinished: the same command does the rest." in err
     assert not (tmp_path / "m.png").exists()
     monkeypatch.setattr(sgd, "train", train)
-    code, _, err = work(*MAP, "--seeds", 3, "--out", "m.png")
-    assert (code, err.count("\n")) == (2, 1)
-    assert err.startswith("Error: the folder with unfinished work is 'm.unfinished'; it must be that of the same work")
+    refuses("the folder with unfinished work", *MAP, "--seeds", 3, "--out", "m.png", names="--overwrite")
     code, _, err = work(*MAP, "--out", "m.png")
     assert code == 0
     assert "(4 are there already)" in err
@@ -86,21 +84,19 @@ def test_nothing_finished_is_said(work, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "field"),
     [
-        (("verify", "--sgd"), "--sgd is True; it must be given together with --map"),
-        ((*MAP, "--seeds", 1), "seeds is 1; it must be a whole number of at least 2"),
-        ((*MAP, "--batch-size", 0), "batch_size is 0"),
-        ((*MAP, "--finite-T", 0), "context is 0"),
-        ((*MAP, "--device", "tpu"), "device is 'tpu'"),
-        ((*MAP, "--x", "eta_y=1e-300:1"), "eta_y is 1e-300; it must be larger: 10 t₀ are"),
-        ((*MAP, "--out", "m.txt"), "--out is 'm.txt'"),
+        (("verify", "--sgd"), "--sgd"),
+        ((*MAP, "--seeds", 1), "seeds"),
+        ((*MAP, "--batch-size", 0), "batch_size"),
+        ((*MAP, "--finite-T", 0), "context"),
+        ((*MAP, "--device", "tpu"), "device"),
+        ((*MAP, "--x", "eta_y=1e-300:1"), "eta_y"),
+        ((*MAP, "--out", "m.txt"), "--out"),
     ],
 )
-def test_bad_input_is_one_sentence(work, tmp_path, words, message):
-    code, out, err = work(*words)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith(f"Error: {message}")
+def test_bad_input_is_one_sentence(work, refuses, tmp_path, words, field):
+    refuses(field, *words)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -53,8 +53,5 @@ def test_earlier_results_are_not_replaced_unasked(scansnap, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nonsense", "joma-", "JOMA"])
-def test_an_unknown_name_is_one_sentence(scansnap, name):
-    code, out, err = scansnap("survey", "decay-z", name)
-    assert (code, out) == (2, "")
-    assert err.count("\n") == 1
-    assert err.startswith(f"Error: NAME is '{name}'; it must be a statement of the survey")
+def test_an_unknown_name_is_one_sentence(refuses, name):
+    refuses("NAME", "survey", "decay-z", name, value=name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scansnap.cli.text.train import HERE, KINDS, model_knobs, model_settings
-from scansnap.explorer.pages import lens
+from scansnap.explorer.lab import lens
 from scansnap.text.model_files import read_header
 
 LINES = ["the cat sat on the mat", "the dog ran in the park", "a cat and a dog met on the mat", "we saw the park"]
@@ -34,6 +34,11 @@ def text_command(scansnap, monkeypatch, tmp_path):
 
 
 @pytest.fixture
+def text_refuses(text_command, refuses):
+    return lambda field, *words, **facts: refuses(field, "text", *words, **facts)
+
+
+@pytest.fixture
 def model(text_command, text, tmp_path):
     code, _, err = text_command("train", "--data", text, "--steps", 30, "--batch", 4, "--length", 8, "--eta-y", 20,
                             "--eta-z", 2, "--out", "m.safetensors", "--device", "cpu")  # fmt: skip
@@ -52,7 +57,7 @@ def test_train_writes_a_model_with_its_words(text_command, text, tmp_path, kind)
     assert {path.name for path in (tmp_path / "a").iterdir()} == {"m.safetensors"}
 
 
-def test_train_gathers_gradients_and_follows_a_schedule(text_command, text, tmp_path):
+def test_train_gathers_gradients_and_follows_a_schedule(text_command, text_refuses, text, tmp_path):
     words = ("train", "--data", text, "--steps", 6, "--length", 8, "--device", "cpu", "--eta-y", 20, "--eta-z", 2)
     rates = ("--schedule", "cosine", "--warmup", 2, "--rate-floor", 0.1)
     code, out, err = text_command(*words, *rates, "--batch", 2, "--accumulate", 3, "--out", "a.safetensors", "--json")
@@ -62,9 +67,7 @@ def test_train_gathers_gradients_and_follows_a_schedule(text_command, text, tmp_
     data = read_header(tmp_path / "a.safetensors").data
     assert data["schedule"] == {"name": "cosine", "steps": 6, "warmup": 2, "floor": 0.1}
     assert data == read_header(tmp_path / "b.safetensors").data
-    code, _, err = text_command(*words, "--batch", 6, "--resume", "--out", "a.safetensors")
-    assert code == 2
-    assert "its schedule is {'floor': 0.1, 'name': 'cosine', 'steps': 6, 'warmup': 2}, here None" in err
+    text_refuses("checkpoint", *words, "--batch", 6, "--resume", "--out", "a.safetensors", names=("schedule", "cosine"))
 
 
 def test_train_tells_its_speed_with_and_without_measurements(text_command, text):
@@ -105,30 +108,27 @@ def test_predict_names_the_words_of_each_query(text_command, text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "field"),
     [
-        (("--rank", 3), "rank is 3; it must be left out for a prediction, which needs full tables."),
-        (("--layers", 2), "layers is 2; it must be 1 for a prediction, which is made for one layer."),
-        (("--model", "transformer"), "--model is 'transformer'; it must be yz, of one layer and full rank"),
-        (("--init", "uniform"), "init is 'uniform'; it must be zero for a prediction"),
-        (("--query", "zebra"), "the word is 'zebra'; it must be one of"),
-        (("--at", 6), "--at is 6; it must be a whole number of at least 0 and at most 5."),
-        (("--top", 0), "--top is 0; it must be a whole number of at least 1."),
-        (("--validate-every", 2), "--validate-every is 2; it must be left out"),
-        (("--resume",), "it must be a prediction to go on with"),
+        (("--rank", 3), "rank"),
+        (("--layers", 2), "layers"),
+        (("--model", "transformer"), "--model"),
+        (("--init", "uniform"), "init"),
+        (("--query", "zebra"), ("the word", "zebra")),
+        (("--at", 6), "--at"),
+        (("--top", 0), "--top"),
+        (("--validate-every", 2), "--validate-every"),
+        (("--resume",), "--out"),
     ],
 )
-def test_predict_refuses_in_one_sentence(text_command, text, tmp_path, options, sentence):
-    code, out, err = text_command(*PREDICT, "--data", text, "--steps", 5, "--out", "p.safetensors", *options)
-    assert (code, out) == (2, "")
-    assert sentence in err
+def test_predict_refuses_in_one_sentence(text_refuses, text, tmp_path, options, field):
+    text_refuses(field, *PREDICT, "--data", text, "--steps", 5, "--out", "p.safetensors", *options)
     assert not (tmp_path / "p.safetensors").exists()
 
 
-def test_a_training_is_no_prediction_to_go_on_with(text_command, text, model):
-    code, _, err = text_command(*PREDICT, "--data", text, "--steps", 40, "--out", model, "--resume")
-    assert code == 2
-    assert "one of the same model (its listening is None, here True)" in err
+def test_a_training_is_no_prediction_to_go_on_with(text_refuses, text, model):
+    words = (*PREDICT, "--data", text, "--steps", 40, "--out", model, "--resume")
+    text_refuses("checkpoint", *words, names="listening")
 
 
 def test_explain_shows_attention_and_votes(text_command, model):
@@ -162,7 +162,7 @@ SUBWORDS = ("--tokenizer", "bpe", "--vocab-size", 270, "--steps", 30, "--batch",
 
 
 @pytest.mark.parametrize("kind", ["yz", "transformer"])
-def test_a_model_of_subwords_can_be_asked_everything(text_command, text, tmp_path, monkeypatch, kind):
+def test_a_model_of_subwords_can_be_asked_everything(text_refuses, text_command, text, tmp_path, monkeypatch, kind):
     code, out, err = text_command(
         "train", "--model", kind, "--data", text, *SUBWORDS, "--out", "s.safetensors", "--json"
     )
@@ -189,45 +189,37 @@ def test_a_model_of_subwords_can_be_asked_everything(text_command, text, tmp_pat
     assert json.loads(out)["query"] == "the"
     assert [found["name"] for found in lens.models(tmp_path)] == ["s"]
     assert lens.explain(lens.check(tmp_path, "s", "the"), "the")["query"] == "the"
-    code, _, err = text_command("sample", "s.safetensors", "--prompt", "the cat")
-    assert code == 2
-    assert "scansnap[text]" in err
+    text_refuses("tokenizer", "sample", "s.safetensors", "--prompt", "the cat", names="scansnap[text]")
 
 
-def test_a_prediction_of_subwords(text_command, text, tmp_path):
+def test_a_prediction_of_subwords(text_command, text_refuses, text, tmp_path):
     code, out, err = text_command("predict", "--data", text, *SUBWORDS, "--query", "the", "--out", "p.safetensors",
                                   "--json")  # fmt: skip
     assert code == 0, err
     assert json.loads(out)["predicted"][0]["words"]
-    code, _, err = text_command("predict", "--data", text, *SUBWORDS, "--query", "cats", "--out", "q.safetensors")
-    assert code == 2
-    assert "this one is" in err
+    words = ("predict", "--data", text, *SUBWORDS, "--query", "cats", "--out", "q.safetensors")
+    text_refuses("the word", *words, value="cats")
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "field"),
     [
-        (("--tokenizer", "bpe", "--vocab-size", 100), "vocab_size is 100"),
-        (("--tokenizer", "bpe", "--vocab-size", "many"), "vocab_size is 'many'"),
-        (("--tokenizer", "none.json"), "tokenizer is 'none.json'"),
-        (("--vocab-size", 300), "vocab_size is 300"),
-        (("--tokenizer", "bpe", "--max-words", 300), "max_words is 300"),
+        (("--tokenizer", "bpe", "--vocab-size", 100), "vocab_size"),
+        (("--tokenizer", "bpe", "--vocab-size", "many"), "vocab_size"),
+        (("--tokenizer", "none.json"), "tokenizer"),
+        (("--vocab-size", 300), "vocab_size"),
+        (("--tokenizer", "bpe", "--max-words", 300), "max_words"),
     ],
 )
-def test_tokens_that_cannot_be_had(text_command, text, tmp_path, words, sentence):
-    code, out, err = text_command("train", "--data", text, *words, "--steps", 5, "--out", "a.safetensors")
-    assert (code, out) == (2, "")
-    assert sentence in err
-    assert err.count("\n") == 1
+def test_tokens_that_cannot_be_had(text_refuses, text, tmp_path, words, field):
+    text_refuses(field, "train", "--data", text, *words, "--steps", 5, "--out", "a.safetensors")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_tokenizer_does_not_go_on(text_command, text, tmp_path):
+def test_another_tokenizer_does_not_go_on(text_command, text_refuses, text, tmp_path):
     train = ("train", "--data", text, *SUBWORDS, "--out", "s.safetensors")
     assert text_command(*train)[0] == 0
-    code, _, err = text_command(*train[:-2], "--vocab-size", 265, *train[-2:], "--resume")
-    assert code == 2
-    assert "s.safetensors" in err
+    text_refuses("checkpoint", *train[:-2], "--vocab-size", 265, *train[-2:], "--resume", value="s.safetensors")
 
 
 def test_a_longer_training_goes_on_where_the_shorter_ended(text_command, model, text):
@@ -257,32 +249,25 @@ def test_a_training_that_comes_to_nothing_leaves_the_model_and_its_words(text_co
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "field"),
     [
-        (["train", "--model", "lstm"], "--model is 'lstm'"),
-        (["train", "--out", "m.bin"], "ending in .safetensors"),
-        (["train", "--data", "nowhere"], "data is"),
-        (["train", "--resume", "--out", "none.safetensors"], "leave --resume out"),
-        (["explain", "none.safetensors", "--query", "the"], "none.safetensors"),
+        (["train", "--model", "lstm"], "--model"),
+        (["train", "--out", "m.bin"], ("--out", "m.bin")),
+        (["train", "--data", "nowhere"], "data"),
+        (["train", "--resume", "--out", "none.safetensors"], ("--out", "none.safetensors")),
+        (["explain", "none.safetensors", "--query", "the"], ("checkpoint", "none.safetensors")),
     ],
 )
-def test_bad_input_is_one_sentence(text_command, text, tmp_path, words, sentence):
+def test_bad_input_is_one_sentence(text_refuses, text, tmp_path, words, field):
     data = [] if "--data" in words or words[0] == "explain" else ["--data", text]
-    code, _, err = text_command(*words, *data)
-    assert code == 2
-    assert sentence in " ".join(err.split())
-    assert "Traceback" not in err
+    text_refuses(field, *words, *data)
     assert not list(tmp_path.glob("*.safetensors"))
     assert not list(tmp_path.glob("*.json"))
 
 
-def test_an_unknown_query_and_an_existing_model_are_refused(text_command, model, text):
-    code, _, err = text_command("explain", model, "--query", "zebra")
-    assert code == 2
-    assert "'zebra'" in err
-    code, _, err = text_command("train", "--data", text, "--out", model)
-    assert code == 2
-    assert "--overwrite" in err
+def test_an_unknown_query_and_an_existing_model_are_refused(text_refuses, model, text):
+    text_refuses("the word", "explain", model, "--query", "zebra", value="zebra")
+    text_refuses("--out", "train", "--data", text, "--out", model, names="--overwrite")
 
 
 SMALL = ("--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "cpu")
@@ -332,7 +317,8 @@ def test_an_infinite_loss_leaves_the_old_model_and_says_so(text_command, model, 
 
 
 def test_a_training_killed_before_its_first_checkpoint_leaves_the_old_model(text_command, model, text, tmp_path):
-    code = "from scansnap.text.train import _Loop\nimport os\n_Loop._batch = lambda *_: os.kill(os.getpid(), 9)\n"
+    code = "import os\nfrom unittest.mock import patch\nfrom scansnap.text.train import _Loop\n"
+    code += "patch.object(_Loop, '_batch', lambda *_: os.kill(os.getpid(), 9)).start()\n"
     code += "from scansnap.cli.app import main\nmain()"
     before = model.read_bytes()
     words = [*map(str, ("text", "train", "--data", text, *SMALL, "--steps", 40, "--max-words", 6, "--overwrite"))]
@@ -359,21 +345,19 @@ def test_every_setting_of_a_model_is_an_option(text_command, text, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("words", "field"),
     [
-        (("--model", "transformer", "--rank", 3), "--rank is 3; it must be left out for a transformer."),
-        (("--width", 3), "--width is 3; it must be left out for a YZ model."),
-        (("--norm", "post"), "norm is 'post'; it must be one of l2, none."),
-        (("--model", "transformer", "--norm", "l2"), "norm is 'l2'; it must be one of post, pre, none."),
-        (("--model", "transformer", "--residual", "plain"), "residual is 'plain'; it must be true or false."),
-        (("--layers", "two"), "layers is 'two'; it must be a whole number of at least 1."),
-        (("--eta-y", -1), "eta_y is -1.0; it must be a finite number at least 0."),
+        (("--model", "transformer", "--rank", 3), "--rank"),
+        (("--width", 3), "--width"),
+        (("--norm", "post"), "norm"),
+        (("--model", "transformer", "--norm", "l2"), "norm"),
+        (("--model", "transformer", "--residual", "plain"), "residual"),
+        (("--layers", "two"), "layers"),
+        (("--eta-y", -1), "eta_y"),
     ],
 )
-def test_a_setting_that_a_model_does_not_have_is_refused(text_command, text, tmp_path, words, sentence):
-    code, _, err = text_command("train", "--data", text, *words)
-    assert code == 2
-    assert sentence in err
+def test_a_setting_that_a_model_does_not_have_is_refused(text_refuses, text, tmp_path, words, field):
+    text_refuses(field, "train", "--data", text, *words)
     assert not (tmp_path / "out").exists()
 
 

@@ -189,12 +189,13 @@ def test_killed_while_writing_leaves_no_entry(folder: Path, own_cache: Path) -> 
     code = """
 import sys, time
 from pathlib import Path
+from unittest.mock import patch
 from scansnap.corpus import load_corpus
 from scansnap.corpus.vocabulary import WordCounter
 def other(*args):
     print("writing", flush=True)
     time.sleep(600)
-WordCounter.other = other
+patch.object(WordCounter, "other", other).start()
 load_corpus(sys.argv[1])
 """
     process = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)

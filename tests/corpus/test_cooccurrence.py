@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 import scansnap.corpus.cooccurrence as module
+from refusals import refused
 from scansnap.checks import InputError
 from scansnap.corpus import Corpus, load_corpus
 from scansnap.corpus.cooccurrence import context_counts, cooccurrence, pair_counts, pieces
@@ -108,7 +109,7 @@ def test_next_words_are_disjoint_greedily_by_count() -> None:
 def test_next_words_may_be_shared_for_counting_only() -> None:
     found = cooccurrence(ANIMALS, queries=["the", "a"], next_per_query=1, top=None, disjoint=False)
     assert named(found) == [("the", "dog", 3), ("a", "dog", 4)]
-    with pytest.raises(InputError, match="next_token"):
+    with refused("next_token"):
         ss.SequenceClasses(**found.table())
 
 
@@ -176,32 +177,31 @@ def test_synthetic_classes_have_no_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "field"),
     [
         ({"queries": 0}, "queries"),
         ({"queries": 100}, "queries"),
-        ({"queries": "the"}, "a list of words"),
-        ({"queries": []}, "a list of words"),
-        ({"queries": ["horse"]}, "'horse'"),
-        ({"queries": ["a", "a"]}, "different"),
-        ({"queries": ["fox"], "top": 3}, "among the 3 most frequent words"),
-        ({"queries": ["fox"]}, "followed by one of"),  # only <eos> follows it
+        ({"queries": "the"}, "queries"),
+        ({"queries": []}, "queries"),
+        ({"queries": ["horse"]}, ("the word", "horse")),
+        ({"queries": ["a", "a"]}, "queries"),
+        ({"queries": ["fox"], "top": 3}, "the query"),
+        ({"queries": ["fox"]}, "the query"),  # only <eos> follows it
         ({"next_per_query": 0}, "next_per_query"),
         ({"top": 0}, "top"),
         ({"window": 0}, "window"),
         ({"split": "dev"}, "split"),
-        ({"windows": 3}, "'windows'"),
+        ({"windows": 3}, "the key 'windows' in the settings of from_corpus"),
     ],
 )
-def test_bad_settings(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_bad_settings(wrong: dict[str, Any], field: str) -> None:
+    with refused(field):
         ss.SequenceClasses.from_corpus(ANIMALS, **wrong)
-    assert said in str(caught.value)
 
 
 def test_empty_context_is_refused() -> None:
     corpus = corpus_of("a b c\n", min_count=1)
-    with pytest.raises(InputError, match="context of the pair is 'a b'"):
+    with refused("the context of the pair", "a b"):
         cooccurrence(corpus, queries=["a"], next_per_query=1).table()
 
 

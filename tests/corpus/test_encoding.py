@@ -226,6 +226,7 @@ print(corpus.train.size, peak - before)
 """
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="tells memory as Linux does")
 def test_memory_does_not_grow_with_the_text(tmp_path: Path) -> None:
     """2 and 8 million tokens: held in memory the ids would be 12 MB more, and their first numbers 24 MB."""

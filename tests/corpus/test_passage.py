@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from refusals import refused
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.corpus.passage import Passage, read
@@ -69,51 +70,48 @@ def test_a_next_word_goes_to_one_class() -> None:
     assert {("in", "the"), ("on", "the")} < set(found.pairs)
     following = [pair[1] for pair in found.chosen()]
     assert len(set(following)) == len(following) > 1
-    with pytest.raises(InputError, match="the next word is 'the'; it must be in one pair only"):
+    with refused("the next word", "the"):
         found.classes([("in", "the"), ("on", "the")])
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "field"),
     [
-        (3, "text is 3; it must be a text."),
-        ("", "text is '0 words long'; it must be at least 20 words, some twenty lines are better."),
-        ("hot tea hot tea", "text is '4 words long'"),
-        ("x " * 6000, "text is '12000 characters long'; it must be at most 10000."),
+        (3, "text"),
+        ("", ("text", "0 words long")),
+        ("hot tea hot tea", ("text", "4 words long")),
+        ("x " * 6000, ("text", "12000 characters long")),
         (
             " ".join(f"w{i}" for i in range(50)),
-            "text is 'without two words that follow each other twice'; it must be one in which at least two pairs of "
-            "neighbouring words occur twice or more.",
+            ("text", "without two words that follow each other twice"),
         ),
         (
             "hot tea.\n" * 20,
-            "text is 'with no pair of words that occurs twice or more after other words'; it must be one with",
+            ("text", "with no pair of words that occurs twice or more after other words"),
         ),
         (
             "a b c d e f g h i j k l m n hot tea.\n o p q r s t u v w x hot tea.\n",
-            "text is 'with only one pair of words that occurs twice or more after other words'",
+            ("text", "with only one pair of words that occurs twice or more after other words"),
         ),
     ],
 )
-def test_refusals_are_plain(text: Any, words: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_refusals_are_plain(text: Any, field: str) -> None:
+    with refused(field):
         passage(text)
-    assert words in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("pairs", "words"),
+    ("pairs", "field"),
     [
-        ("drinks milk", "a list of pairs"),
-        ([["drinks"]], "a list of pairs"),
-        ([["drinks", "milk"]], "at least 2: with one class there is nothing to tell"),
-        ([["drinks", "milk"], ["drinks", "tea"]], "the pair is 'drinks tea'; it must be one that the text has twice"),
+        ("drinks milk", "pairs"),
+        ([["drinks"]], "pairs"),
+        ([["drinks", "milk"]], "pairs"),
+        ([["drinks", "milk"], ["drinks", "tea"]], "the pair"),
     ],
 )
-def test_refused_choices(pairs: Any, words: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_refused_choices(pairs: Any, field: str) -> None:
+    with refused(field):
         passage(TEXT).classes(pairs)
-    assert words in str(caught.value)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d", ".", "\n"]), min_size=20, max_size=120))

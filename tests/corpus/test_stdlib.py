@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.corpus import load_corpus
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.stdlib import paragraphs, split_of, standard_library
@@ -78,10 +78,11 @@ def test_fingerprint_knows_content_and_name(tmp_path: Path) -> None:
 
 
 def test_no_modules(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no \.py files"):
+    with refused("data", "stdlib", names=".py"):
         standard_library(tmp_path)
 
 
+@pytest.mark.integration
 def test_this_python_has_enough_text() -> None:
     corpus = load_corpus("stdlib", use_cache=False)
     assert corpus.train.size > 200_000

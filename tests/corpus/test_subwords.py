@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import scansnap.corpus.corpus as corpus_module
 import scansnap.corpus.tokenizers as module
+from refusals import refused
 from scansnap.checks import InputError
 from scansnap.corpus import Vocabulary, load_corpus
 from scansnap.corpus.sources import SPLITS
@@ -89,7 +90,7 @@ def test_marks_are_single_tokens_and_are_joined_like_words(vocabulary: Subwords)
 
 def test_a_word_of_several_pieces_is_told_them(vocabulary: Subwords) -> None:
     assert vocabulary.words[vocabulary.id("rivers")] == "rivers"
-    with pytest.raises(InputError, match=r"the word is 'riverbanks'.*this one is river, ##bank, ##s"):
+    with refused("the word", "riverbanks", names="river, ##bank, ##s"):
         vocabulary.id("riverbanks")
 
 
@@ -299,7 +300,7 @@ def test_bad_files(banks: Path, tmp_path: Path, own_cache: Path, content: bytes 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"tokenizer": "bpe", "vocab_size": 257}, "vocab_size is 257; it must be a whole number of at least 258"),
+        ({"tokenizer": "bpe", "vocab_size": 257}, "vocab_size"),
         ({"tokenizer": "bpe", "vocab_size": 300.0}, "vocab_size"),
         ({"tokenizer": "bpe", "max_words": 300}, "max_words"),
         ({"tokenizer": "bpe", "min_count": 2}, "min_count"),
@@ -326,7 +327,7 @@ def test_without_the_package(
     np.testing.assert_array_equal(again.train, there.train)
     loaded = Vocabulary.from_json(saved)
     assert loaded.words[loaded.id("river")] == "river"  # what needs no cutting goes without
-    with pytest.raises(InputError, match=r"scansnap\[text\]"):
+    with refused("tokenizer", names="scansnap[text]"):
         loaded.encode("river")
     assert load_corpus(banks).vocabulary.unit == "words"
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.corpus.windows import Windows
 
 
@@ -19,7 +19,7 @@ from scansnap.corpus.windows import Windows
 )
 def test_windows_cover_the_stream_once(n: int, batch: int, length: int, seed: int | None) -> None:
     if n < 2 * batch:
-        with pytest.raises(InputError, match="the stream"):
+        with refused("the stream"):
             Windows(np.arange(n), batch, length)
         return
     windows = Windows(np.arange(n, dtype=np.int32), batch, length)
@@ -81,11 +81,11 @@ def test_digest_is_that_of_four_bytes_an_id() -> None:
 
 @pytest.mark.parametrize("stream", [np.zeros((3, 3), int), np.zeros(9)])
 def test_what_is_no_stream(stream: np.ndarray) -> None:
-    with pytest.raises(InputError, match="one row of token ids"):
+    with refused("the stream"):
         Windows(stream, 1, 1)
 
 
 @pytest.mark.parametrize("wrong", [{"batch": 0}, {"length": 0}])
 def test_settings_are_checked(wrong: dict[str, int]) -> None:
-    with pytest.raises(InputError, match=next(iter(wrong))):
+    with refused(next(iter(wrong))):
         Windows(np.arange(9), **wrong)

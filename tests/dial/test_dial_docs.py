@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from scansnap.dial.observables import OBSERVABLES
 from scansnap.dial.rungs import LADDER, RUNGS, WAYS, plan
 from scansnap.dial.study import MARKS, Dial
+from scansnap.dial.verdicts import judge
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dial.md").read_text(encoding="utf-8")
@@ -54,6 +56,37 @@ def test_every_cell_of_the_tables_is_a_number_and_a_mark() -> None:
                 value, _, mark = cell.partition(" ")
                 assert value == "–" or float(value.replace("−", "-")) is not None
                 assert not mark or mark in marks
+
+
+def test_the_page_counts_the_verdicts_of_its_tables() -> None:
+    shown = tables(PAGE)
+    marks = [cell.partition(" ")[2] for rows in shown.values() for row in rows[1:] for cell in row[2:]]
+    count = r"Of (\d+) entries with a threshold (\d+) hold, (\d+) fail and (\d+) are undecided"
+    judged, holds, fails, undecided = (int(n) for n in re.search(count, PAGE).groups())
+    assert [marks.count(MARKS[word]) for word in ("holds", "fails", "undecided")] == [holds, fails, undecided]
+    assert judged == holds + fails + undecided
+    control = [cell for row in shown["control"][1:] for cell in row if cell.endswith(MARKS["holds"])]
+    said = re.search(r"In the (\d+) control\s+cells (\w+) holds", PAGE)
+    assert int(said[1]) == len(shown["control"]) - 1
+    assert said[2] == (str(len(control)) if control else "nothing")
+
+
+def test_the_script_writes_the_section_and_nothing_else() -> None:
+    path = ROOT / "docs" / "scripts" / "dial.py"
+    spec = importlib.util.spec_from_file_location("_script_dial", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    cells = [made(way, rung, optimizer) | {"ratios": [1.0, 10.0], "seeds": 3} for rung, way, optimizer in plan()]
+    for cell in cells:
+        for row in cell["observables"]:
+            row["by_seed"] = [0.5, 0.6, 0.7] if row["verdict"] == "holds" else [float("nan")] * 3
+    found = Dial(judge(cells), quick=False)
+    page = script.written(PAGE, found)
+    assert page.split(script.HEAD)[0] == PAGE.split(script.HEAD)[0]
+    assert page.split(script.NEXT)[1] == PAGE.split(script.NEXT)[1]
+    assert found.summary in page
+    assert {way: len(rows) for way, rows in tables(page).items()} == {way: len(t) for way, t in tables(PAGE).items()}
+    assert script.written(page, found) == page
 
 
 def test_the_rungs_are_those_of_the_source_and_each_has_its_paragraph() -> None:

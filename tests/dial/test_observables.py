@@ -1,4 +1,4 @@
-"""Observables on curves whose answers are known, and verdicts from intervals."""
+"""Observables on curves whose answers are known, and their t intervals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 import xarray as xr
 
 import scansnap as ss
-from scansnap.dial.observables import GAP, OBSERVABLES, UNFIT, Observable, Trajectory, bootstrap
+from scansnap.dial.observables import OBSERVABLES, UNJUDGED, Observable, Trajectory, t_interval
+from scansnap.dial.verdicts import judge
 
 CLASSES = ss.SequenceClasses.syn_medium(n_queries=3)
 BY_NAME = {one.name: one for one in OBSERVABLES}
@@ -39,7 +40,13 @@ def trajectory(distinct, common, ratios=(1.0, 10.0), seeds=3, heads=1) -> Trajec
 
 
 def value(name: str, of: Trajectory) -> float:
-    return bootstrap(BY_NAME[name].measure(of))[0]
+    return float(BY_NAME[name].measure(of).mean())
+
+
+def verdicts(of: Trajectory) -> dict[str, str]:
+    """Of a table of one cell."""
+    (cell,) = judge([{"observables": [one.of(of) for one in OBSERVABLES]}])
+    return {row["observable"]: row["verdict"] for row in cell["observables"]}
 
 
 def scan(p, t, ratio):  # frequent tokens rise more, up to t₀
@@ -66,7 +73,6 @@ def test_a_scan_that_stops_at_t0_holds_in_all(heads: int) -> None:
 def test_rare_tokens_first_is_the_order_reversed() -> None:
     found = trajectory(lambda p, t, r: (2 - 10 * p) * np.minimum(t, 1), fall)
     assert value("scan_order_end", found) == pytest.approx(-1.0)
-    assert BY_NAME["scan_order_end"].judge(np.full(3, -1.0))[3] == "fails"
 
 
 def test_what_goes_on_in_ln_t_is_not_frozen() -> None:
@@ -84,8 +90,7 @@ def test_frequency_alone_is_no_scan() -> None:
     found = trajectory(leaves, leaves)
     assert value("log_odds_rise", found) > 0.3  # the log-odds are fooled: most distinct tokens are rarer
     assert value("distinct_gap", found) == pytest.approx(0.0, abs=1e-12)
-    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
-    assert "holds" not in judged.values(), judged
+    assert "holds" not in verdicts(found).values()
 
 
 def test_what_is_rare_rises_whether_distinct_or_not_is_no_fate() -> None:
@@ -96,26 +101,12 @@ def test_what_is_rare_rises_whether_distinct_or_not_is_no_fate() -> None:
 
     found = trajectory(rises, rises)
     assert (found.data.z.values[:, -1] >= 0).all()
-    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
-    assert "holds" not in judged.values(), judged
+    assert "holds" not in verdicts(found).values()
 
 
 def test_nothing_moves_nothing_holds() -> None:
     found = trajectory(lambda p, t, r: 0 * t, lambda p, t, r: 0 * t)
-    judged = {one.name: one.of(found)["verdict"] for one in OBSERVABLES}
-    assert "holds" not in judged.values(), judged
-
-
-@pytest.mark.parametrize(
-    ("values", "verdict"),
-    [([0.96, 0.97, 0.99], "holds"), ([0.90, 0.93, 0.94], "fails"), ([0.90, 0.97, 1.0], "undecided"),
-     ([0.99, np.nan, 0.99], "fails"), ([0.95, 0.95, 0.95], "holds")],
-)  # fmt: skip
-def test_verdicts_from_intervals(values, verdict) -> None:
-    one = Observable("share", "", lambda of: np.zeros(1), least=0.95)
-    assert one.judge(np.array(values))[3] == verdict
-    for word in UNFIT:
-        assert one.judge(np.array(values), word)[3] == word
+    assert "holds" not in verdicts(found).values()
 
 
 def test_what_is_no_comparison_is_told_by_its_first_reason() -> None:
@@ -138,15 +129,24 @@ def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
             np.testing.assert_array_equal(one.of(found.here)["by_seed"], one.of(found)["by_seed"])
 
 
-def test_between_two_bounds() -> None:
+def test_margins_are_positive_inside_the_thresholds() -> None:
     one = Observable("snap", "", lambda of: np.zeros(1), least=0.5, most=2.0)
-    assert [one.judge(np.full(4, x))[3] for x in (0.4, 1.0, 2.5)] == ["fails", "holds", "fails"]
-    assert Observable("c", "", lambda of: np.zeros(1)).judge(np.ones(3))[3] == "measured"
+    np.testing.assert_array_equal(one.margins(np.array([0.25, 1.0, 2.5])), [[-0.25, 0.5, 2.0], [1.75, 1.0, -0.5]])
+    assert (one.bounded, one.bounds) == (True, " in [0.5, 2]")
+    assert not Observable("c", "", lambda of: np.zeros(1)).bounded
+
+
+def test_a_cell_has_t_intervals_and_only_words_that_need_no_table() -> None:
+    found = trajectory(scan, fall)
+    assert {one.of(found)["verdict"] for one in OBSERVABLES} == {"", "not applicable"}  # there is no first token
+    gone = replace(found, diverged=np.ones((2, 3), bool))
+    assert {one.of(gone)["verdict"] for one in OBSERVABLES} == {"diverged"}
+    assert set(UNJUDGED) >= {"diverged", "not applicable"}
 
 
 def test_the_interval_covers_the_mean_as_often_as_it_says() -> None:
     rng = np.random.default_rng(1)
-    covered = [low <= 0 <= high for _, low, high in (bootstrap(rng.normal(size=10)) for _ in range(400))]
-    assert 0.85 < np.mean(covered) < 0.99  # a percentile bootstrap of ten is a little narrow
-    assert bootstrap(np.ones(5)) == (1.0, 1.0, 1.0)
-    assert GAP > 0
+    covered = [low <= 0 <= high for _, low, high in (t_interval(rng.normal(size=3)) for _ in range(1000))]
+    assert 0.93 < np.mean(covered) < 0.97
+    np.testing.assert_array_equal(t_interval(np.ones(5)), (1.0, np.nan, np.nan))  # equal values have no spread
+    assert np.isnan(t_interval(np.array([1.0, np.nan, 1.0]))).all()

@@ -12,6 +12,7 @@ from scansnap.dial.data import Task
 from scansnap.dial.rungs import Flags, flags_of, plan
 from scansnap.dial.study import dial
 from scansnap.dial.training import EAGER, Runs
+from scansnap.dial.verdicts import judge
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 TINY = Setting((1.0, 10.0), seeds=2, context=24, end=12)
@@ -50,7 +51,7 @@ def test_a_replayed_step_is_the_launched_one(optimizer: str, monkeypatch) -> Non
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_verdicts_are_those_of_the_cpu(optimizer: str) -> None:
     cell = Cell("finite", "alone", optimizer)
-    here, there = (run_cell(cell, TINY, device=device, dtype="float64") for device in ("cpu", "cuda"))
+    here, there = (judge([run_cell(cell, TINY, device=device, dtype="float64")])[0] for device in ("cpu", "cuda"))
     for one, other in zip(here["observables"], there["observables"], strict=True):
         assert one["verdict"] == other["verdict"]
         np.testing.assert_allclose(other["value"], one["value"], rtol=1e-3, atol=1e-6)

@@ -31,6 +31,7 @@ def cluster():
         yield found
 
 
+@pytest.mark.integration
 def test_the_same_cells_though_a_worker_is_killed(cluster, tmp_path) -> None:
     asked = (["yz", "heads", "masked"], "alone", "sgd")
     killed: list[int] = []
@@ -54,6 +55,7 @@ def test_the_same_cells_though_a_worker_is_killed(cluster, tmp_path) -> None:
     assert again.table.equals(here.table)  # all are there: nobody is asked
 
 
+@pytest.mark.integration
 def test_a_cell_that_fails_is_told_when_the_others_are_done(tmp_path, monkeypatch) -> None:
     def spread(work, shared, tasks, on, **options):
         for i, task in enumerate(tasks):

@@ -1,4 +1,4 @@
-"""Findings are not written twice: every number of docs/findings.md stands on the page that tells it in full."""
+"""Every number of docs/findings.md stands in the section that tells it in full."""
 
 from __future__ import annotations
 
@@ -13,12 +13,32 @@ from scansnap.cli.app import commands
 from scansnap.paper.report.targets import chosen
 
 DOCS = Path(__file__).parents[2] / "docs"
-ROW = re.compile(r"^\| (\d+) \| (.*?) \| `(.*?)` \| \[[^\]]+\]\(([^)#]+)(?:#[^)]*)?\) \| (\S+) \|$", re.M)
+ROW = re.compile(r"^\| (\d+) \| (.*?) \| `(.*?)` \| \[[^\]]+\]\(([^)#]+)(?:#([^)]*))?\) \| (\S+) \|$", re.M)
 FINDINGS = ROW.findall((DOCS / "findings.md").read_text(encoding="utf-8"))
 
 
 def numbers(text: str) -> list[str]:
     return re.findall(r"\d+(?:[.,]\d+)*", text)
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as MkDocs makes it."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower())
+
+
+def section(page: str, anchor: str) -> str:
+    """What stands under a heading; the whole page without an anchor."""
+    text = (DOCS / page).resolve().read_text(encoding="utf-8")
+    if not anchor:
+        return text
+    headings = list(re.finditer(r"^(#+) (.*)$", text, re.M))
+    [start] = [heading for heading in headings if slug(heading[2]) == anchor]
+    ends = [one.start() for one in headings if one.start() > start.start() and len(one[1]) <= len(start[1])]
+    return text[start.start() : min([*ends, len(text)])]
+
+
+def missing(says: str, text: str) -> list[str]:
+    return [one for one in numbers(says) if not re.search(rf"(?<![\d.]){re.escape(one)}(?!\d)", text)]
 
 
 def test_all_rows_are_read_and_numbered() -> None:
@@ -29,13 +49,24 @@ def test_all_rows_are_read_and_numbered() -> None:
     assert len(lines) > 30
 
 
-@pytest.mark.parametrize(("says", "page"), [(says, page) for _, says, _, page, _ in FINDINGS])
-def test_its_numbers_are_those_of_the_page(says: str, page: str) -> None:
-    told = (DOCS / page).resolve().read_text(encoding="utf-8")
-    assert [one for one in numbers(says) if not re.search(rf"(?<![\d.]){re.escape(one)}(?!\d)", told)] == []
+@pytest.mark.parametrize(("says", "command", "page", "anchor"), [row[1:5] for row in FINDINGS])
+def test_its_numbers_stand_in_the_section_it_leads_to(says: str, command: str, page: str, anchor: str) -> None:
+    """Those of the survey also in the rows of the statements that its command judges."""
+    name = command.split()[-1]
+    text = (DOCS / page).resolve().read_text(encoding="utf-8")
+    rows = re.findall(rf"^\| `{re.escape(name)}.*$", text, re.M)
+    assert missing(says, "\n".join([section(page, anchor), *rows])) == []
 
 
-@pytest.mark.parametrize("command", sorted({command for _, _, command, _, _ in FINDINGS}))
+def test_a_number_that_changed_is_missing() -> None:
+    _, says, _, page, anchor, _ = next(row for row in FINDINGS if row[4] == "findings")
+    text = section(page, anchor)
+    changed = re.sub(r"\d+[.]\d+", lambda number: f"{number[0]}7", says)
+    assert changed != says
+    assert missing(changed, text) == numbers(changed)[: len(missing(changed, text))] != []
+
+
+@pytest.mark.parametrize("command", sorted({row[2] for row in FINDINGS}))
 def test_its_command_is_understood(command: str) -> None:
     first, *words = shlex.split(command)
     if first == "pytest":

@@ -37,7 +37,7 @@ def test_the_gallery_has_every_figure_with_its_command():
         assert any(re.search(rf"\b{name}\b", command) for command in commands), name
     for picture in {picture for _, picture, _ in found}:
         assert (DOCS / picture).is_file(), picture
-    for command in ("run", "verify", "text explain", "verify --map", "serve", "lecture", "dial"):
+    for command in ("run", "verify", "text explain", "verify --map", "explorer", "lecture", "dial"):
         assert any(f"scansnap {command}" in line for _, _, line in found), command
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from warning_rules import STRICT
+
 ROOT = Path(__file__).parents[2]
 START, INDEX = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("start.md", "index.md"))
 
@@ -18,19 +20,23 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.M | re.S)
 
 
-def ran(words: list[str], place: Path) -> str:
-    done = subprocess.run([sys.executable, "-W", "error", *words], cwd=place, capture_output=True, text=True)
+def ran(code: str, place: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", STRICT + code], cwd=place, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def scansnap(words: list[str]) -> str:
+    return f"import sys; sys.argv[:] = {['scansnap', *words]}; from scansnap.__main__ import main; main()"
 
 
 def test_run_and_look(tmp_path: Path) -> None:
     """Entropy over the distinct tokens falls, as the page says of it."""
     (command,) = re.findall(r"^scansnap (run .*)$", START, flags=re.M)
     (snippet,) = blocks(START, "python")
-    ran(["-m", "scansnap", *command.split()], tmp_path)
+    ran(scansnap(command.split()), tmp_path)
     assert list((tmp_path / "out").glob("*.png"))
-    dims, entropy = ran(["-c", snippet], tmp_path).split("\n", 1)
+    dims, entropy = ran(snippet, tmp_path).split("\n", 1)
     assert dims.startswith("('run', 'step', 'class', 'token')")
     first, *_, last = map(float, entropy.strip(" []\n").split())
     assert last < first
@@ -38,12 +44,12 @@ def test_run_and_look(tmp_path: Path) -> None:
 
 def test_the_first_snippet(tmp_path: Path) -> None:
     (snippet,) = blocks(INDEX, "python")
-    assert "holds" in ran(["-c", snippet], tmp_path)
+    assert "holds" in ran(snippet, tmp_path)
 
 
 @pytest.mark.parametrize("command", re.findall(r"^scansnap (\w+)", START, flags=re.M))
 def test_every_command_is_one(command: str, tmp_path: Path) -> None:
-    assert "Example" in ran(["-m", "scansnap", command, "--help"], tmp_path)
+    assert "Example" in ran(scansnap([command, "--help"]), tmp_path)
 
 
 def test_the_extras_are_those_of_the_package() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from plain_flow import exact_gap
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow import decoder as decoder_module
 from scansnap.dynamics.flow.decoder import decoder_flow
@@ -82,24 +82,23 @@ def test_dataset_layout() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "field"),
     [
-        ({"f": np.ones(3)}, "f is 'of shape (3,)'"),
-        ({"f": [[np.nan]]}, "finite"),
-        ({"f": "identity"}, "numbers"),
-        ({"p_class": [0.5, 0.6]}, "2 probabilities with sum 1"),
-        ({"p_class": [1.0]}, "2 probabilities with sum 1"),
-        ({"eta_y": -1.0}, "eta_y is -1.0"),
-        ({"t": [1.0, 0.5]}, "ascending"),
-        ({"vocab_size": 1}, "vocab_size is 1; it must be a whole number of at least 2"),
-        ({"rtol": 0.0}, "rtol is 0.0"),
+        ({"f": np.ones(3)}, "f"),
+        ({"f": [[np.nan]]}, "f"),
+        ({"f": "identity"}, "f or p_class"),
+        ({"p_class": [0.5, 0.6]}, "p_class"),
+        ({"p_class": [1.0]}, "p_class"),
+        ({"eta_y": -1.0}, "eta_y"),
+        ({"t": [1.0, 0.5]}, "t"),
+        ({"vocab_size": 1}, "vocab_size"),
+        ({"rtol": 0.0}, "rtol"),
     ],
 )
-def test_bad_input_is_named(wrong: dict, message: str) -> None:
+def test_bad_input_is_named(wrong: dict, field: str) -> None:
     right = {"f": np.eye(2), "p_class": None, "eta_y": 1.0, "t": [1.0], "vocab_size": 5}
-    with pytest.raises(InputError) as error:
+    with refused(field):
         decoder_flow(**(right | wrong))
-    assert message in str(error.value)
 
 
 def test_examples_in_the_docs() -> None:

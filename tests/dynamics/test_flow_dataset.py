@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from refusals import refused
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow import integrate as flow_module
@@ -58,33 +59,32 @@ def test_leaves_the_number_of_threads_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "field"),
     [
-        ({"t": [-1.0, 2.0]}, "t is -1.0; it must be at least 0."),
-        ({"t": [2.0, 1.0]}, "t is '2 followed by 1'; it must be ascending, each time once."),
-        ({"t": [1.0, 1.0]}, "ascending"),
-        ({"t": []}, "at least one time"),
-        ({"t": [[1.0]]}, "at least one time"),
-        ({"t": [1.0, math.inf]}, "t is inf; it must be finite."),
-        ({"t": "soon"}, "numbers"),
-        ({"eta_y": 0.0}, "eta_y is 0.0"),
-        ({"eta_y": math.nan}, "eta_y is nan"),
-        ({"eta_z": -1.0}, "eta_z is -1.0"),
-        ({"eta_z": math.inf}, "eta_z is inf"),
-        ({"rtol": 1e-16}, "rtol is 1e-16"),
-        ({"atol": 0.0}, "atol is 0.0"),
-        ({"variables": ("attention", "entropie")}, "variables is 'entropie'; it must be one of attention, loss"),
-        ({"z0": np.zeros((1, 3))}, "z0 is 'of shape (1, 3)'; it must be of shape (2, 34)"),
-        ({"z0": np.full((2, 34), math.nan)}, "z0 is nan; it must be finite."),
-        ({"z0": "prior"}, "z0 is 'prior'; it must be numbers."),
-        ({"device": "tpu0"}, "device is 'tpu0'"),
-        ({"device": "mps"}, "device is 'mps'"),
+        ({"t": [-1.0, 2.0]}, "t"),
+        ({"t": [2.0, 1.0]}, "t"),
+        ({"t": [1.0, 1.0]}, "t"),
+        ({"t": []}, "t"),
+        ({"t": [[1.0]]}, "t"),
+        ({"t": [1.0, math.inf]}, "t"),
+        ({"t": "soon"}, "t"),
+        ({"eta_y": 0.0}, "eta_y"),
+        ({"eta_y": math.nan}, "eta_y"),
+        ({"eta_z": -1.0}, "eta_z"),
+        ({"eta_z": math.inf}, "eta_z"),
+        ({"rtol": 1e-16}, "rtol"),
+        ({"atol": 0.0}, "atol"),
+        ({"variables": ("attention", "entropie")}, "variables"),
+        ({"z0": np.zeros((1, 3))}, "z0"),
+        ({"z0": np.full((2, 34), math.nan)}, "z0"),
+        ({"z0": "prior"}, "z0"),
+        ({"device": "tpu0"}, "device"),
+        ({"device": "mps"}, "device"),
     ],
 )
-def test_bad_input_is_named(wrong: dict, message: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_input_is_named(wrong: dict, field: str) -> None:
+    with refused(field):
         flow(SequenceClasses.syn_small(), **{"t": [1.0], **wrong})
-    assert message in str(error.value)
 
 
 def test_results_beyond_memory_are_refused_before_the_work() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.dynamics.flow.events import Crossing
 from scansnap.theory.outside import flow_outside_theory
 
@@ -88,23 +88,22 @@ def test_the_theory_is_told_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "field"),
     [
-        ({"weight_decay_y": -1}, "weight_decay_y is -1"),
-        ({"weight_decay_z": math.nan}, "weight_decay_z is nan"),
-        ({"eta_y": 0.0}, "eta_y is 0"),
-        ({"eta_y": 0.0, "eta_z": 0.0, "y0": np.zeros((18, 18))}, "eta_y is 0"),
-        ({"y0": np.zeros(3)}, "of shape (3,)"),
-        ({"y0": np.arange(324.0).reshape(18, 18)}, "the same for all outputs"),
-        ({"y0": np.full((18, 18), math.inf)}, "y0 is inf"),
+        ({"weight_decay_y": -1}, "weight_decay_y"),
+        ({"weight_decay_z": math.nan}, "weight_decay_z"),
+        ({"eta_y": 0.0}, "eta_y"),
+        ({"eta_y": 0.0, "eta_z": 0.0, "y0": np.zeros((18, 18))}, "eta_y"),
+        ({"y0": np.zeros(3)}, ("y0", "of shape (3,)")),
+        ({"y0": np.arange(324.0).reshape(18, 18)}, "y0"),
+        ({"y0": np.full((18, 18), math.inf)}, "y0"),
     ],
 )
-def test_bad_input_is_named(options: dict, words: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_input_is_named(options: dict, field: str) -> None:
+    with refused(field):
         ss.flow(CLASSES, t=[1.0], **options)
-    assert words in str(error.value)
 
 
 def test_large_stiff_flows_are_refused_in_words() -> None:
-    with pytest.raises(InputError, match="at most 2000 with weight decay"):
+    with refused("the number of entries of Y and Z that move", 6510, names="2000"):
         ss.flow(ss.SequenceClasses.syn_medium(10), t=[1.0], weight_decay_y=0.1)

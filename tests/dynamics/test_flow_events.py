@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 from plain_flow import ragged
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.events import Crossing, EntropyBelow, Event, FateFlip
 from scansnap.dynamics.flow.integrate import flow
@@ -68,24 +68,22 @@ def test_rounding_does_not_flip_a_fate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "message"),
+    ("event", "field"),
     [
-        (EntropyBelow(1.0, 7), "the class of an event is 7"),
-        (EntropyBelow(math.nan, 0), "the level of an event is nan"),
-        (FateFlip(30, 33), "about a token in the context"),
-        ("snap", "an event is 'snap'"),
+        (EntropyBelow(1.0, 7), "the class of an event"),
+        (EntropyBelow(math.nan, 0), "the level of an event"),
+        (FateFlip(30, 33), "an event"),
+        ("snap", "an event"),
     ],
 )
-def test_bad_events_are_named(event: Event, message: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_events_are_named(event: Event, field: str) -> None:
+    with refused(field):
         flow(SequenceClasses.syn_small(), t=[1.0], events=[event])
-    assert message in str(error.value)
 
 
 def test_entropy_event_needs_distinct_tokens() -> None:
-    with pytest.raises(InputError) as error:
+    with refused("the class of an event"):
         flow(ragged(0), t=[1.0], events=[EntropyBelow(1.0, 0)])
-    assert str(error.value) == "the class of an event is 0; it must be a class with distinct tokens."
 
 
 # --- functions of the state --------------------------------------------------------------------------------------
@@ -208,18 +206,17 @@ def test_a_terminal_event_at_the_start() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "message"),
+    ("event", "field"),
     [
-        (lambda state: "soon", "the event '<lambda>' at t = 0 is 'soon'; it must be a finite number."),
-        (lambda state: state["entropy"], "it must be a finite number"),
-        (Crossing(lambda state: math.nan, name="nothing"), "the event 'nothing' at t = 0 is nan"),
-        (lambda state: state["entropie"], "the variable is 'entropie'; it must be one of attention, loss"),
-        (Crossing(len, terminal=2), "terminal of the event 'len' is 2; it must be true or false."),
-        (Crossing(len, direction="up"), "direction of the event 'len' is 'up'"),
-        (Crossing("gap"), "it must be EntropyBelow(level, class_), FateFlip(query, token), Crossing(function)"),
+        (lambda state: "soon", "the event '<lambda>' at t = 0"),
+        (lambda state: state["entropy"], "the event '<lambda>' at t = 0"),
+        (Crossing(lambda state: math.nan, name="nothing"), "the event 'nothing' at t = 0"),
+        (lambda state: state["entropie"], "the variable"),
+        (Crossing(len, terminal=2), "terminal of the event 'len'"),
+        (Crossing(len, direction="up"), "direction of the event 'len'"),
+        (Crossing("gap"), "an event"),
     ],
 )
-def test_bad_functions_are_named(event: Event, message: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_functions_are_named(event: Event, field: str) -> None:
+    with refused(field):
         flow(SequenceClasses.syn_small(), t=[1.0], events=[event])
-    assert message in str(error.value)

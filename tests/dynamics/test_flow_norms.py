@@ -12,7 +12,7 @@ from plain_flow import ragged
 from torch import Tensor
 
 import scansnap as ss
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.dynamics import norms
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.flow.plain import PlainFlow
@@ -253,12 +253,8 @@ def test_layernorm_of_uniform_attention_is_refused_before_the_work(m: int, resid
     p = np.full((2, m), 1 / m)
     p[0] = np.arange(1, m + 1) / np.arange(1, m + 1).sum()
     classes = ss.SequenceClasses(p, [0, 0], [1, 2])
-    with pytest.raises(InputError) as error:
+    with refused("norm"):
         flow(classes, t=[1.0], norm="layernorm", residual=residual)
-    assert str(error.value) == (
-        "norm is 'layernorm'; it must be one that is defined at the start: f of class 1 is 0/0 there, "
-        f"as its attention is the same on all {m} tokens."
-    )
     assert flow(classes, t=[1.0], norm="layernorm", residual="plain").attrs["stopped"] == "complete"
 
 
@@ -302,21 +298,20 @@ def test_the_model_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "field"),
     [
-        ({"norm": "l3"}, "norm is 'l3'; it must be one of l2, none, layernorm"),
-        ({"residual": "yes"}, "residual is 'yes'; it must be one of none, normed, plain"),
-        ({"field": "fast"}, "field is 'fast'; it must be one of auto, plain"),
+        ({"norm": "l3"}, "norm"),
+        ({"residual": "yes"}, "residual"),
+        ({"field": "fast"}, "field"),
     ],
 )
-def test_bad_input_is_named(wrong: dict, message: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_input_is_named(wrong: dict, field: str) -> None:
+    with refused(field):
         flow(ss.SequenceClasses.syn_small(), t=[1.0], **wrong)
-    assert message in str(error.value)
 
 
 def test_a_plain_field_beyond_memory_is_refused_before_the_work() -> None:
     p = scipy.sparse.eye(2000, 50_000, format="csr")
     classes = ss.SequenceClasses(p, np.zeros(2000, dtype=int), np.arange(2000))
-    with pytest.raises(InputError, match="the size of the plain field"):
+    with refused("the size of the plain field"):
         flow(classes, t=[1.0], norm="none", variables=("loss",))

@@ -35,6 +35,7 @@ def test_half_a_flow_gets_no_verdict() -> None:
     assert {claim.why for claim in ss.verify(data=data)} == {"the flow ended before its last time"}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("attrs", [("stopped",), ("norm", "residual", "field")])
 def test_flows_of_older_files_are_judged(attrs: tuple[str, ...]) -> None:
     """They say neither norm nor residual: there was only one of each."""
@@ -46,6 +47,7 @@ def test_flows_of_older_files_are_judged(attrs: tuple[str, ...]) -> None:
     assert set(there.values()) != {"not applicable"}
 
 
+@pytest.mark.integration
 def test_the_plain_field_gets_the_same_verdicts() -> None:
     reports = [ss.verify(data=ss.flow(SMALL, 1.0, 0.1, T, variables=("attention", "z", "g", "gap"), field=field))
                for field in ("auto", "plain")]  # fmt: skip

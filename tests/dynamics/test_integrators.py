@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from plain_flow import exact_gap
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.dynamics.flow.coefficients import B
 from scansnap.dynamics.flow.decoder import DecoderFlow, decoder_flow
 from scansnap.dynamics.flow.integrators import END, INSIDE, Stacked, Step, dop853
@@ -65,6 +64,6 @@ class _Bad(Stacked):
 
 
 def test_rates_that_stop_being_finite_end_the_flow_with_a_reason() -> None:
-    with pytest.raises(InputError, match=r"the flow is .* at t = 1\.57"):
+    with refused("the flow", names="t = 1.57"):
         for _ in dop853(_Bad(torch.zeros(1, 1, dtype=torch.float64)), 10.0, 0.1, 1e-8, 1e-12):
             pass

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from refusals import refused
 
 CLASSES = ss.SequenceClasses.syn_small()
 COMMON = {"eta_y": 0.5, "eta_z": 0.5, "steps": 20, "record": [0, 5, 10, 15, 20], "device": "cpu"}
@@ -32,7 +33,7 @@ def test_it_is_resumed_like_everything_else(tmp_path) -> None:
     saved = {**COMMON, "record_fn": strongest, "save_to": tmp_path / "a.nc"}
     with pytest.warns(UserWarning, match="stopped after"):
         ss.simulate(CLASSES, **saved, progress=stop)
-    with pytest.raises(ss.InputError, match="record_fn"):
+    with refused("the unfinished run", names="record_fn"):
         ss.simulate(CLASSES, **{**saved, "record_fn": lambda seen: {}}, resume=True)
     again = ss.simulate(CLASSES, **saved, resume=True)
     np.testing.assert_array_equal(again.strongest, whole.strongest)
@@ -40,17 +41,17 @@ def test_it_is_resumed_like_everything_else(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("record_fn", "message"),
+    ("record_fn", "field"),
     [
-        (lambda seen: 3, "what record_fn returns is 3; it must be a dict of named arrays"),
-        (lambda seen: {"z": seen["z"]}, "a name from record_fn is 'z'; it must be a new name"),
-        (lambda seen: {"a": np.zeros(7)}, "a from record_fn is .*; it must be numbers with the 1 runs first"),
+        (lambda seen: 3, "what record_fn returns"),
+        (lambda seen: {"z": seen["z"]}, "a name from record_fn"),
+        (lambda seen: {"a": np.zeros(7)}, "a from record_fn"),
         (lambda seen: {"a": (("class", "token"), np.zeros((1, 2)))}, "the dims of a from record_fn"),
-        (lambda seen: {"a": seen["nothing"]}, "the variable is 'nothing'; it must be one of attention, loss"),
+        (lambda seen: {"a": seen["nothing"]}, "the variable"),
     ],
 )
-def test_bad_records_are_refused_before_the_work(record_fn, message, tmp_path) -> None:
-    with pytest.raises(ss.InputError, match=message):
+def test_bad_records_are_refused_before_the_work(record_fn, field, tmp_path) -> None:
+    with refused(field):
         ss.simulate(CLASSES, **COMMON, record_fn=record_fn, save_to=tmp_path / "a.zarr")
     assert list(tmp_path.iterdir()) == []
 
@@ -67,7 +68,7 @@ def test_until_ends_it_and_says_so() -> None:
     below = whole.loss.values[0] < 0.5 * np.log(CLASSES.vocab_size)
     assert 0 < below.argmax() < len(below) - 1, "the test needs an end on the way"
     assert early.step.values.tolist() == whole.step.values[: below.argmax() + 1].tolist()
-    with pytest.raises(ss.InputError, match=r"what until returns is 1\.5; it must be true or false"):
+    with refused("what until returns", 1.5):
         ss.simulate(CLASSES, **COMMON, until=lambda seen: 1.5)
 
 
@@ -78,7 +79,7 @@ def test_runs_that_all_fail_are_a_reason_too() -> None:
 
 
 def test_adam_refuses_a_momentum_instead_of_ignoring_it() -> None:
-    with pytest.raises(ss.InputError, match=r"momentum is 0\.9; it must be 0 or left out with adam, which has none"):
+    with refused("momentum", 0.9, names="adam"):
         ss.simulate(CLASSES, **COMMON, optimizer="adam", momentum=0.9)
     data = ss.simulate(CLASSES, **COMMON, optimizer={"y": "sgd", "z": "adam"}, momentum=0.9)  # Y has one
     assert float(data.momentum[0]) == 0.9
@@ -94,7 +95,7 @@ def test_a_model_may_be_given_whole() -> None:
     whole = ss.simulate(CLASSES, settings=ss.Settings(steps=20, record=(0, 20), model=model), eta_y=0.5, eta_z=0.5)
     np.testing.assert_array_equal(whole.z[:, -1], flat.z[:, -1])
     for name, value in (("model", 3), ("settings", {})):
-        with pytest.raises(ss.InputError, match=f"{name} is .*; it must be a scansnap"):
+        with refused(name, names="scansnap"):
             ss.simulate(CLASSES, **COMMON, **{name: value})
 
 
@@ -104,10 +105,10 @@ def test_the_options_are_those_declared() -> None:
     shown = inspect.signature(ss.simulate).parameters
     assert {"eta_y", "seed", "steps", "norm", "optimizer", "variables", "save_to"} <= set(shown)
     assert shown["steps"].default == ss.Settings().steps
-    with pytest.raises(ss.InputError, match="the key 'stepz' in the run settings"):
+    with refused("the key 'stepz' in the run settings"):
         ss.simulate(CLASSES, **COMMON, stepz=3)
 
 
 def test_a_record_that_changes_on_the_way_is_one_sentence() -> None:
-    with pytest.raises(ss.InputError, match=r"what record_fn returns is .*; it must be the same names and dims"):
+    with refused("what record_fn returns"):
         ss.simulate(CLASSES, **COMMON, record_fn=lambda seen: {f"at_{seen.step > 5}": np.zeros(1)})

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from refusals import assert_refusal
 from scansnap.dynamics import loop
 from scansnap.dynamics.mark import difference, mark_of
 from scansnap.dynamics.settings import settings
@@ -40,10 +41,10 @@ def interrupted(target: Path, **options: Any) -> None:
         ss.simulate(CLASSES, RUNS, **{**OPTIONS, **options}, save_to=target, progress=at_step_4)
 
 
-def refusal(target: Path, classes: ss.SequenceClasses = CLASSES, runs: ss.Runs = RUNS, **options: Any) -> str:
+def refusal(target: Path, classes: ss.SequenceClasses = CLASSES, runs: ss.Runs = RUNS, **options: Any) -> ss.InputError:
     with pytest.raises(ss.InputError) as caught:
         ss.simulate(classes, runs, **{**OPTIONS, **options}, save_to=target, resume=True)
-    return str(caught.value)
+    return caught.value
 
 
 @needs_kernels
@@ -51,15 +52,12 @@ def test_a_run_does_not_change_its_engine(tmp_path: Path) -> None:
     """``auto`` is the fused engine here: a run that began with it does not go on with the other one."""
     target = tmp_path / "a.zarr"
     interrupted(target, engine="auto")
-    message = refusal(target, engine="general")
-    assert message == (
-        f"the unfinished run is '{target}.partial'; it must be one with the same classes, runs and settings "
-        "(engine is fused there and general here)."
-    )
+    names = ("engine", "fused", "general")
+    assert_refusal(refusal(target, engine="general"), "the unfinished run", f"{target}.partial", names=names)
     whole = ss.simulate(CLASSES, RUNS, **OPTIONS)
     assert ss.simulate(CLASSES, RUNS, **OPTIONS, engine="fused", save_to=target, resume=True).identical(whole)
-    message = refusal(target, engine="general")  # nor is the finished one taken for it
-    assert "(engine is fused there and general here; overwrite makes it again)" in message
+    error = refusal(target, engine="general")  # nor is the finished one taken for it
+    assert_refusal(error, "save_to", str(target), names=("engine", "fused", "general", "overwrite"))
 
 
 @needs_kernels
@@ -67,42 +65,39 @@ def test_an_engine_that_is_not_there_any_more(tmp_path: Path, monkeypatch: pytes
     """The same command on a machine without the compiled kernels is another engine."""
     interrupted(tmp_path / "a.zarr")
     monkeypatch.setattr(library, "available", lambda: False)
-    assert "engine is fused there and general here" in refusal(tmp_path / "a.zarr")
+    assert_refusal(refusal(tmp_path / "a.zarr"), "the unfinished run", names=("engine", "fused", "general"))
 
 
 def test_a_run_does_not_change_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:  # as if begun on a GPU
         patch.setattr(loop, "mark_of", lambda *run, engine, device: mark_of(*run, engine=engine, device="cuda"))
         interrupted(tmp_path / "a.zarr")
-    assert refusal(tmp_path / "a.zarr").endswith("(device is cuda there and cpu here).")
+    assert_refusal(refusal(tmp_path / "a.zarr"), "the unfinished run", names=("device", "cuda", "cpu"))
 
 
 @pytest.mark.parametrize(
     ("other", "named"),
     [
-        (
-            {"steps": 9, "record": [0]},
-            "record is [0, 1, 2, 3, 4, 5, 6, 7, 8] there and [0] here, steps is 8 there and 9",
-        ),
-        ({"runs": ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 2])}, "seed is [0, 1, 0, 1] there and [0, 2, 0, 2] here"),
-        ({"classes": ss.SequenceClasses.syn_small()}, "(not the same classes)"),
-        ({"context": "inf"}, "context is 128 there and inf here"),
-        ({"optimizer": {"z": "adam"}, "engine": "general"}, "optimizer_z.name is sgd there and adam here"),
-        ({"norm": "none", "engine": "general"}, "norm is l2 there and none here"),
-        ({"dtype": "float64", "engine": "general"}, "dtype is float32 there and float64 here"),
-        ({"batch_size": None, "context": "inf"}, "batch_size is 16 there and null here, context is 128 there and inf"),
+        ({"steps": 9, "record": [0]}, ("record", "[0, 1, 2, 3, 4, 5, 6, 7, 8]", "[0]", "steps", "8", "9")),
+        ({"runs": ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 2])}, ("seed", "[0, 1, 0, 1]", "[0, 2, 0, 2]")),
+        ({"classes": ss.SequenceClasses.syn_small()}, ("classes",)),
+        ({"context": "inf"}, ("context", "128", "inf")),
+        ({"optimizer": {"z": "adam"}, "engine": "general"}, ("optimizer_z.name", "sgd", "adam")),
+        ({"norm": "none", "engine": "general"}, ("norm", "l2", "none")),
+        ({"dtype": "float64", "engine": "general"}, ("dtype", "float32", "float64")),
+        ({"batch_size": None, "context": "inf"}, ("batch_size", "16", "null", "context", "128", "inf")),
     ],
     ids=lambda other: "-".join(other) if isinstance(other, dict) else "",
 )
-def test_what_differs_is_named(tmp_path: Path, other: dict[str, Any], named: str) -> None:
+def test_what_differs_is_named(tmp_path: Path, other: dict[str, Any], named: tuple[str, ...]) -> None:
     interrupted(tmp_path / "a.zarr", engine=other.get("engine", "auto"))
-    assert named in refusal(tmp_path / "a.zarr", **other)
+    assert_refusal(refusal(tmp_path / "a.zarr", **other), "the unfinished run", names=named)
 
 
 def test_many_differences_are_counted(tmp_path: Path) -> None:
     interrupted(tmp_path / "a.zarr")
-    message = refusal(tmp_path / "a.zarr", steps=9, batch_size=4, context=9, momentum=0.5, init="uniform")
-    assert " and 3 more)" in message  # with record, which follows the steps
+    error = refusal(tmp_path / "a.zarr", steps=9, batch_size=4, context=9, momentum=0.5, init="uniform")
+    assert_refusal(error, "the unfinished run", names="3 more")  # with record, which follows the steps
 
 
 def test_how_tokens_read_does_not_matter(tmp_path: Path) -> None:
@@ -117,9 +112,8 @@ def test_files_of_older_versions_are_refused(tmp_path: Path, monkeypatch: pytest
         patch.setattr(loop, "mark_of", lambda *run, **place: "0123456789abcdef")
         interrupted(tmp_path / "unfinished.zarr")
         ss.simulate(CLASSES, RUNS, **OPTIONS, save_to=tmp_path / "finished.zarr")
-    for name in ("unfinished", "finished"):
-        message = refusal(tmp_path / f"{name}.zarr")
-        assert "(it is from a version that did not write down what decides its numbers" in message
+    for name, field in (("unfinished", "the unfinished run"), ("finished", "save_to")):
+        assert_refusal(refusal(tmp_path / f"{name}.zarr"), field, names="version")
 
 
 def what(classes: ss.SequenceClasses) -> dict[str, str]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import scansnap as ss
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.optimizers import RULES, Optimizer, orthogonalize
 
@@ -327,20 +327,20 @@ SCHEDULES = "constant, cosine, cosine(final fraction) or step(every, factor), fo
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "field"),
     [
-        ({"name": "rmsprop"}, "optimizer is 'rmsprop'; it must be one of sgd, nesterov, adam, adamw, sign, muon."),
-        ({"name": 3}, "optimizer is 3; it must be one of sgd, nesterov, adam, adamw, sign, muon."),
-        ({"beta1": 1.0}, "beta1 is 1.0; it must be a finite number at least 0 and below 1."),
-        ({"beta1": -0.1}, "beta1 is -0.1; it must be a finite number at least 0 and below 1."),
-        ({"beta2": math.nan}, "beta2 is nan; it must be a finite number at least 0 and below 1."),
-        ({"beta2": "0.9"}, "beta2 is '0.9'; it must be a finite number at least 0 and below 1."),
-        ({"eps": 0}, "eps is 0.0; it must be a finite number above 0."),
-        ({"clip": 0}, "clip is 0.0; it must be a finite number above 0."),
-        ({"clip": math.inf}, "clip is inf; it must be a finite number above 0."),
-        ({"clip": True}, "clip is True; it must be a finite number above 0."),
+        ({"name": "rmsprop"}, "optimizer"),
+        ({"name": 3}, "optimizer"),
+        ({"beta1": 1.0}, "beta1"),
+        ({"beta1": -0.1}, "beta1"),
+        ({"beta2": math.nan}, "beta2"),
+        ({"beta2": "0.9"}, "beta2"),
+        ({"eps": 0}, "eps"),
+        ({"clip": 0}, "clip"),
+        ({"clip": math.inf}, "clip"),
+        ({"clip": True}, "clip"),
         *[
-            ({"schedule": schedule}, f"schedule is {schedule!r}; it must be {SCHEDULES}.")
+            ({"schedule": schedule}, "schedule")
             for schedule in (
                 "linear", "", "cosine(2)", "cosine(-0.1)", "cosine(0.1, 0.2)", "cosine(x)", "cosine(nan)", "step",
                 "step(10)", "step(0, 0.5)", "step(2.5, 0.5)", "step(10, 0)", "step(10, -1)", "step(10, inf)",
@@ -350,10 +350,9 @@ SCHEDULES = "constant, cosine, cosine(final fraction) or step(every, factor), fo
         ],
     ],
 )  # fmt: skip
-def test_bad_values_are_refused(values: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_bad_values_are_refused(values: dict[str, Any], field: str) -> None:
+    with refused(field):
         Optimizer(**values)
-    assert str(caught.value) == message
 
 
 def test_optimizers_are_read_from_names_and_tables() -> None:
@@ -362,6 +361,5 @@ def test_optimizers_are_read_from_names_and_tables() -> None:
     assert Optimizer.of("muon") == Optimizer(name="muon")
     assert Optimizer.of({"name": "adam", "beta1": 0.8}) == given
     assert Optimizer.of({"clip": 2}) == Optimizer("sgd", clip=2)
-    with pytest.raises(InputError) as caught:
+    with refused("the key 'beta_1' in optimizer"):
         Optimizer.of({"name": "adam", "beta_1": 0.8})
-    assert str(caught.value).startswith("the key 'beta_1' in optimizer is 0.8; it must be left out or one of name,")

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scansnap as ss
+from refusals import refused
 from scansnap.dynamics.settings import Model, Settings, record_steps, settings
 
 # --- which steps are recorded ---------------------------------------------------------------------------------
@@ -148,159 +149,146 @@ def test_settings_cannot_be_changed() -> None:
 
 # --- what is refused ------------------------------------------------------------------------------------------
 
-WHOLE = "it must be a whole number of at least"
-RECORD = "it must be a list of steps, all, linear:N or log:N with N of at least 2."
-INIT = "it must be zero, uniform or normal(std) with a std above 0."
-VARIABLES = "one of attention, loss, entropy, z, y, batch_loss."
-
 REFUSED = [
-    ({"steps": -1}, f"steps is -1; {WHOLE} 0 and at most 4294967294."),
-    ({"steps": 10.0}, f"steps is 10.0; {WHOLE} 0"),
-    ({"steps": None}, f"steps is None; {WHOLE} 0"),
-    ({"steps": True}, f"steps is True; {WHOLE} 0"),
-    ({"steps": 2**32 - 1}, f"steps is 4294967295; {WHOLE} 0 and at most 4294967294."),
-    ({"batch_size": 0}, f"batch_size is 0; {WHOLE} 1 and at most 2147483648."),
-    ({"batch_size": -3}, f"batch_size is -3; {WHOLE} 1"),
-    ({"batch_size": 1.5}, f"batch_size is 1.5; {WHOLE} 1"),
-    ({"batch_size": "128"}, f"batch_size is '128'; {WHOLE} 1"),
-    ({"batch_size": None}, "batch_size is None; it must be a whole number when context is finite "
-                           "(None needs context=inf)."),
-    ({"context": 1}, f"context is 1; {WHOLE} 2."),
-    ({"context": 0}, f"context is 0; {WHOLE} 2."),
-    ({"context": -5}, f"context is -5; {WHOLE} 2."),
-    ({"context": math.nan}, f"context is nan; {WHOLE} 2."),
-    ({"context": -math.inf}, f"context is -inf; {WHOLE} 2."),
-    ({"context": 2.5}, f"context is 2.5; {WHOLE} 2."),
-    ({"context": "x"}, "context is 'x'; it must be a whole number of at least 2, or inf."),
-    ({"context": None}, f"context is None; {WHOLE} 2."),
-    ({"norm": "L2"}, "norm is 'L2'; it must be one of l2, none, layernorm."),
-    ({"norm": None}, "norm is None; it must be one of l2, none, layernorm."),
-    ({"residual": "yes"}, "residual is 'yes'; it must be one of none, normed, plain."),
-    ({"outputs": "K"}, "outputs is 'K'; it must be one of all, next."),
-    ({"query_in_keys": "yes"}, "query_in_keys is 'yes'; it must be true or false."),
-    ({"query_in_keys": 1}, "query_in_keys is 1; it must be true or false."),
-    ({"init": "zeros"}, f"init is 'zeros'; {INIT}"),
-    ({"init": "normal"}, f"init is 'normal'; {INIT}"),
-    ({"init": "normal(-1)"}, f"init is 'normal(-1)'; {INIT}"),
-    ({"init": "normal(0)"}, f"init is 'normal(0)'; {INIT}"),
-    ({"init": "normal(nan)"}, f"init is 'normal(nan)'; {INIT}"),
-    ({"init": "normal(inf)"}, f"init is 'normal(inf)'; {INIT}"),
-    ({"init": "normal(x)"}, f"init is 'normal(x)'; {INIT}"),
-    ({"init": 0.1}, f"init is 0.1; {INIT}"),
-    ({"heads": 0}, f"heads is 0; {WHOLE} 1 and at most 1024."),
-    ({"heads": 1.0}, f"heads is 1.0; {WHOLE} 1 and at most 1024."),
-    ({"position_bias": math.inf}, "position_bias is inf; it must be a finite number."),
-    ({"position_bias": [0.1, math.nan]}, "position_bias is nan; it must be a finite number."),
-    ({"position_bias": []}, "position_bias is 'empty'; it must be a slope or at least one value by distance."),
-    ({"position_bias": "0.1"}, "position_bias is '0.1'; it must be a finite number."),
-    ({"position_bias": 0.1, "context": "inf"}, "context is inf; it must be finite when there is a position_bias."),
-    ({"sampling": "token"}, "sampling is 'token'; it must be one of counts, tokens."),
-    ({"record": [0, 101]}, f"record is 101; {WHOLE} 0 and at most 100."),
-    ({"record": [-1]}, f"record is -1; {WHOLE} 0 and at most 100."),
-    ({"record": [1.0]}, f"record is 1.0; {WHOLE} 0"),
-    ({"record": ["1"]}, f"record is '1'; {WHOLE} 0"),
-    ({"record": 101}, f"record is 101; {WHOLE} 0"),
-    ({"record": True}, f"record is True; {WHOLE} 0"),
-    ({"record": []}, "record is 'empty'; it must be at least one step."),
-    ({"record": None}, f"record is None; {RECORD}"),
-    ({"record": 2.5}, f"record is 2.5; {RECORD}"),
-    ({"record": "every"}, f"record is 'every'; {RECORD}"),
-    ({"record": "log"}, f"record is 'log'; {RECORD}"),
-    ({"record": "log:1"}, f"record is 'log:1'; {RECORD}"),
-    ({"record": "linear:-3"}, f"record is 'linear:-3'; {RECORD}"),
-    ({"record": "linear:3.0"}, f"record is 'linear:3.0'; {RECORD}"),
-    ({"record": "linear:²"}, f"record is 'linear:²'; {RECORD}"),
-    ({"variables": ["loss", "losses"]}, f"variables is 'losses'; it must be {VARIABLES}"),
-    ({"variables": "losses"}, f"variables is 'losses'; it must be {VARIABLES}"),
-    ({"variables": 3}, "variables is 3; it must be a list of attention, loss, entropy, z, y, batch_loss."),
-    ({"variables": [1]}, f"variables is 1; it must be {VARIABLES}"),
-    ({"dtype": "float16"}, "dtype is 'float16'; it must be one of float32, float64."),
-    ({"dtype": torch.float32}, "dtype is torch.float32; it must be one of float32, float64."),
-    ({"optimizer": "sdg"}, "optimizer is 'sdg'; it must be one of sgd, nesterov, adam, adamw, sign, muon."),
-    ({"optimizer": None}, "optimizer is None; it must be one of sgd, nesterov"),
-    ({"optimizer": {"y": "adam", "z": "sdg"}}, "optimizer is 'sdg'; it must be one of sgd, nesterov"),
-    ({"optimizer": {"name": "adam", "beta": 1}}, "the key 'beta' in optimizer is 1; it must be left out or one"),
-    ({"optimizer": {"name": "adam", "beta1": 1}}, "beta1 is 1.0; it must be a finite number at least 0 and below"),
+    ({"steps": -1}, "steps"),
+    ({"steps": 10.0}, "steps"),
+    ({"steps": None}, "steps"),
+    ({"steps": True}, "steps"),
+    ({"steps": 2**32 - 1}, ("steps", 4294967295)),
+    ({"batch_size": 0}, "batch_size"),
+    ({"batch_size": -3}, "batch_size"),
+    ({"batch_size": 1.5}, "batch_size"),
+    ({"batch_size": "128"}, "batch_size"),
+    ({"batch_size": None}, "batch_size"),
+    ({"context": 1}, "context"),
+    ({"context": 0}, "context"),
+    ({"context": -5}, "context"),
+    ({"context": math.nan}, "context"),
+    ({"context": -math.inf}, "context"),
+    ({"context": 2.5}, "context"),
+    ({"context": "x"}, "context"),
+    ({"context": None}, "context"),
+    ({"norm": "L2"}, "norm"),
+    ({"norm": None}, "norm"),
+    ({"residual": "yes"}, "residual"),
+    ({"outputs": "K"}, "outputs"),
+    ({"query_in_keys": "yes"}, "query_in_keys"),
+    ({"query_in_keys": 1}, "query_in_keys"),
+    ({"init": "zeros"}, "init"),
+    ({"init": "normal"}, "init"),
+    ({"init": "normal(-1)"}, "init"),
+    ({"init": "normal(0)"}, "init"),
+    ({"init": "normal(nan)"}, "init"),
+    ({"init": "normal(inf)"}, "init"),
+    ({"init": "normal(x)"}, "init"),
+    ({"init": 0.1}, "init"),
+    ({"heads": 0}, "heads"),
+    ({"heads": 1.0}, "heads"),
+    ({"position_bias": math.inf}, "position_bias"),
+    ({"position_bias": [0.1, math.nan]}, ("position_bias", math.nan)),
+    ({"position_bias": []}, ("position_bias", "empty")),
+    ({"position_bias": "0.1"}, "position_bias"),
+    ({"position_bias": 0.1, "context": "inf"}, "context"),
+    ({"sampling": "token"}, "sampling"),
+    ({"record": [0, 101]}, ("record", 101)),
+    ({"record": [-1]}, ("record", -1)),
+    ({"record": [1.0]}, "record"),
+    ({"record": ["1"]}, ("record", "1")),
+    ({"record": 101}, "record"),
+    ({"record": True}, "record"),
+    ({"record": []}, ("record", "empty")),
+    ({"record": None}, "record"),
+    ({"record": 2.5}, "record"),
+    ({"record": "every"}, "record"),
+    ({"record": "log"}, "record"),
+    ({"record": "log:1"}, "record"),
+    ({"record": "linear:-3"}, "record"),
+    ({"record": "linear:3.0"}, "record"),
+    ({"record": "linear:²"}, "record"),
+    ({"variables": ["loss", "losses"]}, ("variables", "losses")),
+    ({"variables": "losses"}, "variables"),
+    ({"variables": 3}, "variables"),
+    ({"variables": [1]}, "variables"),
+    ({"dtype": "float16"}, "dtype"),
+    ({"dtype": torch.float32}, "dtype"),
+    ({"optimizer": "sdg"}, "optimizer"),
+    ({"optimizer": None}, "optimizer"),
+    ({"optimizer": {"y": "adam", "z": "sdg"}}, ("optimizer", "sdg")),
+    ({"optimizer": {"name": "adam", "beta": 1}}, "the key 'beta' in optimizer"),
+    ({"optimizer": {"name": "adam", "beta1": 1}}, "beta1"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("options", "message"), REFUSED, ids=lambda value: str(value)[:40])
-def test_bad_settings_name_the_field_the_value_and_what_is_allowed(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ss.InputError) as caught:
+@pytest.mark.parametrize(("options", "field"), REFUSED, ids=lambda value: str(value)[:40])
+def test_bad_settings_name_the_field_the_value_and_what_is_allowed(options: dict[str, Any], field: str) -> None:
+    with refused(field):
         settings(options)
-    assert str(caught.value).startswith(message)
-    with pytest.raises(ss.InputError) as caught:  # and the same words from where users meet them
+    with refused(field):  # and the same words from where users meet them
         ss.simulate(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, **options)
-    assert str(caught.value).startswith(message)
 
 
 def test_a_setting_nobody_reads_is_refused() -> None:
-    with pytest.raises(
-        ss.InputError, match=r"the key 'step' in the run settings is 5; it must be left out or one of steps, "
-    ):
+    with refused("the key 'step' in the run settings", 5, names="steps"):
         settings({"step": 5})
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "field"),
     [
-        ({"device": "gpu"}, "device is 'gpu'; it must be auto, cpu or cuda."),
-        ({"device": "meta"}, "device is 'meta'; it must be auto, cpu or cuda."),
-        ({"device": None}, "device is None; it must be auto, cpu or cuda."),
-        ({"engine": "fast"}, "engine is 'fast'; it must be one of auto, general, fused."),
-        ({"checkpoint_seconds": -1}, "checkpoint_seconds is -1.0; it must be a finite number at least 0."),
-        ({"checkpoint_seconds": math.nan}, "checkpoint_seconds is nan; it must be a finite number at least 0."),
-        ({"resume": True}, "resume is True; it must be given together with save_to."),
-        ({"save_to": "result.csv"}, "save_to is 'result.csv'; it must be a name ending in .zarr or .nc."),
-        ({"momentum": 1.0}, "momentum is 1.0; it must be a finite number at least 0 and below 1."),
-        ({"weight_decay": -1}, "weight_decay is -1.0; it must be a finite number at least 0."),
-        ({"seed": -1}, "seed is -1; it must be a whole number of at least 0"),
-        ({"seed": 0.5}, "seed is 0.5; it must be a whole number of at least 0"),
-        ({"ratio": 2.0}, "eta_y and ratio is 'both given'; it must be exactly one of the two"),
-        ({"eta_y": None}, "eta_y and ratio is 'neither given'; it must be exactly one of the two"),
-        ({"eta_z": None}, "eta_z is None; it must be given"),
-        ({"eta_z": math.inf}, "eta_z is inf; it must be a finite number at least 0."),
-        ({"engine": "fused", "dtype": "float64", "device": "cpu"}, "engine is 'fused'; it must be auto or"),
+        ({"device": "gpu"}, "device"),
+        ({"device": "meta"}, "device"),
+        ({"device": None}, "device"),
+        ({"engine": "fast"}, "engine"),
+        ({"checkpoint_seconds": -1}, "checkpoint_seconds"),
+        ({"checkpoint_seconds": math.nan}, "checkpoint_seconds"),
+        ({"resume": True}, "resume"),
+        ({"save_to": "result.csv"}, "save_to"),
+        ({"momentum": 1.0}, "momentum"),
+        ({"weight_decay": -1}, "weight_decay"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 0.5}, "seed"),
+        ({"ratio": 2.0}, "eta_y and ratio"),
+        ({"eta_y": None}, "eta_y and ratio"),
+        ({"eta_z": None}, "eta_z"),
+        ({"eta_z": math.inf}, "eta_z"),
+        ({"engine": "fused", "dtype": "float64", "device": "cpu"}, "engine"),
     ],
     ids=lambda value: str(value)[:40],
 )  # fmt: skip
-def test_bad_arguments_of_a_simulation(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ss.InputError) as caught:
+def test_bad_arguments_of_a_simulation(options: dict[str, Any], field: str) -> None:
+    with refused(field):
         ss.simulate(ss.SequenceClasses.syn_small(), **{"eta_y": 1.0, "eta_z": 1.0, "steps": 2, **options})
-    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
 def test_a_missing_gpu_is_said_in_words() -> None:
-    with pytest.raises(ss.InputError, match="device is 'cuda'; it must be cpu or auto: no CUDA device is present here"):
+    with refused("device", "cuda"):
         ss.simulate(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, device="cuda")
 
 
 @pytest.mark.parametrize("classes", [None, "syn-small", ss.SequenceClasses, [[1.0]]])
 def test_classes_of_the_wrong_type(classes: Any) -> None:
-    with pytest.raises(ss.InputError, match=r"^classes is .*; it must be a SequenceClasses object\.$"):
+    with refused("classes", names="SequenceClasses"):
         ss.simulate(classes, eta_y=1.0, eta_z=1.0)
 
 
 @pytest.mark.parametrize("runs", [{"eta_y": 1.0}, 1.0, [1.0], "runs"])
 def test_runs_of_the_wrong_type(runs: Any) -> None:
-    with pytest.raises(ss.InputError, match=r"^runs is .*; it must be what scansnap\.grid returns\.$"):
+    with refused("runs", names="scansnap.grid"):
         ss.simulate(ss.SequenceClasses.syn_small(), runs)
 
 
 @pytest.mark.parametrize("rate", [{"eta_y": 1.0}, {"eta_z": 1.0}, {"ratio": 1.0}, {"seed": 0}])
 def test_runs_and_rates_together_are_refused(rate: dict[str, Any]) -> None:
     ((name, value),) = rate.items()
-    with pytest.raises(ss.InputError) as caught:
+    with refused(name, value):
         ss.simulate(ss.SequenceClasses.syn_small(), ss.grid(eta_y=1.0, eta_z=1.0), **rate)
-    assert str(caught.value) == f"{name} is {value!r}; it must be left out here, since runs are given."
 
 
 @pytest.mark.parametrize("name", ["momentum", "weight_decay"])
 def test_a_constant_given_twice_is_refused(name: str) -> None:
-    with pytest.raises(ss.InputError) as caught:
+    with refused(name, 0.1):
         ss.simulate(ss.SequenceClasses.syn_small(), ss.grid(eta_y=1, eta_z=1, **{name: 0.5}), **{name: 0.1})
-    assert str(caught.value) == f"{name} is 0.1; it must be left out here, since the runs give their own."
 
 
 def test_a_run_file_says_none_for_the_expectation_over_classes():

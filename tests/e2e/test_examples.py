@@ -37,6 +37,7 @@ def test_own_optimizer(said) -> None:
     assert numbers[0] != numbers[1] != numbers[2]
 
 
+@pytest.mark.integration
 def test_own_module(said) -> None:
     loss, difference = said("own_module.py").splitlines()
     before, after = map(float, re.findall(r"\d+\.\d+", loss))
@@ -44,6 +45,7 @@ def test_own_module(said) -> None:
     assert float(difference.rsplit(" ", 1)[1]) < 1e-10
 
 
+@pytest.mark.integration
 def test_own_data(said) -> None:
     *_, same, loss = said("own_data.py").splitlines()
     assert same == "seed 1 alone gives the same data: True"
@@ -52,6 +54,7 @@ def test_own_data(said) -> None:
     assert entropy - 0.02 < after < entropy + 0.05
 
 
+@pytest.mark.integration
 def test_predict_transformer(said) -> None:
     """A model that listens knows more than its embeddings; a twin, early and at a small rate, all but everything."""
     lines = said("predict_transformer.py", "--max-words", "60", "--steps", "10", "--rates", "0.5").splitlines()[2:]
@@ -64,6 +67,7 @@ def test_predict_transformer(said) -> None:
     assert rank["twin"] > rank["listening"] > rank["embeddings"]
 
 
+@pytest.mark.integration
 def test_own_norm(said) -> None:
     """Half the rate, half the distance from the flow; another norm's flow would stay as far as it is."""
     numbers = [[float(n) for n in re.findall(r"\d+\.\d+(?:e-\d+)?", line)] for line in said("own_norm.py").splitlines()]
@@ -73,6 +77,7 @@ def test_own_norm(said) -> None:
     assert off / less == pytest.approx(2, abs=0.1)
 
 
+@pytest.mark.integration
 def test_own_rung(said) -> None:
     """Sigmoid attention beside softmax: the same observables, other numbers."""
     softmax, sigmoid = (dict(re.findall(r"(\w+) (-?\d+\.\d+) ", line)) for line in said("own_rung.py").splitlines())
@@ -104,6 +109,7 @@ def test_probe_in_a_loop(written, tmp_path: Path) -> None:
         assert data.step.values.tolist()[-1] > 99
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(find_spec("accelerate") is None, reason="the Trainer needs accelerate")
 def test_probe_in_a_trainer(written, tmp_path: Path) -> None:
     said = written("probe_trainer.py", "probe.zarr").splitlines()
@@ -115,6 +121,7 @@ def test_probe_in_a_trainer(written, tmp_path: Path) -> None:
         assert "".join(data.words.values[data.tokens.values[0]]).startswith("the cat sat on the mat")
 
 
+@pytest.mark.integration
 def test_probe_of_checkpoints(written, tmp_path: Path) -> None:
     said = written("probe_checkpoints.py", "probe.zarr", "run", "ids.npy").splitlines()
     assert re.fullmatch(r"step_100.pt is the same as step_1000.pt \(sha \w+\): measured once, at step 1000", said[0])

@@ -32,13 +32,15 @@ runs = 1
 # interpreter reports each before it is made) and kills itself before the one it is told.
 _SERVER = """
 import contextlib, io, json, os, signal, sys, warnings
+from unittest.mock import patch
 import h5netcdf, numpy as np, safetensors.torch, torch, xarray, zarr, zarr.codecs
 import scansnap as ss
 from scansnap.cli import app as cli
 from scansnap import storage
 from scansnap.cli import sweep as _
 from scansnap.corpus.corpus import load_corpus
-from scansnap.dynamics import simulate as loop
+from scansnap.dynamics import loop
+from scansnap.dynamics.checkpoint import Checkpoint
 from scansnap.text.train import train
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.model import YZTransformer
@@ -46,8 +48,8 @@ from scansnap.sweep import run as _
 from scansnap.storage import objects
 
 torch.set_num_threads(1)
-loop._STRETCH_FLOATS = 1
-objects.sync = lambda path: None  # a killed process loses nothing that was written, the machine goes on
+patch.object(loop, "_STRETCH_FLOATS", 1).start()  # a checkpoint after each step
+patch.object(objects, "sync", lambda path: None).start()  # a killed process loses nothing that was written
 changes = 0
 
 
@@ -77,14 +79,18 @@ def watch(folder, last):
         change(last)
         return done
 
-    storage.writing._swap = watched
+    patch.object(storage.writing, "_swap", watched).start()
     sys.addaudithook(hook)
 
 
 def simulate(target):
+    write, checkpoints = Checkpoint.write, []
+    patch.object(Checkpoint, "write", lambda *args: (checkpoints.append(args[2]), write(*args))).start()
+    new = not os.path.exists(target) and not os.path.exists(target + ".partial")
     classes = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=1, distinct=2)
     ss.simulate(classes, ss.grid(eta_z=1.0, ratio=2, seed=[0]), steps=2, batch_size=4, record=[0, 2],
                 variables=["loss"], device="cpu", save_to=target, resume=True, checkpoint_seconds=0)
+    assert len(checkpoints) > 1 or not new, checkpoints  # one amid the run, to be killed after
 
 
 def text(target):
@@ -95,7 +101,7 @@ def text(target):
 
 
 def sweep(target):
-    sys.argv = ["scansnap", "sweep", "sweep.toml", "--out", target, "--device", "cpu", "--resume"]
+    sys.argv[:] = ["scansnap", "sweep", "sweep.toml", "--out", target, "--device", "cpu", "--resume"]
     with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
         cli.main()
 
@@ -195,7 +201,7 @@ def test_killed_anywhere_and_resumed_there_is_nothing_but_the_result(
         kill_and_resume(server, tmp_path / "work", target, [total * (i + 1) // 8], whole)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.parametrize("target", TARGETS)
 def test_killed_before_each_change_of_a_file(server: Server, tmp_path: Path, target: str) -> None:
     """Every one of some hundred changes in turn, some of them twice: minutes."""

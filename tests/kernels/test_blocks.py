@@ -109,6 +109,7 @@ def paper(q: int, **options: Any) -> tuple[xr.Dataset, xr.Dataset]:
     return ss.simulate(classes, runs, engine="fused", **given), ss.simulate(classes, runs, engine="general", **given)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "options",
     [
@@ -139,6 +140,7 @@ def test_what_leaves_is_that_of_the_general_path(
         np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=2e-6, err_msg=name)
 
 
+@pytest.mark.integration
 def test_rows_that_all_classes_share_wait_for_the_end_of_a_step(on_blocks: dict[str, Any]) -> None:
     """As Syn-Medium(10) is done: gradients of common rows stay in registers, velocities outside shared memory."""
     on_blocks |= {
@@ -155,6 +157,7 @@ def test_rows_that_all_classes_share_wait_for_the_end_of_a_step(on_blocks: dict[
         np.testing.assert_allclose(found[name], wanted[name], rtol=2e-5, atol=2e-6, err_msg=name)
 
 
+@pytest.mark.integration
 def test_companions_and_warps_change_nothing(on_blocks: dict[str, Any]) -> None:
     """A run has the same bits alone and among others."""
     on_blocks |= {"warps": 2, "tensor": False}
@@ -170,6 +173,7 @@ def test_companions_and_warps_change_nothing(on_blocks: dict[str, Any]) -> None:
             assert_array_equal(alone[name][0], own[name], f"run {r}: {name}")
 
 
+@pytest.mark.integration
 def test_runs_may_be_done_in_several_launches(on_blocks: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut between data streams and inside them, where memory asks for it: the same bits, in the order of the runs."""
     options: dict[str, Any] = {"steps": 2, "batch_size": 5, "context": 9, "record": [2], "init": "uniform",

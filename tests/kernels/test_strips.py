@@ -99,6 +99,7 @@ def test_classes_may_have_an_odd_number_of_tokens() -> None:
     trained.check()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("held", [True, False])
 def test_a_favourite_key_that_is_not_there(held: bool) -> None:
     """Short sequences and very different keys: some samples need keys of their own, or their squares vanish."""
@@ -110,6 +111,7 @@ def test_a_favourite_key_that_is_not_there(held: bool) -> None:
     trained.check()
 
 
+@pytest.mark.integration
 def test_logits_that_are_far_from_those_before() -> None:
     """The first shift is 0: sums that leave the float range are made again."""
     trained = Trained(1, init="normal(150)", batch_size=20)
@@ -117,6 +119,7 @@ def test_logits_that_are_far_from_those_before() -> None:
     trained.check()
 
 
+@pytest.mark.integration
 def test_a_run_has_the_same_bits_alone_and_among_others() -> None:
     chosen = {"held": False, "tiles": 1, "warps": 3, "group": 2}
     one = ss.grid(eta_z=RUNS.eta_z[2], eta_y=RUNS.eta_y[2], seed=RUNS.seed[2], momentum=0.9)

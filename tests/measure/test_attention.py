@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import scansnap as ss
+from refusals import refused
 from scansnap import measure
 from scansnap.measure.attention import distinct_mask
 
@@ -174,26 +175,25 @@ def test_distinct_measures_stay_within_bounds(c: np.ndarray, low: float, high: f
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "field"),
     [
-        (lambda: measure.top_mass(ATTENTION, 0), "k is 0; it must be a whole number of at least 1."),
-        (lambda: measure.top_mass(ATTENTION, 8), "k is 8; it must be at most the number of tokens, 7."),
-        (lambda: measure.top_mass(ATTENTION, 1.0), "k is 1.0; it must be a whole number of at least 1."),
+        (lambda: measure.top_mass(ATTENTION, 0), "k"),
+        (lambda: measure.top_mass(ATTENTION, 8), "k"),
+        (lambda: measure.top_mass(ATTENTION, 1.0), "k"),
         (
             lambda: measure.recall(ATTENTION, CLASSES, -0.1),
-            "threshold is -0.1; it must be a finite number at least 0",
+            "threshold",
         ),
         (
             lambda: measure.recall(ATTENTION, CLASSES, 1.5),
-            "threshold is 1.5; it must be a finite number at least 0 and",
+            "threshold",
         ),
-        (lambda: measure.recall(ATTENTION, CLASSES, math.nan), "threshold is nan; it must be a finite number"),
-        (lambda: measure.recall(ATTENTION[:1], CLASSES), "attention is 'of shape (1, 7)'; it must be of shape"),
-        (lambda: measure.distinct_entropy(ATTENTION[:1], CLASSES), "attention is 'of shape (1, 7)'; it must be"),
-        (lambda: measure.distinct_entropy(ATTENTION[0], CLASSES), "attention is 'of shape (7,)'; it must be"),
+        (lambda: measure.recall(ATTENTION, CLASSES, math.nan), "threshold"),
+        (lambda: measure.recall(ATTENTION[:1], CLASSES), "attention"),
+        (lambda: measure.distinct_entropy(ATTENTION[:1], CLASSES), "attention"),
+        (lambda: measure.distinct_entropy(ATTENTION[0], CLASSES), "attention"),
     ],
 )
-def test_bad_input(call: Any, message: str) -> None:
-    with pytest.raises(ss.InputError) as caught:
+def test_bad_input(call: Any, field: str) -> None:
+    with refused(field):
         call()
-    assert str(caught.value).startswith(message)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.corpus import Corpus
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.probe.corpus import before as counting
@@ -87,7 +87,7 @@ def test_a_corpus_of_ours_is_its_training_split() -> None:
     found = facts(corpus, BATCH)
     np.testing.assert_allclose(found.distinctness(BATCH), expected(WINDOWS, BATCH), rtol=1e-6)
     assert found.attrs["corpus"] == "the corpus small"
-    with pytest.raises(InputError, match="a token id of the batch is 12; it must be below 12, the vocabulary"):
+    with refused("a token id of the batch", 12, names="12"):
         facts(corpus, torch.full((2, T), M))
 
 
@@ -136,21 +136,21 @@ def test_the_same_tokens_are_answered_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("corpus", "batch", "words"),
+    ("corpus", "batch", "field"),
     [
-        (STREAM + 100, BATCH, "corpus is 'the corpus given'; it must be in the batch's vocabulary"),
-        (STREAM, -1 - BATCH, "a token id of the batch is -12; it must be at least 0"),
-        (STREAM / 2, BATCH, "corpus is 'ndarray of float64'; it must be token ids"),
-        ("a text", BATCH, "corpus is 'str of <U6'; it must be token ids"),
-        (["a", "text"], BATCH, "it must be token ids"),
-        (np.zeros((2, 2, 2), int), BATCH, r"corpus is 'of shape \(2, 2, 2\)'; it must be token ids"),
-        (np.array([1 << 40]), BATCH, "corpus is 'with the token id 1099511627776'; it must be token ids below"),
-        (np.zeros(0, int), BATCH, "none of the batch's tokens"),
-        (STREAM, torch.full((2, 3), -100), "batch is 'all padding'; it must be one with tokens"),
+        (STREAM + 100, BATCH, "corpus"),
+        (STREAM, -1 - BATCH, ("a token id of the batch", -12)),
+        (STREAM / 2, BATCH, "corpus"),
+        ("a text", BATCH, "corpus"),
+        (["a", "text"], BATCH, "corpus"),
+        (np.zeros((2, 2, 2), int), BATCH, "corpus"),
+        (np.array([1 << 40]), BATCH, "corpus"),
+        (np.zeros(0, int), BATCH, "corpus"),
+        (STREAM, torch.full((2, 3), -100), "batch"),
     ],
 )
-def test_what_cannot_be_a_corpus(corpus: object, batch: torch.Tensor, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_what_cannot_be_a_corpus(corpus: object, batch: torch.Tensor, field: str) -> None:
+    with refused(field):
         facts(corpus, batch)
 
 
@@ -240,5 +240,5 @@ def test_types_are_counted_once() -> None:
 
 def test_names_do_not_matter() -> None:
     """A corpus is known by its type, not by what it is called."""
-    with pytest.raises(InputError, match="it must be token ids"):
+    with refused("corpus", "SimpleNamespace of object"):
         facts(SimpleNamespace(train=STREAM, name="x"), BATCH)

@@ -13,7 +13,7 @@ import torch
 from scipy import sparse, stats
 from torch import Tensor
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
 from scansnap.dynamics.engines.batches import Batches
@@ -155,32 +155,29 @@ def test_descriptions_tell_data_apart() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "field"),
     [
-        ({"context": 1}, "context is 1; it must be a whole number of at least 2."),
-        ({"context": math.inf}, "context is inf; it must be a whole number of at least 2."),
-        ({"query": [5, 6]}, "query is 6; it must be token ids from 0 to 5."),
-        ({"query": [5]}, "query is 'of shape (1,)'; it must be one token id for each of the 2 classes."),
-        ({"p_class": [1.0]}, "p_class is 'of shape (1,)'; it must be one number for each of the 2 classes."),
-        ({"next_token": [1, 2]}, "next_token and p_next is 'both given or both left out'; it must be given one "
-         "without the other."),
-        ({"p_next": None}, "next_token and p_next is 'both given or both left out'; it must be given one "
-         "without the other."),
-        ({"p_next": [[1.0]]}, "p_next is 'of shape (1, 1)'; it must be of shape (2, 6)."),
-        ({"p_next": [[1] + [0] * 5, [0.5] + [0] * 5]}, "the sum of P(next|1) is 0.5; it must be 1 (to within 1e-06)."),
-        ({"p_context": np.zeros((0, 6))}, "p_context is '0 classes'; it must be a table with at least one class."),
+        ({"context": 1}, "context"),
+        ({"context": math.inf}, "context"),
+        ({"query": [5, 6]}, "query"),
+        ({"query": [5]}, "query"),
+        ({"p_class": [1.0]}, "p_class"),
+        ({"next_token": [1, 2]}, "next_token and p_next"),
+        ({"p_next": None}, "next_token and p_next"),
+        ({"p_next": [[1.0]]}, "p_next"),
+        ({"p_next": [[1] + [0] * 5, [0.5] + [0] * 5]}, "the sum of P(next|1)"),
+        ({"p_context": np.zeros((0, 6))}, "p_context"),
     ],
 )  # fmt: skip
-def test_bad_tables_are_refused(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError) as caught:
+def test_bad_tables_are_refused(given: dict[str, Any], field: str) -> None:
+    with refused(field):
         mixture(**given)
-    assert str(caught.value) == message
 
 
 def test_bad_streams_are_refused() -> None:
-    with pytest.raises(InputError, match=r"the stream is 'of shape \(5,\)'; it must be one row of more than 5"):
+    with refused("the stream", "of shape (5,)"):
         OrderedTokens(np.arange(5), context=5, vocab_size=5)
-    with pytest.raises(InputError, match="the stream is 5; it must be token ids from 0 to 4"):
+    with refused("the stream", 5):
         OrderedTokens(np.arange(6), context=3, vocab_size=5)
 
 
@@ -205,26 +202,26 @@ WEIGHT = even(TOKENS)
 
 
 @pytest.mark.parametrize(
-    ("sequences", "message"),
+    ("sequences", "field"),
     [
-        ((TOKENS, LAST, WEIGHT), "what the sampler returns is 'tuple'"),
-        (Sequences(TOKENS[0], LAST, WEIGHT), r"tokens of the sampler is 'of shape \(2, 5, 3\)'"),
-        (Sequences(TOKENS[..., :1], LAST, WEIGHT), r"'of shape \(1, 2, 5, 1\)'; it must be .* T at least 2"),
-        (Sequences(TOKENS + 1, LAST, WEIGHT), "tokens of the sampler is 4; it must be token ids from 0 to 3"),
-        (Sequences(TOKENS.double(), LAST, WEIGHT), "tokens of the sampler is 'torch.float64'"),
-        (Sequences(TOKENS, LAST - 1, WEIGHT), "the target of the sampler is -1; it must be token ids from 0 to 3"),
-        (Sequences(TOKENS, TOKENS - 2, WEIGHT), "the target of the sampler is -2; it must be token ids from -1 to 3"),
-        (Sequences(TOKENS, LAST.double(), WEIGHT), r"of shape \(1, 2, 5, 4\) or \(1, 2, 5, 3, 4\)"),
-        (Sequences(TOKENS, LAST[0], WEIGHT), r"of shape \(1, 2, 5\) or \(1, 2, 5, 3\)"),
-        (Sequences(TOKENS, torch.full((1, 2, 5, 4), 0.2), WEIGHT), "the sum of the soft target of the sampler is 0.8"),
-        (Sequences(TOKENS, torch.zeros(1, 2, 5, 4), WEIGHT), "the sum of the soft target of the sampler is 0.0"),
-        (Sequences(TOKENS, LAST, WEIGHT[0]), r"the weight of the sampler is 'of shape \(2, 5\)'"),
-        (Sequences(TOKENS, LAST, WEIGHT * 2), "the sum of the weight of the sampler is 2.0"),
-        (Sequences(TOKENS, LAST, WEIGHT * math.nan), "the weight of the sampler is 'below 0 or not a number'"),
+        ((TOKENS, LAST, WEIGHT), ("what the sampler returns", "tuple")),
+        (Sequences(TOKENS[0], LAST, WEIGHT), "tokens of the sampler"),
+        (Sequences(TOKENS[..., :1], LAST, WEIGHT), "tokens of the sampler"),
+        (Sequences(TOKENS + 1, LAST, WEIGHT), ("tokens of the sampler", 4)),
+        (Sequences(TOKENS.double(), LAST, WEIGHT), ("tokens of the sampler", "torch.float64")),
+        (Sequences(TOKENS, LAST - 1, WEIGHT), ("the target of the sampler", -1)),
+        (Sequences(TOKENS, TOKENS - 2, WEIGHT), ("the target of the sampler", -2)),
+        (Sequences(TOKENS, LAST.double(), WEIGHT), "the target of the sampler"),
+        (Sequences(TOKENS, LAST[0], WEIGHT), "the target of the sampler"),
+        (Sequences(TOKENS, torch.full((1, 2, 5, 4), 0.2), WEIGHT), "the sum of the soft target of the sampler"),
+        (Sequences(TOKENS, torch.zeros(1, 2, 5, 4), WEIGHT), ("the sum of the soft target of the sampler", 0.0)),
+        (Sequences(TOKENS, LAST, WEIGHT[0]), "the weight of the sampler"),
+        (Sequences(TOKENS, LAST, WEIGHT * 2), "the sum of the weight of the sampler"),
+        (Sequences(TOKENS, LAST, WEIGHT * math.nan), "the weight of the sampler"),
     ],
 )
-def test_bad_data_are_refused(sequences: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
+def test_bad_data_are_refused(sequences: Any, field: str) -> None:
+    with refused(field):
         draw(Given(sequences), ints(0), ints(0, 1), 5)
 
 

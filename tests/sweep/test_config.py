@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.sweep.axes import Axes
 from scansnap.sweep.config import from_table
 
@@ -41,49 +41,48 @@ def test_what_measures_need_is_recorded_but_not_stored():
 
 
 BAD = {
-    "table": ({"grids": {}}, "'grids'"),
-    "not a table": ({"run": 3}, "run is 3"),
-    "field": ({"grid": {"eta_z": 1, "eta_y": 1, "rate": 2}}, "'rate' in [grid]"),
+    "table": ({"grids": {}}, "the key 'grids' in the sweep"),
+    "not a table": ({"run": 3}, "run"),
+    "field": ({"grid": {"eta_z": 1, "eta_y": 1, "rate": 2}}, "the key 'rate' in [grid]"),
     "both": ({"grid": {"eta_z": 1, "eta_y": 1, "ratio": 2}}, "eta_y and ratio"),
     "no rate": ({"grid": {"eta_z": 1}}, "eta_y and ratio"),
-    "range": ({"grid": {"eta_z": 1, "eta_y": 1, "seed": "5:1"}}, "seed is '5:1'"),
-    "range word": ({"grid": {"eta_z": 1, "eta_y": 1, "seed": "all"}}, "seed is 'all'"),
-    "negative": ({"grid": {"eta_z": [1, -1], "eta_y": 1}}, "eta_z is -1"),
-    "nested": ({"grid": {"eta_z": [[1]], "eta_y": 1}}, "eta_z is"),
-    "empty": ({"grid": {"eta_z": [], "eta_y": 1}}, "eta_z is 'empty'"),
+    "range": ({"grid": {"eta_z": 1, "eta_y": 1, "seed": "5:1"}}, "seed"),
+    "range word": ({"grid": {"eta_z": 1, "eta_y": 1, "seed": "all"}}, "seed"),
+    "negative": ({"grid": {"eta_z": [1, -1], "eta_y": 1}}, "eta_z"),
+    "nested": ({"grid": {"eta_z": [[1]], "eta_y": 1}}, "eta_z"),
+    "empty": ({"grid": {"eta_z": [], "eta_y": 1}}, ("eta_z", "empty")),
     "too large": ({"grid": {"eta_z": [1e200], "ratio": [1e200]}}, "ratio · eta_z"),
-    "knob": ({"classes": {"preset": "syn-medium", "n": [1, 2]}}, "'n' of preset syn-medium"),
+    "knob": ({"classes": {"preset": "syn-medium", "n": [1, 2]}}, "the setting 'n' of preset syn-medium"),
     "empty knob": ({"classes": {"preset": "syn-medium", "n_queries": []}}, "n_queries in [classes]"),
-    "classes": ({"classes": 3}, "classes is 3"),
-    "setting": ({"run": {"step": 3}}, "'step' in [run]"),
-    "optimizer": ({"run": {"optimizer": "sdg"}}, "optimizer is 'sdg'"),
-    "variable": ({"run": {"variables": ["atention"]}}, "variables is 'atention'"),
+    "classes": ({"classes": 3}, "classes"),
+    "setting": ({"run": {"step": 3}}, "the key 'step' in [run]"),
+    "optimizer": ({"run": {"optimizer": "sdg"}}, "optimizer"),
+    "variable": ({"run": {"variables": ["atention"]}}, "variables"),
     "idle momentum": (
         {"grid": {"eta_z": 1, "eta_y": 1, "momentum": [0, 0.5]}, "run": {"optimizer": "adam"}},
-        "momentum is 0.5; it must be 0 or left out with adam",
+        "momentum",
     ),
     "momentum": ({"run": {"momentum": [0.1, 0.2]}}, "momentum in [run]"),
     "momentum twice": (
         {"grid": {"eta_z": 1, "eta_y": 1, "momentum": 0}, "run": {"momentum": 0.5}},
         "momentum in [run]",
     ),
-    "measure": ({"measure": {"entropi": {}}}, "the measure is 'entropi'"),
-    "measure option": ({"measure": {"recall": {"treshold": 1}}}, "'treshold' in recall"),
-    "measure pool": ({"measure": {"snap_time": {"pool": True}}}, "'pool' in snap_time"),
+    "measure": ({"measure": {"entropi": {}}}, "the measure"),
+    "measure option": ({"measure": {"recall": {"treshold": 1}}}, "the key 'treshold' in recall of [measure]"),
+    "measure pool": ({"measure": {"snap_time": {"pool": True}}}, "the key 'pool' in snap_time of [measure]"),
     "measure form": ({"measure": {"recall": 3}}, "recall in [measure]"),
-    "measure name": ({"measure": {"entropy": {"function": "top_mass"}}}, "the name in [measure] is 'entropy'"),
-    "groups": ({"groups": {"runs": 0}}, "runs in [groups] is 0"),
+    "measure name": ({"measure": {"entropy": {"function": "top_mass"}}}, "the name in [measure]"),
+    "groups": ({"groups": {"runs": 0}}, "runs in [groups]"),
 }
 
 
-@pytest.mark.parametrize(("change", "message"), BAD.values(), ids=BAD.keys())
-def test_mistakes_are_one_sentence(change, message):
-    with pytest.raises(InputError) as caught:
+@pytest.mark.parametrize(("change", "field"), BAD.values(), ids=BAD.keys())
+def test_mistakes_are_one_sentence(change, field):
+    with refused(field):
         from_table(BASE | change)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("table", ["classes", "grid"])
 def test_needed_tables(table):
-    with pytest.raises(InputError, match=rf"\[{table}\]"):
+    with refused(f"the table [{table}] in the sweep", None):
         from_table({name: value for name, value in BASE.items() if name != table})

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from sweeps import contents, marks, write
 
-from scansnap.cli.app import main
 from scansnap.sweep.config import read
 from scansnap.sweep.run import prepare, run
 
@@ -40,6 +39,7 @@ runs = 4
 # after HOLD groups it waits for its end
 COMMAND = """
 import os, time
+from unittest.mock import patch
 from scansnap.sweep.store.writer import Writer
 from scansnap.cli.app import main
 
@@ -53,7 +53,7 @@ def counted(self, group, arrays):
         time.sleep(600)
     return found
 
-Writer.write = counted
+patch.object(Writer, "write", counted).start()
 main()
 """
 
@@ -104,6 +104,7 @@ def test_ended_in_the_middle_and_resumed_it_is_the_same_store(tmp_path, whole, n
     assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml", "s.zarr"}
 
 
+@pytest.mark.integration
 def test_a_file_size_limit_is_one_sentence_and_resumable(tmp_path):
     """RLIMIT_FSIZE makes the kernel refuse writes, as a full disk does, from a file of this size on."""
     text = LONG.replace("steps = 200", "steps = 80").replace(
@@ -128,15 +129,7 @@ def test_a_file_size_limit_is_one_sentence_and_resumable(tmp_path):
     assert contents(store) == contents(reference)
 
 
-def test_bad_input_leaves_nothing(tmp_path, monkeypatch, capsys):
+def test_bad_input_leaves_nothing(tmp_path, refuses):
     write(tmp_path, LONG.replace("recall", "recal"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["scansnap", "sweep", "sweep.toml"])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    said = capsys.readouterr()
-    assert ended.value.code == 2
-    assert said.err.startswith("Error: the measure is 'recal'; it must be one of ")
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+    refuses("the measure", "sweep", "sweep.toml", value="recal")
     assert [place.name for place in tmp_path.iterdir()] == ["sweep.toml"]

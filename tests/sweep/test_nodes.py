@@ -25,6 +25,7 @@ TEXT = SMALL.replace("steps = 6", 'steps = 60\noptimizer = "adam"').replace("mom
 _STORE = 80 * 2**20  # bytes of a node's object store
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/dev/shm").exists(), reason="Ray's nodes share memory there")
 def test_a_cluster_that_starts_empty_loses_a_node_and_gets_another(tmp_path, monkeypatch):
     """The head has no CPU: tasks queue until the first node is there. One of three is killed with a group on it."""

@@ -16,7 +16,7 @@ import ray_work
 from sweeps import SMALL, contents, marks, write
 
 from ray_cluster import LEFT_OPEN, at_work, here, processes
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.cluster import Cluster, Failure, spread, watch
 from scansnap.sweep.config import read
 from scansnap.sweep.places.ray import TASK
@@ -44,6 +44,7 @@ def prepared(folder, text, store="s.zarr", cluster=None, **options):
     return prepare(read(write(folder, text)), folder / store, memory="200MB", cluster=cluster, **options)
 
 
+@pytest.mark.integration
 def test_ray_and_local_make_the_same_store_though_a_worker_is_killed(cluster, tmp_path):
     assert run(prepared(tmp_path, LONG, "local.zarr", device="cpu")).complete
     killed: list[int] = []
@@ -72,7 +73,7 @@ def test_a_group_that_raises_on_a_worker_is_reported_and_tried_again(cluster, tm
     assert marks(tmp_path / "s.zarr") == 5
     assert len(outcome.failures) == 5
     assert {group.class_set for group, _ in outcome.failures} == {1}
-    assert outcome.failures[0][1] == "classes is None; it must be a SequenceClasses object."
+    assert outcome.failures[0][1].startswith("classes")
     outcome = run(prepared(tmp_path, SMALL, cluster=cluster, resume=True), cluster=cluster)
     assert outcome.complete
     assert outcome.finished == 18
@@ -84,6 +85,7 @@ def test_tasks_in_results_out_as_they_finish(cluster):
     assert found == {1: 6, -2: Failure("ValueError: no negative numbers"), 3: 8}
 
 
+@pytest.mark.integration
 def test_a_task_whose_worker_is_killed_is_done_again(cluster, tmp_path):
     found = dict(spread(ray_work.tens_once_killed, str(tmp_path / "once"), range(6), cluster))
     assert found == {n: 10 * n for n in range(6)}
@@ -107,6 +109,7 @@ def test_no_more_than_a_few_tasks_are_taken_at_a_time_and_shared_things_once(clu
     assert len(places) == len({process for process, _ in places}) <= 2  # one copy in each worker
 
 
+@pytest.mark.integration
 def test_tasks_wait_for_nodes_that_do_not_exist_yet(cluster, monkeypatch):
     """A cluster may begin empty and grow: nothing is refused, but what is missing is said."""
     monkeypatch.setattr("scansnap.cluster.tasks._SILENCE", 0.1)
@@ -126,38 +129,39 @@ def test_tasks_wait_for_nodes_that_do_not_exist_yet(cluster, monkeypatch):
 
 def test_what_this_machine_alone_cannot_give_is_refused(cluster, tmp_path):
     have = ray.cluster_resources()
-    for wanted, memory, message in (
-        (Cluster(cpus=3), 0, "--cpus-per-group is '3'; it must be at most 2"),
-        (Cluster(gpus=1), 0, "--gpus-per-group is '1'; it must be at most 0"),
-        (Cluster(), 10**15, "--memory is '1e\\+15 bytes'; it must be at most"),
+    for wanted, memory, field in (
+        (Cluster(cpus=3), 0, "--cpus-per-group"),
+        (Cluster(gpus=1), 0, "--gpus-per-group"),
+        (Cluster(), 10**15, "--memory"),
     ):
-        with pytest.raises(InputError, match=message):
+        with refused(field):
             wanted.refuse_what_never_fits(have, memory)
     Cluster().refuse_what_never_fits(have, 10**6)
-    with pytest.raises(InputError, match="--device"):
+    with refused("--device"):
         prepare(read(write(tmp_path)), tmp_path / "t.zarr", device="cuda", cluster=cluster)
 
 
 def test_what_a_cluster_refuses_changes_nothing_on_disk(tmp_path, monkeypatch):
     @contextmanager
-    def refused(self, memory=0):
+    def connected(self, memory=0):
         Cluster.refuse_what_never_fits(self, {"CPU": 2}, 0)
         yield
 
-    monkeypatch.setattr(Cluster, "connected", refused)
+    monkeypatch.setattr(Cluster, "connected", connected)
     wanted = Cluster(cpus=3)
-    with pytest.raises(InputError, match="--cpus-per-group is '3'"):
+    with refused("--cpus-per-group", "3"):
         run(prepared(tmp_path, SMALL, cluster=wanted), cluster=wanted)
     assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml"}
 
 
 def test_without_ray_it_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"--engine is 'ray'; it must be local unless .*scansnap\[cluster\]"):
+    with refused("--engine", "ray", names="scansnap[cluster]"):
         prepared(tmp_path, SMALL, cluster=Cluster())
     assert not (tmp_path / "s.zarr").exists()
 
 
+@pytest.mark.integration
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found by Linux's /proc")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_driver_that_is_ended_leaves_no_process_of_its_cluster(tmp_path, number):

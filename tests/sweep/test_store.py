@@ -11,6 +11,7 @@ import pytest
 import xarray as xr
 from sweeps import SMALL, contents, write
 
+from refusals import refused
 from scansnap.storage import checksums
 from scansnap.storage.checksums import Damaged
 from scansnap.storage.objects import Folder
@@ -104,7 +105,7 @@ def test_a_chunk_that_was_not_there_is_noticed_and_its_group_made_again(copy: Pa
     assert not (copy / "classes-0.zarr" / name).exists()
     (copy / "classes-0.zarr/failed_step/c").mkdir(exist_ok=True)
     (copy / "classes-0.zarr" / name).write_bytes((copy / "classes-0.zarr/seed/c/0").read_bytes())
-    with pytest.raises(Damaged, match=f"{name} is not one of its files"):
+    with refused("the store", names=name, error=Damaged):
         checksums.check("the store", copy)
     group = list(ready.plan.groups())[1]
     assert resumed(copy) == (len(group), [f"{group}: classes-0.zarr/{name} is not one of its files"])

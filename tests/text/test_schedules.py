@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_text import stream, transformer, yz
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.corpus.windows import Windows
 from scansnap.text.model_files import read_header
 from scansnap.text.schedules import Schedule
@@ -97,11 +97,11 @@ def test_another_schedule_is_no_continuation(tmp_path):
     file, options = tmp_path / "run.safetensors", {"batch": 4, "length": 10, "checkpoint": file_of(tmp_path)}
     train(yz(), stream(), steps=5, schedule="cosine", **options)
     for other in ({"steps": 5}, {"steps": 9, "schedule": "cosine"}, {"steps": 9, "schedule": "linear"}):
-        with pytest.raises(InputError, match=r"one of the same data \(its schedule is"):
+        with refused("checkpoint", names="schedule"):
             train(yz(), stream(), resume=True, **options | other)
     assert train(yz(), stream(), steps=9, schedule="cosine", schedule_steps=5, resume=True, **options).complete
     train(yz(), stream(), steps=5, overwrite=True, **options)
-    with pytest.raises(InputError, match=r"its schedule is None, here \{'name': 'constant', 'warmup': 2\}"):
+    with refused("checkpoint", names=("schedule", "constant")):
         train(yz(), stream(), steps=9, warmup=2, resume=True, **options)
     train(yz(), stream(), steps=5, schedule="step", decay_every=2, overwrite=True, **options)
     assert train(yz(), stream(), steps=9, schedule="step", decay_every=2, resume=True, **options).complete
@@ -113,29 +113,28 @@ def file_of(folder):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "field"),
     [
-        ({"schedule": "sine"}, "schedule is 'sine'; it must be one of constant, cosine, linear, step."),
-        ({"schedule": "step"}, "decay_every is None; it must be given with the schedule step."),
-        ({"decay_every": 3}, "decay_every is 3; it must be left out with the schedule constant."),
-        ({"schedule": "cosine", "warmup": 10}, "warmup is 10; it must be below the 10 steps of the schedule."),
-        ({"warmup": -1}, "warmup is -1; it must be a whole number of at least 0."),
+        ({"schedule": "sine"}, "schedule"),
+        ({"schedule": "step"}, ("decay_every", None)),
+        ({"decay_every": 3}, "decay_every"),
+        ({"schedule": "cosine", "warmup": 10}, "warmup"),
+        ({"warmup": -1}, "warmup"),
         (
             {"schedule": "linear", "rate_floor": 1.5},
-            "rate_floor is 1.5; it must be a finite number at least 0 and at most 1.",
+            "rate_floor",
         ),
-        ({"rate_floor": 0.5}, "rate_floor is 0.5; it must be left out with the schedule constant."),
-        ({"schedule_steps": 5}, "schedule_steps is 5; it must be left out with the schedule constant."),
-        ({"schedule": "step", "decay_every": 3, "decay_by": 0}, "decay_by is 0"),
-        ({"accumulate": 0}, "accumulate is 0; it must be a whole number of at least 1."),
+        ({"rate_floor": 0.5}, "rate_floor"),
+        ({"schedule_steps": 5}, "schedule_steps"),
+        ({"schedule": "step", "decay_every": 3, "decay_by": 0}, "decay_by"),
+        ({"accumulate": 0}, "accumulate"),
     ],
 )
-def test_a_bad_schedule_is_named(options, said):
-    with pytest.raises(InputError) as found:
+def test_a_bad_schedule_is_named(options, field):
+    with refused(field):
         TrainingSettings(steps=10, **options)
-    assert said in str(found.value)
 
 
 def test_a_warm_up_longer_than_the_epochs_is_named():
-    with pytest.raises(InputError, match="warmup is 500; it must be below the 20 steps of the schedule"):
+    with refused("warmup", 500, names="20"):
         train(yz(), stream(), epochs=2, batch=4, length=10, schedule="cosine", warmup=500)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.text import updates
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.updates import Update, groups
@@ -103,16 +103,15 @@ def test_the_rules_are_those_of_torch(name):
 
 @pytest.mark.parametrize("settings", [YZSettings, TransformerSettings])
 def test_what_a_rule_cannot_use_is_refused(settings):
-    with pytest.raises(InputError, match=r"momentum is 0\.5; it must be left out with adam, which has none"):
+    with refused("momentum", 0.5, names="adam"):
         settings(10, optimizer="adam", momentum=0.5)
-    with pytest.raises(InputError, match=r"optimizer is .muon.*tables move in parts here, and it needs whole"):
+    with refused("optimizer", "muon"):
         settings(10, optimizer="muon")
-    with pytest.raises(InputError, match=r"optimizer is 'lion'.*nesterov"):
+    with refused("optimizer", "lion", names="nesterov"):
         settings(10, optimizer="lion")
     for field, value in (("weight_decay", -1.0), ("momentum", 1.0), ("beta1", 1.0), ("eps", 0.0)):
-        with pytest.raises(InputError) as caught:
+        with refused(field):
             settings(10, optimizer="sign", **{field: value})
-        assert caught.value.field == field
 
 
 def test_momentum_is_sgd_with_one():

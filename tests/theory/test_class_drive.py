@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scansnap as ss
+from refusals import refused
 from scansnap import theory
-from scansnap.checks import InputError
 from scansnap.dynamics.flow.decoder import decoder_flow
 
 RATES = {"eta_y": 0.9, "eta_z": 0.9e-5}
@@ -130,12 +130,11 @@ def test_shapes_and_bad_input() -> None:
     rates = {"eta_y": 1.0, "eta_z": 0.1, "vocab_size": 99}
     assert theory.class_drive([[1.0], [2.0]], **rates, p_class=[0.5, 0.4], overlap=0.1).pair.shape == (2, 1, 2, 2)
     assert (theory.class_drive(0, **rates, p_class=[0.5, 0.4], overlap=0.1).pair == 0).all()
-    for call, message in (
+    for call, field in (
         (lambda: theory.class_drive(1, **rates, p_class=[0.5, 0.6], overlap=0.1),
-         "p_class is [0.5, 0.6]; it must be a row of numbers with a sum of at most 1."),
+         "p_class"),
         (lambda: theory.class_drive(1, **rates, p_class=[0.5, 0.5], overlap=[[1, 0.2], [0.1, 1]]),
-         "overlap is [[1, 0.2], [0.1, 1]]; it must be a number or a symmetric table of 2 by 2."),
+         "overlap"),
     ):  # fmt: skip
-        with pytest.raises(InputError) as error:
+        with refused(field):
             call()
-        assert str(error.value) == message

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad, solve_ivp
 
+from refusals import refused
 from scansnap import theory
-from scansnap.checks import InputError
 
 VOCAB = [2, 3, 7, 50, 1000, 10**6]
 RATES = {"eta_y": 0.5, "n_classes": 3, "vocab_size": 200}
@@ -242,44 +242,41 @@ def test_u_solves_the_implicit_equation(t: float, eta_y: float, n_classes: int, 
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "field"),
     [
-        (lambda: theory.h(-1.0, eta_y=1, vocab_size=9), "s is -1.0; it must be a finite number at least 0."),
-        (lambda: theory.u([0, np.nan], eta_y=1, vocab_size=9), "s is nan; it must be a finite number at least 0."),
-        (lambda: theory.h(1, eta_y=[1, 0, -2], vocab_size=9), "eta_y is 0.0; it must be a finite number above 0."),
-        (lambda: theory.h(1, eta_y=1, vocab_size=1), "vocab_size is 1.0; it must be a finite number at least 2."),
-        (lambda: theory.h("1", eta_y=1, vocab_size=9), "s is '1'; it must be a number or an array of numbers."),
-        (lambda: theory.h(True, eta_y=1, vocab_size=9), "s is True; it must be a number or an array of numbers."),
+        (lambda: theory.h(-1.0, eta_y=1, vocab_size=9), "s"),
+        (lambda: theory.u([0, np.nan], eta_y=1, vocab_size=9), "s"),
+        (lambda: theory.h(1, eta_y=[1, 0, -2], vocab_size=9), "eta_y"),
+        (lambda: theory.h(1, eta_y=1, vocab_size=1), "vocab_size"),
+        (lambda: theory.h("1", eta_y=1, vocab_size=9), "s"),
+        (lambda: theory.h(True, eta_y=1, vocab_size=9), "s"),
         (lambda: theory.h([[1], [1, 2]], eta_y=1, vocab_size=9),
-         "s is [[1], [1, 2]]; it must be a number or an array of numbers."),
+         "s"),
         (lambda: theory.h(1e200, eta_y=1e200, vocab_size=9),
-         "vocab_size · eta_y · s is inf; it must be at most 1e+300."),
+         "vocab_size · eta_y · s"),
         (lambda: theory.h([1, 2], eta_y=[1, 2, 3], vocab_size=9),
-         "the shape of the arguments is 's (2,), eta_y (3,), vocab_size ()'; "
-         "it must be one that broadcasts together."),
+         "the shape of the arguments"),
         (lambda: theory.gamma(1, eta_y=1, n_classes=0, vocab_size=9),
-         "n_classes is 0.0; it must be a finite number at least 1."),
+         "n_classes"),
         (lambda: theory.gamma_integral(1, **RATES, eta_z=np.inf),
-         "eta_z is inf; it must be a finite number above 0."),
-        (lambda: theory.growth(1, **BOTH_RATES, c0=0), "c0 is 0.0; it must be a finite number above 0."),
+         "eta_z"),
+        (lambda: theory.growth(1, **BOTH_RATES, c0=0), "c0"),
         (lambda: theory.growth(1, **BOTH_RATES, exponent=-4),
-         "exponent is -4.0; it must be a finite number above 0."),
+         "exponent"),
         (lambda: theory.growth(1, **BOTH_RATES, p_class=0.5, p_query=[0.4, 0.6]),
-         "p_class is 0.5; it must be at most p_query: a class is one of its query's."),
-        (lambda: theory.growth(1, **BOTH_RATES, p_query=0), "p_query is 0.0; it must be a finite number above 0 "
-         "and at most 1."),
+         "p_class"),
+        (lambda: theory.growth(1, **BOTH_RATES, p_query=0), "p_query"),
         (lambda: theory.growth(1, **BOTH_RATES, form="exact"),
-         "form is 'exact'; it must be one of corrected, printed."),
+         "form"),
         (lambda: theory.chi(1, **BOTH_RATES, f_dominant=1.5),
-         "f_dominant is 1.5; it must be a finite number above 0 and at most 1."),
-        (lambda: theory.relative_gain(-1, 2), "r0 is -1.0; it must be a finite number above -1."),
+         "f_dominant"),
+        (lambda: theory.relative_gain(-1, 2), "r0"),
         (lambda: theory.h_recursion(-1, eta_y=1, vocab_size=9),
-         "steps is -1; it must be a whole number of at least 0."),
+         "steps"),
         (lambda: theory.h_recursion(2.0, eta_y=1, vocab_size=9),
-         "steps is 2.0; it must be a whole number of at least 0."),
+         "steps"),
     ],
 )  # fmt: skip
-def test_bad_input_is_named(call, message: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_input_is_named(call, field: str) -> None:
+    with refused(field):
         call()
-    assert str(error.value) == message

@@ -14,8 +14,8 @@ from scipy.integrate import solve_ivp
 from scipy.stats import chi2, multinomial
 
 import scansnap as ss
+from refusals import refused
 from scansnap import theory
-from scansnap.checks import InputError
 from scansnap.dynamics import yz
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.layout import make_layout
@@ -361,14 +361,13 @@ def test_bad_input_is_named() -> None:
     field = SampledFlow(THREE, 1.0, 1.0)
     y, z = np.zeros(field.y_shape), np.zeros(field.z_shape)
     for call, message in (
-        (lambda: field.drift(y, z, context=1), "context is 1.0; it must be a finite number at least 2."),
-        (lambda: field.flow(y.T, z), "y is 'of shape (4, 9)'; it must be of shape (9, 4)."),
+        (lambda: field.drift(y, z, context=1), "context"),
+        (lambda: field.flow(y.T, z), "y"),
         (lambda: theory.sampling_push([0.5, 0.5], context=1),
-         "context is 1.0; it must be a finite number at least 2."),
+         "context"),
         (lambda: theory.memory_tokens(1.0, eta_y=1, eta_z=1, n_classes=2, vocab_size=9, f_distinct=[0.6],
                                       f_common=[0.6]),
-         "f_common is [0.6]; it must be a row of numbers whose squares have the sum 0.64."),
+         "f_common"),
     ):  # fmt: skip
-        with pytest.raises(InputError) as error:
+        with refused(message):
             call()
-        assert str(error.value) == message

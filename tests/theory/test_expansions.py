@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
+from refusals import refused
 from scansnap import theory
-from scansnap.checks import InputError
 
 RATES = {"eta_y": 0.5, "n_classes": 10, "vocab_size": 1000}
 BOTH_RATES = dict(RATES, eta_z=0.2)
@@ -139,20 +139,19 @@ def test_late_growth_bounds_growth_from_above(share: float, eta_y: float, k: int
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "field"),
     [
-        (lambda: theory.gamma_late([1.0, 0.0], **RATES), "t is 0.0; it must be a finite number above 0."),
-        (lambda: theory.growth_late(0, **BOTH_RATES), "t is 0.0; it must be a finite number above 0."),
-        (lambda: theory.gamma_early(-2, **EARLY), "t is -2.0; it must be a finite number at least 0."),
-        (lambda: theory.t_snap(**RATES, delta=-0.1), "delta is -0.1; it must be a finite number at least 0."),
+        (lambda: theory.gamma_late([1.0, 0.0], **RATES), "t"),
+        (lambda: theory.growth_late(0, **BOTH_RATES), "t"),
+        (lambda: theory.gamma_early(-2, **EARLY), "t"),
+        (lambda: theory.t_snap(**RATES, delta=-0.1), "delta"),
         (lambda: theory.t_scan(eta_y=0, n_classes=1, vocab_size=9),
-         "eta_y is 0.0; it must be a finite number above 0."),
-        (lambda: theory.snap_delta(1.5), "vocab_size is 1.5; it must be a finite number at least 2."),
+         "eta_y"),
+        (lambda: theory.snap_delta(1.5), "vocab_size"),
         (lambda: theory.growth_early(1, **BOTH_RATES, form="late"),
-         "form is 'late'; it must be one of corrected, printed."),
+         "form"),
     ],
 )  # fmt: skip
-def test_bad_input_is_named(call, message: str) -> None:
-    with pytest.raises(InputError) as error:
+def test_bad_input_is_named(call, field: str) -> None:
+    with refused(field):
         call()
-    assert str(error.value) == message

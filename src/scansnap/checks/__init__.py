@@ -26,10 +26,11 @@ class InputError(ValueError):
 
 
 def _show(value: object) -> str:
-    if isinstance(value, float | int | bool) or value is None:
-        return repr(value)
     most = 1000 if isinstance(value, str) else 80  # names of files may be long
-    text = repr(value) if isinstance(value, str) else " ".join(repr(value).split())
+    try:
+        text = repr(value) if isinstance(value, str) else " ".join(repr(value).split())
+    except (ValueError, RecursionError):  # an integer of more than 4300 digits, endless nesting
+        return f"too long to show (type {type(value).__name__})"
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
@@ -42,6 +43,12 @@ def whole(field: str, value: Any, *, least: int = 0, most: int | None = None) ->
     if number < least or number > (LARGEST if most is None else most):
         raise InputError(field, number, allowed)
     return number
+
+
+def digits(text: str) -> int | None:
+    """The integer in a text of digits 0 … 9; None for any other text, and beyond what arrays can hold."""
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST)) else None
+    return None if number is None or number > LARGEST else number
 
 
 def whole_words(least: int = 0, most: int | None = None) -> str:

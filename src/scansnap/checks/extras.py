@@ -11,9 +11,7 @@ from importlib.util import find_spec
 
 from scansnap.checks import InputError
 
-WEB = ("fastapi", "starlette", "pydantic", "pydantic_core", "uvicorn", "websockets", "plotly", "tomli_w")
 EXTRAS = {
-    "web": WEB,
     "cluster": ("ray", "s3fs", "botocore"),
     "text": ("datasets", "tensorboard", "tokenizers"),
     "probe": ("transformers",),

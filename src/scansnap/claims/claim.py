@@ -7,7 +7,8 @@ measured; the measurement is still reported, because where a statement holds bey
 A measurement with noise brings an interval of its deviation: the claim is decided only where the whole interval is on
 one side of the tolerance, and *undecided* otherwise.
 
-Not every verdict is evidence: each statement says of which ``kind`` it is, and totals count the measured ones apart.
+Not every verdict is evidence: each statement says of which ``kind`` it is, and totals count the kinds apart. What is
+``measured`` are the independent statements of the paper.
 """
 
 from __future__ import annotations
@@ -32,10 +33,13 @@ STATUSES: tuple[Status, ...] = ("holds", "fails", "undecided", "not applicable")
 #   by definition  true because of how a thing is named or drawn
 #   formula        two ways to write one formula, or algebra and symmetry of it; no run takes part
 #   identity       follows for every run from what was already established; a failure would be a bug of ours
-#   measured       could have come out otherwise
+#   measured       an independent statement of the paper, which could have come out otherwise
+#   dependent      measured too, but it cannot fail where the statements of ``implied_by`` hold, or it measures the same
+#                  as those of ``repeats`` in another way
+#   proof step     measured too, but the paper's proof uses it and no statement of the paper says it
 #   ours           measured too, but what is held against the run is our theory, not the paper's
-Kind = Literal["by definition", "formula", "identity", "measured", "ours"]
-KINDS: tuple[Kind, ...] = ("by definition", "formula", "identity", "measured", "ours")
+Kind = Literal["by definition", "formula", "identity", "measured", "dependent", "proof step", "ours"]
+KINDS: tuple[Kind, ...] = ("by definition", "formula", "identity", "measured", "dependent", "proof step", "ours")
 
 EVERY = 0.5  # of a statement on every case: one exception is too many, half a one is not
 
@@ -74,9 +78,21 @@ class Claim:
     interval: tuple[float, float] | None = None  # of the deviation; None where the measurement has no noise
     candidates: tuple[str, ...] = ()  # the claims of ours that may hold where it fails: Statement.instead
     instead: Instead | None = None  # what holds in its place, where it is seen to fail (claims/instead.py)
+    implied_by: tuple[str, ...] = ()  # the claims without which it is no evidence, as its statement has them …
+    repeats: tuple[str, ...] = ()  # … or none where they do not imply it in this setting
 
     def __post_init__(self) -> None:
         choice(f"the status of the claim {self.name}", self.status, STATUSES)
+
+    @property
+    def relation(self) -> str:
+        """What it depends on, in words; empty where it is independent."""
+        words = (("follows from", self.implied_by), ("repeats", self.repeats))
+        return "; ".join(f"{says} {', '.join(names)}" for says, names in words if names)
+
+    def independent(self) -> Claim:
+        """The same claim in a setting where what usually implies it does not."""
+        return replace(self, kind="measured", implied_by=(), repeats=())
 
     @property
     def observed(self) -> Status:
@@ -127,6 +143,8 @@ class Statement:
     text: str
     kind: Kind = "measured"
     instead: tuple[str, ...] = ()  # claims of ours that may hold where this one fails, the most telling first
+    implied_by: tuple[str, ...] = ()  # statements with which it cannot fail: kind "dependent"
+    repeats: tuple[str, ...] = ()  # statements that measure the same in another way: kind "dependent"
 
     def __post_init__(self) -> None:
         for field in ("name", "reference", "text"):
@@ -134,6 +152,15 @@ class Statement:
             if not isinstance(value, str) or not value:
                 raise InputError(f"the {field} of a statement", value, "some text")
         choice(f"the kind of the statement {self.name}", self.kind, KINDS)
+        if (self.kind == "dependent") != bool(self.implied_by or self.repeats):
+            names = ", ".join([*self.implied_by, *self.repeats]) or "none"
+            allowed = f"dependent if and only if implied_by or repeats names statements ({names} here)"
+            raise InputError(f"the kind of the statement {self.name}", self.kind, allowed)
+
+    @property
+    def of_paper(self) -> bool:
+        """Whether the paper states it."""
+        return self.kind not in ("proof step", "ours")
 
     def judge(
         self,
@@ -168,7 +195,7 @@ class Statement:
             interval = None  # a number that is not one has no noise to hide behind
         claim = Claim(
             self.name, self.reference, self.text, "holds", quantity, measured, predicted, margin, tolerance, "",
-            assumptions, curve, self.kind, interval, self.instead,
+            assumptions, curve, self.kind, interval, self.instead, implied_by=self.implied_by, repeats=self.repeats,
         )  # fmt: skip
         unmet = [a for a in assumptions if not a.met]
         if unmet:
@@ -211,7 +238,7 @@ class Statement:
         """The statement does not speak about this setting, or the data lacks what it speaks about."""
         return Claim(
             self.name, self.reference, self.text, "not applicable", "", None, None, None, None, why,
-            tuple(assumptions), None, self.kind,
+            tuple(assumptions), None, self.kind, implied_by=self.implied_by, repeats=self.repeats,
         )  # fmt: skip
 
 
@@ -239,6 +266,21 @@ class Report:
         """The claims that fail although their assumptions are met."""
         return [claim for claim in self.claims if claim.status == "fails"]
 
+    def counts(self, kind: Kind = "measured") -> dict[Status, int]:
+        """How many claims of a kind have each status."""
+        return {status: sum(claim.kind == kind and claim.status == status for claim in self) for status in STATUSES}
+
+    @property
+    def summary(self) -> str:
+        """How many independent statements of the paper hold, and how many that depend on others."""
+        words = {"holds": "hold", "fails": "fail", "undecided": "are undecided", "not applicable": "do not apply"}
+        own, others = self.counts(), self.counts("dependent")
+        said = ", ".join(f"{n} {words[status]}" for status, n in own.items() if n and status != "holds")
+        text = f"{own['holds']} of {sum(own.values())} independent statements hold" + (f", {said}" if said else "")
+        if not any(others.values()):
+            return f"{text}."
+        return f"{text}; of {sum(others.values())} that follow from others or repeat them {others['holds']} hold."
+
     def __repr__(self) -> str:
         width = max(len(claim.reference) for claim in self.claims)
         lines = [self.setting]
@@ -247,6 +289,7 @@ class Report:
             lines.append(f"  {claim.reference:<{width}}  {claim.status:<14}  {margin:<14}  {claim.why}".rstrip())
             if claim.instead is not None:
                 lines.append(f"  {'':<{width}}  {claim.instead}")
+        lines.append(self.summary)
         return "\n".join(lines)
 
 

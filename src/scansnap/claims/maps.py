@@ -20,6 +20,7 @@ from scansnap.claims.evidence import from_flow
 from scansnap.claims.registry import CHECKS
 from scansnap.classes import SequenceClasses
 from scansnap.interrupt import deaf_children
+from scansnap.knobs import number
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.theory import t_snap
 
@@ -83,10 +84,7 @@ class Axis:
         low, *rest = span.split(":")
         if len(rest) not in (1, 2) or (len(rest) == 2 and rest[1] not in ("log", "lin")):
             raise InputError(f"the axis {name}", span, "low:high or low:high:log")
-        try:
-            first, last = float(low), float(rest[0])
-        except ValueError:
-            raise InputError(f"the axis {name}", span, "two numbers, low:high") from None
+        first, last = (number(f"the axis {name}", text, "two numbers, low:high") for text in (low, rest[0]))
         upper = {"overlap": 0.999}.get(name)
         first = real(f"the low end of {name}", first, above=0, least=_LEAST.get(name))
         last = real(f"the high end of {name}", last, above=first, most=upper)

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from os import PathLike
@@ -30,6 +31,7 @@ from typing import Any
 
 from scansnap.checks import InputError, known_keys
 
+_ENDLESS = re.compile("[0-9_]{4301}")  # digits
 _CLASS_KEYS = ("query", "next_token", "p_class", "tokens", "p_context")
 _REQUIRED = ("query", "next_token", "tokens", "p_context")
 
@@ -37,13 +39,25 @@ _REQUIRED = ("query", "next_token", "tokens", "p_context")
 def load_table(path: str | PathLike[str]) -> dict[str, Any]:
     """A TOML file as a dictionary, its absence or bad syntax said in one sentence."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return parse("the TOML file", os.fspath(path), Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError("the TOML file", os.fspath(path), "a file that exists") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("the TOML file", os.fspath(path), f"a readable text file ({error})") from None
-    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
-        raise InputError("the TOML file", os.fspath(path), f"valid TOML ({error})") from None
+
+
+def parse(field: str, value: str, text: str) -> dict[str, Any]:
+    """TOML as a dictionary; whatever is wrong with it is refused as that value of the field."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason = str(error)
+    except RecursionError:
+        reason = "its arrays or tables are nested too deeply"
+    except ValueError:  # Python converts no more digits, and does not say where they are
+        line = next((i for i, line in enumerate(text.splitlines(), 1) if _ENDLESS.search(line)), 0)
+        reason = f"an integer has too many digits (at line {line})"
+    raise InputError(field, value, f"valid TOML ({reason})")
 
 
 def classes_table(path: str | PathLike[str]) -> dict[str, Any]:

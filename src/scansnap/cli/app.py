@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable
@@ -14,11 +15,12 @@ import typer
 
 from scansnap import __version__
 from scansnap.checks import InputError
-from scansnap.cli import bench, dial, info, lecture, probe, reproduce, run, serve, survey, sweep, verify
+from scansnap.cli import bench, dial, explorer, info, lecture, probe, reproduce, run, survey, sweep, verify
 from scansnap.cli.options import with_knobs
 from scansnap.cli.text import evaluate, explain, predict, sample, token_knobs, train
 from scansnap.dynamics.settings import run_settings
 from scansnap.interrupt import Stopped, ending_quietly, exit_code
+from scansnap.processes import is_out_of_memory
 from scansnap.runs import run_fields
 
 _Misuse: Any = typer.BadParameter.__base__  # click's UsageError, of which typer may carry its own copy
@@ -53,11 +55,10 @@ def commands() -> typer.Typer:
                 "dial --rung layers --way cumulative --data text --corpus wikitext-2 --quick",
             ),
             bench.bench: ("bench --quick",),
-            serve.serve: (
-                "serve --port 8765 --no-open",
-                "serve --deck my.toml",
-                "serve --host 0.0.0.0 --workers 8 --memory 4GB",
-                "serve --allowed-host lectures.example.org --root-path /scansnap --token spring-2025-attention",
+            explorer.explorer: (
+                "explorer --out explorer.html",
+                "explorer --deck my.toml",
+                "explorer --folder models --verify --no-open",
             ),
             lecture.lecture: ("lecture paper --out lecture.html", "lecture my.toml --out talk.html --overwrite"),
         },
@@ -82,6 +83,8 @@ def commands() -> typer.Typer:
         },
     )
     app.add_typer(text, name="text")
+    alias = app.command("serve", hidden=True, help="The same as explorer.", epilog="Example: scansnap serve --no-open")
+    alias(explorer.explorer)
     app.callback()(_whole)
     return app
 
@@ -149,6 +152,10 @@ def _call() -> int:
         return exit_code()
     except (OSError, MemoryError) as error:
         return _ended_by(error)
+    except RuntimeError as error:
+        if is_out_of_memory(error):
+            return _ended_by(MemoryError(_torch_reason(error)))
+        raise
     return exit_code() if code == 130 else code
 
 
@@ -156,8 +163,15 @@ def _ended_by(error: OSError | MemoryError) -> int:
     if isinstance(error, BrokenPipeError):  # the reader of our output went away
         return 141
     if isinstance(error, MemoryError):
-        return _sorry(f"there is not enough memory ({str(error) or 'none is left'}).", 1)
+        remedy = "make the settings smaller, such as batch, context, runs or steps to record"
+        return _sorry(f"there is not enough memory ({str(error) or 'none is left'}); {remedy}.", 1)
     return _sorry(str(error), 1)
+
+
+def _torch_reason(error: RuntimeError) -> str:
+    """What torch says of the allocation, without the places in its source and advice for programs."""
+    found = re.search(r"tried to allocate [^.,]*(\.\d+ \w+|bytes)|Storage size[^\n]*", str(error), re.IGNORECASE)
+    return f"torch {found[0][0].lower()}{found[0][1:]}" if found else "torch could not allocate a tensor"
 
 
 def _sorry(sentence: str, code: int) -> int:

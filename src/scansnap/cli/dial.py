@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -74,11 +75,12 @@ def dial(
     from scansnap.dial.observables import OBSERVABLES
     from scansnap.dial.places import CellsFailed
     from scansnap.dial.sources import Source
-    from scansnap.dial.study import FULL, QUICK, chosen
+    from scansnap.dial.study import CELLS, FILES, FULL, QUICK, chosen
     from scansnap.dial.study import dial as measure
     from scansnap.dial.text import counted
     from scansnap.dynamics.device import pick_device
-    from scansnap.storage import claimed
+    from scansnap.storage import claimed, writable
+    from scansnap.storage.owned import refuse_foreign, renewing
 
     if choice("--engine", engine, ("local", "ray")) == "local" and (address is not None or gpus):
         raise InputError("--engine", engine, "ray when --address or --gpus-per-group is given")
@@ -93,6 +95,9 @@ def dial(
         if number is not None:
             whole(name, number, least=least, most=most)
     ratios = [real("ratio", each, above=0, most=1e6) for each in ratio] if ratio else None
+    writable("--out", target / CELLS, inside=True)
+    if not overwrite:
+        refuse_foreign("--out", target, FILES, "--overwrite replaces it")
     n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
     taken: int | None = None  # over from before
 
@@ -106,8 +111,9 @@ def dial(
             found = measure(rung, way, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
                             overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
                             progress=tell)  # fmt: skip
-            found.save(target)
-            _draw(found, target)
+            found.save(target, overwrite=overwrite)
+            with renewing("--out", target) as scratch:
+                _draw(found, scratch)
     except CellsFailed as error:
         err.print(f"Error: {error}. Finished cells are in {target}: the same command tries the rest.", markup=False)
         return 1
@@ -118,25 +124,30 @@ def dial(
     seconds = time.monotonic() - began
     if as_json:
         told = {"out": str(target), "cells": len(found.cells), "verdicts": dict(counts), "seconds": round(seconds, 3)}
-        control = found.table[found.table.way == "control"]
-        say_json(told | {"control_holds": int((control.verdict == "holds").sum())})
+        say_json(told | found.counts | {"control_holds": found.control_holds or 0})
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("rung", "way", "optimizer"):
         table.add_column(name, no_wrap=True)
-    judged = [one.name for one in OBSERVABLES if one.least is not None or one.most is not None]
+    judged = [one.name for one in OBSERVABLES if one.bounded]
     for name in judged:
         table.add_column(name.replace("_", " "), justify="right")
     for cell in found.cells:
-        shown = {row["observable"]: f"[{STYLE[row['verdict']]}]{row['value']:.2f}[/]" for row in cell["observables"]}
+        shown = {row["observable"]: f"[{STYLE[row['verdict']]}]{_number(row['value'])}[/]"
+                 for row in cell["observables"]}  # fmt: skip
         table.add_row(cell["rung"], cell["way"], cell["optimizer"], *(shown[name] for name in judged))
     out.print(table)
+    out.print(found.summary, markup=False)
     out.print(", ".join(f"{n} {verdict}" for verdict, n in counts.items()))
     for remark in found.remarks:
         out.print(remark, markup=False)
     runs = sum(len(cell["ratios"]) * cell["seeds"] for cell in found.cells)
     out.print(f"{len(found.cells)} cells, {runs} runs in {seconds:.0f} s, in {target}/", markup=False)
     return 0
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}" if math.isfinite(value) else "–"
 
 
 def _list(as_json: bool) -> int:

@@ -118,10 +118,12 @@ def _ids(ids: np.ndarray) -> str:
 def _kind(file: Path) -> str:
     """What a file or folder is, from its name and, for a sweep, from what lies in it."""
     if file.suffix == ".zarr":
-        from scansnap.storage.growing import is_growing
+        from scansnap.results.pieces import is_in_pieces
         from scansnap.storage.objects import place_of
 
-        return "sweep" if place_of(file / "classes-0.zarr").exists() else "probe" if is_growing(file) else "trajectory"
+        if is_in_pieces(file):
+            return "probe"
+        return "sweep" if place_of(file / "classes-0.zarr").exists() else "trajectory"
     return {".nc": "trajectory", ".partial": "unfinished run", ".safetensors": "text model"}.get(file.suffix, "classes")
 
 

@@ -1,15 +1,13 @@
-"""``scansnap lecture``: a deck as one HTML file that gives the lecture without a server."""
+"""``scansnap lecture``: the explorer as one HTML file that opens with a deck of one's own."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from scansnap.checks.extras import WEB, require
-from scansnap.cli.console import duration, err, out, progress_bar
+from scansnap.cli.console import out
 from scansnap.cli.options import Overwrite
 from scansnap.cli.places import place
 from scansnap.storage import put
@@ -22,25 +20,16 @@ def lecture(
     ),
     overwrite: Overwrite = False,
 ) -> int:
-    """Compute all runs of a lecture and write them, with what shows them, into one file for any browser.
+    """Write a lecture as one file for any browser; it computes its runs itself.
 
-    The deck's file is read and checked before anything is computed; a refusal or Ctrl-C leaves no file behind.
+    The deck's file is read and checked first; a refusal leaves no file behind.
     """
-    require(WEB)
     place("--out", target, ".html", overwrite=overwrite)
-    from scansnap.explorer.pages import lecture as pages
+    from scansnap.explorer.build import explorer_html
+    from scansnap.explorer.lecture import find
 
-    given = pages.find(deck)
-    began = time.monotonic()
-    try:
-        with progress_bar("steps") as bar:
-            data = pages.lecture(given, bar)
-    except KeyboardInterrupt:
-        err.print("Stopped. Nothing was written.", markup=False)
-        return 130
-    put(target, pages.html(pages.STATIC, data))
-    size = target.stat().st_size / 2**20
-    out.print(f"{given.title}: {len(given.beats)} beats, {len(data['films'])} runs in "
-              f"{duration(time.monotonic() - began)}", markup=False)  # fmt: skip
-    out.print(f"file {target} ({size:.1f} MiB)", markup=False)
+    found = find(deck)
+    put(target, explorer_html([found], lecture=True))
+    out.print(f"{found['title']}: {len(found['beat'])} beats", markup=False)
+    out.print(f"file {target} ({target.stat().st_size / 2**20:.1f} MiB)", markup=False)
     return 0

@@ -41,7 +41,7 @@ def reproduce(
         ),
     ] = None,
     target: Annotated[
-        Path, typer.Option("--out", help="The folder for CSV, PNG, PDF, manifest.json and report.html.")
+        Path, typer.Option("--out", help="The folder for CSV, PNG, PDF, manifest.json, report.html and explorer.html.")
     ] = Path("out"),
     quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings, said on each figure.")] = False,
     data: Annotated[
@@ -130,10 +130,12 @@ def _timed(one: Made) -> None:
 
 
 def _write_report(made: list[Made], effort: Effort, target: Path, changes: Changes | None) -> Path:
-    from scansnap.paper.report.make import write_report
+    from scansnap.explorer.build import explorer_html
+    from scansnap.paper.report.make import EXPLORER, REPORT, write_page
     from scansnap.paper.report.page import page
 
-    return write_report(page(made, effort, changes), target)
+    write_page(EXPLORER, explorer_html(), target)
+    return write_page(REPORT, page(made, effort, changes), target)
 
 
 def _compare(old: dict[str, Any], against: Path, names: list[str], target: Path) -> Changes:
@@ -148,7 +150,7 @@ def _compare(old: dict[str, Any], against: Path, names: list[str], target: Path)
 
 def _only_compare(old: dict[str, Any], against: Path, names: list[str], target: Path, as_json: bool) -> int:
     """Nothing is made; a report that is there is told what changed."""
-    from scansnap.paper.report.make import REPORT, prepare, write_report
+    from scansnap.paper.report.make import REPORT, prepare, write_page
     from scansnap.paper.report.manifest import MANIFEST
     from scansnap.paper.report.page import changed
 
@@ -161,7 +163,7 @@ def _only_compare(old: dict[str, Any], against: Path, names: list[str], target: 
         changes = _compare(old, against, names, target)
         report = target / REPORT
         if report.is_file():
-            write_report(changed(report.read_text(encoding="utf-8"), changes), target)
+            write_page(REPORT, changed(report.read_text(encoding="utf-8"), changes), target)
     if as_json:
         say_json(changes.to_dict())
     else:

@@ -115,7 +115,6 @@ def _tell(summary: dict[str, Any]) -> None:
 
 def _note(ready: Any) -> None:
     """What need not stop a sweep but is better known beforehand."""
-    from scansnap.results.trajectory import versions
     from scansnap.storage.objects import Folder
     from scansnap.sweep.plan import in_words
 
@@ -126,10 +125,6 @@ def _note(ready: Any) -> None:
         free, needed = shutil.disk_usage(folder).free, ready.store.n_bytes
         if free < needed:
             _say(f"Note: the store may take {in_words(needed)} before compression; {in_words(free)} are free.")
-    here = versions()
-    for name, then in ready.versions.items():
-        if name in ("scansnap", "torch", "numpy") and here[name] != then:
-            _say(f"Note: the store was begun with {name} {then}, here is {here[name]}: last digits may differ.")
 
 
 def _show_plan(ready: Any, as_json: bool) -> None:

@@ -121,12 +121,12 @@ def _tell(report: Report) -> None:
     out.print(report.setting)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("claim", "reference", "kind", "verdict"):
-        table.add_column(name, no_wrap=name != "verdict")
+        table.add_column(name, no_wrap=name in ("claim", "reference"))
     for name in ("measured", "predicted", "margin"):
         table.add_column(name, justify="right", no_wrap=True)
     for claim in report:
         numbers = [_number(x) for x in (claim.measured, claim.predicted, claim.margin)]
-        kind = claim.kind if claim.kind == "measured" else f"[dim]{claim.kind}[/]"
+        kind = claim.kind if claim.kind == "measured" else f"[dim]{claim.relation or claim.kind}[/]"
         table.add_row(claim.name, claim.reference, kind, _verdict(claim), *numbers)
     out.print(table)
     for claim in report.failures:
@@ -144,6 +144,7 @@ def _tell(report: Report) -> None:
     unmet = {a.name: a for claim in report for a in claim.assumptions if not a.met}
     for a in unmet.values():
         out.print(f"not met: {a.name}, {a.value:.4g} against {a.threshold:.4g} ({a.statement})", markup=False)
+    out.print(report.summary, markup=False)
     for kind, counts in totals(report).items():
         told = ", ".join(f"{n} {status}" for status, n in counts.items() if n or kind == "measured")
         out.print(f"{kind}: {told}")
@@ -161,10 +162,7 @@ def beyond(report: Report) -> dict[str, list[str]]:
 def totals(report: Report) -> dict[str, dict[str, int]]:
     """How many claims have each status, the measured ones first and the other kinds, which are no evidence, apart."""
     kinds = sorted({claim.kind for claim in report}, key=lambda kind: (kind != "measured", kind))
-    return {
-        kind: {status: sum(claim.kind == kind and claim.status == status for claim in report) for status in STYLE}
-        for kind in kinds
-    }
+    return {kind: {str(status): n for status, n in report.counts(kind).items()} for kind in kinds}
 
 
 def _verdict(claim: Claim) -> str:
@@ -201,7 +199,8 @@ def _finite(value: float | None) -> float | None:
 
 def _as_json(report: Report) -> dict[str, Any]:
     claims = [_plain(claim) for claim in report]
-    return {"setting": report.setting, "failures": len(report.failures), "totals": totals(report), "claims": claims}
+    return {"setting": report.setting, "failures": len(report.failures), "summary": report.summary,
+            "totals": totals(report), "claims": claims}  # fmt: skip
 
 
 def _plain(claim: Claim) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""One cell of the dial: a rung, a way and an optimiser, from tuned rates to verdicts."""
+"""One cell of the dial: a rung, a way and an optimiser, from tuned rates to numbers by seed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Cell:
 def run_cell(
     cell: Cell, setting: Setting, *, device: str = "auto", dtype: str = "float32", progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Tune, train, read, judge; plain numbers, as they are kept in the cell's file."""
+    """Tune, train, read; plain numbers, as they are in the cell's file. Verdicts are those of a table of cells."""
     began, worked = time.perf_counter(), time.process_time()
     with one_thread(), fast_arithmetic(), np.errstate(all="ignore"):  # of runs that diverged anything may come
         clock, trajectory = trained(cell, setting, device=device, dtype=dtype, progress=progress)

@@ -2,13 +2,13 @@
 
 A cell is read as a trajectory as ``simulate`` returns it, with each head as a run of its own. An observable gives one
 number for each seed, at the ratio of :data:`REFERENCE` (the ratio effect: over all ratios); what heads or classes say
-is averaged. What speaks of scanning has no meaning where attention did not go to distinct tokens: there it is worst.
+is averaged. Whether a number is beyond its threshold is decided for a whole table (:mod:`scansnap.dial.verdicts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,18 +17,19 @@ import xarray as xr
 
 from scansnap.classes import SequenceClasses
 from scansnap.measure.attention import distinct_mask, effective_support, top_mass
+from scansnap.measure.comparison import compare
 from scansnap.measure.fates import context_pairs, fates
 from scansnap.measure.ranks import rank_correlation
 from scansnap.measure.snap import log_odds, snap_time
 
 REFERENCE = 10.0  # η_Y/η_Z
-RESAMPLES = 2000
 GAP = 0.05  # of logits: 5% in odds, the least that counts as a gain of distinct over common tokens
+GATE = "distinct_gap"  # the observable without which nothing that speaks of scanning counts
 LEAST = 3  # distinct tokens of a class without which there is no order among them
 # in the place of a verdict, the first that is true: there are no rates by the clock at all, a run went to infinity or
 # ended above its start, effective rates are not those that were asked for; none of them is a comparison
 UNFIT = ("no rates", "diverged", "clock not met")
-VERDICTS = ("holds", "fails", "undecided", "measured", *UNFIT, "not applicable")
+UNJUDGED = (*UNFIT, "not applicable")  # words that a cell has for itself; the others are verdicts of a table
 _ROUNDING = 1e-9
 
 
@@ -85,11 +86,6 @@ class Trajectory:
         return np.asarray(loss <= 0.1 * loss[0])
 
     @cached_property
-    def scanned(self) -> bool:
-        """Whether distinctness moved attention at all: the 95% interval of the gap is above its threshold."""
-        return bootstrap(distinct_gap(self))[1] >= GAP
-
-    @cached_property
     def fates(self) -> xr.Dataset:
         return fates(self.data, self.classes)
 
@@ -114,6 +110,12 @@ class Observable:
     least: float | None = None
     most: float | None = None
     needs: tuple[str, ...] = ("distinct",)  # what a trajectory must have for it to be defined
+    scans: bool = field(default=False, kw_only=True)  # has no meaning where attention does not go to distinct tokens
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it has a threshold, and so a verdict."""
+        return self.least is not None or self.most is not None
 
     @property
     def bounds(self) -> str:
@@ -122,41 +124,29 @@ class Observable:
             return f" in [{self.least:g}, {self.most:g}]"
         return f" ≥ {self.least:g}" if self.least is not None else f" ≤ {self.most:g}" if self.most is not None else ""
 
+    def margins(self, values: np.ndarray) -> list[np.ndarray]:
+        """How far each seed is inside each threshold, (seeds,): negative where it is outside."""
+        above = [] if self.least is None else [values - self.least]
+        return above + ([] if self.most is None else [self.most - values])
+
     def of(self, found: Trajectory) -> dict[str, Any]:
-        """Its row of a cell: a number for each seed, their mean and interval, and the verdict."""
+        """Its row of a cell: a number for each seed, their mean and t interval, and why it has no verdict, if so."""
         unfit, defined = found.unfit(), all(map(found.has, self.needs))
         values = self.measure(found) if defined else np.full(found.seeds, np.nan)
-        value, low, high, verdict = self.judge(values, unfit)
+        value, low, high = t_interval(values)
         return {"observable": self.name, "value": value, "low": low, "high": high,
-                "verdict": verdict if defined or unfit else "not applicable", "by_seed": values.tolist()}  # fmt: skip
-
-    def judge(self, values: np.ndarray, unfit: str = "") -> tuple[float, float, float, str]:
-        """Mean, its bootstrap 95% interval over seeds, and the verdict, or the word for what is no comparison."""
-        mean, low, high = bootstrap(values)
-        if unfit:
-            return mean, low, high, unfit
-        if self.least is None and self.most is None:
-            return mean, low, high, "measured"
-        bottom, top = (-np.inf if self.least is None else self.least), (np.inf if self.most is None else self.most)
-        if not np.isfinite(mean):
-            return mean, low, high, "fails"
-        if low >= bottom and high <= top:
-            return mean, low, high, "holds"
-        return mean, low, high, "fails" if high < bottom or low > top else "undecided"
+                "verdict": unfit or ("" if defined else "not applicable"), "by_seed": values.tolist()}  # fmt: skip
 
 
-def bootstrap(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean over seeds and the 95% interval of resampled means; the same for the same numbers."""
-    values = np.asarray(values, dtype=np.float64)
-    if not np.isfinite(values).all():
-        return np.nan, np.nan, np.nan
-    draws = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
-    away = values - values[0]  # so that equal values have themselves as mean, to the last digit
-    low, high = values[0] + np.quantile(away[draws].mean(1), (0.025, 0.975))
-    return float(values[0] + away.mean()), float(low), float(high)
+def t_interval(values: np.ndarray) -> tuple[float, float, float]:
+    """Mean over seeds and its 95% t interval; no interval (NaN) where a seed has no number or all seeds are equal."""
+    one = compare(values)
+    low, high = (float(x[0]) if np.isfinite(x[0]) else np.nan for x in (one.low, one.high))
+    return float(one.mean[0]), low, high
 
 
 def _share(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
+    """Adam raises what is rare, distinct or not, and lowers what is frequent: without a gap that is no fate."""
     change = of.fates.z_change.values[:, of.fates.kind.values == kind]
     return of.grid(((change > 0) if rises else (change < 0)).mean(1))[of.reference]
 
@@ -198,11 +188,6 @@ def comparable(classes: SequenceClasses) -> dict[int, np.ndarray]:
     return {n: common for n, common in found.items() if len(common)}
 
 
-def _fate(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
-    """Adam raises what is rare, distinct or not, and lowers what is frequent: without a gap that is no fate."""
-    return _share(of, kind, rises) if of.scanned else np.zeros(of.seeds)
-
-
 def _mass(of: Trajectory) -> np.ndarray:
     mask = distinct_mask(of.classes)
     return of.grid((of.data.attention.values[:, -1] * mask).sum(-1).mean(-1))[of.reference]
@@ -240,8 +225,6 @@ def _sink(of: Trajectory) -> np.ndarray:
 def _drift(of: Trajectory) -> np.ndarray:
     """Share of the whole movement that falls between 10 and 100 t₀; 1 where there was none."""
     odds = of.grid(log_odds(of.data, of.classes).mean("class").values)[of.reference]
-    if not of.scanned:
-        return np.ones(of.seeds)
     late, end = odds[:, of.at(10)], odds[:, of.at(100)]
     with np.errstate(all="ignore"):
         return np.where(end > 0, np.minimum(np.abs(end - late) / np.abs(end), 1.0), 1.0)
@@ -256,7 +239,7 @@ def _exponent(of: Trajectory) -> np.ndarray:
 
 def _snap(of: Trajectory) -> np.ndarray:
     """t_snap/t₀, pooled over heads by their mean; NaN where attention did not snap."""
-    if not of.scanned:
+    if not np.isfinite(of.here.data.attention.values).all():
         return np.full(of.seeds, np.nan)
     found = snap_time(of.here.data, of.classes, pool=False, resamples=50)
     return found.t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
@@ -266,37 +249,27 @@ def _ratio_effect(of: Trajectory) -> np.ndarray:
     """dN_eff/d ln(η_Y/η_Z), least squares over the ratios: above 0, the faster decoder leaves attention denser."""
     if len(of.ratios) < 2:
         return np.full(of.seeds, np.nan)
-    if not of.scanned:
-        return np.full(of.seeds, np.nan)
     x = np.log(of.ratios)
     return (x - x.mean()) @ _support(of) / ((x - x.mean()) ** 2).sum()
 
 
 OBSERVABLES: tuple[Observable, ...] = (
-    Observable(
-        "distinct_gap", "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP
-    ),
-    Observable(
-        "distinct_rise", "distinct tokens whose logit rises", lambda of: _fate(of, "distinct", True), least=0.95
-    ),
-    Observable("common_fall", "common tokens whose logit falls", lambda of: _fate(of, "common", False), least=0.95),
+    Observable(GATE, "logits of distinct less those of equally frequent common tokens", distinct_gap, least=GAP),
+    Observable("distinct_rise", "distinct tokens whose logit rises", lambda of: _share(of, "distinct", True),
+               least=0.95, scans=True),
+    Observable("common_fall", "common tokens whose logit falls", lambda of: _share(of, "common", False),
+               least=0.95, scans=True),
     Observable("log_odds_rise", "log-odds of attention on distinct tokens", log_odds_rise),
     Observable("distinct_mass", "attention on distinct tokens at the end", _mass),
-    Observable(
-        "scan_order_tenth",
-        "Spearman(Δz, P) at 10% loss",
-        lambda of: order(of, of.tenth),
-        least=0.8,
-        needs=("distinct", "tenth"),
-    ),
+    Observable("scan_order_tenth", "Spearman(Δz, P) at 10% loss", lambda of: order(of, of.tenth), least=0.8,
+               needs=("distinct", "tenth")),
     Observable("scan_order_end", "Spearman(Δz, P) at the end", lambda of: order(of, -1), least=0.8),
-    Observable(
-        "effective_tokens", "e^entropy of attention at the end", lambda of: _support(of)[of.reference], needs=()
-    ),
+    Observable("effective_tokens", "e^entropy of attention at the end", lambda of: _support(of)[of.reference],
+               needs=()),
     Observable("c_max", "largest attention at the end", _c_max, needs=()),
     Observable("sink", "attention on the first token (BOS) at the end", _sink, needs=("bos",)),
-    Observable("frozen", "share of the movement from 10 to 100 t₀", _drift, most=0.1),
+    Observable("frozen", "share of the movement from 10 to 100 t₀", _drift, most=0.1, scans=True),
     Observable("late_speed", "dS/d ln t from 10 to 100 t₀", _exponent),
-    Observable("snap", "t_snap/t₀", _snap, least=0.5, most=2.0),
-    Observable("ratio_effect", "d N_eff/d ln(η_Y/η_Z)", _ratio_effect, least=0.0),
-)
+    Observable("snap", "t_snap/t₀", _snap, least=0.5, most=2.0, scans=True),
+    Observable("ratio_effect", "d N_eff/d ln(η_Y/η_Z)", _ratio_effect, least=0.0, scans=True),
+)  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scansnap.checks import InputError, choice, whole
+from scansnap.checks import InputError, choice, digits, whole
 from scansnap.dynamics.norms import NORMS
 
 WAYS = ("alone", "cumulative", "without", "control")
@@ -150,8 +150,9 @@ def find(name: str) -> tuple[Rung, str]:
     if not isinstance(name, str):
         raise InputError("rung", name, "a name such as norm or norm:none")
     first, _, chosen = name.partition(":")
-    if first.isdecimal() and int(first) < len(LADDER):
-        first = LADDER[int(first)]
+    number = digits(first)
+    if number is not None and number < len(LADDER):
+        first = LADDER[number]
     if first not in RUNGS:
         raise InputError("rung", name, "one of " + ", ".join(RUNGS))
     rung = RUNGS[first]

@@ -19,14 +19,18 @@ from scansnap.dial.observables import OBSERVABLES, REFERENCE
 from scansnap.dial.places import Result, made, work
 from scansnap.dial.rungs import WAYS, find, label, plan
 from scansnap.dial.sources import named
+from scansnap.dial.verdicts import judge
 from scansnap.progress import Progress
-from scansnap.results.trajectory import versions
 from scansnap.storage import put, writable
+from scansnap.storage.checksums import sign, signed
+from scansnap.storage.owned import refuse_foreign, renewing
+from scansnap.storage.versions import decisive_versions, refuse_other_versions
 
 if TYPE_CHECKING:
     import pandas as pd
 
 CELLS = "cells"  # the folder of their files
+FILES = ("dial.md", "dial.csv", "dial.json", "dial.png", "dial.pdf")  # the last two are drawn by the command
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
          "clock not met": "≠", "not applicable": "n/a"}  # fmt: skip
 REASONS = {
@@ -74,6 +78,30 @@ class Dial:
         return "\n".join(parts)
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How many of the entries with a threshold are judged, and hold, fail or are undecided, by the whole table."""
+        found = self.table.verdict.value_counts()
+        counts = {word: int(found.get(word, 0)) for word in ("holds", "fails", "undecided")}
+        return {"judged": sum(counts.values()), **counts}
+
+    @property
+    def control_holds(self) -> int | None:
+        """Of how many entries of the control the paper's picture holds, where it must not; None without a control."""
+        control = self.table[self.table.way == "control"]
+        return int((control.verdict == "holds").sum()) if len(control) else None
+
+    @property
+    def summary(self) -> str:
+        """The verdicts of the table, counted, and those of the control."""
+        n = self.counts
+        said = (f"Of {n['judged']} entries with a threshold {n['holds']} hold, {n['fails']} fail and {n['undecided']} "
+                f"are undecided, all of them tested as one family.")  # fmt: skip
+        if self.control_holds is None:
+            return said
+        cells = sum(cell["way"] == "control" for cell in self.cells)
+        return f"{said} In the {cells} control cells {self.control_holds or 'nothing'} holds."
+
+    @property
     def remarks(self) -> list[str]:
         """A sentence for each reason why cells are no comparison, with their names."""
         found = []
@@ -86,12 +114,33 @@ class Dial:
                              f"{', '.join(names[:SHOWN])}{more}.")  # fmt: skip
         return found
 
-    def save(self, folder: Path) -> None:
-        """dial.csv, the same as tables in dial.md, and dial.json with clocks, curves and each cell's command."""
-        put(folder / "dial.md", self.markdown)
-        put(folder / "dial.csv", self.table.to_csv(index=False))
+    def save(self, folder: Path, *, overwrite: bool = False) -> None:
+        """dial.csv, the same as tables in dial.md, and dial.json with clocks, curves and each cell's command.
+
+        Files of these names that are not from here are refused, or replaced with ``overwrite``.
+        """
         told = [{**cell, "command": _cell(cell).command(self.quick)} for cell in self.cells]
-        put(folder / "dial.json", json.dumps(_plain(told), indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        contents = {
+            "dial.md": f"{self.summary}\n\n{self.markdown}",
+            "dial.csv": self.table.to_csv(index=False),
+            "dial.json": json.dumps(_plain(told), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n",
+        }
+        if not overwrite:
+            refuse_foreign("folder", folder, contents)
+        with renewing("folder", folder) as scratch:
+            for name, text in contents.items():
+                (scratch / name).write_bytes(text.encode())
+
+
+def load(folder: str | Path) -> Dial:
+    """What :meth:`Dial.save` wrote, judged again from the values by seed, whatever version measured them."""
+    path = Path(folder) / "dial.json"
+    try:
+        told = _numbers(json.loads(path.read_text(encoding="utf-8")))
+        (quick,) = {cell.pop("command").endswith(" --quick") for cell in told}
+        return Dial(judge(told), quick)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
+        raise InputError("the folder of a dial", str(folder), "one with the dial.json of a finished dial") from error
 
 
 def dial(
@@ -138,11 +187,17 @@ def dial(
     )
     cells = chosen(rungs, ways, optimizers, quick=quick, data=named(data).name)
     jobs = whole("jobs", jobs, least=1, most=256)
-    folder = None if out is None else writable("out", Path(out), inside=True) / CELLS
+    folder = None if out is None else writable("out", Path(out) / CELLS, inside=True)
     found: dict[Cell, Result] = {}
+    versions: dict[Cell, dict[str, str]] = {}  # of the cells that are there
     for cell in cells:
-        if folder is not None and not overwrite and (there := _kept(folder, cell, setting)) is not None:
-            found[cell] = there
+        if folder is not None and not overwrite and (there := _read(folder, cell, setting)) is not None:
+            found[cell], versions[cell] = there["result"], there["versions"]
+        elif folder is not None and not overwrite and _file(folder, cell).is_dir():
+            raise InputError("out", str(_file(folder, cell)), "absent or a file (move it away; overwrite replaces it)")
+    if len(found) < len(cells) or len({json.dumps(each, sort_keys=True) for each in versions.values()}) > 1:
+        for each in versions.values():
+            refuse_other_versions("out", out, each)
     weights = {same_runs(cell): work(cell, setting) for cell in cells}
 
     def tell() -> None:
@@ -154,8 +209,8 @@ def dial(
     def keep(cell: Cell, result: Result) -> None:
         found[cell] = result
         if folder is not None:
-            told = {"mark": _mark(cell, setting), "result": _plain(result)}
-            put(folder / f"{cell.name}.json", json.dumps(told, allow_nan=False))
+            told = {"mark": _mark(cell, setting), "versions": decisive_versions(), "result": _plain(result)}
+            put(_file(folder, cell), sign(told))
         tell()
 
     tell()
@@ -171,7 +226,7 @@ def dial(
     for cell in cells:
         if cell not in found:  # the same runs have another name too
             keep(cell, _renamed(found[known[same_runs(cell)]], cell))
-    return Dial(tuple(found[cell] for cell in cells), quick)
+    return Dial(judge([found[cell] for cell in cells]), quick)
 
 
 def chosen(
@@ -217,17 +272,21 @@ def _renamed(result: Result, cell: Cell) -> Result:
     return result | names | {"seconds": 0.0, "cpu_seconds": 0.0}
 
 
-def _kept(folder: Path, cell: Cell, setting: Setting) -> Result | None:
-    """What was measured before with the same settings and versions; what is damaged is made again."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        told = json.loads((folder / f"{cell.name}.json").read_text(encoding="utf-8"))
-        if told["mark"] == _mark(cell, setting):
-            return _numbers(told["result"])
+def _file(folder: Path, cell: Cell) -> Path:
+    return folder / f"{cell.name}.json"
+
+
+def _read(folder: Path, cell: Cell, setting: Setting) -> dict[str, Any] | None:
+    """What was measured before with the same settings, and by which versions; what is damaged is computed again."""
+    with suppress(OSError, ValueError, KeyError, RecursionError):
+        table = signed(_file(folder, cell).read_bytes())
+        if table["mark"] == _mark(cell, setting):
+            return {"result": _numbers(table["result"]), "versions": table["versions"]}
     return None
 
 
 def _mark(cell: Cell, setting: Setting) -> str:
-    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting), "versions": versions(),
+    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting),
             "text": named(cell.data).content}  # fmt: skip
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 

@@ -2,7 +2,8 @@
 
 Beside the result ``name.zarr`` lies the folder ``name.zarr.partial`` while the run is not finished::
 
-    progress.json        what the run is (a fingerprint), how far it came, which of the pieces below count
+    progress.json        what the run is (a fingerprint), the versions that began it, how far it came, which of the
+                         pieces below count
     records-00001.zarr   what was recorded before the first checkpoint
     records-00003.zarr   … between the second and the third (nothing was between the first and the second)
     state-00003.zarr     tables and optimiser buffers at the last checkpoint
@@ -26,6 +27,8 @@ from scansnap.checks import InputError
 from scansnap.dynamics.state import State
 from scansnap.storage import checksums, discard, put, remove, replacing, sweep_up
 from scansnap.storage.checksums import CheckedFiles, Damaged
+from scansnap.storage.objects import Folder
+from scansnap.storage.versions import decisive_versions, refuse_other_versions
 
 PROGRESS = "progress.json"
 _FIELD = "the unfinished run"
@@ -63,6 +66,7 @@ class Checkpoint:
         progress = read_progress(self.folder)
         if progress["fingerprint"] != self.mark:
             raise InputError(_FIELD, str(self.folder), "one with the same classes, runs and settings")
+        refuse_other_versions(_FIELD, self.folder, progress.get("versions"))
         check(self.folder)
         self.number, self.pieces, self.steps = progress["number"], progress["pieces"], progress["steps"]
         self.sums = {piece: progress["sums"][piece] for piece in self.pieces}
@@ -85,7 +89,8 @@ class Checkpoint:
         name = f"state-{self.number:05d}.zarr"
         entry = _write(self.folder / name, {key: tensor.cpu().numpy() for key, tensor in state.arrays().items()})
         progress = {"fingerprint": self.mark, "number": self.number, "step": state.step, "steps": self.steps,
-                    "pieces": self.pieces, "state": name, "sums": {**self.sums, name: entry}}  # fmt: skip
+                    "pieces": self.pieces, "state": name, "sums": {**self.sums, name: entry},
+                    "versions": decisive_versions()}  # fmt: skip
         put(self.folder / PROGRESS, checksums.sign(progress))
         self._tidy(name)
 
@@ -114,7 +119,7 @@ class Checkpoint:
 def read_progress(folder: Path) -> dict[str, Any]:
     """What ``progress.json`` says, if it is as it was written."""
     try:
-        return checksums.signed((folder / PROGRESS).read_bytes())
+        return checksums.signed(Folder(folder).get(PROGRESS))
     except FileNotFoundError:
         raise InputError(_FIELD, str(folder), f"a folder with {PROGRESS} in it") from None
     except KeyError:
@@ -129,7 +134,7 @@ def check(folder: Path) -> CheckedFiles:
     done = CheckedFiles(1, (folder / PROGRESS).stat().st_size)
     for piece in (*progress["pieces"], progress["state"]):
         table = f"{piece}/{checksums.NAME}"
-        problem = checksums.problem_of(folder / table, progress["sums"][piece])
+        problem = checksums.problem_of(folder, table, progress["sums"][piece])
         if problem:
             raise Damaged(_FIELD, folder, table, problem)
         try:
@@ -145,7 +150,7 @@ def _write(path: Path, arrays: Records) -> checksums.Entry:
 
     with replacing(path) as scratch:  # over what a killed process may have left uncounted
         order: Any = {"names": list(arrays)}  # so that a resumed result has the same bytes
-        group = zarr.open_group(scratch, mode="w", attributes=order)
+        group = zarr.open_group(scratch, mode="w", zarr_format=3, attributes=order)
         for name, array in arrays.items():
             group.create_array(name, data=np.ascontiguousarray(array))
         checksums.put_table(scratch)
@@ -153,7 +158,10 @@ def _write(path: Path, arrays: Records) -> checksums.Entry:
 
 
 def _read(path: Path) -> Records:
-    import zarr
+    from scansnap.storage.zarr_store import local, open_group
 
-    group: Any = zarr.open_group(path, mode="r")
-    return {name: np.asarray(group[name][...]) for name in group.attrs["names"]}
+    try:
+        group = open_group(local(path))
+        return {name: np.asarray(group[name][...]) for name in group.attrs["names"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:  # as its checksums say, so it is something else
+        raise InputError(_FIELD, str(path), f"a part of an unfinished run ({error})") from None

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from scansnap.checks import InputError, known_keys, whole
+from scansnap.checks import InputError, digits, known_keys, whole
 from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.knobs import Knob, Page, check, knob, knobs_of, numbers
@@ -161,13 +161,15 @@ def record_steps(record: Any, steps: int) -> tuple[int, ...]:
     if isinstance(record, str):
         if record == "all":
             return tuple(range(steps + 1))
-        kind, _, number = record.partition(":")
-        if kind not in ("linear", "log") or not number.isdecimal() or int(number) < 2:
+        kind, _, text = record.partition(":")
+        number = digits(text)
+        if kind not in ("linear", "log") or number is None or number < 2:
             raise InputError("record", record, _RECORD)
         if kind == "linear" or steps == 0:
-            chosen = np.linspace(0, steps, int(number))
+            chosen = np.linspace(0, steps, min(number, steps + 2))  # more than that are all steps as well
         else:
-            chosen = np.concatenate([[0], np.geomspace(steps, 1, int(number) - 1)])  # the last one first: it stays
+            number = min(number, 3 + math.ceil(steps * (1 + math.log(steps))))
+            chosen = np.concatenate([[0], np.geomspace(steps, 1, number - 1)])  # the last one first: it stays
         return tuple(int(s) for s in np.unique(np.rint(chosen)))
     if isinstance(record, Integral):
         record = [record]

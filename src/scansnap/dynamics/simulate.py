@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
@@ -27,7 +26,7 @@ from scansnap.dynamics.loop import Loop
 from scansnap.dynamics.mark import difference
 from scansnap.dynamics.settings import Model, Settings, run_settings
 from scansnap.dynamics.settings import settings as merged
-from scansnap.interrupt import Interrupt, Stopped
+from scansnap.interrupt import Interrupt, warn_stopped
 from scansnap.knobs import knobs_of
 from scansnap.progress import Progress
 from scansnap.results.trajectory import load
@@ -135,9 +134,9 @@ def simulate(
                     loop.save(data, Path(save_to), checkpoint, overwrite)
     if not loop.complete:
         kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
-        warnings.warn(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", Stopped, stacklevel=2)
+        warn_stopped(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", data, stacklevel=2)
     elif interrupt.asked:  # whoever has more to do must hear of it
-        warnings.warn("asked to stop in its last steps: the run is complete", Stopped, stacklevel=2)
+        warn_stopped("asked to stop in its last steps: the run is complete", data, stacklevel=2)
     return data
 
 

@@ -144,11 +144,16 @@ def told(counted: dict[Kind, dict[Verdict, int]]) -> list[str]:
         lines.append(f"measured: {_listed(counted['measured'])}, of {of['measured']} statements")
     if "ours" in counted:
         lines.append(f"ours, for what fails: {_listed(counted['ours'])}, of {of['ours']} statements")
+    if "dependent" in counted:
+        lines.append(f"following from others or repeating them: {_listed(counted['dependent'])}, of "
+                     f"{of['dependent']} statements")  # fmt: skip
+    if "proof step" in counted:
+        lines.append(f"steps of proofs: {_listed(counted['proof step'])}, of {of['proof step']}")
     plural = {"formula": "formulas", "identity": "identities"}
     apart = [
         f"{of[kind]} {kind if of[kind] == 1 else plural.get(kind, kind)} ({_listed(counted[kind])})"
         for kind in KINDS
-        if kind in of and kind not in ("measured", "ours")
+        if kind in of and kind in ("by definition", "formula", "identity")
     ]
     if apart:
         lines.append(f"counted apart, since no run could show otherwise: {'; '.join(apart)}")

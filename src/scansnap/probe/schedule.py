@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, digits, whole
 
 _EVERY = "a number of steps, a list of steps, or log:N with N measurements a decade"
 Due = Callable[[int], bool]
@@ -14,10 +14,10 @@ Due = Callable[[int], bool]
 def schedule(every: int | str | Iterable[int]) -> Due:
     """Whether a step is to be measured."""
     if isinstance(every, str):
-        kind, _, number = every.partition(":")
-        if kind != "log" or not number.isdecimal() or int(number) < 1:
+        kind, _, text = every.partition(":")
+        per_decade = digits(text) or 0
+        if kind != "log" or per_decade < 1:
             raise InputError("every", every, _EVERY)
-        per_decade = int(number)
 
         def place(step: int) -> int:
             return math.floor(per_decade * math.log10(step) + 1e-9)

@@ -4,17 +4,15 @@ Dimensions run, step, class, token and query; rates and seed are coordinates alo
 everything needed to make the numbers again: settings, classes (as TOML) and versions.
 
 On disk each byte is under a checksum: in a Zarr folder by its ``checksums.json`` (and a CRC in every chunk, for readers
-that do not know the former), in NetCDF by the attribute ``checksum``, the SHA-256 of the file with that number blank.
+that do not know the former), in NetCDF as :mod:`scansnap.results.netcdf` says, in a Dataset that grows as
+:mod:`scansnap.results.pieces` says.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import mmap
 import platform
-import re
 import warnings
 from collections.abc import Collection, Hashable, Mapping
 from os import PathLike, fspath
@@ -28,16 +26,15 @@ import xarray as xr
 import scansnap
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
+from scansnap.results import netcdf, pieces
 from scansnap.runs import Runs
-from scansnap.storage import checksums, growing, put, replacing
+from scansnap.storage import checksums, put, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
-from scansnap.storage.objects import Objects, place_of
+from scansnap.storage.objects import Folder, Objects, place_of
 
 FORMAT, FORMER = "scansnap trajectory 2", "scansnap trajectory 1"
-PROBED = "scansnap probe 1"  # measurements of somebody's model, in a folder that grows
+PROBED = "scansnap probe 1"  # measurements of somebody's model
 _FIELD = "the result path"
-_BLANK = b"scansnap sha256 " + b"0" * 64
-_CHECKSUM = re.compile(rb"scansnap sha256 ([0-9a-f]{64})")
 
 
 def assemble(
@@ -113,7 +110,7 @@ def write(data: xr.Dataset, target: Path, overwrite: bool) -> None:
             _write_zarr(data, scratch)
             checksums.put_table(scratch)
     else:
-        put(target, _netcdf(data))
+        put(target, netcdf.encoded(data))
 
 
 def load(path: str | PathLike[str]) -> xr.Dataset:
@@ -123,20 +120,30 @@ def load(path: str | PathLike[str]) -> xr.Dataset:
     bucket has checksums of its own, and only sizes are compared.
     """
     target, place = Path(path), place_of(path, _FIELD)
+    if not place.trusted and pieces.is_in_pieces(target):
+        return _load_pieces(target)
     _check_remote(place) if place.trusted else check(target)
     try:
         if _kind(target) == "zarr":
-            source = place.zarr() if place.trusted else target
-            data = xr.open_dataset(source, engine="zarr", consolidated=True, zarr_format=3)
+            from scansnap.storage.zarr_store import open_dataset
+
+            data = open_dataset(place.zarr())
         else:
-            data = xr.open_dataset(target, engine="h5netcdf")
-            data.attrs.pop("checksum", None)
+            data = netcdf.open_dataset(_FIELD, target)
+    except InputError:
+        raise
     except (OSError, ValueError, KeyError, TypeError) as error:  # whole, so it is something else
         raise InputError(_FIELD, fspath(path), f"a readable trajectory ({error})") from None
     if data.attrs.get("format") not in (FORMAT, PROBED):
         data.close()
         raise InputError(_FIELD, fspath(path), f"a file of the format '{FORMAT}'")
-    data.attrs.pop(growing.TABLE, None)
+    return data
+
+
+def _load_pieces(path: Path) -> xr.Dataset:
+    data = pieces.load(_FIELD, path)
+    if data.attrs.get("format") != PROBED:
+        raise InputError(_FIELD, str(path), f"a file of the format '{PROBED}'")
     return data
 
 
@@ -150,9 +157,9 @@ def check(path: Path) -> CheckedFiles:
     if path.is_dir() != (kind == "zarr"):
         raise InputError(_FIELD, str(path), f"a readable trajectory (a {'folder' if kind == 'zarr' else 'file'})")
     if kind == "nc":
-        return _check_netcdf(path)
-    if growing.is_growing(path):
-        return growing.check(_FIELD, path)
+        return netcdf.check(_FIELD, path, (FORMAT, PROBED), FORMER)
+    if pieces.is_in_pieces(path):
+        return pieces.check(_FIELD, path)
     if not (path / checksums.NAME).exists():
         _refuse_without_table(path)
     return checksums.check(_FIELD, path)
@@ -182,54 +189,15 @@ def _write_zarr(data: xr.Dataset, folder: Path) -> None:
 def _refuse_without_table(path: Path) -> None:
     """A folder without checksums: from before there were any, or one that lost them, or another's."""
     try:
-        attributes = json.loads((path / "zarr.json").read_bytes())["attributes"]
+        attributes = json.loads(Folder(path).get("zarr.json"))["attributes"]
         found = attributes.get("format") if isinstance(attributes, dict) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError(_FIELD, str(path), f"a readable trajectory (with zarr.json and {checksums.NAME})") from None
-    if found == FORMER:
+    if found == FORMER or (found == PROBED and "checksums" in attributes):
         raise InputError(_FIELD, str(path), checksums.EARLIER)
-    if found == FORMAT:
+    if found in (FORMAT, PROBED):
         raise Damaged(_FIELD, path, checksums.NAME, "is missing")
     raise InputError(_FIELD, str(path), f"a file of the format '{FORMAT}'")
-
-
-def _netcdf(data: xr.Dataset) -> memoryview:
-    """The bytes of a NetCDF file with the checksum in it."""
-    image = data.drop_encoding().assign_attrs(checksum=_BLANK.decode()).to_netcdf(engine="h5netcdf")
-    (place,) = [found.start(1) for found in _CHECKSUM.finditer(image)]
-    image[place : place + 64] = hashlib.sha256(image).hexdigest().encode()
-    return image
-
-
-def _check_netcdf(path: Path) -> CheckedFiles:
-    """The whole file, before HDF5 sees any of it: that library may crash on what is damaged."""
-    try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            found = [(one.span(1), one[1].decode()) for one in _CHECKSUM.finditer(content)]
-            former, ours = content.find(FORMER.encode()) >= 0, content.find(FORMAT.encode()) >= 0
-            foreign = not found and not ours
-            if foreign and former:
-                raise InputError(_FIELD, str(path), checksums.EARLIER)
-            if foreign and content[:8] == b"\x89HDF\r\n\x1a\n":
-                raise InputError(_FIELD, str(path), f"a file of the format '{FORMAT}', whole (it has no checksum)")
-            if foreign:
-                raise InputError(_FIELD, str(path), "a readable trajectory (this is no NetCDF file)")
-            if len(found) != 1:
-                raise Damaged(_FIELD, path, "its checksum", "is damaged")
-            (start, stop), said = found[0]
-            with memoryview(content) as view, view[:start] as head, view[stop:] as tail:
-                digest = hashlib.sha256(head)
-                digest.update(b"0" * 64)
-                digest.update(tail)
-            if digest.hexdigest() != said:
-                raise Damaged(_FIELD, path, "its content", "does not match its checksum")
-            return CheckedFiles(1, len(content))
-    except OSError as error:
-        raise InputError(_FIELD, str(path), f"a readable trajectory ({error.strerror})") from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(_FIELD, str(path), "a readable trajectory (this file is empty)") from None
 
 
 def classes_of(data: xr.Dataset) -> SequenceClasses:

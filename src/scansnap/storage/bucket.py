@@ -158,7 +158,9 @@ class Bucket:
     def zarr(self) -> Any:
         from zarr.storage import FsspecStore
 
-        return FsspecStore.from_url(self.address, storage_options=self._options, read_only=True)
+        from scansnap.storage.zarr_store import Checked
+
+        return Checked(FsspecStore.from_url(self.address, storage_options=self._options, read_only=True))
 
 
 def _first(error: BaseException) -> str:

@@ -117,14 +117,20 @@ def read_tables(field: str, folder: Place, names: Iterable[str]) -> Iterator[tup
             continue
         try:
             table = signed(found)
-            yield name, ChecksumTable(table["files"], table["before"], table["growing"], tuple(table["inside"]))
+            inside = tuple(str(folder) for folder in table["inside"])
+            yield name, ChecksumTable(_entries(table["files"]), _entries(table["before"]), table["growing"], inside)
         except (ValueError, KeyError, TypeError, RecursionError):
             yield name, Damaged(field, folder, name, "does not match its own checksum")
 
 
-def problem_of(path: Path, entry: Entry) -> str:
-    """What is wrong with a file; empty if nothing is."""
-    ((_, found),) = Folder(path.parent).digests([path.name])
+def _entries(table: Mapping[str, Any]) -> dict[str, Entry]:
+    """Sizes and SHA-256; TypeError or ValueError for anything else."""
+    return {name: [int(size), str(digest)] for name, (size, digest) in dict(table).items()}
+
+
+def problem_of(folder: Place, name: str, entry: Entry) -> str:
+    """What is wrong with a file in a folder; empty if nothing is."""
+    ((_, found),) = _objects(folder).digests([name])
     return _problem(found, entry)
 
 

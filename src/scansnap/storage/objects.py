@@ -7,15 +7,17 @@ in ``.scansnap-writing`` beside them, is seen by nobody, and goes with :meth:`Fo
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import IO, Any, Protocol, TypeVar
 
 from scansnap.checks import InputError
 from scansnap.storage.scratch import sweep_up
@@ -68,7 +70,7 @@ class Objects(Protocol):
         """Remove what killed writers left."""
 
     def zarr(self) -> Any:
-        """The place as a Zarr store to read from."""
+        """The place as a Zarr store to read from, see :mod:`scansnap.storage.zarr_store`."""
 
 
 def of_bytes(content: bytes) -> Entry:
@@ -78,9 +80,43 @@ def of_bytes(content: bytes) -> Entry:
 
 def of_file(path: Path) -> Entry:
     """Size and SHA-256."""
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    with open_regular(path) as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
         return [file.tell(), found]
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[Any]:
+    """Open a regular file for reading; OSError for a link, a device or a pipe, which may never end."""
+    mode = os.lstat(path).st_mode
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    if stat.S_ISREG(mode):
+        handle = os.open(path, flags)
+        if stat.S_ISREG(os.fstat(handle).st_mode):  # it may have been replaced between the two calls
+            return os.fdopen(handle, "rb")
+        os.close(handle)
+    raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+
+
+class _Inside:
+    """Paths of names in a folder; OSError for a name that leads out of it, by itself or through a link."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.real = folder, os.path.realpath(folder)
+        self._direct = {""}  # folders inside that are reached without a link
+
+    def __call__(self, name: str) -> Path:
+        parts = name.split("/")
+        if any(part in ("", ".", "..") or any(sign in part for sign in "\\\0:") for part in parts):
+            raise OSError(errno.EINVAL, "it is not the name of a file inside")
+        parent = "/".join(parts[:-1])
+        if parent not in self._direct:
+            expected = os.path.join(self.real, *parts[:-1])
+            if os.path.realpath(expected) != expected:
+                raise OSError(errno.EINVAL, "it is reached through a link")
+            self._direct.add(parent)
+        return self.folder / name
 
 
 def _tried(read: Callable[[Any], Found], what: Any) -> Found | str:
@@ -102,6 +138,11 @@ def files_in(folder: Path) -> Iterator[str]:
                 yield (Path(place) / name).relative_to(folder).as_posix()
 
 
+def _read(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read()
+
+
 @dataclass(frozen=True)
 class Folder:
     """Files of a folder: on this machine's disk, or on one that it shares with others."""
@@ -120,13 +161,15 @@ class Folder:
         writable(field, self.path, folder=True)
 
     def get(self, name: str) -> bytes:
-        return (self.path / name).read_bytes()
+        return _read(_Inside(self.path)(name))
 
     def contents(self, names: Iterable[str]) -> Iterator[tuple[str, bytes | str]]:
-        return ((name, _tried(self.get, name)) for name in names)
+        inside = _Inside(self.path)
+        return ((name, _tried(lambda n: _read(inside(n)), name)) for name in names)
 
     def digests(self, names: Iterable[str]) -> Iterator[tuple[str, Entry | str]]:
-        return ((name, _tried(of_file, self.path / name)) for name in names)
+        inside = _Inside(self.path)
+        return ((name, _tried(lambda n: of_file(inside(n)), name)) for name in names)
 
     def sizes(self) -> dict[str, int]:
         return {name: os.lstat(self.path / name).st_size for name in files_in(self.path)}
@@ -179,9 +222,9 @@ class Folder:
         sweep_up(self.path.parent)  # one killed as it began
 
     def zarr(self) -> Any:
-        from zarr.storage import LocalStore
+        from scansnap.storage.zarr_store import local
 
-        return LocalStore(self.path, read_only=True)
+        return local(self.path)
 
 
 def place_of(where: str | os.PathLike[str], field: str = "the path", endpoint: str | None = None) -> Objects:

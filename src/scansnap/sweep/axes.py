@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.checks import InputError, known_keys
-from scansnap.runs import DECAYS, MAX_SEED, SHARED, Runs, grid, run_fields, values_of
+from scansnap.checks import InputError, digits, known_keys
+from scansnap.runs import DECAYS, SHARED, Runs, grid, run_fields, values_of
 
 _RANGE = "a number, a list of numbers, or for whole numbers a range such as '0:10' (10 not included)"
 
@@ -63,11 +63,10 @@ class Axes:
 def _values(name: str, value: Any) -> np.ndarray:
     if isinstance(value, str):
         low, colon, high = value.partition(":")
-        if not (colon and low.strip().isdecimal() and high.strip().isdecimal() and int(low) < int(high)):
+        first, last = digits(low.strip()), digits(high.strip())
+        if not colon or first is None or last is None or first >= last:
             raise InputError(name, value, _RANGE)
-        if int(high) > MAX_SEED:
-            raise InputError(name, value, f"a range up to {MAX_SEED}")
-        value = np.arange(int(low), int(high))
+        value = np.arange(first, last)
         if name == "seed":
             return value
     if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, list | dict) for one in value)):

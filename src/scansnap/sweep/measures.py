@@ -8,6 +8,7 @@ the numbers do not depend on how runs are grouped.
 from __future__ import annotations
 
 import inspect
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +82,13 @@ def measures(table: dict[str, Any]) -> tuple[Measure, ...]:
         function = choice("function" if "function" in given else "the measure", given.get("function", name), _TAKES)
         allowed = [key for key in inspect.signature(getattr(measure, function)).parameters if key not in _OURS]
         known_keys(f"{name} of [measure]", options, ("function", *allowed))
+        for key, value in options.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):  # a date, an integer of thousands of digits
+                raise InputError(
+                    f"{key} of {name} in [measure]", value, "a number, a text or a list of these"
+                ) from None
         if not name.replace("_", "a").isalnum():
             raise InputError("the name in [measure]", name, "letters, digits and underscores")
         found.append(Measure(name if "function" in given else _NAMES.get(name, name), function, options))

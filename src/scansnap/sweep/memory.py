@@ -19,8 +19,8 @@ from scansnap.dynamics.engines.layout import Layout, make_layout
 from scansnap.sweep.config import ClassSet, Sweep
 from scansnap.sweep.schema import Schema
 
-_STRETCH_FLOATS, _STRETCH_STEPS = 32 << 20, 4096  # as simulate.py bounds what it samples ahead
-_TEMPORARIES = {"cpu": 64 << 20, "cuda": 4 << 30}  # as engine.py bounds its own, with some threads
+_STRETCH_FLOATS, _STRETCH_STEPS = 32 << 20, 4096  # as dynamics/loop.py bounds what it samples ahead
+_TEMPORARIES = {"cpu": 64 << 20, "cuda": 4 << 30}  # as engines/hand_written.py bounds its own, with some threads
 _DRAWING = 12  # doubles alive for each initial value while it is drawn
 _BATCH_BYTES = 12  # for each number of a mini-batch: sampled, converted, and its class as int64
 _FLOATS_PER_SECOND = 2e10  # on two cores; only ratios of it matter

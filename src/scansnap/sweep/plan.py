@@ -104,7 +104,7 @@ def _check_room(one: Cost, s: int, memory: int) -> None:
 
 def parse_memory(text: str) -> int:
     """``4GB``, ``500 MB``, ``2GiB`` or a number of bytes."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", text.upper())
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", text.upper(), re.ASCII)
     size = float(found.group(1)) * _UNITS[found.group(2)] if found else 0.0
     if not 0 < size < 2**63:
         raise InputError("--memory", text, "a size such as 500MB or 4GB")

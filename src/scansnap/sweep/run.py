@@ -44,7 +44,6 @@ class Prepared:
     store: Store
     resumed: bool
     replaces: bool  # whatever is there
-    versions: dict[str, str]  # what a resumed store was begun with
 
     @property
     def group_bytes(self) -> list[int]:
@@ -71,14 +70,13 @@ def prepare(
         raise InputError("--out", str(place), "written by Zarr, which is not installed (pip install scansnap)")
     if cluster is not None:
         import_ray()
-    found: dict[str, str] = {}
     exists = _exists(place)
     resumed = resume and exists
     _check_free(place, exists, resume or overwrite)
     if not resumed:
         place.refuse_unwritable("--out")
     if resumed:
-        plan, found = stored_plan(place, sweep)
+        plan = stored_plan(place, sweep)
         if memory is not None and parse_memory(memory) != plan.memory:
             raise InputError("--memory", memory, "left out with --resume: the store's groups stay as they are")
         wanted = device if device == "auto" else _device(device, cluster)
@@ -91,7 +89,7 @@ def prepare(
         limit = parse_memory(memory or DEFAULT_MEMORY)
         layouts = look(sweep, kind, limit)
         plan = make_plan(sweep, layouts, limit, kind)
-    return Prepared(sweep, plan, layouts, Store(place, sweep, plan, layouts.schemas), resumed, overwrite, found)
+    return Prepared(sweep, plan, layouts, Store(place, sweep, plan, layouts.schemas), resumed, overwrite)
 
 
 def _exists(place: Objects) -> bool:
@@ -133,7 +131,7 @@ def run(
                 held.enter_context(cluster.connected(max(ready.group_bytes)))
             _check_free(store.place, _exists(store.place), ready.replaces)
             store.create(replaces=ready.replaces)
-        elif stored_plan(store.place, ready.sweep)[0] != ready.plan:
+        elif stored_plan(store.place, ready.sweep) != ready.plan:
             raise InputError("--out", str(store.place), "the store as it was a moment ago")
         try:
             return _fill(ready, cluster, report, note)

@@ -12,6 +12,7 @@ import xarray as xr
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
+from scansnap.interrupt import Stopped
 from scansnap.progress import Progress
 from scansnap.runs import Runs
 from scansnap.sweep.axes import Axes
@@ -35,8 +36,6 @@ class Job:
 def run_group(job: Job, classes: SequenceClasses, start: int, stop: int, progress: Progress | None = None) -> Arrays:
     """Simulate and measure runs start … stop − 1; Ctrl-C raises, as half a group is of no use."""
     data = _simulated(job, classes, job.axes.take(start, stop), progress)
-    if not data.attrs["complete"]:
-        raise KeyboardInterrupt
     found = results(data, classes, job.stored, job.measures)
     return {str(name): np.ascontiguousarray(v.values) for name, v in found.variables.items() if v.dims[:1] == ("run",)
             and (name in found.data_vars or name in HEALTH)}  # fmt: skip
@@ -44,7 +43,7 @@ def run_group(job: Job, classes: SequenceClasses, start: int, stop: int, progres
 
 def _simulated(job: Job, classes: SequenceClasses, runs: Runs, progress: Progress | None) -> xr.Dataset:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="stopped after .*", category=UserWarning)
+        warnings.simplefilter("error", Stopped)
         return simulate(classes, runs, **job.options, device=job.device, progress=progress)
 
 

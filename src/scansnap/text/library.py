@@ -14,7 +14,7 @@ import torch
 from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.text.model import LanguageModel
-from scansnap.text.model_files import Header, build_model, load_checkpoint, read_header, read_vocabulary
+from scansnap.text.model_files import Header, build_for, load_checkpoint, read_header, read_vocabulary
 from scansnap.text.record import Training
 
 SUFFIX = ".safetensors"
@@ -43,7 +43,7 @@ def open_trained(path: Path, device: str | torch.device = "cpu") -> TrainedModel
     """The model of a checkpoint with its words."""
     header = read_header(path)
     vocabulary = read_vocabulary(path)
-    model = build_model(header.model, device)
+    model = build_for(path, device)
     if model.vocab_size != len(vocabulary):
         raise InputError("the vocabulary", f"{len(vocabulary)} words", f"the model's {model.vocab_size} words")
     _, record = load_checkpoint(path, model)

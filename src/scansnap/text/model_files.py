@@ -5,7 +5,8 @@ what the data and the vocabulary were. Tensors are the model's (``model.…``), 
 vocabulary's JSON as bytes, so that a model and its words can neither part nor be mixed. Nothing is pickled.
 
 The header carries the SHA-256 of every tensor (with its type and shape) and its own. Reading the header checks the
-header; reading a model checks all of it (about 1 GB/s) before the first tensor is used.
+header; reading a model checks all of it (about 1 GB/s) before the first tensor is used. What the header says of types,
+shapes and places is compared with the size of the file before anything is allocated.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import checksums, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
+from scansnap.storage.objects import open_regular
 from scansnap.text.model import LanguageModel
+from scansnap.text.safetensors_layout import LayoutError, check_layout
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.yz.model import YZTransformer
 
 FORMAT = 3  # 2 is read as well
 KEY = "scansnap"
 WORDS = "vocabulary"  # the tensor with the words
+LAYERS = 10_000  # of a model that is read
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class Header:
     def to_json(self, sums: dict[str, str]) -> str:
         """With the checksums of the tensors, and its own."""
         return checksums.sign({"format": FORMAT, "tensors": sums, **self.__dict__})
+
+    def is_valid(self) -> bool:
+        """Whether all fields have their types."""
+        return (isinstance(self.model, dict) and isinstance(self.data, dict) and isinstance(self.vocabulary, str)
+                and type(self.step) is int and self.step >= 0)  # fmt: skip
 
 
 def fingerprint(vocabulary: Vocabulary | None) -> str:
@@ -141,6 +150,7 @@ def _opened(path: Path) -> Iterator[_Opened]:
 
     foreign = InputError("checkpoint", str(path), "a checkpoint written by scansnap, whole")
     try:
+        check_layout(path)
         with safe_open(path, framework="pt") as file:
             values = (file.metadata() or {}).get(KEY)
             if values is None:
@@ -152,7 +162,7 @@ def _opened(path: Path) -> Iterator[_Opened]:
             yield found
     except FileNotFoundError:
         raise InputError("checkpoint", str(path), "a file that is there") from None
-    except (OSError, SafetensorError) as error:
+    except (OSError, LayoutError, SafetensorError) as error:
         if _begins_like_ours(path):
             raise Damaged("checkpoint", path, "its content", f"cannot be read ({error})") from None
         raise foreign from None
@@ -160,7 +170,7 @@ def _opened(path: Path) -> Iterator[_Opened]:
 
 def _begins_like_ours(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path.resolve()) as file:
             return f'"{KEY}"'.encode() in file.read(1 << 16)
     except OSError:
         return False
@@ -177,10 +187,18 @@ def _header(path: Path, text: str) -> tuple[Header, dict[str, str], int]:
     version, sums = values.pop("format", None), values.pop("tensors", {})
     if version not in (2, FORMAT):
         raise InputError("checkpoint", str(path), f"a checkpoint of the format {FORMAT}")
-    if version == 2:  # it named a momentum whether it was used or not, and knew no weight decay
-        momentum = values["model"].get("momentum") if values["model"].get("optimizer") == "momentum" else None
-        values["model"] |= {"momentum": momentum, "weight_decay": 0.0}
-    return Header(**values), sums, version
+    model = values.get("model")
+    if version == 2 and isinstance(model, dict):  # it named a momentum in any case, and knew no weight decay
+        momentum = model.get("momentum") if model.get("optimizer") == "momentum" else None
+        model |= {"momentum": momentum, "weight_decay": 0.0}
+    header = Header(**values) if values.keys() == Header.__dataclass_fields__.keys() else None
+    if header is None or not header.is_valid() or not _are_texts(sums):
+        raise InputError("checkpoint", str(path), "a checkpoint whose header scansnap wrote")
+    return header, sums, version
+
+
+def _are_texts(table: Any) -> bool:
+    return isinstance(table, dict) and all(isinstance(value, str) for value in table.values())
 
 
 def _moments_of_format_2(tensors: dict[str, Tensor], told: dict[str, Any]) -> dict[str, Tensor]:
@@ -203,8 +221,34 @@ def _digest(tensor: Tensor) -> str:
 
 def open_model(path: Path, device: str | torch.device = "cpu") -> tuple[LanguageModel, Header]:
     """The trained model a checkpoint holds, whatever its kind."""
-    model = build_model(read_header(path).model, device)
+    model = build_for(path, device)
     return model, load_checkpoint(path, model)[0]
+
+
+def build_for(path: Path, device: str | torch.device = "cpu") -> LanguageModel:
+    """The model that a checkpoint describes, with its initial values.
+
+    Nothing of its size is allocated unless the file has tensors of the same shapes.
+    """
+    with _opened(path) as found:
+        shapes = {name: tuple(found.file.get_slice(name).get_shape()) for name in found.sums}
+        if found.format == 2:  # its velocities have another name
+            shapes |= {name.replace(".momentum", ".velocity"): shape for name, shape in shapes.items()}
+        description = found.header.model
+    other = InputError("checkpoint", str(path), "one with all tensors of the model that its header describes")
+    layers = description.get("layers", 1)
+    if not isinstance(layers, int) or layers > LAYERS:
+        raise other
+    try:
+        with torch.device("meta"):
+            tensors = build_model(description, "meta").tensors()
+    except InputError as error:
+        raise InputError("checkpoint", str(path), f"one of a model that can be ({error})") from None
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise other from None
+    if any(shapes.get(f"model.{name}") != tuple(tensor.shape) for name, tensor in tensors.items()):
+        raise other
+    return build_model(description, device)
 
 
 def build_model(description: dict[str, Any], device: str | torch.device = "cpu") -> LanguageModel:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,9 +26,10 @@ from torch import Tensor
 from scansnap.checks import InputError, whole
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
-from scansnap.interrupt import Interrupt, Stopped
+from scansnap.interrupt import Interrupt, warn_stopped
 from scansnap.progress import Progress
 from scansnap.storage import claimed, writable
+from scansnap.storage.versions import decisive_versions, refuse_other_versions
 from scansnap.text.evaluate import perplexity
 from scansnap.text.events import EventWriter, place_for_events
 from scansnap.text.model import LanguageModel
@@ -273,7 +273,7 @@ class _Loop:
         if self.checkpoint is None or self.done.failed_step is not None or not self.first:
             return
         epoch, at = divmod(self.done.step, len(self.windows))
-        data = {**self._data, "epoch": epoch, "window": at}
+        data = {**self._data, "epoch": epoch, "window": at, "versions": decisive_versions()}
         header = Header(self.model.describe(), self.done.step, data, fingerprint(self.vocabulary))
         with self._aside():
             save_checkpoint(self.checkpoint, self.model, header, self.done.tensors(), self.vocabulary)
@@ -299,6 +299,8 @@ class _Loop:
             raise InputError("checkpoint", str(self.checkpoint), "one of the same vocabulary")
         if header.step > self.done.steps:
             raise InputError("steps", self.done.steps, f"at least {header.step}, those already done")
+        if header.step < self.done.steps:
+            refuse_other_versions("checkpoint", self.checkpoint, header.data.get("versions"))
         record = load_checkpoint(self.checkpoint, self.model)[1]
         self.done = Training.from_tensors(self.done.steps, header.step, record)
 
@@ -312,8 +314,8 @@ class _Loop:
 
     def _say_that_it_stopped(self) -> None:
         if self.done.complete:  # whoever has more to do must hear of it
-            warnings.warn("asked to stop in its last steps: the training is complete", Stopped, stacklevel=4)
+            warn_stopped("asked to stop in its last steps: the training is complete", self.done, stacklevel=4)
             return
         how = (f"its state is in {self.checkpoint}; go on with resume" if self.checkpoint is not None
                else "no checkpoint was asked for, so only this result is left")  # fmt: skip
-        warnings.warn(f"stopped after {self.done.step} of {self.done.steps} steps; {how}.", Stopped, stacklevel=4)
+        warn_stopped(f"stopped after {self.done.step} of {self.done.steps} steps; {how}.", self.done, stacklevel=4)

@@ -33,6 +33,7 @@ def test_another_rate_of_attention_is_no_drive(factor: float) -> None:
     assert "B_n" in claim.why
 
 
+@pytest.mark.integration
 def test_the_response_has_the_closed_form_of_the_family_and_speaks_of_others() -> None:
     evidence = flow("textbook", 0.002)
     t = evidence.response["t"].values

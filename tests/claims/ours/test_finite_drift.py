@@ -164,6 +164,7 @@ def test_what_it_does_not_speak_of() -> None:
 # --- against the flow ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 def test_small_rates_follow_the_flow_with_its_drift() -> None:
     """SGD at η_Y = 0.2 and T = 257 in the mean over seeds, less the flow: what flow and drift differ by, to 10%.
 

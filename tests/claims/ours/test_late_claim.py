@@ -100,6 +100,7 @@ def test_the_symmetric_family_is_recognised() -> None:
     assert isinstance(find(ss.SequenceClasses(p_context=p, query=[3, 3], next_token=[4, 5])), str)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("k", "m", "common", "ratio"), [(3, 60, 0.5, 2), (2, 500, 0.5, 10), (2, 80, 0.7, 3)])
 def test_the_law_without_a_norm_in_families_its_bounds_were_not_chosen_on(
     k: int, m: int, common: float, ratio: float

@@ -70,6 +70,7 @@ def test_controls_of_the_first_steps_and_of_the_rest() -> None:
     assert scan_order.judge_rest("sign", norm="none", steps=300).status == "fails"
 
 
+@pytest.mark.integration
 def test_controls_of_the_orders() -> None:
     """Each verdict falls when the runs are those of another rule, or of no order at all."""
     sgd, adam = (scan_order.scan_orders(rule, (eta, eta), 6)[0] for rule, eta in (("sgd", 1.0), ("adam", 0.03)))

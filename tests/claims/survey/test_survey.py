@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import scansnap as ss
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.claims.survey.finding import Finding
 from scansnap.claims.survey.run import chosen, statements
 
@@ -34,7 +34,7 @@ def test_a_name_or_a_beginning() -> None:
 
 @pytest.mark.parametrize("name", ["nope", "", "dec", "decay-", "joma-integral-x"])
 def test_an_unknown_name_is_one_sentence(name: str) -> None:
-    with pytest.raises(InputError, match=r"NAME is .*; it must be a statement of the survey, or how some begin: joma"):
+    with refused("NAME", names="joma"):
         ss.survey(name)
 
 

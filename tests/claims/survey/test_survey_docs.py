@@ -20,7 +20,7 @@ def test_the_table_has_the_statements_sources_and_settings_of_the_source() -> No
     assert theirs == ours
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_table_has_the_numbers_of_the_command() -> None:
     """Runs the whole survey: half a minute of one core."""
     for row, found in zip(ROWS, ss.survey(), strict=True):

@@ -33,6 +33,7 @@ def simulate(
 LONG = SequenceClasses.synthetic(1, 2, common=1, distinct=5, common_weight=0.8, unused=990)
 
 
+@pytest.mark.integration
 def test_sgd_with_long_sequences() -> None:
     for context, batch_size, seeds in ((math.inf, None, 1), (100_000, 128, 4)):
         claims = check(simulate(LONG, context, batch_size, y=seeds == 1, seeds=seeds))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
+from refusals import refused
 
 PLAIN = ss.SequenceClasses.synthetic(n_queries=3, next_per_query=2, common=3, distinct=4)
 NEXT = PLAIN.next_token[[0, 1, 0, 2, 1, 3]]  # 0 and 1 follow two queries each
@@ -55,12 +56,12 @@ def test_toml_and_files_keep_it(tmp_path) -> None:
 
 @pytest.mark.parametrize("call", [lambda c: ss.flow(c, t=[1.0]), lambda c: ss.verify(c, eta_y=1.0, eta_z=0.1)])
 def test_what_needs_psi_says_so(call) -> None:
-    with pytest.raises(ss.InputError, match=r"different for each class .* needs one class per next token"):
+    with refused("next_token", "30 for 2 classes", names="shared_next"):
         call(shared())
 
 
 def test_it_must_be_asked_for() -> None:
-    with pytest.raises(ss.InputError, match="different for each class"):
+    with refused("next_token", "30 for 2 classes"):
         ss.SequenceClasses(PLAIN.p_context, PLAIN.query, NEXT)
-    with pytest.raises(ss.InputError, match="shared_next is 1; it must be true or false"):
+    with refused("shared_next", 1):
         ss.SequenceClasses(PLAIN.p_context, PLAIN.query, NEXT, shared_next=1)

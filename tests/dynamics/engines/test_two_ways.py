@@ -34,6 +34,7 @@ def counts():
     return [cell(*c, first_seed=0) for c in CELLS]
 
 
+@pytest.mark.integration
 def test_counts_and_tokens_agree_within_their_standard_errors(counts):
     distances = [distance(a, cell(*c, first_seed=1000, sampling="tokens")) for a, c in zip(counts, CELLS, strict=True)]
     surprise = np.sum(np.square(distances))

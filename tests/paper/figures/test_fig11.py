@@ -51,6 +51,7 @@ def ten_seeds():
     return fig11.compute(Effort(device="cpu"))
 
 
+@pytest.mark.integration
 def test_findings_by_another_route(ten_seeds):
     ends, steps = ten_seeds.findings
     assert (ends.agree, ends.undecided, ends.of) == flatter(ten_seeds.table, "ratio", "eta_z", better=1.0)

@@ -19,6 +19,7 @@ def ten_seeds():
     return fig12.compute(Effort(device="cpu"))
 
 
+@pytest.mark.integration
 def test_findings_by_another_route(ten_seeds):
     ends, steps = ten_seeds.findings
     assert (ends.agree, ends.undecided, ends.of) == flatter(ten_seeds.table, "eta_z", "ratio", better=3.0)

@@ -72,6 +72,7 @@ def ten_seeds():
     return fig6.compute(Effort(device="cpu"))
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("seeds", ["quick", "full"])
 def test_findings_by_another_route(computed, ten_seeds, seeds):
     computed = ten_seeds if seeds == "full" else computed

@@ -154,7 +154,7 @@ def test_fig9_with_a_free_ratio_is_not_equal_at_the_snap():
 
 def test_claims_count_settings_and_say_why_they_fail():
     table = pd.DataFrame(
-        {"claim": ["a", "a", "a"], "reference": "Lemma 0", "statement": "It holds.", "kind": "identity",
+        {"claim": ["a", "a", "a"], "reference": "Lemma 0", "statement": "It holds.", "relation": "", "kind": "identity",
          "setting": ["x", "y", "z"],
          "status": ["holds", "fails", "not applicable"], "observed": ["holds", "fails", "holds"],
          "why": ["", "too large", "assumption"], "instead": ["", "memory", ""],
@@ -170,8 +170,8 @@ def test_claims_count_settings_and_say_why_they_fail():
 
 def test_a_claim_that_is_algebra_in_one_setting_is_measured_in_the_other_only():
     table = pd.DataFrame(
-        {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "kind": ["formula", "measured"],
-         "setting": ["flow", "sgd"], "status": "holds", "observed": "holds", "why": "",
+        {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "relation": "",
+         "kind": ["formula", "measured"], "setting": ["flow", "sgd"], "status": "holds", "observed": "holds", "why": "",
          "measured": [0.1, 0.2]}
     )  # fmt: skip
     assert [(found.kind, found.agree, found.of) for found in claims.findings(table)] == [
@@ -181,7 +181,8 @@ def test_a_claim_that_is_algebra_in_one_setting_is_measured_in_the_other_only():
 
 def test_an_undecided_claim_neither_agrees_nor_fails():
     table = pd.DataFrame(
-        {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "kind": "measured", "setting": ["x", "y"],
+        {"claim": "a", "reference": "Lemma 0", "statement": "It holds.", "relation": "",
+         "kind": "measured", "setting": ["x", "y"],
          "status": ["holds", "undecided"], "observed": ["holds", "undecided"], "why": ["", "9 seeds would decide"],
          "measured": [0.1, None]}
     )  # fmt: skip

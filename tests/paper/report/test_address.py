@@ -1,12 +1,10 @@
 """What a figure's link opens in the explorer is what the figure trained."""
 
-import inspect
 import json
 from urllib.parse import parse_qsl
 
 import pytest
 
-from scansnap.cli.serve import serve
 from scansnap.explorer.controls import BY_NAME
 from scansnap.explorer.setups.read import read_setup
 from scansnap.paper.figure import Effort
@@ -33,10 +31,6 @@ def opened(link, prefix=""):
             number = BY_NAME[name].kind in ("number", "integer", "flag")
             found[name] = "inf" if text == "inf" else json.loads(text) if number else text
     return read_setup(found)
-
-
-def test_the_place_is_where_serve_listens():
-    assert f"http://localhost:{inspect.signature(serve).parameters['port'].default}/" == PLACE
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ def test_few_targets_are_not_worth_a_process():
     assert crew.processes_for(["fig3", "table1"], QUICK) == 1
 
 
+@pytest.mark.integration
 def test_two_processes_draw_what_one_does(tmp_path):
     names = ("fig3", "fig5", "table1")
     seen = []

@@ -139,8 +139,9 @@ def test_table_1_is_a_table_with_mathematics(folder):
 
 def test_a_figure_is_opened_in_the_explorer_where_an_address_can_say_it(folder):
     text = (folder[0] / "report.html").read_text(encoding="utf-8")
-    assert text.count('href="http://localhost:8765/#classes=syn-medium&amp;') == 2  # its headline and its figure
-    assert text.count("(needs <code>scansnap serve</code>)") == 2
+    assert text.count('href="explorer.html#classes=syn-medium&amp;') == 2  # its headline and its figure
+    page = (folder[0] / "explorer.html").read_text(encoding="utf-8")
+    assert 'id="data-catalogue"' in page, "the links open beside the report, offline"
 
 
 def test_the_report_names_what_is_not_in_it(folder):
@@ -204,6 +205,7 @@ def test_every_verdict_has_a_colour(folder):
 def claimed(**more):
     row = {"claim": "a", "reference": "Lemma 0", "kind": "identity", "setting": "x", "status": "undecided",
            "observed": "undecided", "instead": "", "instead_status": "", "instead_words": "", "statement": "It is so.",
+           "relation": "follows from c" if more.get("kind") == "dependent" else "",
            "measured": 1.0, "why": "", "instead_off": None, "off": None}  # fmt: skip
     return {**row, **more}
 
@@ -216,11 +218,17 @@ def test_one_row_for_each_claim_with_its_curve_its_verdict_and_what_holds_instea
         *(claimed(claim="b", kind="measured", reference="Theorem 9", setting=x, status="fails", observed="fails")
           for x in "vwxyz"),
         claimed(claim="b", kind="measured", reference="Theorem 9", setting="u", status="holds", observed="holds"),
+        claimed(claim="d", kind="dependent", status="holds", observed="holds"),
     ])  # fmt: skip
     line = Sparkline("z", ((0, 0), (1, 1)), ((0, 0), (1, 0)), ((0, 0), (0.5, 1)))
     computed = Computed(table, {}, claims.findings(table), sparklines={"a": line})
     text = page.page([Made("claims", "Claims", "All.", computed, "scansnap", 1.0, ("claims.csv",), b"")], QUICK)
-    first, second = re.search('<table class="claims">(.*?)</table>', text, re.DOTALL)[1].split("<tbody>")[1:]
+    parts = re.search('<table class="claims">(.*?)</table>', text, re.DOTALL)[1].split("<tbody>")[1:]
+    first, dependent, second = parts
+    assert "Dependent:" in dependent
+    assert "(follows from c)" in dependent
+    assert "follows from" not in first + second
+    assert "<b>1</b> measured statement" in text  # what follows from another one is not counted with it
     assert "Measured:" in first
     assert "Identities:" in second
     assert first.count("<tr>") == second.count("<tr>") == 1

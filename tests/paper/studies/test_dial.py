@@ -79,5 +79,6 @@ def test_the_target_takes_over_finished_cells(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(dial, "dial", measured)
     with pytest.raises(KeyboardInterrupt):
         dial.compute(Effort(quick=True, device="cpu", kept=tmp_path))
-    assert (seen["out"], seen["quick"], seen["device"]) == (tmp_path, True, "cpu")
+    assert seen["out"].parent == tmp_path  # a folder for these versions
+    assert (seen["quick"], seen["device"]) == (True, "cpu")
     assert seen["jobs"] >= 1

@@ -17,7 +17,7 @@ import xarray as xr
 from probe_data import WORDS, made
 from torch import nn
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.probe.probe import Probe
 from scansnap.probe.report.page import page, report, script_hash
 
@@ -270,7 +270,7 @@ def test_it_is_written_whole_or_refused(data: xr.Dataset, tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["probe.html"]
     (tmp_path / "a file").touch()
     for bad in (tmp_path, tmp_path / "a file" / "x.html", "", None, tmp_path / "x.zarr" / "x.html"):
-        with pytest.raises(InputError, match="the report's path is"):
+        with refused("the report's path"):
             report(data, bad)  # type: ignore[arg-type]
 
 

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import xarray as xr
+from small import STEPS
 
 import scansnap as ss
 
@@ -19,14 +21,15 @@ import scansnap as ss
 _SERVER = """
 import json, os, signal, sys, traceback, warnings
 sys.path.insert(0, sys.argv[1])
-import torch, xarray, zarr, zarr.codecs
+import torch, xarray
 from pathlib import Path
+from unittest.mock import patch
 from scansnap.probe.store import file
 from scansnap.storage import writing
 from small import train
 
 torch.set_num_threads(1)
-file.KEPT = 4  # so that samples are dropped too
+patch.object(file, "KEPT", 4).start()  # so that samples are dropped too
 changes = 0
 
 
@@ -58,7 +61,7 @@ def watch(job):
         change(job)
         return done
 
-    writing._swap = watched
+    patch.object(writing, "_swap", watched).start()
     sys.addaudithook(hook)
 
 
@@ -67,7 +70,8 @@ def work(job):
     os.chdir(job["folder"])
     watch(job)
     try:
-        train(Path("probe.zarr"), Path("../checkpoint.pt"), overwrite=True)  # it begins anew without a checkpoint
+        # without a checkpoint training begins again
+        train(Path("probe.zarr"), Path("../checkpoint.pt"), steps=job["steps"], overwrite=True)
     except KeyboardInterrupt:
         print("interrupted")
 
@@ -98,12 +102,13 @@ class Server:
         self.process = subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE)  # fmt: skip
 
-    def __call__(self, folder: Path, last: int = -1, signal: int = KILL) -> list[str]:
+    def __call__(self, folder: Path, last: int = -1, signal: int = KILL, steps: int = STEPS) -> list[str]:
         """What the child said; nothing if it was killed."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        self.process.stdin.write(json.dumps({"folder": str(folder), "last": last, "signal": signal}) + "\n")
+        job = {"folder": str(folder), "last": last, "signal": signal, "steps": steps}
+        self.process.stdin.write(json.dumps(job) + "\n")
         self.process.stdin.flush()
         said = [self.process.stdout.readline()]
         while not said[-1].startswith("ended"):
@@ -134,53 +139,65 @@ def found(folder: Path) -> xr.Dataset:
         return data.load()
 
 
-def kill_and_resume(server: Server, folder: Path, moments: list[int], whole: xr.Dataset) -> None:
-    begin(folder)
-    for moment in moments:
-        assert server(folder, moment) == []
-        if (folder / "probe.zarr").exists():  # whole and right at this moment, too
-            now = found(folder)
-            kept = now.drop_vars("attention_last")
-            xr.testing.assert_equal(kept, whole.drop_vars("attention_last").isel(step=slice(now.sizes["step"])))
-    server(folder)
-    xr.testing.assert_identical(found(folder), whole)
-    assert [place.name for place in folder.iterdir()] == ["probe.zarr"], f"killed before change {moments}"
+@dataclass(frozen=True)
+class Trained:
+    """Trainings that nobody stops."""
+
+    changes: int  # to files, in all
+    files: dict[int, xr.Dataset]  # after so many steps
+
+    @property
+    def whole(self) -> xr.Dataset:
+        return self.files[STEPS]
 
 
 @pytest.fixture(scope="module")
-def trained(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, xr.Dataset]:
-    """Changes of a training that nobody stops, and its file."""
-    folder = begin(tmp_path_factory.mktemp("whole") / "x" / "y")
-    (changes,) = server(folder)
-    return int(changes), found(folder)
+def trained(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    files = {}
+    for steps in range(1, STEPS + 1):
+        folder = begin(tmp_path_factory.mktemp("whole") / "x" / "y")
+        (changes,) = server(folder, steps=steps)
+        files[steps] = found(folder)
+    return Trained(int(changes), files)
 
 
-def test_killed_anywhere_and_resumed_it_is_the_file_of_one_training(server, tmp_path: Path, trained) -> None:
-    total, whole = trained
-    assert whole.sizes["step"] == 10
-    assert int(whole.moved.notnull().all(("layer", "head")).sum()) == 9
-    for i in range(5):
-        kill_and_resume(server, tmp_path / "a" / "b", [total * (i + 1) // 5 - 7 * i], whole)
-    kill_and_resume(server, tmp_path / "a" / "b", [total // 2, total // 7], whole)  # the second while it goes back
-
-
-def test_ctrl_c_amid_a_write_loses_nothing_that_was_measured(server, tmp_path: Path, trained) -> None:
-    total, whole = trained
-    folder = begin(tmp_path / "a" / "b")
-    assert server(folder, total // 2, INTERRUPT)[0] == "interrupted\n"
-    now = found(folder)
-    n = now.sizes["step"]
-    assert 0 < n < 10
-    xr.testing.assert_equal(now.drop_vars("attention_last"), whole.isel(step=slice(n)).drop_vars("attention_last"))
+def kill_and_resume(server: Server, folder: Path, moments: list[int], trained: Trained) -> None:
+    begin(folder)
+    for moment in moments:
+        assert server(folder, moment) == []
+        if (folder / "probe.zarr").exists():  # sound at this moment, too, the attention of the last step included
+            now = found(folder)
+            xr.testing.assert_identical(now, trained.files[now.sizes["step"]])
     server(folder)
-    xr.testing.assert_identical(found(folder), whole)
+    xr.testing.assert_identical(found(folder), trained.whole)
+    assert [place.name for place in folder.iterdir()] == ["probe.zarr"], f"killed before change {moments}"
 
 
-@pytest.mark.slow
-def test_killed_before_each_change(server, tmp_path: Path, trained) -> None:
-    """Every one of a thousand changes in turn, some of them twice: minutes."""
-    total, whole = trained
-    for moment in range(1, total + 1):
-        kill_and_resume(server, tmp_path / "a" / "b", [moment], whole)
-    for moment in range(total // 3, total, 25):  # and again, soon after it was resumed
-        kill_and_resume(server, tmp_path / "a" / "b", [moment, 1 + moment // 25 % 97], whole)
+@pytest.mark.integration
+def test_killed_anywhere_and_resumed_it_is_the_file_of_one_training(server, tmp_path: Path, trained: Trained) -> None:
+    assert trained.whole.sizes["step"] == STEPS
+    assert int(trained.whole.moved.notnull().all(("layer", "head")).sum()) == STEPS - 1
+    for i in range(12):  # the last ones are those of one measurement, its index and what it removes
+        moment = trained.changes - i if i < 8 else trained.changes * (i - 7) // 5
+        kill_and_resume(server, tmp_path / "a" / "b", [moment], trained)
+    twice = [trained.changes // 2, trained.changes // 7]  # the second while it goes back
+    kill_and_resume(server, tmp_path / "a" / "b", twice, trained)
+
+
+def test_ctrl_c_amid_a_write_loses_nothing_that_was_measured(server, tmp_path: Path, trained: Trained) -> None:
+    folder = begin(tmp_path / "a" / "b")
+    assert server(folder, trained.changes // 2, INTERRUPT)[0] == "interrupted\n"
+    now = found(folder)
+    assert 0 < now.sizes["step"] < STEPS
+    xr.testing.assert_identical(now, trained.files[now.sizes["step"]])
+    server(folder)
+    xr.testing.assert_identical(found(folder), trained.whole)
+
+
+@pytest.mark.campaign
+def test_killed_before_each_change(server, tmp_path: Path, trained: Trained) -> None:
+    """Every one of some hundred changes in turn, some of them twice: minutes."""
+    for moment in range(1, trained.changes + 1):
+        kill_and_resume(server, tmp_path / "a" / "b", [moment], trained)
+    for moment in range(trained.changes // 3, trained.changes, 10):  # and again, soon after it was resumed
+        kill_and_resume(server, tmp_path / "a" / "b", [moment, 1 + moment // 10 % 47], trained)

@@ -48,6 +48,7 @@ def test_weights_are_those_without_the_probe(ranks, base, look, measured) -> Non
     assert len(set(here) & set(differing(ranks[0][0][f"{base}: none"][0], control))) > len(here) / 2
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("base", ["fsdp", "fsdp 1"])
 def test_a_look_that_fails_inside_a_sharded_model_leaves_it_ready(ranks, base) -> None:
     for found, said in ranks:
@@ -56,6 +57,7 @@ def test_a_look_that_fails_inside_a_sharded_model_leaves_it_ready(ranks, base) -
         assert sum("could not measure" in one and "division by zero" in one for one in said) == 2 * 4
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("base", ["fsdp", "fsdp 1"])
 def test_weights_gathered_for_a_look_are_not_those_of_the_next_step(ranks, base) -> None:
     """With the look between gradients and update, weights left gathered would be used again, one update too old."""

@@ -115,9 +115,11 @@ def naive(model: nn.Module) -> Look:
 
 
 def checkpointed(model: Any, reentrant: bool) -> None:
-    """As each of them does it."""
-    if hasattr(model, "gradient_checkpointing_enable"):
-        model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+    """As each of them does it; transformers renamed its method in 5.23."""
+    names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
+    enable = next((getattr(model, name) for name in names if hasattr(model, name)), None)
+    if enable is not None:
+        enable({"use_reentrant": reentrant})
         if reentrant:
             model.enable_input_require_grads()
     else:

@@ -9,7 +9,7 @@ import torch
 from divided import MODELS, made, start, transformer, yz
 from small_text import M, stream
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.text.model_files import read_header
 from scansnap.text.parallel import directions
 from scansnap.text.parallel.directions import Portion, Touched
@@ -64,12 +64,12 @@ def test_two_processes_do_what_one_does(by_two, kind):
 
 
 def test_processes_that_differ_are_told_so(by_two):
-    assert by_two["refused"] == {
-        "other seeds": "InputError: the training is 'another in process 1 than in 0'; it must be the same in all "
-        "processes: model, text and settings.",
-        "other weights": "Parted: layer0.z is not the same in process 0 and process 1: do not trust this training (the "
-        "file has the weights of process 0).",
-    }
+    refused = by_two["refused"]
+    assert refused["other seeds"].startswith("InputError: the training")
+    assert refused["other weights"].startswith("Parted: layer0.z")
+    assert all("process 0" in text or "in 0" in text for text in refused.values())
+    assert all("process 1" in text for text in refused.values())
+    assert set(refused) == {"other seeds", "other weights"}
 
 
 def test_of_yz_tables_rows_are_exchanged(by_two):
@@ -167,5 +167,5 @@ def test_gathering_is_resumed_to_the_bit_and_may_change(kind, tmp_path):
     assert read_header(file).data["batch"] == 6
     again = train(MODELS[kind](), stream(), steps=9, checkpoint=file, resume=True, length=7, shuffle=1, batch=6)
     assert again.step == 9
-    with pytest.raises(InputError, match="one of the same data"):
+    with refused("checkpoint", names="data"):
         train(MODELS[kind](), stream(), steps=9, checkpoint=file, resume=True, **options | {"accumulate": 2})

@@ -40,6 +40,7 @@ def begun(folder):
         time.sleep(0.02)
 
 
+@pytest.mark.integration
 def test_ctrl_c_in_any_process_ends_all_and_loses_nothing(text, tmp_path, scansnap):
     processes = start([*text, "--steps", 10**6, "--checkpoint-seconds", 0])
     begun(tmp_path)
@@ -64,6 +65,7 @@ def test_ctrl_c_in_any_process_ends_all_and_loses_nothing(text, tmp_path, scansn
     assert (whole["processes"], whole["received_bytes_per_step"]) == (1, 0)
 
 
+@pytest.mark.integration
 def test_a_process_that_dies_ends_the_others(text, tmp_path):
     processes = start([*text, "--steps", 10**6, "--checkpoint-seconds", 0])
     begun(tmp_path)
@@ -79,14 +81,17 @@ def test_a_process_that_dies_ends_the_others(text, tmp_path):
     check(tmp_path / "m.safetensors")
 
 
+@pytest.mark.integration
 def test_what_is_refused_is_told_once(text, tmp_path):
     codes, out, err = ended(start([*text, "--steps", 3, "--batch", 1]))
     assert sorted(codes) in ([1, 2], [2, 2])
     assert out == ["", ""]
-    assert "".join(err) == "Error: batch is 1; it must be at least 2, the number of processes.\n"
+    [line] = "".join(err).splitlines()
+    assert line.startswith("Error: batch")
     assert not (tmp_path / "m.safetensors").exists()
 
 
+@pytest.mark.integration
 def test_processes_that_do_not_come_are_not_waited_for_longer_than_asked(text):
     codes, _, err = ended(start([*text, "--patience", 1], there=[0]))
     assert codes == [1]
@@ -95,21 +100,19 @@ def test_processes_that_do_not_come_are_not_waited_for_longer_than_asked(text):
 
 
 @pytest.mark.parametrize(
-    ("names", "sentence"),
+    ("names", "field"),
     [
-        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK is 2; it must be a whole number of at least 0 and at most 1."),
-        ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'; it must be a whole number of at least 1."),
-        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR is None; it must be set where RANK is, as torchrun does."),
+        ({"RANK": "2", "WORLD_SIZE": "2"}, "RANK"),
+        ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, ("MASTER_ADDR", None)),
     ],
 )
-def test_a_group_that_cannot_be_is_refused(scansnap, monkeypatch, names, sentence):
+def test_a_group_that_cannot_be_is_refused(refuses, monkeypatch, names, field):
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCH_CPP_LOG_LEVEL"):
         monkeypatch.delenv(name, raising=False)
     for name, value in names.items():
         monkeypatch.setenv(name, value)
-    code, _, err = scansnap("text", "train", "--steps", 3, "--device", "cpu")
-    assert code == 2
-    assert sentence in err
+    refuses(field, "text", "train", "--steps", 3, "--device", "cpu")
 
 
 def test_torchrun_starts_it(text, tmp_path):

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
@@ -39,9 +39,8 @@ from scansnap.text.yz.settings import YZSettings
     ],
 )
 def test_what_cannot_be_is_refused(options, field):
-    with pytest.raises(InputError) as caught:
+    with refused(field) as caught:
         YZSettings(**{"vocab_size": 10, **options})
-    assert caught.value.field == field
     assert str(caught.value).count(".") >= 1
 
 
@@ -54,7 +53,7 @@ def test_a_description_is_plain_values_and_builds_the_same_model():
     assert again.settings == settings
     for name, tensor in again.tensors().items():
         assert torch.equal(tensor, model.tensors()[name]), name
-    with pytest.raises(InputError, match="colour"):
+    with refused("the key 'colour' in the model", "red"):
         YZTransformer.from_description({**told, "colour": "red"})
 
 
@@ -68,11 +67,11 @@ def test_initial_tables_have_the_named_spread(rank, init, std):
 
 
 def test_kernels_that_cannot_run_are_refused():
-    with pytest.raises(InputError, match="fused"):
+    with refused("fused"):
         YZTransformer(YZSettings(10), fused=True)
 
 
 def test_targets_must_match():
     model = YZTransformer(YZSettings(10))
-    with pytest.raises(InputError, match="targets"):
+    with refused("targets"):
         model.train_step(torch.zeros(2, 3, dtype=torch.long), torch.zeros(2, 4, dtype=torch.long))

@@ -2,9 +2,9 @@
 
 X^T b, the attention summed by token, is c_l ∝ k_l e^{z_ml} with the counts k of the sampled sequence; it tends to
 c_n as T → ∞, and X^T diag(b) X = diag(X^T b) with it (rows of X are one-hot). Sequences and attention are those of
-``simulate`` (dynamics/batches.py and yz.py) at the last recorded z, and c_n is the attention recorded there. Counts are
-sums of T − 1 independent draws, so the deviation falls as 1/√T, with a constant known in closed form (**ours**, by
-the delta method):
+``simulate`` (dynamics/engines/batches.py and yz.py) at the last recorded z, and c_n is the attention recorded there.
+Counts are sums of T − 1 independent draws, so the deviation falls as 1/√T, with a constant known in closed form
+(**ours**, by the delta method):
 
     (T − 1) E‖X^T b − c_n‖² → Σ_l P(l|n) v_l² ‖e_l − c_n‖²,    v_l = e^{z_ml} / Σ_l' P(l'|n) e^{z_ml'}
 

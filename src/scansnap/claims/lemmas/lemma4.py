@@ -23,10 +23,12 @@ RATE = Statement(
     "Lemma 4, Eq. 10",
     "ż_m = η_Z γ Σ_n p_n diag(f_n) Σ β_nn' (f_n f_nᵀ − I) f_n' at every time",
     instead=("memory", "response"),
+    kind="dependent",
+    repeats=("theorem-1-span",),  # what is left is diag(f_n) times the rest that is left there, weighed otherwise
 )
 RUN = Statement(
     "lemma-4-run", "Lemma 4, Eq. 10", "over the run, the attention logits move by what Lemma 4 adds up to",
-    instead=("memory", "response"),
+    instead=("memory", "response"), kind="dependent", repeats=("theorem-1-span", "lemma-4"),
 )  # fmt: skip
 STATEMENTS = (RATE, RUN)
 

@@ -36,7 +36,10 @@ RISE_RATE = Statement(
     "ż_ml = η_Z p_n f_nl² ξ_n with one ξ_n for all distinct tokens of n",
     instead=OURS,
 )
-FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0", instead=OURS)
+# Σ_l ż_ml = 0, and all other tokens that move are distinct: where those rise, a single common token falls. In SGD the
+# sum is 0 at every step, and a sum of changes that are each surely above 0 surely is.
+FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0", instead=OURS,
+                 kind="dependent", implied_by=("theorem-2a",))  # fmt: skip
 SYMMETRIC = Statement(
     "corollary-2",
     "Corollary 2",

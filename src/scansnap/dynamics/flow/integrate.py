@@ -26,7 +26,7 @@ from scansnap.dynamics.flow.population import Places, PopulationFlow
 from scansnap.dynamics.flow.readings import Field, FlowState, Readings, check_memory
 from scansnap.dynamics.flow.stiff import radau
 from scansnap.dynamics.settings import Model
-from scansnap.interrupt import Interrupt, Stopped
+from scansnap.interrupt import Interrupt, warn_stopped
 from scansnap.results.trajectory import identity
 from scansnap.results.variables import FLOWING, USUAL
 
@@ -130,9 +130,9 @@ def flow(
     if stopped == "non-finite":
         warnings.warn(f"the flow became non-finite, or too steep for its rtol, {reached}", stacklevel=2)
     elif stopped == "interrupted":
-        warnings.warn(f"the flow was stopped {reached}", Stopped, stacklevel=2)
+        warn_stopped(f"the flow was stopped {reached}", dataset, stacklevel=2)
     elif interrupt.asked:  # whoever has more to do must hear of it
-        warnings.warn("asked to stop in its last step: the flow has ended as it would have", Stopped, stacklevel=2)
+        warn_stopped("asked to stop in its last step: the flow has ended as it would have", dataset, stacklevel=2)
     return dataset
 
 

@@ -13,7 +13,7 @@ VECTOR = 16  # the most floats in a vector of fused.c; columns are padded to a m
 
 
 class IndexTables(Protocol):
-    """The index tables an update reads; ``dynamics.layout`` says what they mean."""
+    """The index tables an update reads; ``dynamics.engines.layout`` says what they mean."""
 
     @property
     def vocab_size(self) -> int: ...

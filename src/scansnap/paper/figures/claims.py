@@ -44,9 +44,9 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
         reports[label] = verify(SequenceClasses.preset(preset, **knobs), eta_y=eta_y, eta_z=eta_z)
     table = pd.DataFrame(
         {"setting": label, "eta_y": eta_y, "eta_z": eta_z, "claim": claim.name, "reference": claim.reference,
-         "kind": claim.kind, "statement": claim.statement, "status": claim.status, "observed": claim.observed,
-         "measured": claim.measured, "predicted": claim.predicted, "margin": claim.margin, "why": claim.why,
-         **_instead(claim)}
+         "kind": claim.kind, "relation": claim.relation, "statement": claim.statement, "status": claim.status,
+         "observed": claim.observed, "measured": claim.measured, "predicted": claim.predicted,
+         "margin": claim.margin, "why": claim.why, **_instead(claim)}
         for (label, report), (_, _, eta_y, eta_z) in zip(reports.items(), chosen, strict=True) for claim in report
     )  # fmt: skip
     settings = {"settings": [{"preset": p, **k, "eta_y": y, "eta_z": z, "context": "inf"} for p, k, y, z in chosen]}
@@ -87,7 +87,8 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     for (name, kind), rows in table.groupby(["claim", "kind"], sort=False):
         applies = rows[rows.status != "not applicable"]
         beyond = rows[(rows.status == "not applicable") & (rows.observed != "not applicable")]
-        detail = []
+        relation = rows.relation.iloc[0]
+        detail = [f"{relation[0].upper()}{relation[1:]}."] if relation else []
         if len(failed := applies[applies.status == "fails"]):
             detail += [f"Fails for {row.setting}: {row.why}.{_told(row)}" for row in failed.itertuples()]
         if len(still := applies[applies.status == "undecided"]):

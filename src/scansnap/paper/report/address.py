@@ -1,4 +1,4 @@
-"""A figure's runs in the explorer: its settings as an address of the page that ``scansnap serve`` opens.
+"""A figure's runs in the explorer: its settings as an address of the file beside the report.
 
 The format is that of explorer/static/js/address.js: a set-up's values by name, those of a second, pinned run with
 ``pin.`` before them. What an address cannot say (text, formulas, maps over classes) has none.
@@ -10,7 +10,9 @@ import json
 from typing import Any
 from urllib.parse import urlencode
 
-PLACE = "http://localhost:8765/"  # where ``scansnap serve`` listens unless told otherwise
+from scansnap.paper.report.make import EXPLORER
+
+PLACE = EXPLORER  # beside the report
 VARIED = ("ratio", "eta_z")  # along the first of them that has several values the last one is pinned
 TRAINING = ("momentum", "steps", "batch_size", "context", "sampling", "init")
 MODEL = ("norm", "residual", "query_in_keys", "outputs", "heads", "position_bias", "init")

@@ -22,6 +22,7 @@ from scansnap.progress import Progress
 from scansnap.storage import put, writable
 
 REPORT = "report.html"
+EXPLORER = "explorer.html"  # where the links of the report lead
 KEPT = ".unfinished"  # runs of targets that were stopped
 WRITTEN = ("png", "pdf")
 
@@ -119,7 +120,11 @@ def prepare(out: Path, names: Sequence[str], overwrite: bool = False, against: b
     writable("--out", out, inside=True)
     manifest = read_manifest(out)
     ours = {*manifest[ANNOUNCED], *(file for entry in manifest["targets"].values() for file in entry["files"])}
-    wanted = [file for name in names for file in files_of(name)] + [REPORT] * (len(names) > 1) + [CHANGES] * against
+    wanted = (
+        [file for name in names for file in files_of(name)]
+        + [REPORT, EXPLORER] * (len(names) > 1)
+        + [CHANGES] * against
+    )
     for file in wanted:
         if (out / file).is_dir():
             raise InputError("--out", str(out), f"a folder without a folder {file}")
@@ -128,8 +133,8 @@ def prepare(out: Path, names: Sequence[str], overwrite: bool = False, against: b
                              "away (or say --overwrite)")  # fmt: skip
 
 
-def write_report(text: str, out: Path) -> Path:
-    """The page about several targets."""
-    announce((REPORT,), out)
-    put(out / REPORT, text)
-    return out / REPORT
+def write_page(name: str, text: str, out: Path) -> Path:
+    """The report or the explorer."""
+    announce((name,), out)
+    put(out / name, text)
+    return out / name

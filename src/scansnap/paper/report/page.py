@@ -29,9 +29,12 @@ from scansnap.paper.report.targets import BEYOND, TARGETS, label
 HEADLINES = 5
 NO_MEASUREMENT = {"by definition": "true by definition", "formula": "drawn from formulas, without runs",
                   "identity": "identities"}  # fmt: skip
-ORDER: tuple[Kind, ...] = ("measured", "ours", *(kind for kind in KINDS if kind not in ("measured", "ours")))
+_MEASURED: tuple[Kind, ...] = ("measured", "dependent", "proof step", "ours")
+ORDER: tuple[Kind, ...] = (*_MEASURED, *(kind for kind in KINDS if kind not in _MEASURED))
 KIND_WORDS: dict[Kind, str] = {
     "measured": "Measured: could have come out otherwise",
+    "dependent": "Dependent: follow from other statements above, or measure the same again",
+    "proof step": "Steps of the paper's proofs: measured too, but not among its statements",
     "ours": "Ours, for what fails: measured too, but held against our theory",
     "formula": "Formulas: two ways to write one, no run takes part",
     "identity": "Identities: follow for every run; a failure would be a mistake of ours",

@@ -23,6 +23,7 @@ from scansnap.dynamics.device import pick_device
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress
+from scansnap.storage.versions import decisive_versions
 
 TITLE = "From the YZ model to a transformer"
 CAPTION = (
@@ -34,6 +35,7 @@ NO_COMPARISON = "no comparison"  # no rates, diverged, or another clock than was
 COLOURS = {"holds": "#8ccfae", "fails": "#f0a58c", "undecided": "#f7e08c", NO_COMPARISON: "#cdbfe0",
            "not applicable": "#f2f2f2"}  # fmt: skip
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", NO_COMPARISON: "!", "not applicable": "–"}
+NOT_HELD = ("fails", *UNFIT, "not applicable")
 STRIPS = {"alone": "alone", "cumulative": "all rungs up to it", "without": "full model without it"}
 SHORT = {"distinct_gap": "distinct gain", "distinct_rise": "distinct rise", "common_fall": "common fall",
          "scan_order_tenth": "order, 10% loss", "scan_order_end": "order, end", "frozen": "frozen", "snap": "snap time",
@@ -44,9 +46,10 @@ FULL_MODEL, FULL_NAME = ("layers", "cumulative"), "full model"
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
-    """The whole table; finished cells of a stopped command are taken over."""
+    """The whole table; finished cells of a stopped command are taken over, if they are of the same versions."""
     jobs = max(1, (os.cpu_count() or 1) if pick_device(effort.device).type == "cpu" else 8)
-    found = dial(quick=effort.quick, out=effort.kept, device=effort.device, jobs=jobs, progress=progress)
+    out = None if effort.kept is None else effort.kept / "-".join(decisive_versions().values())
+    found = dial(quick=effort.quick, out=out, device=effort.device, jobs=jobs, progress=progress)
     return computed(found)
 
 
@@ -67,7 +70,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """Each statement counted over the cells, and the control: nothing may hold in it."""
     counted = []
     judged = table[table.way != "control"]
-    bounded = [one for one in OBSERVABLES if one.least is not None or one.most is not None]
+    bounded = [one for one in OBSERVABLES if one.bounded]
     for one in bounded:
         rows = judged[judged.observable == one.name]
         if len(rows):
@@ -76,10 +79,9 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
                                    undecided=open_))  # fmt: skip
     control = table[(table.way == "control") & table.observable.isin([one.name for one in bounded])]
     if len(control):
-        nothing = int((control.verdict != "holds").sum())
-        counted.append(
-            Finding("nothing holds where next tokens are shuffled", "control", nothing, len(control), "cells")
-        )
+        nothing, open_ = (int(control.verdict.isin(words).sum()) for words in (NOT_HELD, ["undecided"]))
+        counted.append(Finding("nothing holds where next tokens are shuffled", "control", nothing, len(control),
+                               "cells", undecided=open_))  # fmt: skip
     return tuple(counted)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from scansnap.checks import LARGEST, InputError
+from scansnap.checks import InputError, digits
 
 LAST_NUMBER = r"(\d+)\D*$"
 STATE_DICTS = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
@@ -71,12 +71,12 @@ def _pattern(steps: str | None) -> re.Pattern[str]:
 def _step(path: Path, pattern: re.Pattern[str]) -> int:
     name = path.name if path.is_dir() else path.stem
     found = pattern.search(name)
-    text = found[1] if found else None
-    if text is None or not (text.isascii() and text.isdecimal()) or int(text) > LARGEST:
+    step = digits((found[1] if found else None) or "")
+    if step is None:
         raise InputError(
             "a checkpoint's name", path.name, f"one in which {pattern.pattern} finds the step (see --steps)"
         )
-    return int(text)
+    return step
 
 
 def weights_of(path: Path) -> list[Path]:

@@ -1,12 +1,8 @@
-"""Measurements that are on disk too, after each of them: killed at any moment and resumed, the file goes on.
+"""Measurements that are on disk after each of them, so that a training killed at any moment continues its file.
 
-::
-
-    probe.zarr/             variables by step, read by xarray at any moment (see scansnap.storage.growing)
-      samples/0 … 20        what the sampled queries attended to (float32, as in memory) in the first measurement, in
-                            the last ones and in those an e-fold ago: a training that goes back to a checkpoint finds
-                            the ones before it
-      attention_first, attention_last     the first and the last of these as variables: other names of the same files
+The file is a Dataset in pieces (see :mod:`scansnap.results.pieces`): one for each measurement, and one for what the
+sampled queries attended to (float32, as in memory) in the first measurement, in the last ones and in those an e-fold
+ago: a training that goes back to a checkpoint finds the ones before it.
 
 A resumed training says by its first step where it is: what was measured at that step or later belongs to the path that
 was given up, and is dropped when the next measurement is written.
@@ -19,32 +15,29 @@ import warnings
 import weakref
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import xarray as xr
 from torch import Tensor
 
 from scansnap.checks import InputError
 from scansnap.interrupt import Interrupt
 from scansnap.probe.look import Measurement, Samples
-from scansnap.probe.schema import VARIABLES
 from scansnap.probe.statistics.movement import still_needed
 from scansnap.probe.store.layout import Layout
 from scansnap.probe.store.measurements import FIRST, LAST, Measurements
-from scansnap.probe.store.slots import chunk, layout_of, names, sample_of, slots_of
-from scansnap.results.trajectory import PROBED
-from scansnap.storage import claimed, growing, replacing, sweep_up, writable
-from scansnap.storage.growing import Growing, rows_in_chunk
+from scansnap.results import pieces
+from scansnap.results.pieces import Entry, Index, Store, free_name, template_of
+from scansnap.results.trajectory import PROBED, versions
+from scansnap.storage import claimed, replacing, sweep_up, writable
+from scansnap.storage.objects import Folder
+from scansnap.storage.work_cache import WorkCache
 
 KEPT = 16  # samples of the last measurements; a training may go back by as many
 SAME = ("batch", "queries", "corpus", "corpus_hash")  # attributes that measurements in one file share
 _FIELD = "out"
-_GROUP = b'{"zarr_format": 3, "node_type": "group", "attributes": {}}'  # so that Zarr knows what samples is
 _writers: weakref.WeakValueDictionary[Path, KeptMeasurements] = weakref.WeakValueDictionary()
 
 
@@ -55,12 +48,10 @@ def kept_in(
     words: Sequence[str] | None = None,
     overwrite: bool = False,
 ) -> Measurements:
-    """Measurements in the file at ``out``, which is made, or gone on with if it is of the same batch and corpus."""
+    """Measurements in the file at ``out``: a new one, or one of the same batch and corpus, which is continued."""
     target = Path(out)
     if target.suffix != ".zarr":
         raise InputError(_FIELD, str(target), "a name ending in .zarr, or None to keep it in memory")
-    if find_spec("zarr") is None:
-        raise InputError(_FIELD, str(target), "None, since the package zarr is not installed (pip install zarr)")
     writable(_FIELD, target, folder=True)
     return KeptMeasurements(target, attrs, tokens, words, overwrite)
 
@@ -78,10 +69,11 @@ class KeptMeasurements(Measurements):
     ) -> None:
         super().__init__(attrs, tokens, words)
         self.target, self.overwrite, self.begun = target, overwrite, False
-        self.store: Growing | None = None  # what is gone on with, if there is such a thing
-        self.anew = False  # the whole is to be written anew
-        self.valid = 0  # rows of the store that are also the first in memory
-        self.written: bytes | None = None  # zarr.json as we know it; None: there is none
+        self.index: Index | None = None  # what is on disk and is continued
+        self.replaces = False  # what is on disk is replaced as a whole
+        self.valid = 0  # rows on disk that are also the first in memory
+        self.written: bytes | None = None  # content of the index as we know it; None: there is none
+        self.arranged: tuple[Layout, bool] | None = None  # what this process wrote the template for
         self.release = self._claimed()
         try:
             self._open()
@@ -104,31 +96,29 @@ class KeptMeasurements(Measurements):
     def _open(self) -> None:
         if not os.path.lexists(self.target):
             return
-        self.written = _root(self.target)
+        self.written = _content_of_index(self.target)
         try:
-            self.store = store = self._checked()
+            store = self._checked()
+            self.layout, self.positions = _arrangement(store.index)
+            rows = [self.layout.widened(row) for row in store.rows()]
         except InputError:
             if not self.overwrite:
                 raise
-            self.anew = True
+            self.replaces = True
             return
-        self.found = {name: value for name, value in store.document["attributes"].items() if name != growing.TABLE}
+        self.index = store.index
+        self.found = dict(self.index.attrs)
         self.attrs |= {name: value for name, value in self.found.items() if name not in self.attrs}
-        self.layout, self.positions = layout_of(store)
-        rows = [store.row(i) for i in range(len(store))]
-        self.steps = [int(row["step"]) for row in rows]
-        self.rows = [self.layout.widened(row) for row in rows]
-        self.first, self.last = (sample_of(store, i, self.layout) for i in (0, len(rows) - 1))
-        # another version may have had other variables
-        self.anew = any(self.layout.empty(name).shape != rows[0].get(name, np.empty(0)).shape for name in VARIABLES)
+        self.steps, self.rows = [step for step, _ in self.index.rows], rows
+        self.first, self.last = (self._sample(i) for i in (0, len(rows) - 1))
 
-    def _checked(self) -> Growing:
-        """The file, if it is whole and its measurements can be gone on with."""
-        if not growing.is_growing(self.target):
+    def _checked(self) -> Store:
+        """The file, if it is sound and its measurements can be continued."""
+        if not pieces.is_in_pieces(self.target):
             raise InputError(_FIELD, str(self.target), "a path that does not exist yet, or a probe's file")
-        growing.check(_FIELD, self.target)
-        store = growing.opened(_FIELD, self.target)
-        there = store.document["attributes"]
+        store = Store(_FIELD, self.target)
+        store.check()
+        there = store.index.attrs
         if there.get("format") != PROBED:
             raise InputError(_FIELD, str(self.target), f"a path that does not exist yet, or of the format '{PROBED}'")
         for name in SAME:
@@ -136,6 +126,12 @@ class KeptMeasurements(Measurements):
                 allowed = f"a file with the same {name} ({self.attrs.get(name)}; there it is {there.get(name)})"
                 raise InputError(_FIELD, str(self.target), f"{allowed}, or overwrite=True")
         return store
+
+    def _sample(self, row: int) -> Samples:
+        """What the sampled queries attended to in a measurement on disk; empty where that is no longer there."""
+        if self.index is None or row not in self.index.samples:
+            return {}
+        return self.layout.by_name(Store(_FIELD, self.target).piece(self.index.samples[row]).arrays)
 
     def begin(self, step: int) -> None:
         """The first step of this training: what the file has from there on was given up."""
@@ -146,34 +142,33 @@ class KeptMeasurements(Measurements):
             allowed = f"a new file, since training begins again at step {step} and that one has steps from "
             raise InputError(_FIELD, str(self.target), f"{allowed}{self.steps[0]} on (or say overwrite=True)")
         self.begun, self.valid = True, n
-        if self.store is None or n == 0:
-            self.anew = self.anew or self.store is not None
-            self.store, self.steps, self.rows, self.layout, self.positions = None, [], [], Layout(), None
+        if self.index is None or n == 0:
+            self.replaces = self.replaces or self.index is not None
+            self.index, self.steps, self.rows, self.layout, self.positions = None, [], [], Layout(), None
             self.first, self.last, self.anchors = {}, {}, {}
             return
-        self.last = sample_of(self.store, n - 1, self.layout)
+        self.last = self._sample(n - 1)
         if not self.last:
             words = f"the attention at step {self.steps[n - 1]} is no longer in {self.target}, which keeps that of the "
             words += f"first and the last {KEPT} measurements: moved will be unknown at the next one"
             warnings.warn(words, stacklevel=4)
         self.steps, self.rows = self.steps[:n], self.rows[:n]
-        self.anchors = {i: sample_of(self.store, i, self.layout) for i in still_needed(self.steps)}
+        self.anchors = {i: self._sample(i) for i in still_needed(self.steps)}
 
     # --- writing -----------------------------------------------------------------------------------------------
 
     def add(self, step: int, new: Measurement) -> None:
-        """Keep one more, and put it on disk; where that fails it stays in memory, and is tried again with the next."""
+        """Add a measurement, in memory and on disk; where the disk fails it is tried again with the next."""
         self.begin(step)
         super().add(step, new)
         if not self.layout.layers:
             return
-        with Interrupt() as end:  # half a row would be lost
+        with Interrupt() as end:  # a measurement would be lost
             try:
                 self.is_written = False
                 self._write()
                 self.is_written = True
             except Exception as error:
-                self.store = None  # to be looked at again
                 reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
                 words = f"the probe could not write step {step} to {self.target} ({reason.rstrip('.')})"
                 warnings.warn(f"{words}; it stays in memory", stacklevel=4)
@@ -183,82 +178,55 @@ class KeptMeasurements(Measurements):
     def _write(self) -> None:
         if not self.release.alive:
             raise OSError("another probe of this process writes to it")
-        sweep_up(self.target.parent)
-        there = _root(self.target)
+        there = _content_of_index(self.target)
         if there is not None and there != self.written:
             raise OSError("another program has changed it")
-        if there is None:  # new, or somebody has removed it
-            self.store, self.valid = None, 0
-        elif self.store is None and not self.anew:  # a write has failed
-            self.store = growing.opened(_FIELD, self.target)
-        if self.store is None or self.anew or layout_of(self.store)[0] != self.layout:
-            self._create()
+        if there is None or self.replaces or self.index is None:  # new, or somebody has removed it
+            sweep_up(self.target.parent)
+            self.index, self.valid, self.arranged = None, 0, None
+            with replacing(self.target) as scratch:
+                index = self._put(scratch)
         else:
-            self._append(self.store)
-        self.valid = len(self.rows)
+            if self.arranged is None:  # the first of this process: a killed one may have left pieces
+                self._remove_unlisted(self.index)
+            index = self._put(self.target)
+            Folder(self.target).remove(self.index.entries().keys() - index.entries().keys())
+        self.written = _content_of_index(self.target)
+        self.index, self.replaces, self.valid = index, False, len(self.rows)
+        self.arranged = self.layout, self.positions is None
 
-    def _append(self, store: Growing) -> None:
-        n, slots = len(self.rows), slots_of(store)
-        if len(store) > self.valid:  # the path that was given up must no longer count when its place is taken
-            store.cut(self.valid)
-            slots = {i: slot for i, slot in slots.items() if i < self.valid}
-            self._link(store, slots)  # both before and after these count
-            self._commit(store, slots)
-        for i in range(len(store), n):
-            store.add_rows([{**self.rows[i], "step": np.array(self.steps[i])}])
-        slots[n - 1] = next(slot for slot in range(len(slots) + 1) if slot not in slots.values())
-        self._put_sample(store, slots[n - 1], self.last)
-        needed = still_needed(self.steps, KEPT)
-        slots = {i: slot for i, slot in slots.items() if i == 0 or i >= n - KEPT or i in needed}
-        self._commit(store, slots)
-        self._link(store, slots)
+    def _put(self, folder: Path) -> Index:
+        """The pieces that are not on disk yet, and last the index: from then on they count."""
+        cache = WorkCache(folder, str(self.attrs.get("batch")), versions(), field=_FIELD)
+        n, taken = len(self.rows), {} if self.index is None else self.index.entries()
 
-    def _create(self) -> None:
-        """The whole file anew, in one step."""
-        n = len(self.rows)
-        samples = {0: self.first, n - 1: self.last}
-        if self.store is not None:  # in a new arrangement: layers have come that were not seen before
-            needed = still_needed(self.steps, KEPT)
-            kept = [
-                i for i in slots_of(self.store) if i < min(self.valid, n - 1) and (i >= max(1, n - KEPT) or i in needed)
-            ]
-            samples |= {i: sample_of(self.store, i, layout_of(self.store)[0]) for i in kept}
-        samples = self.anchors | samples
-        slots = {i: slot for slot, (i, sample) in enumerate(sorted(samples.items())) if sample}
-        data = self.dataset()
-        with replacing(self.target) as scratch:
-            _write_zarr(data, scratch)
-            rows = [{**row, "step": np.array(step)} for step, row in zip(self.steps, self.rows, strict=True)]
-            store = Growing.begin(scratch, "step", rows, [chunk(name) for name in (FIRST, LAST) if name in data])
-            store.add_file(f"samples/{growing.ROOT}", _GROUP)
-            for i, slot in slots.items():
-                self._put_sample(store, slot, samples[i])
-            self._commit(store, slots)
-            self._link(store, slots)
-        self.store, self.anew = growing.opened(_FIELD, self.target), False
+        def put(stem: str, values: dict[str, Any], arrays: dict[str, np.ndarray]) -> Entry:
+            name = free_name(stem, taken)
+            return name, cache.put(name, values, arrays)
 
-    def _put_sample(self, store: Growing, slot: int, samples: Samples) -> None:
-        (name, other), (block, rest) = names(slot), self.layout.packed(samples)
-        store.add_file(name, block.data.cast("B") if block.size else b"")
-        if rest.size:
-            store.add_file(other, rest.tobytes())
+        rows = () if self.index is None else self.index.rows[: self.valid]
+        rows += tuple((self.steps[i], put(f"rows/{i:06d}", {"step": self.steps[i]}, self.rows[i]))
+                      for i in range(len(rows), n))  # fmt: skip
+        samples = {} if self.index is None else {i: at for i, at in self.index.samples.items() if i < self.valid}
+        needed = {0, *range(max(0, n - KEPT), n), *still_needed(self.steps, KEPT)}
+        for i, sample in (self.anchors | {0: self.first, n - 1: self.last}).items():
+            if i in needed and i not in samples:
+                samples[i] = put(f"samples/{i:06d}", {}, self.layout.by_number(sample))
+        if self.index is not None and self.arranged == (self.layout, self.positions is None):
+            template = self.index.template
+        else:
+            template = put("template", *template_of(self.dataset(), "step", {FIRST: pieces.FIRST, LAST: pieces.LAST}))
+        positions = None if self.positions is None else self.positions.tolist()
+        samples = {i: samples[i] for i in sorted(needed & samples.keys())}
+        more = self.layout.to_values() | {"positions": positions}
+        index = Index("step", dict(self.attrs), template, rows, samples, more)
+        cache.put(pieces.INDEX, index.to_values())
+        return index
 
-    def _commit(self, store: Growing, slots: dict[int, int]) -> None:
-        """What the store has now counts, with the samples in these slots."""
-        counting = {name for slot in slots.values() for name in names(slot)} | {f"samples/{growing.ROOT}"}
-        for name in [*store.table["files"]]:
-            if name.startswith("samples/") and name not in counting:
-                del store.table["files"][name]
-        layout = {"layers": [asdict(layer) for layer in self.layout.layers], "shapes": self.layout.shapes,
-                  "positions": None if self.positions is None else self.positions.tolist(),
-                  "samples": list(slots.items())}  # fmt: skip
-        store.table["layout"] = layout
-        store.commit(self.attrs)
-        self.written = store.written
-
-    def _link(self, store: Growing, slots: dict[int, int]) -> None:
-        at = {chunk(FIRST): names(slots[0])[0], chunk(LAST): names(slots[max(slots)])[0]}
-        store.link({link: at[link] for link in store.table["links"]})
+    def _remove_unlisted(self, index: Index) -> None:
+        place = Folder(self.target)
+        place.tidy()
+        place.remove(place.sizes().keys() - index.entries().keys() - {pieces.INDEX})
 
 
 def _end(claim: ExitStack, process: int) -> None:
@@ -266,26 +234,18 @@ def _end(claim: ExitStack, process: int) -> None:
         claim.close()
 
 
-def _root(target: Path) -> bytes | None:
-    """What zarr.json is now."""
+def _arrangement(index: Index) -> tuple[Layout, np.ndarray | None]:
+    """How the rows and samples are arranged, and the positions of the sampled queries."""
     try:
-        return (target / growing.ROOT).read_bytes()
+        positions = index.more["positions"]
+        return Layout.of_values(index.more), None if positions is None else np.array(positions)
+    except (KeyError, TypeError) as error:
+        raise InputError(_FIELD, pieces.INDEX, f"the index of a probe's file ({error})") from None
+
+
+def _content_of_index(target: Path) -> bytes | None:
+    """The index as it is now."""
+    try:
+        return Folder(target).get(pieces.INDEX)
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _write_zarr(data: xr.Dataset, folder: Path) -> None:
-    """With arrays along step as :class:`Growing` needs them: raw, some rows a file."""
-    encoding: dict[str, Any] = {}
-    for name, one in data.variables.items():
-        if one.dims[:1] == ("step",):
-            row = one.shape[1:]
-            n = rows_in_chunk(int(one.dtype.itemsize * np.prod(row)))
-            encoding[str(name)] = {"chunks": (n, *(max(1, size) for size in row)), "compressors": None}
-        elif name in (FIRST, LAST):
-            encoding[str(name)] = {"chunks": one.shape, "compressors": None}
-    with warnings.catch_warnings():
-        # strings in Zarr 3 are not yet in its written standard; both libraries read them
-        warnings.filterwarnings("ignore", message=".*Zarr format 3 specification.*")
-        warnings.filterwarnings("ignore", message=".*Consolidated metadata.*")
-        data.drop_encoding().to_zarr(folder, mode="w", zarr_format=3, consolidated=True, encoding=encoding)

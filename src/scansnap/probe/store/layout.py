@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -79,31 +81,26 @@ class Layout:
 
     # --- samples -----------------------------------------------------------------------------------------------
 
-    def packed(self, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
-        """Samples as the block (layer, B, H, q, S) of those that have its shape, and the others in one line."""
-        block = np.empty((len(self.layers), *self.block) if self.block else 0, np.float32)
-        rest = [np.empty(0, np.float32)]
-        for i, (name, shape) in enumerate(zip(self.names, self.shapes, strict=True)):
-            own = samples.get(name)
-            there = own is not None and tuple(own.shape) == shape
-            array = own.float().cpu().numpy() if own is not None and there else np.full(shape, np.nan, np.float32)
-            if shape == self.block:
-                block[i] = array
-                continue
-            rest.append(array.ravel())
-            if self.block:
-                block[i] = np.nan
-        return block, np.concatenate(rest)
+    def packed(self, samples: Samples) -> np.ndarray:
+        """Samples as the block (layer, B, H, q, S) of those that have its shape; NaN for the others."""
+        block = np.full((len(self.layers), *self.block) if self.block else 0, np.nan, np.float32)
+        for i, name in enumerate(self.names):
+            if name in samples and tuple(samples[name].shape) == self.block:
+                block[i] = samples[name].float().cpu().numpy()
+        return block
 
-    def unpacked(self, block: bytes, rest: bytes) -> Samples:
-        """The samples that :meth:`packed` put there."""
-        blocks, others, samples = np.frombuffer(block, np.float32), np.frombuffer(rest, np.float32), {}
-        for i, (name, shape) in enumerate(zip(self.names, self.shapes, strict=True)):
-            n = int(np.prod(shape))
-            if shape == self.block:
-                own = blocks[i * n : (i + 1) * n]
-            else:
-                own, others = others[:n], others[n:]
-            if n and not np.isnan(own[0]):
-                samples[name] = torch.from_numpy(own.reshape(shape).copy())
-        return samples
+    def by_number(self, samples: Samples) -> dict[str, np.ndarray]:
+        """Samples by the number of the layer, which does not change when other layers come."""
+        return {str(i): samples[name].float().cpu().numpy() for i, name in enumerate(self.names) if name in samples}
+
+    def by_name(self, arrays: Mapping[str, np.ndarray]) -> Samples:
+        """The samples that :meth:`by_number` returned."""
+        return {self.names[int(i)]: torch.from_numpy(array.copy()) for i, array in arrays.items()}
+
+    def to_values(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return {"layers": [asdict(layer) for layer in self.layers], "shapes": self.shapes}
+
+    @classmethod
+    def of_values(cls, values: Mapping[str, Any]) -> Layout:
+        return cls(tuple(Layer(**layer) for layer in values["layers"]), tuple(map(tuple, values["shapes"])))

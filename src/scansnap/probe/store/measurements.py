@@ -97,7 +97,7 @@ class Measurements:
         found: dict[str, Any] = {"sampled_position": ("sampled", self.positions, {"long_name": "their place, from 0"})}
         for name, samples, which in ((FIRST, self.first, "first"), (LAST, self.last, "last")):
             words = f"attention of the sampled queries in the {which} measurement"
-            found[name] = (dims, self.layout.packed(samples)[0], {"long_name": words})
+            found[name] = (dims, self.layout.packed(samples), {"long_name": words})
         return found
 
 

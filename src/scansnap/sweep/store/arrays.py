@@ -78,14 +78,14 @@ class Encoder:
     """The arrays that the metadata of a Zarr group tells of, one chunk of runs at a time."""
 
     def __init__(self, metadata: bytes) -> None:
-        import zarr
+        from scansnap.storage.zarr_store import Checked, open_group
 
         self._memory = Memory()
         root = json.loads(metadata)
         members = root.pop("consolidated_metadata")["metadata"]
         for name, one in {"": root, **members}.items():
             self._memory.put(f"{name}/zarr.json" if name else "zarr.json", json.dumps(one).encode())
-        self._group: Any = zarr.open_group(self._memory.store, mode="r+", use_consolidated=False)
+        self._group = open_group(Checked(self._memory.store), mode="r+")
         self._arrays: dict[str, Any] = {}
 
     def chunks(self, start: int, values: Mapping[str, np.ndarray]) -> dict[str, bytes]:

@@ -96,7 +96,7 @@ class Frame:
         own = {"format": FORMAT, "sweep": self.sweep.text, "plan": self.plan.to_json(),
                "versions": json.dumps(versions())}  # fmt: skip
         memory = Memory()
-        root = zarr.open_group(memory.store, mode="w", attributes=common | own)
+        root = zarr.open_group(memory.store, mode="w", zarr_format=3, attributes=common | own)
         steps: Any = {"step": (("step",), np.array(self.sweep.settings.record, dtype=np.int64), {})}
         self._fill(root, None, range(len(self.schemas)), steps, min(len(self.sweep), ROOT_CHUNK))
         for s, one in enumerate(self.sweep.class_sets):

@@ -54,8 +54,8 @@ def check_frame(place: Objects, frame: Frame, names: Mapping[str, int]) -> None:
             raise Damaged("--out", place, found.part, found.problem, "--overwrite starts again") from None
 
 
-def stored_plan(place: Objects, sweep: Sweep) -> tuple[Plan, dict[str, str]]:
-    """The plan of the store to be resumed, and the versions it was begun with; refuses another sweep's."""
+def stored_plan(place: Objects, sweep: Sweep) -> Plan:
+    """The plan of the store to be resumed; refuses another sweep's."""
     attrs = read_attributes(place)
     stored, plan = json.loads(attrs["sweep"]), Plan.from_json(attrs["plan"])
     if attrs["sweep"] != sweep.text:
@@ -64,7 +64,7 @@ def stored_plan(place: Objects, sweep: Sweep) -> tuple[Plan, dict[str, str]]:
         differs = ", ".join(f"[{name}]" for name in tables)
         raise InputError("the sweep to resume", f"changed in {differs}",
                          f"the one that {place} was begun with (or say --overwrite to start again)")  # fmt: skip
-    return plan, json.loads(attrs["versions"])
+    return plan
 
 
 def read_attributes(place: Objects, field: str = "--out") -> dict[str, Any]:

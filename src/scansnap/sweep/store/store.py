@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from contextlib import contextmanager
 from scansnap.storage import checksums
 from scansnap.storage.checksums import NAME, PARTS, ChecksumTable, Damaged
 from scansnap.storage.objects import Entry, Folder, Objects
+from scansnap.storage.versions import refuse_other_versions
 from scansnap.sweep.config import Sweep
 from scansnap.sweep.plan import Group, Plan
 from scansnap.sweep.schema import Schema
@@ -38,12 +40,14 @@ class Store:
             self.place.begin(self.frame.create(), "zarr.json", replaces=replaces)
 
     def missing(self) -> list[Group]:
-        """Groups without a mark or with damage, whose marks then are gone; refuses a damaged frame."""
+        """Groups without a mark or with damage, whose marks then are gone; refuses a damaged frame, other versions."""
         with self._asking("what was left unfinished"):
             names = self.place.sizes()
             self.whole = self._is_whole(names)
             if self.whole:
                 return []
+            begun = json.loads(read_attributes(self.place)["versions"])
+            refuse_other_versions("--out", self.place, begun)
             check_frame(self.place, self.frame, names)
             of_group = self._chunks(names)
             damaged: dict[Group, str] = {}

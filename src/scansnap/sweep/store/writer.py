@@ -99,10 +99,10 @@ class Writer:
 
     def summarise(self, piece: Piece) -> Summed:
         """One chunk of each of the root's arrays, from the class sets'."""
-        import zarr
+        from scansnap.storage.zarr_store import open_group
 
         with self._writing(str(piece)):
-            root: Any = zarr.open_group(self.place.zarr(), mode="r", use_consolidated=False)
+            root = open_group(self.place.zarr())
             values = {name: np.concatenate(list(self._means(root, name, piece))) for name in self.means}
             chunks = self._encoder(None).chunks(piece.start, values)
             self.place.put(chunks)

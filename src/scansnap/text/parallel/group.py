@@ -23,7 +23,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, digits, whole
+from scansnap.processes import is_out_of_memory
 
 PATIENCE = 1800.0  # seconds without a word from the others: longer than a validation, which they wait for
 
@@ -138,9 +139,9 @@ class Group:
     def _talking(self) -> Iterator[None]:
         try:
             yield
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             said = str(error).split(". ")[0].rpartition("] ")[2][:200]
             self.lost = PeerLost(f"another of the {self.size} processes has ended or does not answer ({said}).")
             raise self.lost from error
@@ -170,7 +171,8 @@ def join(patience: float = PATIENCE) -> Group | None:
 
 def _whole(name: str, least: int = 0, most: int | None = None) -> int:
     text = os.environ[name]
-    return whole(name, int(text) if text.isdecimal() else text, least=least, most=most)
+    number = digits(text)
+    return whole(name, text if number is None else number, least=least, most=most)
 
 
 @contextmanager

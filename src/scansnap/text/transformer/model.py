@@ -61,7 +61,7 @@ class Transformer:
         self.update = ClippedUpdate(settings, self.moving)
         self.by_rows = self.update.rule.linear and not settings.tied  # of the embedding's gradient, rows suffice
         self.step = torch.zeros((), dtype=torch.int64)  # updates done; on the CPU, where dropout's seed is made of it
-        self.generator = torch.Generator(self.device)
+        self.generator = torch.Generator("cpu" if self.device.type == "meta" else self.device)  # meta: only its shapes
         self.decoder_loss = DecoderLoss()
         self.graphs, self.steps = graphs, RecordedSteps(self.device, graphs, self.generator)
         self.divided: dict[int, RecordedSteps] = {}  # steps that move nothing, by the windows of the whole batch

@@ -80,6 +80,7 @@ def test_it_draws_what_it_is_given(table: pd.DataFrame, tmp_path: Path) -> None:
         assert f"R² = {explained(table, theorem)[by]['met']:.4f}" in ax.texts[0].get_text()
 
 
+@pytest.mark.integration
 def test_on_a_small_map_the_memory_explains_what_the_controls_do_not() -> None:
     """Five settings that meet every assumption, by the exact flow. The drive alone keeps something of Theorem 4, which
     fails by its premise first, but leaves far more of it unexplained."""

@@ -22,6 +22,7 @@ def row() -> dict:
     return measure(Setting("ratio", POINT.ratio, POINT))
 
 
+@pytest.mark.integration
 def test_what_is_measured_is_what_the_claims_measure(row: dict) -> None:
     """Against the report of verify() on its own times; a worst over other times differs a little."""
     classes = POINT.classes()
@@ -54,6 +55,7 @@ def test_the_error_is_that_of_the_response(row: dict) -> None:
     assert 0.5 < row["paper_1"] < row["paper_10"] < row["paper_100"]  # Theorem 4 falls behind, and never catches up
 
 
+@pytest.mark.integration
 def test_far_outside_the_error_is_told_and_not_trusted() -> None:
     point = MapPoint(ratio=2.0, overlap=0.8, vocab_size=44)
     found = measure(Setting("vocab_size", point.ratio, point))

@@ -28,8 +28,11 @@ BETA = Statement(
     "theorem-1-beta",
     "Theorem 1, Eqs. 9, 89",
     "β_nn' > 0: g_n points away from the f_n' of every class that overlaps with n",
+    kind="proof step",  # the theorem says γ > 0 and ξ_n > 0
 )
-XI = Statement("theorem-1-xi", "Theorem 1(a)", "ξ_n = γ Σ β_nn' f_nᵀf_n' > 0 for every class at every time")
+# On the flow ξ_n is the mean of ż_ml/(η_Z p_n f_nl²) over the distinct tokens of class n, weighed by f_nl².
+XI = Statement("theorem-1-xi", "Theorem 1(a)", "ξ_n = γ Σ β_nn' f_nᵀf_n' > 0 for every class at every time",
+               kind="dependent", implied_by=("theorem-2a",))  # fmt: skip
 # "≫" is read as a factor of MUCH throughout, so what the proof drops may be this share of what it keeps, where it
 # matters: of P⊥g_n. (Of ‖g_n‖, a decomposition without any f_n' would do.)
 SPAN_TOLERANCE = 1 / MUCH
@@ -97,9 +100,12 @@ def xi_sign(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     relative = found / nonzero(fit.size[:, at])
     good = relative > ROUNDING * (f * f * shared).sum(-1)
     i, n = worst(-relative)
-    return XI.judge_every(
+    claim = XI.judge_every(
         good, assumptions=assumptions,
         quantity=f"share of classes and times, {TRAINING.words(evidence)}, with ξ_n > 0 beyond rounding",
         where=f"ξ_n/γ is {relative[i, n]:.3g} for class {at[n]} at {evidence.when(t[i])}",
         curve=Curve("t", "ξ_n/‖g_n‖, the smallest of the classes", t, relative.min(1), np.zeros(len(t))),
     )  # fmt: skip
+    # in SGD Theorem 2(a) is about net changes, and of a class without distinct tokens it says nothing
+    implied = evidence.source == "flow" and np.isin(at, evidence.with_distinct).all()
+    return claim if implied else claim.independent()

@@ -1,0 +1,51 @@
+"""Files that a command puts into a folder with other people's files in it: only its own are replaced.
+
+They are those that the folder's ``checksums.json`` lists, as long as they are what was written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from scansnap.checks import InputError
+from scansnap.storage.checksums import NAME, ChecksumTable, Damaged, of_files, problem_of, read_table
+from scansnap.storage.objects import files_in
+from scansnap.storage.scratch import own_folder
+from scansnap.storage.writing import put
+
+
+def refuse_foreign(field: str, folder: Path, names: Iterable[str], remedy: str = "overwrite replaces it") -> None:
+    """Refuse files and folders in the way that :func:`renewing` did not put there, or that were changed since."""
+    table = _table(field, folder)
+    for name in names:
+        known = [entries[name] for entries in (table.files, table.before) if name in entries]
+        path = folder / name
+        if os.path.lexists(path) and not (
+            path.is_file() and not path.is_symlink() and any(not problem_of(folder, name, entry) for entry in known)
+        ):
+            raise InputError(field, str(path), f"absent, or a file as this command wrote it (move it away; {remedy})")
+
+
+@contextmanager
+def renewing(field: str, folder: Path) -> Iterator[Path]:
+    """A scratch folder, whose files take the place of those of the same names in ``folder``, one by one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with own_folder(folder) as scratch:
+        yield scratch
+        try:
+            old = _table(field, folder).files
+        except Damaged:  # to be replaced: whoever minds has refused it before
+            old = {}
+        new = of_files(scratch, files_in(scratch))
+        before = {name: entry for name, entry in old.items() if name in new and entry != new[name]}
+        put(folder / NAME, ChecksumTable({**old, **new}, before).to_json())  # one may be killed amid the next lines
+        for name in new:
+            put(folder / name, (scratch / name).read_bytes())
+        put(folder / NAME, ChecksumTable({**old, **new}).to_json())
+
+
+def _table(field: str, folder: Path) -> ChecksumTable:
+    return read_table(field, folder) if os.path.lexists(folder / NAME) else ChecksumTable({})

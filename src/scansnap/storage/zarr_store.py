@@ -1,0 +1,88 @@
+"""The one place where Zarr is opened: format 3, with the codecs and types that scansnap writes, and nothing else.
+
+Format 2 has a filter that unpickles, and so may other codecs of other packages. A store is therefore wrapped, so that
+every piece of metadata is checked when Zarr reads it, consolidated or not, and metadata of format 2 is not found.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+import zarr
+from zarr.storage import LocalStore, WrapperStore
+
+METADATA = "zarr.json"
+FORMAT_2 = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
+CODECS = frozenset({"bytes", "vlen-utf8", "zstd", "crc32c"})
+TYPES = frozenset({"bool", "string", "float16", "float32", "float64", "complex64", "complex128",
+                   *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))})  # fmt: skip
+_ARRAY = {"zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs",
+          "attributes", "dimension_names", "storage_transformers"}  # fmt: skip
+_GROUP = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
+
+
+class Checked(WrapperStore[Any]):
+    """A store in which Zarr sees only metadata that :func:`check_metadata` allows."""
+
+    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+        name = key.rpartition("/")[2]
+        if name in FORMAT_2:
+            return None
+        found = await super().get(key, prototype, byte_range)
+        if name == METADATA and found is not None:
+            check_metadata(key, found.to_bytes())
+        return found
+
+
+def local(folder: Path) -> Checked:
+    """A folder, to read from."""
+    return Checked(LocalStore(folder, read_only=True))
+
+
+def open_group(store: Checked, mode: Any = "r") -> Any:
+    """The root of a store, by the metadata of each array itself."""
+    return zarr.open_group(store, mode=mode, zarr_format=3, use_consolidated=False)
+
+
+def open_dataset(store: Checked) -> xr.Dataset:
+    """The root of a store as a Dataset, whose arrays are read when they are used."""
+    return xr.open_dataset(store, engine="zarr", consolidated=True, zarr_format=3)  # type: ignore[arg-type]
+
+
+def check_metadata(name: str, content: bytes) -> None:
+    """ValueError for metadata of another format, or with a codec or a type that scansnap does not write."""
+    try:
+        _check_node(json.loads(content))
+    except (TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{name} is not metadata of Zarr 3 ({error})") from None
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _check_node(node: dict[str, Any]) -> None:
+    if node["zarr_format"] != 3:
+        raise ValueError("only Zarr format 3 is read")
+    known = {"group": _GROUP, "array": _ARRAY}.get(node["node_type"])
+    if known is None or not node.keys() <= known:
+        raise ValueError("its metadata has fields that scansnap does not write")
+    if node["node_type"] == "array":
+        _check_array(node)
+        return
+    for name, inner in ((node.get("consolidated_metadata") or {}).get("metadata") or {}).items():
+        if any(part in ("", ".", "..") or "\\" in part for part in name.split("/")):
+            raise ValueError("the name of an array leads out of the store")
+        _check_node(inner)
+
+
+def _check_array(node: dict[str, Any]) -> None:
+    for codec in node["codecs"]:
+        if codec["name"] not in CODECS:
+            raise ValueError(f"the codec {str(codec['name'])[:40]!r} is not read")
+    if node["data_type"] not in TYPES:
+        raise ValueError(f"the type {str(node['data_type'])[:40]!r} is not read")
+    grid, keys = node["chunk_grid"]["name"], node.get("chunk_key_encoding", {"name": "default"})["name"]
+    if (grid, keys) != ("regular", "default") or node.get("storage_transformers"):
+        raise ValueError("only regular chunks are read")

@@ -1,0 +1,190 @@
+"""Cells that are on the disk already: damaged ones, those of other versions, and files that are not the dial's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import scansnap
+from scansnap.checks import InputError
+from scansnap.dial import study
+from scansnap.dial.cell import Cell
+from scansnap.dial.clocks import Setting
+from scansnap.dial.study import FILES, dial
+
+TINY = Setting((1.0, 10.0), seeds=2, context=24, end=12)
+ASKED: Any = {"rungs": ["yz", "norm"], "ways": "alone", "optimizers": "sgd", "quick": True, "device": "cpu"}
+COMMAND = ("dial", "--rung", "yz", "--way", "alone", "--optimizer", "sgd", "--quick", "--device", "cpu")
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict[Cell, dict[str, Any]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(study, "QUICK", TINY)
+        found = dial(**ASKED)
+    return {study._cell(cell): cell for cell in found.cells}
+
+
+@pytest.fixture
+def computed(monkeypatch, measured) -> list[Cell]:
+    """The cells that are computed; each gives what it gave before."""
+    done = list[Cell]()
+
+    def made(cells: list[Cell], *_: Any) -> Iterator[tuple[Cell, dict[str, Any]]]:
+        for cell in cells:
+            done.append(cell)
+            yield cell, measured[cell]
+
+    monkeypatch.setattr(study, "QUICK", TINY)
+    monkeypatch.setattr(study, "made", made)
+    return done
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def damages(text: str, other: str) -> Iterator[tuple[str, str]]:
+    """What a disk, an editor or a mistaken copy makes of a cell's file."""
+    digits = [i for i, letter in enumerate(text) if letter.isdigit()]
+    for share in range(12):
+        i = digits[len(digits) * share // 12]
+        damaged = text[:i] + str((int(text[i]) + 1) % 10) + text[i + 1 :]
+        if json.loads(damaged) != json.loads(text):  # the last of many digits may not count
+            yield f"another digit at {i}", damaged
+    yield "cut", text[: len(text) // 2]
+    yield "empty", ""
+    yield "of another cell", other
+    table = json.loads(text)
+    yield "results of another cell", json.dumps(table | {"result": json.loads(other)["result"]})
+    yield "no checksum", json.dumps({name: value for name, value in table.items() if name != "sha256"})
+    yield "a list", "[]"
+    for name, verdict in (("holds", "fails"), ("fails", "holds"), ("undecided", "holds")):
+        if f'"{name}"' in text:
+            yield f"{verdict} for {name}", text.replace(f'"{name}"', f'"{verdict}"', 1)
+
+
+def test_a_damaged_cell_is_computed_again(tmp_path, computed) -> None:
+    whole = dial(**ASKED, out=tmp_path).table
+    one, two = sorted((tmp_path / "cells").iterdir())
+    text = one.read_text()
+    for damage, content in damages(text, two.read_text()):
+        one.write_text(content)
+        computed.clear()
+        assert dial(**ASKED, out=tmp_path).table.equals(whole), damage
+        assert [cell.name for cell in computed] == [one.stem], damage
+        assert one.read_text() == text, damage
+    computed.clear()
+    assert dial(**ASKED, out=tmp_path).table.equals(whole)
+    assert not computed
+
+
+def test_a_folder_in_the_place_of_a_cell_is_refused(tmp_path, computed) -> None:
+    dial(**ASKED, out=tmp_path)
+    one = min((tmp_path / "cells").iterdir())
+    one.unlink()
+    one.mkdir()
+    (one / "mine").write_text("mine")
+    before = tree(tmp_path)
+    with pytest.raises(InputError) as refused:
+        dial(**ASKED, out=tmp_path)
+    assert refused.value.field == "out"
+    assert tree(tmp_path) == before
+
+
+def test_cells_of_other_versions_are_not_mixed_with_new_ones(tmp_path, monkeypatch, computed) -> None:
+    whole = dial(**ASKED, out=tmp_path).table
+    monkeypatch.setattr(scansnap, "__version__", "9.8.7")
+    computed.clear()
+    assert dial(**ASKED, out=tmp_path).table.equals(whole)  # what is finished is read
+    assert not computed
+    min((tmp_path / "cells").iterdir()).unlink()
+    before = tree(tmp_path)
+    with pytest.raises(InputError) as refused:
+        dial(**ASKED, out=tmp_path)
+    assert refused.value.field == "out"
+    assert "9.8.7" in str(refused.value)
+    assert not computed
+    assert tree(tmp_path) == before
+    dial(**ASKED, out=tmp_path, overwrite=True)
+    assert len(computed) == 2
+    dial(**ASKED, out=tmp_path)
+    assert len(computed) == 2
+
+
+def test_two_versions_are_not_put_into_one_table(tmp_path, monkeypatch, computed) -> None:
+    dial(**ASKED | {"rungs": "yz"}, out=tmp_path)
+    monkeypatch.setattr(scansnap, "__version__", "9.8.7")
+    dial(**ASKED | {"rungs": "norm"}, out=tmp_path)
+    assert len(computed) == 2
+    with pytest.raises(InputError) as refused:
+        dial(**ASKED, out=tmp_path)
+    assert refused.value.field == "out"
+
+
+@pytest.mark.parametrize("name", [*FILES, "checksums.json", "cells"])
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_files_of_others_are_refused_before_the_work(scansnap, tmp_path, computed, name, kind) -> None:
+    if (name, kind) in (("cells", "folder"), ("cells", "link")):
+        pytest.skip("a folder cells is where cells are put, and a link may lead to one")
+    (tmp_path / "dial").mkdir()
+    path = tmp_path / "dial" / name
+    if kind == "folder":
+        path.mkdir()
+        (path / "mine").write_text("mine")
+    elif kind == "link":
+        (tmp_path / "mine").write_text("mine")
+        path.symlink_to(tmp_path / "mine")
+    else:
+        path.write_text("mine")
+    before = tree(tmp_path)
+    code, out, err = scansnap(*COMMAND, "--out", "dial")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert name in err
+    assert not computed
+    assert tree(tmp_path) == before
+
+
+def test_own_files_are_renewed_and_changed_ones_refused(scansnap, tmp_path, computed) -> None:
+    assert scansnap(*COMMAND, "--out", "dial")[0] == 0
+    first = tree(tmp_path)
+    assert {f"dial/{name}" for name in FILES} <= first.keys()
+    assert scansnap(*COMMAND, "--out", "dial")[0] == 0
+    assert tree(tmp_path) == first
+    other = [word if word != "yz" else "norm" for word in COMMAND]
+    assert scansnap(*other, "--out", "dial")[0] == 0
+    assert tree(tmp_path)["dial/dial.md"] != first["dial/dial.md"]
+    with (tmp_path / "dial" / "dial.md").open("a") as file:
+        file.write("A remark of mine.\n")
+    before = tree(tmp_path)
+    assert scansnap(*COMMAND, "--out", "dial")[0] == 2
+    assert tree(tmp_path) == before
+    assert scansnap(*COMMAND, "--out", "dial", "--overwrite")[0] == 0
+    assert {name: content for name, content in tree(tmp_path).items() if name in first} == first
+
+
+def test_one_stopped_between_two_files_goes_on(scansnap, tmp_path, monkeypatch, computed) -> None:
+    """The table knows of files before they are there, and of those that they replace."""
+    from scansnap.storage import owned
+
+    other = [word if word != "yz" else "norm" for word in COMMAND]
+    assert scansnap(*other, "--out", "dial")[0] == 0
+    put, times = owned.put, []
+
+    def stops(target: Path, content: Any) -> None:
+        if target.name.startswith("dial."):
+            times.append(target)
+            if len(times) == 2:
+                raise KeyboardInterrupt
+        put(target, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owned, "put", stops)
+        assert scansnap(*COMMAND, "--out", "dial")[0] == 130
+    assert scansnap(*COMMAND, "--out", "dial")[0] == 0
+    assert scansnap(*COMMAND, "--out", "whole")[0] == 0
+    assert tree(tmp_path / "dial")["dial.md"] == tree(tmp_path / "whole")["dial.md"]

@@ -1,0 +1,57 @@
+"""The pages that list the rooms have all of them, in the order in which they may import each other."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def order() -> list[str]:
+    """As the test of imports has it."""
+    spec = importlib.util.spec_from_file_location("_import_order", ROOT / "tests" / "test_import_order.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return list(module.ORDER)
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text(encoding="utf-8")
+
+
+def listed_in_architecture(text: str) -> list[str]:
+    """The first column of the first block."""
+    block = re.search(r"^```\n(.*?)^```$", text, flags=re.M | re.S)[1]
+    return [room for line in block.splitlines() for room in line.split("   ")[0].split(", ")]
+
+
+def listed_in_overview(text: str) -> list[str]:
+    """Folders and files directly below src/scansnap."""
+    block = re.search(r"^src/scansnap/ .*\n((?:  .*\n)+)", text, flags=re.M)[1]
+    names = re.findall(r"^  (\S.*?)  ", block, flags=re.M)
+    return [re.sub(r"/$|\.py$", "", room) for name in names for room in name.split(", ")]
+
+
+@pytest.mark.parametrize(
+    ("name", "listed"), [("contributing/architecture.md", listed_in_architecture), ("overview.md", listed_in_overview)]
+)
+def test_the_rooms_of_a_page_are_in_the_order_of_imports(name, listed) -> None:
+    text = page(name)
+    assert listed(text) == order()
+    assert listed(text.replace("results", "claims")) != order()
+
+
+def test_files_that_comments_point_to_exist() -> None:
+    """A comment that names another module by its path below the package."""
+    source, wrong = ROOT / "src" / "scansnap", []
+    for path in source.rglob("*.py"):
+        for found in re.findall(r"\b((?:[a-z_]+/)+[a-z_]+\.py)\b", path.read_text(encoding="utf-8")):
+            near = [room / found for room in (source, source.parent, ROOT, path.parent, path.parent.parent)]
+            inside = [room / found for room in source.iterdir() if room.is_dir()]
+            if not any(place.is_file() for place in (*near, *inside)):
+                wrong.append(f"{path.relative_to(source)}: {found}")
+    assert wrong == []
