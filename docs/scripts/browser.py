@@ -1,24 +1,22 @@
-"""The explorer in a browser that nobody sees: a server and a chromium of one's own, for pictures and films."""
+"""The explorer in a browser that nobody sees: its file and a chromium of one's own, for pictures and films."""
 
 from __future__ import annotations
 
-import re
 import shutil
-import subprocess
-import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 SIZE = {"width": 1280, "height": 720}
 PATIENCE = 1_800_000  # milliseconds; the machine may be busy
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-SERVE = [sys.executable, "-m", "scansnap", "serve", "--no-open", "--port", "0"]
 
 
 @contextmanager
 def explorer() -> Iterator[tuple[Any, str]]:
-    """A browser, and the address of an explorer that is there while it is."""
+    """A browser, and the address of the explorer's file, which is there while it is."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -26,32 +24,23 @@ def explorer() -> Iterator[tuple[Any, str]]:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise SystemExit("Pictures of the explorer need chromium: apt install chromium")
-    server = subprocess.Popen(SERVE, stderr=subprocess.PIPE, text=True)
-    assert server.stderr is not None
-    try:
-        found = re.search(r"http://\S+", server.stderr.readline())
-        if found is None:
-            raise SystemExit("The explorer ended without saying where it is.")
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
-            yield browser, found.group()
-            browser.close()
-    finally:
-        server.terminate()
-        server.wait(20)
+    from scansnap.explorer.build import explorer_html
+
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        file = Path(folder, "explorer.html")
+        file.write_text(explorer_html(), encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
+        yield browser, file.as_uri()
+        browser.close()
 
 
 def opened(browser: Any, address: str, scheme: str) -> Any:
-    """A page with the run of this address begun; where the server was too busy to begin it, it is asked again."""
+    """A page with the run of this address begun."""
     page = browser.new_page(viewport=SIZE, color_scheme=scheme)
     page.set_default_timeout(PATIENCE)
     page.goto(address)
-    begun = (
-        "() => document.querySelector('#wait')?.hidden ? 1 : /did not answer/.test(document.body.innerText) ? -1 : 0"
-    )
-    while page.wait_for_function(begun).json_value() < 0:
-        page.reload()
-    page.wait_for_selector("#view-z .main-svg, #panel-curves[hidden]", state="attached")
+    page.wait_for_selector("html[data-ready]")
+    page.wait_for_function("() => document.querySelector('#wait')?.hidden")
     return page
 
 

@@ -67,7 +67,7 @@ ELSEWHERE = {  # a name: title, the picture below docs/, the command that makes 
         "The same by SGD, with an interval over seeds", "maps/sgd.png",
         "scansnap verify --map theorem-3 --sgd --points 30 --seeds 10 --out docs/maps/sgd.png", "claims.md",
     ),
-    "explorer": ("The explorer", "explorer/run.png", "scansnap serve", "explorer.md"),
+    "explorer": ("The explorer", "explorer/run.png", "scansnap explorer", "explorer.md"),
     "lecture": ("A lecture", "explorer/lecture.png", "scansnap lecture paper --out lecture.html", "lecture.md"),
 }  # fmt: skip
 LONG = {  # targets of ``reproduce`` that ``all`` leaves out or another machine made
