@@ -179,7 +179,6 @@ def test_overlays_of_another_run_are_off_and_say_why(shown: Callable[[str], Page
     p.page.check("#show-theory")
     p.wait("document.querySelector('#view-growth .plot').figure.data.some((t) => t.line.dash === 'dot')")
     assert "they need not agree" in p.page.inner_text("#predict-note")
-    p.page.click("#share")
     p.fill("seed", "7")  # what was switched by hand stays so
     p.wait("app.film.run.setup.seed === 7")
     assert p.page.is_checked("#show-theory")
