@@ -16,6 +16,7 @@ from scipy import sparse
 
 from scansnap.checks import InputError, real
 from scansnap.classes import SequenceClasses
+from scansnap.measure.entropy import attention_of
 from scansnap.theory.inputs import FloatArray
 
 # "≫" has no number in the paper. The terms dropped in the proofs are of relative order 1/factor, so a factor
@@ -102,11 +103,7 @@ def _attention(classes: SequenceClasses, z: ArrayLike | None) -> Any:
     tokens, values = [], []
     for n in range(classes.n_classes):
         ids, p = classes.support(n)
-        if logits is None:
-            c = p / p.max()
-        else:
-            log_c = np.log(p) + logits[rows[n], ids]
-            c = np.exp(log_c - log_c.max())  # the largest is 1: any logits are safe
+        c = attention_of(p, 0.0 if logits is None else logits[rows[n], ids])
         tokens.append(ids)
         values.append(c / np.linalg.norm(c))
     starts = np.concatenate([[0], np.cumsum(classes.support_sizes)])

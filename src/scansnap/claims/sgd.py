@@ -41,6 +41,7 @@ from scansnap.dynamics.looking import Seen
 from scansnap.dynamics.settings import Model
 from scansnap.dynamics.simulate import simulate
 from scansnap.interrupt import deaf_children
+from scansnap.measure.entropy import attention_of
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.runs import grid
 from scansnap.theory import t_snap
@@ -275,8 +276,7 @@ def _evidence(
     layout = make_layout(classes, Model(), decays=False)
     z, y = z.astype(np.float64), y.astype(np.float64)
     p = classes.p_context[:, layout.rows]  # (K, L)
-    weight = p * np.exp(z - z.max(-1, keepdims=True))[:, None]  # (n, K, L)
-    attention = weight / weight.sum(-1, keepdims=True)
+    attention = attention_of(p, z[:, None])  # (n, K, L)
     f = attention / np.linalg.norm(attention, axis=-1, keepdims=True)
     logits = f @ y  # (n, K, J)
     k = np.arange(classes.n_classes)

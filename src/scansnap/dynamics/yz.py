@@ -68,13 +68,19 @@ class Gradients(NamedTuple):
     dz: Tensor  # (R, H, Q, M)
 
 
+def attention_of(counts: Tensor, logit: Tensor) -> Tensor:
+    """c_l ∝ k_l e^{z_l} along the last axis; 0 where k is 0. In place: memory for the result alone."""
+    c = torch.where(counts > 0, logit, -torch.inf)
+    c -= c.amax(-1, keepdim=True)
+    c.exp_().mul_(counts)
+    return c.div_(c.sum(-1, keepdim=True))
+
+
 def forward(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) -> Forward:
     """c_l ∝ k_l e^{z_ml}, f = norm(c) or its residual form, α = softmax(Yᵀf)."""
     z_class = z[:, :, tables.class_query[:, None], tables.slots]  # (R, H, K, S)
     logit = torch.take_along_dim(z_class, batch.cls[:, None, :, None], dim=2)  # (R, H, B, S)
-    logit = torch.where(batch.counts[:, None] > 0, logit, -torch.inf)
-    weight = batch.counts[:, None] * torch.exp(logit - logit.amax(-1, keepdim=True))
-    heads = weight / weight.sum(-1, keepdim=True)  # (R, H, B, S)
+    heads = attention_of(batch.counts[:, None], logit)  # (R, H, B, S)
     c = heads.mean(1)  # (R, B, S)
     if model.residual == "none":
         inner = c

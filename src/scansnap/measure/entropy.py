@@ -1,9 +1,24 @@
-"""Entropy of distributions along the last axis; both the simulation's record and the measures need it."""
+"""Attention from its logits, and the entropy of distributions, both along the last axis of NumPy arrays."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import entr
+
+from scansnap.checks.arrays import FloatArray
+
+
+def attention_of(p: ArrayLike, z: ArrayLike) -> FloatArray:
+    """c_l ∝ p_l e^{z_l}: attention of tokens with counts or frequencies p and logits z; 0 where p is 0.
+
+    The largest exponent is that of a token with p > 0, so that logits of any size are safe.
+    :func:`scansnap.dynamics.yz.attention_of` is the same for torch.
+    """
+    p = np.asarray(p)
+    logit = np.where(p > 0, z, -np.inf)
+    weight = p * np.exp(logit - logit.max(-1, keepdims=True))
+    return np.asarray(weight / weight.sum(-1, keepdims=True))
 
 
 def entropy_of(p: np.ndarray) -> np.ndarray:

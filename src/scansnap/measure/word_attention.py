@@ -19,6 +19,7 @@ from scipy import sparse
 
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.measure.distinctness import distinctness
+from scansnap.measure.entropy import attention_of
 
 MEASURES = ("distinctness", "idf", "pmi", "cooccurrence")
 
@@ -44,9 +45,7 @@ class QueryWords:
 
     def attention(self, z: FloatArray) -> FloatArray:
         """c_ml ∝ k_ml e^{z_ml} over the used words, (…, Q, M)."""
-        z = np.where(self.used, z, -np.inf)
-        weight = np.where(self.used, self.counts, 0.0) * np.exp(z - z.max(-1, keepdims=True))
-        return np.asarray(weight / weight.sum(-1, keepdims=True))
+        return attention_of(np.where(self.used, self.counts, 0.0), z)
 
 
 def query_words(query: IntArray, next_token: IntArray, contexts: Any, *, least: int, leave_out: Any = ()) -> QueryWords:

@@ -21,7 +21,7 @@ from torch import Tensor
 from scansnap.checks import InputError, whole
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.dynamics import norms
-from scansnap.measure.entropy import entropy_of
+from scansnap.measure.entropy import attention_of, entropy_of
 from scansnap.text.model import LanguageModel
 from scansnap.text.transformer.implied_yz import ImpliedYZ
 from scansnap.text.transformer.model import Transformer
@@ -83,9 +83,8 @@ def explain(
     k = vocabulary.counts / vocabulary.counts.sum() if given is None else np.bincount(given, minlength=len(vocabulary))
     z = tables.z(m).double().cpu().numpy()
     seen = np.flatnonzero(k)
-    weight = k[seen] * np.exp(z[seen] - z[seen].max())
     c = np.zeros(len(vocabulary))
-    c[seen] = weight / weight.sum()
+    c[seen] = attention_of(k[seen], z[seen])
     ranked = seen[np.argsort(-(z if given is None else c)[seen], kind="stable")][:top]
     rows = tables.y(ranked.tolist()).double().cpu().numpy()
     counts = k if given is not None else 1000 * k

@@ -30,6 +30,7 @@ from scipy.special import dawsn, log_softmax
 
 from scansnap.checks import InputError, real
 from scansnap.classes import SequenceClasses
+from scansnap.measure.entropy import attention_of
 from scansnap.theory.drive import Form, drive
 from scansnap.theory.frozen import panels
 from scansnap.theory.inputs import FloatArray, Result, read, result
@@ -107,8 +108,7 @@ class SampledFlow:
         for field, table, shape in (("y", y_, self.y_shape), ("z", z_, self.z_shape)):
             if table.shape != shape:
                 raise InputError(field, f"of shape {table.shape}", f"of shape {shape}")
-        logit = np.where(self.p > 0, z_[self.row[:, None], self.token], -np.inf)
-        c = self.p * np.exp(logit - logit.max(1, keepdims=True))
+        c = attention_of(self.p, z_[self.row[:, None], self.token])
         f = c / np.linalg.norm(c, axis=1, keepdims=True)
         rows = y_[self.token]  # (K, S, J)
         x = (rows * f[..., None]).sum(1)  # (K, J)

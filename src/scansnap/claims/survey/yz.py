@@ -21,6 +21,7 @@ from scipy.special import log_softmax
 
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.classes import SequenceClasses
+from scansnap.measure.entropy import attention_of
 
 _FIRST = 1e-3  # the clock ln(1 + t/τ) starts at this share of the time in which Y learns anything
 
@@ -59,18 +60,12 @@ class Path:
     @property
     def attention(self) -> FloatArray:
         """c_n, (N, K, S)."""
-        return attention(self.data, self.z)
+        return attention_of(self.data.p_context, self.z[:, self.data.query])
 
     @property
     def logits(self) -> FloatArray:
         """Yᵀ f_n, (N, K, J)."""
         return np.asarray(features(self.attention, self.norm) @ self.y)
-
-
-def attention(data: Data, z: FloatArray) -> FloatArray:
-    """c_n ∝ P(·|n) e^{z_m}, (…, K, S)."""
-    with np.errstate(divide="ignore"):
-        return np.exp(log_softmax(np.log(data.p_context) + z[..., data.query, :], axis=-1))
 
 
 def features(c: FloatArray, norm: str) -> FloatArray:
@@ -98,7 +93,7 @@ def flow(
 
     def rates(clock: float, state: FloatArray) -> FloatArray:
         y, z = state[: s * j].reshape(s, j), state[s * j :].reshape(q, s)
-        c = attention(data, z)
+        c = attention_of(data.p_context, z[data.query])
         f = features(c, norm)
         logits = f @ y
         r = data.labels - np.exp(log_softmax(logits + np.log(data.copies), axis=1))

@@ -18,6 +18,7 @@ from scansnap.dynamics.engines.batches import Batches, Stretch
 from scansnap.dynamics.engines.layout import Layout
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Settings
+from scansnap.dynamics.yz import attention_of
 from scansnap.kernels.cuda.runs import Begin, Data, Machine, Program, Rates
 from scansnap.kernels.cuda.shape import MOST_COLUMNS, MOST_SLOTS
 from scansnap.runs import Runs
@@ -143,9 +144,7 @@ class Blocks:
             z = z[..., tables["z_at"]]
         if {"attention", "entropy"} & set(names):
             expected = tables["expected"]
-            logit = z[..., tables["slot_z"]].masked_fill_(expected <= 0, -torch.inf)  # (R, steps, K, S)
-            c = expected * torch.exp_(logit - logit.amax(-1, keepdim=True))
-            c /= c.sum(-1, keepdim=True)
+            c = attention_of(expected, z[..., tables["slot_z"]])  # (R, steps, K, S)
             if "attention" in names:
                 full = torch.zeros(*c.shape[:3], layout.vocab_size, dtype=c.dtype, device=self.device)
                 out["attention"] = full.scatter_add_(-1, tables["slots"].expand_as(c), c)  # padded slots add 0

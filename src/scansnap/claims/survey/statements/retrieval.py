@@ -19,11 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.integrate import solve_ivp
 from scipy.optimize import minimize
-from scipy.special import log_softmax, logsumexp
+from scipy.special import logsumexp
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.survey import yz
 from scansnap.claims.survey.finding import Finding, Sizes, Source, Surveyed, surveyed
+from scansnap.measure.entropy import attention_of
 
 LI = Source(
     "Li, Huang, Ildiz, Rawat and Oymak 2024", "Mechanics of Next Token Prediction with Self-Attention", "2403.08081",
@@ -79,10 +80,10 @@ NO_ORDER = Graph((*GRAPH.contexts[:4], {0: 2.0, 3: 1.0}, *GRAPH.contexts[5:8], {
 
 def fixed_head(graph: Graph) -> FloatArray:
     """z at the times T, (9, 6)."""
-    log_present, labels = _log(graph.present), graph.labels
+    labels = graph.labels
 
     def rates(clock: float, z: FloatArray) -> FloatArray:
-        s = np.exp(log_softmax(log_present + z, axis=1))
+        s = attention_of(graph.present, z)
         r = labels - labels.sum(1, keepdims=True) * s
         one = (labels > 0).sum(1) == 1  # a single next token: 1 − s as the sum of the others, to full precision
         top = labels.argmax(1)[one]

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.integrate import solve_ivp
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax
 
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.survey.finding import Finding, Sizes, Surveyed, surveyed
 from scansnap.claims.survey.statements.sinks import GUO
+from scansnap.measure.entropy import attention_of
 
 _SETTING = "first token, T = 64, one active and one dormant query, {}, flow to 10⁹"
 HELD = surveyed("sink-logit", "the logit of a sink grows like ln t", source=GUO, setting=_SETTING.format("votes held"))
@@ -46,8 +47,6 @@ def gap(*, held: bool, dormant_reads: bool = False) -> FloatArray:
     """
     own = np.eye(CLASSES, OUTPUTS) if dormant_reads else np.tile(OWN, (CLASSES, 1))
     target = np.stack([np.eye(CLASSES, OUTPUTS), own])  # (query, context, output)
-    with np.errstate(divide="ignore"):
-        log_counts = np.log(COUNTS)
     sizes = ((CLASSES + 1) * OUTPUTS, 2 * (CLASSES + 1), 2 * OUTPUTS)  # Y, Z, B
     votes = np.vstack([VOTE * np.eye(CLASSES, OUTPUTS), np.zeros((1, OUTPUTS))])
     known = np.stack([np.zeros(OUTPUTS), np.log(OWN)])  # what a dormant query would say by itself
@@ -55,7 +54,7 @@ def gap(*, held: bool, dormant_reads: bool = False) -> FloatArray:
     def rates(clock: float, state: FloatArray) -> FloatArray:
         y, z, b = np.split(state, np.cumsum(sizes)[:-1])
         y, z, b = y.reshape(-1, OUTPUTS), z.reshape(2, -1), b.reshape(2, OUTPUTS)
-        c = softmax(log_counts + z[:, None], axis=-1)  # (query, context, token)
+        c = attention_of(COUNTS, z[:, None])  # (query, context, token)
         r = target - np.exp(log_softmax(b[:, None] + c @ y, axis=-1))
         g = r @ y.T  # what each token's vote is worth
         dz = (c * (g - (c * g).sum(-1, keepdims=True))).sum(1)

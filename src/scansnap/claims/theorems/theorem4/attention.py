@@ -6,6 +6,7 @@ import numpy as np
 
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.theorems.theorem4.growth import Prediction
+from scansnap.measure.entropy import attention_of
 
 _SUBSTEPS = 4  # between two recorded times
 
@@ -13,9 +14,7 @@ _SUBSTEPS = 4  # between two recorded times
 def attention_at(z: Array, evidence: Evidence) -> Array:
     """(…, K, M) c_n ∝ P(l|n) e^{z} for logits (…, Q, M)."""
     p = evidence.classes.p_context[:, : z.shape[-1]]
-    logit = np.where(p > 0, z[..., evidence.class_query, :], -np.inf)
-    c = p * np.exp(logit - logit.max(-1, keepdims=True))
-    return np.asarray(c / c.sum(-1, keepdims=True))
+    return attention_of(p, z[..., evidence.class_query, :])
 
 
 def premised_attention(evidence: Evidence, predictions: list[Prediction], times: Array) -> Array:

@@ -20,6 +20,7 @@ from scansnap.checks.arrays import FloatArray
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.maps import MapPoint
 from scansnap.classes import SequenceClasses
+from scansnap.measure.entropy import attention_of
 
 WRONG = 3.0  # times η_Z/η_Y
 
@@ -57,9 +58,7 @@ def along(classes: SequenceClasses, eta_y: float, eta_z: float, t: FloatArray, z
     rate[1:, :, moves] = CubicSpline(np.log(t[1:]), z[1:, :, moves])(np.log(t[1:]), 1) / t[1:, None, None]
     row = np.searchsorted(classes.queries, classes.query)
     p = classes.p_context
-    logit = np.where(p > 0, z[:, row], -np.inf)
-    c = p * np.exp(logit - logit.max(-1, keepdims=True))
-    c /= c.sum(-1, keepdims=True)
+    c = attention_of(p, z[:, row])
     f = c / np.linalg.norm(c, axis=-1, keepdims=True)
     g = np.zeros_like(f)
     for n in range(classes.n_classes):
