@@ -177,11 +177,12 @@ def test_help_is_quick_because_nothing_heavy_is_loaded():
 
 def test_progress_off_a_terminal_is_a_line_with_pace_and_time_left(monkeypatch, capsys):
     monkeypatch.setattr(console, "SILENT", 0)
-    times = iter([0.0, 10.0, 10.0, 10.0])
+    times = iter([0.0, 1.0, 1.0, 1.0, 11.0, 11.0, 11.0])
     monkeypatch.setattr(console.time, "monotonic", lambda: next(times))
     with console.progress_bar("runs") as report:
-        report(30, 100, 10)  # 20 in ten seconds, 70 to do
-    assert capsys.readouterr().err == "runs: 30/100, 2/s, about 35 s left\n"
+        report(10, 100)  # done before
+        report(30, 100)  # 20 in ten seconds, 70 to do
+    assert capsys.readouterr().err == "runs: 10/100\nruns: 30/100, 2/s, about 35 s left\n"
 
 
 def test_the_version_is_told(scansnap):

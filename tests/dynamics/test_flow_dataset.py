@@ -45,11 +45,11 @@ def test_default_times() -> None:
 
 
 def test_progress_rises_to_one() -> None:
-    done: list[float] = []
-    flow(SequenceClasses.syn_small(), t=[1e3], progress=done.append)
+    done: list[tuple[int, int]] = []
+    flow(SequenceClasses.syn_small(), t=[1e3], progress=lambda *told: done.append(told))
     assert done == sorted(done)
-    assert done[0] > 0
-    assert done[-1] == 1
+    assert done[0][0] > 0
+    assert {total for _, total in done} == {done[-1][0]}
 
 
 def test_leaves_the_number_of_threads_alone() -> None:
@@ -115,8 +115,8 @@ def test_ctrl_c_keeps_what_is_done(number: int | None) -> None:
     classes, t = SequenceClasses.syn_small(), np.geomspace(0.1, 1e4, 40)
     whole, steps = flow(classes, t=t), []
 
-    def progress(share: float) -> None:
-        steps.append(share)
+    def progress(done: int, total: int) -> None:
+        steps.append(done)
         if len(steps) == 12:
             if number is None:
                 raise KeyboardInterrupt
@@ -136,8 +136,8 @@ def test_ctrl_c_keeps_what_is_done(number: int | None) -> None:
 
 
 def test_ctrl_c_in_the_last_step_leaves_a_complete_flow() -> None:
-    def progress(share: float) -> None:
-        if share == 1:
+    def progress(done: int, total: int) -> None:
+        if done == total:
             signal.raise_signal(signal.SIGINT)
 
     with pytest.warns(Stopped, match="asked to stop in its last step"):

@@ -27,7 +27,7 @@ def test_other_models_get_no_verdict(options: dict, reason: str) -> None:
 
 
 def test_half_a_flow_gets_no_verdict() -> None:
-    def stop(share: float) -> None:
+    def stop(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.warns(Stopped):

@@ -145,13 +145,13 @@ def test_a_store_that_another_sweep_replaced_is_not_written_to(s3: str, tmp_path
     address, other = "s3://sweeps/late/s.zarr", TEXT.replace("steps = 6", "steps = 7")
     late = prepare(read(write(tmp_path, other)), address, device="cpu")
 
-    def replaced(done: float, skipped: int, total: int) -> None:
+    def replaced(done: int, total: int) -> None:
         if done and not place_of(address).get("zarr.json").count(b'\\"steps\\": 6'):
             again = prepare(read(write(tmp_path, TEXT)), address, device="cpu", overwrite=True)
             assert run(again).complete
 
     with pytest.raises(StoreError, match="another sweep has taken its place"):
-        run(late, report=replaced)
+        run(late, progress=replaced)
     assert objects(address, tmp_path / "copy") == whole
 
 
@@ -161,11 +161,11 @@ def test_a_second_driver_of_the_same_sweep_does_no_harm(s3: str, tmp_path: Path,
     address, seen = "s3://sweeps/joined/s.zarr", []
     ready = prepare(read(write(tmp_path, TEXT)), address, device="cpu")
 
-    def join(done: float, skipped: int, total: int) -> None:
+    def join(done: int, total: int) -> None:
         if done > 3 and not seen:  # runs: the first group is there, the second under way
             seen.append(run(prepare(read(tmp_path / "sweep.toml"), address, resume=True)))
 
-    assert run(ready, report=join).complete
+    assert run(ready, progress=join).complete
     (second,) = seen
     assert (second.complete, 0 < second.skipped < 9) == (True, True)
     assert objects(address, tmp_path / "copy") == whole

@@ -51,7 +51,7 @@ def test_a_cluster_that_starts_empty_loses_a_node_and_gets_another(tmp_path, mon
                 if not workers:
                     workers.extend(nodes.add_node(num_cpus=1, object_store_memory=_STORE) for _ in range(2))
 
-            def change(done: float, skipped: int, total: int) -> None:
+            def change(done: int, total: int) -> None:
                 if done and not seen:
                     seen.append(marks(tmp_path / "s.zarr"))
                     nodes.remove_node(workers[0], allow_graceful=False)
@@ -59,7 +59,7 @@ def test_a_cluster_that_starts_empty_loses_a_node_and_gets_another(tmp_path, mon
 
             cluster = Cluster(nodes.address)
             ready = prepare(read(tmp_path / "sweep.toml"), tmp_path / "s.zarr", memory="200MB", cluster=cluster)
-            outcome = run(ready, cluster=cluster, report=change, note=grow)
+            outcome = run(ready, cluster=cluster, progress=change, note=grow)
         finally:
             ray.shutdown()
             nodes.shutdown()

@@ -49,13 +49,13 @@ def test_ray_and_local_make_the_same_store_though_a_worker_is_killed(cluster, tm
     assert run(prepared(tmp_path, LONG, "local.zarr", device="cpu")).complete
     killed: list[int] = []
 
-    def kill_one(done, skipped, total):
+    def kill_one(done, total):
         """When a group comes back, others are being worked on."""
         if not killed and (busy := at_work(TASK)):
             killed.append(busy[0])
             os.kill(busy[0], signal.SIGKILL)
 
-    outcome = run(prepared(tmp_path, LONG, cluster=cluster), cluster=cluster, report=kill_one)
+    outcome = run(prepared(tmp_path, LONG, cluster=cluster), cluster=cluster, progress=kill_one)
     assert killed
     assert not Path(f"/proc/{killed[0]}/cwd").exists()
     assert outcome.failures == []

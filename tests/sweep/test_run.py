@@ -214,7 +214,7 @@ def test_a_sweep_in_progress_is_neither_replaced_nor_joined(tmp_path, whole):
     late = prepare(read(file), path, device="cpu")  # looked before the first began
     others = ({"overwrite": True}, {"resume": True})
 
-    def second(done, skipped, total):
+    def second(done, total):
         if done and not refusals:
             for options in others:
                 with refused("--out") as error:
@@ -223,7 +223,7 @@ def test_a_sweep_in_progress_is_neither_replaced_nor_joined(tmp_path, whole):
             with refused("--out"):
                 run(late)
 
-    assert run(ready, report=second).complete
+    assert run(ready, progress=second).complete
     assert len(refusals) == 2
     assert contents(path) == contents(whole)
     with refused("--out", names="--resume"):

@@ -8,7 +8,7 @@ weight. A corner of the grid whose classes need more tokens than M is left out, 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 
@@ -22,6 +22,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.interrupt import deaf_children
 from scansnap.knobs import number
 from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.progress import Progress
 from scansnap.theory import t_snap
 
 MAPPED = ("theorem-1", "theorem-2", "theorem-3", "theorem-4", "lemma-3", "lemma-4")
@@ -153,7 +154,7 @@ def regime_map(
     x: Axis,
     y: Axis,
     base: MapPoint | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     processes: int | None = None,
 ) -> xr.Dataset:
     """Margins of the theorem's claims over the grid: variable ``margin`` (claim, y, x), and ``assumptions_met``.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -43,6 +43,7 @@ from scansnap.dynamics.simulate import simulate
 from scansnap.interrupt import deaf_children
 from scansnap.measure.entropy import attention_of
 from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.progress import Progress
 from scansnap.runs import grid
 from scansnap.theory import t_snap
 
@@ -125,7 +126,7 @@ def sgd_map(
     *,
     device: str = "auto",
     kept: Kept | None = None,
-    progress: Callable[[int, int, int], None] | None = None,
+    progress: Progress | None = None,
     processes: int | None = None,
 ) -> xr.Dataset:
     """Variables ``margin``, ``low`` and ``high`` (claim, y, x), ``assumptions_met`` and ``possible`` (y, x).
@@ -137,6 +138,8 @@ def sgd_map(
     before = sum(len(todo[i].places) for i in found) * training.seeds
     total = len(layout.points) * training.seeds
     missing = [i for i in range(len(todo)) if i not in found]
+    if progress is not None and before:
+        progress(before, total)
     if missing:
         n = processes or os.cpu_count() or 1
         with single_threaded_children(), ending_at_once(n) as pool:
@@ -145,7 +148,7 @@ def sgd_map(
                 if kept is not None:
                     kept[i] = judged
                 if progress is not None:
-                    progress(sum(len(todo[k].places) for k in found) * training.seeds, total, before)
+                    progress(sum(len(todo[k].places) for k in found) * training.seeds, total)
     by_place = {place: one for i, part in found.items() for place, one in zip(todo[i].places, part, strict=True)}
     data = layout.dataset({place: numbers for place, (numbers, _) in by_place.items()},
                           {place: bool(met) for place, (_, met) in by_place.items()})  # fmt: skip

@@ -19,14 +19,20 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Any]:
-    """A callback (done, total, there already) that tells pace and time left: on a terminal a bar, off one lines.
+    """A progress callback (done, total) that shows pace and time left: on a terminal a bar, off one lines.
+
+    The pace is that since the first call, which says what was done before.
 
     Off a terminal it is silent for what ends within two seconds.
     """
-    began = said = time.monotonic()
+    said = time.monotonic()
+    first: tuple[float, float] | None = None  # when, and what was done by then
 
-    def words(done: float, total: float, before: float) -> str:
-        rate = (done - before) / max(time.monotonic() - began, 1e-9)
+    def words(done: float, total: float) -> str:
+        nonlocal first
+        now = time.monotonic()
+        began, before = first = first or (now, done)
+        rate = (done - before) / max(now - began, 1e-9)
         pace = f", {rate:.3g}/s, about {duration((total - done) / rate)} left" if rate > 0 else ""
         return f"{done:.0f}/{total:.0f}{pace}"
 
@@ -34,15 +40,14 @@ def progress_bar(label: str) -> Iterator[Any]:
         columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"))
         with Progress(*columns, console=err, transient=True) as bar:
             task = bar.add_task(label, total=None, words="")
-            yield lambda done, total, before=0: bar.update(
-                task, completed=done, total=total, words=words(done, total, before)
-            )
+            yield lambda done, total: bar.update(task, completed=done, total=total, words=words(done, total))
         return
 
-    def line(done: float, total: float, before: float = 0) -> None:
+    def line(done: float, total: float) -> None:
         nonlocal said
+        text = words(done, total)
         if time.monotonic() - said >= SILENT:
-            print(f"{label}: {words(done, total, before)}", file=sys.stderr, flush=True)
+            print(f"{label}: {text}", file=sys.stderr, flush=True)
             said = time.monotonic()
 
     yield line

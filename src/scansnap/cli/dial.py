@@ -99,18 +99,11 @@ def dial(
     if not overwrite:
         refuse_foreign("--out", target, FILES, "--overwrite replaces it")
     n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
-    taken: int | None = None  # over from before
-
-    def tell(done: int, total: int) -> None:
-        nonlocal taken
-        taken = done if taken is None else taken
-        bar(done, total, taken)
-
     try:
         with claimed("--out", target), progress_bar("% of the work") as bar, working():
             found = measure(rung, way, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
                             overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
-                            progress=tell)  # fmt: skip
+                            progress=bar)  # fmt: skip
             found.save(target, overwrite=overwrite)
             with renewing("--out", target) as scratch:
                 _draw(found, scratch)

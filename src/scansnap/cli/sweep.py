@@ -63,7 +63,7 @@ def sweep(
             return 0
         _note(ready)
         with progress_bar("runs") as bar, working():
-            outcome = run(ready, cluster=cluster, report=lambda done, before, n: bar(done + before, n, before),
+            outcome = run(ready, cluster=cluster, progress=bar,
                           note=lambda words: _say(f"Note: {words}."))  # fmt: skip
     except KeyboardInterrupt:
         kept = f"Finished groups are in {target}: the same command with --resume does the rest."

@@ -11,6 +11,7 @@ from pathlib import Path
 from scansnap.checks import InputError
 from scansnap.cluster import Cluster, Failure, import_ray
 from scansnap.dynamics.device import pick_device
+from scansnap.progress import Progress
 from scansnap.storage import claimed
 from scansnap.storage.objects import Folder, Objects, place_of
 from scansnap.sweep.config import Sweep
@@ -18,8 +19,6 @@ from scansnap.sweep.places import local, ray
 from scansnap.sweep.plan import DEFAULT_MEMORY, Group, Layouts, Plan, look, make_plan, parse_memory
 from scansnap.sweep.store import Store, stored_plan
 from scansnap.sweep.work import Job
-
-Report = Callable[[float, int, int], None]  # runs done now, runs that were there already, runs in all
 
 
 @dataclass
@@ -118,7 +117,7 @@ def run(
     ready: Prepared,
     *,
     cluster: Cluster | None = None,
-    report: Report = lambda done, skipped, total: None,
+    progress: Progress = lambda done, total: None,
     note: Callable[[str], None] = lambda words: None,
 ) -> Outcome:
     """Do what is missing; a group that fails is left for the next time, Ctrl-C leaves at once."""
@@ -134,20 +133,21 @@ def run(
         elif stored_plan(store.place, ready.sweep) != ready.plan:
             raise InputError("--out", str(store.place), "the store as it was a moment ago")
         try:
-            return _fill(ready, cluster, report, note)
+            return _fill(ready, cluster, progress, note)
         finally:
             store.place.tidy()
 
 
-def _fill(ready: Prepared, cluster: Cluster | None, report: Report, note: Callable[[str], None]) -> Outcome:
+def _fill(ready: Prepared, cluster: Cluster | None, progress: Progress, note: Callable[[str], None]) -> Outcome:
     sweep, plan, store = ready.sweep, ready.plan, ready.store
     outcome = Outcome(len(sweep), len(plan))
 
-    def tell(part: float) -> None:
-        report(outcome.finished + part, outcome.skipped, len(sweep))
+    def tell(part: int) -> None:
+        progress(outcome.skipped + outcome.finished + part, len(sweep))
 
     missing = store.missing() if ready.resumed else list(plan.groups())
     outcome.skipped = len(sweep) - sum(map(len, missing))
+    tell(0)
     job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
     writer = store.writer()
     if cluster is not None:

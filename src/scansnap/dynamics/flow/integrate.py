@@ -27,6 +27,7 @@ from scansnap.dynamics.flow.readings import Field, FlowState, Readings, check_me
 from scansnap.dynamics.flow.stiff import radau
 from scansnap.dynamics.settings import Model
 from scansnap.interrupt import Interrupt, warn_stopped
+from scansnap.progress import Progress, report_share
 from scansnap.results.trajectory import identity
 from scansnap.results.variables import FLOWING, USUAL
 
@@ -51,7 +52,7 @@ def flow(
     events: Sequence[Event] = (),
     variables: Sequence[str] = USUAL,
     field: str = "auto",
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
     """Integrate the population flow from t = 0 and read it at the times ``t``.
 
@@ -74,7 +75,7 @@ def flow(
                  occurrence, NaN for none
     variables    what to return: any of attention, loss, entropy, z, z_rate, y, f, g, gap
     field        "plain" keeps away from the fast field of the l2 norm without residual (for comparison)
-    progress     called after every step with the share done (of log t, which is what the work follows)
+    progress     called after every step with (done, total), in thousandths of log t, which is what the work follows
 
     ``attrs["stopped"]`` says how it ended: "complete", "event: NAME" (a terminal one), "interrupted" (Ctrl-C) or
     "non-finite" (it could not be followed further). If not complete, the last time is that of the end.
@@ -108,8 +109,7 @@ def flow(
         steps = dop853(system, times[-1], first_step, rtol, atol)
 
     def done(step: Span) -> None:
-        if progress is not None:
-            progress(float(np.log1p(step.end / first_step) / np.log1p(times[-1] / first_step)))
+        report_share(progress, float(np.log1p(step.end / first_step) / np.log1p(times[-1] / first_step)))
 
     with threads_for(n_entries), torch.inference_mode(), Interrupt() as interrupt:
         n_steps, stopped = _follow(system, steps, readings, watches, done, interrupt)

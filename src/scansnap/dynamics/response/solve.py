@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -22,6 +22,7 @@ from scansnap.dynamics.flow.population import Places
 from scansnap.dynamics.flow.readings import check_memory
 from scansnap.dynamics.response.field import ResponseField
 from scansnap.measure.growth import GrowthPoint
+from scansnap.progress import Progress, report_share
 from scansnap.results.trajectory import identity
 from scansnap.results.variables import VARIABLES
 
@@ -49,7 +50,7 @@ def response(
     trust: float = 0.1,
     stop: float | None = None,
     variables: Sequence[str] = tuple(ANSWERS),
-    progress: Callable[[float], None] | None = None,
+    progress: Progress | None = None,
 ) -> xr.Dataset:
     """What attention does to first order, at the times ``t`` (default: those of ``flow``), from Y = Z = 0.
 
@@ -91,8 +92,7 @@ def response(
                 asked = clock[(clock > step.t) & (clock <= step.end)]
                 for at in np.union1d(asked, np.append(step.t + step.h * _BETWEEN, step.end)):
                     readings.look(at, step.weights(at), (at - step.t) / step.h, step.h)
-                if progress is not None:
-                    progress(float(step.end / clock[-1]))
+                report_share(progress, float(step.end / clock[-1]))
                 if step.end < clock[-1] and readings.error_at(step.weights(step.end), 1.0, step.h).max() > most:
                     stopped = "error"
                     break

@@ -17,7 +17,7 @@ _PROBE_SECONDS = 0.3
 
 
 def execute(
-    sweep: Sweep, job: Job, writer: Writer, groups: Iterable[Group], report: Callable[[float], None]
+    sweep: Sweep, job: Job, writer: Writer, groups: Iterable[Group], report: Callable[[int], None]
 ) -> Generator[tuple[Group, Written | Failure]]:
     """Make and write each group: what vouches for it in the store, or why there is none.
 
@@ -28,7 +28,7 @@ def execute(
         result: Written | Failure
         try:
             arrays = run_group(job, classes, group.start, group.stop,
-                               lambda done, total, size=size: report(size * done / total))  # type: ignore[misc] # fmt: skip
+                               lambda done, total, size=size: report(size * done // total))  # type: ignore[misc] # fmt: skip
             result = writer.write(group, arrays)
             del arrays  # not kept while the next ones are made
         except StoreError:
