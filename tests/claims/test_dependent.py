@@ -17,8 +17,8 @@ from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.lemmas.lemma4 import predicted_rate
 from scansnap.claims.registry import asked, statements
 from scansnap.claims.theorems.theorem1.decomposition import decompose, window
-from scansnap.claims.theorems.theorem2 import sure_signs
 from scansnap.claims.verify import judge
+from scansnap.measure.comparison import sure_signs
 
 STATEMENTS = {statement.name: statement for statement in statements()}
 IMPLIED = [(name, premise) for name, one in STATEMENTS.items() for premise in one.implied_by]

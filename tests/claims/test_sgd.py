@@ -18,7 +18,7 @@ from scansnap.claims.claim import Statement
 from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.maps import MAPPED, Axis, MapLayout, MapPoint, _point
 from scansnap.claims.sgd import Training, kept_in, sgd_map
-from scansnap.claims.survey.finding import interval
+from scansnap.measure.comparison import mean_interval
 from scansnap.paper.plots import regime_map as figure
 from scansnap.paper.style import save_figure
 
@@ -166,7 +166,7 @@ def test_the_interval_is_over_seeds_and_one_bad_seed_counts_once(monkeypatch):
     training = Training(seeds=6, batch_size=2, context=4)
     run = (np.arange(3), np.zeros((6, 3, 11)), np.zeros((6, 3, 11, 3)))
     numbers, _ = sgd.judge("theorem-3", SMALL, training, *run)
-    wanted = interval(np.array([0.8, 0.6, 0.7, 0.9, 0.8, -1.0]))
+    wanted = mean_interval(np.array([0.8, 0.6, 0.7, 0.9, 0.8, -1.0]))
     assert tuple(numbers["how-far"][name] for name in ("margin", "low", "high")) == pytest.approx(wanted)
     assert wanted[1] < 0 < wanted[2]
 

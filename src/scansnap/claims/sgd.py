@@ -7,7 +7,7 @@ Y and the logits of the context's tokens, so that M may be large.
 
 A claim is judged on each seed; what stands on the map is the mean of its margins with a 95% t interval over seeds. A
 margin below −1 counts as −1: how badly a seed fails must not outweigh the others. Claims about signs that noise may
-hide (Theorem 2) pool the seeds themselves (:func:`scansnap.claims.theorems.theorem2.sure_signs`), and bring the
+hide (Theorem 2) pool the seeds themselves (:func:`scansnap.measure.comparison.sure_signs`), and bring the
 interval with them.
 """
 
@@ -34,13 +34,13 @@ from scansnap.claims.evidence import Evidence
 from scansnap.claims.kept import Kept
 from scansnap.claims.maps import T_END, MapLayout, MapPoint, Place
 from scansnap.claims.registry import CHECKS
-from scansnap.claims.survey.finding import interval
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.looking import Seen
 from scansnap.dynamics.settings import Model
 from scansnap.dynamics.simulate import simulate
 from scansnap.interrupt import deaf_children
+from scansnap.measure.comparison import mean_interval
 from scansnap.measure.entropy import attention_of
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
@@ -267,7 +267,7 @@ def judge(theorem: str, point: MapPoint, training: Training, t: np.ndarray, z: n
                 margins.setdefault(claim.name, []).append(max(claim.margin, FLOOR))
     for name, values in margins.items():
         alone = (values[0], -math.inf, math.inf) if training.sampled else (values[0],) * 3
-        ends = interval(np.array(values)) if len(values) > 1 else alone
+        ends = mean_interval(values) if len(values) > 1 else alone
         found[name] = dict(zip(("margin", "low", "high"), ends, strict=True))
     return found, all(a.met for a in seeds[0].assumptions.values())
 

@@ -96,8 +96,7 @@ class Comparison:
             return np.zeros(len(self.differences))
         if self.seeds == 1:
             return np.full(len(self.differences), np.inf)
-        width = t.isf(self.level / 2, self.seeds - 1) * self.spread / math.sqrt(self.seeds)
-        return np.where(self.spread > 0, width, np.inf)
+        return np.where(self.spread > 0, t_half_width(self.spread, self.seeds, self.level), np.inf)
 
     @property
     def low(self) -> FloatArray:
@@ -239,6 +238,40 @@ def compare(differences: ArrayLike, *, margin: float = 0.0, level: float = LEVEL
     limits = real("margin", margin, least=0), real("level", level, above=0, below=1)
     table: Any = differences
     return Comparison(values, *limits, exact, table.index if hasattr(table, "columns") else None)
+
+
+def t_half_width(spread: ArrayLike, n: ArrayLike, level: float = LEVEL) -> FloatArray:
+    """Half of the two-sided t interval, at 1 − level, of the mean of n values with this standard deviation."""
+    return np.asarray(t.isf(level / 2, np.asarray(n) - 1) * spread / np.sqrt(n))
+
+
+def mean_interval(values: ArrayLike) -> tuple[float, float, float]:
+    """Mean and 95% t interval over seeds, (mean, low, high).
+
+    Equal values have no spread to take t from: the sign test allows the point itself once 2^{1−n} ≤ 5%, and nothing
+    before. A value that is not a number makes all three so.
+    """
+    one = compare(values)
+    mean = float(one.mean[0])
+    if not math.isfinite(mean):
+        return math.nan, math.nan, math.nan
+    width = float(one.half_width[0])
+    if one.spread[0] == 0:
+        width = 0.0 if 0.5 ** (one.seeds - 1) <= LEVEL else math.inf
+    return mean, mean - width, mean + width
+
+
+def sure_signs(moved: FloatArray) -> tuple[np.ndarray, np.ndarray]:
+    """(p,), (p,) which of p quantities surely rise, and which surely fall, by t intervals over seeds; (R, p) given.
+
+    That *every* quantity rises is said when each is seen to at :data:`LEVEL`: then no correction for their number is
+    needed. That *some* quantity falls is said at LEVEL for all of them together (Bonferroni). One run says nothing.
+    """
+    n, p = moved.shape
+    if n < 2:
+        return np.zeros(p, dtype=bool), np.zeros(p, dtype=bool)
+    mean, spread = moved.mean(0), moved.std(0, ddof=1)  # one-sided: twice the level
+    return mean > t_half_width(spread, n, 2 * LEVEL), mean < -t_half_width(spread, n, 2 * LEVEL / p)
 
 
 def holm(p: FloatArray) -> FloatArray:

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from scansnap.claims.survey.finding import OURS, Source, interval, surveyed
+from scansnap.claims.survey.finding import OURS, Source, surveyed
+from scansnap.measure.comparison import mean_interval
 
 ONE = surveyed("one", "a statement", source=OURS, setting="a setting")
 TEN = np.linspace(-0.1, 0.1, 10)
@@ -40,8 +41,8 @@ def test_what_is_no_number_fails() -> None:
 
 
 def test_equal_values_say_something_from_six_on() -> None:
-    assert interval(np.ones(6)) == (1.0, 1.0, 1.0)
-    assert interval(np.ones(5)) == (1.0, -math.inf, math.inf)
+    assert mean_interval(np.ones(6)) == (1.0, 1.0, 1.0)
+    assert mean_interval(np.ones(5)) == (1.0, -math.inf, math.inf)
     assert ONE.found(np.ones(5), predicted=1.0, bound=0.5, quantity="x").status == "undecided"
 
 

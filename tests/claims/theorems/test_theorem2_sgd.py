@@ -14,6 +14,7 @@ from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.theorems import theorem2
+from scansnap.measure.comparison import LEVEL, sure_signs
 
 
 def check(evidence: Evidence) -> dict[str, Claim]:
@@ -101,11 +102,11 @@ def test_drift_within_the_noise_is_undecided(drift: float, status: str) -> None:
 def test_pure_noise_is_seldom_called_a_fall() -> None:
     """Of 400 families of ten tokens without drift, one in twenty has a token that is said to fall; and none holds."""
     rng = np.random.default_rng(0)
-    up, down = zip(*(theorem2.sure_signs(rng.normal(size=(8, 10))) for _ in range(400)), strict=True)
+    up, down = zip(*(sure_signs(rng.normal(size=(8, 10))) for _ in range(400)), strict=True)
     share = np.any(down, axis=1).mean()
-    assert share == pytest.approx(theorem2.LEVEL, abs=3 * math.sqrt(0.05 * 0.95 / 400))
+    assert share == pytest.approx(LEVEL, abs=3 * math.sqrt(0.05 * 0.95 / 400))
     assert not np.all(up, axis=1).any()
-    assert np.mean(up) == pytest.approx(theorem2.LEVEL, abs=0.02)
+    assert np.mean(up) == pytest.approx(LEVEL, abs=0.02)
 
 
 def test_the_drift_of_finite_sequences() -> None:

@@ -25,8 +25,8 @@ from scipy import stats
 from scansnap.claims.assumptions import Assumption
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorems.theorem2 import sure_signs
 from scansnap.classes import SequenceClasses
+from scansnap.measure.comparison import LEVEL, sure_signs
 from scansnap.theory.drift import SampledFlow
 
 STATEMENT = Statement(
@@ -44,7 +44,6 @@ STATEMENTS = (STATEMENT, FATES)
 TOLERANCE = (
     0.1  # on the slope: 1/T² has a share of some (1/‖P‖² − 1)/T, which long sequences keep below 0.01, a few times
 )
-LEVEL = 0.05  # of the interval
 _ASSUMED = ("long sequences", "eta_y below 1")
 _BATCH, _SEEDS, _ROUNDS = 128, 16, 8
 _ENOUGH = TOLERANCE**2 / 3  # rounds end when the squared distance is known this well, or to a quarter

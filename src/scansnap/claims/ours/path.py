@@ -10,15 +10,14 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
-from scipy import stats
 from scipy.interpolate import CubicSpline
 
 from scansnap.claims.assumptions import MUCH, Assumption
 from scansnap.claims.claim import worst
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorems.theorem2 import LEVEL
 from scansnap.claims.theorems.theorem4.attention import attention_at
 from scansnap.claims.windows import TRANSITION
+from scansnap.measure.comparison import LEVEL, t_half_width
 
 TOLERANCE = 1 / MUCH  # an equation is asked to hold to a tenth, as those of the paper are
 
@@ -110,8 +109,8 @@ def distance(evidence: Evidence, measured: Array, predicted: Array, t: Array) ->
     if evidence.sampled:
         interval = (0.0, np.inf)
         if len(measured) > 1:
-            spread = measured[:, i, row].std(0, ddof=1) / np.sqrt(len(measured))  # (L,)
+            spread = measured[:, i, row].std(0, ddof=1)  # (L,)
             entries = max(int(np.count_nonzero(spread)), 1)
-            wide = stats.t.isf(LEVEL / 2 / entries, len(measured) - 1) * float(spread.max() / size[i, row])
-            interval = (max(share - float(wide), 0.0), share + float(wide))
+            wide = float(t_half_width(spread.max(), len(measured), LEVEL / entries) / size[i, row])
+            interval = (max(share - wide, 0.0), share + wide)
     return Off(share, interval, i, row, entry)

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.claims.claim import Claim, Curve, Kind, Statement
-from scansnap.measure.comparison import LEVEL, compare
+from scansnap.measure.comparison import mean_interval
 
 Read = Literal["text", "abstract", "our own"]
 
@@ -97,7 +97,7 @@ class Surveyed(Statement):
         It agrees from ``bound`` to ``predicted`` and beyond; with ``both_sides`` only as near to it as the bound is.
         """
         each = np.asarray(values, dtype=np.float64)
-        mean, low, high = (float(each),) * 3 if each.ndim == 0 else interval(each)
+        mean, low, high = (float(each),) * 3 if each.ndim == 0 else mean_interval(each)
 
         def deviation(value: float) -> float:
             distance = (predicted - value) if bound < predicted else (value - predicted)
@@ -124,19 +124,3 @@ class Surveyed(Statement):
 def surveyed(name: str, text: str, *, source: Source, setting: str, kind: Kind = "measured") -> Surveyed:
     """A statement whose reference is its source."""
     return Surveyed(name, source.authors, text, kind, source=source, setting=setting)
-
-
-def interval(values: np.ndarray) -> tuple[float, float, float]:
-    """Mean and 95% t interval over seeds, (mean, low, high).
-
-    Equal values have no spread to take t from: the sign test allows the point itself once 2^{1−n} ≤ 5%, and nothing
-    before. A value that is not a number makes all three so.
-    """
-    one = compare(values)
-    mean = float(one.mean[0])
-    if not math.isfinite(mean):
-        return math.nan, math.nan, math.nan
-    width = float(one.half_width[0])
-    if one.spread[0] == 0:
-        width = 0.0 if 0.5 ** (one.seeds - 1) <= LEVEL else math.inf
-    return mean, mean - width, mean + width

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 from scipy.integrate import trapezoid
 
 from scansnap.claims.assumptions import Assumption
@@ -23,6 +22,7 @@ from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.theorems.theorem1.decomposition import ROUNDING, nonzero, overlapping, window
 from scansnap.claims.windows import TRAINING
 from scansnap.classes import SequenceClasses
+from scansnap.measure.comparison import sure_signs
 
 if TYPE_CHECKING:
     from scansnap.claims.ours.path import Path
@@ -54,7 +54,6 @@ RATE_TOLERANCE = 0.1
 # Probabilities that are to be equal in Corollary 2; files and single precision keep this many digits.
 EQUAL = 1e-6
 # Of a verdict on sampled runs: the chance that some token is said to move the wrong way although none does.
-LEVEL = 0.05
 
 _NO_GRADIENTS = "needs the gradients g, that is y at every recorded time"
 
@@ -240,20 +239,6 @@ def _net_signs(
         curve=Curve("t", f"z − z({t[0]:.4g}) of {label}", t[1:], sign * mean[1:, j], np.zeros(len(t) - 1),
                     along=lambda path: (path.t[1:], path.z[1:, rows[j], tokens[j]])),
     )  # fmt: skip
-
-
-def sure_signs(moved: Array) -> tuple[Array, Array]:
-    """(p,), (p,) which of p tokens surely moved up, and which surely down, by t intervals over seeds; (R, p) given.
-
-    That *every* token rises is said when each is seen to at :data:`LEVEL`: then no correction for their number is
-    needed. That *some* token falls is said at LEVEL for all of them together (Bonferroni). One run says nothing.
-    """
-    n_runs, n_tokens = moved.shape
-    if n_runs < 2:
-        return np.zeros(n_tokens, dtype=bool), np.zeros(n_tokens, dtype=bool)
-    mean, error = moved.mean(0), moved.std(0, ddof=1) / np.sqrt(n_runs)
-    one, all_ = stats.t.isf([LEVEL, LEVEL / n_tokens], n_runs - 1)
-    return mean > one * error, mean < -all_ * error
 
 
 def _to_decide(sure: tuple[Array, Array] | None, n_runs: int) -> str:

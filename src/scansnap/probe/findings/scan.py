@@ -16,12 +16,12 @@ import warnings
 
 import numpy as np
 import xarray as xr
-from scipy.stats import norm, t
+from scipy.stats import norm
 
 from scansnap.checks.arrays import FloatArray
+from scansnap.measure.comparison import LEVEL, t_half_width
 from scansnap.probe.corpus.facts import ITSELF
 
-LEVEL = 0.05
 LEAST = 0.01  # a hundredth of the text: a smaller shift of the tokens attended to is nothing to speak of
 
 
@@ -70,7 +70,7 @@ def interval(values: FloatArray, level: float) -> tuple[FloatArray, FloatArray, 
     with warnings.catch_warnings(), np.errstate(invalid="ignore", divide="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)  # empty slices are NaN, as they should be
         mean, spread = np.nanmean(values, 0), np.nanstd(values, 0, ddof=1)
-        width = t.isf(level / 2, n - 1) * spread / np.sqrt(n)
+        width = t_half_width(spread, n, level)
     most = np.where(known, np.abs(values), 0.0).max(0, initial=0.0)
     rounding = 1e-6 * most  # distinctness is held in float32
     width = np.where((n > 1) & (spread > rounding), width, np.where((n > 1) & (most == 0), 0.0, np.inf))
