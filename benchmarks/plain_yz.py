@@ -49,9 +49,9 @@ def unit(v: Tensor) -> Tensor:
 class PlainYZ(nn.Module):
     """Any number of layers (several with a residual), full or of a rank; states over the vocabulary, autograd."""
 
-    def __init__(self, m: int, layers: int, rank: int | None, guesses: int | None) -> None:
+    def __init__(self, m: int, layers: int, rank: int | None) -> None:
         super().__init__()
-        self.layers, self.rank, self.guesses = layers, rank, guesses
+        self.layers, self.rank = layers, rank
 
         def table() -> nn.ParameterList:
             if rank is None:
@@ -75,7 +75,7 @@ class PlainYZ(nn.Module):
         u = torch.zeros(*x.shape, len(first[0]), device=x.device).scatter(-1, one, 1.0)
         f = unit(unit(b @ u) + u)
         for i in range(1, self.layers):
-            u = unit(f + self.activated(self.times(f, self.y[i - 1])))
+            u = unit(f + torch.softmax(self.times(f, self.y[i - 1]), -1))
             b = torch.softmax((self.times(u, self.z[i]) @ u.mT).masked_fill(~keys, -torch.inf), -1)
             f = unit(unit(b @ u) + u)
         return self.times(f, self.y[-1])
@@ -83,20 +83,14 @@ class PlainYZ(nn.Module):
     def times_rows(self, f: Tensor, x: Tensor, w: Any) -> Tensor:
         return f @ w[0][x] if self.rank is None else f @ w[0][x] @ w[1].mT
 
-    def activated(self, h: Tensor) -> Tensor:
-        if self.guesses is None:
-            return torch.softmax(h, -1)
-        largest, at = h.topk(self.guesses, -1)
-        return torch.zeros_like(h).scatter(-1, at, torch.softmax(largest, -1))
-
 
 def by_autograd(
     m: int, device: torch.device, compiled: bool, *, layers: int = 1, rank: int | None = None,
-    guesses: int | None = None, optimizer: str = "sgd",
+    optimizer: str = "sgd",
 ) -> Step:  # fmt: skip
     """Updates by autograd and a fused optimiser of torch; ``compiled``: loss and gradients by torch.compile."""
     with device:
-        model = PlainYZ(m, layers, rank, guesses)
+        model = PlainYZ(m, layers, rank)
     kind, rate = (torch.optim.Adam, 1e-2) if optimizer == "adam" else (torch.optim.SGD, 10.0)
     move = kind(model.parameters(), lr=rate, fused=True)
 

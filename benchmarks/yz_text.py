@@ -92,18 +92,12 @@ RANK = {"rank": 200, "init": "uniform", **ADAM}
 DEEP = {"residual": "normed"}
 MODELS: dict[str, dict[str, dict[str, Any]]] = {  # by what --models names
     "layer": {"1 layer": {}},
-    "stacked": {
-        "2 layers": {"layers": 2, **DEEP},
-        "2 layers, 8 guesses": {"layers": 2, "guesses": 8, **DEEP},
-        "2 layers, 16 guesses": {"layers": 2, "guesses": 16, **DEEP},
-        "3 layers, 8 guesses": {"layers": 3, "guesses": 8, **DEEP},
-        "5 layers, 8 guesses": {"layers": 5, "guesses": 8, **DEEP},
-    },
+    "stacked": {"2 layers": {"layers": 2, **DEEP}},
     "rank": {"rank 200, Adam": RANK, "2 layers, rank 200, Adam": {"layers": 2, **DEEP, **RANK}},
     "rules": {"1 layer, residual": DEEP, "1 layer, momentum": {"optimizer": "momentum"}, "1 layer, Adam": ADAM},
 }
 # no plain form, or one as slow as that of the model before
-ALONE = ("1 layer, residual", "1 layer, momentum", "2 layers, 16 guesses", "3 layers, 8 guesses", "5 layers, 8 guesses")
+ALONE = ("1 layer, residual", "1 layer, momentum")
 
 
 def lines(
@@ -135,7 +129,7 @@ def lines(
 def plain_steps(options: dict[str, Any], m: int, device: torch.device, compiled: bool) -> Iterator[tuple[str, Step]]:
     """The plain loops of a model; one layer by SGD is written out, and replayed as a graph too where it is compiled."""
     if options:
-        known = {key: options[key] for key in ("layers", "rank", "guesses", "optimizer") if key in options}
+        known = {key: options[key] for key in ("layers", "rank", "optimizer") if key in options}
         yield "", by_autograd(m, device, compiled, **known)
         return
     y, z = (torch.zeros(m, m, device=device) for _ in range(2))

@@ -46,8 +46,6 @@ MODELS = {
     "yz, momentum": lambda: yz(optimizer="momentum"),
     "yz, adam": lambda: yz(**ADAM),
     "yz, rank 3, adam": lambda: yz(rank=3, **ADAM),
-    "yz, guesses": lambda: yz(layers=2, init="uniform", residual="normed", guesses=3),
-    "yz, guesses, adam": lambda: yz(layers=3, residual="normed", guesses=3, **ADAM),
     "yz, 2 layers": lambda: yz(layers=2, init="uniform", residual="normed", weight_decay=0.01),
 }
 

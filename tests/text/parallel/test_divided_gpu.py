@@ -28,12 +28,6 @@ KINDS = {
     "yz, adam": (YZSettings, ADAM, 1e-5),
     "yz, float64": (YZSettings, {"eta_y": 20.0, "eta_z": 2.0, "dtype": "float64"}, 1e-13),
     "yz, rank 3": (YZSettings, {"rank": 3, **ADAM}, 1e-5),
-    "yz, guesses": (
-        YZSettings,
-        {"layers": 2, "guesses": 3, "init": "uniform", "residual": "normed", "eta_y": 20.0},
-        1e-5,
-    ),
-    "yz, guesses, adam": (YZSettings, {"layers": 3, "guesses": 3, "residual": "normed", **ADAM}, 1e-4),
     "yz, 2 layers": (YZSettings, {"layers": 2, "init": "uniform", "residual": "normed", "eta_y": 20.0}, 1e-5),
 }
 

@@ -35,14 +35,6 @@ FUSED += [  # windows of more than one tile
     {"length": 100, "optimizer": "adam", "query_in_keys": True},
     {"length": 100, "optimizer": "momentum", "norm": "none"},
 ]
-GUESSING = [
-    {"layers": 2, "residual": "normed", "guesses": 8, "length": 35},
-    {"layers": 2, "residual": "normed", "guesses": 8, "length": 35, "precision": "bf16x3"},
-    {"layers": 2, "residual": "none", "guesses": 5, "length": 70, "precision": "tf32"},
-    {"layers": 3, "residual": "plain", "guesses": 3, "length": 20, "optimizer": "momentum"},
-    {"layers": 3, "residual": "normed", "guesses": 2, "length": 12, "optimizer": "adam", "activation": "none"},
-    {"layers": 5, "residual": "normed", "guesses": 4, "length": 9},
-]
 
 
 def batches(m: int, windows: int, length: int, n: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -67,7 +59,7 @@ def trained(model: YZTransformer, data: list[tuple[torch.Tensor, torch.Tensor]])
 
 
 @needs_triton
-@pytest.mark.parametrize("options", FUSED + GUESSING, ids=lambda o: " ".join(str(v) for v in o.values()))
+@pytest.mark.parametrize("options", FUSED, ids=lambda o: " ".join(str(v) for v in o.values()))
 def test_the_kernels_give_the_numbers_of_float64(options):
     length = options["length"]
     rest = {name: value for name, value in options.items() if name != "length"}
@@ -93,7 +85,7 @@ def test_the_kernels_give_the_numbers_of_float64(options):
 
 @needs_triton
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("options", [{"length": 90}, *GUESSING[:2]], ids=str)
+@pytest.mark.parametrize("options", [{"length": 90}], ids=str)
 def test_steps_by_layers_repeat_bit_by_bit(optimizer, options):
     rest = {name: value for name, value in options.items() if name != "length"}
     data = batches(1003, 8, options["length"], 5)
@@ -147,8 +139,6 @@ def test_a_run_repeats_bit_by_bit(optimizer):
         {},
         {"optimizer": "momentum"},
         {"optimizer": "adam", "rank": 20},
-        {"optimizer": "adam", "rank": 20, "layers": 2, "guesses": 3, "residual": "normed"},
-        {"layers": 2, "guesses": 5, "residual": "plain"},
         {"optimizer": "nesterov"},
         {"optimizer": "adamw", "weight_decay": 0.1},
         {"weight_decay": 0.001},

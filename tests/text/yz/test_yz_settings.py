@@ -20,8 +20,6 @@ from scansnap.text.yz.settings import YZSettings
         ({"layers": 0}, "layers"),
         ({"rank": 0}, "rank"),
         ({"rank": 11, "init": "uniform"}, "rank"),
-        ({"guesses": 0}, "guesses"),
-        ({"guesses": 11}, "guesses"),
         ({"norm": "layernorm"}, "norm"),
         ({"residual": "yes"}, "residual"),
         ({"activation": "gelu"}, "activation"),

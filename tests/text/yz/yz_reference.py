@@ -20,26 +20,16 @@ def norm(v: Tensor, kind: str) -> Tensor:
     return v / v.square().sum().sqrt() if kind == "l2" else v
 
 
-def chosen(h: Tensor, s: YZSettings) -> Tensor:
-    """Tokens whose entries of σ(h) go on to the next layer."""
-    return torch.arange(s.vocab_size) if s.guesses is None else h.detach().topk(s.guesses).indices
-
-
 def activated(h: Tensor, s: YZSettings) -> Tensor:
-    """σ on the tokens that go on, 0 elsewhere."""
-    at = chosen(h, s)
-    a = {"softmax": torch.softmax(h[at], 0), "relu": h[at].relu(), "none": h[at]}[s.activation]
-    return torch.zeros_like(h).index_put((at,), a)
+    """σ(h)."""
+    return {"softmax": torch.softmax(h, 0), "relu": h.relu(), "none": h}[s.activation]
 
 
-def logits(
-    parameters: dict[str, Tensor], inputs: Tensor, s: YZSettings, bases: list[list[set[int]]] | None = None
-) -> Tensor:
-    """(B, T, M), position by position and key by key; ``bases`` gets for each window the tokens of each layer."""
+def logits(parameters: dict[str, Tensor], inputs: Tensor, s: YZSettings) -> Tensor:
+    """(B, T, M), position by position and key by key."""
     out = []
     for window in inputs:
         u = list(torch.eye(s.vocab_size, dtype=torch.float64)[window])
-        basis = [set(window.tolist())]
         for layer in range(s.layers):
             y, z = (tables(parameters, f"layer{layer}.{name}") for name in "yz")
             following, h = [], []
@@ -57,11 +47,7 @@ def logits(
                 a = activated(h[-1], s)
                 following.append(norm(a if s.residual == "none" else a + f, s.norm))
             u = following
-            guessed = {token for one in h for token in chosen(one, s).tolist()}
-            basis.append(guessed if s.residual == "none" else guessed | basis[-1])
         out.append(torch.stack(h))
-        if bases is not None:
-            bases.append(basis)
     return torch.stack(out)
 
 
@@ -80,22 +66,14 @@ def gradients(model: YZTransformer, inputs: Tensor, targets: Tensor) -> tuple[fl
 
 def touched(name: str, inputs: Tensor, model: YZTransformer) -> Tensor:
     """Which entries of a table a batch touches, a mask (M, 1) or (M, M)."""
-    s, layer, m = model.settings, int(name[5]), model.vocab_size
+    s, m = model.settings, model.vocab_size
+    pairs = torch.zeros(m, m, dtype=torch.bool)
     if name == "layer0.z" or name.startswith("layer0.z."):
-        pairs = torch.zeros(m, m, dtype=torch.bool)
         for window in inputs.tolist():
             for t in range(1, len(window)):
                 pairs[window[t], window[: t + 1] if s.query_in_keys else window[:t]] = True
     else:
-        bases: list[list[set[int]]] = []
-        logits(model.tensors(), inputs, s, bases)
-        pairs, all_of_them = torch.zeros(m, m, dtype=torch.bool), set(range(m))
-        for basis in bases:
-            full = [basis[0], *(basis[1:] if s.guesses is not None else [all_of_them] * s.layers)]
-            rows, columns = full[layer], full[layer + (".y" in name)]
-            if ".y" in name and layer == s.layers - 1:
-                columns = all_of_them
-            pairs[sorted(rows)] |= torch.zeros(m, dtype=torch.bool).index_fill(0, torch.tensor(sorted(columns)), True)
+        pairs[inputs.unique() if name.startswith("layer0") else slice(None)] = True
     if name.endswith(".left"):
         return pairs.any(1)[:, None]
     return pairs.any(0)[:, None] if name.endswith(".right") else pairs

@@ -1,7 +1,5 @@
-"""What has the size of the vocabulary in a YZ model with full tables, on CUDA in a few launches: guesses, and the last
-layer with its loss, the direction of f and the update of Y.
-
-    maxima   h = f Y[ids] with the largest of each tile     stretches of columns × windows
+"""What has the size of the vocabulary in a one-layer YZ model with full tables, on CUDA in a few launches: the logits
+with their loss, the direction of f and the update of Y.
 
     logits   h = f Y[ids] with running max and Σ exp       stretches of columns × windows
     errors   e = (e_n − α)/N and the losses                positions × columns
@@ -15,6 +13,8 @@ the only things of size N × M. Nothing is added atomically: a step repeats bit 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import triton
 from torch import Tensor
@@ -22,7 +22,6 @@ from torch import Tensor
 from scansnap.text.updates import groups
 from scansnap.text.yz import votes_kernels as kernels
 from scansnap.text.yz.fused import MOST_SPLITS, as_float32, move_rows
-from scansnap.text.yz.guesses import Basis
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable
 
@@ -30,6 +29,26 @@ POSITIONS, TOKENS, COLUMNS = 64, 64, 64  # of a tile
 LAUNCH = {"num_warps": 4, "num_stages": 2}
 PROGRAMS = 528  # to fill the device with: four for each of its 132 multiprocessors
 BACK_PROGRAMS = 1056
+
+
+class Basis(NamedTuple):
+    """Distinct tokens of each window; beyond its number of them the first one again, where f has no entry."""
+
+    ids: Tensor  # (B, U)
+    places: Tensor  # (B, S), where each token that was given stands
+    sizes: Tensor  # (B,), how many they are
+
+    @classmethod
+    def of(cls, tokens: Tensor) -> Basis:
+        """Of tokens (B, S), in ascending order. On CUDA U = S: a recorded step has one shape for all batches."""
+        ascending, order = torch.sort(tokens, dim=-1, stable=True)
+        new = torch.ones_like(ascending)
+        new[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+        rank = new.cumsum(-1) - 1
+        places = torch.empty_like(order).scatter_(1, order, rank)
+        ids = ascending[:, :1].expand_as(ascending).clone().scatter_(1, rank, ascending)
+        sizes = rank[:, -1] + 1
+        return cls(ids if ids.is_cuda else ids[:, : int(sizes.max())], places, sizes)
 
 
 class Tiles:
@@ -56,29 +75,6 @@ class Tiles:
 
     def buffer(self, *size: int, dtype: torch.dtype = torch.float32) -> Tensor:
         return torch.empty(size, dtype=dtype, device=self.y.storage.device)
-
-
-class FusedGuesses(Tiles):
-    """The k largest of h = f Y[ids]: they are among the k tiles of columns with the largest maxima."""
-
-    def __init__(self, y: FullTable, settings: YZSettings, shape: tuple[int, ...]) -> None:
-        super().__init__(y, settings, shape)
-        n = self.windows * self.length
-        self.h, self.maxima = self.buffer(n, self.all_tiles * COLUMNS), self.buffer(n, self.all_tiles)
-
-    def __call__(self, ids: Tensor, sizes: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and tokens, (B, T, k)."""
-        y, k = self.y.storage, self.settings.guesses
-        assert k is not None
-        kernels.maxima_kernel[(self.pieces, self.splits)](
-            ids, sizes, y, y.shape[1], self.settings.vocab_size, f.contiguous(), self.h, self.maxima, self.all_tiles,
-            **self.tile, **LAUNCH, TILES=self.tiles,
-        )  # fmt: skip
-        best = torch.topk(self.maxima, min(k, self.all_tiles)).indices
-        places = (best[..., None] * COLUMNS + torch.arange(COLUMNS, device=ids.device)).flatten(1)
-        largest, at = torch.topk(self.h.gather(1, places), k)
-        shape = (self.windows, self.length, k)
-        return largest.view(shape), places.gather(1, at).view(shape)
 
 
 class FusedVotes(Tiles):
@@ -129,7 +125,8 @@ class FusedVotes(Tiles):
 
 
 def add_blocks(table: Tensor, rows: Tensor, columns: Tensor, d: Tensor, eta: Tensor) -> None:
-    """table[row, column] += η d for tokens (B, R) and (B, C) and d (B, R, C); :meth:`WeightTable.move_block`."""
+    """table[row, column] += η d for tokens (B, R) and (B, C) and d (B, R, C); where a window has a token twice
+    all but one of its columns of d are 0."""
     m, (_, r), (_, c) = len(table), rows.shape, columns.shape
     moving = rows.masked_fill(~d.ne(0).any(-1), m).flatten().int()  # half the digits to sort
     ids, order = torch.sort(moving, stable=True)
@@ -137,22 +134,4 @@ def add_blocks(table: Tensor, rows: Tensor, columns: Tensor, d: Tensor, eta: Ten
     kernels.blocks_kernel[(rows.numel(),)](
         ids, order, rows.numel(), m, columns.contiguous(), d.contiguous(), table, table.shape[1], eta, r, c,
         BC=lanes, num_warps=max(1, lanes // 256),
-    )  # fmt: skip
-
-
-def move_blocks(y: FullTable, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
-    """The same by momentum or Adam: each entry of a block once, by the sum of its d."""
-    (_, r), (_, c), stride = rows.shape, columns.shape, y.width
-    again = rows == rows[:, :1]
-    again[:, 0] = False  # what a basis repeats has no entries
-    ids, order = torch.sort(rows.masked_fill(again, stride).flatten().int(), stable=True)
-    rule, moments = y.update.optimizer, y.stored_moments
-    adam = rule.name == "adam"
-    a, b = (moments["mean"], moments["square"]) if adam else (moments["velocity"], moments["velocity"])
-    lanes = min(1024, triton.next_power_of_2(c))
-    kernels.lazy_blocks_kernel[(rows.numel(),)](
-        ids, order, rows.numel(), stride, columns.contiguous(), d.contiguous(), d.new_empty(rows.numel(), stride),
-        y.storage, a, b, stride, y.eta, torch.stack([1 - rule.beta1**step, 1 - rule.beta2**step]),
-        y.update.momentum, rule.beta1, rule.beta2, rule.eps, r, c,
-        ADAM=adam, BC=lanes, num_warps=max(1, lanes // 256),
     )  # fmt: skip

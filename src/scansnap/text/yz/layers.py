@@ -9,8 +9,7 @@ and between two layers the state becomes u_t ← norm(σ(h_t)), or norm(f_t + σ
 of a post-norm transformer whose basis is the vocabulary. With σ = softmax the state is a *soft token*, the layer's own
 guess of the next one. In the first layer u is one-hot, and everything happens among the positions of the window
 (FirstLayer). Above it (SoftLayer) u is dense, which costs six products with an (M, M) table, or a factored one, for
-each position; or it has entries at few tokens (:mod:`scansnap.text.yz.guesses`) and the products are with blocks of
-the tables. The last layer's h are the logits.
+each position. The last layer's h are the logits.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from torch import Tensor
 from scansnap.dynamics import norms
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import Part, WeightTable
+from scansnap.text.yz.tables import WeightTable
 from scansnap.text.yz.window import Mixed, against, attend, attend_backward, soft, soft_backward
 
 
@@ -76,9 +75,8 @@ class FirstLayer:
 
 
 class SoftPass(NamedTuple):
-    """What a soft layer's backward pass needs, (B, T, M) but for b; or (B, T, U), over the tokens that states have."""
+    """What a soft layer's backward pass needs, (B, T, M) but for b."""
 
-    z: Part
     u: Tensor
     asked: Tensor  # u Z
     b: Tensor  # (B, T, T)
@@ -94,14 +92,14 @@ class SoftLayer:
     def __init__(self, settings: YZSettings, z: WeightTable) -> None:
         self.settings, self.z = settings, z
 
-    def forward(self, u: Tensor, ids: Tensor | None = None, keep: float | None = None) -> SoftPass:
-        """Of states over the vocabulary, or over tokens ``ids`` (B, U)."""
-        s, z = self.settings, Part(self.z, ids, ids)
-        asked = z.apply(u)
+    def forward(self, u: Tensor, keep: float | None = None) -> SoftPass:
+        """Of states over the vocabulary."""
+        s = self.settings
+        asked = self.z.apply(u)
         b = soft(against(asked, u), s.query_in_keys, keep)
         c = b @ u
         inner, of_inner = normed(s.norm, c) if s.residual == "normed" else (c, c)
-        return SoftPass(z, u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u))
+        return SoftPass(u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u))
 
     def backward(self, done: SoftPass, g: Tensor, step: Tensor) -> Tensor:
         """Move Z by the direction g of f, and return that of u."""
@@ -111,7 +109,7 @@ class SoftLayer:
         dz = soft_backward(done.b, against(dc, u))
         du = torch.baddbmm(dv, done.b.mT, dc) if s.residual != "none" else done.b.mT @ dc
         du.baddbmm_(dz.mT, done.asked)
-        return du.add_(done.z.apply_backward(u, dz @ u, step))
+        return du.add_(self.z.apply_backward(u, dz @ u, step))
 
 
 def normed(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tensor]:

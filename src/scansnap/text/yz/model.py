@@ -20,7 +20,6 @@ from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
 from scansnap.text.parallel.directions import Directions, Portion, Touched, asked_for
 from scansnap.text.updates import Call, Collecting
-from scansnap.text.yz.guesses import Basis, Guess, guess, guess_backward
 from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Start
@@ -33,8 +32,8 @@ IN_ONE_TILE = 64  # positions of a window up to which one layer has kernels for 
 class YZTransformer:
     """A trainable YZ model; ``LanguageModel`` in its shape.
 
-    fused      steps through the kernels of fused.py and fused_votes.py: one layer or guesses between layers, full rank,
-               float32, on CUDA; None: if possible
+    fused      steps through the kernels of fused.py and fused_votes.py (one layer, full rank, float32, on CUDA); None:
+               if possible
     graphs     steps on CUDA are recorded once for each batch shape and replayed
     listening  updates are made with attention kept uniform: Y learns, Z only gathers −η_Z ∇_Z along that run, which
                predicts Z of a training (:mod:`scansnap.text.prediction`); everything but an update goes by Z
@@ -66,7 +65,7 @@ class YZTransformer:
         for eta_y, eta_z in settings.rates:
             self.y.append(kind(settings, eta_y, draw, self.device))
             self.z.append(kind(settings, eta_z, draw, self.device))
-        dense = self.device.type == "cuda" and settings.layers > 1 and settings.guesses is settings.rank is None
+        dense = self.device.type == "cuda" and settings.layers > 1 and settings.rank is None
         self.aside = torch.cuda.Stream(self.device) if dense else None
         for table in self.y[1:] + self.z[1:]:
             if isinstance(table, FullTable):
@@ -75,13 +74,12 @@ class YZTransformer:
         self.above = [SoftLayer(settings, z) for z in self.z[1:]]
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done
         possible = (
-            self.device.type == "cuda" and settings.rank is None
-            and (settings.layers == 1 or settings.guesses is not None)
+            self.device.type == "cuda" and settings.rank is None and settings.layers == 1
             and settings.dtype == "float32" and settings.norm in ("l2", "none")
             and settings.optimizer in ("sgd", "momentum", "adam") and not settings.weight_decay and triton_available()
         )  # fmt: skip
         if fused and not possible:
-            must = "false unless on CUDA, with Triton, full rank, float32, and one layer or guesses between them"
+            must = "false unless on CUDA, with Triton, full rank, float32 and one layer"
             raise InputError("fused", fused, must)
         self.fused = possible if fused is None else fused
         self._fused: dict[torch.Size, Step] = {}  # by batch shape
@@ -180,7 +178,7 @@ class YZTransformer:
         return loss
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        if not self.fused or self.above or inputs.shape[1] > IN_ONE_TILE:
+        if not self.fused or inputs.shape[1] > IN_ONE_TILE:
             return self._step_by_layers(inputs, targets)
         if inputs.shape not in self._fused:
             from scansnap.text.yz.fused import FusedStep  # imports Triton
@@ -198,20 +196,12 @@ class YZTransformer:
         done = _Forward(Part(self.y[0], inputs), self.first.forward(inputs, keep, uniform=uniform), [], [])
         y, f = done.first_y, done.first.f
         for layer, table in zip(self.above, self.y[1:], strict=True):
-            if s.guesses is None:
-                h = y.apply(f)
-                if not done.steps and s.residual != "none":
-                    f = done.first.on_vocabulary(table.width)
-                step: Between | Guess = between(h, f if s.residual != "none" else None, s)
-                ids = None
-            else:
-                assert y.rows is not None
-                largest, tokens = self._guesses(y, f, done.steps[-1] if done.steps else None, training)
-                step = guess(largest, tokens, f if done.steps else done.first.on_tokens(), y.rows, s)
-                ids = step.basis.ids
-            done.steps.append(step)
-            done.above.append(layer.forward(step.u, ids, keep))
-            y, f = Part(table, ids), done.above[-1].f
+            h = y.apply(f)
+            if not done.steps and s.residual != "none":
+                f = done.first.on_vocabulary(table.width)
+            done.steps.append(between(h, f if s.residual != "none" else None, s))
+            done.above.append(layer.forward(done.steps[-1].u, keep))
+            y, f = Part(table), done.above[-1].f
         return done._replace(y=y, f=f)
 
     def _step_by_layers(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -228,61 +218,30 @@ class YZTransformer:
             self._backward(done, g)
             return loss
 
-    def _guesses(self, y: Part, f: Tensor, below: Between | Guess | None, training: bool) -> tuple[Tensor, Tensor]:
-        """The largest of h and their tokens, (B, T, k)."""
-        assert self.settings.guesses is not None
-        if not (self.fused and training):  # whoever looks has batches of many shapes
-            return tuple(torch.topk(y.apply(f)[..., : self.vocab_size], self.settings.guesses, dim=-1))  # type: ignore[return-value]
-        from scansnap.text.yz.fused_votes import FusedGuesses  # imports Triton
-
-        assert y.rows is not None
-        sizes = below.basis.sizes if isinstance(below, Guess) else torch.full_like(y.rows[:, 0], f.shape[-1])
-        key = (id(y.table), f.shape)
-        if key not in self._fused_last:
-            assert isinstance(y.table, FullTable)
-            self._fused_last[key] = FusedGuesses(y.table, self.settings, f.shape)
-        found: tuple[Tensor, Tensor] = self._fused_last[key](y.rows.contiguous(), sizes, f)
-        return found
-
     def _fused_votes(self, done: _Forward, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean loss and the direction of the last f; the last Y moves."""
-        from scansnap.text.yz.fused_votes import FusedVotes  # imports Triton
+        """The mean loss and the direction of f, weights of positions; Y moves."""
+        from scansnap.text.yz.fused_votes import Basis, FusedVotes  # imports Triton
 
-        last = done.steps[-1] if self.above else None
-        if last is None:  # f has weights of positions
-            basis = Basis.of(done.first.x)
-            at = basis.places[:, None, :].expand_as(done.f)
-            f = done.f.new_zeros(*targets.shape, basis.ids.shape[1]).scatter_add_(-1, at, done.first.on_tokens())
-        else:
-            assert isinstance(last, Guess)
-            basis, f = last.basis, done.f
+        basis = Basis.of(done.first.x)
+        at = basis.places[:, None, :].expand_as(done.f)
+        f = done.f.new_zeros(*targets.shape, basis.ids.shape[1]).scatter_add_(-1, at, done.first.on_tokens())
         if f.shape not in self._fused_last:
-            y = self.y[-1]
+            y = self.y[0]
             assert isinstance(y, FullTable)
             self._fused_last[f.shape] = FusedVotes(y, self.settings, self.step, f.shape)
         loss, g = self._fused_last[f.shape](basis, f, targets)
-        return loss, g if last is not None else g.gather(-1, at)
+        return loss, g.gather(-1, at)
 
     def _backward(self, done: _Forward, g: Tensor) -> None:
         """All that is below the last Y, from the direction g of the last f."""
         s, tables = self.settings, self.y[:-1]
         for i in reversed(range(len(self.above))):
-            du, below = self.above[i].backward(done.above[i], g, self.step), done.steps[i]
-            dh: Tensor
-            df: Tensor | None
-            if isinstance(below, Guess):
-                dh, df = guess_backward(below, du, s)
-                columns: Tensor | None = below.basis.ids
-            else:
-                dh, df = between_backward(below, du, s)
-                columns = None
-            if i > 0:
-                rows, f = done.above[i - 1].z.rows, done.above[i - 1].f
-            else:
-                rows, f = done.first.x, below.f if isinstance(below, Guess) else done.first.f
-            g = Part(tables[i], rows, columns).apply_backward(f, dh, self.step)
-            if s.residual != "none" and df is not None:
-                if i == 0 and columns is None:
+            du = self.above[i].backward(done.above[i], g, self.step)
+            dh, df = between_backward(done.steps[i], du, s)
+            y, f = (Part(tables[i]), done.above[i - 1].f) if i > 0 else (done.first_y, done.first.f)
+            g = y.apply_backward(f, dh, self.step)
+            if s.residual != "none":
+                if i == 0:
                     df = df.gather(-1, done.first.x[:, None, :].expand_as(g))
                 g = g + df
         self.first.backward(done.first, g, self.step)
@@ -296,7 +255,7 @@ class _Forward(NamedTuple):
     first_y: Part
     first: FirstPass
     above: list[SoftPass]
-    steps: list[Between | Guess]
+    steps: list[Between]
     y: Part = None  # type: ignore[assignment]  # of the last layer
     f: Tensor = None  # type: ignore[assignment]  # of the last layer
 

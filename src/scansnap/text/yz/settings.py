@@ -35,9 +35,6 @@ class YZSettings(TextSettings):
     )
     query_in_keys: bool = knob(False, "Whether a position attends to itself as well.")
     activation: str = knob("softmax", "What stands between layers.", choices=("softmax", "relu", "none"))
-    guesses: int | None = knob(
-        None, "Tokens of σ(h) that go on to the next layer, those of the largest h; none: all.", least=1
-    )
     init: str = knob("zero", "Initial tables: zero, uniform within ±1/√M, or normal(std).", form=INIT)
     eta_y: float | Sequence[float] = knob(
         100.0, "Rate of Y on the mean loss, one number or one for each layer.", least=0, many=True
@@ -51,9 +48,8 @@ class YZSettings(TextSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("rank", "guesses"):
-            if getattr(self, name) is not None:
-                whole(name, getattr(self, name), least=1, most=self.vocab_size)
+        if self.rank is not None:
+            whole("rank", self.rank, least=1, most=self.vocab_size)
         for name in ("eta_y", "eta_z"):
             object.__setattr__(self, name, self._rates(name))
         OneLayer(init=self.init)

@@ -7,7 +7,7 @@ Both kinds answer the same questions. For states that are single tokens x (the f
 
 for states u over the vocabulary (the layers above): apply(u) = u W. Every backward function computes the direction of
 its input and then moves the table, so each table's direction exists only while it is used. A :class:`Part` is a table
-seen from states on some tokens only: its rows there, or a block of it.
+as a layer sees it: by the rows of its window's tokens, or whole.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import beside
-from scansnap.text.updates import Collecting, Update, add_rows
+from scansnap.text.updates import Update, add_rows
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Draw
 from scansnap.text.yz.window import against
@@ -37,9 +37,6 @@ class WeightTable(Protocol):
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         """W[row, column] for tokens (B, R) and (B, C) of each window, (B, R, C)."""
-
-    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
-        """Update by d (B, R, C); where a window has a token twice all but one of its rows or columns of d are 0."""
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         """Update by dz (B, T, T), which is that of a query t ≥ 1 and its keys (the first position has but one)."""
@@ -89,29 +86,14 @@ class FullTable:
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         return self.weight[rows[:, :, None], columns[:, None, :]]
 
-    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
-        if self.update.linear and d.is_cuda and triton_available():
-            from scansnap.text.yz.fused_votes import add_blocks  # imports Triton
-
-            add_blocks(self.storage, rows, columns, d, self.eta)
-            return
-        usual = self.update.optimizer.name in ("sgd", "adam") and not self.update.weight_decay
-        usual = usual and not isinstance(self.update, Collecting)
-        if usual and d.is_cuda and d.dtype == torch.float32 and triton_available():
-            from scansnap.text.yz.fused_votes import move_blocks  # imports Triton
-
-            move_blocks(self, rows, columns, d, step)
-            return
-        entries = (rows[:, :, None] * self.storage.shape[1] + columns[:, None, :]).flatten()
-        moments = {name: moment.view(-1) for name, moment in self.stored_moments.items()}
-        self.update.move_rows(self.storage.view(-1), entries, d.flatten(), moments, self.eta, step)
-
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         length = x.shape[1]
         if self.update.linear and dz.is_cuda and triton_available():
             same = (x[:, :, None] == x[:, None, :]).to(dz.dtype)
             first = same.tril(-1).sum(-1) == 0  # columns of equal tokens are added up at the first of them
-            self.move_block(x, x, (dz @ same) * first[:, None, :], step)
+            from scansnap.text.yz.fused_votes import add_blocks  # imports Triton
+
+            add_blocks(self.storage, x, x, (dz @ same) * first[:, None, :], self.eta)
             return
         if query_in_keys:
             t, s = torch.tril_indices(length, length, device=x.device)[:, 1:]
@@ -178,11 +160,6 @@ class LowRankTable:
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         return _rows(self.left, rows) @ _rows(self.right, columns).mT
-
-    def move_block(self, rows: Tensor, columns: Tensor, d: Tensor, step: Tensor) -> None:
-        left, right = d @ _rows(self.right, columns), d.mT @ _rows(self.left, rows)
-        self.update.move_rows(self.left, rows.flatten(), left.flatten(0, 1), self.left_moments, self.eta, step)
-        self.update.move_rows(self.right, columns.flatten(), right.flatten(0, 1), self.right_moments, self.eta, step)
 
     def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         if x.shape[1] == 1:
@@ -254,29 +231,20 @@ def _rows(table: Tensor, x: Tensor) -> Tensor:
 
 
 class Part(NamedTuple):
-    """A table as states see it whose entries are those of some tokens: rows (B, R), columns (B, C); None: all."""
+    """A table whose rows are those of tokens (B, R) of each window; None: all."""
 
     table: WeightTable
     rows: Tensor | None = None
-    columns: Tensor | None = None
 
     def apply(self, u: Tensor) -> Tensor:
-        """u W, (B, T, C or M)."""
-        if self.rows is None:
-            return self.table.apply(u)
-        if self.columns is None:
-            return self.table.votes(self.rows, u)
-        return u @ self.table.block(self.rows, self.columns)
+        """u W, (B, T, M)."""
+        return self.table.apply(u) if self.rows is None else self.table.votes(self.rows, u)
 
     def apply_backward(self, u: Tensor, dout: Tensor, step: Tensor) -> Tensor:
         """Direction of u; the table moves."""
         if self.rows is None:
             return self.table.apply_backward(u, dout, step)
-        if self.columns is None:
-            return self.table.votes_backward(self.rows, u, dout, step)
-        du = dout @ self.table.block(self.rows, self.columns).mT
-        self.table.move_block(self.rows, self.columns, u.mT @ dout, step)
-        return du
+        return self.table.votes_backward(self.rows, u, dout, step)
 
 
 _CACHE_FLOATS = 1 << 21  # of the rows that are worked on together on a CPU

@@ -80,28 +80,6 @@ def logits_kernel(
 
 
 @triton.jit
-def maxima_kernel(
-    ids, sizes, y, stride, m, f, h, maxima, tiles,
-    T: tl.constexpr, U: tl.constexpr, BT: tl.constexpr, BK: tl.constexpr, BN: tl.constexpr, TILES: tl.constexpr,
-    PRECISION: tl.constexpr, SPLIT: tl.constexpr,
-):  # fmt: skip
-    """h = f Y[ids] (positions, tiles × BN), −∞ beyond the vocabulary, and the largest of each tile of columns."""
-    split = tl.program_id(1)
-    window, piece = tl.program_id(0) // tl.cdiv(T, BT), tl.program_id(0) % tl.cdiv(T, BT)
-    t, j = piece * BT + tl.arange(0, BT), tl.arange(0, BN)
-    n = tl.load(sizes + window)
-    position = window * T + t
-    for step in range(TILES):
-        tile = split * TILES + step
-        column = tile * BN + j
-        logit = _votes(ids, n, y, stride, f, window, position, t < T, column, U, BT, BK, BN, PRECISION, SPLIT)
-        logit = tl.where((column < m)[None, :], logit, -float("inf"))
-        place = position.to(tl.int64)[:, None] * tiles * BN + column[None, :]
-        tl.store(h + place, logit, mask=(t < T)[:, None] & (column < tiles * BN)[None, :])
-        tl.store(maxima + position * tiles + tile, tl.max(logit, 1), mask=(t < T) & (tile + 0 * t < tiles))
-
-
-@triton.jit
 def errors_kernel(
     h, stride, m, partial, part, n, splits, target, share, e, losses,
     SPLITS: tl.constexpr, BN: tl.constexpr, SPLIT: tl.constexpr,
@@ -226,58 +204,3 @@ def blocks_kernel(ids, order, n, m, columns, d, table, stride, eta, R, C, BC: tl
             tl.debug_barrier()  # the next slot may have the same column in another lane
             at += 1
             here = tl.load(ids + at, mask=at < n, other=-1)
-
-
-@triton.jit
-def lazy_blocks_kernel(
-    ids, order, n, m, columns, d, total, table, moment_a, moment_b, stride, eta, correction,
-    momentum, beta1, beta2, eps, R, C, ADAM: tl.constexpr, BC: tl.constexpr,
-):  # fmt: skip
-    """Entries table[row, column] by momentum or Adam, each once by the sum of its d; a row's slots three times in turn:
-
-    its place in ``total`` is set to 0, d is added there, and the entry moves, after which the place is no number.
-    A window's first column stands for itself alone: beyond the tokens of a basis it is repeated.
-    """
-    at = tl.program_id(0)
-    token = tl.load(ids + at)
-    before = tl.load(ids + at - 1, mask=at > 0, other=-1)
-    if (token != before) & (token < m):
-        lane = tl.arange(0, BC)
-        row, sums = token.to(tl.int64) * stride, total + at.to(tl.int64) * stride
-        for turn in tl.static_range(3):
-            place = at
-            here = token
-            while here == token:
-                slot = tl.load(order + place)
-                lead = tl.load(columns + (slot // R) * C)
-                for first in range(0, C, BC):
-                    c = first + lane
-                    column = tl.load(columns + (slot // R) * C + c, mask=c < C, other=0)
-                    real = (c < C) & ((c == 0) | (column != lead))
-                    move = tl.load(d + slot * C + c, mask=real, other=0.0)
-                    if turn == 0:
-                        tl.store(sums + column, tl.zeros_like(move), mask=real)
-                    elif turn == 1:
-                        tl.store(sums + column, tl.load(sums + column, mask=real, other=0.0) + move, mask=real)
-                    else:
-                        step = tl.load(sums + column, mask=real, other=float("nan"))
-                        mine = real & (step == step)
-                        entry = row + column
-                        a = tl.load(moment_a + entry, mask=mine, other=0.0)
-                        old = tl.load(table + entry, mask=mine, other=0.0)
-                        if ADAM:
-                            square = tl.load(moment_b + entry, mask=mine, other=0.0)
-                            a = beta1 * a + (1 - beta1) * step
-                            square = beta2 * square + (1 - beta2) * step * step
-                            tl.store(moment_b + entry, square, mask=mine)
-                            spread = tl.sqrt(square / tl.load(correction + 1).to(tl.float32)) + eps
-                            change = a / tl.load(correction).to(tl.float32) / spread
-                        else:
-                            a = momentum * a + step
-                            change = a
-                        tl.store(moment_a + entry, a, mask=mine)
-                        tl.store(table + entry, old + tl.load(eta) * change, mask=mine)
-                        tl.store(sums + column, tl.full([BC], float("nan"), tl.float32), mask=mine)
-                tl.debug_barrier()  # the next slot may have the same column in another lane
-                place += 1
-                here = tl.load(ids + place, mask=place < n, other=-1)
