@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,7 +16,7 @@ from scansnap.claims import sgd
 from scansnap.claims.claim import Statement
 from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.maps import MAPPED, Axis, MapLayout, MapPoint, _point
-from scansnap.claims.sgd import Training, kept_in, sgd_map
+from scansnap.claims.sgd import Training, map_cache, sgd_map
 from scansnap.measure.comparison import mean_interval
 from scansnap.paper.plots import regime_map as figure
 from scansnap.paper.style import save_figure
@@ -211,33 +210,35 @@ def test_a_stopped_map_is_continued_to_the_same_numbers(tmp_path, monkeypatch):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        sgd_map(setting, training, device="cpu", kept=kept_in(tmp_path / "m", setting, training), progress=stop)
-    kept = kept_in(tmp_path / "m", setting, training)
-    assert [kept[i] is not None for i in range(3)] == [True, True, False]
-    missing, seconds = sgd.estimate(setting, training, kept, device="cpu")
+        sgd_map(setting, training, device="cpu", cache=map_cache(tmp_path / "m", setting, training), progress=stop)
+    cache = map_cache(tmp_path / "m", setting, training)
+    assert sgd.finished(cache, 3).keys() == {0, 1}
+    missing, seconds = sgd.estimate(setting, training, cache, device="cpu")
     assert missing == 3 * 2
     assert seconds > 0
     made, seen = [], []
     train = sgd.train
     monkeypatch.setattr(sgd, "train", lambda group, *rest: made.append(group) or train(group, *rest))
-    again = sgd_map(setting, training, device="cpu", kept=kept, progress=lambda *told: seen.append(told))
+    again = sgd_map(setting, training, device="cpu", cache=cache, progress=lambda *told: seen.append(told))
     assert made == sgd.groups(setting, training)[2:]
     assert seen == [(12, 18), (18, 18)]
     assert again.identical(whole)
-    (tmp_path / "m" / "part-1.json").write_text("{")  # half a file is no file
-    assert kept[1] is None
-    kept.discard()
+    piece = tmp_path / "m" / "group-1"
+    piece.write_bytes(piece.read_bytes()[:200])  # half a file is no file
+    assert 1 not in sgd.finished(map_cache(tmp_path / "m", setting, training), 3)
+    cache.discard()
     assert not (tmp_path / "m").exists()
 
 
 def test_another_map_s_work_is_not_taken_for_this_one_s(tmp_path):
     setting, training = layout(), Training(seeds=2)
-    kept_in(tmp_path / "m", setting, training)[0] = [({"a": {"margin": math.nan}}, True)]
-    assert json.loads((tmp_path / "m" / "work.json").read_text())["work"]["theorem"] == "theorem-3"
+    judged = [[{"a": {"margin": math.nan}}, True]]
+    map_cache(tmp_path / "m", setting, training).put("group-0", {"judged": judged})
+    assert repr(sgd.finished(map_cache(tmp_path / "m", setting, training), 1)) == repr({0: judged})
     for other in ((layout("theorem-1"), training), (layout(n=3), training), (setting, Training(seeds=3))):
         with refused("the folder with unfinished work"):
-            kept_in(tmp_path / "m", *other)
-    kept_in(tmp_path / "m", setting, Training(seeds=3), overwrite=True)
+            map_cache(tmp_path / "m", *other)
+    map_cache(tmp_path / "m", setting, Training(seeds=3), overwrite=True)
     assert not (tmp_path / "m").exists()
 
 

@@ -97,10 +97,11 @@ def test_the_table_and_what_is_taken_over(tmp_path) -> None:
     again = dial(["yz", "norm"], "alone", "sgd", quick=True, out=tmp_path, device="cpu")
     assert again.table.equals(first.table)
     assert [file.stat().st_mtime_ns for file in files] == times
-    files[1].write_text(files[1].read_text()[:100])  # a damaged one, and only it, is made again
+    whole = files[1].read_bytes()
+    files[1].write_bytes(whole[:100])  # a damaged one, and only it, is made again
     dial(["yz", "norm"], "alone", "sgd", quick=True, out=tmp_path, device="cpu")
     assert files[0].stat().st_mtime_ns == times[0]
-    assert json.loads(files[1].read_text())["result"]["observables"]
+    assert len(files[1].read_bytes()) > 1000
     other = dial("yz", "alone", "sgd", quick=True, seeds=3, out=tmp_path, device="cpu")  # other settings, other cell
     assert other.cells[0]["seeds"] == 3
 
@@ -123,7 +124,7 @@ def test_cells_that_are_the_same_runs_are_run_once(tmp_path, monkeypatch) -> Non
     assert len({json.dumps(cell["observables"]) for cell in found.cells}) == 1
     assert (found.cells[0]["cpu_seconds"] > 0, found.cells[1]["cpu_seconds"]) == (True, 0.0)
     assert len(list((tmp_path / "cells").iterdir())) == 2
-    (tmp_path / "cells" / f"{asked[0]}.json").unlink()  # and taken over from the other where only that is there
+    (tmp_path / "cells" / asked[0]).unlink()  # and taken over from the other where only that is there
     dial(["norm:none"], ["alone", "cumulative"], "sgd", quick=True, out=tmp_path, device="cpu")
     assert len(asked) == 1
     assert study.same_runs(Cell("yz", "alone", "adamw")) == study.same_runs(Cell("optimizer", "alone", "adam"))

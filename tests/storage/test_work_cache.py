@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 from scansnap.checks import InputError
+from scansnap.storage import WriteError, versions
 from scansnap.storage.checksums import Damaged
+from scansnap.storage.versions import decisive_versions
 from scansnap.storage.work_cache import WorkCache, decode, encode
 
 VALUES = {"text": "η_Z\n", "number": 0.1, "none": None, "list": [1, [2.5]]}
@@ -138,3 +140,42 @@ def test_a_writer_that_is_killed_leaves_the_piece_as_it_was(
         assert (piece.digest == before) == (moment == "before")
         assert piece.values == {"x": 1 if moment == "before" else 2}
         assert cache.names() == ["a"]
+
+
+def test_only_the_same_work_by_the_same_versions_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, here = tmp_path / "cache", decisive_versions()
+    cache = WorkCache(folder, "settings", here, damaged="missing", field="folder")
+    cache.refuse_other_work("move it")
+    assert not folder.exists()
+    cache.put("a", {"x": 1})
+    cache.put("b", {"x": 2})
+    content = (folder / "b").read_bytes()
+    (folder / "b").write_bytes(content[:-1])
+    cache.refuse_other_work("move it")  # a damaged piece is computed again
+    others = {"key": WorkCache(folder, "other", here, field="folder"),
+              "foreign": WorkCache(tmp_path / "mine", "settings", here, field="folder"),
+              "file": WorkCache(tmp_path / "file", "settings", here, field="folder")}  # fmt: skip
+    (tmp_path / "mine").mkdir()
+    for file in (tmp_path / "mine" / "note", tmp_path / "file"):
+        file.write_text("mine")
+    for other in others.values():
+        with pytest.raises(InputError) as refusal:
+            other.refuse_other_work("move it")
+        assert refusal.value.field == "folder"
+    monkeypatch.setattr(versions, "decisive_versions", lambda: here | {"torch": "9.8.7"})
+    with pytest.raises(InputError) as refusal:
+        cache.refuse_other_work("move it")
+    assert "9.8.7" in str(refusal.value)
+    cache.discard()
+    assert not folder.exists()
+
+
+def test_a_disk_that_takes_no_more_is_named(cache: WorkCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(WriteError) as refusal:
+        cache.put("a", {})
+    assert str(cache.path) in str(refusal.value)
+    assert cache.names() == []

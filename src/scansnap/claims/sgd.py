@@ -13,6 +13,7 @@ interval with them.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
@@ -31,7 +32,6 @@ from scipy.special import log_softmax
 
 from scansnap.checks import InputError, whole
 from scansnap.claims.evidence import Evidence
-from scansnap.claims.kept import Kept
 from scansnap.claims.maps import T_END, MapLayout, MapPoint, Place
 from scansnap.claims.registry import CHECKS
 from scansnap.classes import SequenceClasses
@@ -45,6 +45,8 @@ from scansnap.measure.entropy import attention_of
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 from scansnap.runs import grid
+from scansnap.storage.versions import decisive_versions
+from scansnap.storage.work_cache import WorkCache
 from scansnap.theory import t_snap
 
 FLOOR = -1.0  # of one seed's margin
@@ -113,11 +115,23 @@ def groups(layout: MapLayout, training: Training) -> list[Group]:
     ]  # fmt: skip
 
 
-def kept_in(folder: Path, layout: MapLayout, training: Training, *, overwrite: bool = False) -> Kept:
-    """Where the groups of this map are kept, so that it can be continued."""
+def map_cache(folder: Path, layout: MapLayout, training: Training, *, overwrite: bool = False) -> WorkCache:
+    """The cache of the finished groups of this map, from which it is continued."""
     axes = {name: [axis.name, list(axis.values)] for name, axis in (("x", layout.x), ("y", layout.y))}
     work = {"theorem": layout.theorem, "base": repr(layout.base), "training": str(training), "times": _TIMES}
-    return Kept(folder, work | axes, overwrite=overwrite)
+    cache = WorkCache(folder, json.dumps(work | axes), decisive_versions(), damaged="missing",
+                      field="the folder with unfinished work")  # fmt: skip
+    if overwrite:
+        cache.discard()
+    cache.refuse_other_work("--overwrite starts again")
+    return cache
+
+
+def finished(cache: WorkCache | None, n: int) -> dict[int, list[Judged]]:
+    """What the cache has of n groups, by their number."""
+    names = {f"group-{i}": i for i in range(n)}
+    pieces = [] if cache is None else cache.pieces(names)
+    return {names[name]: piece.values["judged"] for name, piece in pieces if piece is not None}
 
 
 def sgd_map(
@@ -125,7 +139,7 @@ def sgd_map(
     training: Training,
     *,
     device: str = "auto",
-    kept: Kept | None = None,
+    cache: WorkCache | None = None,
     progress: Progress | None = None,
     processes: int | None = None,
 ) -> xr.Dataset:
@@ -134,7 +148,7 @@ def sgd_map(
     Simulations are made here, one group after the other, and judged by other processes meanwhile.
     """
     todo = groups(layout, training)
-    found = {i: there for i in range(len(todo)) if kept is not None and (there := kept[i]) is not None}
+    found = finished(cache, len(todo))
     before = sum(len(todo[i].places) for i in found) * training.seeds
     total = len(layout.points) * training.seeds
     missing = [i for i in range(len(todo)) if i not in found]
@@ -145,8 +159,8 @@ def sgd_map(
         with single_threaded_children(), ending_at_once(n) as pool:
             for i, judged in _in_turn(pool, 2 * n, layout.theorem, todo, missing, training, device):
                 found[i] = judged
-                if kept is not None:
-                    kept[i] = judged
+                if cache is not None:
+                    cache.put(f"group-{i}", {"judged": judged})
                 if progress is not None:
                     progress(sum(len(todo[k].places) for k in found) * training.seeds, total)
     by_place = {place: one for i, part in found.items() for place, one in zip(todo[i].places, part, strict=True)}
@@ -172,10 +186,12 @@ def beside(data: xr.Dataset, flow: xr.Dataset) -> xr.Dataset:
 
 
 def estimate(
-    layout: MapLayout, training: Training, kept: Kept | None = None, device: str = "auto"
+    layout: MapLayout, training: Training, cache: WorkCache | None = None, device: str = "auto"
 ) -> tuple[int, float]:
     """How many runs are missing, and the seconds they will take about: from short simulations and a verdict here."""
-    missing = [group for i, group in enumerate(groups(layout, training)) if kept is None or kept[i] is None]
+    todo = groups(layout, training)
+    done = finished(cache, len(todo))
+    missing = [group for i, group in enumerate(todo) if i not in done]
     n_settings = sum(len(group.points) for group in missing)
     if not missing:
         return 0, 0.0

@@ -55,26 +55,26 @@ def sgd_map(
     layout = MapLayout.of(theorem, Axis.parse(x, points), Axis.parse(y, points), MapPoint())
     training, on = sgd.Training(seeds, batch_size, context), pick_device(device).type
     across, up = (Axis.parse(text, min(points, _FLOWS)) for text in (x, y))
-    kept = sgd.kept_in(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
+    cache = sgd.map_cache(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
     try:
         with working():
-            missing, seconds = sgd.estimate(layout, training, kept, device)
+            missing, seconds = sgd.estimate(layout, training, cache, device)
             n = len(layout.points) * seeds
             there = f" ({n - missing} are there already)" if missing < n else ""
             flows = f"then {len(across.values) * len(up.values)} flows beside them"
             err.print(f"{n} runs on {on}, {training}{there}: about {duration(seconds)}, {flows}", markup=False)
             with progress_bar("runs") as progress:
-                data = sgd.sgd_map(layout, training, device=device, kept=kept, progress=progress)
+                data = sgd.sgd_map(layout, training, device=device, cache=cache, progress=progress)
             with progress_bar("flows beside them") as progress:
                 flow = compute(theorem, across, up, progress=progress)
     except KeyboardInterrupt:
-        rest = f"Finished settings are in {kept.folder}: the same command does the rest."
-        err.print(f"Stopped. {rest if kept.folder.exists() else 'Nothing was finished.'}", markup=False)
+        rest = f"Finished settings are in {cache.path}: the same command does the rest."
+        err.print(f"Stopped. {rest if cache.place.exists() else 'Nothing was finished.'}", markup=False)
         return 130
     data = sgd.beside(data, flow)
     save_figure(figure.draw_both(data, flow), target)
     _put_data(data, target)
-    kept.discard()
+    cache.discard()
     for name in data.claim.values:
         out.print(_shares(data, str(name)), markup=False)
     _tell_where(data, target)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +19,10 @@ from scansnap.dial.rungs import WAYS, find, label, plan
 from scansnap.dial.sources import named
 from scansnap.dial.verdicts import judge
 from scansnap.progress import Progress
-from scansnap.storage import put, writable
-from scansnap.storage.checksums import sign, signed
+from scansnap.storage import writable
 from scansnap.storage.owned import refuse_foreign, renewing
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
+from scansnap.storage.work_cache import WorkCache
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -191,10 +189,10 @@ def dial(
     found: dict[Cell, Result] = {}
     versions: dict[Cell, dict[str, str]] = {}  # of the cells that are there
     for cell in cells:
-        if folder is not None and not overwrite and (there := _read(folder, cell, setting)) is not None:
-            found[cell], versions[cell] = there["result"], there["versions"]
-        elif folder is not None and not overwrite and _file(folder, cell).is_dir():
-            raise InputError("out", str(_file(folder, cell)), "absent or a file (move it away; overwrite replaces it)")
+        if folder is not None and not overwrite and (piece := _cache(folder, cell, setting).get(cell.name)) is not None:
+            found[cell], versions[cell] = piece.values, piece.versions
+        elif folder is not None and not overwrite and (folder / cell.name).is_dir():
+            raise InputError("out", str(folder / cell.name), "absent or a file (move it away; overwrite replaces it)")
     if len(found) < len(cells) or len({json.dumps(each, sort_keys=True) for each in versions.values()}) > 1:
         for each in versions.values():
             refuse_other_versions("out", out, each)
@@ -206,11 +204,10 @@ def dial(
             done = {same_runs(cell) for cell in found}
             progress(round(100 * sum(weights[one] for one in done) / sum(weights.values())), 100)
 
-    def keep(cell: Cell, result: Result) -> None:
+    def store(cell: Cell, result: Result) -> None:
         found[cell] = result
         if folder is not None:
-            told = {"mark": _mark(cell, setting), "versions": decisive_versions(), "result": _plain(result)}
-            put(_file(folder, cell), sign(told))
+            _cache(folder, cell, setting).put(cell.name, result)
         tell()
 
     tell()
@@ -221,11 +218,11 @@ def dial(
         if cell not in found and same_runs(cell) not in known:
             todo.setdefault(same_runs(cell), cell)
     for cell, result in made(list(todo.values()), setting, device, jobs, cluster):
-        keep(cell, result)
+        store(cell, result)
         known[same_runs(cell)] = cell
     for cell in cells:
         if cell not in found:  # the same runs have another name too
-            keep(cell, _renamed(found[known[same_runs(cell)]], cell))
+            store(cell, _renamed(found[known[same_runs(cell)]], cell))
     return Dial(judge([found[cell] for cell in cells]), quick)
 
 
@@ -272,23 +269,11 @@ def _renamed(result: Result, cell: Cell) -> Result:
     return result | names | {"seconds": 0.0, "cpu_seconds": 0.0}
 
 
-def _file(folder: Path, cell: Cell) -> Path:
-    return folder / f"{cell.name}.json"
-
-
-def _read(folder: Path, cell: Cell, setting: Setting) -> dict[str, Any] | None:
-    """What was measured before with the same settings, and by which versions; what is damaged is computed again."""
-    with suppress(OSError, ValueError, KeyError, RecursionError):
-        table = signed(_file(folder, cell).read_bytes())
-        if table["mark"] == _mark(cell, setting):
-            return {"result": _numbers(table["result"]), "versions": table["versions"]}
-    return None
-
-
-def _mark(cell: Cell, setting: Setting) -> str:
-    what = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting),
-            "text": named(cell.data).content}  # fmt: skip
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+def _cache(folder: Path, cell: Cell, setting: Setting) -> WorkCache:
+    """Of what decides a cell's numbers; a damaged one is computed again."""
+    key = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting),
+           "text": named(cell.data).content}  # fmt: skip
+    return WorkCache(folder, json.dumps(key, sort_keys=True), decisive_versions(), damaged="missing", field="out")
 
 
 def _marked(cell: Result, name: str) -> str:

@@ -38,7 +38,7 @@ class Effort:
     quick: bool = False  # fewer seeds and steps; ``Computed.note`` then says so on the figure
     device: str = "auto"
     data: str | Path | None = None  # text for the figures on it: a folder, a file or a name; None: see find_corpus
-    kept: Path | None = None  # where finished runs lie until their figure is made: see shared.kept_runs
+    kept: Path | None = None  # where finished runs lie until their figure is made: see shared.run_cache
     made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what :meth:`once` has made
 
     def once(self, name: str, make: Callable[[], T]) -> T:

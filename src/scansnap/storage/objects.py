@@ -27,6 +27,7 @@ from scansnap.storage.writing import replacing, sync
 Entry = list[Any]  # size in bytes, SHA-256 in hexadecimal
 Found = TypeVar("Found")
 _WRITING = ".scansnap-writing"
+_ATTEMPTS = 100
 
 
 class Objects(Protocol):
@@ -177,20 +178,22 @@ class Folder:
     def put(self, contents: Mapping[str, bytes]) -> None:
         for name, content in contents.items():
             self._put(self.path / name, content)
+        with suppress(OSError):  # not while another process writes
+            (self.path / _WRITING).rmdir()
 
     def _put(self, target: Path, content: bytes) -> None:
         scratch = self.path / _WRITING / uuid.uuid4().hex
         try:
-            for folder in (None, scratch.parent, target.parent):  # each is made when it is missed
+            for attempts_left in reversed(range(_ATTEMPTS)):
                 try:
-                    if folder is not None:
-                        folder.mkdir(parents=True, exist_ok=True)
                     scratch.write_bytes(content)
                     os.replace(scratch, target)
                     return
-                except FileNotFoundError:
-                    if folder == target.parent:
+                except FileNotFoundError:  # of a folder, which another process may have removed since
+                    if not attempts_left:
                         raise
+                    for folder in (scratch.parent, target.parent):
+                        folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             with suppress(OSError):
                 scratch.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from scansnap.checks import InputError
 from scansnap.storage.checksums import Damaged
 from scansnap.storage.objects import Folder, Objects
+from scansnap.storage.scratch import remove
+from scansnap.storage.versions import refuse_other_versions
+from scansnap.storage.writing import WriteError
 
 _MAGIC = b"scansnap piece 1 "
 _FIRST = len(_MAGIC) + 64 + 1  # bytes of the first line
@@ -38,6 +43,7 @@ class Piece:
 
     values: dict[str, Any]
     arrays: dict[str, np.ndarray]
+    key: str  # of the work that it belongs to
     versions: dict[str, str]  # of the packages that computed it
     digest: str  # SHA-256; it identifies the piece among all that ever had its name
     size: int  # bytes
@@ -86,7 +92,10 @@ class WorkCache:
     def put(self, name: str, values: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None) -> str:
         """Write a piece, in place of one of the same name, and return its digest."""
         content = encode(str(self.key), name, self.versions, values, arrays or {})
-        self.place.put({name: content})
+        try:
+            self.place.put({name: content})
+        except OSError as error:
+            raise WriteError(Path(f"{self.path}/{name}"), error) from error
         return _digest_of(content)
 
     def get(self, name: str) -> Piece | None:
@@ -117,9 +126,29 @@ class WorkCache:
         """All names in the place, whether their pieces are sound or not."""
         return sorted(self.place.sizes())
 
+    def refuse_other_work(self, remedy: str) -> None:
+        """Refuse files that are no pieces, and pieces of another key or of other versions. Damaged pieces pass."""
+        if isinstance(self.place, Folder) and os.path.lexists(self.place.path) and not self.place.path.is_dir():
+            raise InputError(self.field, str(self.path), f"a folder, and that is a file ({remedy})")
+        for name, content in self.place.contents(self.names()):
+            if isinstance(content, str) or not content.startswith(_MAGIC):
+                raise InputError(self.field, str(self.path), f"a folder of this work alone, without {name} ({remedy})")
+            try:
+                piece = decode(content, None, name)
+            except ValueError:
+                continue
+            if piece.key != self.key:
+                raise InputError(self.field, str(self.path), f"a folder with the same work ({remedy})")
+            refuse_other_versions(self.field, self.path, piece.versions)
+
     def remove(self, names: Iterable[str]) -> None:
         """Delete pieces that may be there."""
         self.place.remove(names)
+
+    def discard(self) -> None:
+        """Delete the folder."""
+        if isinstance(self.place, Folder):
+            remove(self.place.path)
 
 
 def encode(
@@ -165,7 +194,7 @@ def decode(content: bytes, key: str | None, name: str) -> Piece:
         raise ValueError("has a header that scansnap does not write") from None
     if header.get("name") != name or (key is not None and header.get("key") != key):
         raise ValueError("is missing")  # it was renamed, or belongs to other work
-    return Piece(values, arrays, versions, digest, len(content))
+    return Piece(values, arrays, str(header["key"]), versions, digest, len(content))
 
 
 def _digest_of(content: bytes) -> str:

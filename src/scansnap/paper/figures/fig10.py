@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.shared.kept_runs import kept
 from scansnap.paper.shared.over_seeds import how, marks, number
 from scansnap.paper.shared.paired import paired, paired_steps
+from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer
 from scansnap.paper.style import SERIES, styled
 from scansnap.progress import Progress, share
@@ -39,7 +39,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     rows = []
     for i, (eta, seed) in enumerate(todo):
         told = {"figure": "fig10", "eta": eta, "seed": seed, **setting.key()}
-        found = kept(effort.kept, told, partial(run, setting, eta, seed, share(progress, i, len(todo))))
+        found = cached_run(effort.kept, told, partial(run, setting, eta, seed, share(progress, i, len(todo))))
         rows.append({"corpus": setting.corpus.title, "eta": eta, "seed": seed,
                      **{name: value.item() for name, value in found.items()}})  # fmt: skip
     table = pd.DataFrame(rows)

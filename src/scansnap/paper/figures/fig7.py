@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.shared.kept_runs import Record, kept
 from scansnap.paper.shared.over_seeds import how, marks, number
+from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import LENGTH, TextSetting, seeds_said, text_setting, trained, transformer
 from scansnap.paper.style import ATTENTION_MAP, SERIES, styled
 from scansnap.progress import Progress, share
@@ -45,7 +45,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     for i, (layers, seed) in enumerate(todo):
         told = {"figure": "fig7", "layers": layers, "seed": seed, "eta": ETA, "moments": moments, **setting.key()}
         make = partial(run, setting, layers, seed, moments, share(progress, i, len(todo)))
-        found = kept(effort.kept, told, make)
+        found = cached_run(effort.kept, told, make)
         tables.append(pd.DataFrame({"kind": "run", "layers": layers, "seed": seed, "iteration": moments,
                                     "entropy": found["entropy"], "moved": found["moved"]}))  # fmt: skip
         if seed == setting.seeds[0]:

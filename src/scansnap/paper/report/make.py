@@ -16,7 +16,7 @@ from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.report.changes import CHANGES
 from scansnap.paper.report.manifest import ANNOUNCED, Box, Made, announce, enter, read_manifest
 from scansnap.paper.report.targets import IN_WORDS, find
-from scansnap.paper.shared.kept_runs import forget
+from scansnap.paper.shared.run_cache import discard_runs
 from scansnap.paper.style import FILES_ONLY, HEADLINE, add_note, hold, render, settle
 from scansnap.progress import Progress
 from scansnap.storage import put, writable
@@ -96,7 +96,7 @@ def keep(found: Drawn, effort: Effort, out: Path) -> Made:
     made = Made(name, figure.TITLE, figure.CAPTION, computed, command(name, effort), found.seconds, files,
                 found.pictures.get("svg", b""), found.focus)  # fmt: skip
     enter(made, effort, out)
-    forget(out / KEPT / name)
+    discard_runs(out / KEPT / name)
     return made
 
 

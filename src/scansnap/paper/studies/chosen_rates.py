@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.checks import InputError
-from scansnap.paper.shared.kept_runs import Record, kept
+from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import LENGTH, LOOKED_AT, TextSetting, trained
 from scansnap.progress import Progress, share
 from scansnap.text.evaluate import perplexity
@@ -109,7 +109,7 @@ def choose_on_text(
                 return {"loss": math.inf}
             return {"loss": math.log(perplexity(model, unseen, length=LENGTH, batch=LOOKED_AT[setting.device]))}
 
-        found = kept(folder, {"choosing": rates, "seed": seed, **told, **short.key()}, run)
+        found = cached_run(folder, {"choosing": rates, "seed": seed, **told, **short.key()}, run)
         done += 1
         return float(found["loss"])
 
@@ -134,7 +134,7 @@ def at_chosen_rates(
         return record(build(chosen.rates, seed), setting, seed, share(progress, 1 + seed, rounds))
 
     records = [
-        kept(folder, {**told, "seed": seed, **chosen.rates, **setting.key()}, partial(run, seed))
+        cached_run(folder, {**told, "seed": seed, **chosen.rates, **setting.key()}, partial(run, seed))
         for seed in setting.seeds
     ]
     return chosen, records

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from scansnap.paper.shared.kept_runs import Record
+from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting
 from scansnap.text.evaluate import attention_statistics, perplexity
 from scansnap.text.model import LanguageModel

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.comparison import Statement, compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.shared.kept_runs import kept
 from scansnap.paper.shared.over_seeds import how, marks, mean_and_half
 from scansnap.paper.shared.paired import paired
+from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import (
     TextSetting,
     judged,
@@ -72,7 +72,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
         rates = chosen[_named(*case)].rates
         told = {"figure": "layers", "model": case[0], "layers": case[1], "residual": case[2], "seed": seed, **rates}
         make = partial(run, setting, case, rates, seed, start, share(progress, len(cases) + i, rounds))
-        found = kept(effort.kept, {**told, **setting.key()}, make)
+        found = cached_run(effort.kept, {**told, **setting.key()}, make)
         rows.append({**told, **{name: value.item() for name, value in found.items()}})
     table = pd.DataFrame(rows).drop(columns="figure")
     unigram = guessing(setting)

@@ -19,7 +19,7 @@ from scansnap.dynamics.device import pick_device
 from scansnap.interrupt import deaf_children
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
-from scansnap.paper.shared.kept_runs import Record, kept
+from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, Chosen, Rates, choose
 from scansnap.paper.studies.probe.models import MODELS
@@ -129,7 +129,7 @@ def crew(
 
 def _kept(job: Job, text: Streams, folder: Path | None, key: dict[str, Any]) -> Record:
     told = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
-    return kept(folder, told, lambda: run(job, text))
+    return cached_run(folder, told, lambda: run(job, text))
 
 
 _given: dict[str, Any] = {}  # to a process, when it begins

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from scansnap.paper.shared.kept_runs import Record
+from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.studies.probe.measured import IN_THE_END, OF_HEADS, WORDS
 from scansnap.probe.schema import AGAINST
 

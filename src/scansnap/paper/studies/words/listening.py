@@ -21,7 +21,7 @@ import pandas as pd
 from scansnap.checks.arrays import FloatArray
 from scansnap.measure.ranks import overlap, rank_correlation, slope
 from scansnap.paper.figure import Effort
-from scansnap.paper.shared.kept_runs import kept
+from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, trained
 from scansnap.paper.studies.words.runs import WordRuns, logits
 from scansnap.paper.studies.words.text import LEAST, Text
@@ -63,7 +63,7 @@ def listening(runs: WordRuns, effort: Effort, progress: Progress | None = None) 
     for seed in range(seeds):
         here = _from_another_place(setting, steps[-1], seed)
         heard, slow, fast, twin = (
-            kept(effort.kept, {"figure": "words", "listens": listens, **rates, **here.key()},
+            cached_run(effort.kept, {"figure": "words", "listens": listens, **rates, **here.key()},
                  partial(_run, runs.text, here, steps, rates, listens,
                          share(progress, len(every) * seed + i, len(every) * seeds)))["z"]
             for i, (rates, listens) in enumerate(every)

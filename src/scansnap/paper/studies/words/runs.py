@@ -17,7 +17,7 @@ from scansnap.measure.ranks import rank_correlation
 from scansnap.measure.snap.definition import e_folds
 from scansnap.measure.word_attention import MEASURES, distance
 from scansnap.paper.figure import Effort
-from scansnap.paper.shared.kept_runs import Record
+from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.shared.text_runs import LENGTH, TextSetting, text_setting, trained, transformer, yz
 from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, SGD_YZ, Chosen, at_chosen_rates
 from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity

@@ -5,7 +5,7 @@ import pytest
 
 from scansnap.paper.report import make as report
 from scansnap.paper.shared import text_runs
-from scansnap.paper.shared.kept_runs import kept
+from scansnap.paper.shared.run_cache import cached_run
 
 
 def test_a_run_is_made_once_for_each_description(tmp_path):
@@ -15,28 +15,28 @@ def test_a_run_is_made_once_for_each_description(tmp_path):
         made.append(len(made))
         return {"values": np.arange(3.0) + len(made), "failed": False, "worst": np.nan}
 
-    first = kept(tmp_path, {"eta": 0.1, "seed": 0}, run)
-    again = kept(tmp_path, {"seed": 0, "eta": 0.1}, run)
+    first = cached_run(tmp_path, {"eta": 0.1, "seed": 0}, run)
+    again = cached_run(tmp_path, {"seed": 0, "eta": 0.1}, run)
     assert made == [0]
     for name, value in first.items():
         np.testing.assert_array_equal(again[name], value)
     assert again["failed"].item() is False
-    kept(tmp_path, {"eta": 0.1, "seed": 1}, run)
-    kept(None, {"eta": 0.1, "seed": 0}, run)
+    cached_run(tmp_path, {"eta": 0.1, "seed": 1}, run)
+    cached_run(None, {"eta": 0.1, "seed": 0}, run)
     assert made == [0, 1, 2]
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty"])
 def test_a_run_whose_record_is_damaged_is_done_again(tmp_path, damage):
-    first = kept(tmp_path, {"seed": 0}, lambda: {"values": np.arange(100.0)})
+    first = cached_run(tmp_path, {"seed": 0}, lambda: {"values": np.arange(100.0)})
     (file,) = tmp_path.iterdir()
     content = bytearray(file.read_bytes())
     if damage == "flipped":
         content[len(content) // 2] ^= 1
     file.write_bytes({"cut": content[:200], "empty": b""}.get(damage, content))
-    again = kept(tmp_path, {"seed": 0}, lambda: {"values": np.arange(100.0)})
+    again = cached_run(tmp_path, {"seed": 0}, lambda: {"values": np.arange(100.0)})
     np.testing.assert_array_equal(again["values"], first["values"])
-    assert kept(tmp_path, {"seed": 0}, lambda: pytest.fail("it was not kept"))
+    assert cached_run(tmp_path, {"seed": 0}, lambda: pytest.fail("it was not kept"))
 
 
 def test_a_stopped_figure_goes_on_where_it_was(effort, tmp_path, monkeypatch):
