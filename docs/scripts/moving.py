@@ -27,7 +27,7 @@ KINDS = ("common", "shared", "distinct")
 KIND_WORDS = ("in every context", "in two contexts", "in this context only")
 
 STYLE = """
-svg{--ink:#1f2328;--dim:#656d76;--line:#d0d7de;--card:#ffffff;--common:#e69f00;--shared:#8c959f;--distinct:#0072b2;--snap:#0072b21a}
+svg{--ink:#1f2328;--dim:#656d76;--line:#d0d7de;--card:#ffffff;--common:#e69f00;--shared:#7f8892;--distinct:#0072b2;--snap:#0072b21a}
 @media(prefers-color-scheme:dark){svg{--ink:#e6edf3;--dim:#9198a1;--line:#3d444d;--card:#0d1117;--common:#e6a817;--shared:#7d8590;--distinct:#4aa8e8;--snap:#4aa8e826}}
 text{font-family:-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:var(--ink);font-size:14px}
 .dim{fill:var(--dim);font-size:13px}.title{font-size:17px;font-weight:600}.word{font-size:13px}

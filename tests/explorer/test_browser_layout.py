@@ -84,13 +84,13 @@ def test_watching_ends_in_an_answer_that_is_computed(shown: Callable[..., Page])
     p.page.wait_for_selector("#question[data-is=answer]")
     was, now = p.get("[app.film.common(0), app.film.common(app.film.length - 1)]")
     said = p.page.inner_text("#question")
-    assert said == f"Shared words: {100 * was:.0f}% → {100 * now:.0f}% of attention. Next: make the decoder faster"
+    assert said == f"Shared words: {100 * was:.0f}% → {100 * now:.0f}% of attention.\nNext: make the decoder faster"
     p.page.click("#next")
     p.wait("app.setup.eta_y === 20 && app.film.run.setup.eta_y === 20")
     settle(p)
     p.page.wait_for_selector("#question[data-is=answer]")
     said = p.page.inner_text("#question")
-    assert f", {100 * now:.0f}% in the run before." in said
+    assert f" (before: {100 * now:.0f}%)." in said
     assert said.endswith("Next: use your own words")
     p.key("Home")
     p.page.wait_for_selector("#question[data-is=question]")

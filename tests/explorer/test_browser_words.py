@@ -200,7 +200,7 @@ def written(number: float) -> str:
     """As the page writes numbers: three figures."""
     if abs(number) < 1e-4:
         figures, exponent = f"{number:.1e}".split("e")
-        return f"{figures}e−{-int(exponent)}"
+        return f"{figures}·10⁻{str(-int(exponent)).translate(str.maketrans('0123456789', '⁰¹²³⁴⁵⁶⁷⁸⁹'))}"
     return f"{float(f'{number:.3g}'):g}".replace("-", "−")
 
 

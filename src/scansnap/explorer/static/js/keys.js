@@ -13,7 +13,7 @@ import { toggle as theme } from "./page/theme.js";
 const KEYS = [
   ["space", "play or pause"], ["→", "next frame"], ["←", "previous frame"], ["Home, End", "first frame, newest frame"],
   ["s", "next frame"], ["r", "reset to step 0"], ["[ and ]", "previous, next class"], ["a", "all classes"],
-  ["l", "log or linear time"], ["p", "pin this run, or unpin"], ["e", "export"], ["c", "copy the address"], ["d", "dark or light"],
+  ["l", "log or linear time"], ["p", "pin this run, or unpin"], ["e", "export"], ["c", "share: copy the link"], ["d", "dark or light"],
   ["1 … 5", "the tabs on the right, in their order"], ["t", "guided tour or set-up"], ["m", "map of the rates"], ["f", "lecture, full screen"], ["?", "this list"],
 ];
 
@@ -32,7 +32,7 @@ const rightTabs = () => /** @type {HTMLElement[]} */ ([...$("right-tabs").childr
 
 function help() {
   const toggle = h("input", { type: "checkbox", id: "letters", checked: letters, onchange: () => setLetters(toggle.checked) });
-  modal("Keyboard", h("div", {}, h("label", { class: "fromhere" }, toggle, "keys of one letter, digit or sign (space, arrows, Home and End always work)"), h("dl", { class: "keys" }, KEYS.flatMap(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]))));
+  modal("Keyboard", h("div", {}, h("label", { class: "fromhere" }, toggle, "Single-key shortcuts (space, arrows, Home and End always work)"), h("dl", { class: "keys" }, KEYS.flatMap(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]))));
 }
 
 /** @param {{focus: (k: number) => void, scale: (value: "log" | "linear") => void}} page */

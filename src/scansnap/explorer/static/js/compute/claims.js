@@ -1,10 +1,11 @@
 // Verdicts on the run on screen: those shipped for the presets, and what can be checked here for any other run.
 
 import { app } from "../app.js";
-import { short, whole } from "../draw/format.js";
+import { percent, short, whole } from "../draw/format.js";
 import { data } from "./data.js";
 
 /** @import { Film } from "../draw/film.js" */
+/** @import { Table } from "../draw/sentence.js" */
 /** @import { ClaimSaid, CurvesSaid, Setup } from "../messages.js" */
 /** @typedef {{setup?: Setup, step: number, setting: string, claims: ClaimSaid[]}} Verdicts */
 /** @typedef {{what: string, is: boolean | null, value: string}} Check  A statement, whether it is so (null: it cannot be said), and the number behind it. */
@@ -36,6 +37,7 @@ export function whereApplies(claim) {
 }
 
 const ROUNDING = 1e-5; // relative: frames are float32
+const MOST = 256; // columns of a decoder that comes as it is
 const SHOWN = 0.01; // of the largest logit: signs of smaller ones are noise
 
 /**
@@ -43,9 +45,10 @@ const SHOWN = 0.01; // of the largest logit: signs of smaller ones are noise
  * @param {Film} film
  * @param {number} i
  * @param {CurvesSaid | null} curves
+ * @param {{start: Table | null, now: Table | null}} tables  of Y at step 0 and at that of frame i
  * @returns {Check[]}
  */
-export function liveChecks(film, i, curves) {
+export function liveChecks(film, i, curves, tables) {
   const { layout, classes, theory } = film.run, from = theory.applies;
   const changes = layout.queries.map((_, q) => Array.from(film.z(i, q), (z, j) => z - film.z(0, q)[j]));
   const largest = Math.max(...changes.flat().map(Math.abs), 0);
@@ -58,11 +61,44 @@ export function liveChecks(film, i, curves) {
   const up = signs.filter(Boolean).length, down = common.filter((v) => v <= 0).length;
   return [
     ...theory.assumptions.map((a) => ({ what: a.statement, is: a.met, value: `${short(a.value)} against ${short(a.threshold)}` })),
-    { what: "Logits of each query: changes sum to 0 (Σ dz = 0)", is: largest ? drift < ROUNDING : null, value: `${short(drift)} of what moved` },
+    conserved("Logits of each query: changes sum to 0 (Σ dz = 0)", largest ? drift : null),
+    conserved("Decoder, each row: changes sum to 0 over the outputs (Σ dY = 0)", decoderDrift(film, i, tables)),
     { what: "Distinct tokens: logits rise (Theorem 2)", is: signs.length && from ? up === signs.length : null, value: `${whole(up)} of ${whole(signs.length)}` },
     { what: "Common tokens: their logits fall in sum", is: largest && classes.common.length && from ? down === common.length : null, value: `${whole(down)} of ${whole(common.length)} queries` },
     ...growthCheck(film, i, curves),
   ];
+}
+
+/**
+ * Whether changes cancel.
+ * @param {string} what
+ * @param {number | null} drift  what is left, as a share of all changes; null: nothing has changed, or it is not known
+ * @returns {Check}
+ */
+const conserved = (what, drift) => ({ what, is: drift === null ? null : drift < ROUNDING, value: drift === null ? "–" : drift < ROUNDING ? "0 up to rounding" : `${percent(drift)} of all changes` });
+
+/**
+ * The largest sum of a row's changes of Y, as a share of their sizes; a column stands for all tokens that are never next.
+ * @param {Film} film
+ * @param {number} i
+ * @param {{start: Table | null, now: Table | null}} tables
+ */
+export function decoderDrift({ run: { setup, classes }, steps }, i, { start, now }) {
+  if (!now || now.step !== steps[i] || (setup.init !== "zero" && !start)) return null;
+  const [rows, columns] = now.values, outputs = now.values.subarray(2 + rows, 2 + rows + columns), y = now.values.subarray(2 + rows + columns);
+  const before = setup.init === "zero" ? null : start?.values.subarray(2 + rows + columns);
+  if (columns >= MOST) return null; // a column may stand for several
+  let worst = -1;
+  for (let row = 0; row < rows; row++) {
+    let sum = 0, size = 0;
+    outputs.forEach((token, j) => {
+      const times = token === -1 ? classes.vocab_size - (columns - 1) : 1, change = y[row * columns + j] - (before?.[row * columns + j] ?? 0);
+      sum += times * change;
+      size += times * Math.abs(change);
+    });
+    if (size > 0) worst = Math.max(worst, Math.abs(sum) / size);
+  }
+  return worst < 0 ? null : worst;
 }
 
 /** @type {(film: Film, i: number, curves: CurvesSaid | null) => Check[]} */

@@ -1,7 +1,7 @@
 // Attention of every class now, as bars, and below, token under token, its history as a heat map. The page's big view
 // and the exported film are both drawn here.
 
-import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, SEVERAL, ramp } from "./colours.js";
+import { CLOSED, COMMON, DISTINCT, FLOW, PINNED, QUERY, SEVERAL, legible, ramp } from "./colours.js";
 import { name, sameClasses } from "./film.js";
 import { labelsOf, writeLabels } from "./labels.js";
 import { fromTo, short, tick, ticks, whole } from "./format.js";
@@ -175,7 +175,7 @@ export class AttentionPainter {
     const { ink, muted } = this.colours, { classes } = film.run, c = classes.classes[k], title = { size: small ? 10 : 12, weight: small ? 500 : 600 };
     const arrow = `${name(classes, c.query)} → ${name(classes, c.next_token)}`, was = film.share(0, k, "common"), now = film.share(index, k, "common"), has = was > 0;
     const number = fromTo(was, now), line = y + (small ? 10 : 13), wide = small ? widthOf(arrow, title) + 8 : 0;
-    const words = small ? [number, number.slice(Math.max(0, number.indexOf("→")))].find((t) => widthOf(t, SMALL) + wide <= w) ?? "" : fitting([`common tokens ${number}`, `common ${number}`, number], w, { size: 12 });
+    const words = small ? [number, number.slice(Math.max(0, number.indexOf("→")))].find((t) => widthOf(t, SMALL) + wide <= w) ?? "" : fitting([`common ${classes.words ? "words" : "tokens"} ${number}`, `common ${number}`, number], w, { size: 12 });
     const room = has && words && small ? w - widthOf(words, SMALL) - 8 : w;
     pen.label(x, line, fitting(small ? [arrow] : [`Class ${k}   query ${name(classes, c.query)} → next ${name(classes, c.next_token)}`, `Class ${k}   ${arrow}`, arrow], room, title), { fill: ink, ...title });
     if (!has) return small ? 14 : 22;
@@ -213,7 +213,7 @@ export class AttentionPainter {
       const bx = x + j * bw + pad, ww = bw - 2 * pad, before = base - high(start[t.j]), was = old?.get(t.token), to = high(shown(now[t.j], t.j));
       pen.rect(bx, base - Math.max(to, 0), ww, Math.abs(to), FILL[t.reach]);
       if (bw > 3 && !movement) pen.line(bx, before, bx + ww, before, ink, 1, marks.length ? [2, 2] : []);
-      if (was !== undefined) pen.line(bx - pad, base - high(Math.min(top, was)), bx + ww + pad, base - high(Math.min(top, was)), PINNED, 2);
+      if (was !== undefined) pen.line(bx - pad, base - high(Math.min(top, was)), bx + ww + pad, base - high(Math.min(top, was)), legible(PINNED, this.colours), 2);
       const said = ideal ? shown(ideal[t.j], t.j) : NaN;
       if (bw > 3 && Math.abs(said) <= top) pen.rect(bx + ww / 2 - 1.5, base - high(said) - 1.5, 3, 3, FLOW);
     });

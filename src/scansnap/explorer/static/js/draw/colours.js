@@ -2,11 +2,11 @@
 
 export const DISTINCT = "#0072B2";
 export const COMMON = "#E69F00"; // in every context
-export const SEVERAL = "#8C959F";
+export const SEVERAL = "#7F8892";
 export const QUERY = "#888888";
 export const FLOW = "#009E73";
 export const CLOSED = "#D55E00";
-export const PINNED = "#CC79A7";
+export const PINNED = "#C0689A";
 export const RESPONSE = "#6F42C1";
 
 /** @typedef {{ink: string, muted: string, line: string, panel: string, faint: string}} Colours */

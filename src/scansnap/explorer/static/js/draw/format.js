@@ -1,7 +1,11 @@
 // How numbers read.
 
+const ROUNDING = 1e-12; // what float64 leaves of a zero after some thousand steps
+/** @type {Record<string, string>} */
+const RAISED = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+
 /**
- * Three figures, no noise: 0.0123, 1.5, 12 300, 3.1e-7.
+ * Three figures, no noise: 0.0123, 1.5, 12 300, 3.1 · 10⁻⁷; ≈ 0 where only rounding is left.
  * @param {unknown} x
  * @returns {string}
  */
@@ -11,7 +15,11 @@ export function short(x) {
   if (typeof x !== "number") return String(x);
   const a = Math.abs(x);
   if (a === 0) return "0";
-  if (a >= 1e7 || a < 1e-4) return x.toExponential(1).replace("e+", "e").replace("-", "−").replace("e-", "e−");
+  if (a < ROUNDING) return "≈ 0";
+  if (a >= 1e7 || a < 1e-4) {
+    const [figures, power] = x.toExponential(1).split("e"), raised = [...power].map((d) => RAISED[d] ?? "").join("");
+    return a === Number(`1e${power}`) ? `${x < 0 ? "−" : ""}10${raised}` : `${figures.replace("-", "−")}·10${raised}`;
+  }
   if (a >= 1000) return whole(Math.round(x));
   return String(Number(x.toPrecision(3))).replace("-", "−");
 }

@@ -25,9 +25,11 @@ export class Show {
    * @param {HTMLElement} root  where it is shown
    * @param {Deck} deck
    * @param {(beat: number) => Promise<Films>} films
-   * @param {{tools?: HTMLElement[], leave?: () => void, phase?: (phase: Phase) => void}} how  phase: hears of each
+   * @param {{tools?: HTMLElement[], leave?: () => void, phase?: (phase: Phase) => void, reveal?: string}} how
+   *   phase: hears of each; reveal: how the answer is shown, in words
    */
-  constructor(root, deck, films, { tools = [], leave = () => {}, phase = () => {} } = {}) {
+  constructor(root, deck, films, { tools = [], leave = () => {}, phase = () => {}, reveal = "The next key reveals it." } = {}) {
+    this.reveal = reveal;
     this.entered = phase;
     this.root = root;
     this.deck = deck;
@@ -196,7 +198,7 @@ export class Show {
     const { classes } = this.now.film.run, choice = this.choices.get(this.at) ?? null;
     const called = (/** @type {number} */ token) => (classes.words?.[token] ? `“${word(classes, token)}”` : word(classes, token));
     if (phase !== "there") {
-      this.result.append(choice === null ? "Click the bar you think wins." : h("b", {}, `Your choice: ${called(choice)}.`), choice !== null && phase === "asking" ? " The next key reveals it." : "");
+      this.result.append(choice === null ? "Click the bar that you think wins." : h("b", {}, `Your choice: ${called(choice)}.`), choice !== null && phase === "asking" ? ` ${this.reveal}` : "");
       return;
     }
     const found = verdict(this.beat, this.now.film, choice);

@@ -51,10 +51,10 @@ export function makeControl(control, changed, prefix = "c") {
   } else {
     show = number(control, { id, describe, label, box, changed });
   }
-  box.append(explain, refusal);
+  box.append(h("div", { class: "notes" }, explain, refusal));
   return {
     el: box, show,
-    refuse(message) { refuse(refusal, message); explain.hidden = Boolean(message); box.classList.toggle("refused", Boolean(message)); },
+    refuse(message) { refuse(refusal, message); box.classList.toggle("refused", Boolean(message)); },
   };
 }
 

@@ -35,11 +35,11 @@ export function h(tag, props = {}, ...children) {
  */
 export function maths(text) {
   const out = document.createDocumentFragment();
-  const lowered = /((?:\b[A-Za-z]|[α-ωΑ-Ω])(?:_[A-Za-z0-9′]+|\^\{[^}]*\})+|(?<![\p{L}\d])[α-ω](?![\p{L}\d]))/u;
+  const lowered = /((?:\b[A-Za-z]|[α-ωΑ-Ω])(?:_[A-Za-z0-9′]+|\^\{[^}]*\}|\^−?\d+(?:\.\d+)?)+|(?<![\p{L}\d])[α-ω](?![\p{L}\d]))/u;
   for (const part of text.replaceAll("eta_y", "η_Y").replaceAll("eta_z", "η_Z").split(lowered)) {
     if (!lowered.test(part)) { if (part) out.append(part); continue; }
-    const [letter, ...rest] = part.split(/(_[A-Za-z0-9′]+|\^\{[^}]*\})/).filter(Boolean);
-    out.append(h("var", {}, letter), ...rest.map((r) => (r.startsWith("_") ? h("sub", {}, r.slice(1)) : h("sup", {}, r.slice(2, -1)))));
+    const [letter, ...rest] = part.split(/(_[A-Za-z0-9′]+|\^\{[^}]*\}|\^−?\d+(?:\.\d+)?)/).filter(Boolean);
+    out.append(h("var", {}, letter), ...rest.map((r) => (r.startsWith("_") ? h("sub", {}, r.slice(1)) : h("sup", {}, r.replace(/[\^{}]/g, "")))));
   }
   return out;
 }

@@ -3,6 +3,7 @@
 import { $, h, maths, said, throttle, toast } from "../page/dom.js";
 import { COMMANDS, liveChecks, shippedVerdicts, verifyCommand, whereApplies } from "../compute/claims.js";
 import * as lab from "../compute/lab.js";
+import { askTable } from "../compute/runner.js";
 import { app, frameIndex, on } from "../app.js";
 import { CLOSED, FLOW, colours } from "../draw/colours.js";
 import { short, whole } from "../draw/format.js";
@@ -10,6 +11,7 @@ import { fitting, penFor } from "../draw/pen.js";
 import { take } from "./setup.js";
 
 /** @import { Verdicts } from "../compute/claims.js" */
+/** @import { Table } from "../draw/sentence.js" */
 /** @import { Film } from "../draw/film.js" */
 /** @import { ClaimCurve, ClaimInstead, ClaimSaid, Setup } from "../messages.js" */
 
@@ -19,20 +21,26 @@ const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "�
  * @type {Record<string, string>}
  */
 const KIND = { dependent: "it follows from another statement here, or measures the same again", "proof step": "a step of the paper's proof, not one of its statements", identity: "an identity: it follows for every run, and a failure would be a bug", formula: "a formula: no run takes part", "by definition": "true by definition", ours: "a statement of ours: what holds where one of the paper's does not" };
+/** @type {Record<string, string>} */
+const PLURAL = { "proof step": "proof steps", identity: "identities", formula: "formulas" };
 /** Groups, what is most worth reading first. @type {[ClaimSaid["status"], string][]} */
 const GROUPS = [["fails", "Fails, with every assumption met"], ["undecided", "Undecided"], ["holds", "Holds"]];
+const TABLE = 256; // most rows and columns of a decoder that is checked
 const panel = $("panel-claims");
 /** @type {Set<string>} */
 const open = new Set();
 /** @type {AbortController | null} */
 let judging = null;
+/** @type {{start: Table | null, now: Table | null, asked: number}} */
+let tables = { start: null, now: null, asked: -1 }; // of Y, at step 0 and at the step that is checked
 /** @type {Map<Film, Verdicts>} what Python said of runs that are not shipped */
 const judged = new Map();
 let shown = false, last = "";
 
 export function start() {
   panel.append(h("p", { class: "lead", id: "claims-lead" }), h("div", { id: "claims", class: "view", "data-view": "claims", "aria-live": "off" }));
-  on("run", () => { judging?.abort(); last = ""; });
+  on("run", () => { judging?.abort(); last = ""; tables = { start: null, now: null, asked: -1 }; });
+  on("table", received);
   on("frames state cursor marks run flow", later);
 }
 
@@ -62,14 +70,14 @@ function show(film) {
  */
 function drawChecks(film, i) {
   const { setup } = film.run, { why, applies } = film.run.theory, one = film.marks.length ? "" : verifyCommand({ ...setup, steps: film.run.steps });
-  $("claims-lead").textContent = applies ? "This run is not among those that are judged in the file. What the page can check itself is below, and the command that judges every claim." : `The theorems do not speak of this run: ${why}.`;
+  $("claims-lead").textContent = applies ? "The file has no verdicts on this run. Below: what the page checks itself, and the command that checks every claim." : `No theorem applies to this run: ${why}.`;
   const commands = one ? [one] : film.marks.length || !applies ? [] : COMMANDS;
   $("claims").replaceChildren(
     checkList(film, i),
-    ...(film.marks.length ? [h("p", { class: "explain" }, "No claim speaks of a run whose rates change on the way.")] : []),
-    ...(commands.length ? [h("h3", {}, "Every lemma and theorem"), h("p", { class: "explain" }, one ? "Judged by the package, in a terminal:" : "Save the set-up as TOML (Export), then, in a terminal:"), h("pre", { id: "verify-command" }, commands.join("\n")), h("div", { class: "buttons" },
-      h("button", { type: "button", class: "small", id: "copy-verify", onclick: () => navigator.clipboard.writeText(commands.join("\n")).then(() => toast("The command is on the clipboard."), () => getSelection()?.selectAllChildren($("verify-command"))) }, "Copy"),
-      app.catalogue.lab?.verify ? h("button", { type: "button", class: "small primary", id: "judge", onclick: () => judge(film) }, "Judge it in Python") : null)] : []));
+    ...(film.marks.length ? [h("p", { class: "explain" }, "No claim covers a run whose rates change on the way.")] : []),
+    ...(commands.length ? [h("h3", {}, "Every lemma and theorem"), h("p", { class: "explain" }, one ? "Checked by the Python package, in a terminal:" : "Save the set-up as TOML (Export), then, in a terminal:"), h("pre", { id: "verify-command" }, commands.join("\n")), h("div", { class: "buttons" },
+      h("button", { type: "button", class: "small", id: "copy-verify", onclick: () => navigator.clipboard.writeText(commands.join("\n")).then(() => toast("Copied the command."), () => getSelection()?.selectAllChildren($("verify-command"))) }, "Copy"),
+      app.catalogue.lab?.verify ? h("button", { type: "button", class: "small primary", id: "judge", onclick: () => judge(film) }, "Check it in Python") : null)] : []));
 }
 
 /**
@@ -79,7 +87,7 @@ function drawChecks(film, i) {
 async function judge(film) {
   judging?.abort();
   const mine = (judging = new AbortController());
-  $("claims-lead").textContent = "Python judges the run …";
+  $("claims-lead").textContent = "Python checks the run …";
   try {
     judged.set(film, await lab.verify({ ...film.run.setup, steps: film.run.steps }, mine.signal));
     last = "";
@@ -96,7 +104,7 @@ function draw({ step, setting, claims }, film) {
   $("tally").replaceChildren(...(none ? [] : Object.keys(SIGN).map((s) => h("b", { class: s.replace(" ", "-"), title: `${count(s)} ${s}` }, String(count(s))))));
   const of = `the whole run, to step ${whole(step)}${inSnaps(step)}`;
   $("claims-lead").replaceChildren(...(none
-    ? [h("b", {}, "The theorems ask for something else than this run"), `: of their ${measured.length} independent statements none applies to ${of}. Below, what can be checked all the same, and where each of them applies.${apart(claims)}`]
+    ? [h("b", {}, "No theorem applies to this run"), `, ${of}: its assumptions are not met. Below: what the page can check, and where each of the ${measured.length} independent statements applies.${apart(claims)}`]
     : [h("b", {}, `Judged by scansnap ${app.catalogue.version}`), `, on ${of}. Of ${measured.length} independent statements ${count("holds")} hold, ${count("fails")} fail, ${count("undecided")} undecided, ${count("not applicable")} not applicable.${apart(claims)}`]));
   $("claims-lead").title = setting;
   if (!shown) return;
@@ -108,13 +116,38 @@ function draw({ step, setting, claims }, film) {
 }
 
 /**
+ * A table of Y for the checks.
+ * @param {Table} table
+ */
+function received(table) {
+  if (!shown) return;
+  if (table.step === 0) tables.start = table;
+  tables.now = table;
+  last = "";
+  later();
+}
+
+/**
+ * Asks for the decoder of a frame, after that of step 0 where it does not begin at 0.
+ * @param {Film} film
+ * @param {number} i
+ */
+function askTables(film, i) {
+  const step = film.run.setup.init === "zero" || tables.start ? film.steps[i] : 0;
+  if (tables.asked === step) return; // it is on its way, or here
+  tables.asked = step;
+  askTable(TABLE, step);
+}
+
+/**
  * What the page itself can say of a run, to a step.
  * @param {Film} film
  * @param {number} i
  */
 function checkList(film, i) {
+  askTables(film, i);
   const sign = (/** @type {boolean | null} */ is) => (is === null ? "–" : is ? "✓" : "✕"), state = (/** @type {boolean | null} */ is) => (is === null ? "not-applicable" : is ? "holds" : "fails");
-  return h("section", {}, h("h3", {}, `Checked here, to step ${whole(film.steps[i])}`), h("ul", { class: "checks", id: "live-checks" }, liveChecks(film, i, app.curves).map((c) => h("li", { class: state(c.is) },
+  return h("section", {}, h("h3", {}, `Checked here, to step ${whole(film.steps[i])}`), h("ul", { class: "checks", id: "live-checks" }, liveChecks(film, i, app.curves, tables).map((c) => h("li", { class: state(c.is) },
     h("span", { class: "sign", "aria-hidden": "true" }, sign(c.is)), h("span", {}, h("span", { class: "hidden" }, `${state(c.is)}: `), maths(c.what)), h("em", {}, c.value)))));
 }
 
@@ -137,7 +170,7 @@ function silent(claims) {
   const by = new Map();
   for (const c of claims) { const key = JSON.stringify([reason(c), whereApplies(c.name)]); by.set(key, [...(by.get(key) ?? []), c]); }
   const groups = [...by.values()].sort((a, b) => b.length - a.length);
-  return [h("section", { "data-group": "not applicable" }, h("h3", {}, `Not about this run, because … (${claims.length})`),
+  return [h("section", { "data-group": "not applicable" }, h("h3", {}, `Not applicable, because … (${claims.length})`),
     groups.map((list) => h("div", { class: "because" }, h("div", { class: "reason" }, h("p", {}, maths(reason(list[0]))), way(list[0])), list.map(card))))];
 }
 
@@ -150,8 +183,8 @@ function reason(claim) {
 /** @param {ClaimSaid} claim */
 function way({ name }) {
   const { where, command } = whereApplies(name);
-  if (where) return h("button", { type: "button", class: "small", title: "Loads a set-up in which it applies, and runs it", onclick: () => go(where) }, "Take me where it applies");
-  return command ? h("p", { class: "explain" }, "Judged on the flow by ", h("code", {}, command)) : null;
+  if (where) return h("button", { type: "button", class: "small", title: "Loads a set-up in which it applies, and runs it", onclick: () => go(where) }, "Go where it applies");
+  return command ? h("p", { class: "explain" }, "Checked on the flow by ", h("code", {}, command)) : null;
 }
 
 /** @param {Setup} where */
@@ -167,7 +200,7 @@ function go(where) {
 function apart(claims) {
   const parts = Object.keys(KIND).flatMap((kind) => {
     const list = claims.filter((c) => c.kind === kind);
-    return list.length ? [`${list.length} ${kind} (${list.filter((c) => c.status === "holds").length} hold)`] : [];
+    return list.length ? [`${list.length} ${list.length > 1 ? PLURAL[kind] ?? kind : kind} (${list.filter((c) => c.status === "holds").length} hold)`] : [];
   });
   return parts.length ? ` Counted apart: ${parts.join(", ")}.` : "";
 }

@@ -50,7 +50,7 @@ export function open() {
   modal("Export", h("div", {},
     h("ul", { class: "exports" },
       row("Film", "HTML plays by itself, with its own slider; GIF goes into slides and chats", act("HTML", text("film.html", "scansnap-film.html", "text/html"), "export-film"), gif),
-      row("Set-up", "runs as it is with scansnap run", act("TOML", text("toml", "scansnap-run.toml", "application/toml"), "export-toml")),
+      row("Set-up", "a file for scansnap run", act("TOML", text("toml", "scansnap-run.toml", "application/toml"), "export-toml")),
       row("Data", "step, quantity, class, query, token, word, kind, value", act("CSV", text("csv", "scansnap-run.csv", "text/csv"), "export-csv")),
       views.map((v) => row(v.title, "", ...formats.map((f) => act(f.toUpperCase(), async () => saveBlob(await view(v.name, f), `scansnap-${v.name}.${f}`), `export-${v.name}-${f}`))))),
     refusal));
@@ -63,7 +63,7 @@ export async function share() {
   if (location.protocol === "file:") return shareFile(address);
   try {
     await navigator.clipboard.writeText(address);
-    toast("The address of this state is on the clipboard.");
+    toast("Copied the link to this state.");
   } catch { toast("The address bar now holds the whole state."); }
 }
 
@@ -72,13 +72,13 @@ export async function share() {
  * @param {string} address
  */
 function shareFile(address) {
-  const part = make(), field = h("textarea", { id: "share-part", rows: 3, readOnly: true, value: part });
-  const copy = async (/** @type {string} */ text) => { try { await navigator.clipboard.writeText(text); toast("On the clipboard."); } catch { field.select(); } };
+  const part = make(), field = h("textarea", { id: "share-part", rows: 3, readOnly: true, value: part, "aria-label": "The state, as the end of an address" });
+  const copy = async (/** @type {string} */ text) => { try { await navigator.clipboard.writeText(text); toast("Copied."); } catch { field.select(); } };
   modal("Share", h("div", { class: "share" },
-    h("p", {}, "This page is a file on your machine. Send the file, or put it anywhere on the web; the part below, behind its address, is this state."), field), [
+    h("p", {}, "This page is a file on your machine, so a link to it works only here. Send the file, or put it on the web, and add this text to the end of its address. It holds the whole state."), field), [
     h("button", { type: "button", id: "share-file", class: "primary", onclick: () => saveBlob(new Blob([pageSource()], { type: "text/html" }), "explorer.html") }, "Save the file"),
-    h("button", { type: "button", id: "share-copy", onclick: () => copy(part) }, "Copy the part"),
-    h("button", { type: "button", onclick: () => copy(address) }, "Copy the address on this machine")]);
+    h("button", { type: "button", id: "share-copy", onclick: () => copy(part) }, "Copy the text"),
+    h("button", { type: "button", onclick: () => copy(address) }, "Copy the local link")]);
   field.select();
 }
 

@@ -32,9 +32,9 @@ function answer() {
   const what = film.run.classes.words ? "words" : "tokens", was = film.common(0), now = film.common(film.length - 1), before = ghost()?.film;
   const other = before && before.lastStep === film.lastStep ? before.common(before.length - 1) : null;
   const [label, act] = next();
-  const compared = other !== null && Math.abs(other - now) > 0.005 ? `, ${Math.round(100 * other)}% in the run before` : "";
-  const result = was > 0 ? `Shared ${what}: ${fromTo(was, now)} of attention${compared}. ` : `No ${what} are shared here. `;
-  return [result, h("button", { type: "button", class: "next", id: "next", onclick: act }, `Next: ${label}`)];
+  const compared = other !== null && Math.abs(other - now) > 0.005 ? ` (before: ${Math.round(100 * other)}%)` : "";
+  const result = was > 0 ? `Shared ${what}: ${fromTo(was, now)} of attention${compared}.` : `No ${what} are shared here.`;
+  return [h("span", {}, result), " ", h("button", { type: "button", class: "next", id: "next", onclick: act }, `Next: ${label}`)];
 }
 
 let shown = ""; // what stands there: it is not written again and again

@@ -157,7 +157,7 @@ function one(pen, i, j, x, y, w, hh) {
     const fill = colour(share, c.faint), light = fill[0] * 0.3 + fill[1] * 0.59 + fill[2] * 0.11 > 130;
     pen.rect(x, y, w, hh, `rgb(${fill.join(", ")})`);
     if (w > 16) pen.text(x + w / 2, y + hh / 2 + 3, String(Math.round(100 * share)), { fill: light ? "#1d1f24" : "#ffffff", size: 10, align: "center" });
-  } else if (map) { // diverged
+  } else if (typeof map?.failed_step[i][j] === "number") { // diverged; a cell that is not computed yet stays empty
     pen.rect(x, y, w, hh, c.panel);
     for (let d = 0; d < w + hh; d += 4) pen.line(x + Math.max(0, d - hh), y + Math.min(d, hh), x + Math.min(d, w), y + Math.max(0, d - w), c.muted, 0.8);
   }

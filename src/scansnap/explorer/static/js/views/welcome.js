@@ -45,7 +45,7 @@ function beatOf(film) {
     setup: film.run.setup, against: null, marks: [], from: 0, to: film.run.steps, seconds: 6, curve: "logits", theory: [],
     sentence: `The model has learned which words tell that ${next} follows ${last}.`,
     highlight: { classes: [0], views: [], tokens: [] },
-    predict: { question: `Sentences end in ${last}, and then comes ${next}. Which word before will the model look at most? Click a bar.`, class: 0, by: "attention" },
+    predict: { question: `Sentences end in ${last}, and then comes ${next}. Which word before will the model look at most?`, class: 0, by: "attention" },
   };
 }
 
@@ -55,14 +55,14 @@ function open(film) {
   const skip = h("button", { type: "button", id: "welcome-skip", onclick: close }, "Skip"), go = h("button", { type: "button", class: "primary", id: "welcome-done", onclick: close }, "Explore it");
   const check = h("button", { type: "button", class: "primary", id: "welcome-reveal", onclick: () => show?.forward() }, "Show what it learns");
   const aside = h("section", { class: "first-side" }, h("h2", {}, "An example sentence, and the next word"), input, output,
-    h("div", { class: "asks" }, check),
-    h("div", { class: "tries" }, h("label", { htmlFor: "welcome-rate" }, "How fast may attention learn? ", rate), slider, result, go));
+    h("div", { class: "turns" }, h("div", { class: "asks" }, check),
+      h("div", { class: "tries" }, h("label", { htmlFor: "welcome-rate" }, "How fast may attention learn? ", rate), slider, result, go)));
   root = h("div", { class: "lecture first", id: "welcome", role: "dialog", "aria-modal": "true", "aria-label": "Which word will it look at?", tabIndex: -1 });
   for (const el of document.body.children) if (el instanceof HTMLElement && !["tip", "toast"].includes(el.id)) el.inert = true;
   document.body.append(root);
   /** @type {Deck} */
   const deck = { name: "first", title: "Scan and Snap", author: "", beat: [beatOf(film)] };
-  show = new Show(root, deck, async () => ({ film: app.film ?? film, against: null }), { tools: [skip], leave: close, phase: (phase) => { if (root) follow(phase); } });
+  show = new Show(root, deck, async () => ({ film: app.film ?? film, against: null }), { tools: [skip], leave: close, reveal: "“Show what it learns” tells.", phase: (phase) => { if (root) follow(phase); } });
   root.querySelector(".views")?.append(aside);
   slider.addEventListener("input", () => { rate.textContent = short(rateAt(Number(slider.value))); });
   slider.addEventListener("change", change);
