@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 
 from scansnap.bench import scaling
-from scansnap.paper.style import SERIES, save_figure, styled
+from scansnap.plots.style import SERIES, save_figure, styled
 
 
 def draw(lines: list[scaling.Line], path: Path) -> None:

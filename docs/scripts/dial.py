@@ -39,7 +39,7 @@ def written(page: str, found: Dial) -> str:
 
 def draw(found: Dial, target: Path) -> None:
     from scansnap.paper.studies import dial
-    from scansnap.paper.style import add_note, save_figure, settle
+    from scansnap.plots.style import add_note, save_figure, settle
 
     computed = dial.computed(found)
     figure = dial.draw(computed)

@@ -156,7 +156,7 @@ assert far[-1] > 0.1
 assert near.max() < 1e-4
 
 # %%
-from scansnap.paper.style import COMMON, DISTINCT, styled
+from scansnap.plots.style import COMMON, DISTINCT, styled
 
 with styled(6.4, 2.6) as figure:
     axes = figure.subplots()

@@ -192,7 +192,7 @@ columns = [
 margin = np.array([[one[name].margin for one in columns] for name in NAMES])
 
 # %%
-from scansnap.paper.style import styled
+from scansnap.plots.style import styled
 
 with styled(7.0, 3.6) as figure:
     axes = figure.subplots()

@@ -84,7 +84,7 @@ for name in ("adam", "sign"):
     assert orders[name].max() < -0.9
 
 # %%
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 
 COLOUR = dict(zip(RATES, SERIES, strict=False))
 with styled(7.0, 2.9) as figure:

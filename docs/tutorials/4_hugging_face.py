@@ -155,7 +155,7 @@ assert np.mean(losses[-10:]) < 0.2 * np.log(2)
 assert after.mean() > before.mean() + 0.15
 
 # %%
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 
 with styled(7.0, 2.8) as figure:
     axes = figure.subplots()

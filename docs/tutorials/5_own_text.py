@@ -161,7 +161,7 @@ assert ranks["listening"] > 0.7 > ranks["flow of counted classes"]
 assert ten["flow of counted classes"] < ten["baseline: frequency"]
 
 # %%
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 
 with styled(7.0, 3.0) as figure:
     left, right = figure.subplots(1, 2, width_ratios=(1, 1.2))

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.settings import Settings as Settings
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import Model as Model
-    from scansnap.paper.plots import plot as plot
+    from scansnap.plots import plot as plot
     from scansnap.probe.probe import Probe as Probe
     from scansnap.results.trajectory import load as load
     from scansnap.results.trajectory import save as save
@@ -67,7 +67,7 @@ _HOME = {
     "Settings": "scansnap.dynamics.settings",
     "simulate": "scansnap.dynamics.simulate",
     "Model": "scansnap.dynamics.yz",
-    "plot": "scansnap.paper.plots",
+    "plot": "scansnap.plots",
     "Probe": "scansnap.probe.probe",
     "Runs": "scansnap.runs",
     "grid": "scansnap.runs",

@@ -12,8 +12,8 @@ from scansnap import processes
 from scansnap.claims import maps
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
 from scansnap.claims.maps import Axis, MapPoint, regime_map
-from scansnap.paper.plots import regime_map as figure
-from scansnap.paper.style import save_figure
+from scansnap.plots import regime_map as figure
+from scansnap.plots.style import save_figure
 
 
 def test_axes_as_people_write_them():

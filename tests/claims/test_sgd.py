@@ -18,8 +18,8 @@ from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.maps import MAPPED, Axis, MapLayout, MapPoint, _point
 from scansnap.claims.sgd import Training, map_cache, sgd_map
 from scansnap.measure.comparison import mean_interval
-from scansnap.paper.plots import regime_map as figure
-from scansnap.paper.style import save_figure
+from scansnap.plots import regime_map as figure
+from scansnap.plots.style import save_figure
 
 SMALL = MapPoint(vocab_size=200)
 DESCENT = Training(seeds=1, batch_size=None, context=math.inf)  # the flow in steps of 1

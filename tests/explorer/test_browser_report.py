@@ -7,7 +7,7 @@ from scansnap.paper.figure import Effort
 from scansnap.paper.report import make, page
 from scansnap.paper.report.manifest import Made
 from scansnap.paper.report.targets import IN_WORDS, find
-from scansnap.paper.style import settle
+from scansnap.plots.style import settle
 
 pytestmark = pytest.mark.integration
 

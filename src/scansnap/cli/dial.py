@@ -164,7 +164,7 @@ def _list(as_json: bool) -> int:
 
 def _draw(found: object, target: Path) -> None:
     from scansnap.paper.studies.dial import computed, draw
-    from scansnap.paper.style import add_note, save_figure, settle
+    from scansnap.plots.style import add_note, save_figure, settle
 
     seen = computed(found)  # type: ignore[arg-type]
     figure = draw(seen)

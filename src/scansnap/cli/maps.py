@@ -22,8 +22,8 @@ def regime_map(theorem: str, x: str, y: str, points: int, target: Path, overwrit
     place("the data beside --out", target.with_suffix(".csv"), overwrite=overwrite)
     from scansnap.claims.maps import Axis
     from scansnap.claims.maps import regime_map as compute
-    from scansnap.paper.plots import regime_map as figure
-    from scansnap.paper.style import save_figure
+    from scansnap.plots import regime_map as figure
+    from scansnap.plots.style import save_figure
 
     axes = Axis.parse(x, points), Axis.parse(y, points)
     with progress_bar("flows") as progress:
@@ -49,8 +49,8 @@ def sgd_map(
     from scansnap.claims.maps import Axis, MapLayout, MapPoint
     from scansnap.claims.maps import regime_map as compute
     from scansnap.dynamics.device import pick_device
-    from scansnap.paper.plots import regime_map as figure
-    from scansnap.paper.style import save_figure
+    from scansnap.plots import regime_map as figure
+    from scansnap.plots.style import save_figure
 
     layout = MapLayout.of(theorem, Axis.parse(x, points), Axis.parse(y, points), MapPoint())
     training, on = sgd.Training(seeds, batch_size, context), pick_device(device).type

@@ -72,8 +72,8 @@ def run(
         return 130
     figure = figure and {"attention", "z", "entropy", "loss"} <= set(data.data_vars)
     if figure and not drawn:
-        from scansnap.paper.plots import overview
-        from scansnap.paper.style import save_figure
+        from scansnap.plots import overview
+        from scansnap.plots.style import save_figure
 
         save_figure(overview.draw(overview.compute(data)), picture)
     summary = _summary(classes, data, target, picture if figure else None, time.monotonic() - began)

@@ -103,8 +103,8 @@ def verify(
     if three_way:
         _tell_agreement(classes, eta_y, eta_z, finite_t or 128)
     if figure is not None:
-        from scansnap.paper.plots import claim_curves
-        from scansnap.paper.style import save_figure
+        from scansnap.plots import claim_curves
+        from scansnap.plots.style import save_figure
 
         save_figure(claim_curves.draw(claim_curves.compute(report)), figure)
         out.print(f"figure {figure}", markup=False)

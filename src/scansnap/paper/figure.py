@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from scansnap.claims.claim import KINDS, Kind
 from scansnap.measure.comparison import Comparison, Statement
-from scansnap.paper.plots.sparkline import Sparkline
 from scansnap.paper.points import Points
+from scansnap.plots.sparkline import Sparkline
 from scansnap.progress import Progress
 
 Verdict = Literal[

@@ -12,7 +12,7 @@ from scansnap.paper.figure import Effort
 from scansnap.paper.report import make, manifest
 from scansnap.paper.report.svg import size_of
 from scansnap.paper.report.targets import find
-from scansnap.paper.style import FILES_ONLY, HEADLINE, render, settle, styled
+from scansnap.plots.style import FILES_ONLY, HEADLINE, render, settle, styled
 
 QUICK = Effort(quick=True, device="cpu")
 

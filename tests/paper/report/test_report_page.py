@@ -15,11 +15,11 @@ from scansnap.claims.claim import Curve, Report, Statement
 from scansnap.cli.reproduce import STYLE
 from scansnap.paper.figure import VERDICTS, Computed, Effort, Finding
 from scansnap.paper.figures import claims
-from scansnap.paper.plots.sparkline import Sparkline
 from scansnap.paper.points import Points
 from scansnap.paper.report import make, page
 from scansnap.paper.report.manifest import Made
 from scansnap.paper.report.targets import TARGETS, find, label
+from scansnap.plots.sparkline import Sparkline
 
 QUICK = Effort(quick=True, device="cpu")
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from scansnap.paper.report.svg import DARK_PAPER, SEEN, Drawings, channels, contrast, on_dark
-from scansnap.paper.style import SERIES, render, settle, styled
+from scansnap.plots.style import SERIES, render, settle, styled
 
 
 @pytest.fixture(scope="module")

@@ -54,8 +54,8 @@ def explain(
         if not found.exact:
             out.print("[dim]Read through the tables its weights imply; residual, norms and positions are left out.[/]")
     if figure is not None:
-        from scansnap.paper.plots import explanation
-        from scansnap.paper.style import save_figure
+        from scansnap.plots import explanation
+        from scansnap.plots.style import save_figure
 
         save_figure(explanation.draw(found), figure)
         if not as_json:

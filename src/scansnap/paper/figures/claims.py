@@ -11,9 +11,9 @@ from scansnap.claims.claim import Claim, Report, share
 from scansnap.claims.verify import verify
 from scansnap.classes import SequenceClasses
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.plots import claim_curves
-from scansnap.paper.plots.sparkline import Sparkline, sparkline
 from scansnap.paper.points import Points
+from scansnap.plots import claim_curves
+from scansnap.plots.sparkline import Sparkline, sparkline
 from scansnap.progress import Progress
 
 TITLE = "Lemmas and theorems"

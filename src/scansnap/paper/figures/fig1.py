@@ -12,7 +12,7 @@ from matplotlib.patches import FancyBboxPatch
 
 from scansnap.classes import SequenceClasses
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.style import COMMON, DISTINCT, styled
+from scansnap.plots.style import COMMON, DISTINCT, styled
 from scansnap.progress import Progress
 from scansnap.sampling.counts import SamplingTable, sample_classes, sample_tokens
 

@@ -15,7 +15,7 @@ from scansnap.paper.shared.over_seeds import how, marks, number
 from scansnap.paper.shared.paired import paired, paired_steps
 from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 
 TITLE = "Attention entropy against the learning rate on text"

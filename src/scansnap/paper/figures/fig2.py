@@ -12,7 +12,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
 from scansnap.measure.comparison import Comparison, compare, interval
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.style import COMMON, DISTINCT, styled
+from scansnap.plots.style import COMMON, DISTINCT, styled
 from scansnap.progress import Progress
 from scansnap.runs import grid
 

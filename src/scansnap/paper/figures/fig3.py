@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.points import Points
 from scansnap.paper.shared.growth_curves import POINTS, curves, integration_agrees
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 
 TITLE = "Growth factor over time, η_Z fixed"

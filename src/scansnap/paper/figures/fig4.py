@@ -10,7 +10,7 @@ from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared import small_runs
 from scansnap.paper.shared.paired import overall, paired
 from scansnap.paper.shared.small_runs import LATE, STEPS, at
-from scansnap.paper.style import styled
+from scansnap.plots.style import styled
 from scansnap.progress import Progress
 
 TITLE = "Attention over training with SGD, Syn-Small"

@@ -14,7 +14,7 @@ from scansnap.measure.word_attention import distance
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared import small_runs
 from scansnap.paper.shared.small_runs import STEPS, at
-from scansnap.paper.style import styled
+from scansnap.plots.style import styled
 from scansnap.progress import Progress
 
 TITLE = "Attention over training with Adam, Syn-Small"

@@ -12,7 +12,7 @@ from scansnap.measure.comparison import Comparison, compare, said
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.medium_runs import medium_runs, size_name
 from scansnap.paper.shared.paired import exceptions, overall, paired, paired_steps
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 
 TITLE = "Entropy of attention on distinct tokens against η_Y/η_Z"

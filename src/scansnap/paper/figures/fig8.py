@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.points import Points
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 from scansnap.theory import h, h_recursion
 

@@ -9,8 +9,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.style import styled
 from scansnap.paper.symbols import SYMBOLS
+from scansnap.plots.style import styled
 from scansnap.progress import Progress
 
 TITLE = "Notation"

@@ -17,7 +17,7 @@ from scansnap.paper.report.changes import CHANGES
 from scansnap.paper.report.manifest import ANNOUNCED, Box, Made, announce, enter, read_manifest
 from scansnap.paper.report.targets import IN_WORDS, find
 from scansnap.paper.shared.run_cache import discard_runs
-from scansnap.paper.style import FILES_ONLY, HEADLINE, add_note, hold, render, settle
+from scansnap.plots.style import FILES_ONLY, HEADLINE, add_note, hold, render, settle
 from scansnap.progress import Progress
 from scansnap.storage import put, writable
 

@@ -16,7 +16,6 @@ from markupsafe import Markup
 from scansnap.claims.claim import KINDS, Kind
 from scansnap.measure.comparison import LEVEL, compare
 from scansnap.paper.figure import MOSTLY, PLURAL, VERDICTS, Effort, Finding, told, totals
-from scansnap.paper.plots.sparkline import Line
 from scansnap.paper.points import Points
 from scansnap.paper.report.address import address
 from scansnap.paper.report.changes import RULE, Changes
@@ -25,6 +24,7 @@ from scansnap.paper.report.manifest import Made, all_versions, machine, plain
 from scansnap.paper.report.mathml import mathml
 from scansnap.paper.report.svg import Drawings, size_of
 from scansnap.paper.report.targets import BEYOND, TARGETS, label
+from scansnap.plots.sparkline import Line
 
 HEADLINES = 5
 NO_MEASUREMENT = {"by definition": "true by definition", "formula": "drawn from formulas, without runs",

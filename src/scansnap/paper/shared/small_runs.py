@@ -15,7 +15,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.simulate import simulate
 from scansnap.measure.entropy import entropy_of
 from scansnap.paper.figure import Effort
-from scansnap.paper.style import ATTENTION_MAP, COMMON, DISTINCT
+from scansnap.plots.style import ATTENTION_MAP, COMMON, DISTINCT
 from scansnap.progress import Progress
 from scansnap.runs import grid
 

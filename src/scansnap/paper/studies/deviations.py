@@ -21,7 +21,7 @@ from scansnap.paper.studies.validity.predicted import WRONG
 from scansnap.paper.studies.validity.settings import GENERAL
 from scansnap.paper.studies.validity.study import described, noted
 from scansnap.paper.studies.validity.sweep import swept
-from scansnap.paper.style import HEADLINE, SERIES, styled
+from scansnap.plots.style import HEADLINE, SERIES, styled
 from scansnap.progress import Progress
 
 TITLE = "The theorems' deviations, predicted by the memory"

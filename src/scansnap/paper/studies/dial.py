@@ -21,7 +21,7 @@ from scansnap.dial.rungs import RUNGS, find, label
 from scansnap.dial.study import FULL, QUICK, Dial, dial
 from scansnap.dynamics.device import pick_device
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 from scansnap.storage.versions import decisive_versions
 

@@ -26,7 +26,7 @@ from scansnap.paper.shared.text_runs import (
     yz_settings,
 )
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
 from scansnap.text.yz.model import YZTransformer

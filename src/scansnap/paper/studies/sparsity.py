@@ -17,7 +17,7 @@ from scansnap.paper.shared.text_runs import TextSetting, seeds_said, trained, tr
 from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, at_chosen_rates, edges
 from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity, sparsity_rows
 from scansnap.paper.studies.words.runs import word_runs
-from scansnap.paper.style import SERIES, styled
+from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
 

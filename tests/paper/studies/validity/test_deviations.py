@@ -16,7 +16,7 @@ from scansnap.paper.studies import deviations
 from scansnap.paper.studies.deviations import by_theorem, explained, r_squared
 from scansnap.paper.studies.validity.measured import measure
 from scansnap.paper.studies.validity.settings import GENERAL, Setting
-from scansnap.paper.style import save_figure
+from scansnap.plots.style import save_figure
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.studies import validity
 from scansnap.paper.studies.validity import sweep
 from scansnap.paper.studies.validity.study import by_moment
-from scansnap.paper.style import save_figure
+from scansnap.plots.style import save_figure
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from matplotlib.colors import TwoSlopeNorm
 from scansnap.paper.shared.over_seeds import band, marks, mean_and_half
 from scansnap.paper.studies.probe.findings import NAMES, YZ
 from scansnap.paper.studies.probe.table import over_heads
-from scansnap.paper.style import SERIES
+from scansnap.plots.style import SERIES
 
 OPTIMIZERS = {"AdamW": SERIES[0], "SGD": SERIES[1]}
 SCAN = matplotlib.colormaps["RdBu"]  # red: to common words, blue: to distinct ones

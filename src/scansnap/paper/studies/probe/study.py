@@ -20,7 +20,7 @@ from scansnap.paper.studies.probe.models import MODELS
 from scansnap.paper.studies.probe.runs import ProbeRuns, probe_runs
 from scansnap.paper.studies.probe.table import heads_of, table_of
 from scansnap.paper.studies.probe.training import CLIP, MOMENTUM, PER_DECADE, WARM_UP
-from scansnap.paper.style import styled
+from scansnap.plots.style import styled
 from scansnap.progress import Progress
 
 TITLE = "Do GPT-2 and Llama scan and snap?"

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from scansnap.paper.plots.regime_map import LABELS
 from scansnap.paper.studies.validity.findings import EXACT, FEW
 from scansnap.paper.studies.validity.measured import MOMENTS
+from scansnap.plots.regime_map import LABELS
 
 _RANGE = (-5.0, 1.0)  # of log₁₀ of the error
 _TRUST = (0.3, float(MOMENTS[-1]))  # in t₀

@@ -13,7 +13,7 @@ from scansnap.paper.studies.validity.findings import FEW, findings
 from scansnap.paper.studies.validity.measured import MOMENTS
 from scansnap.paper.studies.validity.settings import AXES, ETA_Y, FULL, GENERAL, OVERLAP, QUICK
 from scansnap.paper.studies.validity.sweep import swept
-from scansnap.paper.style import styled
+from scansnap.plots.style import styled
 from scansnap.progress import Progress
 
 TITLE = "Where the linear response holds"

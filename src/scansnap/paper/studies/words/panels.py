@@ -13,7 +13,7 @@ from scansnap.paper.shared.over_seeds import band, mean_and_half
 from scansnap.paper.studies.words.findings import snap
 from scansnap.paper.studies.words.listening import TOP_K
 from scansnap.paper.studies.words.text import MARKS, NAMES
-from scansnap.paper.style import SERIES
+from scansnap.plots.style import SERIES
 
 
 def deciles(ax: Any, table: pd.DataFrame) -> None:

@@ -20,7 +20,7 @@ from scansnap.paper.studies.words.listening import listening
 from scansnap.paper.studies.words.runs import word_runs
 from scansnap.paper.studies.words.table import by_query, curves, gains
 from scansnap.paper.studies.words.text import LEAST, NEXT
-from scansnap.paper.style import HEADLINE, styled
+from scansnap.plots.style import HEADLINE, styled
 from scansnap.progress import Progress, share
 
 TITLE = "Scan and snap on words"

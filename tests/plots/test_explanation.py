@@ -1,7 +1,7 @@
 """The figure of an explanation: the votes in it, and words that are no mathematics."""
 
-from scansnap.paper.plots import explanation
-from scansnap.paper.style import render
+from scansnap.plots import explanation
+from scansnap.plots.style import render
 from scansnap.text.explain import AttendedWord, Explanation
 
 FOUND = Explanation(

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.paper.plots import overview
-from scansnap.paper.style import save_figure
+from scansnap.plots import overview
+from scansnap.plots.style import save_figure
 
 
 def trajectory(classes, **options):

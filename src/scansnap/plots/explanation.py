@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from matplotlib.figure import Figure
 
-from scansnap.paper.style import DISTINCT, styled
+from scansnap.plots.style import DISTINCT, styled
 from scansnap.text.explain import Explanation
 
 MOST_COLUMNS = 14

@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from scansnap.paper.style import ATTENTION_MAP, COMMON, DISTINCT, SERIES, styled
+from scansnap.plots.style import ATTENTION_MAP, COMMON, DISTINCT, SERIES, styled
 from scansnap.results.trajectory import classes_of
 
 MAX_CLASSES = 3

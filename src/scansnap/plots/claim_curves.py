@@ -17,7 +17,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from scansnap.claims.claim import Claim, Report, share
-from scansnap.paper.style import DISTINCT, FILES_ONLY, HEADLINE, styled
+from scansnap.plots.style import DISTINCT, FILES_ONLY, HEADLINE, styled
 
 COLOURS = {"holds": "#009E73", "fails": "#D55E00", "undecided": "#8250DF", "not applicable": "0.45"}
 INSTEAD = COLOURS["holds"]

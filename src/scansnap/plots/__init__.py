@@ -20,11 +20,11 @@ def plot(result: xr.Dataset | Report, run: int = 0) -> Figure:
             or what :func:`scansnap.verify` returns: measured against predicted, with what holds instead of what fails
     """
     if isinstance(result, Report):
-        from scansnap.paper.plots import claim_curves
+        from scansnap.plots import claim_curves
 
         return claim_curves.draw(claim_curves.compute(result))
     if not isinstance(result, xr.Dataset) or "step" not in result.dims:
         raise InputError("result", type(result).__name__, "what simulate or verify returns")
-    from scansnap.paper.plots import overview
+    from scansnap.plots import overview
 
     return overview.draw(overview.compute(result, whole("run", run, least=0, most=result.sizes["run"] - 1)))

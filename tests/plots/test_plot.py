@@ -39,6 +39,6 @@ def test_anything_else_is_refused(result: object) -> None:
 
 def test_a_notebook_keeps_its_own_back_end() -> None:
     """Figures need none, so importing them must not choose one: a notebook's own figures would no longer be shown."""
-    code = "import matplotlib; matplotlib.use('svg'); import scansnap.paper.style; print(matplotlib.get_backend())"
+    code = "import matplotlib; matplotlib.use('svg'); import scansnap.plots.style; print(matplotlib.get_backend())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip().lower() == "svg"

@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
-from scansnap.paper.style import styled
+from scansnap.plots.style import styled
 
 LABELS = {
     "ratio": r"$\eta_Y/\eta_Z$",

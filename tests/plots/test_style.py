@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from scansnap.paper.style import hold, render, settle, styled
+from scansnap.plots.style import hold, render, settle, styled
 
 
 def drawn() -> Figure:

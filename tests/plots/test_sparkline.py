@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from scansnap.claims.claim import Curve, Instead, Statement
-from scansnap.paper.plots.sparkline import POINTS, sparkline
+from scansnap.plots.sparkline import POINTS, sparkline
 
 SAYS = Statement("theorem-0", "Theorem 0", "it doubles")
 

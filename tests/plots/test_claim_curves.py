@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from scansnap.claims.claim import Curve, Instead, Report, Statement
-from scansnap.paper.plots import claim_curves
-from scansnap.paper.style import save_figure
+from scansnap.plots import claim_curves
+from scansnap.plots.style import save_figure
 
 
 def claim(name, curve):
