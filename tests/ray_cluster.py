@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -22,7 +24,7 @@ LEFT_OPEN = [
 
 
 @contextmanager
-def here(*paths: str) -> Iterator[Cluster]:
+def local_cluster(*paths: str) -> Iterator[Cluster]:
     """Two workers, which find modules in ``paths`` too; in a folder with a short name, as sockets cannot have long
     ones."""
     import ray
@@ -57,6 +59,27 @@ def at_work(task: str) -> list[int]:
     parents = {pid: parent for pid, parent, _ in every}
     busy = [pid for pid, _, words in every if words.startswith(b"ray::" + task.encode())]
     return [pid for pid in busy if os.getpid() in _ancestors(pid, parents)]
+
+
+@contextmanager
+def killing_one(task: str) -> Iterator[list[int]]:
+    """Kill the first process that works on such a task; yields a list that receives its number."""
+    killed: list[int] = []
+    stop = Event()
+
+    def kill() -> None:
+        while not killed and not stop.wait(0.02):
+            for pid in at_work(task)[:1]:
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+    thread = Thread(target=kill, daemon=True)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _ancestors(pid: int, parents: dict[int, int]) -> set[int]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import pytest
 
-from ray_cluster import LEFT_OPEN, at_work, here
+from ray_cluster import LEFT_OPEN, killing_one, local_cluster
 from scansnap.cluster import Cluster, Failure
 from scansnap.dial import study
 from scansnap.dial.clocks import Setting
@@ -27,21 +24,15 @@ def _tiny(monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def cluster():
-    with here() as found:
+    with local_cluster() as found:
         yield found
 
 
 @pytest.mark.integration
 def test_the_same_cells_though_a_worker_is_killed(cluster, tmp_path) -> None:
     asked = (["yz", "heads", "masked"], "alone", "sgd")
-    killed: list[int] = []
-
-    def kill_one(done: int, total: int) -> None:
-        if not killed and done < total and (busy := at_work(TASK)):
-            killed.append(busy[0])
-            os.kill(busy[0], signal.SIGKILL)
-
-    there = dial(*asked, quick=True, device="cpu", out=tmp_path / "ray", cluster=cluster, progress=kill_one)
+    with killing_one(TASK) as killed:
+        there = dial(*asked, quick=True, device="cpu", out=tmp_path / "ray", cluster=cluster)
     here = dial(*asked, quick=True, device="cpu", out=tmp_path / "here")
     assert killed
     assert there.table.equals(here.table)

@@ -15,7 +15,7 @@ import pytest
 import ray_work
 from sweeps import SMALL, contents, marks, write
 
-from ray_cluster import LEFT_OPEN, at_work, here, processes
+from ray_cluster import LEFT_OPEN, killing_one, local_cluster, processes
 from refusals import refused
 from scansnap.cluster import Cluster, Failure, spread, watch
 from scansnap.sweep.config import read
@@ -36,7 +36,7 @@ LONG = (
 
 @pytest.fixture(scope="module")
 def cluster():
-    with here(os.path.dirname(__file__)) as found:
+    with local_cluster(os.path.dirname(__file__)) as found:
         yield found
 
 
@@ -47,15 +47,9 @@ def prepared(folder, text, store="s.zarr", cluster=None, **options):
 @pytest.mark.integration
 def test_ray_and_local_make_the_same_store_though_a_worker_is_killed(cluster, tmp_path):
     assert run(prepared(tmp_path, LONG, "local.zarr", device="cpu")).complete
-    killed: list[int] = []
-
-    def kill_one(done, total):
-        """When a group comes back, others are being worked on."""
-        if not killed and (busy := at_work(TASK)):
-            killed.append(busy[0])
-            os.kill(busy[0], signal.SIGKILL)
-
-    outcome = run(prepared(tmp_path, LONG, cluster=cluster), cluster=cluster, progress=kill_one)
+    ready = prepared(tmp_path, LONG, cluster=cluster)
+    with killing_one(TASK) as killed:
+        outcome = run(ready, cluster=cluster)
     assert killed
     assert not Path(f"/proc/{killed[0]}/cwd").exists()
     assert outcome.failures == []
