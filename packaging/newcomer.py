@@ -1,11 +1,11 @@
-"""The README as somebody meets it who has nothing: a fresh clone in an empty folder, an empty HOME, and what it says.
+"""Follow the README as a newcomer: a fresh clone in an empty folder with an empty HOME.
 
 python packaging/newcomer.py [--quick] [--keep FOLDER]
 
-Every shell line and every Python snippet of README.md is run as it stands, in order; what `make reproduce` made must
-have every target that its table names and every number that the table gives for it, and its corpus sentence is tried
-with a small folder. The first line that fails ends it, with its output. --quick installs instead of the two long
-commands, and remakes the table's quick targets with --quick. What is cloned is the last commit.
+Every shell line and every Python snippet of README.md runs unchanged and in order. The result of `make reproduce` must
+contain the target of every finding and every number that the finding states; the sentence on corpora is tried
+with a small folder. The first line that fails ends the run with its output. --quick installs instead of the two long
+commands, and reproduces the fast findings with --quick. The clone has the last commit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent.parent
 PAGE = "README.md"
 LONG = ("make reproduce", "make test")
-FAST = ("fig4", "fig5", "fig6")  # of the table: seconds each
+FAST = ("fig4", "fig5", "fig6")  # findings that take seconds
 SENTENCE = "the small dog and the old cat saw a bird in the tree by the river of the town\n"
 # a warning of what the page shows is an error, one of another package in its own code is not
 STRICT = r"import warnings; warnings.filterwarnings('error', module=r'(__main__|scansnap)(\.|$)')" + "\n"
@@ -54,20 +54,19 @@ def snippets(page: str) -> Iterator[Snippet]:
                 yield Snippet(line + more, "sh", command)
 
 
-def rows(page: str) -> Iterator[tuple[str, str]]:
-    """Number and target of the table's rows, without what needs a GPU."""
-    for row in page.splitlines():
-        if row.startswith("| ") and (target := re.search(r"`scansnap reproduce (\w+)` \|$", row)):
-            yield row.split(" | ")[1], target[1]
+def findings(page: str) -> Iterator[tuple[str, str]]:
+    """Sentence and target of each numbered finding that `make reproduce` covers."""
+    for sentence, target in re.findall(r"^\d+\. ((?:.+\n)*?.*)\(`scansnap reproduce (\w+)`\)\.$", page, flags=re.M):
+        yield " ".join(sentence.split()), target
 
 
-def not_found(number: str, findings: list[dict[str, Any]]) -> list[str]:
-    """What a row says and no finding does: counts as "k of n", and numbers with a point, shares also in hundredths."""
-    counts = {(one["agree"], one["of"]) for one in findings}
-    told = [float(word) for one in findings for word in re.findall(r"\d+\.\d+", one["detail"])]
-    shown = {text for value in told for text in (f"{value:.1f}", f"{100 * value:.1f}")}
-    wrong = [f"{k} of {n}" for k, n in re.findall(r"\b(\d+) of (\d+)\b", number) if (int(k), int(n)) not in counts]
-    return wrong + [word for word in re.findall(r"\d+\.\d+", number) if word not in shown]
+def unsupported(sentence: str, measured: list[dict[str, Any]]) -> list[str]:
+    """Numbers of the sentence that no measured finding has: counts "k of n", decimals, shares also in percent."""
+    counts = {(finding["agree"], finding["of"]) for finding in measured}
+    values = [float(word) for finding in measured for word in re.findall(r"\d+\.\d+", finding["detail"])]
+    shown = {text for value in values for text in (f"{value:.1f}", f"{100 * value:.1f}")}
+    wrong = [f"{k} of {n}" for k, n in re.findall(r"\b(\d+) of (\d+)\b", sentence) if (int(k), int(n)) not in counts]
+    return wrong + [word for word in re.findall(r"\d+\.\d+", sentence) if word not in shown]
 
 
 class Newcomer:
@@ -119,15 +118,15 @@ def follow(newcomer: Newcomer, *, quick: bool) -> None:
             raise SystemExit(f"{PAGE} links to {name}, which is not in the clone")
     scansnap = str(newcomer.bin / "scansnap")
     if quick:
-        for name in dict.fromkeys(target for _, target in rows(page) if target in FAST):
-            newcomer.run(f"{PAGE}, the table", [scansnap, "reproduce", name, "--quick", "--out", "again"])
+        for name in dict.fromkeys(target for _, target in findings(page) if target in FAST):
+            newcomer.run(f"{PAGE}, the findings", [scansnap, "reproduce", name, "--quick", "--out", "again"])
     else:
         made = json.loads((newcomer.clone / "out" / "manifest.json").read_text(encoding="utf-8"))["targets"]
-        for number, target in rows(page):
+        for sentence, target in findings(page):
             if target not in made:
-                raise SystemExit(f"{PAGE}'s table names {target}, which `make reproduce` did not make")
-            if wrong := not_found(number, made[target]["findings"]):
-                raise SystemExit(f"{PAGE}'s table has {', '.join(wrong)} for {target}, which was not found: {number}")
+                raise SystemExit(f"{PAGE} names the target {target}, which `make reproduce` did not run")
+            if wrong := unsupported(sentence, made[target]["findings"]):
+                raise SystemExit(f"{PAGE} gives {', '.join(wrong)} for {target}, which was not measured: {sentence}")
         if not (newcomer.clone / "out" / "report.html").exists():
             raise SystemExit("`make reproduce` made no out/report.html")
     corpus = newcomer.home / "corpus"

@@ -102,11 +102,3 @@ def test_the_rungs_are_those_of_the_source_and_each_has_its_paragraph() -> None:
 @pytest.mark.parametrize("name", [one.name for one in OBSERVABLES])
 def test_every_observable_is_explained(name: str) -> None:
     assert name.replace("_", " ") in PAGE
-
-
-def test_the_readme_has_three_sentences_on_the_dial() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (paragraph,) = (part for part in text.split("\n\n") if "[The dial]" in part)
-    question, said = paragraph.split("** ", 1)
-    assert question.endswith("?")
-    assert len(re.findall(r"[.!?](?=\s|$)", said)) == 3

@@ -46,17 +46,17 @@ def test_it_finds_the_lines_of_the_readme(newcomer):
     lines = page.splitlines()
     for one in found:
         assert lines[one.line - 1].startswith(one.text.splitlines()[0])
-    named = [target for _, target in newcomer.rows(page)]
-    assert {"fig4", "clocks", "words"} <= set(named)
+    named = [target for _, target in newcomer.findings(page)]
+    assert {"fig4", "validity", "words"} <= set(named)
     assert "probe" not in named  # needs a GPU
 
 
-def test_a_number_of_the_table_must_have_been_found(newcomer):
+def test_a_number_of_a_finding_must_be_measured(newcomer):
     found = [{"agree": 4, "of": 4, "detail": "It goes from 0.65 to 0.3842 ± 0.0038."},
              {"agree": 0, "of": 153, "detail": "predicted 6.9, by chance 0.6"}]  # fmt: skip
     for right in ("from 65% to 38.4 ± 0.4%, in 4 of 4 patterns", "6.9 of the 10, chance 0.6", "right at 0 of 153"):
-        assert newcomer.not_found(right, found) == []
-    assert newcomer.not_found("from 65% to 39.4 ± 0.4%, in 3 of 4 patterns", found) == ["3 of 4", "39.4"]
+        assert newcomer.unsupported(right, found) == []
+    assert newcomer.unsupported("from 65% to 39.4 ± 0.4%, in 3 of 4 patterns", found) == ["3 of 4", "39.4"]
 
 
 def test_it_says_which_line_failed_and_what_it_said(newcomer, repository, capsys):
