@@ -6,10 +6,11 @@ Run it: python examples/own_optimizer.py
 import scansnap as ss
 
 
-def lion(table, d, moments, at):
-    beta1, beta2 = at.optimizer.beta1, at.optimizer.beta2
+def lion(table, d, moments, context):
+    beta1, beta2 = context.optimizer.beta1, context.optimizer.beta2
     ahead = beta1 * moments["mean"] + (1 - beta1) * d
-    return table + at.eta * ahead.sign(), {"mean": beta2 * moments["mean"] + (1 - beta2) * d}
+    table.add_(context.eta * ahead.sign())
+    moments["mean"].mul_(beta2).add_(d, alpha=1 - beta2)
 
 
 ss.register_optimizer("lion", ss.Rule(lion, moments=("mean",), decoupled=True))

@@ -16,7 +16,8 @@ from torch import Tensor
 import scansnap as ss
 from refusals import refused
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.optimizers import RULES, Optimizer, orthogonalize
+from scansnap.dynamics.optimizers import RULES, InPlaceOptimizer, Optimizer, orthogonalize
+from scansnap.dynamics.schedules import Schedule
 
 STEPS = 15
 ETA = torch.tensor([0.3, 0.01, 1.7], dtype=torch.float64)
@@ -182,6 +183,27 @@ def test_runs_do_not_see_each_other(name: str) -> None:
         same(own[0], together[r], f"{name}, run {r}")
 
 
+@pytest.mark.parametrize("name", ["momentum", *RULES])
+@pytest.mark.parametrize("spread", [False, True])
+def test_updates_in_place_are_those_of_one_run(name: str, spread: bool) -> None:
+    """Rates and decays may be one number or one per entry."""
+    decay, eta = 0.3, torch.tensor(0.2, dtype=torch.float64)
+    one = InPlaceOptimizer.of(name, weight_decay=torch.full((4, 5), decay, dtype=torch.float64) if spread else decay)
+    table = normal(4, 5)
+    expected, moments, mine = table[None].clone(), one.optimizer.start(table[None]), one.start(table)
+    for step in range(4):
+        d = normal(4, 5, seed=step + 1)
+        expected, moments = one.optimizer.update(
+            expected, d[None], moments, step=step, eta=eta.view(1),
+            momentum=eta.new_full((1,), one.momentum), weight_decay=eta.new_full((1,), decay),
+        )  # fmt: skip
+        one.update(table, d, mine, eta=eta.expand(4, 5) if spread else eta, step=step)
+        same(table, expected[0], f"{name}, step {step}")
+    assert one.is_plain_sgd is False
+    assert InPlaceOptimizer.of("sgd").is_plain_sgd
+    assert InPlaceOptimizer.of("sgd").start(table) == {}
+
+
 # --- Muon and lumped columns -----------------------------------------------------------------------------
 
 
@@ -281,12 +303,21 @@ def test_muon_step() -> None:
         ("step(10, 0.5)", {0: 1, 9: 1, 10: 0.5, 19: 0.5, 20: 0.25, 99: 0.5**9}),
         ("step(1,2)", {0: 1, 1: 2, 5: 32, 5000: math.inf}),
         ("step(1, 0.5)", {5000: 0}),
+        ("step(1, 0.5, 0.1)", {1: 0.5, 5000: 0.1}),
+        ("linear", {0: 1, 25: 0.75, 100: 0}),
+        ("linear(0.2, 50)", {0: 1, 25: 0.6, 50: 0.2, 99: 0.2}),
+        ("warmup(4) constant", {0: 0.25, 3: 1, 99: 1}),
+        ("warmup(20) cosine(0.2)", {0: 0.05, 19: 1, 20: 1, 60: 0.6, 100: 0.2}),
+        ("warmup(2) step(10, 0.5)", {11: 1, 12: 0.5}),
     ],
 )
 def test_schedules(schedule: str, factors: dict[int, float]) -> None:
     optimizer = Optimizer(schedule=schedule)
-    found = {step: optimizer.rate_factor(step, 100) for step in factors}
-    assert found == pytest.approx(factors, abs=1e-15)
+    assert {step: optimizer.rate_factor(step, 100) for step in factors} == pytest.approx(factors, abs=1e-15)
+    parsed = Schedule.parse(schedule)
+    assert Schedule.parse(str(parsed)) == parsed
+    assert Schedule.parse(str(parsed.resolve(100))).factor(70, 1000) == parsed.factor(70, 100)
+    assert parsed.largest_factor(100) >= max(parsed.factor(step, 100) for step in range(100))
 
 
 def test_schedules_act_on_each_table_of_a_simulation() -> None:
@@ -323,8 +354,6 @@ def population_direction(classes: SequenceClasses, y: np.ndarray, z: np.ndarray)
 
 # --- bad values ------------------------------------------------------------------------------------------
 
-SCHEDULES = "constant, cosine, cosine(final fraction) or step(every, factor), for example step(100, 0.5)"
-
 
 @pytest.mark.parametrize(
     ("values", "field"),
@@ -342,9 +371,11 @@ SCHEDULES = "constant, cosine, cosine(final fraction) or step(every, factor), fo
         *[
             ({"schedule": schedule}, "schedule")
             for schedule in (
-                "linear", "", "cosine(2)", "cosine(-0.1)", "cosine(0.1, 0.2)", "cosine(x)", "cosine(nan)", "step",
+                "", "cosine(2)", "cosine(-0.1)", "cosine(0.1, 0.2)", "linear(0.1, 0)", "warmup cosine", "warmup(5)",
+                "warmup(50) cosine(0, 50)", "warmup(-1) constant", "step(10, 0.5, 2)", "cosine(x)", "cosine(nan)",
+                "step",
                 "step(10)", "step(0, 0.5)", "step(2.5, 0.5)", "step(10, 0)", "step(10, -1)", "step(10, inf)",
-                "step(inf, 0.5)", "step(nan, 0.5)", "step(10, 0.5, 1)", "step(10; 0.5)", "constant(1)",
+                "step(inf, 0.5)", "step(nan, 0.5)", "step(10, 0.5, 0, 1)", "step(10; 0.5)", "constant(1)",
                 "step(10, 0.5) ", None, 3,
             )
         ],

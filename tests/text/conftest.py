@@ -13,9 +13,10 @@ from scansnap.dynamics.optimizers import RULES, Rule, register_optimizer
 def halves() -> Iterator[str]:
     """A rule of a user, with a moment of its own: half of the last direction and half of this one."""
 
-    def move(table, d, moments, at):
-        return table + at.eta * (d + moments["last"]) / 2, {"last": d}
+    def update(table, d, moments, context):
+        table.add_(context.eta * (d + moments["last"]) / 2)
+        moments["last"].copy_(d)
 
-    register_optimizer("halves", Rule(move, ("last",)))
+    register_optimizer("halves", Rule(update, ("last",)))
     yield "halves"
     del RULES["halves"]

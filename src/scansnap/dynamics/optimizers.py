@@ -1,53 +1,70 @@
-"""Optimisers over a leading run dimension, as functions: (table, direction, moments) → (table, moments).
+"""The registry of update rules, which ``simulate``, the text models and the ablation study share.
 
-A rule is added by :func:`register_optimizer`; everything that trains finds it by its name. ``d`` is the ascent
-direction of the log-likelihood (minus the gradient of the loss), so updates are added. The first dimension of every
-tensor is the run; rates, momentum and weight decay are one number per run.
+A rule changes a table and its moments in place; :func:`register_optimizer` adds one by name. ``d`` is the ascent
+direction of the log-likelihood (minus the gradient of the loss), so updates are added. :class:`Optimizer` applies a
+rule to copies of tables whose first dimension is the run, with one rate, momentum and weight decay per run.
+:class:`InPlaceOptimizer` applies it to the tables themselves, with one momentum.
 
-Columns of Y may stand for several identical ones (``multiplicity``); what depends on the whole matrix, the norm
-in clipping and the orthogonalisation in Muon, weighs them so that the result is that of the full matrix.
+Columns of Y may stand for several identical ones (``multiplicity``). The norm in clipping and the orthogonalisation in
+Muon depend on the whole matrix; they weigh the columns so that the result is that of the full matrix.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scansnap.checks import InputError, known_keys
+from scansnap.checks import InputError, choice, known_keys, real
+from scansnap.dynamics.schedules import FORM, Schedule
+from scansnap.kernels.cuda import triton_available
 from scansnap.knobs import Page, check, knob
 
-if TYPE_CHECKING:  # the command line asks for the names of rules, and must not wait for torch
+if TYPE_CHECKING:  # the command line needs the names of the rules without loading torch
     from torch import Tensor
 
 Moments = dict[str, "Tensor"]
 RULES: dict[str, Rule] = {}
-_SCHEDULE = "constant, cosine, cosine(final fraction) or step(every, factor), for example step(100, 0.5)"
+DEFAULT_MOMENTUM = 0.9  # of rules with a momentum where none is given; sgd then has none, and "momentum" is sgd with it
 
 
-class Turn(NamedTuple):
-    """What a rule may look at beside table, direction and moments; numbers of a run broadcast along its table."""
+class UpdateContext(NamedTuple):
+    """What an update rule receives beside table, direction and moments; its tensors broadcast against the table."""
 
     step: int | Tensor  # from 0
     eta: Tensor
-    momentum: Tensor
+    momentum: float | Tensor
     optimizer: Optimizer  # its constants
-    multiplicity: Tensor | None  # (columns,) how many equal columns each stands for
+    multiplicity: Tensor | None = None  # (columns,) how many equal columns each stands for
 
 
 @dataclass(frozen=True)
 class Rule:
-    """An update rule: ``move(table, d, moments, step)`` gives the new table and moments.
+    """An update rule.
 
-    moments    names of the buffers shaped like the table, which begin at zero
-    momentum   whether it has a momentum; a run's momentum is refused where it has none
-    decoupled  weight decay shrinks the table beside the update instead of entering the direction
-    entrywise  each entry moves by its own direction and moments alone, so a part of a table can move without the rest
+    Parameters
+    ----------
+    update
+        ``update(table, d, moments, context)`` changes ``table`` and ``moments`` in place and returns None. ``d`` is the
+        ascent direction and may be overwritten.
+    moments
+        Names of the buffers shaped like the table, which begin at zero.
+    momentum
+        Whether the rule uses ``context.momentum``. A momentum is refused where it would have no effect.
+    decoupled
+        Whether weight decay shrinks the table directly instead of entering the direction.
+    entrywise
+        Whether each entry depends on its own direction and moments alone, so that parts of a table can move alone.
+
+    Examples
+    --------
+    >>> def half(table, d, moments, context):
+    ...     table.add_(context.eta * d / 2)
+    >>> Rule(half).entrywise
+    True
     """
 
-    move: Callable[[Tensor, Tensor, Moments, Turn], tuple[Tensor, Moments]]
+    update: Callable[[Tensor, Tensor, Moments, UpdateContext], None]
     moments: tuple[str, ...] = ()
     momentum: bool = False
     decoupled: bool = False
@@ -56,10 +73,15 @@ class Rule:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """Which update rule, with the constants shared by all runs.
+    """An update rule with the constants that all runs share.
 
     Momentum and weight decay are fields of a run. Weight decay is added to the direction, except in adamw and muon,
     where it is decoupled.
+
+    Examples
+    --------
+    >>> Optimizer("adam", beta2=0.99).rule.moments
+    ('mean', 'square')
     """
 
     name: str = knob(
@@ -69,11 +91,11 @@ class Optimizer:
     beta2: float = knob(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
     eps: float = knob(1e-8, "Adam: added to the root of the mean square.", above=0)
     clip: float | None = knob(None, "Largest L2 norm of the direction of one table of one run.", above=0)
-    schedule: str = knob("constant", "How the rates change from the first to the last step.", form=_SCHEDULE)
+    schedule: str = knob("constant", "How the rates change from the first to the last step.", form=FORM)
 
     def __post_init__(self) -> None:
         check(self)
-        self._schedule()
+        Schedule.parse(self.schedule)
 
     @classmethod
     def of(cls, value: Any) -> Optimizer:
@@ -85,39 +107,9 @@ class Optimizer:
             return cls(**value)
         return cls(name=value)
 
-    def _schedule(self) -> tuple[str, tuple[float, ...]]:
-        found = re.fullmatch(r"(constant|cosine|step)(?:\(([^()]*)\))?", str(self.schedule))
-        if not found:
-            raise InputError("schedule", self.schedule, _SCHEDULE)
-        try:
-            numbers = tuple(float(x) for x in found.group(2).split(",")) if found.group(2) else ()
-        except ValueError:
-            raise InputError("schedule", self.schedule, _SCHEDULE) from None
-        kind = found.group(1)
-        good = {
-            "constant": numbers == (),
-            "cosine": numbers == () or (len(numbers) == 1 and 0 <= numbers[0] <= 1),
-            "step": len(numbers) == 2
-            and 1 <= numbers[0] < math.inf
-            and numbers[0] == int(numbers[0])
-            and 0 < numbers[1] < math.inf,
-        }[kind]
-        if not good:
-            raise InputError("schedule", self.schedule, _SCHEDULE)
-        return kind, numbers
-
     def rate_factor(self, step: int, steps: int) -> float:
-        """What the base rate is multiplied by in update number ``step`` (from 0) of ``steps``."""
-        kind, numbers = self._schedule()
-        if kind == "cosine":
-            final = numbers[0] if numbers else 0.0
-            return final + (1 - final) * 0.5 * (1 + math.cos(math.pi * step / max(steps, 1)))
-        if kind == "step":
-            try:
-                return numbers[1] ** (step // int(numbers[0]))
-            except OverflowError:  # a factor above 1, many times over: the run ends as non-finite
-                return math.inf
-        return 1.0
+        """The schedule's factor of the base rate in update number ``step`` (from 0) of ``steps``."""
+        return Schedule.parse(self.schedule).factor(step, steps)
 
     @property
     def rule(self) -> Rule:
@@ -125,7 +117,7 @@ class Optimizer:
         return RULES[self.name]
 
     def start(self, table: Tensor) -> Moments:
-        """Empty moments."""
+        """Moments of zeros."""
         import torch
 
         return {name: torch.zeros_like(table) for name in self.rule.moments}
@@ -142,53 +134,141 @@ class Optimizer:
         weight_decay: Tensor,  # (R,)
         multiplicity: Tensor | None = None,  # (columns,)
     ) -> tuple[Tensor, Moments]:
-        """One update; ``step`` counts from 0 (Adam's bias correction needs it)."""
+        """A table and moments one update later; ``step`` counts from 0. The arguments stay as they are."""
         eta, momentum, weight_decay = (_along(x, table) for x in (eta, momentum, weight_decay))
         if self.clip is not None:
             d = d * _clip_factor(d, self.clip, multiplicity)
         if self.rule.decoupled:
-            table = table * (1 - eta * weight_decay)
+            table, d = table * (1 - eta * weight_decay), d.clone()
         else:
-            d = d - weight_decay * table
-        return self.rule.move(table, d, moments, Turn(step, eta, momentum, self, multiplicity))
+            table, d = table.clone(), d - weight_decay * table
+        moments = {name: moment.clone() for name, moment in moments.items()}
+        self.rule.update(table, d, moments, UpdateContext(step, eta, momentum, self, multiplicity))
+        return table, moments
+
+
+@dataclass(frozen=True)
+class InPlaceOptimizer:
+    """An optimiser for tables that are trained in place: one momentum, and no first dimension of runs.
+
+    ``weight_decay`` may be a tensor that broadcasts against the table. Clipping and the schedule are the caller's:
+    it scales ``d`` and ``eta``.
+    """
+
+    optimizer: Optimizer
+    momentum: float = 0.0
+    weight_decay: float | Tensor = 0.0
+
+    @classmethod
+    def of(
+        cls, name: str, momentum: float | None = None, weight_decay: float | Tensor = 0.0, **constants: Any
+    ) -> InPlaceOptimizer:
+        """A registered rule by name, or ``momentum``, which is sgd with a momentum of 0.9 unless given."""
+        choice("optimizer", name, optimizer_names())
+        optimizer = Optimizer("sgd" if name == "momentum" else name, **constants)
+        if momentum is None:
+            momentum = DEFAULT_MOMENTUM if optimizer.rule.momentum and name != "sgd" else 0.0
+        elif not optimizer.rule.momentum:
+            raise InputError("momentum", momentum, f"None with {name}, which has no momentum")
+        if isinstance(weight_decay, int | float):
+            weight_decay = real("weight_decay", weight_decay, least=0)
+        return cls(optimizer, real("momentum", momentum, least=0, below=1), weight_decay)
+
+    @property
+    def is_plain_sgd(self) -> bool:
+        """Whether an update adds η d and nothing else, so that a table can be updated bit by bit."""
+        return self._has_no_moments and isinstance(self.weight_decay, float) and not self.weight_decay
+
+    @property
+    def _has_no_moments(self) -> bool:
+        return self.optimizer.name == "sgd" and not self.momentum
+
+    def start(self, table: Tensor) -> Moments:
+        """Moments of zeros; none for sgd without momentum, whose velocity is the direction."""
+        return {} if self._has_no_moments else self.optimizer.start(table)
+
+    def update(self, table: Tensor, d: Tensor, moments: Moments, *, eta: Tensor, step: int | Tensor) -> None:
+        """One update in place; ``eta`` broadcasts against the table, ``step`` counts from 0, ``d`` is overwritten."""
+        decay, rule = self.weight_decay, self.optimizer.rule
+        if not isinstance(decay, float):
+            if rule.decoupled:
+                table.sub_((eta * decay).mul_(table))
+            else:
+                d.addcmul_(decay, table, value=-1)
+        elif decay and rule.decoupled:
+            table.mul_(1 - eta * decay)
+        elif decay:
+            d.sub_(table, alpha=decay)
+        rule.update(table, d, moments, UpdateContext(step, eta, self.momentum, self.optimizer))
+
+
+def optimizer_names(*, entrywise: bool = False) -> list[str]:
+    """Names that :meth:`InPlaceOptimizer.of` takes; ``entrywise`` restricts them to rules that move parts of tables."""
+    return ["momentum", *(name for name, rule in RULES.items() if rule.entrywise or not entrywise)]
 
 
 def register_optimizer(name: str, rule: Rule) -> None:
-    """Make an update rule known by its name to everything that trains."""
+    """Add an update rule under a new name, for ``simulate``, the text models, run files and the command line.
+
+    Parameters
+    ----------
+    name
+        The new name.
+    rule
+        The update rule.
+
+    Examples
+    --------
+    >>> def sign_descent(table, d, moments, context):
+    ...     table.add_(context.eta * d.sign())
+    >>> register_optimizer("sign-descent", Rule(sign_descent))
+    >>> del RULES["sign-descent"]
+    """
     if not isinstance(rule, Rule):
-        raise InputError("rule", rule, "a scansnap.Rule: move, and the names of its moments")
-    if name in RULES:
-        raise InputError("the name of the optimiser", name, "new: not one of " + ", ".join(RULES))
+        raise InputError("rule", rule, "a scansnap.Rule")
+    if name in RULES or name == "momentum":
+        raise InputError("name", name, "a new name, none of " + ", ".join(optimizer_names()))
     RULES[name] = rule
 
 
-def _sgd(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
-    velocity = at.momentum * moments["velocity"] + d
-    return table + at.eta * velocity, {"velocity": velocity}
+def _sgd(table: Tensor, d: Tensor, moments: Moments, context: UpdateContext) -> None:
+    velocity = moments["velocity"].mul_(context.momentum).add_(d) if moments else d
+    table.addcmul_(velocity, context.eta)
 
 
-def _nesterov(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
-    velocity = at.momentum * moments["velocity"] + d
-    return table + at.eta * (d + at.momentum * velocity), {"velocity": velocity}
+def _nesterov(table: Tensor, d: Tensor, moments: Moments, context: UpdateContext) -> None:
+    velocity = moments["velocity"].mul_(context.momentum).add_(d)
+    table.addcmul_(d.add_(context.momentum * velocity), context.eta)
 
 
-def _sign(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
-    velocity = at.momentum * moments["velocity"] + d
-    return table + at.eta * velocity.sign(), {"velocity": velocity}
+def _sign(table: Tensor, d: Tensor, moments: Moments, context: UpdateContext) -> None:
+    velocity = moments["velocity"].mul_(context.momentum).add_(d)
+    table.addcmul_(velocity.sign(), context.eta)
 
 
-def _muon(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
-    velocity = at.momentum * moments["velocity"] + d
-    return table + at.eta * orthogonalize(velocity, at.multiplicity), {"velocity": velocity}
+def _muon(table: Tensor, d: Tensor, moments: Moments, context: UpdateContext) -> None:
+    velocity = moments["velocity"].mul_(context.momentum).add_(d)
+    table.addcmul_(orthogonalize(velocity, context.multiplicity), context.eta)
 
 
-def _adam(table: Tensor, d: Tensor, moments: Moments, at: Turn) -> tuple[Tensor, Moments]:
-    beta1, beta2 = at.optimizer.beta1, at.optimizer.beta2
-    mean = beta1 * moments["mean"] + (1 - beta1) * d
-    square = beta2 * moments["square"] + (1 - beta2) * d * d
-    debiased = mean / (1 - beta1 ** (at.step + 1))
-    spread = (square / (1 - beta2 ** (at.step + 1))).sqrt() + at.optimizer.eps
-    return table + at.eta * debiased / spread, {"mean": mean, "square": square}
+def _adam(table: Tensor, d: Tensor, moments: Moments, context: UpdateContext) -> None:
+    import torch
+
+    eta, optimizer, mean, square = context.eta, context.optimizer, moments["mean"], moments["square"]
+    beta1, beta2, n = optimizer.beta1, optimizer.beta2, context.step + 1
+    if table.is_cuda and table.dtype == torch.float32 and eta.ndim == 0 and triton_available():
+        from scansnap.kernels.cuda.adam import adam_  # imports Triton
+
+        adam_(table, d, mean, square, eta, torch.as_tensor(n, device=eta.device), beta1, beta2, optimizer.eps)
+        return
+    mean.mul_(beta1).add_(d, alpha=1 - beta1)
+    square.mul_(beta2).addcmul_(d, d, value=1 - beta2)
+    spread = torch.div(square, 1 - beta2**n, out=d).sqrt_().add_(optimizer.eps)
+    change = torch.div(mean, spread, out=d)
+    if eta.ndim == 0:
+        table.add_(change.mul_(eta / (1 - beta1**n)))
+    else:
+        table.addcmul_(change.div_(1 - beta1**n), eta)
 
 
 RULES |= {

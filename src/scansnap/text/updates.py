@@ -114,7 +114,7 @@ class Update:
     def _adam(self, table: Tensor, d: Tensor, moments: Moments, eta: Tensor, step: Tensor) -> None:
         beta1, beta2 = self.optimizer.beta1, self.optimizer.beta2
         if table.is_cuda and table.dtype == torch.float32 and triton_available():
-            from scansnap.text.adam_triton import adam_  # imports Triton
+            from scansnap.kernels.cuda.adam import adam_  # imports Triton
 
             adam_(table, d, moments["mean"], moments["square"], eta, step, beta1, beta2, self.optimizer.eps)
             return

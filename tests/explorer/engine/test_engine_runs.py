@@ -22,7 +22,9 @@ pytestmark = needs_node
 TOLERANCE = 1e-12
 Case = tuple[SequenceClasses, Settings, dict[str, Any]]
 
-SCHEDULES = st.sampled_from(["constant", "cosine", "cosine(0.3)", "step(5, 0.5)"])
+SCHEDULES = st.sampled_from(
+    ["constant", "cosine", "cosine(0.3)", "step(5, 0.5)", "warmup(3) linear(0.1, 30)", "warmup(2) step(4, 0.5, 0.2)"]
+)
 OPTIMIZERS = st.builds(
     Optimizer, name=st.sampled_from(["sgd", "nesterov", "adam", "adamw", "sign", "muon"]), schedule=SCHEDULES,
     clip=st.sampled_from([None, None, 0.05]), beta1=st.sampled_from([0.9, 0.5]), eps=st.sampled_from([1e-8, 1e-3]),

@@ -20,6 +20,7 @@ from scansnap.dynamics.engines.batches import Stretch
 from scansnap.dynamics.engines.blocks import Blocks
 from scansnap.dynamics.engines.graphed import GraphedStep
 from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.schedules import Schedule
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
 from scansnap.dynamics.step import Rates, one_step
@@ -97,8 +98,9 @@ class Engine:
         that a run failed, and the outcome must not depend on where stretches end.
         """
         settings, (_, scale) = self.settings, self.settings.model.init_scale(self.layout.vocab_size)
-        first, last = self._factors(0), self._factors(max(settings.steps - 1, 0))
-        factor_y, factor_z = max(first["y"], last["y"]), max(first["z"], last["z"])
+        factor_y, factor_z = (
+            Schedule.parse(settings.optimizers[name].schedule).largest_factor(settings.steps) for name in ("y", "z")
+        )
         updates = settings.steps / (1 - self.runs.momentum)
         with np.errstate(over="ignore", invalid="ignore"):
             y = 10 * scale + factor_y * self.runs.eta_y * updates

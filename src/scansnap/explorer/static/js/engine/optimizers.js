@@ -11,7 +11,7 @@ import { InputError } from "./errors.js";
  * @property {number} beta2
  * @property {number} eps
  * @property {number | null} clip largest L2 norm of the direction of one table
- * @property {string} schedule constant, cosine, cosine(final) or step(every, factor)
+ * @property {string} schedule such as constant, cosine(floor) or step(every, factor)
  */
 
 export const HAS_MOMENTUM = ["sgd", "nesterov", "sign", "muon"];
@@ -169,22 +169,32 @@ export function orthogonalize(matrix, rows, columns, multiplicity) {
   });
 }
 
-const SCHEDULE = "constant, cosine, cosine(final fraction) or step(every, factor)";
+const SCHEDULE = "constant, cosine(floor), linear(floor) or step(every, factor), after warmup(steps) if wanted";
 
 /**
- * What the base rate is multiplied by in update number `step` (from 0) of `steps`.
+ * The factor of the base rate in update number `step` (from 0) of `steps`; the syntax is that of dynamics/schedules.py.
  * @param {string} schedule
  * @returns {(step: number, steps: number) => number}
  */
 export function scheduleOf(schedule) {
-  const parts = /^(constant|cosine|step)(?:\(([^()]*)\))?$/.exec(schedule), numbers = parts?.[2] ? parts[2].split(",").map((text) => (text.trim() === "" ? NaN : Number(text))) : [];
-  const [first = NaN, second = NaN] = numbers, wrong = new InputError("schedule", schedule, SCHEDULE);
-  if (!parts || numbers.some(Number.isNaN)) throw wrong;
-  if (parts[1] === "constant" && numbers.length === 0) return () => 1;
-  if (parts[1] === "cosine" && (numbers.length === 0 || (numbers.length === 1 && first >= 0 && first <= 1))) {
-    const final = numbers.length ? first : 0;
-    return (step, steps) => final + (1 - final) * 0.5 * (1 + Math.cos(Math.PI * step / Math.max(steps, 1)));
+  const parts = /^(?:warmup\((\d+)\) )?(constant|cosine|linear|step)(?:\(([^()]*)\))?$/.exec(schedule);
+  const numbers = parts?.[3] ? parts[3].split(",").map((text) => (text.trim() === "" ? NaN : Number(text))) : [];
+  const kind = parts?.[2], warmup = Number(parts?.[1] ?? 0), wrong = new InputError("schedule", schedule, SCHEDULE);
+  if (numbers.some(Number.isNaN)) throw wrong;
+  const isCount = (/** @type {number} */ x) => Number.isInteger(x) && x >= 1, isFloor = (/** @type {number} */ x) => x >= 0 && x <= 1;
+  /** @type {(n: number, total: number) => number} */
+  let factor = () => 1;
+  let end = 0;
+  if (kind === "step") {
+    const [every = NaN, drop = NaN, floor = 0] = numbers;
+    if (numbers.length > 3 || !isCount(every) || !(drop > 0 && drop < Infinity) || !isFloor(floor)) throw wrong;
+    factor = (n) => Math.max(floor, drop ** Math.floor(n / every));
+  } else {
+    const [floor = 0, last = warmup + 1] = numbers;
+    if (!kind || numbers.length > (kind === "constant" ? 0 : 2) || !isFloor(floor) || !isCount(last) || last <= warmup) throw wrong;
+    if (numbers.length === 2) end = last;
+    const fall = kind === "cosine" ? (/** @type {number} */ t, /** @type {number} */ total) => 0.5 * (1 + Math.cos(Math.PI * t / total)) : (/** @type {number} */ t, /** @type {number} */ total) => 1 - t / total;
+    if (kind !== "constant") factor = (n, total) => floor + (1 - floor) * fall(Math.min(n, total), total);
   }
-  if (parts[1] === "step" && numbers.length === 2 && Number.isInteger(first) && first >= 1 && second > 0 && second < Infinity) return (step) => second ** Math.floor(step / first);
-  throw wrong;
+  return (step, steps) => (step < warmup ? (step + 1) / warmup : factor(step - warmup, Math.max((end || steps) - warmup, 1)));
 }
