@@ -8,7 +8,7 @@ import { execFileSync } from "node:child_process";
 
 const python = process.argv[process.argv.indexOf("--python") + 1 || process.argv.length] ?? "python3";
 const load = (name) => import(new URL(`../src/scansnap/explorer/static/js/engine/${name}.js`, import.meta.url).href);
-const [{ readSetup }, { Run }, { rateMap }, { overlayOf, theoryOf }] = await Promise.all(["blueprint", "run", "ratemap", "theory"].map(load));
+const [{ readSetup }, { Run }, { rateMap }, { overlayOf, theoryOf }] = await Promise.all(["setup/blueprint", "model/run", "ratemap", "theory/theory"].map(load));
 const code = "from scansnap.explorer.declared import declared; from scansnap.explorer.page import as_json; print(as_json(declared()))";
 const declared = JSON.parse(execFileSync(python, ["-c", code], { encoding: "utf8" }));
 

@@ -29,7 +29,7 @@ FILM = """async (name) => {
   return { ms: performance.now() - begun, first, steps: film.lastStep };
 }"""
 MAP = """async () => {
-  const { app } = modules.app, { rateMap } = modules['compute/map'], begun = performance.now();
+  const { app } = modules.app, { rateMap } = modules['compute/api'], begun = performance.now();
   let first = 0;
   await rateMap(app.film.run.setup, () => { first ||= performance.now() - begun; });
   return { ms: performance.now() - begun, first };

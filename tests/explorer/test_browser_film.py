@@ -235,7 +235,7 @@ def test_a_map_is_computed_once_per_set_up_and_says_what_diverged(film: Page) ->
 
 def test_the_map_is_filled_while_it_is_computed(film: Page) -> None:
     known = film.page.evaluate(
-        """async () => { const { rateMap } = modules['compute/map'], { app } = modules['app'], known = [];
+        """async () => { const { rateMap } = modules['compute/api'], { app } = modules['app'], known = [];
              document.querySelector('#map').open = false;
              await rateMap({ ...app.film.run.setup, steps: 40 }, (map) => {
                known.push([map.known, map.share.flat().filter((share) => share !== null).length]); });

@@ -84,7 +84,7 @@ def test_watching_ends_in_an_answer_that_is_computed(shown: Callable[..., Page])
     p.page.wait_for_selector("#question[data-is=answer]")
     was, now = p.get("[app.film.common(0), app.film.common(app.film.length - 1)]")
     said = p.page.inner_text("#question")
-    assert said == f"Shared words: {100 * was:.0f}% → {100 * now:.0f}% of attention.\nNext: make the decoder faster"
+    assert said == f"Shared words: {100 * was:.0f}%\u00a0→\u00a0{100 * now:.0f}% of attention.\nNext: make the decoder faster"
     p.page.click("#next")
     p.wait("app.setup.eta_y === 20 && app.film.run.setup.eta_y === 20")
     settle(p)
@@ -149,7 +149,7 @@ def test_no_ghost_of_other_classes(shown: Callable[..., Page]) -> None:
     p = shown(QUICK)
     p.key("End")
     p.page.evaluate("""async () => { const { app } = modules['app'];
-        const { take } = modules['views/setup'];
+        const { take } = modules['views/panels/setup'];
         await take({ ...app.setup, classes: { preset: "synthetic", n_queries: 2,
           next_per_query: 1, common_weight: 5 } }, { play: false }); }""")
     p.wait("app.ghost && app.film !== app.ghost.film && app.state.state === 'done'")

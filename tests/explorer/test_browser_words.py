@@ -49,7 +49,7 @@ def test_the_first_page_asks_and_plays(page: Page) -> None:
     page.page.click("#watch")
 
 
-PICTURE = "async () => (modules['views/stage']).exportSvg()"
+PICTURE = "async () => (modules['views/stage/stage']).exportSvg()"
 
 
 def test_bars_are_labelled_with_words(page: Page) -> None:
@@ -213,7 +213,7 @@ def check_chance(said: str, p: float) -> None:
 
 SEEK = "async (step) => (modules['compute/runner']).seekStep(step)"
 ALPHA = """async ([k, step]) => {
-  const { chainOf } = modules['views/chain'], { app, on } = modules['app'];
+  const { chainOf } = modules['views/panels/chain'], { app, on } = modules['app'];
   const { askTable } = modules['compute/runner'];
   const table = await new Promise((done) => { on("table", done); askTable(256, step); });
   return chainOf(app.film, table, k, app.film.run.layout.tokens[k][0]).votes.alpha;

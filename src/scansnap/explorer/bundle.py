@@ -13,7 +13,6 @@ from pathlib import Path
 from scansnap.checks import InputError
 
 _IMPORT = re.compile(r'^import (?:\{([^}]*)\}|\* as (\w+)) from "(\.[^"]+)\.js";$', re.M)
-_REEXPORT = re.compile(r'^export (?:\{([^}]*)\}|\*) from "(\.[^"]+)\.js";$', re.M)
 _LATER = re.compile(r'\bawait import\("(\.[^"]+)\.js"\)')
 _LIST = re.compile(r"^export \{([^}]*)\};$", re.M)
 _SEVERAL = re.compile(r"^export (?=const \{ ([\w$, ]+) \} = )", re.M)
@@ -46,12 +45,6 @@ def bundle(root: Path, entry: str) -> str:
             _check_names(path, names, resolve(target), exports)
         own = {name: name for name in _exported(source)}
         live = {name for let, name in _ONE.findall(source) if let}
-        forwarded = []
-        for names, target in _REEXPORT.findall(source):
-            add(resolve(target), (*above, path))
-            _check_names(path, names, resolve(target), exports)
-            pairs = _pairs(names) or [(name, name) for name in exports[resolve(target)]]
-            forwarded += [(outside, f'modules["{resolve(target)}"].{inside}') for inside, outside in pairs]
         for names in _LIST.findall(source):
             own |= {outside: inside for inside, outside in _pairs(names)}
         waiting.extend(resolve(target) for target in _LATER.findall(source))
@@ -61,13 +54,13 @@ def bundle(root: Path, entry: str) -> str:
             return f'const {match[2] or "{ " + names + " }"} = modules["{resolve(match[3])}"];'
 
         source = _LATER.sub(lambda m: f'modules["{resolve(m[1])}"]', _IMPORT.sub(imported, source))
-        for pattern in (_REEXPORT, _LIST, _SEVERAL, _ONE):
+        for pattern in (_LIST, _SEVERAL, _ONE):
             source = pattern.sub("", source)
         if left := _LEFT.search(source):
             raise InputError(f"{path}.js", left[0], "a named import or export in one of the forms of bundle.py")
         fields = [f"get {outside}() {{ return {inside}; }}" if inside in live else f"{outside}: {inside}"
-                  for outside, inside in [*own.items(), *forwarded]]  # fmt: skip
-        exports[path] = [*own, *(outside for outside, _ in forwarded)]
+                  for outside, inside in own.items()]  # fmt: skip
+        exports[path] = list(own)
         modules[path] = f'modules["{path}"] = (() => {{\n{source}\nreturn {{ {", ".join(fields)} }};\n}})();\n'
 
     while waiting:

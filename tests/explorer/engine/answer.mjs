@@ -8,7 +8,7 @@ import { pathToFileURL } from "node:url";
 const [folder, questions, answers] = process.argv.slice(2);
 const load = (name) => import(pathToFileURL(join(folder, `${name}.js`)).href);
 const [philox, counts, tokens, pcg, presets, { SequenceClasses }, { layoutOf }, { Simulation, Batches }, { followFlow }, { followResponse }, closed, coefficients, measures] =
-  await Promise.all(["philox", "counts", "tokens", "pcg", "presets", "classes", "layout", "simulation", "flow", "response", "closedform", "coefficients", "measures"].map(load));
+  await Promise.all(["sampling/philox", "sampling/counts", "sampling/tokens", "sampling/pcg", "setup/presets", "setup/classes", "model/layout", "model/simulation", "theory/flow", "theory/response", "theory/closedform", "theory/coefficients", "model/measures"].map(load));
 
 const real = (x) => (x === "inf" ? Infinity : x);
 const classesOf = (given) => new SequenceClasses(given.preset ? presets[given.preset](given.settings) : given);
@@ -75,7 +75,7 @@ ask.response = ({ classes, model, ...options }) => {
 const bySlot = ({ K, S, nSlots }, attention) => [...Array(K).keys()].map((n) => [...attention.subarray(n * S, n * S + nSlots[n])]);
 
 const { declared, asked } = JSON.parse(readFileSync(questions, "utf8"));
-const [blueprint, theory, runs, ratemap, passage, toml, exporting] = await Promise.all(["blueprint", "theory", "run", "ratemap", "passage", "toml", "export"].map(load));
+const [blueprint, theory, runs, ratemap, passage, toml, exporting] = await Promise.all(["setup/blueprint", "theory/theory", "model/run", "ratemap", "setup/passage", "setup/toml", "setup/export"].map(load));
 const read = (setup) => blueprint.readSetup(declared, setup);
 const words = (key, value) => (value === Infinity ? "inf" : value === -Infinity ? "-inf" : value);
 

@@ -39,11 +39,11 @@ const film = (asked, how = {}, onFrames = () => {}) => {
 
 const abort = new AbortController();
 const older = film({ setup: { ...setup, steps: 10_000_000 } }), newer = film({ setup, table: 6 });
-const beside = outcome(workers.ask("curves", { setup, last: 100, points: 10 })), given = film({ setup: { ...setup, steps: 10_000_000 } }, { lane: "other", signal: abort.signal }, () => abort.abort());
+const beside = outcome(workers.ask("table", { setup, step: 20, size: 6 })), given = film({ setup: { ...setup, steps: 10_000_000 } }, { lane: "other", signal: abort.signal }, () => abort.abort());
 const cells = [];
 const result = {
   older: await older, newer: await newer, beside: await beside, aborted: await given,
-  refused: await outcome(workers.ask("check", { setup: { ...setup, eta_y: -1 } })),
+  refused: await outcome(workers.ask("film", { setup: { ...setup, eta_y: -1 } }, { lane: "bad" })),
   unknown: await outcome(workers.ask("nothing", {})),
   flow: await outcome(workers.ask("flow", { setup, last: 100, points: 10 })),
   map: await outcome(workers.map({ ...setup, steps: 10 }, (message) => cells.push(message.cells.length))), cells,

@@ -2,10 +2,10 @@
 
 import { $, h } from "./page/dom.js";
 import { app } from "./app.js";
-import { toggle as pin } from "./views/compare.js";
-import { open as exportOpen, share } from "./views/export.js";
-import { open as lecture } from "./views/lecture.js";
-import { modal } from "./page/modal.js";
+import { toggle as pin } from "./views/stage/compare.js";
+import { open as exportOpen, share } from "./views/dialogs/export.js";
+import { open as lecture } from "./views/dialogs/lecture.js";
+import { modal } from "./page/popup.js";
 import * as runner from "./compute/runner.js";
 import * as tabs from "./page/tabs.js";
 import { toggle as theme } from "./page/theme.js";

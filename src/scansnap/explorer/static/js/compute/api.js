@@ -3,16 +3,15 @@
 import { app } from "../app.js";
 import { asJson, data } from "./data.js";
 import { declared, workers } from "./engine.js";
-import { readSetup } from "../engine/blueprint.js";
-import { toCsv, toToml } from "../engine/export.js";
-import { offerWords } from "../engine/passage.js";
-import { curvesOf, theoryOf } from "../engine/theory.js";
+import { mapAxis } from "../engine/ratemap.js";
+import { readSetup } from "../engine/setup/blueprint.js";
+import { toCsv, toToml } from "../engine/setup/export.js";
+import { offerWords } from "../engine/setup/passage.js";
+import { curvesOf, theoryOf } from "../engine/theory/theory.js";
 
+/** @import { Cell } from "../engine/ratemap.js" */
 /** @import { Film } from "../draw/film.js" */
-/** @import { CheckSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, Setup, WordsAsked, WordsSaid } from "../messages.js" */
-
-export { fieldOf, isAbort } from "./engine.js";
-export { rateMap as map } from "./map.js";
+/** @import { CheckSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, MapSaid, Setup, WordsAsked, WordsSaid } from "../messages.js" */
 
 const FRAMES = 200; // of a film as CSV
 
@@ -58,4 +57,25 @@ function filmData(film) {
   const floats = film.run.layout.floats, values = new Float32Array(film.length * floats);
   film.frames.forEach((frame, i) => values.set(frame, i * floats));
   return { run: film.run, marks: film.marks, n: film.length, floats, steps: base64(Uint32Array.from(film.steps)), data: base64(values) };
+}
+
+/**
+ * Where attention ends up over the rates of a set-up; `filled` gets what is known so far.
+ * @param {Setup} setup
+ * @param {(map: MapSaid) => void} filled
+ * @returns {Promise<MapSaid>}
+ */
+export async function rateMap(setup, filled) {
+  const eta_y = mapAxis(declared, "eta_y"), eta_z = mapAxis(declared, "eta_z");
+  /** @type {MapSaid} */
+  const map = { eta_y, eta_z, share: eta_y.map(() => eta_z.map(() => null)), failed_step: eta_y.map(() => eta_z.map(() => null)), known: 0 };
+  await workers.map(setup, ({ cells }) => {
+    for (const { row, column, share, failed_step } of /** @type {Cell[]} */ (cells)) {
+      map.share[row][column] = Number.isNaN(share) ? null : share;
+      map.failed_step[row][column] = failed_step;
+    }
+    map.known += cells.length;
+    filled(map);
+  });
+  return map;
 }

@@ -5,7 +5,7 @@ import { Cancelled, Refused, Workers } from "../engine/workers.js";
 import { InputError } from "../engine/errors.js";
 
 /** @import { Catalogue } from "../messages.js" */
-/** @import { Declared } from "../engine/settings.js" */
+/** @import { Declared } from "../engine/setup/settings.js" */
 
 /** @type {Catalogue} */
 export const catalogue = data("catalogue");

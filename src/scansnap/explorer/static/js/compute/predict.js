@@ -2,6 +2,7 @@
 // per run and only while they are shown; and, in words, where they speak of something else than this run.
 
 import * as api from "./api.js";
+import { isAbort } from "./engine.js";
 import { app, emit, on } from "../app.js";
 import { short, whole } from "../draw/format.js";
 import { said } from "../page/dom.js";
@@ -94,7 +95,7 @@ async function refresh() {
       await call();
       if (!signal.aborted) notes[what] = "";
     } catch (e) {
-      if (api.isAbort(e) || signal.aborted) return;
+      if (isAbort(e) || signal.aborted) return;
       notes[what] = said(e);
     }
     emit("flow");

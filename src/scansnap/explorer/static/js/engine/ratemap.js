@@ -1,13 +1,13 @@
 // Where attention ends up over the rates: runs of one set-up that differ in η_Y and η_Z alone read one stream of
 // mini-batches. The twin of explorer/pages/rates.py.
 
-import { Measures } from "./measures.js";
-import { linspace } from "./presets.js";
-import { Batches, Simulation } from "./simulation.js";
+import { Measures } from "./model/measures.js";
+import { linspace } from "./setup/presets.js";
+import { Batches, Simulation } from "./model/simulation.js";
 
-/** @import { Blueprint } from "./blueprint.js" */
-/** @import { Declared } from "./settings.js" */
-/** @import { Batch } from "./yz.js" */
+/** @import { Blueprint } from "./setup/blueprint.js" */
+/** @import { Declared } from "./setup/settings.js" */
+/** @import { Batch } from "./model/yz.js" */
 
 const SIDE = 9;
 const TOGETHER = 4; // runs at a time: more would leave the cache, and fill the map later

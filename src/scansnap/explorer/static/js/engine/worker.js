@@ -1,16 +1,14 @@
 // The worker: computes what the page asks for, in slices, and listens between them. Of two requests in one lane the newest
 // wins: the older one ends with "cancelled". With its imports it is one script, which a page can start from a Blob.
 
-import { readSetup } from "./blueprint.js";
+import { readSetup } from "./setup/blueprint.js";
 import { InputError } from "./errors.js";
-import { NonFinite } from "./integrators.js";
-import { offerWords } from "./passage.js";
+import { NonFinite } from "./theory/integrators.js";
 import { rateMap } from "./ratemap.js";
-import { Run } from "./run.js";
-import { curvesOf, overlayOf, theoryOf } from "./theory.js";
-import { toToml } from "./export.js";
+import { Run } from "./model/run.js";
+import { overlayOf, theoryOf } from "./theory/theory.js";
 
-/** @import { Declared } from "./settings.js" */
+/** @import { Declared } from "./setup/settings.js" */
 
 /**
  * To the worker: {declared} once, then requests {id, lane, op, …}, and {cancel: id}. From it: {id, type, …}, with type
@@ -34,12 +32,6 @@ let held = null;
  * @type {Record<string, (declared: Declared, request: Request, send: Send) => Generator<void, any>>}
  */
 const OPERATIONS = {
-  /** What a set-up means. */
-  *check(declared, { setup }) {
-    const blueprint = readSetup(declared, setup);
-    return { setup: blueprint.setup, classes: blueprint.classes.summary(), theory: theoryOf(declared, blueprint), note: blueprint.note };
-  },
-
   /** A run: "about", then frames as they come; `table`: then Y of at most so many rows and columns. */
   *film(declared, { setup, marks = [], table = 0 }, send) {
     const blueprint = readSetup(declared, setup), run = new Run(blueprint, marks);
@@ -87,18 +79,6 @@ const OPERATIONS = {
       if (done) return value;
       yield;
     }
-  },
-
-  *curves(declared, { setup, ...asked }) {
-    return curvesOf(declared, readSetup(declared, setup), /** @type {any} */ (asked));
-  },
-
-  *words(declared, { text, pairs = null }) {
-    return offerWords(text, pairs, declared.limits.text_characters);
-  },
-
-  *toml(declared, { setup, notes = [] }) {
-    return toToml(declared, readSetup(declared, setup), notes);
   },
 };
 

@@ -1,4 +1,11 @@
-// The page's side of the workers: starts them, sends requests, and hands out what comes back.
+// The page's side of the workers: starts them, sends requests, and hands out what comes back. Operations:
+//
+//   film  {setup, marks?, table?}          listener: about, frames (float64), table
+//   table {setup, marks?, step, size}      Y at a step
+//   flow  {setup, last, points?, by?}      flow or response in the layout of the frames
+//   map   {setup, part, parts}             listener: cells
+//
+// What takes no time needs no worker: readSetup, curvesOf, offerWords, toToml, toCsv, Measures and the closed forms.
 
 /**
  * What comes of a request on its way: "about", "frames", "cells" or "table" messages.

@@ -104,3 +104,14 @@ export function debounce(f, ms) {
   let timer;
   return () => { clearTimeout(timer); timer = setTimeout(f, ms); };
 }
+
+/**
+ * Saves a file that the page has made.
+ * @param {Blob} blob
+ * @param {string} name
+ */
+export function saveBlob(blob, name) {
+  const url = URL.createObjectURL(blob), a = h("a", { href: url, download: name });
+  a.click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
