@@ -80,7 +80,7 @@ def test_where_nothing_applies_there_is_no_row_of_zeros(shown: Callable[[str], P
     p = shown(FIGURE_4.format(steps=1000))
     p.page.locator(".because").first.wait_for()
     assert p.page.locator("#tally b").count() == 0
-    assert [state for text, state in checks(p, "1\u2009000").items() if "Σ dz = 0" in text] == ["holds"]
+    assert [state for text, state in checks(p, "1\u202f000").items() if "Σ dz = 0" in text] == ["holds"]
     because = p.page.locator(".because", has=p.page.locator("button")).first
     names = because.locator(".claim").evaluate_all("(all) => all.map((c) => c.dataset.claim)")
     assert names

@@ -86,11 +86,11 @@ def test_no_label_is_cut_off_or_lies_on_another(browser: Any, shown: Callable[[s
             p.page.wait_for_function(
                 f"() => (document.querySelector('#view-z .plot').figure.time(9) === 9) === ('{scale}' === 'linear')"
             )
-            step = f"{p.step():,}".replace(",", "\u2009")
+            step = f"{p.step():,}".replace(",", "\u202f")
             canvases, plots = p.page.evaluate(ON_CANVAS), p.page.evaluate(ON_PLOTS)
             texts = {t["text"] for drawing in canvases + plots for t in drawing["texts"]}
             assert step in texts, "the step on screen"
-            assert "15\u2009128" in texts or scale == "log", "the last one, where the one on screen is not beside it"
+            assert "15\u202f128" in texts or scale == "log", "the last one, where the one on screen is not beside it"
             assert any("η" in text for text in texts), "the change of the rates"
             assert sum(len(d["texts"]) for d in plots) > (25 if width > 700 else 20), (
                 "of larger letters there are fewer"

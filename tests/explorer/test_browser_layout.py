@@ -74,6 +74,10 @@ def test_nothing_moves_when_a_rate_changes_a_run_ends_or_is_pinned(shown: Callab
     assert moved == []
 
 
+def fell(before: float, after: float) -> str:
+    return f"{100 * before:.0f}%\u00a0→\u00a0{100 * after:.0f}%"
+
+
 def test_watching_ends_in_an_answer_that_is_computed(shown: Callable[..., Page]) -> None:
     p = shown()
     assert p.page.inner_text("#question") == p.get("app.catalogue.presets[0].question").replace("-", "\u2011") or (
@@ -84,7 +88,7 @@ def test_watching_ends_in_an_answer_that_is_computed(shown: Callable[..., Page])
     p.page.wait_for_selector("#question[data-is=answer]")
     was, now = p.get("[app.film.common(0), app.film.common(app.film.length - 1)]")
     said = p.page.inner_text("#question")
-    assert said == f"Shared words: {100 * was:.0f}%\u00a0→\u00a0{100 * now:.0f}% of attention.\nNext: make the decoder faster"
+    assert said == f"Shared words: {fell(was, now)} of attention.\nNext: make the decoder faster"
     p.page.click("#next")
     p.wait("app.setup.eta_y === 20 && app.film.run.setup.eta_y === 20")
     settle(p)

@@ -146,7 +146,7 @@ def test_the_audience_predicts_before_the_reveal(lectern: Page) -> None:
         at(tab, 2, "there")
         said = tab.inner_text("#lecture .result")
         assert said.startswith(verdict)
-        assert said.endswith(f"Token {token}, distinct (only in this context), wins: attention {value:.3g} at step 40.")
+        assert said.endswith(f"Token {token}, distinct (only in this context), wins: {100 * value:.0f}% of the attention at step 40.")
         assert tab.inner_text("#lecture .sentence") == "The most frequent distinct token <b>wins</b>."
         for size in ({"width": 390, "height": 844}, {"width": 1280, "height": 720}):
             tab.set_viewport_size(size)
@@ -193,7 +193,7 @@ def test_a_lecture_is_saved_as_one_file_that_needs_nothing(lectern: Page, browse
     token, value = winner()
     assert (
         offline.inner_text(".result")
-        == f"Right. Token {token}, distinct (only in this context), wins: attention {value:.3g} at step 40."
+        == f"Right. Token {token}, distinct (only in this context), wins: {100 * value:.0f}% of the attention at step 40."
     )
     assert offline.inner_text(".sentence") == "The most frequent distinct token <b>wins</b>.", "no markup from a deck"
     blue = offline.evaluate(

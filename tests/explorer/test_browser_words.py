@@ -159,7 +159,7 @@ def click_the_last_bar_of_class_0(page: Page) -> None:
 def choose_evening_for_football(page: Page) -> None:
     page.page.select_option("#chain-class", "3")
     page.page.locator(".chain h2", has_text="“football” after “plays”").wait_for()
-    page.page.select_option("#chain-token", label="evening: common (in several contexts)")
+    page.page.select_option("#chain-token", label="evening, common")
     page.page.locator(".chain h2", has_text="How “evening” counts for “football”").wait_for()
 
 

@@ -105,6 +105,7 @@ async function fromAddress() {
   if (state.flow === null) delete app.chosen.flow;
   else app.options.flow = app.chosen.flow = state.flow;
   for (const tab of [state.right, state.left]) if (tab) tabs.pick(tab);
+  if (state.scene !== null && !state.left) tabs.pick("tour");
   if (state.scene !== null) await tour.go(state.scene, Boolean(state.setup));
   if (state.pinned) compare.pinSetup(state.pinned, state.pinnedMarks); else if (app.pinned && state.scene === null) compare.unpin();
   if (!state.setup) return state.scene !== null;

@@ -177,7 +177,7 @@ export class AttentionPainter {
     const number = fromTo(was, now), line = y + (small ? 10 : 13), wide = small ? widthOf(arrow, title) + 8 : 0;
     const words = small ? [number, number.slice(Math.max(0, number.indexOf("→")))].find((t) => widthOf(t, SMALL) + wide <= w) ?? "" : fitting([`common ${classes.words ? "words" : "tokens"} ${number}`, `common ${number}`, number], w, { size: 12 });
     const room = has && words && small ? w - widthOf(words, SMALL) - 8 : w;
-    pen.label(x, line, fitting(small ? [arrow] : [`Class ${k}   query ${name(classes, c.query)} → next ${name(classes, c.next_token)}`, `Class ${k}   ${arrow}`, arrow], room, title), { fill: ink, ...title });
+    pen.label(x, line, fitting(small ? [arrow] : [classes.words ? `“${name(classes, c.query)}” → “${name(classes, c.next_token)}”` : `Class ${k}   query ${arrow.replace("→", "→ next")}`, `Class ${k}   ${arrow}`, arrow], room, title), { fill: ink, ...title });
     if (!has) return small ? 14 : 22;
     if (!small) pen.label(x, y + 30, words, { fill: ink, size: 12 });
     else if (words) pen.label(x + w, line, words, { fill: muted, ...SMALL, align: "right" });

@@ -25,11 +25,11 @@ export function short(x) {
 }
 
 /**
- * 12345 as 12 345 (with thin spaces).
+ * 12345 as 12 345, with narrow spaces that do not break a line.
  * @param {number} n
  */
 export function whole(n) {
-  return String(Math.round(n)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u2009").replace("-", "−");
+  return String(Math.round(n)).replace(/\B(?=(\d{3})+(?!\d))/g, "\u202f").replace("-", "−");
 }
 
 /**

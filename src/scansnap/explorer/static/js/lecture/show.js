@@ -4,7 +4,7 @@
 import { AttentionPainter, barAt } from "../draw/attention.js";
 import { colours } from "../draw/colours.js";
 import { REACH, name, word } from "../draw/film.js";
-import { short, whole } from "../draw/format.js";
+import { percent, short, whole } from "../draw/format.js";
 import { CanvasPen, unit } from "../draw/pen.js";
 import { h, maths } from "../page/dom.js";
 import { describe, difference, peak, until, verdict } from "./beats.js";
@@ -203,11 +203,12 @@ export class Show {
     }
     const found = verdict(this.beat, this.now.film, choice);
     if (!found) return;
-    const what = predict.by === "logits" ? "its logit gains" : "attention";
-    const winner = `${called(found.token)}, ${REACH[found.reach]}, wins: ${what} ${short(found.value)} at step ${whole(this.beat.to)}.`;
+    const amount = predict.by === "logits" ? short : percent;
+    const result = predict.by === "logits" ? `its logit gains ${short(found.value)}` : `${percent(found.value)} of the attention`;
+    const winner = `${called(found.token)}, ${REACH[found.reach]}, wins: ${result} at step ${whole(this.beat.to)}.`;
     if (choice !== null) {
       this.result.classList.add(found.right ? "correct" : "wrong");
-      this.result.append(h("b", {}, found.right ? "Right. " : `You said ${called(choice)} (${short(found.chosen)}). `));
+      this.result.append(h("b", {}, found.right ? "Right. " : `You said ${called(choice)} (${amount(found.chosen)}). `));
     }
     this.result.append(winner[0].toUpperCase() + winner.slice(1));
   }

@@ -59,6 +59,15 @@ export function makeControl(control, changed, prefix = "c") {
 }
 
 /**
+ * A typed number, with a point or a comma as decimal sign and spaces between thousands; NaN if it is none.
+ * @param {string} text
+ */
+export function readNumber(text) {
+  const plain = text.replace(/\s/g, "").replace("−", "-");
+  return plain ? Number(/^[^.,]*,[^.,]*$/.test(plain) ? plain.replace(",", ".") : plain) : NaN;
+}
+
+/**
  * Reads what was typed: a number, a word such as ∞, a list, or the text itself, which is then refused in words.
  * @param {ControlSaid} control
  * @param {string} text
@@ -68,8 +77,8 @@ function parse(control, text) {
   for (const [value, reads] of Object.entries(control.words)) if (t === reads || t === value) return value === "none" ? null : value;
   if (control.name === "distinct_weights") return t.split(/[\s,;]+/).filter(Boolean).map(Number);
   if (control.kind === "text") return t;
-  const plain = t.replace(/[\s\u2009]/g, "").replace("−", "-"), x = Number(/^[^.,]*,[^.,]*$/.test(plain) ? plain.replace(",", ".") : plain); // 0,5 is a half
-  return t !== "" && Number.isFinite(x) ? x : t;
+  const x = readNumber(t);
+  return Number.isFinite(x) ? x : t;
 }
 
 /**

@@ -4,6 +4,7 @@ import { h, refuse, said } from "../../page/dom.js";
 import { app, emit } from "../../app.js";
 import * as api from "../../compute/api.js";
 import { short } from "../../draw/format.js";
+import { readNumber } from "../../page/control.js";
 import { modal } from "../../page/popup.js";
 
 /** @import { Bars, BarsOfClass, ClassesSaid } from "../../messages.js" */
@@ -112,7 +113,7 @@ function fill() {
   const field = (label, key) => {
     const shown = key === "p_class" ? short(c[key]).replace(/\u2009/g, "") : reads(c[key]);
     const input = h("input", { type: "text", id: `class-${key}`, class: "field", value: shown, "aria-label": label, onchange: () => {
-      c[key] = key === "p_class" ? Number(input.value) : tokenOf(input.value);
+      c[key] = key === "p_class" ? readNumber(input.value) : tokenOf(input.value);
       draw();
     } });
     return h("label", {}, label, input);

@@ -68,7 +68,7 @@ function fill() {
   if (now === listed) return;
   listed = now;
   classSelect.replaceChildren(...classes.classes.map((c, i) => h("option", { value: i, selected: i === k }, `${name(classes, c.query)} → ${name(classes, c.next_token)}`)));
-  tokenSelect.replaceChildren(...layout.tokens[k].map((t) => h("option", { value: t, selected: t === token }, `${name(classes, t)}: ${REACH[film.reach(k, t)]}`)));
+  tokenSelect.replaceChildren(...layout.tokens[k].map((t) => h("option", { value: t, selected: t === token }, `${name(classes, t)}, ${film.kind(k, t)}`)));
 }
 
 /**
