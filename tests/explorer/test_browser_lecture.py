@@ -79,6 +79,10 @@ def click_bar(tab: Any, column: int, columns: int = 20) -> None:
     tab.mouse.click(box["x"] + axis + (box["width"] - axis) * (column + 0.5) / columns, box["y"] + box["height"] * 0.3)
 
 
+def wins(token: int, value: float) -> str:
+    return f"Token {token}, distinct (only in this context), wins: {100 * value:.0f}% of the attention at step 40."
+
+
 def winner() -> tuple[int, float]:
     """Of the question, counted in a run of its own."""
     values = Film(SMALL).attention(40, 0)
@@ -146,7 +150,7 @@ def test_the_audience_predicts_before_the_reveal(lectern: Page) -> None:
         at(tab, 2, "there")
         said = tab.inner_text("#lecture .result")
         assert said.startswith(verdict)
-        assert said.endswith(f"Token {token}, distinct (only in this context), wins: {100 * value:.0f}% of the attention at step 40.")
+        assert said.endswith(wins(token, value))
         assert tab.inner_text("#lecture .sentence") == "The most frequent distinct token <b>wins</b>."
         for size in ({"width": 390, "height": 844}, {"width": 1280, "height": 720}):
             tab.set_viewport_size(size)
@@ -191,10 +195,7 @@ def test_a_lecture_is_saved_as_one_file_that_needs_nothing(lectern: Page, browse
     offline.keyboard.press("PageUp")
     at(offline, 2, "there")
     token, value = winner()
-    assert (
-        offline.inner_text(".result")
-        == f"Right. Token {token}, distinct (only in this context), wins: {100 * value:.0f}% of the attention at step 40."
-    )
+    assert offline.inner_text(".result") == f"Right. {wins(token, value)}"
     assert offline.inner_text(".sentence") == "The most frequent distinct token <b>wins</b>.", "no markup from a deck"
     blue = offline.evaluate(
         """() => { const c = document.querySelector(".stagebox canvas"), pixels = c.getContext("2d"); let n = 0;
