@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from scansnap.text.parallel.directions import Directions, Portion
 
 
 class LanguageModel(Protocol):
@@ -20,15 +17,6 @@ class LanguageModel(Protocol):
 
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One update on a batch, both (B, T); the mean loss in nats before it, a 0-dim tensor still on the device."""
-
-    def directions(self, inputs: Tensor, targets: Tensor, part: Portion) -> tuple[Tensor, Directions]:
-        """The mean loss of a part of a batch, and what an update on it alone would move the weights by; nothing moves.
-
-        The next call may overwrite them.
-        """
-
-    def move(self, directions: Directions) -> None:
-        """One update by directions that were summed over the parts of a batch."""
 
     def scale_rates(self, factor: float) -> None:
         """All rates to ``factor`` times those of the settings, for a schedule."""

@@ -28,7 +28,6 @@ class Training:
     first_tokens: int = 0  # of them: in these first updates
     updates: int = 0  # made this time
     processes: int = 1
-    received: int = 0  # bytes that each process got from the others, this time
     saved_step: int | None = None  # of the checkpoint as it lies there; None: nothing of this training does
 
     @property

@@ -4,13 +4,12 @@ What is measured when, where it is validated, how it is stopped and goes on is h
 own. A run interrupted and resumed is the same, bit for bit, as one that was not: batches and rates are functions of the
 step, and a model holds all else.
 
-In a group of processes (:mod:`scansnap.text.parallel`) each has a part of every batch, and the first alone measures,
-validates and writes. All have the same weights at all times; their end compares them.
+With several processes (:mod:`scansnap.text.distributed`) each has a part of every batch, and the first alone measures,
+validates and writes. All have the same weights at all times.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -30,15 +29,14 @@ from scansnap.interrupt import Interrupt, warn_stopped
 from scansnap.progress import Progress
 from scansnap.storage import claimed, writable
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
+from scansnap.text.distributed import DividedUpdate, PeerLost, World, check_divisible
 from scansnap.text.evaluate import perplexity
 from scansnap.text.events import EventWriter, place_for_events
 from scansnap.text.model import LanguageModel
 from scansnap.text.model_files import Header, fingerprint, load_checkpoint, read_header, save_checkpoint
-from scansnap.text.parallel.group import Group, PeerLost
-from scansnap.text.parallel.replicas import compare
-from scansnap.text.parallel.step import divided_step
 from scansnap.text.record import Training, log_spaced, plain
 from scansnap.text.settings import TrainingSettings
+from scansnap.text.transformer.model import Transformer
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
 READ_EVERY = 200  # steps between looks at the losses: each look waits for the device
@@ -54,7 +52,7 @@ def train(
     measure: Measure | None = None,
     vocabulary: Vocabulary | None = None,
     progress: Progress | None = None,
-    group: Group | None = None,
+    world: World | None = None,
     **options: Any,
 ) -> Training:
     """Train a model on a stream of token ids for a number of steps, or of passes over it.
@@ -63,8 +61,7 @@ def train(
     valid       a stream whose perplexity is taken after each epoch, or ``validate_every`` steps, and at the end
     measure     measure(model, step) → numbers and arrays, kept; at the ``snapshots``
     vocabulary  saved with the model, so that it can be asked about words
-    group       of processes that each call this with the same arguments, see :func:`scansnap.text.parallel.group.join`;
-                losses are those of one process to rounding
+    world       of processes that each call this with the same arguments, see :func:`scansnap.text.distributed.join`
 
     Ctrl-C ends the step under way and returns what there is, with a warning that says how to go on.
     """
@@ -74,10 +71,9 @@ def train(
     low, high = windows.bounds()
     if low < 0 or high >= model.vocab_size:
         raise InputError("the stream", f"from {low} to {high}", f"token ids from 0 and below {model.vocab_size}")
-    if group is not None and windows.batch < group.size:
-        raise InputError("batch", windows.batch, f"at least {group.size}, the number of processes")
-    loop = _Loop(model, windows, settings, valid, measure, vocabulary, progress, group)
-    if group is not None and not group.first:
+    check_divisible(isinstance(model, Transformer), settings.batch, settings.accumulate, world)
+    loop = _Loop(model, windows, settings, valid, measure, vocabulary, progress, world)
+    if world is not None and not world.is_main:
         return loop.run(settings.resume)
     if settings.tensorboard is not None:  # say before the work begins what would go wrong after it
         place_for_events(Path(settings.tensorboard))
@@ -103,9 +99,9 @@ class _Loop:
         measure: Measure | None,
         vocabulary: Vocabulary | None,
         progress: Progress | None,
-        group: Group | None,
+        world: World | None,
     ) -> None:
-        self.group, self.first = group, group is None or group.first
+        self.world, self.first = world, world is None or world.is_main
         self.model, self.windows, self.settings = model, windows, settings
         self.valid, self.measure, self.vocabulary, self.progress = valid, measure, vocabulary, progress
         total = settings.steps if settings.steps is not None else (settings.epochs or 0) * len(windows)
@@ -122,19 +118,19 @@ class _Loop:
         self.events: EventWriter | None = None
 
     def run(self, resume: bool) -> Training:
-        if self.group is not None:
-            told = json.dumps([self.model.describe(), self._data, self.done.steps, self.settings.accumulate])
-            self.group.agree("the training", told)
         if resume:
-            self._resume()
+            self._load()
+        self.step_on: Callable[[Tensor, Tensor], Tensor] = self.model.train_step
+        if self.world is not None or self.settings.accumulate > 1:
+            self.step_on = DividedUpdate(self.model, self.settings.accumulate, self.world)
         if self.settings.tensorboard is not None and self.first:  # only now: a refused training leaves no files
             self.events = EventWriter(Path(self.settings.tensorboard))
-        start, before = time.monotonic(), 0 if self.group is None else self.group.received
+        start = time.monotonic()
         with Interrupt() as interrupt:
             try:
                 self._update(interrupt)
             except PeerLost as error:
-                raise PeerLost(f"{str(error).rstrip('.')}; {self._kept()}.") from error
+                raise PeerLost(f"{str(error).rstrip('.')}; {self._where_saved()}.") from error
             self._read()
             if not self.rates.still:
                 self.model.scale_rates(1.0)
@@ -142,10 +138,9 @@ class _Loop:
             self.done.seconds = time.monotonic() - start
         if self.events is not None:
             self.events.close()
-        if self.group is not None:
-            self.done.processes, self.done.received = self.group.size, self.group.received - before
-            if self.done.failed_step is None:
-                compare(self.model, self.group)
+        if self.world is not None:
+            self.done.processes = self.world.size
+            self.world.wait()  # for the file
         if self.asked or interrupt.asked or not (self.done.complete or self.done.failed_step):
             self._say_that_it_stopped()
         return self.done
@@ -175,8 +170,6 @@ class _Loop:
             if self.progress is not None and (now - shown > 0.1 or self.step == self.done.steps):
                 shown = now
                 self._call(interrupt, partial(self.progress, self.step, self.done.steps))
-        if self.group is not None:
-            self.asked |= self.group.stopped() and self.step == self.done.steps
 
     def _call(self, interrupt: Interrupt, callback: Callable[[], None]) -> None:
         """What may be somebody else's: a KeyboardInterrupt of theirs ends the training as Ctrl-C does."""
@@ -189,7 +182,7 @@ class _Loop:
 
     def _stops(self, interrupt: Interrupt) -> bool:
         now = self.asked or interrupt.asked or self.done.failed_step is not None
-        return now if self.group is None else self.group.stops(now)
+        return now if self.world is None else self.world.any_stopped(now)
 
     def _advance(self) -> None:
         """One update."""
@@ -198,22 +191,14 @@ class _Loop:
         if factor != self.factor:
             self.model.scale_rates(factor)
             self.factor = factor
-        if self.group is None and self.settings.accumulate == 1:
-            loss = self.model.train_step(inputs, targets)
-        else:
-            loss = divided_step(self.model, inputs, targets, self.settings.accumulate, self.group)
-        self.unread.append(loss)
+        self.unread.append(self.step_on(inputs, targets))
         self.done.tokens += inputs.numel()
         self.done.updates += 1
 
-    def _kept(self) -> str:
-        """What is left where another process was lost: on a CPU nothing moves before all have told their part."""
+    def _where_saved(self) -> str:
         if self.checkpoint is None:
             return "no checkpoint was asked for"
-        if self.first and self.model.device.type == "cpu":
-            self._save()
-        at = f"after {self.done.saved_step} steps " if self.done.saved_step is not None else "that was written last "
-        return f"the state {at}is in {self.checkpoint}, go on with resume"
+        return f"the last saved state is in {self.checkpoint}; continue it with resume"
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
         epoch, at = divmod(step, len(self.windows))
@@ -278,14 +263,6 @@ class _Loop:
         with self._aside():
             save_checkpoint(self.checkpoint, self.model, header, self.done.tensors(), self.vocabulary)
         self.done.saved_step = self.done.step
-
-    def _resume(self) -> None:
-        """The first process reads, and tells the others: only its machine needs the file."""
-        if self.first:
-            self._load()
-        if self.group is not None:
-            self.done = self.group.told(self.done)
-            self.group.copy(list(self.model.tensors().values()))
 
     def _load(self) -> None:
         assert self.checkpoint is not None

@@ -9,7 +9,7 @@ are added in a fixed order, so a run can be repeated bit by bit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -122,37 +122,6 @@ class Update:
         square = moments["square"].mul_(beta2).addcmul_(d, d, value=1 - beta2)
         spread = torch.div(square, 1 - beta2**step, out=d).sqrt_().add_(self.optimizer.eps)
         table.add_(torch.div(mean, spread, out=d).mul_(eta / (1 - beta1**step)))
-
-
-class Call(NamedTuple):
-    """One movement of a table that was asked for and not made."""
-
-    table: Tensor
-    ids: Tensor | None  # (P,) of its rows, which may repeat; None: all of them
-    d: Tensor
-    moments: Moments
-    eta: Tensor
-    distinct: bool = False  # no id repeats; after the last there are some below 0, which stand for no row
-
-
-@dataclass(frozen=True)
-class Collecting(Update):
-    """A rule that moves nothing and keeps what it was asked for: the directions of parts of a batch are summed first.
-
-    It is not ``linear``, as tables that are moved bit by bit would pass it by.
-    """
-
-    calls: list[Call] = field(default_factory=list)
-
-    @property
-    def linear(self) -> bool:
-        return False
-
-    def move(self, table: Tensor, d: Tensor, moments: Moments, eta: Tensor, step: Tensor) -> None:
-        self.calls.append(Call(table, None, d, moments, eta))
-
-    def move_rows(self, table: Tensor, ids: Tensor, d: Tensor, moments: Moments, eta: Tensor, step: Tensor) -> None:
-        self.calls.append(Call(table, ids, d, moments, eta))
 
 
 class Groups(NamedTuple):

@@ -25,8 +25,8 @@ from scansnap.text.yz.settings import YZSettings
 
 if TYPE_CHECKING:
     from scansnap.corpus.corpus import Corpus
+    from scansnap.text.distributed import World
     from scansnap.text.model import LanguageModel
-    from scansnap.text.parallel.group import Group
 
 SNAPSHOT_TOKENS = 3500  # of the validation text, looked at again and again during training
 KINDS: dict[str, type[TextSettings]] = {"yz": YZSettings, "transformer": TransformerSettings}
@@ -117,24 +117,24 @@ def train(
     resume: Resume = False,
     overwrite: Overwrite = False,
     tensorboard: Annotated[Path | None, typer.Option(help="A folder for TensorBoard event files.")] = None,
-    patience: Annotated[
-        float, typer.Option(help="With several processes: seconds without a word from the others until all end.")
+    timeout: Annotated[
+        float, typer.Option(help="With several processes: seconds to wait for the others before all end.")
     ] = 1800.0,
     as_json: Json = False,
     **given: Any,
 ) -> int:
     """Train a language model on text; Ctrl-C keeps what there is, --resume goes on to the same numbers.
 
-    Several processes, or GPUs, divide each batch when started by
+    Several processes, or GPUs, train a transformer together when started by
     `torchrun --nproc-per-node 2 -m scansnap text train ...`; the first one measures, prints and writes. Exit code 130
     when stopped, 1 when the loss became infinite or a process was lost.
     """
     if "RANK" in os.environ:  # before torch is loaded: pages of its own on a lost connection would bury our sentence
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
-    from scansnap.text.parallel.group import joined
+    from scansnap.text.distributed import joined
 
-    with joined(real("--patience", patience, above=0)) as group:
-        return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, group)
+    with joined(real("--timeout", timeout, above=0)) as world:
+        return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, world)
 
 
 def _train(
@@ -148,15 +148,16 @@ def _train(
     tensorboard: Path | None,
     as_json: bool,
     given: dict[str, Any],
-    group: Group | None,
+    world: World | None,
 ) -> int:
     from scansnap.dynamics.device import pick_device
+    from scansnap.text.distributed import check_divisible
     from scansnap.text.evaluate import attention_statistics
     from scansnap.text.events import place_for_events
     from scansnap.text.library import SUFFIX
     from scansnap.text.train import train as fit
 
-    where, first = pick_device(device).type, group is None or group.first
+    where, first = pick_device(device).type, world is None or world.is_main
     if first:
         place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
         if resume and not target.exists():
@@ -167,8 +168,9 @@ def _train(
     training = {name: given.pop(name) for name in training_knobs() if name in given}
     made = model_settings(model, given, sys.maxsize, where)  # refuses before any text is read
     plan = training_settings(training, made.seed)
+    check_divisible(model == "transformer", plan.batch, plan.accumulate, world)
     corpus = read_corpus(data, tokens, shown=first)
-    own = where if group is None else str(group.device(where))
+    own = where if world is None else str(world.device(where))
     trained = _build(model_settings(model, given, corpus.vocab_size, where), own)
     said = corpus.valid[:SNAPSHOT_TOKENS]
 
@@ -185,7 +187,7 @@ def _train(
         warnings.simplefilter("ignore", Stopped)  # said below in terms of options
         done = fit(trained, corpus.train, plan, valid=corpus.valid, measure=look, checkpoint=target, resume=resume,
                    overwrite=overwrite, vocabulary=corpus.vocabulary, progress=progress,
-                   tensorboard=tensorboard, group=group)  # fmt: skip
+                   tensorboard=tensorboard, world=world)  # fmt: skip
     if not first:
         return 1 if done.failed_step is not None else 0 if done.complete else 130
     if done.failed_step is not None:
@@ -206,7 +208,7 @@ def _train(
         "model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
         "tokens_per_second": round(done.tokens_per_second),
         "tokens_per_second_of_updates": round(done.tokens_per_second_of_updates), "processes": done.processes,
-        "received_bytes_per_step": round(done.received / max(done.updates, 1)), "perplexity": done.valid[done.step],
+        "perplexity": done.valid[done.step],
         "perplexity_per_word": corpus.per_word(done.valid[done.step]),
         "entropy_start": next(iter(entropy.values())), "entropy": list(entropy.values())[-1],
     }  # fmt: skip
@@ -216,9 +218,6 @@ def _train(
     out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s: "
               f"{summary['tokens_per_second_of_updates']:,} tokens/s in updates, "
               f"{summary['tokens_per_second']:,} with the start, measurements and writing", markup=False)  # fmt: skip
-    if done.processes > 1:
-        out.print(f"{done.processes} processes, each got {summary['received_bytes_per_step'] / 1e6:,.3g} MB "
-                  "from the others in a step")  # fmt: skip
     of_words = "" if corpus.vocabulary.unit == "words" else f", per word {summary['perplexity_per_word']:.1f}"
     out.print(f"validation perplexity {summary['perplexity']:.1f}{of_words}")
     out.print(f"attention entropy {summary['entropy_start']:.2f} → {summary['entropy']:.2f} nats")

@@ -6,7 +6,6 @@ interrupted run goes on with the same draws, nobody else's random numbers are to
 
 from __future__ import annotations
 
-from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -26,17 +25,12 @@ def step_seed(seed: int, step: int) -> int:
 
 
 class Dropout:
-    """Multiplies what it is given with the next of its masks, entries 0 or 1/(1 − p); all are drawn in one call.
-
-    Where only a part of the batch is worked on, the masks are drawn for all of it and those of its windows are taken:
-    no draw depends on how a batch is divided.
-    """
+    """Multiplies each argument with the next of its masks, entries 0 or 1/(1 − p); all are drawn in one call."""
 
     def __init__(
         self, settings: TransformerSettings, shape: torch.Size, generator: torch.Generator, device: torch.device
     ) -> None:
         self.windows, length = shape
-        self.rows: Tensor | None = None
         n, p = self.windows * length, settings.dropout
         per_layer = settings.heads * n * length + n * settings.width
         if settings.feed_forward:
@@ -45,17 +39,11 @@ class Dropout:
         self.masks = drawn.bernoulli_(1 - p, generator=generator).mul_(1 / (1 - p))
         self.used = 0
 
-    def part(self, rows: Tensor) -> Dropout:
-        """The same masks from the first on, for the windows of these numbers."""
-        found = copy(self)
-        found.rows, found.used = rows, 0
-        return found
-
     def __call__(self, x: Tensor) -> Tensor:
         size = self.windows * x[0].numel()
         mask = self.masks[self.used : self.used + size].view(self.windows, *x.shape[1:])
         self.used += size
-        return x * (mask if self.rows is None else mask.index_select(0, self.rows))
+        return x * mask
 
 
 class Hidden(NamedTuple):

@@ -16,6 +16,7 @@ of the embedding by rows, one clip over all of them, one update in place (:mod:`
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -24,7 +25,6 @@ from torch import Tensor
 
 from scansnap.checks import InputError, real
 from scansnap.text.on_cuda import RecordedSteps, products_on
-from scansnap.text.parallel.directions import Directions, Portion, Touched
 from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.text.transformer.draws import Dropout, hide, step_seed
 from scansnap.text.transformer.forward import ForwardPass
@@ -32,8 +32,6 @@ from scansnap.text.transformer.implied_yz import ImpliedYZ, implied_yz
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.transformer.update import MOST_ROWS, ClippedUpdate, Rows, dense_rows
 from scansnap.text.transformer.weights import Layers, initial_weights
-
-Draws = tuple[Tensor | None, Dropout | None]  # uniforms (B, T) that say what is hidden, if anything is, and dropout
 
 
 class Transformer:
@@ -63,11 +61,7 @@ class Transformer:
         self.step = torch.zeros((), dtype=torch.int64)  # updates done; on the CPU, where dropout's seed is made of it
         self.generator = torch.Generator("cpu" if self.device.type == "meta" else self.device)  # meta: only its shapes
         self.decoder_loss = DecoderLoss()
-        self.graphs, self.steps = graphs, RecordedSteps(self.device, graphs, self.generator)
-        self.divided: dict[int, RecordedSteps] = {}  # steps that move nothing, by the windows of the whole batch
-        self._found: dict[tuple[int, torch.Size], Directions] = {}  # by them
-        self._shared: tuple[tuple[int, torch.Size], Draws] | None = None  # by the parts of one batch
-        self._first = torch.zeros((), dtype=torch.int64, device=self.device)  # window of the part under way
+        self.steps = RecordedSteps(self.device, graphs, self.generator)
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> Transformer:
@@ -135,31 +129,33 @@ class Transformer:
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One update, see the protocol. With the masked objective the targets are the tokens hidden in the inputs."""
         self._check_batch(inputs, targets)
-        self.step += 1
-        self.generator.manual_seed(step_seed(self.settings.seed, int(self.step)))
-        self.update.prepare(int(self.step))
+        self.begin_step()
+        self.seed_draws()
         return self.steps.run(self._step, inputs, targets)
 
-    def directions(self, inputs: Tensor, targets: Tensor, part: Portion) -> tuple[Tensor, Directions]:
-        """See the protocol; dropout and masks are those of these windows in an update on the whole batch."""
-        self._check_batch(inputs, targets)
-        self.generator.manual_seed(step_seed(self.settings.seed, int(self.step) + 1))
-        self._first.fill_(part.first)
-        if part.of not in self.divided:
-            self.divided[part.of] = RecordedSteps(self.device, self.graphs, self.generator)
-        loss = self.divided[part.of].run(lambda x, n: self._part_step(x, n, part.of), inputs, targets)
-        return loss, self._found[part.of, inputs.shape]
-
-    @torch.no_grad()
-    def move(self, directions: Directions) -> None:
+    def begin_step(self) -> None:
+        """Count an update."""
         self.step += 1
         self.update.prepare(int(self.step))
-        embedding, layers, decoder = (directions[name] for name in ("embedding", "layers", "decoder"))
-        assert isinstance(embedding, Touched)
-        assert isinstance(layers, Tensor)
-        assert isinstance(decoder, Tensor)
+
+    def seed_draws(self, part: int = 0) -> None:
+        """Seed dropout and masks for a part of the batch of this update."""
+        seed = step_seed(self.settings.seed, int(self.step))
+        self.generator.manual_seed(step_seed(seed, part) if part else seed)
+
+    def gradients(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean loss of a batch, and its gradient by name of the weights; nothing moves."""
+        self._check_batch(inputs, targets)
+        loss, tokens, de, dflat, dw = self._backward(inputs, targets)
+        embedding = self._embedding(tokens, de, dw, by_rows=False)
+        assert isinstance(embedding, Tensor)
+        return loss, {"layers": dflat, "embedding": embedding, **self._decoder_gradients(dw)}
+
+    @torch.no_grad()
+    def apply_gradients(self, gradients: Mapping[str, Tensor | Rows]) -> None:
+        """Move the weights by the gradient of a batch, after :meth:`begin_step`."""
         with products_on(self.device, self.settings.precision):
-            self.update(self.moving, self._gradients(embedding.ids, embedding.rows, layers, decoder))
+            self.update(self.moving, gradients)
 
     def scale_rates(self, factor: float) -> None:
         """The rate to ``factor`` times that of the settings, for a schedule."""
@@ -167,33 +163,24 @@ class Transformer:
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         loss, tokens, de, dflat, dw = self._backward(inputs, targets)
+        by_rows = self.by_rows and tokens.numel() <= MOST_ROWS
         with torch.no_grad(), products_on(self.device, self.settings.precision):
-            self.update(self.moving, self._gradients(tokens, de, dflat, dw))
+            gradients: dict[str, Tensor | Rows] = {
+                "layers": dflat,
+                "embedding": self._embedding(tokens, de, dw, by_rows),
+            }
+            self.update(self.moving, gradients | self._decoder_gradients(dw))
         return loss
 
-    def _part_step(self, inputs: Tensor, targets: Tensor, windows: int) -> Tensor:
-        """A step that moves nothing. What it found is kept by shape, as a replayed graph fills it again."""
-        loss, tokens, de, dflat, dw = self._backward(inputs, targets, windows)
-        kind = self.settings.torch_dtype  # sums over parts are made in that of the weights
-        embedding = Touched(tokens, de.to(kind), distinct=False)
-        found: Directions = {"embedding": embedding, "layers": dflat.to(kind), "decoder": dw.to(kind)}
-        self._found[windows, inputs.shape] = found
-        return loss
-
-    def _backward(
-        self, inputs: Tensor, targets: Tensor, windows: int | None = None
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """The loss; the tokens (N,) and the gradients of their embeddings (N, d), of the layers and of the decoder.
-
-        ``windows``: the batch is a part, from ``_first`` on, of one with so many.
-        """
+    def _backward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """The loss; the tokens (N,) and the gradients of their embeddings (N, d), of the layers and of the decoder."""
         s, weights = self.settings, self.weights
-        shape = inputs.shape if windows is None else torch.Size((windows, inputs.shape[1]))
-        rows = None if windows is None else self._first + torch.arange(len(inputs), device=inputs.device)
         with products_on(self.device, self.settings.precision):
-            places, (hidden, drop) = None, self._draws(shape, rows)
-            if hidden is not None:
-                inputs, places, targets = hide(inputs, hidden, s.mask_share, s.vocab_size)
+            places = None
+            if s.objective == "masked":
+                draws = torch.rand(inputs.shape, device=self.device, generator=self.generator)
+                inputs, places, targets = hide(inputs, draws, s.mask_share, s.vocab_size)
+            drop = Dropout(s, inputs.shape, self.generator, self.device) if s.dropout else None
             e = weights["embedding"][inputs].to(s.work_dtype).requires_grad_()  # (B, T, d)
             flat = weights["layers"].detach().to(s.work_dtype).requires_grad_()
             with torch.enable_grad():
@@ -205,41 +192,23 @@ class Transformer:
                 de, dflat = torch.autograd.grad(x, (e, flat), dx.view_as(x))
         return loss, inputs.flatten(), de.flatten(0, 1), dflat, dw
 
-    def _draws(self, shape: torch.Size, rows: Tensor | None) -> Draws:
-        """For a batch of this shape, or for some of its rows: then on a CPU, where draws take time, all parts share
-        them."""
-        if rows is None:
-            return self._drawn_for(shape)
-        key = (int(self.step), shape)
-        if self.device.type != "cpu" or self._shared is None or self._shared[0] != key:
-            self._shared = (key, self._drawn_for(shape))
-        hidden, drop = self._shared[1]
-        return None if hidden is None else hidden.index_select(0, rows), None if drop is None else drop.part(rows)
-
-    def _drawn_for(self, shape: torch.Size) -> Draws:
-        s = self.settings
-        hidden = torch.rand(shape, device=self.device, generator=self.generator) if s.objective == "masked" else None
-        return hidden, Dropout(s, shape, self.generator, self.device) if s.dropout else None
-
-    def _gradients(self, tokens: Tensor, de: Tensor, dflat: Tensor, dw: Tensor) -> dict[str, Tensor | Rows]:
-        """By name of the weights; rows alone of the embedding where that is all that moves."""
-        s, weights = self.settings, self.weights
-        d, u = s.width, weights["embedding"]
-        found: dict[str, Tensor | Rows] = {"layers": dflat}
-        rows = de.to(u.dtype)
-        if self.by_rows and tokens.numel() <= MOST_ROWS:
-            found["embedding"] = Rows(tokens, rows)
-        else:
-            found["embedding"] = dense_rows(tokens, rows, len(u))
+    def _embedding(self, tokens: Tensor, de: Tensor, dw: Tensor, by_rows: bool) -> Tensor | Rows:
+        """The gradient of the embedding: of its rows alone where that is all that moves."""
+        s, u = self.settings, self.weights["embedding"]
+        if by_rows:
+            return Rows(tokens, de.to(u.dtype))
+        dense = dense_rows(tokens, de.to(u.dtype), len(u))
         if s.tied:
-            found["embedding"][: s.vocab_size] += dw[: s.vocab_size, :d]  # type: ignore[index]
-            if s.bias:
-                found["decoder_bias"] = dw[: s.vocab_size, d]
-        else:
-            if not s.bias:
-                dw[:, d] = 0
-            found["decoder"] = dw[: s.vocab_size]
-        return found
+            dense[: s.vocab_size] += dw[: s.vocab_size, : s.width]
+        return dense
+
+    def _decoder_gradients(self, dw: Tensor) -> dict[str, Tensor]:
+        s = self.settings
+        if s.tied:
+            return {"decoder_bias": dw[: s.vocab_size, s.width]} if s.bias else {}
+        if not s.bias:
+            dw[:, s.width] = 0
+        return {"decoder": dw[: s.vocab_size]}
 
     def _decoder(self) -> Tensor:
         """In the shape of :mod:`~scansnap.text.transformer.decoder_loss`, (M', d + ROOM)."""

@@ -11,6 +11,7 @@ CUDA and an exact continuation need; scattered sums on CUDA have neither.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -61,7 +62,7 @@ class ClippedUpdate:
         """Set the number of the update, counted from 1; outside of a recorded graph."""
         self.step.fill_(step)
 
-    def __call__(self, weights: dict[str, Tensor], gradients: dict[str, Tensor | Rows]) -> None:
+    def __call__(self, weights: dict[str, Tensor], gradients: Mapping[str, Tensor | Rows]) -> None:
         """One step along −gradient; weights (float32 or float64) and gradients (perhaps bfloat16) by the same names."""
         scale = self._scale(gradients)
         slowed = scale * self.factor
@@ -74,7 +75,7 @@ class ClippedUpdate:
             else:
                 self.rule.move(w, g.to(w.dtype).mul_(-scale), self.moments[name], self.eta, self.step)
 
-    def _scale(self, gradients: dict[str, Tensor | Rows]) -> Tensor:
+    def _scale(self, gradients: Mapping[str, Tensor | Rows]) -> Tensor:
         """What the gradient is multiplied with to have a norm of ``clip`` at most."""
         if self.settings.clip is None:
             return self.eta.new_ones(())

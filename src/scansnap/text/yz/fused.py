@@ -24,7 +24,7 @@ import triton
 from torch import Tensor
 
 from scansnap.text.on_cuda import beside
-from scansnap.text.updates import Call, Collecting, Groups, groups
+from scansnap.text.updates import Groups, groups
 from scansnap.text.yz import triton_kernels as kernels
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable
@@ -145,15 +145,9 @@ class FusedStep:
 
 
 def move_rows(y: FullTable, ids: Tensor, at: Groups, total: Tensor, step: Tensor) -> None:
-    """Rows of a table by momentum or Adam, or left to be asked for.
-
-    ``total`` has the direction of each group of equal ids (P,).
-    """
+    """Rows of a table by momentum or Adam; ``total`` has the direction of each group of equal ids (P,)."""
     token = torch.full_like(at.sorted, -1)
     token[at.group] = ids  # (P,) token of each group, −1 beyond the last
-    if isinstance(y.update, Collecting):
-        y.update.calls.append(Call(y.storage, token, total, y.stored_moments, y.eta, distinct=True))
-        return
     rule, moments, stride = y.update.optimizer, y.stored_moments, y.storage.shape[1]
     correction = torch.stack([1 - rule.beta1**step, 1 - rule.beta2**step])
     adam = rule.name == "adam"

@@ -18,8 +18,6 @@ from torch import Tensor
 from scansnap.checks import InputError, real
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
-from scansnap.text.parallel.directions import Directions, Portion, Touched, asked_for
-from scansnap.text.updates import Call, Collecting
 from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Start
@@ -84,10 +82,7 @@ class YZTransformer:
         self.fused = possible if fused is None else fused
         self._fused: dict[torch.Size, Step] = {}  # by batch shape
         self._fused_last: dict[Any, Any] = {}  # of one layer, by the shape of its f
-        self.steps, self.divided = RecordedSteps(self.device, graphs), RecordedSteps(self.device, graphs)
-        self._kernels: dict[str, Any] = {}  # as _fused, of steps that move nothing
-        self._asked: dict[torch.Size, list[Call]] = {}  # by them
-        self._moving: list[Call] = []  # of the last of them
+        self.steps = RecordedSteps(self.device, graphs)
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> YZTransformer:
@@ -139,43 +134,6 @@ class YZTransformer:
                 "targets", tuple(targets.shape), f"of the inputs' shape (B, T), here {tuple(inputs.shape)}"
             )
         return self.steps.run(self._step, inputs, targets)
-
-    @torch.no_grad()
-    def directions(self, inputs: Tensor, targets: Tensor, part: Portion) -> tuple[Tensor, Directions]:
-        """See the protocol; nothing is drawn here, so it does not matter which part it is."""
-        loss = self.divided.run(self._part_step, inputs, targets)
-        self._moving = self._asked[inputs.shape] if self.divided.on else self._asked.pop(inputs.shape)
-        return loss, asked_for(self._moving)
-
-    @torch.no_grad()
-    def move(self, directions: Directions) -> None:
-        self.step += 1
-        for call, d in zip(self._moving, directions.values(), strict=True):
-            if isinstance(d, Touched):
-                self.settings.update.move_rows(call.table, d.ids, d.rows, call.moments, call.eta, self.step)
-            else:
-                self.settings.update.move(call.table, d, call.moments, call.eta, self.step)
-        self._moving = []
-
-    def _part_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """A step whose tables stay. What was asked of them is kept by shape, as a replayed graph fills it again."""
-        tables, rule = [*self.y, *self.z], self.settings.update
-        asked = Collecting(rule.optimizer, rule.momentum, rule.weight_decay)
-        # kernels are made for a rule, so those of steps that move and of steps that do not are kept apart
-        moving = {name: kept for name, kept in vars(self).items() if name.startswith("_fused")}
-        vars(self).update(self._kernels or {name: {} for name in moving})
-        for table in tables:
-            table.update = asked
-        try:
-            loss = self._step(inputs, targets)
-        finally:
-            self._kernels = {name: getattr(self, name) for name in moving}
-            vars(self).update(moving)
-            for table in tables:
-                table.update = rule
-        self.step -= 1
-        self._asked[inputs.shape] = asked.calls
-        return loss
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         if not self.fused or inputs.shape[1] > IN_ONE_TILE:
