@@ -34,7 +34,7 @@ from scansnap.storage.writing import WriteError
 _MAGIC = b"scansnap piece 1 "
 _FIRST = len(_MAGIC) + 64 + 1  # bytes of the first line
 _ALIGN = 64  # bytes; arrays begin at multiples
-_KINDS = "biufc"
+_KINDS = "biufcU"  # numbers and text; nothing that is an object
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def encode(
     plain = {label: np.ascontiguousarray(array) for label, array in arrays.items()}
     for label, array in plain.items():
         if array.dtype.kind not in _KINDS:
-            raise TypeError(f"{label} has the type {array.dtype}, and a piece holds numbers only")
+            raise TypeError(f"{label} has the type {array.dtype}, and a piece holds numbers and text only")
     shapes = [[label, array.dtype.newbyteorder("<").str, np.shape(arrays[label])] for label, array in plain.items()]
     header = json.dumps({"key": key, "name": name, "versions": dict(versions), "values": values, "arrays": shapes})
     parts = [_padded(header.encode() + b"\n", _FIRST)]
@@ -202,11 +202,11 @@ def _digest_of(content: bytes) -> str:
 
 
 def _dtype(text: str) -> np.dtype:
-    if not isinstance(text, str) or len(text) > 4:
-        raise ValueError("no type of numbers")
+    if not isinstance(text, str) or len(text) > 8:
+        raise ValueError("no type of numbers or text")
     found = np.dtype(text)
     if found.kind not in _KINDS or found.hasobject or found.subdtype is not None:
-        raise ValueError("no type of numbers")
+        raise ValueError("no type of numbers or text")
     return found
 
 

@@ -264,6 +264,7 @@ def test_what_a_killed_writer_left_goes_with_the_next_measurement(out: Path) -> 
     train(out, steps=6)
     before = {name for name, content in contents(out).items() if content is not None}
     for left in ("rows/000006.0", "samples/000003.7", ".scansnap-writing/half"):
+        (out / left).parent.mkdir(exist_ok=True)
         (out / left).write_bytes(b"half a piece")
     train(out, back=state_after(5), steps=6)
     after = {name for name, content in contents(out).items() if content is not None}
