@@ -19,8 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +36,7 @@ from scansnap.dial.study import FULL, QUICK, chosen, same_runs
 from scansnap.dial.training import EAGER, Runs
 from scansnap.dynamics.device import one_thread
 from scansnap.kernels.cpu import step
+from timing import best_seconds
 
 NAMED = ("yz:alone:adamw", "finite:alone:adamw", "every-position:alone:adamw", "masked:cumulative:adamw",
          "layers:cumulative:adamw", "embedding:without:adamw")  # fmt: skip
@@ -73,23 +73,10 @@ def plain() -> Iterator[None]:
         yield
 
 
-def fastest(do: Callable[[], object], device: torch.device, seconds: float, least: int = LEAST) -> float:
-    """The least time of many, each finished; on the CPU that of the processor, which others at work disturb less."""
-    clock = time.perf_counter if device.type == "cuda" else time.process_time
-    best, end, n = float("inf"), time.perf_counter() + seconds, 0
-    while time.perf_counter() < end or n < least:
-        began, n = clock(), n + 1
-        do()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        best = min(best, clock() - began)
-    return best
-
-
 def per_step(runs: Runs, seconds: float) -> float:
     runs.advance(EAGER + 2)
     steps = 4 if runs.task.device.type == "cpu" else 128
-    return fastest(lambda: runs.advance(steps), runs.task.device, seconds) / steps
+    return best_seconds(lambda: runs.advance(steps), runs.task.device, LEAST, seconds) / steps
 
 
 def limit(runs: Runs, device: torch.device) -> float:
@@ -99,11 +86,11 @@ def limit(runs: Runs, device: torch.device) -> float:
         runs.move(batch)
     n = 1024 if device.type == "cpu" else 8192
     a = torch.randn(n, n, device=device)
-    flops = 2 * n**3 / fastest(lambda: a @ a, device, 0.5)
+    flops = 2 * n**3 / best_seconds(lambda: a @ a, device, LEAST, 0.5)
     # tables and moments are read and written, gradients read: a copy that moves as many bytes
     moved = runs.descent.all.numel() * (3 + 2 * len(runs.descent.moments)) // 2
     here, there = torch.empty(moved, device=device), torch.ones(moved, device=device)
-    return max(counted.get_total_flops() / flops, fastest(lambda: here.copy_(there), device, 0.5))
+    return max(counted.get_total_flops() / flops, best_seconds(lambda: here.copy_(there), device, LEAST, 0.5))
 
 
 def steps_of(cell: Cell, setting: Setting, task: Task) -> int:
@@ -155,18 +142,18 @@ def planned(cell: Cell, setting: Setting) -> Planned:
     steps, n = steps_of(cell, setting, task), len(setting.ratios)
     runs = runs_of(cell, task, n, setting.seeds)
     runs.advance(2)
-    training = steps * fastest(lambda: runs.advance(3), cpu, 0, 3) / 3
-    reading = RECORDS * fastest(runs.read, cpu, 0, 2)
+    training = steps * best_seconds(lambda: runs.advance(3), cpu, 3) / 3
+    reading = RECORDS * best_seconds(runs.read, cpu, 2)
     known = task_of(replace(cell, way="alone"), setting, cpu) if cell.way == "control" else task
     window = max(2, round(setting.t0(cell.optimizer, task.n_classes, task.vocab_size)))
     eta = {name: np.full(n, RATE) for name in "yz"}
     seeds = np.arange(np.clip(setting.seeds // 2, 2, 4) if cell.optimizer in KERNEL else 1)
-    weigh = window * fastest(lambda: weighed(cell.flags, known, "sgd", seeds, eta, 2, steps), cpu, 0, 2) / 2
+    weigh = window * best_seconds(lambda: weighed(cell.flags, known, "sgd", seeds, eta, 2, steps), cpu, 2) / 2
     if cell.optimizer in KERNEL:
         return Planned(cell, training, reading, ROUNDS["kernel"] * weigh)
     tried = runs_of(cell, known, n * SIDE_BY_SIDE, 1)
     tried.advance(2)
-    each = fastest(lambda: tried.advance(2), cpu, 0, 2) / 2 + fastest(tried.losses, cpu, 0, 2) / 2
+    each = best_seconds(lambda: tried.advance(2), cpu, 2) / 2 + best_seconds(tried.losses, cpu, 2) / 2
     return Planned(cell, training, reading, ROUNDS["loss"] * setting.loss_step * each + weigh)
 
 

@@ -10,7 +10,6 @@ one process. The difference is the largest of the losses of ten steps from those
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import torch
@@ -20,38 +19,17 @@ from torch import Tensor
 from scansnap.text.distributed import DividedUpdate, World, joined
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
+from timing import Step, tokens_per_second, zipf_tokens
 
-Step = Callable[[Tensor, Tensor], Tensor]
 COMPARED = 10  # steps whose losses are compared
 
 
-def text(vocab_size: int, tokens: int) -> Tensor:
-    """Tokens drawn with probability ∝ 1/rank, which repeats the frequent ones as text does."""
-    edges = (1 / torch.arange(1, vocab_size + 1, dtype=torch.float64)).cumsum(0)
-    u = torch.rand(tokens, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) * edges[-1]
-    return torch.searchsorted(edges, u).clamp_max(vocab_size - 1).int()
-
-
-def tokens_per_second(step: Step, batches: list[tuple[Tensor, Tensor]], seconds: float, world: World | None) -> float:
-    """The best of five stretches; all processes make the same number of steps."""
-
-    def stretch(n: int) -> float:
-        start = _now(batches)
-        for i in range(n):
-            step(*batches[i % len(batches)])
-        return _now(batches) - start
-
-    stretch(3)  # compiles, records
-    n = torch.tensor(max(1, int(seconds / 5 / max(stretch(2) / 2, 1e-6))))
-    if world is not None:
-        dist.broadcast(n, 0)
-    return batches[0][0].numel() * int(n) / min(stretch(int(n)) for _ in range(5))
-
-
-def _now(batches: list[tuple[Tensor, Tensor]]) -> float:
-    if batches[0][0].is_cuda:
-        torch.cuda.synchronize()
-    return time.perf_counter()
+def agreed(n: int) -> int:
+    """All processes make the same number of steps."""
+    steps = torch.tensor(n)
+    if dist.is_initialized():
+        dist.broadcast(steps, 0)
+    return int(steps)
 
 
 def main() -> None:
@@ -70,7 +48,7 @@ def main() -> None:
 
 def measure(options: argparse.Namespace, device: torch.device, world: World | None) -> None:
     length = options.length
-    stream = text(options.vocab_size, options.batch * (length * 40 + 1)).to(device)
+    stream = zipf_tokens(options.vocab_size, (options.batch * (length * 40 + 1),)).int().to(device)
     columns = stream.view(options.batch, -1).long()
     batches = [(columns[:, i : i + length].contiguous(), columns[:, i + 1 : i + 1 + length].contiguous())
                for i in range(0, length * 40, length)]  # fmt: skip
@@ -85,7 +63,7 @@ def measure(options: argparse.Namespace, device: torch.device, world: World | No
     for name, make in steps.items():
         step = make(Transformer(TransformerSettings(options.vocab_size, dropout=0.0, precision=precision), device))
         losses = torch.stack([step(*batch).double().cpu() for batch in batches[:COMPARED]])
-        speed = tokens_per_second(step, batches, options.seconds, world)
+        speed = tokens_per_second(step, batches, options.seconds, agreed)
         plain = plain or (losses, speed)
         if world is None or world.is_main:
             difference = float((losses - plain[0]).abs().max())

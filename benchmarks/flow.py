@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import resource
-import time
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import torch
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
+from timing import timed
 
 CASES = {  # name: classes, eta_z, end in units of t₀ = 2K ln M/η_Y, whether to measure the error
     "K=20, 10 queries": (SequenceClasses.syn_medium(10), 0.02, 1000, True),
@@ -36,21 +36,20 @@ def main() -> None:
     parser.add_argument("--plain", action="store_true", help="the plain field, not the fast one")
     parser.add_argument("--norm", default="l2", help="l2, none or layernorm")
     parser.add_argument("--residual", default="none", help="none, normed or plain")
-    given = parser.parse_args()
-    model: dict[str, Any] = {"norm": given.norm, "residual": given.residual, "device": given.device,
-                             "field": "plain" if given.plain else "auto"}  # fmt: skip
+    options = parser.parse_args()
+    model: dict[str, Any] = {"norm": options.norm, "residual": options.residual, "device": options.device,
+                             "field": "plain" if options.plain else "auto"}  # fmt: skip
     first = flow(SequenceClasses.syn_small(), t=[1.0], **model)  # the first call loads the libraries
-    said = ", ".join(f"{name} {first.attrs[name]}" for name in ("norm", "residual", "field", "device"))
-    print(f"{said}, {torch.get_num_threads()} threads")
+    setting = ", ".join(f"{name} {first.attrs[name]}" for name in ("norm", "residual", "field", "device"))
+    print(f"{setting}, {torch.get_num_threads()} threads")
     print(f"{'case':24s} {'to':>8s} {'steps':>6s} {'seconds':>8s} {'error':>8s} {'memory':>9s}")
     for name, (classes, eta_z, end, check) in CASES.items():
-        if given.small and classes.n_classes > 100:
+        if options.small and classes.n_classes > 100:
             continue
         t = np.geomspace(0.1, end * 2 * classes.n_classes * math.log(classes.vocab_size), 200)
         variables = ("attention", "entropy", "loss") if check else ("entropy", "loss")
-        start = time.perf_counter()
-        data = flow(classes, 1.0, eta_z, t, variables=variables, **model)
-        seconds = time.perf_counter() - start
+        call = timed(flow, classes, 1.0, eta_z, t, variables=variables, **model)
+        data = call.result
         error = math.nan
         if check:
             exact = flow(classes, 1.0, eta_z, t, rtol=1e-12, atol=1e-15, variables=variables, **model)
@@ -58,7 +57,7 @@ def main() -> None:
             error = float(np.abs(data.attention.values[used] / exact.attention.values[used] - 1).max())
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         steps = data.attrs["n_steps"]
-        print(f"{name:24s} {end:5d} t₀ {steps:6d} {seconds:8.2f} {error:8.0e} {memory:6.2f} GiB", flush=True)
+        print(f"{name:24s} {end:5d} t₀ {steps:6d} {call.wall:8.2f} {error:8.0e} {memory:6.2f} GiB", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,17 +24,12 @@ from scansnap.kernels.cpu import library
 from scansnap.paper.experiment import SYN_MEDIUM
 from scansnap.runs import grid
 from scansnap.sampling.counts import sample_classes, sample_counts
+from timing import best_seconds, timed
 
 CPU = torch.device("cpu")
 SEEDS, RATES = 2, (0.5, 1.0, 2.0, 3.0)
 SHARE = SEEDS * len(RATES) / len(SYN_MEDIUM.runs(SYN_MEDIUM.seeds))  # of the runs of a size
 LEVELS = ("default", "avx2", "avx512")
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
 
 
 def builds() -> list[str]:
@@ -59,7 +53,7 @@ def build(name: str) -> Iterator[None]:
 def matrix_speed(n: int = 1500) -> float:
     """Floating-point operations a second of one core in a large product."""
     a = torch.randn(n, n)
-    return 2 * n**3 / min(seconds(lambda: a @ a) for _ in range(5))
+    return 2 * n**3 / best_seconds(lambda: a @ a, "cpu")
 
 
 def size(n_queries: int, rounds: int) -> tuple[dict[str, float], dict[str, float], float]:
@@ -79,15 +73,15 @@ def size(n_queries: int, rounds: int) -> tuple[dict[str, float], dict[str, float
         sample_counts(table, cls, *places, int(plan.context) - 1)
 
     steps: dict[str, float] = {}
-    draws = {"torch": min(seconds(torch_counts) for _ in range(2))}
+    draws = {"torch": best_seconds(torch_counts, "cpu", 2)}
     for _ in range(rounds):
         for name in builds():
             with build(name):
-                steps[name] = min(steps.get(name, 9e9), seconds(lambda: one.engine.advance(state, stretch)))
-                draws[name] = min(draws.get(name, 9e9), seconds(lambda: one.batches.take(0, plan.steps)))
+                steps[name] = min(steps.get(name, 9e9), timed(lambda: one.engine.advance(state, stretch)).processor)
+                draws[name] = min(draws.get(name, 9e9), timed(lambda: one.batches.take(0, plan.steps)).processor)
     short = one.batches.take(0, 5)
     plain = trained["general"].engine
-    steps["torch"] = min(seconds(lambda: plain.advance(state, short)) for _ in range(2)) * plan.steps / 5
+    steps["torch"] = best_seconds(lambda: plain.advance(state, short), "cpu", 2) * plan.steps / 5
     slots, columns = one.engine.layout.slots.shape[1], len(one.engine.layout.columns)
     work = 4.0 * batch * slots * columns * plan.steps * 160
     return ({name: t / SHARE for name, t in steps.items()},

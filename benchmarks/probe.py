@@ -17,7 +17,6 @@ import re
 import statistics
 import subprocess
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -33,6 +32,7 @@ from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.probe import Probe
 from scansnap.probe.schedule import schedule
 from scansnap.text.attention_statistics import smallest_set
+from timing import in_turn
 
 BATCH, LONG = 16, 8192
 
@@ -156,23 +156,6 @@ def tokens_of(device: str, batch: int, length: int) -> Tensor:
     return torch.multinomial(p, batch * length, replacement=True, generator=generator).view(batch, length).to(device)
 
 
-def times_of(device: str, what: dict[str, Callable[[], None]], rounds: int) -> dict[str, list[float]]:
-    """Seconds, one of each in turn, after one round that does not count."""
-    found: dict[str, list[float]] = {name: [] for name in what}
-    clock = time.process_time if device == "cpu" else time.perf_counter
-    for i in range(rounds + 1):
-        for name, do in what.items():
-            if device == "cuda":
-                torch.cuda.synchronize()
-            start = clock()
-            do()
-            if device == "cuda":
-                torch.cuda.synchronize()
-            if i:
-                found[name].append(clock() - start)
-    return found
-
-
 def measuring(
     model: nn.Module, tokens: Tensor, queries: int | None, autocast: Callable[[], Any], graph: bool = False
 ) -> Callable[[], None]:
@@ -212,7 +195,7 @@ def compare_times(device: str, rounds: int) -> None:
     if device == "cuda":
         replayed()  # once as it is written; the next, which does not count, records
         what["probe, 64 queries, replayed"] = replayed
-    times = times_of(device, what, rounds)
+    times = in_turn(what, rounds, device, processor=device == "cpu")
     if device == "cuda":
         times["a measurement among training steps"] = among_steps(
             what["training step, compiled"], what["probe, 64 queries"], rounds
@@ -248,7 +231,7 @@ def among_steps(step: Callable[[], None], measure: Callable[[], None], rounds: i
             if look and i == 4:
                 measure()
 
-    times = times_of("cuda", {"without": lambda: ten(False), "with": lambda: ten(True)}, rounds)
+    times = in_turn({"without": lambda: ten(False), "with": lambda: ten(True)}, rounds, "cuda")
     return [after - before for before, after in zip(times["without"], times["with"], strict=True)]
 
 
@@ -260,7 +243,7 @@ def reading(device: str, size: Size) -> float:
     def copy() -> None:
         into.copy_(wide)
 
-    rate = 2 * wide.nbytes / statistics.median(times_of(device, {"copy": copy}, 5)["copy"])
+    rate = 2 * wide.nbytes / statistics.median(in_turn({"copy": copy}, 5, device, processor=device == "cpu")["copy"])
     return size.layers * BATCH * size.width * (64 + size.tokens) * (2 if device == "cuda" else 4) / rate
 
 

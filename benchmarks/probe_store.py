@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from scansnap.probe.look import Layer, Measurement
 from scansnap.probe.schema import AGAINST, DECILES, VARIABLES
 from scansnap.probe.store import kept_in
 from scansnap.results.trajectory import PROBED, check
+from timing import timed
 
 SIZES = {"layer": 12, "head": 12, "sequence": 16, "decile": DECILES, "against": len(AGAINST)}
 QUERIES, TOKENS = 4, 127
@@ -51,21 +51,15 @@ def main() -> None:
         store = kept_in(out, ATTRS, IDS)
         for step in range(n):
             new = measurement(draws)
-            began = time.process_time()
-            store.add(step, new)
-            times.append(time.process_time() - began)
+            times.append(timed(store.add, step, new).processor)
         last = np.median(times[-max(1, n // 10) :])
         print(f"add       {np.median(times) * 1e3:6.1f} ms each; the last tenth {last * 1e3:.1f} ms")
         del store
         for name, work in (("ss.load", ss.load), ("check", check), ("resume", lambda path: kept_in(path, ATTRS, IDS))):
-            began = time.process_time()
-            work(out)
-            print(f"{name:9} {time.process_time() - began:6.2f} s")
+            print(f"{name:9} {timed(work, out).processor:6.2f} s")
         contents = [file.read_bytes() for file in out.rglob("*") if file.is_file()]
-        began = time.process_time()
-        for content in contents:
-            hashlib.sha256(content).digest()
-        print(f"limit     {time.process_time() - began:6.2f} s, the SHA-256 of {sum(map(len, contents)) / 1e6:.0f} MB "
+        hashing = timed(lambda: [hashlib.sha256(content).digest() for content in contents])
+        print(f"limit     {hashing.processor:6.2f} s, the SHA-256 of {sum(map(len, contents)) / 1e6:.0f} MB "
               f"in {len(contents):,} files")  # fmt: skip
 
 

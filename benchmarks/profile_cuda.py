@@ -8,18 +8,19 @@ import pstats
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from scansnap.bench.fig6 import panel
-from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.classes import SequenceClasses
+from scansnap.cli.benchmark import train
+from timing import timed
 
 if __name__ == "__main__":
-    runs = SYN_MEDIUM.runs(SYN_MEDIUM.seeds)
     for n_queries in (1, 10):
+        classes = SequenceClasses.syn_medium(n_queries)
         for _ in range(3):
-            print(f"Syn-Medium({n_queries}): {panel(n_queries, runs, 'cuda'):.3f} s")
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-        panel(10, runs, "cuda")
+            print(f"Syn-Medium({n_queries}): {timed(train, classes, 0, 160, 'cuda').wall:.3f} s")
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiled:
+        train(classes, 0, 160, "cuda")
         torch.cuda.synchronize()
-    print(seen.key_averages().table(sort_by="self_cuda_time_total", row_limit=16, max_name_column_width=60))
+    print(profiled.key_averages().table(sort_by="self_cuda_time_total", row_limit=16, max_name_column_width=60))
     python = cProfile.Profile()
-    python.runcall(panel, 10, runs, "cuda")
+    python.runcall(train, classes, 0, 160, "cuda")
     pstats.Stats(python).sort_stats("cumtime").print_stats(20)

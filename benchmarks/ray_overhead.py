@@ -19,8 +19,6 @@ import filecmp
 import logging
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -29,6 +27,7 @@ from scansnap.cluster import Cluster, spread
 from scansnap.paper.experiment import SYN_MEDIUM
 from scansnap.sweep.config import Sweep, from_table
 from scansnap.sweep.run import prepare, run
+from timing import timed
 
 CORES = 2
 
@@ -44,12 +43,11 @@ def fig6(seeds: int) -> Sweep:
     })  # fmt: skip
 
 
-def timed(sweep: Sweep, store: Path, cluster: Cluster | None) -> float:
+def seconds_of(sweep: Sweep, store: Path, cluster: Cluster | None) -> float:
     """Seconds from the parsed file to the finished store."""
-    began = time.perf_counter()
-    outcome = run(prepare(sweep, store, device="cpu", cluster=cluster), cluster=cluster)
-    assert outcome.complete, outcome.failures
-    return time.perf_counter() - began
+    call = timed(lambda: run(prepare(sweep, store, device="cpu", cluster=cluster), cluster=cluster))
+    assert call.result.complete, call.result.failures
+    return call.wall
 
 
 def same(a: Path, b: Path) -> bool:
@@ -63,9 +61,8 @@ def start() -> float:
     import ray
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    began = time.perf_counter()
-    ray.init(address="local", num_cpus=CORES, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-    return time.perf_counter() - began
+    return timed(ray.init, address="local", num_cpus=CORES, include_dashboard=False, log_to_driver=False,
+                 logging_level=logging.ERROR).wall  # fmt: skip
 
 
 def same_number(shared: None, task: int) -> int:
@@ -77,12 +74,6 @@ def tasks(n: int) -> None:
     """Many small ones: what a driver's processor has to do for each."""
     import ray
 
-    def spent(work: Callable[[], object]) -> tuple[float, float]:
-        wall, before = time.perf_counter(), os.times()
-        work()
-        after = os.times()
-        return time.perf_counter() - wall, after.user + after.system - before.user - before.system
-
     start()
     plain = ray.remote(same_number)
     list(spread(same_number, None, range(100), Cluster()))  # workers are there, torch is imported
@@ -91,7 +82,8 @@ def tasks(n: int) -> None:
         "spread": lambda: sum(1 for _ in spread(same_number, None, iter(range(n)), Cluster())),
     }
     for name, work in ways.items():
-        seconds, busy = min(spent(work) for _ in range(3))
+        calls = [timed(work) for _ in range(3)]
+        seconds, busy = min((call.wall, call.processor) for call in calls)
         print(f"{n} tasks by {name}: {seconds:.1f} s, driver {busy:.2f} s of processor, {1e6 * busy / n:.0f} µs a task",
               flush=True)  # fmt: skip
     ray.shutdown()
@@ -104,13 +96,13 @@ def sweeps(seeds: int) -> None:
     torch.set_num_threads(CORES)
     sweep = fig6(seeds)
     with tempfile.TemporaryDirectory() as folder:
-        timed(fig6(1), Path(folder) / "warm.zarr", None)
-        local = timed(sweep, Path(folder) / "local.zarr", None)
+        seconds_of(fig6(1), Path(folder) / "warm.zarr", None)
+        local = seconds_of(sweep, Path(folder) / "local.zarr", None)
         print(
             f"{len(sweep)} runs locally, {CORES} threads: {local:.1f} s ({len(sweep) / local:.0f} runs/s)", flush=True
         )
         begun = start()
-        on_ray = timed(sweep, Path(folder) / "ray.zarr", Cluster())
+        on_ray = seconds_of(sweep, Path(folder) / "ray.zarr", Cluster())
         ray.shutdown()
         print(f"the same with Ray, {CORES} workers: {on_ray:.1f} s ({len(sweep) / on_ray:.0f} runs/s)")
         print(f"starting the cluster: {begun:.1f} s")

@@ -15,10 +15,7 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -28,8 +25,8 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.response.solve import response
 from scansnap.theory import t_snap
+from timing import timed
 
-T = TypeVar("T")
 SMALL = ("z", "drive", "memory", "z_error", "gap", "growth")  # all but the tables by class and token
 
 
@@ -54,32 +51,25 @@ def main() -> None:
         m = classes.vocab_size
         t0 = float(t_snap(eta_y=1.0, n_classes=k, vocab_size=m))
         t = t0 * np.geomspace(0.1, 100, 31)
-        call = partial(response, classes, 1.0, 1 / ratio, t, rtol=given.rtol, stop=stop, variables=SMALL)
-        seconds, processor, data = timed(call)
-        n = data.attrs["n_evaluations"]
+        ours = timed(response, classes, 1.0, 1 / ratio, t, rtol=given.rtol, stop=stop, variables=SMALL)
+        data = ours.result
+        n, until = data.attrs["n_evaluations"], data.attrs["trusted_until"] / t0
         d = max(len(classes.distinct(i)) for i in range(k))
         limit = n * 8 * k * (k + 1) * (d + 2 + 2 * 8) / speed
-        plain = n * timed(plain_field(classes, 1.0, 1 / ratio))[1]
+        plain = n * timed(plain_field(classes, 1.0, 1 / ratio)).processor
         exact = math.nan
         if given.flow:
-            call = partial(flow, classes, 1.0, 1 / ratio, t, rtol=given.rtol, variables=("z",), device="cpu")
-            exact = timed(call)[0]
-        print(f"{name:38s} {m:6d} {data.attrs['n_steps']:6d} {n:12d} {seconds:8.1f} {processor:10.1f} {limit:7.1f} "
-              f"{plain:8.0f} {exact:7.1f} {float(data.t[-1]) / t0:6.3g} t₀ {data.attrs['trusted_until'] / t0:11.3g} t₀",
+            options = {"rtol": given.rtol, "variables": ("z",), "device": "cpu"}
+            exact = timed(flow, classes, 1.0, 1 / ratio, t, **options).wall
+        print(f"{name:38s} {m:6d} {data.attrs['n_steps']:6d} {n:12d} {ours.wall:8.1f} {ours.processor:10.1f} "
+              f"{limit:7.1f} {plain:8.0f} {exact:7.1f} {float(data.t[-1]) / t0:6.3g} t₀ {until:11.3g} t₀",
               flush=True)  # fmt: skip
-
-
-def timed(function: Callable[[], T]) -> tuple[float, float, T]:
-    """Seconds, processor seconds, and what the function returned."""
-    start, used = time.perf_counter(), time.process_time()
-    found = function()
-    return time.perf_counter() - start, time.process_time() - used, found
 
 
 def reading_speed() -> float:
     """Bytes a second, summing a table of 256 MiB with all threads; best of five."""
     table = torch.ones(2**25, dtype=torch.float64)
-    return 8 * len(table) / min(timed(table.sum)[0] for _ in range(5))
+    return 8 * len(table) / min(timed(table.sum).wall for _ in range(5))
 
 
 def plain_field(classes: SequenceClasses, eta_y: float, eta_z: float) -> Callable[[], tuple[FloatArray, ...]]:
@@ -106,9 +96,9 @@ def plain_field(classes: SequenceClasses, eta_y: float, eta_z: float) -> Callabl
         change = f.T @ da + dy
         dl = df @ y + f @ change
         dr = -alpha * (dl - (alpha * dl).sum(1, keepdims=True))
-        kept = (a * r).sum(1, keepdims=True)
-        others = r @ y.T - kept * f
-        felt = r @ change.T + dr @ y.T - df * kept
+        along = (a * r).sum(1, keepdims=True)
+        others = r @ y.T - along * f
+        felt = r @ change.T + dr @ y.T - df * along
         dz = f * across(others) + f * across(felt) + df * across(others)
         dz -= f * (df * (f * others).sum(1, keepdims=True) + f * (df * others).sum(1, keepdims=True))
         z_rate = np.zeros_like(z)

@@ -107,12 +107,6 @@ class Ice:
             session.commit(str(first), rebase_with=self.engine.ConflictDetector(), rebase_tries=1000)
 
 
-def busy() -> float:
-    """Seconds of processor of this process."""
-    now = os.times()
-    return now.user + now.system
-
-
 def beside(folder: Path) -> str:
     """What is there but the chunks of the arrays."""
     names = [name for name in folder.rglob("*") if name.is_file()]
@@ -126,12 +120,12 @@ def alone(name: str, engine: Any, folder: Path, n: int, at_once: int, seconds: f
     """One writer, in fifths."""
     began, fifth, done, pace = time.perf_counter(), max(at_once, n // 5), 0, []
     while done < n and time.perf_counter() - began < seconds:
-        wall, spent, start = time.perf_counter(), busy(), done
+        wall, spent, start = time.perf_counter(), time.process_time(), done
         while done < min(n, start + fifth) and time.perf_counter() - began < seconds:
             engine.write(done, done + at_once)
             done += at_once
         if done > start:
-            wall, spent = time.perf_counter() - wall, 1e3 * (busy() - spent) / (done - start)
+            wall, spent = time.perf_counter() - wall, 1e3 * (time.process_time() - spent) / (done - start)
             pace.append(f"{(done - start) / wall:.0f}/s {spent:.1f} ms")
     print(f"{name}: {done} groups in {time.perf_counter() - began:.0f} s (pace, processor: {'; '.join(pace)})")
     print(f"    {beside(folder)}", flush=True)

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
-from collections.abc import Callable
+from functools import partial
+from itertools import cycle, islice
 
 import numpy as np
 import torch
@@ -25,9 +25,9 @@ from scansnap.text.on_cuda import products_on
 from scansnap.text.transformer.draws import Dropout
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
+from timing import Batch, Step, in_turn
 
 M, BATCH, LENGTH, WIDTH, ETA, CLIP = 33278, 20, 35, 200, 5.0, 0.5
-Step = Callable[[Tensor, Tensor], Tensor]
 
 
 class PlainModel(nn.Module):
@@ -123,7 +123,7 @@ def same_weights(plain: PlainModel, ours: Transformer) -> None:
     plain.load_state_dict(state)
 
 
-def batches(steps: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
+def batches(steps: int, device: torch.device) -> list[Batch]:
     """Windows of a stream; half of the time a word follows its predecessor by a fixed rule, which can be learnt."""
     rng = np.random.default_rng(0)
     p = 1 / np.arange(1, M + 1)
@@ -136,36 +136,26 @@ def batches(steps: int, device: torch.device) -> list[tuple[Tensor, Tensor]]:
             for i in range(0, steps * LENGTH, LENGTH)]  # fmt: skip
 
 
-def losses(step: Step, data: list[tuple[Tensor, Tensor]]) -> np.ndarray:
+def losses(step: Step, data: list[Batch]) -> np.ndarray:
     return torch.stack([step(*batch) for batch in data]).double().cpu().numpy()
 
 
-def seconds_per_step(steps: dict[str, Step], data: list[tuple[Tensor, Tensor]]) -> dict[str, np.ndarray]:
-    """By round; the candidates take turns, so that a busy moment of the machine falls on all of them.
-
-    With one thread on a CPU it is the time of the processor, in which other processes have no part.
-    """
-    alone = not data[0][0].is_cuda and torch.get_num_threads() == 1
-    clock = time.process_time if alone else time.perf_counter
-    spent: dict[str, list[float]] = {name: [] for name in steps}
-    rounds = [[batch] for batch in data] if not data[0][0].is_cuda else [data] * 7  # CUDA: few looks at the clock
+def seconds_per_step(steps: dict[str, Step], data: list[Batch]) -> dict[str, np.ndarray]:
+    """By round: a batch each on a CPU, seven times all batches on CUDA (the clock waits for the device)."""
+    device = data[0][0].device
     for step in steps.values():
         for batch in data[:5]:  # compiles, records
             step(*batch)
-    for work in rounds:
-        for name, step in steps.items():
-            wait(work)
-            start = clock()
-            for batch in work:
-                step(*batch)
-            wait(work)
-            spent[name].append((clock() - start) / len(work))
-    return {name: np.array(times) for name, times in spent.items()}
+    batches = {name: cycle(data) for name in steps}
+    many = len(data) if device.type == "cuda" else 1
 
+    def work(name: str) -> None:
+        for batch in islice(batches[name], many):
+            steps[name](*batch)
 
-def wait(work: list[tuple[Tensor, Tensor]]) -> None:
-    if work[0][0].is_cuda:
-        torch.cuda.synchronize()
+    rounds = 7 if device.type == "cuda" else len(data)
+    times = in_turn({name: partial(work, name) for name in steps}, rounds, device, warm_up=0)
+    return {name: np.array(seconds) / many for name, seconds in times.items()}
 
 
 def settings(dropout: float, precision: str = "float32", dtype: str = "float32") -> TransformerSettings:
@@ -225,7 +215,7 @@ def main() -> None:
     } | {"ours, float32": layers_alone(Transformer(settings(0.2), device))}, data)  # fmt: skip
 
 
-def report(what: str, candidates: dict[str, Step], data: list[tuple[Tensor, Tensor]]) -> None:
+def report(what: str, candidates: dict[str, Step], data: list[Batch]) -> None:
     """Median and quartiles by candidate, and how many times as fast it is, round by round: as the first, and as the
     fastest plain one of the same precision."""
     spent = seconds_per_step(candidates, data)

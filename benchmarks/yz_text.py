@@ -13,7 +13,6 @@ directions of Y and Z in one step, ‖d − d₆₄‖/‖d₆₄‖, from the s
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from functools import partial
 from itertools import product
@@ -26,41 +25,12 @@ from plain_yz import Step, by_autograd, one_layer
 from scansnap.text.on_cuda import RecordedSteps
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
+from timing import Batch, tokens_per_second, zipf_tokens
 
-Batch = tuple[Tensor, Tensor]
 
-
-def text(vocab_size: int, windows: int, length: int, n: int, device: torch.device) -> list[Batch]:
-    """n batches of Zipf tokens."""
-    generator = torch.Generator(device).manual_seed(0)
-    edges = (1 / torch.arange(1, vocab_size + 1, dtype=torch.float64, device=device)).cumsum(0)
-    u = torch.rand(n, windows, length + 1, dtype=torch.float64, device=device, generator=generator) * edges[-1]
-    tokens = torch.searchsorted(edges, u).clamp_max(vocab_size - 1)
+def batches_of(vocab_size: int, windows: int, length: int, n: int, device: torch.device) -> list[Batch]:
+    tokens = zipf_tokens(vocab_size, (n, windows, length + 1), device)
     return [(t[:, :-1].contiguous(), t[:, 1:].contiguous()) for t in tokens]
-
-
-def speed(step: Step, batches: list[Batch], seconds: float) -> float:
-    """Tokens per second, best of five stretches; of the processor's time on a CPU with one thread."""
-    device = batches[0][0].device
-    alone = device.type == "cpu" and torch.get_num_threads() == 1
-
-    def wait() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return time.process_time() if alone else time.perf_counter()
-
-    for one in batches[:3]:
-        step(*one)
-    start = wait()
-    step(*batches[0])
-    rounds = max(1, int(seconds / 5 / max(wait() - start, 1e-6)))
-    best = float("inf")
-    for _ in range(5):
-        start = wait()
-        for i in range(rounds):
-            step(*batches[i % len(batches)])
-        best = min(best, (wait() - start) / rounds)
-    return batches[0][0].numel() / best
 
 
 def directions(settings: dict[str, Any], device: torch.device, start: dict[str, Tensor], batch: Batch) -> list[Tensor]:
@@ -112,16 +82,19 @@ def lines(
             torch.backends.cuda.matmul.allow_tf32 = tf32
             how = f"plain{', compiled' if compiled else ''}{', tf32' if tf32 else ''}"
             for kind, step in plain_steps(options, m, device, compiled):
-                yield how + kind, speed(step, batches, given.seconds)
+                yield how + kind, tokens_per_second(step, batches, given.seconds)
                 del step
                 torch.cuda.empty_cache()
     torch.backends.cuda.matmul.allow_tf32 = False
     for precision in ("float32", "bf16x3", "tf32") if cuda else ("float32",):
         settings = YZSettings(**{"vocab_size": m, "eta_y": 100.0, "eta_z": 10.0, "precision": precision, **options})
-        yield f"ours, {precision}", speed(YZTransformer(settings, device).train_step, batches, given.seconds)
+        yield (
+            f"ours, {precision}",
+            tokens_per_second(YZTransformer(settings, device).train_step, batches, given.seconds),
+        )
         if name == "1 layer":
             listening = YZTransformer(settings, device, listening=True)
-            yield f"ours, {precision}, predicting", speed(listening.train_step, batches, given.seconds)
+            yield f"ours, {precision}, predicting", tokens_per_second(listening.train_step, batches, given.seconds)
             del listening
         torch.cuda.empty_cache()
 
@@ -156,7 +129,7 @@ def main() -> None:
     print(f"device {device}, {given.threads} threads, torch {torch.__version__}, M = {m}, windows of {given.window}")
     print(f"{'batch':>6s} {'model':26s} {'':30s} {'tokens/s':>12s} {'to plain':>9s} {'to best plain':>13s}")
     for windows in given.batch:
-        batches = text(m, windows, given.window, 40, device)
+        batches = batches_of(m, windows, given.window, 40, device)
         for name, options in {name: one for group in given.models for name, one in MODELS[group].items()}.items():
             found: dict[str, float] = {}
             try:
@@ -169,7 +142,9 @@ def main() -> None:
             except torch.OutOfMemoryError:
                 print(f"{windows:6d} {name:26s} does not fit the memory", flush=True)
     for precision, (in_y, in_z) in errors(
-        {"vocab_size": m, "eta_y": 100.0, "eta_z": 10.0}, device, text(m, given.batch[0], given.window, 11, device)
+        {"vocab_size": m, "eta_y": 100.0, "eta_z": 10.0},
+        device,
+        batches_of(m, given.batch[0], given.window, 11, device),
     ).items():
         print(f"error of the directions, {precision}: Y {in_y:.1e}, Z {in_z:.1e}")
 

@@ -13,7 +13,7 @@ SOURCE = Path(scansnap.__file__).parent
 ORDER = (
     "interrupt", "processes", "progress", "checks", "cluster", "knobs", "storage", "sampling", "corpus", "classes",
     "runs", "results", "measure", "theory", "kernels", "dynamics", "claims", "text", "probe", "dial", "sweep", "plots",
-    "paper", "bench", "explorer", "cli",
+    "paper", "explorer", "cli",
 )  # fmt: skip
 
 

@@ -154,9 +154,9 @@ def short(folder: Path) -> Any:
 
 
 def _cut_short(patch: pytest.MonkeyPatch) -> None:
-    from scansnap.bench import fig6, many
     from scansnap.claims import agreement, maps, verify
     from scansnap.claims.survey.statements import decay
+    from scansnap.cli import benchmark
     from scansnap.dial import study
     from scansnap.dynamics import loop
     from scansnap.paper.report import crew, make
@@ -205,8 +205,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(training._Loop, "run", few_updates)
     patch.setattr(sample_text, "_draw", few_words)
     patch.setattr(socket, "getaddrinfo", local_names)
-    patch.setattr(fig6, "panel", reached)
-    patch.setattr(many, "measure", reached)
+    patch.setattr(benchmark, "measure", reached)
     patch.setattr(agreement, "three_way", reached)
     patch.setattr(maps, "ending_at_once", reached)
     patch.setattr("scansnap.claims.survey.run._MODULES", (decay,))
