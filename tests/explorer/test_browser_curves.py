@@ -174,11 +174,11 @@ def test_overlays_of_another_run_are_off_and_say_why(shown: Callable[[str], Page
     said = p.page.inner_text("#predict-note")
     assert "momentum 0.9" in said
     assert "T = 128" in said
-    assert "they are off" in said
+    assert "They are off" in said
     assert p.get("app.flow") is None
     p.page.check("#show-theory")
     p.wait("document.querySelector('#view-growth .plot').figure.data.some((t) => t.line.dash === 'dot')")
-    assert "they need not agree" in p.page.inner_text("#predict-note")
+    assert "They need not agree" in p.page.inner_text("#predict-note")
     p.fill("seed", "7")  # what was switched by hand stays so
     p.wait("app.film.run.setup.seed === 7")
     assert p.page.is_checked("#show-theory")
@@ -193,14 +193,14 @@ def test_no_t0_where_closed_forms_do_not_speak(shown: Callable[[str], Page], rul
     theory = p.get("app.film.run.theory")
     assert 0 < theory["t_snap"] < 200
     assert p.page.evaluate("() => document.querySelector('#view-growth .plot').figure.moments.length") == 0
-    assert "do not speak of this run: the optimiser is not SGD" in p.page.inner_text("#predict-note")
+    assert "do not apply to this run: the optimiser is not SGD" in p.page.inner_text("#predict-note")
 
 
 def test_after_a_change_of_rates_overlays_say_whose_they_are(shown: Callable[[str], Page]) -> None:
     p = shown(TEXTBOOK + "&marks=30:2:0.5")
     p.wait("app.film.marks.length === 1")
     p.page.locator("#predict-note", has_text="The rates changed at step 30").wait_for()
-    assert "the flow and the response, t₀′ and t₀ are of the first rates" in p.page.inner_text("#predict-note")
+    assert "limit and our formula, t₀′ and t₀ use the first rates" in p.page.inner_text("#predict-note")
     p = shown("#classes=syn-small&steps=1000&flow=off&marks=30:1:4,200:5:4")
     p.wait("document.querySelector('#view-loss .plot').figure?.moments.length === 2")
     p.step()

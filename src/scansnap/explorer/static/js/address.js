@@ -4,7 +4,7 @@ import { app, frameIndex } from "./app.js";
 import { whole } from "./draw/format.js";
 import { debounce } from "./page/dom.js";
 
-/** @import { MarkSaid, Setup } from "./messages.js" */
+/** @import { RateChange, Setup } from "./messages.js" */
 /** @import { Pace } from "./app.js" */
 
 const DEFAULTS = { focus: -1, scale: "log", speed: "log", left: "setup", right: "curves", level: "theory" };
@@ -41,11 +41,11 @@ function fields(setup, prefix = "") {
   return out;
 }
 
-const marksText = (/** @type {MarkSaid[]} */ marks) => marks.map((m) => [m.step, m.eta_y, m.eta_z].join(":")).join(",");
+const marksText = (/** @type {RateChange[]} */ marks) => marks.map((m) => [m.step, m.eta_y, m.eta_z].join(":")).join(",");
 
 /**
  * @param {string | null} text
- * @returns {MarkSaid[]}
+ * @returns {RateChange[]}
  */
 const marksFrom = (text) => (text ?? "").split(",").filter(Boolean).map((t) => t.split(":").map(Number))
   .filter((m) => m.length === 3 && m.every(Number.isFinite)).map(([step, eta_y, eta_z]) => ({ step, eta_y, eta_z }));

@@ -1,6 +1,6 @@
 // What the page knows, in one place, and who wants to hear of changes.
 
-/** @import { Catalogue, CurvesSaid, FlowSaid, Setup } from "./messages.js" */
+/** @import { Catalogue, ClosedForms, FlowCurves, Setup } from "./messages.js" */
 /** @import { Film } from "./draw/film.js" */
 /** @typedef {"log" | number | "max"} Pace  A whole run in 12 s paced by ln t, steps per second, or as they come. */
 
@@ -19,11 +19,11 @@ export const app = {
   pinned: null,
   /** @type {{film: Film, setup: Setup} | null} */
   ghost: null, // the film before the one on screen
-  /** @type {FlowSaid | null} */
+  /** @type {FlowCurves | null} */
   flow: null,
-  /** @type {FlowSaid | null} */
+  /** @type {FlowCurves | null} */
   response: null,
-  /** @type {CurvesSaid | null} */
+  /** @type {ClosedForms | null} */
   curves: null,
   /** @type {number | null} */
   cursor: 0, // frame on screen; null: the newest
@@ -42,17 +42,17 @@ export const app = {
   preset: null, // name of the preset the set-up came from
 };
 
-/** @typedef {(detail?: any) => void} Ear */
-/** @type {Map<string, Ear[]>} */
-const ears = new Map();
+/** @typedef {(detail?: any) => void} Listener */
+/** @type {Map<string, Listener[]>} */
+const listeners = new Map();
 
 /**
  * Hears of one or several kinds of news.
  * @param {string} names
- * @param {Ear} f
+ * @param {Listener} f
  */
 export function on(names, f) {
-  for (const name of names.split(" ")) ears.set(name, [...(ears.get(name) ?? []), f]);
+  for (const name of names.split(" ")) listeners.set(name, [...(listeners.get(name) ?? []), f]);
 }
 
 /**
@@ -60,7 +60,7 @@ export function on(names, f) {
  * @param {any} [detail]
  */
 export function emit(name, detail) {
-  for (const f of ears.get(name) ?? []) f(detail);
+  for (const f of listeners.get(name) ?? []) f(detail);
 }
 
 /** The run before, to compare with; a pinned run takes its place. */

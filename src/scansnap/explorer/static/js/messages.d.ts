@@ -1,7 +1,7 @@
-// What the page's parts hand to each other: set-ups, runs, films, claims, lectures.
+// The messages between the page's modules: set-ups, runs, films, claims, lectures.
 
-/** One assumption of the theorems, held against the set-up. */
-export interface AssumptionSaid {
+/** One assumption of the theorems, checked on the set-up. */
+export interface Assumption {
   name: string;
   statement: string;
   value: number | "inf" | "-inf" | null;
@@ -38,7 +38,7 @@ export interface BarsOfClass {
 /** One step of a lecture: a run, a stretch of it, and one sentence. */
 export interface Beat {
   setup: Setup;  // A preset's name, or a table of set-up fields; preset in it names one to start from.
-  marks: Mark[];  // Changes of the rates on the way.
+  marks: BeatMark[];  // Changes of the rates on the way.
   against: Setup | null;  // A second run to draw over it, given as setup is.
   from: number;  // The step the beat begins at.
   to: number;  // The step it plays to; the same one: it stands still.
@@ -54,9 +54,9 @@ export interface Beat {
 export interface Catalogue {
   version: string;
   limits: Record<string, number>;
-  controls: ControlSaid[];
-  presets: PresetSaid[];
-  class_presets: ClassPresetSaid[];
+  controls: ControlSpec[];
+  presets: Preset[];
+  class_presets: ClassPreset[];
   default: Setup;  // Of the first run.
   scenes: Scene[];  // Of the tour.
   decks: Deck[];  // Lectures; that of a lecture's own file first.
@@ -66,10 +66,10 @@ export interface Catalogue {
 }
 
 /** What a set-up means. */
-export interface CheckSaid {
+export interface SetupSummary {
   setup: Setup;  // Every key filled in.
-  classes: ClassesSaid;
-  theory: TheorySaid;
+  classes: ClassesSummary;
+  theory: TheorySummary;
   note: string;  // What of a file the page does not show; empty: nothing.
 }
 
@@ -92,7 +92,7 @@ export interface ClaimCurve {
   log_y: boolean;
 }
 
-/** What holds in the place of a statement that fails: one of ours, on the same run and axes. */
+/** A statement of ours that holds where the paper's fails, on the same run and axes. */
 export interface ClaimInstead {
   name: string;
   reference: string;
@@ -106,7 +106,7 @@ export interface ClaimInstead {
 }
 
 /** The verdict on one statement. */
-export interface ClaimSaid {
+export interface Claim {
   name: string;
   reference: string;
   statement: string;
@@ -125,15 +125,15 @@ export interface ClaimSaid {
 }
 
 /** Classes to start from, and their settings. */
-export interface ClassPresetSaid {
+export interface ClassPreset {
   name: string;
   title: string;
   explain: string;
-  knobs: ControlSaid[];
+  knobs: ControlSpec[];
 }
 
 /** One class as it runs. */
-export interface ClassSaid {
+export interface ClassSummary {
   query: number;  // ψ, the last token.
   next_token: number;  // m(n), what follows.
   p_class: number;  // How often the class occurs.
@@ -156,17 +156,17 @@ export interface ClassesByText {
 }
 
 /** The classes of a set-up. */
-export interface ClassesSaid {
+export interface ClassesSummary {
   vocab_size: number;  // M.
   n_classes: number;  // K.
   queries: number[];  // Tokens that are queries.
   common: number[];  // Tokens of more than one class.
-  classes: ClassSaid[];  // One entry per class.
+  classes: ClassSummary[];  // One entry per class.
   words: Record<string, string> | null;  // How tokens read.
 }
 
 /** One value a user can set. */
-export interface ControlSaid {
+export interface ControlSpec {
   name: string;
   label: string;
   symbol: string;
@@ -185,7 +185,7 @@ export interface ControlSaid {
 }
 
 /** Closed forms on a grid from 0 to ``last``, dense at the start. */
-export interface CurvesAsked {
+export interface ClosedFormsRequest {
   setup: Setup;
   last: number;  // Last step of the grid.
   points?: number;  // How many steps of it.
@@ -193,7 +193,7 @@ export interface CurvesAsked {
 }
 
 /** Closed forms. The theory's t counts batch-size-1 SGD steps. A step on the mean gradient of a mini-batch moves as far as one of those, so t = step, whatever the batch; momentum μ acts as both rates divided by 1 − μ. */
-export interface CurvesSaid {
+export interface ClosedForms {
   t: number[];
   growth: ((number | "inf" | "-inf" | null)[])[];  // Per class: p_n · ¼ ln(1 + 4Γ/C₀).
   chi_lower: ((number | "inf" | "-inf" | null)[])[];  // Per class, as ln χ.
@@ -218,10 +218,10 @@ export interface EntropyAt {
   entropy: number | "inf" | "-inf" | null;
 }
 
-/** All kept frames. */
-export interface FilmSaid {
-  run: RunText;
-  marks: MarkSaid[];
+/** A film as one file holds it. */
+export interface FilmSummary {
+  run: RunSummary;
+  marks: RateChange[];
   n: number;  // Frames.
   floats: number;  // Values per frame.
   steps: string;  // base64 of uint32[n].
@@ -229,7 +229,7 @@ export interface FilmSaid {
 }
 
 /** The T → ∞ flow from Y = Z = 0 at the effective rates, or what attention does of it to first order. */
-export interface FlowAsked {
+export interface FlowRequest {
   setup: Setup;
   last: number;  // Last step of the grid.
   points?: number;  // How many steps of it.
@@ -237,7 +237,7 @@ export interface FlowAsked {
 }
 
 /** The flow, or the response as far as it is trusted, in the layout of the frames. */
-export interface FlowSaid {
+export interface FlowCurves {
   t: number[];
   loss: (number | "inf" | "-inf" | null)[];  // The response has none.
   entropy: ((number | "inf" | "-inf" | null)[])[];  // Per class.
@@ -274,7 +274,7 @@ export interface Highlight {
 }
 
 /** What a text model does with a query word. */
-export interface LensSaid {
+export interface LensAnswer {
   query: string;
   entropy: number | "inf" | "-inf" | null;
   uniform_entropy: number | "inf" | "-inf" | null;
@@ -285,7 +285,7 @@ export interface LensSaid {
 }
 
 /** Where attention ends up over the rates: 81 runs that differ in η_Y and η_Z only. */
-export interface MapSaid {
+export interface RateMap {
   eta_y: number[];  // Rates of the rows.
   eta_z: number[];  // Rates of the columns.
   share: (number | null)[][];  // Attention on common tokens, mean over classes weighted by their probability; null where the run diverged or is not computed yet.
@@ -294,21 +294,21 @@ export interface MapSaid {
 }
 
 /** New rates from a step on. */
-export interface Mark {
+export interface BeatMark {
   step: number;  // The step they change at.
   eta_y: number | null;  // η_Y from then on; left out, as it was.
   eta_z: number | null;  // η_Z from then on; left out, as it was.
 }
 
 /** Rates changed at this step. */
-export interface MarkSaid {
+export interface RateChange {
   step: number;
   eta_y: number;
   eta_z: number;
 }
 
 /** Two words that follow each other twice or more. */
-export interface PairSaid {
+export interface WordPair {
   query: string;  // The last word.
   next: string;  // The next word.
   count: number;  // How often.
@@ -323,7 +323,7 @@ export interface Predict {
 }
 
 /** A set-up to start from. */
-export interface PresetSaid {
+export interface Preset {
   name: string;
   title: string;
   question: string;  // Headline over the run, where it has one.
@@ -331,22 +331,19 @@ export interface PresetSaid {
   setup: Setup;
 }
 
-/** Probes' files given at start; the report on one is at /probe?file=NAME. */
+/** The files of --probe; the report of a file is at /probe?file=NAME. */
 export interface ProbeFiles {
   files: string[];
 }
 
-/** First answer to start and attach. */
-export interface RunText {
+/** A run: its set-up, its classes, and how to read its frames. */
+export interface RunSummary {
   setup: Setup;  // Every key filled in.
-  classes: ClassesSaid;
-  theory: TheorySaid;
+  classes: ClassesSummary;
+  theory: TheorySummary;
   layout: FrameLayout;
   steps: number;  // The last step.
-  step: number;  // The current one.
-  state: "running" | "paused" | "done" | "failed";
-  speed: number | "max";
-  marks: MarkSaid[];  // Changes of the rates so far.
+  marks: RateChange[];  // Changes of the rates so far.
 }
 
 /** One scene of the tour. */
@@ -370,20 +367,7 @@ export interface Setup {
   [key: string]: any;
 }
 
-/** After every change, and about twice a second while it runs. */
-export interface StateText {
-  type: "state";
-  state: "running" | "paused" | "done" | "failed";
-  step: number;
-  steps: number;  // The last step.
-  speed: number | "max";  // Steps per second that were asked for.
-  rate: number;  // Steps per second measured.
-  eta_y: number;
-  eta_z: number;
-  failed_step: number | null;  // Where the numbers left the float range.
-}
-
-/** A trained text model in the folder given at start. */
+/** A trained text model in the folder of --folder. */
 export interface TextModel {
   name: string;
   title: string;
@@ -394,7 +378,7 @@ export interface TextModels {
   models: TextModel[];
 }
 
-/** What a theory says of the curve, to be drawn beside it. */
+/** A predicted curve, drawn beside the measured one. */
 export interface Theory {
   name: string;  // Whose it is, in a few words.
   holds: boolean;  // Whether it is what was measured; decides the colour.
@@ -402,7 +386,7 @@ export interface Theory {
 }
 
 /** What the theory says of a set-up before it runs. */
-export interface TheorySaid {
+export interface TheorySummary {
   applies: boolean;  // Whether the theorems speak of this run.
   why: string;  // The reason where they do not.
   eta_y: number | "inf" | "-inf" | null;  // Effective rate: η/(1 − μ).
@@ -412,7 +396,7 @@ export interface TheorySaid {
   t_snap: number | "inf" | "-inf" | null;  // t₀ in steps.
   c0: number | "inf" | "-inf" | null;  // C₀, from the overlaps of the classes at Z = 0.
   clock: string;  // One sentence on steps and t.
-  assumptions: AssumptionSaid[];  // Empty where a rate is 0.
+  assumptions: Assumption[];  // Empty where a rate is 0.
 }
 
 /** A word and the vote for it. */
@@ -422,17 +406,17 @@ export interface Vote {
 }
 
 /** A text to count words in. */
-export interface WordsAsked {
+export interface WordsRequest {
   text?: any;  // As it was pasted.
   pairs?: any;  // The pairs chosen as classes; left out: the server chooses.
 }
 
 /** What a text gives to make classes of. */
-export interface WordsSaid {
+export interface TextSummary {
   words: number;  // In the text.
   different: number;
   sentences: number;
-  pairs: PairSaid[];  // The most frequent first, some 60 of them at most; those chosen are always here.
+  pairs: WordPair[];  // The most frequent first, some 60 of them at most; those chosen are always here.
   classes: ClassesByText | ClassesByBars | null;  // For a set-up: the text or the counts, whichever is shorter to share; null where the pairs make no classes.
   refusal: string;  // Why they make none, in one sentence.
 }

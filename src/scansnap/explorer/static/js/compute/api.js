@@ -11,25 +11,25 @@ import { curvesOf, theoryOf } from "../engine/theory/theory.js";
 
 /** @import { Cell } from "../engine/ratemap.js" */
 /** @import { Film } from "../draw/film.js" */
-/** @import { CheckSaid, CurvesAsked, CurvesSaid, FlowAsked, FlowSaid, MapSaid, Setup, WordsAsked, WordsSaid } from "../messages.js" */
+/** @import { SetupSummary, ClosedFormsRequest, ClosedForms, FlowRequest, FlowCurves, RateMap, Setup, WordsRequest, TextSummary } from "../messages.js" */
 
 const FRAMES = 200; // of a film as CSV
 
 /**
  * What a set-up means: every default filled in, its classes, what theory says of it.
  * @param {Setup} setup
- * @returns {CheckSaid}
+ * @returns {SetupSummary}
  */
 export function check(setup) {
   const blueprint = readSetup(declared, setup);
   return /** @type {any} */ ({ setup: blueprint.setup, classes: blueprint.classes.summary(), theory: theoryOf(declared, blueprint), note: blueprint.note });
 }
 
-/** @type {(body: CurvesAsked) => CurvesSaid} */
+/** @type {(body: ClosedFormsRequest) => ClosedForms} */
 export const curves = ({ setup, ...rest }) => curvesOf(declared, readSetup(declared, setup), rest);
-/** @type {(body: FlowAsked, signal: AbortSignal) => Promise<FlowSaid>} */
+/** @type {(body: FlowRequest, signal: AbortSignal) => Promise<FlowCurves>} */
 export const flow = (body, signal) => workers.ask("flow", body, { lane: body.by ?? "flow", signal });
-/** @type {(body: WordsAsked) => WordsSaid} */
+/** @type {(body: WordsRequest) => TextSummary} */
 export const words = ({ text, pairs = null }) => /** @type {any} */ (offerWords(text, pairs, app.catalogue.limits.text_characters));
 /** @type {(setup: Setup, notes?: string[]) => string} */
 export const toml = (setup, notes = []) => toToml(declared, readSetup(declared, setup), notes);
@@ -62,12 +62,12 @@ function filmData(film) {
 /**
  * Where attention ends up over the rates of a set-up; `filled` gets what is known so far.
  * @param {Setup} setup
- * @param {(map: MapSaid) => void} filled
- * @returns {Promise<MapSaid>}
+ * @param {(map: RateMap) => void} filled
+ * @returns {Promise<RateMap>}
  */
 export async function rateMap(setup, filled) {
   const eta_y = mapAxis(declared, "eta_y"), eta_z = mapAxis(declared, "eta_z");
-  /** @type {MapSaid} */
+  /** @type {RateMap} */
   const map = { eta_y, eta_z, share: eta_y.map(() => eta_z.map(() => null)), failed_step: eta_y.map(() => eta_z.map(() => null)), known: 0 };
   await workers.map(setup, ({ cells }) => {
     for (const { row, column, share, failed_step } of /** @type {Cell[]} */ (cells)) {

@@ -3,7 +3,7 @@
 import { Film } from "../draw/film.js";
 import { workers } from "./engine.js";
 
-/** @import { MarkSaid, Setup } from "../messages.js" */
+/** @import { RateChange, Setup } from "../messages.js" */
 
 const ASIDE = 1; // the worker that has less to do
 
@@ -11,7 +11,7 @@ const ASIDE = 1; // the worker that has less to do
  * Computes the whole run of a set-up, with changes of its rates on the way.
  * @param {string} lane  of two films in a lane the newer one wins
  * @param {Setup} setup
- * @param {MarkSaid[]} marks
+ * @param {RateChange[]} marks
  * @param {(film: Film) => void} [grown] the film as far as it is
  * @param {AbortSignal} [signal]
  * @returns {Promise<Film>}

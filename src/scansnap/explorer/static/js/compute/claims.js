@@ -6,8 +6,8 @@ import { data } from "./data.js";
 
 /** @import { Film } from "../draw/film.js" */
 /** @import { Table } from "../draw/sentence.js" */
-/** @import { ClaimSaid, CurvesSaid, Setup } from "../messages.js" */
-/** @typedef {{setup?: Setup, step: number, setting: string, claims: ClaimSaid[]}} Verdicts */
+/** @import { Claim, ClosedForms, Setup } from "../messages.js" */
+/** @typedef {{setup?: Setup, step: number, setting: string, claims: Claim[]}} Verdicts */
 /** @typedef {{what: string, is: boolean | null, value: string}} Check  A statement, whether it is so (null: it cannot be said), and the number behind it. */
 
 /** @type {Record<string, Verdicts> | null} */
@@ -44,7 +44,7 @@ const SHOWN = 0.01; // of the largest logit: signs of smaller ones are noise
  * What the page itself can say of a run, up to frame i: signs, conservation, growth.
  * @param {Film} film
  * @param {number} i
- * @param {CurvesSaid | null} curves
+ * @param {ClosedForms | null} curves
  * @param {{start: Table | null, now: Table | null}} tables  of Y at step 0 and at that of frame i
  * @returns {Check[]}
  */
@@ -101,7 +101,7 @@ export function decoderDrift({ run: { setup, classes }, steps }, i, { start, now
   return worst < 0 ? null : worst;
 }
 
-/** @type {(film: Film, i: number, curves: CurvesSaid | null) => Check[]} */
+/** @type {(film: Film, i: number, curves: ClosedForms | null) => Check[]} */
 function growthCheck(film, i, curves) {
   const step = film.steps[i], at = curves ? curves.t.findLastIndex((t) => t <= step) : -1;
   if (!curves || at < 1) return [];

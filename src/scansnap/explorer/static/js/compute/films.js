@@ -1,16 +1,16 @@
 // The film on screen: a worker computes the whole run at full speed. Every change wants a new one; the latest wins, and
 // the film before stays as a ghost.
 
-import { $, refuse, said } from "../page/dom.js";
+import { $, errorMessage, refuse } from "../page/dom.js";
 import { app, emit } from "../app.js";
 import { Film } from "../draw/film.js";
 import { fieldOf, isAbort, workers } from "./engine.js";
 
-/** @import { MarkSaid, Setup } from "../messages.js" */
+/** @import { RateChange, Setup } from "../messages.js" */
 /**
  * A film somebody wants: `preview` while a slider is being dragged, `again` where the one on screen is its beginning,
  * `settle` gets the complete film, or null once another is wanted.
- * @typedef {{setup: Setup, marks: MarkSaid[], preview: boolean, again: boolean, begun: boolean, settle: (film: Film | null) => void}} Wish
+ * @typedef {{setup: Setup, marks: RateChange[], preview: boolean, again: boolean, begun: boolean, settle: (film: Film | null) => void}} Wish
  */
 
 /** @type {Wish | null} */
@@ -55,8 +55,8 @@ async function compute(wish) {
     if (current === wish) current = null;
     app.state.state = "failed";
     const field = fieldOf(error);
-    emit("refused", { field, message: said(error) });
-    if (!["eta_y", "eta_z"].includes(field)) say(said(error));
+    emit("refused", { field, message: errorMessage(error) });
+    if (!["eta_y", "eta_z"].includes(field)) say(errorMessage(error));
     emit("state");
   }
 }
@@ -109,7 +109,7 @@ function put() {
 /**
  * Wants the whole run of a set-up, with changes of its rates on the way; what is there already is not computed again.
  * @param {Setup} setup
- * @param {MarkSaid[]} marks
+ * @param {RateChange[]} marks
  * @param {boolean} preview
  * @returns {Promise<Film | null>}
  */

@@ -3,7 +3,7 @@
 import { Refused } from "../engine/workers.js";
 import { isAbort } from "./engine.js";
 
-/** @import { ClaimSaid, LensSaid, ProbeFiles, Setup, TextModels } from "../messages.js" */
+/** @import { Claim, LensAnswer, ProbeFiles, Setup, TextModels } from "../messages.js" */
 
 /**
  * @param {string} path
@@ -19,14 +19,14 @@ async function ask(path, options = {}) {
   }
   if (response.ok) return response;
   /** @type {{field?: string, message?: string}} */
-  let told = {};
-  try { told = await response.json(); } catch { /* not JSON */ }
-  throw new Refused(told.field ?? "request", told.message ?? `The server answered ${response.status}.`);
+  let answer = {};
+  try { answer = await response.json(); } catch { /* not JSON */ }
+  throw new Refused(answer.field ?? "request", answer.message ?? `The server answered ${response.status}.`);
 }
 
 /** @type {() => Promise<TextModels>} */
 export const lensModels = async () => (await ask("api/lens")).json();
-/** @type {(name: string, query: string, signal?: AbortSignal) => Promise<LensSaid>} */
+/** @type {(name: string, query: string, signal?: AbortSignal) => Promise<LensAnswer>} */
 export const lens = async (name, query, signal) =>
   (await ask(`api/lens/${encodeURIComponent(name)}?query=${encodeURIComponent(query)}`, { signal })).json();
 /** @type {() => Promise<ProbeFiles>} */
@@ -38,7 +38,7 @@ export const probes = async () => (await ask("api/probes")).json();
 export const probe = async (address) => (await ask(address)).text();
 /**
  * Every claim on the run of a set-up, judged by the package.
- * @type {(setup: Setup, signal: AbortSignal) => Promise<{step: number, setting: string, claims: ClaimSaid[]}>}
+ * @type {(setup: Setup, signal: AbortSignal) => Promise<{step: number, setting: string, claims: Claim[]}>}
  */
 export const verify = async (setup, signal) =>
   (await ask("api/verify", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(setup), signal })).json();

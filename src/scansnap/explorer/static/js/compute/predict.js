@@ -1,20 +1,20 @@
-// What theory says about the run on screen: the closed forms, the T → ∞ flow and the linear response, asked for once
-// per run and only while they are shown; and, in words, where they speak of something else than this run.
+// Three predictions beside the run on screen: the paper's formula (closed forms), the infinite-data limit (flow), our
+// formula (linear response). Each is computed once per run, and only while it is shown. A note says what they leave out.
 
 import * as api from "./api.js";
 import { isAbort } from "./engine.js";
 import { app, emit, on } from "../app.js";
 import { short, whole } from "../draw/format.js";
-import { said } from "../page/dom.js";
+import { errorMessage } from "../page/dom.js";
 
 /** @import { Film } from "../draw/film.js" */
-/** @import { MarkSaid, Setup } from "../messages.js" */
+/** @import { RateChange, Setup } from "../messages.js" */
 /** @typedef {"theory" | "flow" | "response"} Overlay */
 
 /** @type {Overlay[]} */
 export const OVERLAYS = ["theory", "flow", "response"];
 /** @type {Record<Overlay, string>} */
-const NAMES = { theory: "the closed form", flow: "the flow", response: "the response" };
+const NAMES = { theory: "the paper's formula", flow: "the infinite-data limit", response: "our formula" };
 /** @type {AbortController | null} */
 let asked = null;
 let key = "";
@@ -24,17 +24,17 @@ let begun = new Set();
 const notes = { flow: "", theory: "", response: "" };
 
 /**
- * What the run has that the theories leave out, in words.
+ * What the run has and the predictions leave out.
  * @param {Setup} setup
  */
 export function differences(setup) {
   const out = [];
-  if (setup.momentum > 0) out.push(`momentum ${setup.momentum} (it starts late, then goes as at ${short(1 / (1 - setup.momentum))} × the rates)`);
-  if (setup.context !== "inf") out.push(`T = ${whole(setup.context)} (sampling pushes attention, too, by order 1/T)`);
+  if (setup.momentum > 0) out.push(`momentum ${setup.momentum} (a late start, then ${short(1 / (1 - setup.momentum))} × the rates)`);
+  if (setup.context !== "inf") out.push(`T = ${whole(setup.context)} (sampling moves attention by order 1/T)`);
   return out;
 }
 
-/** Why there is no flow and no response for the run on screen; empty where there are. */
+/** Why limit and response cannot be computed for the run on screen; empty where they can. */
 function noPath() {
   const run = app.film?.run;
   if (!run) return "there is no run yet";
@@ -43,26 +43,26 @@ function noPath() {
   return run.setup.init !== "zero" ? "they start from Y = Z = 0, this run does not" : run.setup.eta_y === 0 ? "they need η_Y above 0" : "";
 }
 
-/** What is to be known about the overlays, in sentences. */
-export function told() {
+/** The note under the curves: where predictions do not apply, and what they leave out. */
+export function overlayNotes() {
   const film = app.film;
   if (!film) return "";
   const { applies, why } = film.run.theory, none = noPath(), out = [], shown = OVERLAYS.filter((name) => app.options[name]);
-  if (!applies) out.push(`Closed forms, t₀′ and t₀ do not speak of this run: ${why}.`);
-  if (none && applies) out.push(`No flow and no response for this run: ${none}.`);
+  if (!applies) out.push(`The paper's formula, t₀′ and t₀ do not apply to this run: ${why}.`);
+  if (none && applies) out.push(`No infinite-data limit and no formula of ours for this run: ${none}.`);
   const other = differences(film.run.setup), possible = applies || !none;
-  if (possible && other.length) out.push(`Flow, closed form and response are of T → ∞ without momentum; this run has ${other.join(" and ")}${shown.length ? ": they need not agree." : ": they are off."}`);
-  const changed = film.marks.find((/** @type {MarkSaid} */ m) => m.step > 0);
-  if (possible && changed && shown.length) out.push(`The rates changed at step ${whole(changed.step)}: ${list(shown.map((name) => NAMES[name]))}${applies && app.options.theory ? ", t₀′ and t₀" : ""} are of the first rates.`);
+  if (possible && other.length) out.push(`Limit and formulas assume T → ∞ and no momentum; this run has ${other.join(" and ")}. ${shown.length ? "They need not agree with it." : "They are off."}`);
+  const changed = film.marks.find((/** @type {RateChange} */ m) => m.step > 0);
+  if (possible && changed && shown.length) out.push(`The rates changed at step ${whole(changed.step)}: ${list(shown.map((name) => NAMES[name]))}${applies && app.options.theory ? ", t₀′ and t₀" : ""} use the first rates.`);
   const until = app.options.response ? app.response?.trusted_until : null;
-  if (typeof until === "number" && until < film.run.steps) out.push(`The response is drawn to step ${whole(until)}: beyond, what it leaves out is more than a tenth of it.`);
+  if (typeof until === "number" && until < film.run.steps) out.push(`Our formula ends at step ${whole(until)}: beyond it, its error exceeds a tenth.`);
   return [...out, ...OVERLAYS.map((name) => notes[name])].filter(Boolean).join(" ");
 }
 
 const list = (/** @type {string[]} */ names) => names.join(", ").replace(/, ([^,]*)$/, " and $1").replace(/^./, (ch) => ch.toUpperCase());
 
 /**
- * Overlays that nobody switched by hand are on where they speak of the run as it is.
+ * Predictions that nobody switched by hand are on where they apply to the run as it is.
  * @param {Setup} setup
  */
 function follow(setup) {
@@ -96,14 +96,14 @@ async function refresh() {
       if (!signal.aborted) notes[what] = "";
     } catch (e) {
       if (isAbort(e) || signal.aborted) return;
-      notes[what] = said(e);
+      notes[what] = errorMessage(e);
     }
     emit("flow");
   };
   if (film.run.theory.applies) await get("theory", "", async () => { app.curves = api.curves({ setup, last, points: 200 }); });
   if (noPath()) return;
-  await get("flow", "Computing the flow.", async () => { app.flow = await api.flow({ setup, last, points: 100 }, signal); });
-  await get("response", "Computing the response.", async () => { app.response = await api.flow({ setup, last, points: 100, by: "response" }, signal); });
+  await get("flow", "Computing the infinite-data limit.", async () => { app.flow = await api.flow({ setup, last, points: 100 }, signal); });
+  await get("response", "Computing our formula.", async () => { app.response = await api.flow({ setup, last, points: 100, by: "response" }, signal); });
 }
 
 /** @type {[Film, number] | null} */

@@ -5,7 +5,7 @@ import { app, emit, frameIndex, on } from "../app.js";
 import * as films from "./films.js";
 import * as playback from "./playback.js";
 
-/** @import { MarkSaid, Setup } from "../messages.js" */
+/** @import { RateChange, Setup } from "../messages.js" */
 /** @import { Pace } from "../app.js" */
 /** @import { Film } from "../draw/film.js" */
 /** @import { Pacing } from "./playback.js" */
@@ -30,7 +30,7 @@ const end = () => (films.over() ? Math.max(0, app.film?.lastStep ?? 0) : app.sta
  * Computes the whole run of a set-up. The cursor stays at its step unless the film is to be played. Null if another
  * film was wanted before this one was complete.
  * @param {Setup} setup
- * @param {{marks?: MarkSaid[], from?: number, play?: boolean, seconds?: number, preview?: boolean}} how
+ * @param {{marks?: RateChange[], from?: number, play?: boolean, seconds?: number, preview?: boolean}} how
  *   marks: changes of the rates on the way; play: at once, from the step `from` to the end, in so many seconds or at
  *   the chosen pace; preview: a slider is still on its way
  * @returns {Promise<Film | null>}
@@ -44,7 +44,7 @@ export function film(setup, { marks = [], from = 0, play: plays = false, seconds
 /**
  * A film as it was when its address was shared: with every change of rates, at a step.
  * @param {Setup} setup
- * @param {MarkSaid[]} marks
+ * @param {RateChange[]} marks
  * @param {number} step
  */
 export function beginAt(setup, marks, step) {

@@ -1,6 +1,6 @@
 // The frames of one run in the order of their steps, and how to read them.
 
-/** @import { ClassesSaid, FrameField, MarkSaid, RunText } from "../messages.js" */
+/** @import { ClassesSummary, FrameField, RateChange, RunSummary } from "../messages.js" */
 /** @typedef {(step: number) => number} TimeAxis  Position of a step on the time axis, growing. */
 /** @typedef {"common" | "query" | "distinct"} Kind */
 /** Of the contexts of all classes, those a token occurs in. @typedef {"every" | "several" | "only" | "query"} Reach */
@@ -9,11 +9,11 @@ const BYTES = 48 << 20;
 let made = 0;
 
 export class Film {
-  /** @param {RunText} run */
+  /** @param {RunSummary} run */
   constructor(run) {
     this.run = run;
     this.number = ++made; // tells films apart
-    /** @type {MarkSaid[]} */
+    /** @type {RateChange[]} */
     this.marks = [...run.marks];
     /** @type {Record<string, FrameField>} */
     this.fields = Object.fromEntries(run.layout.fields.map((f) => [f.name, f]));
@@ -234,14 +234,14 @@ function offsets(lists) {
 
 /**
  * How a token reads: its word where there is one, otherwise its number.
- * @param {ClassesSaid} classes
+ * @param {ClassesSummary} classes
  * @param {number} token
  */
 export const name = (classes, token) => classes.words?.[token] ?? String(token);
 
 /**
  * The same in a sentence.
- * @param {ClassesSaid} classes
+ * @param {ClassesSummary} classes
  * @param {number} token
  */
 export const word = (classes, token) => classes.words?.[token] ?? `token ${token}`;

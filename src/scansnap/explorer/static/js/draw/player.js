@@ -7,7 +7,7 @@ import { Film, REACH, word } from "./film.js";
 import { short, tick, ticks, whole } from "./format.js";
 import { fitting, penFor, unit, widthOf } from "./pen.js";
 
-/** @import { FilmSaid } from "../messages.js" */
+/** @import { FilmSummary } from "../messages.js" */
 /** @import { Cell } from "./attention.js" */
 
 const SECONDS = 8; // of the whole film
@@ -25,7 +25,7 @@ const plots = $("curves");
 const scrub = $("scrub");
 const tip = $("tip"), button = $("play");
 
-/** @type {FilmSaid} */
+/** @type {FilmSummary} */
 const told = JSON.parse($("data-film").textContent ?? "");
 const film = new Film(told.run);
 film.add(new Uint32Array(bytes(told.steps)), new Float32Array(bytes(told.data)), told.floats);

@@ -3,7 +3,7 @@
 import { h, maths, refuse } from "./dom.js";
 import { short } from "../draw/format.js";
 
-/** @import { ControlSaid } from "../messages.js" */
+/** @import { ControlSpec } from "../messages.js" */
 /** @typedef {{el: HTMLElement, show: (value: any) => void, refuse: (message: string) => void}} Control */
 /** @typedef {(value: any, dragging?: boolean) => void} Changed  `dragging`: the slider is still held, more will follow. */
 /** @typedef {{id: string, describe: string, label: HTMLElement, box: HTMLElement, changed: Changed}} Parts */
@@ -12,7 +12,7 @@ const TICKS = 1000;
 
 /**
  * Slider position of a value and back, logarithmic where the control says so.
- * @param {ControlSaid} control
+ * @param {ControlSpec} control
  * @returns {{to: (v: number) => number, from: (t: number) => number}}
  */
 function scaleOf({ low, high, log, kind }) {
@@ -27,7 +27,7 @@ function scaleOf({ low, high, log, kind }) {
 
 /**
  * Makes a control; `changed(value)` is called with every new value.
- * @param {ControlSaid} control
+ * @param {ControlSpec} control
  * @param {Changed} changed
  * @returns {Control}
  */
@@ -69,7 +69,7 @@ export function readNumber(text) {
 
 /**
  * Reads what was typed: a number, a word such as ∞, a list, or the text itself, which is then refused in words.
- * @param {ControlSaid} control
+ * @param {ControlSpec} control
  * @param {string} text
  */
 function parse(control, text) {
@@ -83,7 +83,7 @@ function parse(control, text) {
 
 /**
  * A field for numbers or texts, with buttons for words and a slider; returns what shows a value.
- * @param {ControlSaid} control
+ * @param {ControlSpec} control
  * @param {Parts} parts
  */
 function number(control, { id, describe, label, box, changed }) {

@@ -55,10 +55,10 @@ export function refuse(el, message) {
 }
 
 /**
- * What went wrong, in words.
+ * The message of an error.
  * @param {unknown} error
  */
-export const said = (error) => (error instanceof Error ? error.message : String(error));
+export const errorMessage = (error) => (error instanceof Error ? error.message : String(error));
 
 /** @type {number | undefined} */
 let toastTimer;

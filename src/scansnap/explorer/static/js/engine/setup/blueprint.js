@@ -15,13 +15,13 @@ import { parseToml } from "./toml.js";
 /** @import { Layout, Model } from "../model/layout.js" */
 /** @import { Optimizer } from "../model/optimizers.js" */
 /** @import { ClassTable } from "./presets.js" */
-/** @import { Declared, SetupAsked } from "./settings.js" */
+/** @import { Declared, SetupInput } from "./settings.js" */
 /** @import { Rates, Settings } from "../model/simulation.js" */
 
 /**
  * Everything a run is made of.
  * @typedef {object} Blueprint
- * @property {SetupAsked} setup every key filled in, as JSON: ∞ is "inf"
+ * @property {SetupInput} setup every key filled in, as JSON: ∞ is "inf"
  * @property {SequenceClasses} classes
  * @property {Rates} rates
  * @property {Settings} settings
@@ -37,7 +37,7 @@ import { parseToml } from "./toml.js";
  */
 export function readSetup(declared, given) {
   if (typeof given !== "object" || given === null || Array.isArray(given)) throw new InputError("setup", given, "an object");
-  const { classes: form, ...rest } = /** @type {SetupAsked} */ (given), names = declared.controls.map(({ name }) => name);
+  const { classes: form, ...rest } = /** @type {SetupInput} */ (given), names = declared.controls.map(({ name }) => name);
   knownKeys("request", rest, names);
   const { classes, run, note } = readClasses(declared, form);
   knownKeys("classes", run, names);

@@ -39,12 +39,12 @@ import { InputError } from "../errors.js";
  * @property {string[]} file_keys
  * @property {{name: string, title: string, explain: string, knobs: Setting[]}[]} class_presets
  * @property {Record<string, ClassTable>} tables
- * @property {{name: string, title: string, question: string, commentary: string, setup: SetupAsked}[]} presets
- * @property {SetupAsked} default
+ * @property {{name: string, title: string, question: string, commentary: string, setup: SetupInput}[]} presets
+ * @property {SetupInput} default
  * @property {{name: string, statement: string, note: string}[]} assumptions
  */
 
-/** @typedef {{classes: Record<string, any>, [name: string]: any}} SetupAsked */
+/** @typedef {{classes: Record<string, any>, [name: string]: any}} SetupInput */
 
 const LONGEST = 40; // characters of a text setting
 

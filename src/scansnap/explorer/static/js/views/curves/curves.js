@@ -8,7 +8,7 @@ import { short, whole } from "../../draw/format.js";
 import { penFor, unit } from "../../draw/pen.js";
 import { areaOf, drawCurves, drawGround, drawMoments, nearest } from "../../draw/plot.js";
 import { tip } from "../../page/popup.js";
-import { OVERLAYS, told } from "../../compute/predict.js";
+import { OVERLAYS, overlayNotes } from "../../compute/predict.js";
 import { isMoving } from "../../compute/runner.js";
 import { enlarge, picture as pictureOf } from "./enlarge.js";
 import { VIEWS, describe, figure } from "./traces.js";
@@ -51,7 +51,7 @@ export function start() {
     const { layout, classes } = app.film.run, title = $("view-z").querySelector("span");
     if (title) title.textContent = `Logits z of query ${name(classes, layout.queries[layout.class_query[Math.max(0, app.focus)]])}`;
   });
-  on("flow run options marks", () => ($("predict-note").textContent = told()));
+  on("flow run options marks", () => ($("predict-note").textContent = overlayNotes()));
   on("frames run cursor", () => { moved = true; say(); });
   new ResizeObserver(soil).observe(panel);
 }

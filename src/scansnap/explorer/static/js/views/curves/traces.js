@@ -10,7 +10,7 @@ import { axes, moments } from "./scales.js";
 /** @import { Colours } from "../../draw/colours.js" */
 /** @import { Film, Reach } from "../../draw/film.js" */
 /** @import { Figure, Line, Point, Trace, Value } from "../../draw/plot.js" */
-/** @import { FlowSaid } from "../../messages.js" */
+/** @import { FlowCurves } from "../../messages.js" */
 /** @typedef {{name: "loss" | "entropy" | "growth" | "chi" | "z", title: string, unit: string, word: string, field: string}} View */
 /**
  * points: at most so many of each curve; zoom: what of the axes is shown; titles: whether the axes are named, and the
@@ -110,7 +110,7 @@ function logits(film, points, c) {
 /**
  * The theories that say a whole path: those switched on.
  * @param {Colours} c
- * @returns {{name: string, said: FlowSaid | null, style: Line}[]}
+ * @returns {{name: string, said: FlowCurves | null, style: Line}[]}
  */
 const paths = (c) => [
   { name: "infinite-data limit (flow)", said: app.options.flow ? app.flow : null, style: line(legible(FLOW, c), 1.6, "dash") },

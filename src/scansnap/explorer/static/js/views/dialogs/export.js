@@ -1,7 +1,7 @@
 // Files: pictures of any view, data as CSV, the set-up as TOML, a film that plays by itself.
 
 import * as api from "../../compute/api.js";
-import { $, h, refuse, said, saveBlob, toast } from "../../page/dom.js";
+import { $, errorMessage, h, refuse, saveBlob, toast } from "../../page/dom.js";
 import { app } from "../../app.js";
 import { make, tooLong } from "../../address.js";
 import { picture } from "../curves/curves.js";
@@ -32,7 +32,7 @@ export function open() {
   const act = (/** @type {string} */ label, /** @type {() => Promise<void>} */ f, /** @type {string} */ id) => {
     const button = h("button", { type: "button", id, onclick: async () => {
       button.disabled = true;
-      try { await f(); refuse(refusal, ""); } catch (error) { refuse(refusal, said(error)); }
+      try { await f(); refuse(refusal, ""); } catch (error) { refuse(refusal, errorMessage(error)); }
       button.disabled = false;
     } }, label);
     return button;

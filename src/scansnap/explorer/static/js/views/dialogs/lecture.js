@@ -7,8 +7,8 @@ import { makeFilm } from "../../compute/aside.js";
 import { pageSource } from "../../compute/data.js";
 
 /** @import { Film } from "../../draw/film.js" */
-/** @import { Beat, Deck, MarkSaid, Setup } from "../../messages.js" */
-/** @typedef {{key: string, setup: Setup, marks: MarkSaid[], done: (film: Film) => void, fail: (error: Error) => void}} Wish */
+/** @import { Beat, Deck, RateChange, Setup } from "../../messages.js" */
+/** @typedef {{key: string, setup: Setup, marks: RateChange[], done: (film: Film) => void, fail: (error: Error) => void}} Wish */
 
 /** @type {Map<string, Promise<Film>>} */
 const films = new Map(); // by set-up and changes of rates; kept, so that the same talk begins at once
@@ -27,7 +27,7 @@ let filled = false; // the lecture has the screen: leaving that leaves the lectu
 /**
  * The film of a run; of several that are wanted the one asked for last comes first.
  * @param {Setup} setup
- * @param {MarkSaid[]} marks
+ * @param {RateChange[]} marks
  */
 function film(setup, marks) {
   const key = JSON.stringify([setup, marks]), known = films.get(key);

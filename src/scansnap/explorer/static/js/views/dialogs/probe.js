@@ -1,6 +1,6 @@
 // The report on a probe's file, in the page: chosen from those given at start, in a frame that may do nothing but its own.
 
-import { $, h, refuse, said } from "../../page/dom.js";
+import { $, errorMessage, h, refuse } from "../../page/dom.js";
 import * as lab from "../../compute/lab.js";
 import { modal } from "../../page/popup.js";
 
@@ -20,7 +20,7 @@ async function open() {
       refuse(refusal, "");
       frame.hidden = false;
       frame.src = address.href;
-    } catch (e) { frame.hidden = true; refuse(refusal, said(e)); }
+    } catch (e) { frame.hidden = true; refuse(refusal, errorMessage(e)); }
   };
   const choice = h("select", { id: "probe-file", onchange: () => show(choice.value) });
   const dialog = modal("A probe's report", h("div", { class: "probes" }, h("div", { class: "lensform" }, h("label", {}, "File", choice), tab), refusal, frame));
@@ -29,7 +29,7 @@ async function open() {
     const { files } = await lab.probes();
     choice.append(...files.map((f) => h("option", { value: f }, f)));
     if (files.length) await show(files[0]); else refuse(refusal, "There is no probe's file in the folder given at start yet.");
-  } catch (e) { refuse(refusal, said(e)); }
+  } catch (e) { refuse(refusal, errorMessage(e)); }
 }
 
 export function start() {

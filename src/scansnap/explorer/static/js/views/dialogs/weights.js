@@ -1,13 +1,13 @@
 // The editor of custom classes: weights as bars to drag (or arrow keys), tokens and classes to add; or TOML to paste.
 
-import { h, refuse, said } from "../../page/dom.js";
+import { errorMessage, h, refuse } from "../../page/dom.js";
 import { app, emit } from "../../app.js";
 import * as api from "../../compute/api.js";
 import { short } from "../../draw/format.js";
 import { readNumber } from "../../page/control.js";
 import { modal } from "../../page/popup.js";
 
-/** @import { Bars, BarsOfClass, ClassesSaid } from "../../messages.js" */
+/** @import { Bars, BarsOfClass, ClassesSummary } from "../../messages.js" */
 /** @typedef {"bars" | "toml"} Way */
 
 const refusal = h("p", { class: "refusal", role: "alert", hidden: true }), body = h("div", { class: "editor" });
@@ -20,7 +20,7 @@ let chosen = "bars";
 
 /**
  * The bars of the set-up as it runs: tokens with weights relative to the largest of the class.
- * @param {ClassesSaid} classes
+ * @param {ClassesSummary} classes
  * @returns {Bars}
  */
 function fromRun(classes) {
@@ -47,7 +47,7 @@ export function openEditor(way) {
   ]);
   dialog.classList.add("wide");
   draw();
-  try { tomlText.value = api.toml(app.setup); } catch (e) { refuse(refusal, said(e)); }
+  try { tomlText.value = api.toml(app.setup); } catch (e) { refuse(refusal, errorMessage(e)); }
 }
 
 /** @param {HTMLDialogElement} dialog */
@@ -61,7 +61,7 @@ function use(dialog) {
     app.preset = null;
     dialog.close();
     emit("classes-made");
-  } catch (e) { refuse(refusal, said(e)); }
+  } catch (e) { refuse(refusal, errorMessage(e)); }
 }
 
 /** What keys do to a weight. @type {Record<string, number>} */

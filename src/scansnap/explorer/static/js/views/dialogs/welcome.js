@@ -127,7 +127,7 @@ export function start() {
     show?.key(event);
   }, true);
   on("theme", () => show?.theme());
-  on("table", (told) => { table = told; tell(); });
+  on("table", (message) => { table = message; tell(); });
   if (location.hash || !isFirst()) return visited();
   let begun = false;
   on("run frames state", () => {

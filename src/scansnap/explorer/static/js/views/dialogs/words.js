@@ -1,12 +1,12 @@
 // Your own words: a text is pasted, its repeated pairs of words are counted, and those chosen become the classes.
 
 import * as api from "../../compute/api.js";
-import { debounce, h, refuse, said } from "../../page/dom.js";
+import { debounce, errorMessage, h, refuse } from "../../page/dom.js";
 import { app, emit } from "../../app.js";
 import { whole } from "../../draw/format.js";
 import { modal } from "../../page/popup.js";
 
-/** @import { PairSaid, WordsSaid } from "../../messages.js" */
+/** @import { WordPair, TextSummary } from "../../messages.js" */
 
 const EXAMPLE = `The kitten sits by the bowl in the kitchen and drinks milk.
 In the office the tired clerk yawns and drinks coffee.
@@ -36,7 +36,7 @@ const pairs = h("div", { class: "pairs", id: "words-pairs", role: "group", "aria
 const refusal = h("p", { class: "refusal", id: "words-refusal", role: "alert", hidden: true });
 /** @type {HTMLButtonElement} */
 let use;
-/** @type {WordsSaid | null} */
+/** @type {TextSummary | null} */
 let offer = null; // for what is in the field
 /** @type {[string, string][] | null} */
 let chosen = null; // null: the most frequent ones
@@ -67,11 +67,11 @@ function look() {
   try {
     const answer = api.words({ text: text.value, pairs: chosen });
     show(answer, answer.refusal);
-  } catch (e) { show(null, said(e)); }
+  } catch (e) { show(null, errorMessage(e)); }
 }
 
 /**
- * @param {WordsSaid | null} answer
+ * @param {TextSummary | null} answer
  * @param {string} why  what is wrong with it
  */
 function show(answer, why) {
@@ -86,7 +86,7 @@ function show(answer, why) {
   if (focused?.startsWith("pair-")) document.getElementById(focused)?.focus(); // drawn anew
 }
 
-/** @param {PairSaid[]} all */
+/** @param {WordPair[]} all */
 function rows(all) {
   const taken = new Map(all.filter((p) => p.chosen).map((p) => [p.next, p.query]));
   const queries = [...new Set([...all.filter((p) => p.chosen), ...all].map((p) => p.query))];
@@ -99,7 +99,7 @@ function rows(all) {
   })))];
 }
 
-/** @param {PairSaid} pair */
+/** @param {WordPair} pair */
 function toggle(pair) {
   const now = (offer?.pairs ?? []).filter((p) => p.chosen !== (p === pair));
   chosen = now.map((p) => [p.query, p.next]);

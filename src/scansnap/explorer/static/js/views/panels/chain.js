@@ -27,7 +27,7 @@ let listed = ""; // what the two lists are of
 export function start() {
   panel.append(h("div", { class: "chainform" }, h("label", {}, "Class", classSelect), h("label", {}, "Context token", tokenSelect)), body);
   on("bar", ({ k, token }) => { pick(k, token); tabs.pick("chain"); panel.scrollIntoView({ block: "nearest" }); });
-  on("table", (told) => { table = told; draw(); });
+  on("table", (message) => { table = message; draw(); });
   on("run", () => { table = null; });
   on("run frames cursor state", () => { fill(); ask(); draw(); });
 }
@@ -74,22 +74,22 @@ function fill() {
 /**
  * The numbers of a token of class k at the step of a table, or at the one on screen where there is no table.
  * @param {Film} film
- * @param {Table | null} told
+ * @param {Table | null} yTable
  * @param {number} k
  * @param {number} token
  * @returns {Chain}
  */
-export function chainOf(film, told, k, token) {
-  const { layout, classes } = film.run, at = told ? film.at(told.step) : -1, fits = told !== null && film.steps[at] === told.step;
+export function chainOf(film, yTable, k, token) {
+  const { layout, classes } = film.run, at = yTable ? film.at(yTable.step) : -1, fits = yTable !== null && film.steps[at] === yTable.step;
   const i = fits ? at : frameIndex(), j = layout.tokens[k].indexOf(token), c = film.attention(i, k), q = layout.class_query[k];
   const own = classes.classes[k], p = own.p[own.tokens.indexOf(token)] ?? 0;
-  const { votes, why } = fits ? votesOf(film, told, i, k, j) : { votes: null, why: "Waiting for the decoder's table." };
+  const { votes, why } = fits ? votesOf(film, yTable, i, k, j) : { votes: null, why: "Waiting for the decoder's table." };
   return { step: film.steps[i], p, z: film.z(i, q)[layout.query_tokens[q].indexOf(token)], c: c[j], c0: film.attention(0, k)[j], votes, why };
 }
 
 /**
  * @param {Film} film
- * @param {Table} told
+ * @param {Table} yTable
  * @param {number} i  the frame of the table's step
  * @param {number} k
  * @param {number} j  the token's place in the class
@@ -122,9 +122,6 @@ function softmax(logits, times, at) {
   return Math.exp(logits[at] - top) / sum;
 }
 
-/** A probability, also where it is almost 1. */
-const chance = percent;
-
 const draw = throttle(() => {
   const film = app.film;
   if (!shown || !film?.length || !app.bar || !film.run.layout.tokens[app.bar.k]?.includes(app.bar.token)) return;
@@ -135,14 +132,14 @@ const draw = throttle(() => {
   const link = (id, what, value, reads, ...says) => h("li", { id: `chain-${id}`, "data-value": value }, h("span", {}, maths(what)), h("b", {}, reads), h("p", {}, says));
   body.replaceChildren(
     h("h2", {}, `How ${it} counts for ${next} after ${last}`),
-    h("p", { class: "explain", id: "chain-step", "data-value": now.step }, `At step ${whole(now.step)}${now.step === screen ? "" : `, the nearest to step ${whole(screen)} that is kept`}.`),
+    h("p", { class: "explain", id: "chain-step", "data-value": now.step }, `At step ${whole(now.step)}${now.step === screen ? "" : `, the nearest to step ${whole(screen)} that has a table`}.`),
     h("ol", {},
       link("p", "token", now.p, it, `${REACH[film.reach(k, token)]}; ${short(100 * now.p)}% of its context words`),
-      link("z", "logit z", now.z, short(now.z), maths(`learned by ${last} for ${it}: it weighs e^{z} = ${short(Math.exp(now.z))} times what it would untrained`)),
+      link("z", "logit z", now.z, short(now.z), maths(`learned by ${last} for ${it}: it multiplies the weight of ${it} by e^{z} = ${short(Math.exp(now.z))}`)),
       link("c", "attention c", now.c, short(now.c), maths(`its share of P e^{z}; at step 0 it was ${short(now.c0)}`)),
       ...(votes ? [
         link("vote", "vote f·Y", votes.vote, short(votes.vote), maths(`normalised attention f = c/‖c‖ = ${short(votes.f)} times Y[l, n] = ${short(votes.y)}, out of ${short(votes.total)} that all tokens together give ${next}`)),
-        link("alpha", "probability", votes.alpha, chance(votes.alpha), `of ${next}, by the softmax of all votes; without the vote of ${it} it would be ${chance(votes.without)}`),
+        link("alpha", "probability", votes.alpha, percent(votes.alpha), `of ${next}, by the softmax of all votes; without the vote of ${it} it would be ${percent(votes.without)}`),
       ] : [h("li", { class: "without" }, h("p", {}, now.why))])),
     ...(votes ? [h("h3", {}, `All votes for ${next}`), list(votes.others, token, k, film)] : []));
 }, 100);

@@ -1,6 +1,6 @@
 // The verdict on every lemma and theorem for the run on screen; where it was not judged, what is checked here.
 
-import { $, h, maths, said, throttle, toast } from "../../page/dom.js";
+import { $, errorMessage, h, maths, throttle, toast } from "../../page/dom.js";
 import { COMMANDS, liveChecks, shippedVerdicts, verifyCommand, whereApplies } from "../../compute/claims.js";
 import * as lab from "../../compute/lab.js";
 import { askTable } from "../../compute/runner.js";
@@ -13,7 +13,7 @@ import { take } from "./setup.js";
 /** @import { Verdicts } from "../../compute/claims.js" */
 /** @import { Table } from "../../draw/sentence.js" */
 /** @import { Film } from "../../draw/film.js" */
-/** @import { ClaimCurve, ClaimInstead, ClaimSaid, Setup } from "../../messages.js" */
+/** @import { ClaimCurve, ClaimInstead, Claim, Setup } from "../../messages.js" */
 
 const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "–" };
 /**
@@ -23,7 +23,7 @@ const SIGN = { holds: "✓", fails: "✕", undecided: "?", "not applicable": "�
 const KIND = { dependent: "it follows from another statement here, or measures the same again", "proof step": "a step of the paper's proof, not one of its statements", identity: "an identity: it follows for every run, and a failure would be a bug", formula: "a formula: no run takes part", "by definition": "true by definition", ours: "a statement of ours: what holds where one of the paper's does not" };
 /** @type {Record<string, string>} */
 const PLURAL = { "proof step": "proof steps", identity: "identities", formula: "formulas" };
-/** Groups, what is most worth reading first. @type {[ClaimSaid["status"], string][]} */
+/** Groups, what is most worth reading first. @type {[Claim["status"], string][]} */
 const GROUPS = [["fails", "Fails, with every assumption met"], ["undecided", "Undecided"], ["holds", "Holds"]];
 const TABLE = 256; // most rows and columns of a decoder that is checked
 const panel = $("panel-claims");
@@ -92,7 +92,7 @@ async function judge(film) {
     judged.set(film, await lab.verify({ ...film.run.setup, steps: film.run.steps }, mine.signal));
     last = "";
     if (app.film === film) show(film);
-  } catch (error) { if (!mine.signal.aborted) $("claims-lead").textContent = said(error); }
+  } catch (error) { if (!mine.signal.aborted) $("claims-lead").textContent = errorMessage(error); }
 }
 
 /**
@@ -162,11 +162,11 @@ function inSnaps(at) {
 
 /**
  * Statements that say nothing of this run, by the reason why, each reason with a way to where they do.
- * @param {ClaimSaid[]} claims
+ * @param {Claim[]} claims
  */
 function silent(claims) {
   if (!claims.length) return [];
-  /** @type {Map<string, ClaimSaid[]>} */
+  /** @type {Map<string, Claim[]>} */
   const by = new Map();
   for (const c of claims) { const key = JSON.stringify([reason(c), whereApplies(c.name)]); by.set(key, [...(by.get(key) ?? []), c]); }
   const groups = [...by.values()].sort((a, b) => b.length - a.length);
@@ -174,13 +174,13 @@ function silent(claims) {
     groups.map((list) => h("div", { class: "because" }, h("div", { class: "reason" }, h("p", {}, maths(reason(list[0]))), way(list[0])), list.map(card))))];
 }
 
-/** @param {ClaimSaid} claim */
+/** @param {Claim} claim */
 function reason(claim) {
   const unmet = claim.assumptions.filter((a) => !a.met);
   return unmet.length ? `not met: ${unmet.map((a) => `${a.name} (${short(a.value)} against ${short(a.threshold)})`).join(", ")}` : claim.why;
 }
 
-/** @param {ClaimSaid} claim */
+/** @param {Claim} claim */
 function way({ name }) {
   const { where, command } = whereApplies(name);
   if (where) return h("button", { type: "button", class: "small", title: "Loads a set-up in which it applies, and runs it", onclick: () => go(where) }, "Go where it applies");
@@ -195,7 +195,7 @@ function go(where) {
 
 /**
  * What is not an independent statement of the paper, in words.
- * @param {ClaimSaid[]} claims
+ * @param {Claim[]} claims
  */
 function apart(claims) {
   const parts = Object.keys(KIND).flatMap((kind) => {
@@ -205,7 +205,7 @@ function apart(claims) {
   return parts.length ? ` Counted apart: ${parts.join(", ")}.` : "";
 }
 
-/** @param {ClaimSaid} claim */
+/** @param {Claim} claim */
 function card(claim) {
   const cls = claim.status.replace(" ", "-"), { curve, instead } = claim;
   /** @type {[string, unknown][]} */

@@ -3,11 +3,11 @@
 import * as lab from "../../compute/lab.js";
 import { app } from "../../app.js";
 import { colours } from "../../draw/colours.js";
-import { $, h, refuse, said, toast } from "../../page/dom.js";
+import { $, errorMessage, h, refuse, toast } from "../../page/dom.js";
 import { short, tick, ticks, whole } from "../../draw/format.js";
 import { penFor, widthOf } from "../../draw/pen.js";
 
-/** @import { Attended, EntropyAt, LensSaid, TextModel, Vote } from "../../messages.js" */
+/** @import { Attended, EntropyAt, LensAnswer, TextModel, Vote } from "../../messages.js" */
 
 const panel = $("panel-lens"), result = h("div", { class: "lens" }), refusal = h("p", { class: "refusal", role: "alert", hidden: true });
 let loaded = false, model = "";
@@ -18,7 +18,7 @@ let asked = null; // the latest question
 export async function visible(is) {
   if (!is || loaded) return;
   loaded = true;
-  try { show(app.catalogue.lab?.lens ? (await lab.lensModels()).models : []); } catch (e) { panel.replaceChildren(h("p", { class: "refusal" }, said(e))); loaded = false; }
+  try { show(app.catalogue.lab?.lens ? (await lab.lensModels()).models : []); } catch (e) { panel.replaceChildren(h("p", { class: "refusal" }, errorMessage(e))); loaded = false; }
 }
 
 /** @param {TextModel[]} models */
@@ -65,7 +65,7 @@ async function look(query) {
     draw(answer);
   } catch (e) {
     if (mine !== asked) return;
-    refuse(refusal, said(e));
+    refuse(refusal, errorMessage(e));
     result.replaceChildren(); // what stood there answered another question
   }
   result.classList.remove("waiting");
@@ -91,7 +91,7 @@ function predicted(list) {
   return h("p", { class: "next" }, list.slice(0, 8).flatMap((r) => [h("b", {}, r.word), ` ${(100 * Number(r.vote)).toFixed(1)}%  `]));
 }
 
-/** @param {LensSaid} answer */
+/** @param {LensAnswer} answer */
 function draw(answer) {
   const over = answer.entropy_over_training, canvas = h("canvas", { class: "mini", role: "img", "aria-label": "Mean entropy of attention over training, of all words" }), long = over.length > 1, end = over[over.length - 1];
   result.replaceChildren(

@@ -71,7 +71,7 @@ const show = throttle(() => {
 export function start() {
   box.append(h("header", {}, title, another), input, output);
   $("panel-curves").prepend(box);
-  on("table", (told) => { table = told; show(); });
+  on("table", (message) => { table = message; show(); });
   on("run", () => { table = null; });
   on("run frames cursor state focus level", () => { ask(); show(); });
 }

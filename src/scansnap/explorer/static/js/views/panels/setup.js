@@ -2,7 +2,7 @@
 
 import * as api from "../../compute/api.js";
 import { fieldOf } from "../../compute/engine.js";
-import { $, debounce, h, maths, refuse, said } from "../../page/dom.js";
+import { $, debounce, errorMessage, h, maths, refuse } from "../../page/dom.js";
 import { app, emit, on } from "../../app.js";
 import { makeControl } from "../../page/control.js";
 import { short } from "../../draw/format.js";
@@ -10,7 +10,7 @@ import * as runner from "../../compute/runner.js";
 import { openEditor } from "../dialogs/weights.js";
 import { openWords } from "../dialogs/words.js";
 
-/** @import { CheckSaid, Setup } from "../../messages.js" */
+/** @import { SetupSummary, Setup } from "../../messages.js" */
 /** @import { Control } from "../../page/control.js" */
 
 /** What the two rates are about, in words. @type {Record<string, string>} */
@@ -174,7 +174,7 @@ const apply = debounce(() => run(false), 120);
 /**
  * Has the set-up checked and, if it may be, run.
  * @param {boolean} play
- * @param {((answer: CheckSaid) => void) | null} then  instead of a run from step 0
+ * @param {((answer: SetupSummary) => void) | null} then  instead of a run from step 0
  */
 export async function run(play, then = null) {
   try {
@@ -190,7 +190,7 @@ export async function run(play, then = null) {
     return true;
   } catch (e) {
     clearRefusals();
-    showRefusal(fieldOf(e), said(e));
+    showRefusal(fieldOf(e), errorMessage(e));
     return false;
   } finally {
     pending = false;
@@ -224,7 +224,7 @@ export function showRefusal(field, message) {
 /**
  * Replaces the whole set-up.
  * @param {Setup} setup
- * @param {{preset?: string | null, play?: boolean, then?: ((answer: CheckSaid) => void) | null}} how
+ * @param {{preset?: string | null, play?: boolean, then?: ((answer: SetupSummary) => void) | null}} how
  */
 export function take(setup, { preset = null, play = true, then = null } = {}) {
   app.setup = structuredClone(setup);

@@ -8,7 +8,7 @@ import * as runner from "../../compute/runner.js";
 import { take } from "./setup.js";
 import * as tabs from "../../page/tabs.js";
 
-/** @import { MarkSaid, Scene, Setup } from "../../messages.js" */
+/** @import { RateChange, Scene, Setup } from "../../messages.js" */
 
 const panel = $("panel-tour");
 /** @type {Scene[]} */
@@ -62,7 +62,7 @@ export async function go(i, quiet = false) {
 /**
  * A run of a scene, played where there is something to see.
  * @param {Setup} setup
- * @param {MarkSaid[]} marks
+ * @param {RateChange[]} marks
  * @param {number} from
  * @param {number} to
  * @param {number} seconds

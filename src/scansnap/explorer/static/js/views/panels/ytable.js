@@ -11,8 +11,8 @@ import { askTable } from "../../compute/runner.js";
 import { tip } from "../../page/popup.js";
 
 /** @import { Pen } from "../../draw/pen.js" */
-/** @typedef {{step: number, values: Float32Array}} Told */
-/** @typedef {Told & {rows: number, columns: number, rowTokens: Float32Array, columnTokens: Float32Array, y: Float32Array, top: number}} Table */
+/** @typedef {{step: number, values: Float32Array}} TableMessage */
+/** @typedef {TableMessage & {rows: number, columns: number, rowTokens: Float32Array, columnTokens: Float32Array, y: Float32Array, top: number}} Table */
 
 const LEAST = 1e-12; // what is no vote
 const panel = $("panel-y"), picture = document.createElement("canvas");
@@ -55,7 +55,7 @@ function say({ step }) {
   heading.textContent = `Decoder Y at step ${whole(step)}${wanted === step ? "" : `, the nearest kept to step ${whole(wanted)}`}`;
 }
 
-/** @param {Told} told */
+/** @param {TableMessage} message */
 function take({ step, values }) {
   const rows = values[0], columns = values[1], y = values.subarray(2 + rows + columns);
   const top = y.reduce((m, v) => Math.max(m, Math.abs(v)), LEAST);

@@ -1,13 +1,13 @@
 // Compare: keep a run as a pinned overlay under the next one.
 
-import { $, h, maths, said, toast } from "../../page/dom.js";
+import { $, errorMessage, h, maths, toast } from "../../page/dom.js";
 import { app, emit, on } from "../../app.js";
 import { Film } from "../../draw/film.js";
 import { short } from "../../draw/format.js";
 import { makeFilm } from "../../compute/aside.js";
 import { isAbort } from "../../compute/engine.js";
 
-/** @import { MarkSaid, Setup } from "../../messages.js" */
+/** @import { RateChange, Setup } from "../../messages.js" */
 
 let stop = new AbortController(); // of a pinned run that is being computed
 
@@ -49,7 +49,7 @@ export const toggle = () => (app.pinned ? unpin() : pinNow());
 /**
  * Computes a set-up beside the run on screen, with changes of its rates on the way, and pins it.
  * @param {Setup} setup
- * @param {MarkSaid[]} marks
+ * @param {RateChange[]} marks
  */
 export async function pinSetup(setup, marks = []) {
   unpin();
@@ -60,7 +60,7 @@ export async function pinSetup(setup, marks = []) {
       if (app.pinned?.film !== film) app.pinned = { film, setup: film.run.setup };
       emit("pinned");
     }, signal);
-  } catch (error) { if (!isAbort(error)) toast(`The pinned run could not be computed: ${said(error)}`); }
+  } catch (error) { if (!isAbort(error)) toast(`The pinned run could not be computed: ${errorMessage(error)}`); }
 }
 
 export function start() {

@@ -2,7 +2,7 @@
 
 import * as api from "../../compute/api.js";
 import { isAbort } from "../../compute/engine.js";
-import { $, debounce, h, maths, said } from "../../page/dom.js";
+import { $, debounce, errorMessage, h, maths } from "../../page/dom.js";
 import { app, emit, on } from "../../app.js";
 import { COMMON, DISTINCT, colours, rgb } from "../../draw/colours.js";
 import { short, whole } from "../../draw/format.js";
@@ -11,7 +11,7 @@ import { tip } from "../../page/popup.js";
 import * as runner from "../../compute/runner.js";
 import { matching } from "../panels/setup.js";
 
-/** @import { ControlSaid, MapSaid } from "../../messages.js" */
+/** @import { ControlSpec, RateMap } from "../../messages.js" */
 /** @import { Pen } from "../../draw/pen.js" */
 
 const SIDE = 9;
@@ -20,7 +20,7 @@ const details = $("map");
 const canvas = h("canvas", { role: "img", "aria-label": "Map of the rates; its cells follow as a table" }), cells = h("table", { id: "map-cells" });
 const dot = h("i", { class: "dot", role: "slider", tabindex: 0, id: "map-dot", "aria-label": "Rates on the map: up and down η_Y, left and right η_Z", "aria-valuemin": 0, "aria-valuemax": SIDE * SIDE - 1 });
 const box = h("div", { class: "mapbox" }, canvas, dot), reading = h("p", { class: "reading", id: "map-reading", role: "status" }), note = h("p", { class: "note", id: "map-note", role: "status" });
-/** @type {MapSaid | null} */
+/** @type {RateMap | null} */
 let map = null;
 /** @type {AbortController | null} */
 let asked = null;
@@ -28,7 +28,7 @@ let key = "", dragging = false;
 
 const low = (/** @type {"eta_y" | "eta_z"} */ name) => Math.log(Number(control(name)?.low ?? 0.01));
 const span = (/** @type {"eta_y" | "eta_z"} */ name) => Math.log(Number(control(name)?.high ?? 100)) - low(name);
-/** @type {(name: string) => ControlSaid | undefined} */
+/** @type {(name: string) => ControlSpec | undefined} */
 const control = (name) => app.catalogue?.controls.find((c) => c.name === name);
 
 /**
@@ -196,7 +196,7 @@ const refresh = debounce(async () => {
   } catch (e) {
     if (isAbort(e) || mine.signal.aborted) return;
     map = null;
-    note.textContent = said(e);
+    note.textContent = errorMessage(e);
   }
   box.classList.remove("stale");
   tell();
