@@ -1,7 +1,4 @@
-"""What a test asserts of input that is refused: the field, and where it matters the value; never the sentence.
-
-Whole sentences stand only in ``checks/sentences.txt``.
-"""
+"""What a test asserts of input that is refused: the field, and where it matters the value; never the sentence."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def test_a_declared_setting_is_everywhere(
     with refused("sharpness"):
         declarations.settings({"sharpness": 9})
     shown_help = " ".join(scansnap("run", "--help")[1].split())
-    assert "--sharpness <float> How sharp the dummy is. [a finite number above 0 and at most 8 (dummies); default: " \
+    assert "--sharpness <float> How sharp the dummy is. [a float > 0 and ≤ 8 (dummies); default: " \
            "0.25]" in shown_help  # fmt: skip
     scansnap("run", "--sharpness", "2.5")
     assert asked[0][1]["model"].sharpness == 2.5
@@ -127,7 +127,7 @@ def test_a_declared_setting_is_everywhere(
     assert from_table(SWEEP | {"run": {"sharpness": 3}}).options["model"].sharpness == 3.0
     control = {one.name: one for one in controls()}["sharpness"].to_dict()
     assert (control["label"], control["kind"], control["default"], control["most"]) == ("Sharpness", "number", 0.25, 8)
-    row = "| `sharpness` | How sharp the dummy is. | a finite number above 0 and at most 8 (dummies) | `0.25` |"
+    row = "| `sharpness` | How sharp the dummy is. | a float > 0 and ≤ 8 (dummies) | `0.25` |"
     assert row in reference()
 
 
@@ -148,17 +148,15 @@ def test_a_declared_run_field_is_everywhere(
     left_out: Any = Axes.of({"eta_y": 1, "eta_z": 1}).take(0, 1)
     assert left_out.tilt.tolist() == [0.5]
     assert "tilt" in {one.name for one in controls()}
-    assert (
-        "| `tilt` | How much a dummy run is tilted. | a finite number at least 0 and below 2 | `0.5` |" in reference()
-    )
+    assert "| `tilt` | How much a dummy run is tilted. | a float ≥ 0 and < 2 | `0.5` |" in reference()
 
 
 def test_without_its_declaration_it_is_nowhere(scansnap: Command) -> None:
-    with refused("the key 'sharpness' in the run settings", 2):
+    with refused("sharpness", 2):
         declarations.settings({"sharpness": 2})
     assert "--sharpness" not in scansnap("run", "--help")[1]
     assert scansnap("run", "--sharpness", 2)[0] == 2
-    with refused("the key 'sharpness' in [run]", 3):
+    with refused("sharpness", 3):
         from_table(SWEEP | {"run": {"sharpness": 3}})
     assert "sharpness" not in {one.name for one in controls()}
     assert "sharpness" not in reference()
@@ -253,12 +251,12 @@ def test_texts_that_are_no_such_value_are_refused(name: str, text: str) -> None:
 
 def test_a_reader_is_told_range_unit_and_default() -> None:
     told = {name: one.told for name, one in knobs_of(Lamp).items()}
-    assert told["watts"] == "a finite number above 0 and at most 100 (W); default: 40"
-    assert told["timer"] == "a whole number of at least 1, or none; default: none"
+    assert told["watts"] == "a float > 0 and ≤ 100 (W); default: 40"
+    assert told["timer"] == "an integer ≥ 1, or none; default: none"
     assert told["parts"] == "any of foot, shade; default: foot"
     assert told["called"] == "a name; default: lamp"
     rows = table(knobs_of(Lamp).values()).splitlines()
-    assert rows[3] == "| `watts` | Power. | a finite number above 0 and at most 100 (W) | `40` |"
+    assert rows[3] == "| `watts` | Power. | a float > 0 and ≤ 100 (W) | `40` |"
     assert len(rows) == 3 + len(told)
 
 

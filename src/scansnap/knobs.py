@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
-from scansnap.checks import InputError, choice, real, real_words, whole, whole_words
+from scansnap.checks import InputError, check_choice, check_float, check_integer, describe_float, describe_integer
 
 MOST = 1_000_000  # numbers in a range
 P = ParamSpec("P")
@@ -51,15 +51,15 @@ class Knob:
     below: float | None = None
     most: float | None = None
     choices: Collection[str] | Callable[[], Collection[str]] = ()  # a registry too: what is registered later is allowed
-    inf: bool = False  # infinity is allowed, in words inf; numbers are whole
+    inf: bool = False  # infinity is expected, in words inf; numbers are whole
     many: bool = False  # a list is one value
     each: type | None = None  # an array with one such number for each run
-    form: str = ""  # what is allowed, where type and range do not say it
+    form: str = ""  # what is expected, where type and range do not say it
     parse: Callable[[str], Any] | None = None  # of the command line's text
     page: Page | None = field(default_factory=Page)  # None: not on the page
     name: str = ""  # unless it is the field's
     kind: str = ""  # whole, real, choice, flag or text: from the type, unless given
-    optional: bool = False  # None is allowed, in words none: from the type
+    optional: bool = False  # None is expected, in words none: from the type
     default: Any = EMPTY
 
     @property
@@ -68,7 +68,7 @@ class Knob:
         return tuple(self.choices() if callable(self.choices) else self.choices)
 
     @property
-    def allowed(self) -> str:
+    def expected(self) -> str:
         """What it may be, in words."""
         return self.form or self._range()
 
@@ -78,7 +78,7 @@ class Knob:
         unit = f" ({self.unit})" if self.unit else ""
         none = ", or none" if self.optional and not self.form else ""
         default = "" if self.default is EMPTY else f"; default: {shown(self.default)}"
-        return f"{self.allowed}{none}{unit}{default}"
+        return f"{self.expected}{none}{unit}{default}"
 
     def check(self, value: Any) -> Any:
         """``value`` as it is kept, if it is allowed; one sentence if not."""
@@ -87,10 +87,12 @@ class Knob:
         if self.many and self.kind == "choice":
             if not isinstance(value, Iterable):
                 raise InputError(self.name, value, "a list of " + ", ".join(self.options))
-            return tuple(choice(self.name, one, self.options) for one in ([value] if isinstance(value, str) else value))
+            return tuple(
+                check_choice(self.name, one, self.options) for one in ([value] if isinstance(value, str) else value)
+            )
         if self.many and isinstance(value, list | tuple):
             if not value:
-                raise InputError(self.name, "empty", self.allowed)
+                raise InputError(self.name, "empty", self.expected)
             return tuple(self._one(one) for one in value)
         return self._one(value)
 
@@ -105,16 +107,16 @@ class Knob:
             return words.get(text, math.inf)
         if self.each:
             return numbers(self.name, text)
-        found = numbers(self.name, text, self.allowed) if self.many else [number(self.name, text, self.allowed)]
+        found = numbers(self.name, text, self.expected) if self.many else [number(self.name, text, self.expected)]
         return found if len(found) > 1 else found[0]
 
     def _one(self, value: Any) -> Any:
         if self.inf and (value == "inf" if isinstance(value, str) else isinstance(value, float) and value == math.inf):
             return math.inf
         if self.inf and isinstance(value, str):
-            raise InputError(self.name, value, self.allowed)
+            raise InputError(self.name, value, self.expected)
         if self.kind == "choice":
-            return choice(self.name, value, self.options)
+            return check_choice(self.name, value, self.options)
         if self.kind == "flag" and not isinstance(value, bool):
             raise InputError(self.name, value, "true or false")
         if self.kind in _NUMBERS:
@@ -136,7 +138,7 @@ class Knob:
 
 
 _NUMBERS: dict[str, tuple[Callable[..., Any], Callable[..., str]]] = {
-    "whole": (whole, whole_words), "real": (real, real_words),
+    "whole": (check_integer, describe_integer), "real": (check_float, describe_float),
 }  # fmt: skip
 
 
@@ -204,7 +206,7 @@ def shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def number(name: str, text: str, allowed: str = "a number") -> float | int:
+def number(name: str, text: str, expected: str = "a number") -> float | int:
     """An int where it looks like one, else a float."""
     for kind in (int, float) if text.isascii() else ():
         try:
@@ -213,15 +215,15 @@ def number(name: str, text: str, allowed: str = "a number") -> float | int:
             continue
         if isinstance(value, int) or math.isfinite(value) or not re.search("[0-9]", text):  # 1e999 is not infinite
             return value
-    raise InputError(name, text, allowed)
+    raise InputError(name, text, expected)
 
 
-def numbers(name: str, text: str, allowed: str = "a number") -> list[float | int]:
+def numbers(name: str, text: str, expected: str = "a number") -> list[float | int]:
     """``0.5,1,2`` or, for whole numbers, ``0:10`` (10 not included)."""
     low, colon, high = text.partition(":")
     if not colon:
-        return [number(name, part.strip(), allowed) for part in text.split(",")]
-    first, last = number(name, low, allowed), number(name, high, allowed)
+        return [number(name, part.strip(), expected) for part in text.split(",")]
+    first, last = number(name, low, expected), number(name, high, expected)
     if not (isinstance(first, int) and isinstance(last, int) and first < last):
         raise InputError(name, text, "numbers separated by commas, or a range such as 0:10")
     if last - first > MOST:

@@ -10,15 +10,26 @@ import numpy as np
 import pytest
 
 from refusals import refused
-from scansnap.checks import InputError, choice, known_keys, real, whole
+from scansnap.checks import InputError, check_choice, check_float, check_integer, check_keys
 
 
-def test_input_error_is_a_value_error_that_keeps_its_parts() -> None:
-    error = InputError("eta_y", -1.5, "a finite number above 0")
+def test_message_and_parts_of_an_input_error() -> None:
+    error = InputError("eta_y", -1.5, "a float > 0", "use a rate")
     assert isinstance(error, ValueError)
-    assert (error.field, error.value, error.allowed) == ("eta_y", -1.5, "a finite number above 0")
-    copy = pickle.loads(pickle.dumps(error))  # it may come from another process
-    assert (copy.field, copy.value, copy.allowed, str(copy)) == (error.field, error.value, error.allowed, str(error))
+    assert str(error) == "eta_y: expected a float > 0, got -1.5; use a rate"
+    assert (error.field, error.value, error.expected, error.hint) == ("eta_y", -1.5, "a float > 0", "use a rate")
+
+
+@pytest.mark.parametrize(
+    "error", [InputError("eta_y", -1.5, "a float > 0"), InputError.conflict("out", "it exists; pass overwrite=True")]
+)
+def test_errors_come_from_other_processes_and_change_their_field(error: InputError) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+    moved = copy.with_field("--out", {"overwrite=True": "--overwrite"})
+    assert (moved.field, moved.value) == ("--out", error.value)
+    assert str(moved) == str(error).replace(error.field, "--out", 1).replace("overwrite=True", "--overwrite")
+    assert copy.field == error.field
 
 
 @pytest.mark.parametrize(
@@ -39,7 +50,7 @@ def test_message_stays_one_short_line() -> None:
 
 @pytest.mark.parametrize("value", [0, 7, np.int8(7), np.int64(0), np.uint16(7)])
 def test_whole_gives_a_python_int(value: object) -> None:
-    number = whole("n", value, most=7)
+    number = check_integer("n", value, most=7)
     assert type(number) is int
     assert number == value
 
@@ -62,17 +73,17 @@ def test_whole_gives_a_python_int(value: object) -> None:
 )
 def test_whole_refuses(value: object, bounds: dict[str, int]) -> None:
     with refused("n") as error:
-        whole("n", value, **bounds)
+        check_integer("n", value, **bounds)
     assert error.value.value == value
 
 
 def test_whole_bounds_are_inclusive() -> None:
-    assert [whole("n", value, least=-2, most=3) for value in (-2, 3)] == [-2, 3]
+    assert [check_integer("n", value, least=-2, most=3) for value in (-2, 3)] == [-2, 3]
 
 
 @pytest.mark.parametrize("value", [0.5, 1, np.float32(0.5), np.float64(0.25), np.int64(1), Fraction(1, 4)])
 def test_real_gives_a_python_float(value: float) -> None:
-    number = real("x", value, least=0.25, most=1)
+    number = check_float("x", value, least=0.25, most=1)
     assert type(number) is float
     assert number == float(value)
 
@@ -97,25 +108,25 @@ def test_real_gives_a_python_float(value: float) -> None:
 )
 def test_real_refuses(value: float, bounds: dict[str, float]) -> None:
     with refused("x") as error:
-        real("x", value, **bounds)
+        check_float("x", value, **bounds)
     assert error.value.value == value or (math.isnan(value) and math.isnan(error.value.value))
 
 
 def test_real_refuses_an_integer_past_the_float_range() -> None:
     with refused("x", 10**400):
-        real("x", 10**400, above=0)
+        check_float("x", 10**400, above=0)
 
 
 def test_choice() -> None:
-    assert choice("init", "zero", ("zero", "uniform")) == "zero"
-    assert choice("init", "uniform", (name for name in ("zero", "uniform"))) == "uniform"
+    assert check_choice("init", "zero", ("zero", "uniform")) == "zero"
+    assert check_choice("init", "uniform", (name for name in ("zero", "uniform"))) == "uniform"
     for value in ("Zero", "", 0, None, ["zero"]):
         with refused("init", value, names=("zero", "uniform")):
-            choice("init", value, ("zero", "uniform"))
+            check_choice("init", value, ("zero", "uniform"))
 
 
 def test_known_keys() -> None:
-    known_keys("[run]", {}, ())
-    known_keys("[run]", {"steps": 1, "seed": 2}, (key for key in ("seed", "steps", "context")))
-    with refused("the key 'sed' in [run]", 2, names=("seed", "steps")):
-        known_keys("[run]", {"steps": 1, "sed": 2}, ("seed", "steps"))
+    check_keys("[run]", {}, ())
+    check_keys("[run]", {"steps": 1, "seed": 2}, (key for key in ("seed", "steps", "context")))
+    with refused("sed", 2, names=("seed", "steps")):
+        check_keys("[run]", {"steps": 1, "sed": 2}, ("seed", "steps"))

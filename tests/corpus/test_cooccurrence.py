@@ -191,7 +191,7 @@ def test_synthetic_classes_have_no_words() -> None:
         ({"top": 0}, "top"),
         ({"window": 0}, "window"),
         ({"split": "dev"}, "split"),
-        ({"windows": 3}, "the key 'windows' in the settings of from_corpus"),
+        ({"windows": 3}, "windows"),
     ],
 )
 def test_bad_settings(wrong: dict[str, Any], field: str) -> None:

@@ -392,5 +392,5 @@ def test_optimizers_are_read_from_names_and_tables() -> None:
     assert Optimizer.of("muon") == Optimizer(name="muon")
     assert Optimizer.of({"name": "adam", "beta1": 0.8}) == given
     assert Optimizer.of({"clip": 2}) == Optimizer("sgd", clip=2)
-    with refused("the key 'beta_1' in optimizer"):
+    with refused("beta_1"):
         Optimizer.of({"name": "adam", "beta_1": 0.8})

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from films import Film
 
+from refusals import refused
 from scansnap.checks import InputError
 from scansnap.explorer import lecture, verdicts
 from scansnap.explorer.limits import LIMITS
@@ -28,54 +29,43 @@ def deck(**changes: Any) -> dict[str, Any]:
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
-ONE_TO_240 = "a text of at least one and at most 240 letters"
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"title": "x"}, f"beat is None; it must be one to {BEATS} tables [[beat]]."),
-    ({"title": "x", "beat": []}, f"beat is []; it must be one to {BEATS} tables [[beat]]."),
-    ({"beat": [STEP]}, "title of the deck is None; it must be a text of at least one and at most 120 letters."),
-    ({**deck(), "autor": "me"}, "the key 'autor' in the deck is 'me'; it must be left out or one of title, author, "
-     "beat."),
-    (deck(sentence=" "), f"sentence of beat 1 is ' '; it must be {ONE_TO_240}."),
-    (deck(sentence="a" * 241), f"sentence of beat 1 is '{'a' * 241}'; it must be {ONE_TO_240}."),
-    (deck(setup="figure-5"), "setup of beat 1 is 'figure-5'; it must be one of "),
-    (deck(setup=None), "setup of beat 1 is None; it must be a preset's name or a table of set-up fields."),
-    (deck(setup={"preset": "figure-4", "eta_y": -1}), "eta_y in setup of beat 1 is -1.0; it must be a finite number"),
-    (deck(setup={"preset": "figure-4", "eta": 1}), "the key 'eta' in the set-up in setup of beat 1 is 1; it must be "),
-    (deck(against=3), "against of beat 1 is 3; it must be a preset's name or a table of set-up fields."),
-    (deck(to=61), "to of beat 1 is 61; it must be a whole number of at least 0 and at most 60, the steps of its run."),
-    (deck(to=1.5), "to of beat 1 is 1.5; it must be a whole number of at least 0"),
-    (deck(**{"from": 21}), "from of beat 1 is 21; it must be a whole number of at least 0 and at most 20, where the "
-     "beat ends."),
-    (deck(seconds=0), "seconds of beat 1 is 0.0; it must be a finite number above 0 and at most 600."),
-    (deck(theory=3), "theory of beat 1 is 3; it must be a table."),
-    (deck(theory=[{"name": "x", "points": 3}]), "points of theory of beat 1 is 3; it must be a list of pairs, a step "),
-    (deck(theory=[{"name": "x", "points": [[1]]}]), "points of theory of beat 1 is [1]; it must be a step and a value"),
-    (deck(curve="los"), "curve of beat 1 is 'los'; it must be one of loss, entropy, growth, log chi, logits."),
-    (deck(marks=[{"step": 60, "eta_z": 2}]), "step in marks of beat 1 is 60; it must be a whole number of at least 1 "
-     "and at most 59."),
-    (deck(marks=[{"step": 5, "eta_z": 2}, {"step": 5, "eta_z": 3}]), "step in marks of beat 1 is 5; it must be a whole "
-     "number of at least 6"),
-    (deck(marks=[{"step": 5, "eta_z": -2}]), "eta_z of marks of beat 1 is -2.0; it must be a finite number at least 0"),
-    (deck(highlight={"views": ["bar"]}), "views of highlight of beat 1 is 'bar'; it must be one of bars, history, "
-     "curve."),
-    (deck(highlight={"classes": [2]}), "classes in highlight of beat 1 is 2; it must be a whole number of at least 0 "
-     "and at most 1."),
-    (deck(highlight={"tokens": ["commn"]}), "tokens in highlight of beat 1 is 'commn'; it must be common, distinct, "),
-    (deck(highlight={"tokens": [30]}), "tokens in highlight of beat 1 is 30; it must be common, distinct, a word of "
-     "the run, or a token of its classes (0 to 29)."),
-    (deck(predict={"class": 0}), f"question of predict of beat 1 is None; it must be {ONE_TO_240}."),
-    (deck(predict={"question": "Which?", "class": 2}), "class in predict of beat 1 is 2; it must be a whole number"),
-    (deck(predict={"question": "Which?"}, to=0), "from of beat 1 is 0; it must be before 0: there is something to "
-     "predict."),
+    ({"title": "x"}, "beat"),
+    ({"title": "x", "beat": []}, "beat"),
+    ({"beat": [STEP]}, "title of the deck"),
+    ({**deck(), "autor": "me"}, "autor"),
+    (deck(sentence=" "), "sentence of beat 1"),
+    (deck(sentence="a" * 241), "sentence of beat 1"),
+    (deck(setup="figure-5"), "setup of beat 1"),
+    (deck(setup=None), "setup of beat 1"),
+    (deck(setup={"preset": "figure-4", "eta_y": -1}), "eta_y in setup of beat 1"),
+    (deck(setup={"preset": "figure-4", "eta": 1}), "eta in setup of beat 1"),
+    (deck(against=3), "against of beat 1"),
+    (deck(to=61), "to of beat 1"),
+    (deck(to=1.5), "to of beat 1"),
+    (deck(**{"from": 21}), "from of beat 1"),
+    (deck(seconds=0), "seconds of beat 1"),
+    (deck(theory=3), "theory of beat 1"),
+    (deck(theory=[{"name": "x", "points": 3}]), "points of theory of beat 1"),
+    (deck(theory=[{"name": "x", "points": [[1]]}]), "points of theory of beat 1"),
+    (deck(curve="los"), "curve of beat 1"),
+    (deck(marks=[{"step": 60, "eta_z": 2}]), "step in marks of beat 1"),
+    (deck(marks=[{"step": 5, "eta_z": 2}, {"step": 5, "eta_z": 3}]), "step in marks of beat 1"),
+    (deck(marks=[{"step": 5, "eta_z": -2}]), "eta_z of marks of beat 1"),
+    (deck(highlight={"views": ["bar"]}), "views of highlight of beat 1"),
+    (deck(highlight={"classes": [2]}), "classes in highlight of beat 1"),
+    (deck(highlight={"tokens": ["commn"]}), "tokens in highlight of beat 1"),
+    (deck(highlight={"tokens": [30]}), "tokens in highlight of beat 1"),
+    (deck(predict={"class": 0}), "question of predict of beat 1"),
+    (deck(predict={"question": "Which?", "class": 2}), "class in predict of beat 1"),
+    (deck(predict={"question": "Which?"}, to=0), "from of beat 1"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("table", "sentence"), REFUSED, ids=range(len(REFUSED)))
-def test_a_mistake_names_field_value_and_what_is_allowed(table: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError) as caught:
+@pytest.mark.parametrize(("table", "field"), REFUSED, ids=range(len(REFUSED)))
+def test_a_mistake_names_its_field(table: dict[str, Any], field: str) -> None:
+    with refused(field):
         lecture.deck_of(table, "x")
-    assert str(caught.value).startswith(sentence)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_deck_is_filled_in() -> None:
@@ -427,11 +417,11 @@ def test_the_command_writes_one_file_and_nothing_on_a_refusal(
     write(tmp_path / "my.toml", 10)
     before = sorted(tmp_path.iterdir())
     for words, said in (
-        (("lecture", "my.toml", "--out", "no.html"), "to of beat 1 is 20"),
-        (("lecture", "papr", "--out", "no.html"), "deck is 'papr'; it must be a TOML file that exists"),
-        (("lecture", "paper", "--out", "talk.html"), "--out is 'talk.html'; it must be a path that does not exist yet"),
-        (("lecture", "paper", "--out", "no.pdf"), "it must be a name ending in .html"),
-        (("explorer", "--deck", "my.toml", "--out", "no.html"), "to of beat 1 is 20"),
+        (("lecture", "my.toml", "--out", "no.html"), "to of beat 1: "),
+        (("lecture", "papr", "--out", "no.html"), "deck: "),
+        (("lecture", "paper", "--out", "talk.html"), "--out: "),
+        (("lecture", "paper", "--out", "no.pdf"), "--out: "),
+        (("explorer", "--deck", "my.toml", "--out", "no.html"), "to of beat 1: "),
     ):
         code, _, err = scansnap(*words)
         assert code == 2

@@ -68,7 +68,7 @@ def test_bars_keep_their_words() -> None:
         ({"text": "too short"}, "2 words long"),
         ({"text": "x" * 30_000}, "at most 20000"),
         ({"text": TEXT, "pairs": [["drinks", "tea"], ["drinks", "milk"]]}, "'drinks tea'"),
-        ({"text": TEXT, "window": 3}, "left out"),
+        ({"text": TEXT, "window": 3}, "window"),
         ({"text": TEXT, "preset": "words"}, "preset, toml, bars or text"),
         ({"bars": {**WORDS_OF_BARS, "words": ["a"]}}, "an object"),
         ({"bars": {**WORDS_OF_BARS, "words": {"9": "a"}}}, "below 4"),

@@ -123,56 +123,55 @@ p_context = [0.5, 0.5]
 """
 
 
-REFUSALS: list[tuple[Any, str, str]] = [
-    ([], "setup", "object"),
-    ({}, "classes", "preset, toml, bars or text"),
-    ({**SMALL, "eta": 1}, "request", "left out"),
-    ({**SMALL, "eta_y": -1}, "eta_y", "at least 0"),
-    ({**SMALL, "eta_y": "1"}, "eta_y", "number"),
-    ({**SMALL, "eta_y": True}, "eta_y", "number"),
-    ({**SMALL, "eta_z": 1e9}, "eta_z", "at most 10000"),
-    ({**SMALL, "momentum": 1}, "momentum", "at most 0.999"),
-    ({**SMALL, "steps": 0}, "steps", "at least 1"),
-    ({**SMALL, "steps": 10**9}, "steps", "at most"),
-    ({**SMALL, "context": 1}, "context", "at least 2"),
-    ({**SMALL, "context": "infinite"}, "context", "whole number"),
-    ({**SMALL, "batch_size": None}, "batch_size", "context"),
-    ({**SMALL, "batch_size": 10**6}, "batch_size", "at most"),
-    ({**SMALL, "init": "normal(-1)"}, "init", "std above 0"),
-    ({**SMALL, "norm": "l3"}, "norm", "one of l2"),
-    ({**SMALL, "optimizer": "lion"}, "optimizer", "one of sgd"),
-    ({**SMALL, "optimizer": {"name": "sgd", "clip": 0}}, "clip", "above 0"),
-    ({**SMALL, "heads": 99}, "heads", "at most 16"),
-    ({**SMALL, "position_bias": 1, "context": "inf"}, "context", "finite"),
-    ({"classes": {"preset": "huge"}}, "classes", "one of syn-small"),
-    ({"classes": {"preset": "syn-small", "toml": ""}}, "classes", "preset, toml, bars or text"),
-    ({"classes": {"preset": "syn-small", "n_queries": 2}}, "classes", "no settings"),
-    ({"classes": {"preset": "syn-medium", "n_queries": 10**12}}, "n_queries", "at most"),
-    ({"classes": {"preset": "synthetic", "n_queries": 64, "next_per_query": 64}}, "classes", "at most 64"),
-    ({"classes": {"preset": "synthetic", "distinct": 20000}}, "classes", "at most 20000"),
-    ({"classes": {"preset": "zipf", "vocab": 10**15}}, "vocab", "at most"),
-    ({"classes": {"toml": "="}}, "classes", "valid TOML"),
-    ({"classes": {"toml": "x = 1"}}, "classes", "left out"),
-    ({"classes": {"toml": "a = " + "[" * 3000}}, "classes", "TOML"),
-    ({"classes": {"toml": '[classes]\npreset = "syn-small"\n[run]\nseed = [0, -1]'}}, "classes", "at least 0"),
-    ({"classes": {"toml": '[classes]\npreset = "syn-small"\n[run]\nsteps = [10, 20]'}}, "steps", "whole number"),
-    ({"classes": {"toml": "[run]\nseed = 1"}}, "classes", "a table"),
-    ({"classes": {"bars": 3}}, "classes", "object"),
-    ({"classes": {"bars": {**BARS, "vocab_size": 10**9}}}, "classes", "at most"),
-    ({"classes": {"bars": {**BARS, "classes": []}}}, "classes", "at least one class"),
-    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "weights": [0, 0]}]}}}, "classes", "above 0"),
-    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "weights": [1, -1]}]}}}, "classes", "at least 0"),
-    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "tokens": [0, 10**30]}]}}}, "classes", "ids"),
-    ({"classes": {"bars": {**BARS, "classes": [{"query": 4}]}}}, "classes", "list of numbers"),
+REFUSALS: list[tuple[Any, str]] = [
+    ([], "setup"),
+    ({}, "classes"),
+    ({**SMALL, "eta": 1}, "eta"),
+    ({**SMALL, "eta_y": -1}, "eta_y"),
+    ({**SMALL, "eta_y": "1"}, "eta_y"),
+    ({**SMALL, "eta_y": True}, "eta_y"),
+    ({**SMALL, "eta_z": 1e9}, "eta_z"),
+    ({**SMALL, "momentum": 1}, "momentum"),
+    ({**SMALL, "steps": 0}, "steps"),
+    ({**SMALL, "steps": 10**9}, "steps"),
+    ({**SMALL, "context": 1}, "context"),
+    ({**SMALL, "context": "infinite"}, "context"),
+    ({**SMALL, "batch_size": None}, "batch_size"),
+    ({**SMALL, "batch_size": 10**6}, "batch_size"),
+    ({**SMALL, "init": "normal(-1)"}, "init"),
+    ({**SMALL, "norm": "l3"}, "norm"),
+    ({**SMALL, "optimizer": "lion"}, "optimizer"),
+    ({**SMALL, "optimizer": {"name": "sgd", "clip": 0}}, "clip"),
+    ({**SMALL, "heads": 99}, "heads"),
+    ({**SMALL, "position_bias": 1, "context": "inf"}, "context"),
+    ({"classes": {"preset": "huge"}}, "classes"),
+    ({"classes": {"preset": "syn-small", "toml": ""}}, "classes"),
+    ({"classes": {"preset": "syn-small", "n_queries": 2}}, "classes"),
+    ({"classes": {"preset": "syn-medium", "n_queries": 10**12}}, "n_queries"),
+    ({"classes": {"preset": "synthetic", "n_queries": 64, "next_per_query": 64}}, "classes"),
+    ({"classes": {"preset": "synthetic", "distinct": 20000}}, "classes"),
+    ({"classes": {"preset": "zipf", "vocab": 10**15}}, "vocab"),
+    ({"classes": {"toml": "="}}, "classes"),
+    ({"classes": {"toml": "x = 1"}}, "classes"),
+    ({"classes": {"toml": "a = " + "[" * 3000}}, "classes"),
+    ({"classes": {"toml": '[classes]\npreset = "syn-small"\n[run]\nseed = [0, -1]'}}, "classes"),
+    ({"classes": {"toml": '[classes]\npreset = "syn-small"\n[run]\nsteps = [10, 20]'}}, "steps"),
+    ({"classes": {"toml": "[run]\nseed = 1"}}, "classes"),
+    ({"classes": {"bars": 3}}, "classes"),
+    ({"classes": {"bars": {**BARS, "vocab_size": 10**9}}}, "classes"),
+    ({"classes": {"bars": {**BARS, "classes": []}}}, "classes"),
+    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "weights": [0, 0]}]}}}, "classes"),
+    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "weights": [1, -1]}]}}}, "classes"),
+    ({"classes": {"bars": {**BARS, "classes": [{**BARS["classes"][0], "tokens": [0, 10**30]}]}}}, "classes"),
+    ({"classes": {"bars": {**BARS, "classes": [{"query": 4}]}}}, "classes"),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("setup", "field", "words"), REFUSALS, ids=range(len(REFUSALS)))
-def test_refusals_name_the_control_and_what_is_allowed(setup: Any, field: str, words: str) -> None:
+@pytest.mark.parametrize(("setup", "field"), REFUSALS, ids=range(len(REFUSALS)))
+def test_refusals_name_the_control(setup: Any, field: str) -> None:
     with pytest.raises(InputError) as caught:
         read_setup(setup)
     assert field_of(caught.value) == field, str(caught.value)
-    assert words in str(caught.value)
 
 
 _VALUES = st.recursive(

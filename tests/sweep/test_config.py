@@ -41,9 +41,9 @@ def test_what_measures_need_is_recorded_but_not_stored():
 
 
 BAD = {
-    "table": ({"grids": {}}, "the key 'grids' in the sweep"),
+    "table": ({"grids": {}}, "grids"),
     "not a table": ({"run": 3}, "run"),
-    "field": ({"grid": {"eta_z": 1, "eta_y": 1, "rate": 2}}, "the key 'rate' in [grid]"),
+    "field": ({"grid": {"eta_z": 1, "eta_y": 1, "rate": 2}}, "rate"),
     "both": ({"grid": {"eta_z": 1, "eta_y": 1, "ratio": 2}}, "eta_y and ratio"),
     "no rate": ({"grid": {"eta_z": 1}}, "eta_y and ratio"),
     "range": ({"grid": {"eta_z": 1, "eta_y": 1, "seed": "5:1"}}, "seed"),
@@ -55,7 +55,7 @@ BAD = {
     "knob": ({"classes": {"preset": "syn-medium", "n": [1, 2]}}, "the setting 'n' of preset syn-medium"),
     "empty knob": ({"classes": {"preset": "syn-medium", "n_queries": []}}, "n_queries in [classes]"),
     "classes": ({"classes": 3}, "classes"),
-    "setting": ({"run": {"step": 3}}, "the key 'step' in [run]"),
+    "setting": ({"run": {"step": 3}}, "step"),
     "optimizer": ({"run": {"optimizer": "sdg"}}, "optimizer"),
     "variable": ({"run": {"variables": ["atention"]}}, "variables"),
     "idle momentum": (
@@ -68,8 +68,8 @@ BAD = {
         "momentum in [run]",
     ),
     "measure": ({"measure": {"entropi": {}}}, "the measure"),
-    "measure option": ({"measure": {"recall": {"treshold": 1}}}, "the key 'treshold' in recall of [measure]"),
-    "measure pool": ({"measure": {"snap_time": {"pool": True}}}, "the key 'pool' in snap_time of [measure]"),
+    "measure option": ({"measure": {"recall": {"treshold": 1}}}, "treshold"),
+    "measure pool": ({"measure": {"snap_time": {"pool": True}}}, "pool"),
     "measure form": ({"measure": {"recall": 3}}, "recall in [measure]"),
     "measure name": ({"measure": {"entropy": {"function": "top_mass"}}}, "the name in [measure]"),
     "groups": ({"groups": {"runs": 0}}, "runs in [groups]"),

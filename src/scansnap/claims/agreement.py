@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 import xarray as xr
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.claims.evidence import Array, Evidence, from_trajectory
 from scansnap.claims.theorems.theorem4.growth import predict
 from scansnap.claims.windows import LAST
@@ -60,13 +60,13 @@ def three_way(
     and has no logit (NaN). Left out: ``gap`` where every output is the right one of some class, ``growth`` and
     ``logit`` where no class has distinct tokens.
     """
-    eta_y, eta_z = real("eta_y", eta_y, above=0), real("eta_z", eta_z, above=0)
+    eta_y, eta_z = check_float("eta_y", eta_y, above=0), check_float("eta_z", eta_z, above=0)
     quiet = math.isinf(context) and batch_size is None
-    seeds = 1 if quiet else whole("seeds", seeds, least=2)
+    seeds = 1 if quiet else check_integer("seeds", seeds, least=2)
     k, m = classes.n_classes, classes.vocab_size
     if t_end is None:
         t_end = LAST * float(t_snap(eta_y=eta_y, n_classes=k, vocab_size=m))
-    last = math.ceil(real("t_end", t_end, above=0))
+    last = math.ceil(check_float("t_end", t_end, above=0))
     t = np.unique(np.concatenate([[0], np.rint(np.geomspace(1, last, _N_TIMES)).astype(np.int64)]))
     parts = list(_parts(t, m))
     n_done, n_all = 0, 1 + seeds * len(parts)
@@ -111,7 +111,7 @@ def parting_times(data: xr.Dataset, tolerance: float = 0.1) -> xr.Dataset:
     and ``final``, the largest and the last relative difference beyond noise. Curves that part may meet again: SGD's
     logits lag behind the flow's by about a step, which is much at t = 5 and nothing at t = 500.
     """
-    tolerance = real("tolerance", tolerance, above=0)
+    tolerance = check_float("tolerance", tolerance, above=0)
     names = [name for name in MEANING if name in data]
     if not names or "source" not in data.dims:
         raise InputError("data", f"with {', '.join(map(str, data.data_vars)) or 'nothing'}", "what three_way returns")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.measure.entropy import attention_of
 from scansnap.theory.inputs import FloatArray
@@ -56,15 +56,15 @@ def check_assumptions(
     batch-size-1 steps, left out where classes are not sampled (the population flow). "≫" means a factor of at
     least :data:`MUCH`.
     """
-    eta_y = real("eta_y", eta_y, above=0)
-    eta_z = real("eta_z", eta_z, above=0)
+    eta_y = check_float("eta_y", eta_y, above=0)
+    eta_z = check_float("eta_z", eta_z, above=0)
     if context != math.inf:
-        context = real("context", context, least=2)
+        context = check_float("context", context, least=2)
     m, k = classes.vocab_size, classes.n_classes
     found = [_long_sequences(classes, context), *_rates(eta_y, eta_z, m), *_sizes(k, m)]
     found += [*_weak_correlations(classes), _uniform(classes)]
     if t is not None:
-        found.append(_many_steps(real("t", t, least=0), k))
+        found.append(_many_steps(check_float("t", t, least=0), k))
     return found
 
 

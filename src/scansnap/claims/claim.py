@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.claims.assumptions import Assumption
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Claim:
     repeats: tuple[str, ...] = ()  # … or none where they do not imply it in this setting
 
     def __post_init__(self) -> None:
-        choice(f"the status of the claim {self.name}", self.status, STATUSES)
+        check_choice(f"the status of the claim {self.name}", self.status, STATUSES)
 
     @property
     def relation(self) -> str:
@@ -151,7 +151,7 @@ class Statement:
             value = getattr(self, field)
             if not isinstance(value, str) or not value:
                 raise InputError(f"the {field} of a statement", value, "some text")
-        choice(f"the kind of the statement {self.name}", self.kind, KINDS)
+        check_choice(f"the kind of the statement {self.name}", self.kind, KINDS)
         if (self.kind == "dependent") != bool(self.implied_by or self.repeats):
             names = ", ".join([*self.implied_by, *self.repeats]) or "none"
             allowed = f"dependent if and only if implied_by or repeats names statements ({names} here)"

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scansnap.checks import choice
+from scansnap.checks import check_choice
 from scansnap.claims.claim import Claim, Curve, Instead
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.claims.ours import memory, response
@@ -31,7 +31,7 @@ def with_instead(claims: Iterable[Claim], evidence: Evidence) -> list[Claim]:
     def judged(name: str) -> Claim:
         if name not in known:
             checks = by_claim()
-            found = checks[choice("what holds instead", name, checks)](evidence)
+            found = checks[check_choice("what holds instead", name, checks)](evidence)
             known.update((claim.name, claim) for claim in ([found] if isinstance(found, Claim) else found))
         return known[name]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import xarray as xr
 
-from scansnap.checks import InputError, choice, real, whole
+from scansnap.checks import InputError, check_choice, check_float, check_integer
 from scansnap.claims.evidence import from_flow
 from scansnap.claims.registry import CHECKS
 from scansnap.classes import SequenceClasses
@@ -46,10 +46,10 @@ class MapPoint:
 
     def __post_init__(self) -> None:
         for name in ("ratio", "eta_y"):
-            real(name, getattr(self, name), above=0)
-        real("overlap", self.overlap, above=0, below=1)
+            check_float(name, getattr(self, name), above=0)
+        check_float("overlap", self.overlap, above=0, below=1)
         for name in _WHOLE:
-            whole(name, getattr(self, name), least=_LEAST[name])
+            check_integer(name, getattr(self, name), least=_LEAST[name])
 
     @property
     def needed(self) -> int:
@@ -81,16 +81,16 @@ class Axis:
     def parse(cls, text: str, n: int = 30) -> Axis:
         """From ``ratio=1:1000:log`` or ``overlap=0.01:0.9``."""
         name, _, span = text.partition("=")
-        choice("the axis", name, MapPoint.__dataclass_fields__)
+        check_choice("the axis", name, MapPoint.__dataclass_fields__)
         low, *rest = span.split(":")
         if len(rest) not in (1, 2) or (len(rest) == 2 and rest[1] not in ("log", "lin")):
             raise InputError(f"the axis {name}", span, "low:high or low:high:log")
         first, last = (number(f"the axis {name}", text, "two numbers, low:high") for text in (low, rest[0]))
         upper = {"overlap": 0.999}.get(name)
-        first = real(f"the low end of {name}", first, above=0, least=_LEAST.get(name))
-        last = real(f"the high end of {name}", last, above=first, most=upper)
+        first = check_float(f"the low end of {name}", first, above=0, least=_LEAST.get(name))
+        last = check_float(f"the high end of {name}", last, above=first, most=upper)
         log = len(rest) == 2 and rest[1] == "log"
-        n = whole("the number of points", n, least=2, most=200)
+        n = check_integer("the number of points", n, least=2, most=200)
         values = np.geomspace(first, last, n) if log else np.linspace(first, last, n)
         if name in _WHOLE:
             values = np.unique(np.rint(values))
@@ -113,7 +113,7 @@ class MapLayout:
     @classmethod
     def of(cls, theorem: str, x: Axis, y: Axis, base: MapPoint) -> MapLayout:
         """Refused where nothing could be drawn."""
-        choice("the theorem", theorem, MAPPED)
+        check_choice("the theorem", theorem, MAPPED)
         if x.name == y.name:
             raise InputError("the axes", f"{x.name} twice", "two different fields")
         grid = {(i, j): _with(base, {y.name: one, x.name: other})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.claims.claim import Claim, Statement
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.lemmas import conservation, lemma1, lemma2, lemma3, lemma4
@@ -104,7 +104,7 @@ def asked(checks: Iterable[str | Check] | None) -> list[AskedCheck]:
         else:
             if not isinstance(check, str):
                 raise InputError("a check", check, "the name of one of ours, or a function from Evidence to a Claim")
-            module = _OURS[choice("a check", check, _OURS)]
+            module = _OURS[check_choice("a check", check, _OURS)]
             found.append(AskedCheck(check, module.check, module.STATEMENTS))
     if not found:
         raise InputError("checks", [], "at least one")

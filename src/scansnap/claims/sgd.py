@@ -30,7 +30,7 @@ import xarray as xr
 from scipy.interpolate import RegularGridInterpolator
 from scipy.special import log_softmax
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.claims.evidence import Evidence
 from scansnap.claims.maps import T_END, MapLayout, MapPoint, Place
 from scansnap.claims.registry import CHECKS
@@ -68,11 +68,11 @@ class Training:
     context: float = 128
 
     def __post_init__(self) -> None:
-        whole("seeds", self.seeds, least=2 if self.sampled else 1)
+        check_integer("seeds", self.seeds, least=2 if self.sampled else 1)
         if self.batch_size is not None:
-            whole("batch_size", self.batch_size, least=1)
+            check_integer("batch_size", self.batch_size, least=1)
         if not math.isinf(self.context):
-            whole("context", self.context, least=2)
+            check_integer("context", self.context, least=2)
 
     @property
     def sampled(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.claims.claim import Claim, Report
 from scansnap.claims.evidence import Evidence, from_flow, from_trajectory, why_outside
 from scansnap.claims.instead import with_instead
@@ -62,7 +62,7 @@ def verify(
         if classes is not None and classes != own:
             raise InputError("classes", classes, "left out or those of the trajectory")
         own.need_one_class_per_next_token("verify")
-        run = whole("run", run, most=data.sizes.get("run", 1) - 1)
+        run = check_integer("run", run, most=data.sizes.get("run", 1) - 1)
         reason = why_outside(data, run)
         if reason and all(one.statements for one in chosen):  # no need for evidence, which there may be none of
             return Report(f"{own}: {reason}", tuple(claim for one in chosen for claim in one.none_applies(reason)))
@@ -86,16 +86,16 @@ def gather(
     seeds: int = SEEDS,
 ) -> Evidence:
     """The flow, or SGD runs at finite T, for these rates."""
-    eta_y, eta_z = real("eta_y", eta_y, above=0), real("eta_z", eta_z, above=0)
+    eta_y, eta_z = check_float("eta_y", eta_y, above=0), check_float("eta_z", eta_z, above=0)
     snap = float(t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
     if t_end is not None:
-        t_end = real("t_end", t_end, above=0)
+        t_end = check_float("t_end", t_end, above=0)
     if math.isinf(context):
         return from_flow(classes, eta_y=eta_y, eta_z=eta_z, t_end=t_end or 100 * snap)
     from scansnap.dynamics.simulate import simulate
     from scansnap.runs import grid
 
-    seeds = whole("seeds", seeds, least=1)
+    seeds = check_integer("seeds", seeds, least=1)
     steps = math.ceil(t_end) if t_end else max(int(LAST * snap), 1)  # the last one is inside the window
     n_records = int(np.clip(_Y_BYTES / (8 * classes.vocab_size**2), 12, 80))
     options: dict[str, Any] = {"context": context, "steps": steps, "dtype": "float64", "device": "cpu",

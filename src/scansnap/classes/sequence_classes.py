@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.checks import InputError, choice, whole
+from scansnap.checks import InputError, check_choice, check_integer
 from scansnap.checks.arrays import (
     FloatArray,
     IntArray,
@@ -74,7 +74,7 @@ class SequenceClasses:
         if len(tokens) != len(probs):
             raise InputError("probs", f"{len(probs)} rows", f"one row for each of the {len(tokens)} rows of tokens")
         self = cls.__new__(cls)
-        vocab_size = whole("vocab_size", vocab_size, least=1, most=2**31)
+        vocab_size = check_integer("vocab_size", vocab_size, least=1, most=2**31)
         self._set(
             [token_ids(f"tokens of class {n}", row, vocab_size) for n, row in enumerate(tokens)],
             [numbers(f"probabilities of class {n}", row) for n, row in enumerate(probs)],
@@ -183,7 +183,7 @@ class SequenceClasses:
         return self._tokens[row][sharing[row] > 1]
 
     def _row(self, n: int) -> slice:
-        n = whole("the class number", n, least=0, most=self.n_classes - 1)
+        n = check_integer("the class number", n, least=0, most=self.n_classes - 1)
         return slice(int(self._indptr[n]), int(self._indptr[n + 1]))
 
     def __eq__(self, other: object) -> bool:
@@ -274,7 +274,7 @@ class SequenceClasses:
     @classmethod
     def preset(cls, name: str, /, **knobs: Any) -> SequenceClasses:
         """A preset by its name on the command line and in TOML files: ``syn-medium``, ``n_queries=3``."""
-        make = PRESETS[choice("preset", name, PRESETS)]
+        make = PRESETS[check_choice("preset", name, PRESETS)]
         allowed = knobs_of(make)
         for knob, value in knobs.items():
             if knob not in allowed:

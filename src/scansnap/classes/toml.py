@@ -29,7 +29,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from scansnap.checks import InputError, known_keys
+from scansnap.checks import InputError, check_keys
 
 _ENDLESS = re.compile("[0-9_]{4301}")  # digits
 _CLASS_KEYS = ("query", "next_token", "p_class", "tokens", "p_context")
@@ -72,12 +72,12 @@ def classes_table(path: str | PathLike[str]) -> dict[str, Any]:
 
 def explicit(table: dict[str, Any], where: str) -> dict[str, Any]:
     """What ``SequenceClasses.from_support`` takes, from a table that spells every class out."""
-    known_keys(where, table, ("preset", "vocab_size", "words", "shared_next", "class"))
+    check_keys(where, table, ("preset", "vocab_size", "words", "shared_next", "class"))
     rows = table.get("class")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InputError("class", rows, "one [[class]] table for each class (or give a preset)")
     for n, row in enumerate(rows):
-        known_keys(f"class {n}", row, _CLASS_KEYS)
+        check_keys(f"class {n}", row, _CLASS_KEYS)
         for key in _REQUIRED:
             if key not in row:
                 raise InputError(f"{key} of class {n}", None, "given")

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
@@ -70,7 +70,7 @@ def dial(
     """
     if listed:
         return _list(as_json)
-    from scansnap.checks import real, whole
+    from scansnap.checks import check_float, check_integer
     from scansnap.cluster import Cluster
     from scansnap.dial.observables import OBSERVABLES
     from scansnap.dial.places import CellsFailed
@@ -82,7 +82,7 @@ def dial(
     from scansnap.storage import claimed, writable
     from scansnap.storage.owned import refuse_foreign, renewing
 
-    if choice("--engine", engine, ("local", "ray")) == "local" and (address is not None or gpus):
+    if check_choice("--engine", engine, ("local", "ray")) == "local" and (address is not None or gpus):
         raise InputError("--engine", engine, "ray when --address or --gpus-per-group is given")
     cluster = Cluster(address, 1, gpus) if engine == "ray" else None
     began, place = time.monotonic(), pick_device(device if cluster is None else "cpu")  # a cluster has its own
@@ -93,8 +93,8 @@ def dial(
         counted(given.corpus, (QUICK if quick else FULL).context, False)
     for name, number, least, most in (("seeds", seeds, 2, 1000), ("jobs", jobs, 1, 256)):
         if number is not None:
-            whole(name, number, least=least, most=most)
-    ratios = [real("ratio", each, above=0, most=1e6) for each in ratio] if ratio else None
+            check_integer(name, number, least=least, most=most)
+    ratios = [check_float("ratio", each, above=0, most=1e6) for each in ratio] if ratio else None
     writable("--out", target / CELLS, inside=True)
     if not overwrite:
         refuse_foreign("--out", target, FILES, "--overwrite replaces it")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.cli.console import err, out
 from scansnap.cli.options import Overwrite
 from scansnap.cli.places import place
@@ -46,7 +46,7 @@ def explorer(
             raise InputError("--out", str(target), "given without --folder, --probe and --verify: a file has no server")
     if folder is not None and not folder.is_dir():
         raise InputError("--folder", str(folder), "a folder that exists")
-    port = whole("--port", port, most=65535)
+    port = check_integer("--port", port, most=65535)
     from scansnap.explorer.lecture import read_deck
 
     decks = () if deck is None else (read_deck(deck),)

@@ -55,7 +55,7 @@ def probe(
     except InputError as error:
         if error.field != "out":
             raise
-        raise InputError("--out", error.value, error.allowed.replace("overwrite=True", "--overwrite")) from None
+        raise error.with_field("--out", {"overwrite=True": "--overwrite"}) from None
     except KeyboardInterrupt:
         kept = f"What was measured is in {target}: " if target.exists() else ""
         err.print(f"Stopped. {kept}the same command goes on.", markup=False)

@@ -64,8 +64,7 @@ def run(
         except InputError as error:
             if error.field != "save_to":
                 raise
-            allowed = error.allowed.replace("overwrite", "--overwrite").replace("resume", "--resume")
-            raise InputError("--out", error.value, allowed) from None
+            raise error.with_field("--out", {"overwrite": "--overwrite", "resume": "--resume"}) from None
     if not data.attrs["complete"]:
         steps = int(data.step[-1])
         err.print(f"Stopped after {steps} steps. Nothing is lost: run the same command with --resume to go on.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from scansnap.checks import InputError, known_keys
+from scansnap.checks import InputError, check_keys
 from scansnap.classes import SequenceClasses
 from scansnap.classes.toml import load_table
 from scansnap.dynamics.settings import run_settings
@@ -34,11 +34,11 @@ def find_run(path: Path | None, given: dict[str, Any]) -> tuple[SequenceClasses 
     if path is not None:
         table = load_table(path)
         if "classes" in table or "run" in table:
-            known_keys(str(path), table, ("classes", "run"))
+            check_keys(str(path), table, ("classes", "run"))
             run = table.get("run", {})
             if not isinstance(run, dict):
                 raise InputError("run", run, "a table: [run]")
-            known_keys("[run]", run, (*rates, *settings))
+            check_keys("[run]", run, (*rates, *settings))
             classes = SequenceClasses.from_table(table["classes"], "[classes]") if "classes" in table else None
         else:
             classes = SequenceClasses.from_table(table, str(path))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.cli.console import duration, err, out, progress_bar, say_json
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
@@ -48,7 +48,7 @@ def sweep(
     from scansnap.sweep.run import prepare, run
     from scansnap.sweep.store import StoreError
 
-    choice("--engine", engine, ("local", "ray"))
+    check_choice("--engine", engine, ("local", "ray"))
     if engine == "local" and (address is not None or gpus or cpus != 1):
         raise InputError("--engine", engine, "ray when --address, --cpus-per-group or --gpus-per-group is given")
     if resume and overwrite:

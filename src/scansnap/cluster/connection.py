@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.checks.extras import lacking
 from scansnap.cluster import watch
 
@@ -27,8 +27,8 @@ class Cluster:
     gpus: float = 0.0
 
     def __post_init__(self) -> None:
-        whole("--cpus-per-group", self.cpus, least=1)
-        real("--gpus-per-group", self.gpus, least=0)
+        check_integer("--cpus-per-group", self.cpus, least=1)
+        check_float("--gpus-per-group", self.gpus, least=0)
 
     @contextmanager
     def connected(self, memory: int = 0) -> Iterator[Any]:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from scansnap.checks import InputError, choice, known_keys, whole
+from scansnap.checks import InputError, check_choice, check_integer, check_keys
 from scansnap.checks.arrays import IntArray
 from scansnap.corpus.corpus import Corpus, load_corpus
 from scansnap.corpus.encoding import pieces
@@ -91,7 +91,7 @@ def cooccurrence(
     Each gets its ``next_per_query`` most frequent next words, fewer where there are no more. Queries, next words
     and contexts are all among the ``top`` most frequent words (None: all). ``progress(done, total)`` in tokens.
     """
-    tokens = corpus.split(choice("split", split, SPLITS))
+    tokens = corpus.split(check_choice("split", split, SPLITS))
     return count(
         lambda: pieces(tokens),
         corpus.vocabulary,
@@ -109,7 +109,7 @@ def cooccurrence(
 def of_text(corpus: Corpus | Source | Path | str | None = None, **settings: Any) -> Cooccurrence:
     """The counts of a corpus, or of what :func:`~scansnap.corpus.corpus.load_corpus` makes of ``corpus``."""
     known = inspect.signature(cooccurrence).parameters
-    known_keys("the settings of from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
+    check_keys("the settings of from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
     return cooccurrence(corpus if isinstance(corpus, Corpus) else load_corpus(corpus), **settings)
 
 
@@ -127,8 +127,11 @@ def count(
     progress: Progress | None = None,
 ) -> Cooccurrence:
     """As :func:`cooccurrence`, for a stream given in blocks; ``total`` is its length, for the progress."""
-    top = len(vocabulary) if top is None else min(whole("top", top, least=1), len(vocabulary))
-    next_per_query, window = whole("next_per_query", next_per_query, least=1), whole("window", window, least=1)
+    top = len(vocabulary) if top is None else min(check_integer("top", top, least=1), len(vocabulary))
+    next_per_query, window = (
+        check_integer("next_per_query", next_per_query, least=1),
+        check_integer("window", window, least=1),
+    )
     ids = _query_ids(queries, vocabulary, top)
     tell = _telling(progress, 2 * total)
     pairs = pair_counts(tell(blocks()), ids, len(vocabulary))
@@ -212,7 +215,7 @@ def _line_start(stream: IntArray, eos: int) -> IntArray:
 
 def _query_ids(queries: int | Sequence[str], vocabulary: Vocabulary, top: int) -> IntArray:
     if not isinstance(queries, Sequence):
-        n = whole("queries", queries, least=1)
+        n = check_integer("queries", queries, least=1)
         ids = [i for i in range(min(top, n + 2)) if i not in (vocabulary.unk, vocabulary.eos)][:n]
         if len(ids) < n:
             raise InputError("queries", n, f"at most the number of words, {len(ids)}")

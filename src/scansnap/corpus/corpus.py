@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from scansnap.checks import InputError, choice, whole
+from scansnap.checks import InputError, check_choice, check_integer
 from scansnap.corpus import cache
 from scansnap.corpus.encoding import Counter, Encoded, encode, pieces
 from scansnap.corpus.sources import SPLITS, Source, find_corpus
@@ -50,7 +50,7 @@ class Corpus:
 
     def split(self, name: str) -> Tokens:
         """The ids of one split."""
-        tokens: Tokens = getattr(self, choice("split", name, SPLITS))
+        tokens: Tokens = getattr(self, check_choice("split", name, SPLITS))
         return tokens
 
     def per_word(self, perplexity: float, split: str = "valid") -> float:
@@ -141,7 +141,11 @@ def _counter(
         if value is not None:
             raise InputError(name, value, "left out with a tokenizer, whose vocabulary is its own")
     if str(tokenizer) == "bpe":
-        size = VOCAB_SIZE if vocab_size is None else whole("vocab_size", vocab_size, least=tokenizers.LEAST, most=2**24)
+        size = (
+            VOCAB_SIZE
+            if vocab_size is None
+            else check_integer("vocab_size", vocab_size, least=tokenizers.LEAST, most=2**24)
+        )
 
         def trained(source: Source) -> Counter:
             every = math.ceil(source.size / TRAINED_ON) or 1

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 
 SPLITS = ("train", "valid", "test")
 NAMES = ("stdlib", "wikitext-2", "wikitext-103")
@@ -41,7 +41,7 @@ class Source:
 
     def blocks(self, split: str) -> Iterator[str]:
         """The split's text in blocks of whole lines."""
-        for place, blocks in self.read(choice("split", split, SPLITS)):
+        for place, blocks in self.read(check_choice("split", split, SPLITS)):
             start = 0
             for block in blocks:
                 try:

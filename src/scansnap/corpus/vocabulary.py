@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.checks.arrays import IntArray, token_ids
 from scansnap.storage import checksums, put
 
@@ -154,8 +154,8 @@ class WordCounter:
     """
 
     def __init__(self, min_count: int | None = None, max_words: int | None = None) -> None:
-        self.min_count = None if min_count is None else whole("min_count", min_count, least=1)
-        self.max_words = None if max_words is None else whole("max_words", max_words, least=3)
+        self.min_count = None if min_count is None else check_integer("min_count", min_count, least=1)
+        self.max_words = None if max_words is None else check_integer("max_words", max_words, least=3)
         self.first: defaultdict[str, int] = defaultdict()
         self.first.default_factory = self.first.__len__  # a new word gets the next number
         self.counts: IntArray = np.zeros(0, np.int64)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.corpus.encoding import pieces
 from scansnap.sampling.philox import Purpose, uniforms
 
@@ -41,8 +41,8 @@ class Windows:
     def __init__(
         self, tokens: np.ndarray | Tensor, batch: int = 20, length: int = 35, device: str | torch.device = "cpu"
     ) -> None:
-        self.batch = whole("batch", batch, least=1)
-        self.length = whole("length", length, least=1)
+        self.batch = check_integer("batch", batch, least=1)
+        self.length = check_integer("length", length, least=1)
         stream = _stream(tokens)
         rows = len(stream) // self.batch
         if rows < 2:
@@ -67,7 +67,7 @@ class Windows:
         """Window numbers in the order of an epoch: from first to last, or shuffled by a seed."""
         found = torch.arange(len(self))
         if seed is not None:
-            key = torch.tensor([whole("seed", seed), whole("epoch", epoch)])
+            key = torch.tensor([check_integer("seed", seed), check_integer("epoch", epoch)])
             draws, _ = uniforms(key[0], Purpose.WINDOW_ORDER, key[1], torch.zeros_like(found), found)
             found = torch.argsort(draws, stable=True)
         if self._ahead is not None:
@@ -76,7 +76,7 @@ class Windows:
 
     def epoch(self, seed: int | None = None, epoch: int = 0, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of an epoch, from its ``first``-th on."""
-        for i in self.order(seed, epoch)[whole("first", first) :]:
+        for i in self.order(seed, epoch)[check_integer("first", first) :]:
             yield self[i]
 
     def bounds(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import xarray as xr
 
-from scansnap.checks import choice
+from scansnap.checks import check_choice
 from scansnap.dial.clocks import Clock, Setting, tune
 from scansnap.dial.data import Task
 from scansnap.dial.observables import OBSERVABLES, Trajectory, comparable
@@ -42,8 +42,8 @@ class Cell:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rung", label(*find(self.rung)))
-        choice("way", self.way, WAYS)
-        choice("optimizer", self.optimizer, OPTIMIZERS)
+        check_choice("way", self.way, WAYS)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS)
         self.flags  # noqa: B018  refused now where it cannot be
 
     @property

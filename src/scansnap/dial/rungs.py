@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scansnap.checks import InputError, choice, digits, whole
+from scansnap.checks import InputError, check_choice, check_integer, digits
 from scansnap.dynamics.norms import NORMS
 
 WAYS = ("alone", "cumulative", "without", "control")
@@ -47,16 +47,16 @@ class Flags:
     bos: bool = False  # a first token that is always the same
 
     def __post_init__(self) -> None:
-        choice("norm", self.norm, (*NORMS, "rms"))
-        choice("positions", self.positions, POSITIONS)
-        choice("prenorm", self.prenorm, PRENORMS)
-        choice("mlp", self.mlp, MLPS)
-        choice("decay", self.decay, DECAYS)
-        choice("attention", self.attention, ATTENTIONS)
-        whole("heads", self.heads, least=1, most=64)
-        whole("layers", self.layers, least=1, most=12)
+        check_choice("norm", self.norm, (*NORMS, "rms"))
+        check_choice("positions", self.positions, POSITIONS)
+        check_choice("prenorm", self.prenorm, PRENORMS)
+        check_choice("mlp", self.mlp, MLPS)
+        check_choice("decay", self.decay, DECAYS)
+        check_choice("attention", self.attention, ATTENTIONS)
+        check_integer("heads", self.heads, least=1, most=64)
+        check_integer("layers", self.layers, least=1, most=12)
         if self.width is not None:
-            whole("width", self.width, least=2, most=1024)
+            check_integer("width", self.width, least=2, most=1024)
         for name in ("every_position", "bos"):
             if getattr(self, name) and not self.finite:
                 raise InputError(name, True, "left out where T = ∞, which has no positions (set finite)")
@@ -172,7 +172,7 @@ def flags_of(name: str, way: str) -> Flags:
     """The model of a rung taken one of the ways."""
     rung, chosen = find(name)
     sets = rung.choices[chosen]
-    choice("way", way, WAYS)
+    check_choice("way", way, WAYS)
     if way in ("alone", "control"):
         return _with(Flags(), {**rung.needs, **sets})
     own = rung.name not in LADDER

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.classes import SequenceClasses
 from scansnap.corpus import find_corpus
 from scansnap.dial.rungs import Flags
@@ -30,14 +30,14 @@ class Source:
     bos: bool = False
 
     def __post_init__(self) -> None:
-        choice("data", self.kind, KINDS)
+        check_choice("data", self.kind, KINDS)
         if self.corpus is not None and self.kind != "text":
             raise InputError("corpus", self.corpus, f"left out with the data {self.kind}: it is for text")
         if self.kind == "text":
             try:
                 find_corpus(self.corpus)  # what is missing is refused before anything is made
             except InputError as error:
-                raise InputError("corpus", error.value, error.allowed) from None
+                raise error.with_field("corpus") from None
 
     @property
     def name(self) -> str:

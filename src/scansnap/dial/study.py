@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scansnap.checks import InputError, choice, whole
+from scansnap.checks import InputError, check_choice, check_integer
 from scansnap.cluster import Cluster
 from scansnap.dial.cell import OPTIMIZERS, Cell
 from scansnap.dial.clocks import MOST_OFF, Setting
@@ -177,14 +177,14 @@ def dial(
     base = QUICK if quick else FULL
     setting = Setting(
         tuple(_ratio(r) for r in ratios) if ratios is not None else base.ratios,
-        whole("seeds", seeds, least=2, most=1000) if seeds is not None else base.seeds,
+        check_integer("seeds", seeds, least=2, most=1000) if seeds is not None else base.seeds,
         base.eta_y,
         base.loss_step,
         base.context,
         base.end,
     )
     cells = chosen(rungs, ways, optimizers, quick=quick, data=named(data).name)
-    jobs = whole("jobs", jobs, least=1, most=256)
+    jobs = check_integer("jobs", jobs, least=1, most=256)
     folder = None if out is None else writable("out", Path(out) / CELLS, inside=True)
     found: dict[Cell, Result] = {}
     versions: dict[Cell, dict[str, str]] = {}  # of the cells that are there
@@ -237,9 +237,9 @@ def chosen(
     """The cells asked for, in the order of the plan; what is named exactly is made even where the plan has it not."""
     names = [label(*find(name)) for name in _several(rungs)]
     for way in _several(ways):
-        choice("way", way, WAYS)
+        check_choice("way", way, WAYS)
     for optimizer in _several(optimizers):
-        choice("optimizer", optimizer, OPTIMIZERS)
+        check_choice("optimizer", optimizer, OPTIMIZERS)
     planned = [
         Cell(*one, data)
         for one in plan(quick)
@@ -296,9 +296,9 @@ def _several(value: str | Iterable[str] | None) -> list[str]:
 
 
 def _ratio(value: Any) -> float:
-    from scansnap.checks import real
+    from scansnap.checks import check_float
 
-    return real("ratios", value, above=0, most=1e6)
+    return check_float("ratios", value, above=0, most=1e6)
 
 
 def _plain(value: Any) -> Any:

@@ -15,9 +15,13 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from scansnap.checks import InputError, choice, known_keys, real
+<<<<<<< HEAD
+from scansnap.checks import InputError, check_choice, check_keys, check_float
 from scansnap.dynamics.schedules import FORM, Schedule
 from scansnap.kernels.cuda import triton_available
+=======
+from scansnap.checks import InputError, check_keys
+>>>>>>> 9610461 (State what was expected and what came: one form for all input errors)
 from scansnap.knobs import Page, check, knob
 
 if TYPE_CHECKING:  # the command line needs the names of the rules without loading torch
@@ -103,7 +107,7 @@ class Optimizer:
         if isinstance(value, Optimizer):
             return value
         if isinstance(value, dict):
-            known_keys("optimizer", value, asdict(cls()))
+            check_keys("optimizer", value, asdict(cls()))
             return cls(**value)
         return cls(name=value)
 
@@ -164,15 +168,15 @@ class InPlaceOptimizer:
         cls, name: str, momentum: float | None = None, weight_decay: float | Tensor = 0.0, **constants: Any
     ) -> InPlaceOptimizer:
         """A registered rule by name, or ``momentum``, which is sgd with a momentum of 0.9 unless given."""
-        choice("optimizer", name, optimizer_names())
+        check_choice("optimizer", name, optimizer_names())
         optimizer = Optimizer("sgd" if name == "momentum" else name, **constants)
         if momentum is None:
             momentum = DEFAULT_MOMENTUM if optimizer.rule.momentum and name != "sgd" else 0.0
         elif not optimizer.rule.momentum:
             raise InputError("momentum", momentum, f"None with {name}, which has no momentum")
         if isinstance(weight_decay, int | float):
-            weight_decay = real("weight_decay", weight_decay, least=0)
-        return cls(optimizer, real("momentum", momentum, least=0, below=1), weight_decay)
+            weight_decay = check_float("weight_decay", weight_decay, least=0)
+        return cls(optimizer, check_float("momentum", momentum, least=0, below=1), weight_decay)
 
     @property
     def is_plain_sgd(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from scansnap.checks import InputError, digits, known_keys, whole
+from scansnap.checks import InputError, check_integer, check_keys, digits
 from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.knobs import Knob, Page, check, knob, knobs_of, numbers
@@ -175,7 +175,7 @@ def record_steps(record: Any, steps: int) -> tuple[int, ...]:
         record = [record]
     if not isinstance(record, Iterable):
         raise InputError("record", record, _RECORD)
-    chosen_steps = sorted({whole("record", one, most=steps) for one in record})
+    chosen_steps = sorted({check_integer("record", one, most=steps) for one in record})
     if not chosen_steps:
         raise InputError("record", "empty", "at least one step")
     return tuple(chosen_steps)
@@ -191,7 +191,7 @@ def settings(options: Mapping[str, Any]) -> Settings:
     """Settings from flat options, from the objects ``settings`` and ``model``, or from these with options on top."""
     given = dict(options)
     base, model = _object("settings", given, Settings), _object("model", given, Model)
-    known_keys("the run settings", given, run_settings())
+    check_keys("the run settings", given, run_settings())
     model = replace(model or (base.model if base else Model()), **_part(given, Model))
     rest = _part(given, Settings) | {"model": model}
     if "optimizer" in given:

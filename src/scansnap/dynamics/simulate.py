@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import xarray as xr
 
-from scansnap.checks import InputError, choice, real
+from scansnap.checks import InputError, check_choice, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
 from scansnap.dynamics.checkpoint import Checkpoint
@@ -88,8 +88,8 @@ def simulate(
     shared = {name: given.pop(name) for name in SHARED if name in given}
     runs = _runs(runs, {name: given.pop(name) for name in run_fields() if name in given}).filled(**shared)
     place = pick_device(device)
-    real("checkpoint_seconds", checkpoint_seconds, least=0)
-    choice("engine", engine, ENGINES)
+    check_float("checkpoint_seconds", checkpoint_seconds, least=0)
+    check_choice("engine", engine, ENGINES)
     trained: Trained
     if module is None:
         assert isinstance(classes, SequenceClasses)
@@ -108,7 +108,7 @@ def simulate(
                                 init=given.get("init"))  # fmt: skip
         names = (names,) if isinstance(names, str) else tuple(names)
         for name in names:
-            choice("variables", name, trained.dims)
+            check_choice("variables", name, trained.dims)
     plan.refuse_idle_momentum(runs.momentum)
     loop = Loop(trained, names, record_fn, until)
     mark = loop.mark

@@ -46,7 +46,7 @@ def setting(control: Control) -> dict[str, Any]:
     """A setting as the page shows it, with all its bounds: ``above`` and ``below`` are strict."""
     knob = control.knob
     return control.to_dict() | {"above": knob.above, "below": knob.below, "optional": knob.optional, "inf": knob.inf,
-                                "allowed": knob.allowed}  # fmt: skip
+                                "expected": knob.expected}  # fmt: skip
 
 
 def table(classes: SequenceClasses) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scansnap.checks import InputError, choice, known_keys, real, whole, whole_words
+from scansnap.checks import InputError, check_choice, check_float, check_integer, check_keys, describe_integer
 from scansnap.classes.toml import parse
 from scansnap.explorer.controls import BY_NAME
 from scansnap.explorer.limits import LIMITS
@@ -60,7 +60,7 @@ def _list_of(check: Check, allowed: str) -> Check:
 
 
 def _one_of(options: tuple[str, ...]) -> Check:
-    return lambda name, value: choice(name, value, options)
+    return lambda name, value: check_choice(name, value, options)
 
 
 def _token(name: str, value: Any) -> int | str:
@@ -78,7 +78,7 @@ def _rate(name: str, value: Any) -> float | None:
 def _point(name: str, value: Any) -> list[float]:
     if not isinstance(value, list) or len(value) != 2:
         raise InputError(name, value, "a step and a value")
-    return [real(name, v) for v in value]
+    return [check_float(name, v) for v in value]
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -92,8 +92,8 @@ def _as_read(name: str, value: Any) -> Any:
     return value
 
 
-_STEP = partial(whole, most=LIMITS["steps"])
-_CLASS = partial(whole, most=LIMITS["classes"])
+_STEP = partial(check_integer, most=LIMITS["steps"])
+_CLASS = partial(check_integer, most=LIMITS["classes"])
 
 MARK: dict[str, Field] = {
     "step": Field(_STEP, "The step they change at."),
@@ -126,7 +126,7 @@ BEAT: dict[str, Field] = {
     "against": Field(_as_read, "A second run to draw over it, given as setup is.", None),
     "from": Field(_STEP, "The step the beat begins at.", 0),
     "to": Field(_STEP, "The step it plays to; the same one: it stands still."),
-    "seconds": Field(partial(real, above=0, most=600), "How long that takes, paced by ln(t + 1).", 8.0),
+    "seconds": Field(partial(check_float, above=0, most=600), "How long that takes, paced by ln(t + 1).", 8.0),
     "sentence": Field(
         _text(LIMITS["sentence"]), "What is to be seen, in large type; η_Y and e^{4z} are lowered and raised."
     ),
@@ -164,7 +164,7 @@ def read_deck(path: Path, name: str = "") -> dict[str, Any]:
 
 def deck_of(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The deck that a table describes, as the page gets it."""
-    known_keys("the deck", table, DECK)
+    check_keys("the deck", table, DECK)
     rows, most = table.get("beat"), LIMITS["beats"]
     if not isinstance(rows, list) or not 0 < len(rows) <= most or not all(isinstance(row, dict) for row in rows):
         raise InputError("beat", rows, f"one to {most} tables [[beat]]")
@@ -176,7 +176,7 @@ def _read(fields: Mapping[str, Field], table: Any, where: str) -> dict[str, Any]
     """A table with its defaults filled in."""
     if not isinstance(table, dict):
         raise InputError(where, table, "a table")
-    known_keys(where, table, fields)
+    check_keys(where, table, fields)
     values = {}
     for name, field in fields.items():
         if name not in table and field.default is not EMPTY:
@@ -185,12 +185,12 @@ def _read(fields: Mapping[str, Field], table: Any, where: str) -> dict[str, Any]
         try:
             values[name] = field.check(name, table.get(name))
         except InputError as error:
-            raise InputError(f"{error.field} of {where}", error.value, error.allowed) from None
+            raise error.with_field(f"{error.field} of {where}") from None
     return values
 
 
 def _beat(row: dict[str, Any], where: str) -> dict[str, Any]:
-    known_keys(where, row, BEAT)
+    check_keys(where, row, BEAT)
     reading = _setup(row.get("setup"), f"setup of {where}")
     lines = row.get("theory", [])
     beat = {
@@ -223,7 +223,7 @@ def _setup(given: Any, where: str) -> SetupReading:
     try:
         return read_setup({**table, "batch_size": None} if table.get("batch_size") == "none" else table)
     except InputError as error:
-        raise InputError(f"{error.field} in {where}", error.value, error.allowed) from None
+        raise error.with_field(f"{error.field} in {where}") from None
 
 
 def _marks(rows: Any, reading: SetupReading, where: str) -> list[dict[str, Any]]:
@@ -236,7 +236,7 @@ def _marks(rows: Any, reading: SetupReading, where: str) -> list[dict[str, Any]]
         mark = _read(MARK, row, where)
         least = marks[-1]["step"] + 1 if marks else 1
         if not least <= mark["step"] < steps:
-            raise InputError(f"step in {where}", mark["step"], whole_words(least, steps - 1))
+            raise InputError(f"step in {where}", mark["step"], describe_integer(least, steps - 1))
         rates |= {name: mark[name] for name in rates if mark[name] is not None}
         marks.append({"step": mark["step"], **rates})
     return marks
@@ -246,16 +246,16 @@ def _check_against_run(beat: dict[str, Any], reading: SetupReading, where: str) 
     """Steps, classes and tokens are those of the run."""
     steps, classes, predict = reading.settings.steps, reading.classes, beat["predict"]
     if beat["to"] > steps:
-        raise InputError(f"to of {where}", beat["to"], f"{whole_words(0, steps)}, the steps of its run")
+        raise InputError(f"to of {where}", beat["to"], f"{describe_integer(0, steps)}, the steps of its run")
     if beat["from"] > beat["to"]:
-        raise InputError(f"from of {where}", beat["from"], f"{whole_words(0, beat['to'])}, where the beat ends")
+        raise InputError(f"from of {where}", beat["from"], f"{describe_integer(0, beat['to'])}, where the beat ends")
     if predict is not None and beat["from"] == beat["to"]:
         raise InputError(f"from of {where}", beat["from"], f"before {beat['to']}: there is something to predict")
     asked = [predict["class"]] if predict else []
     for name, chosen in (("classes in highlight", beat["highlight"]["classes"]), ("class in predict", asked)):
         for k in chosen:
             if k >= classes.n_classes:
-                raise InputError(f"{name} of {where}", k, whole_words(0, classes.n_classes - 1))
+                raise InputError(f"{name} of {where}", k, describe_integer(0, classes.n_classes - 1))
     words = set(getattr(classes, "words", None) or ())
     tokens = {int(token) for n in range(classes.n_classes) for token in classes.support(n)[0]}
     for token in beat["highlight"]["tokens"]:

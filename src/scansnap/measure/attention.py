@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.classes import SequenceClasses
 from scansnap.measure.entropy import entropy_of, masked_entropy
 
@@ -34,7 +34,7 @@ def recall(attention: Any, classes: SequenceClasses, threshold: float | None = N
     """
     if threshold is None:
         threshold = 1 / len(np.unique(np.concatenate([classes.support(n)[0] for n in range(classes.n_classes)])))
-    threshold = real("threshold", threshold, least=0, most=1)
+    threshold = check_float("threshold", threshold, least=0, most=1)
     mask = distinct_mask(classes)
 
     def share(c: np.ndarray) -> np.ndarray:
@@ -46,7 +46,7 @@ def recall(attention: Any, classes: SequenceClasses, threshold: float | None = N
 
 def top_mass(attention: Any, k: int = 1) -> Any:
     """Attention on the k most attended tokens."""
-    k = whole("k", k, least=1)
+    k = check_integer("k", k, least=1)
 
     def mass(c: np.ndarray) -> np.ndarray:
         if k > c.shape[-1]:

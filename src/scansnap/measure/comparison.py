@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import nct, t
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, check_float
 from scansnap.checks.arrays import FloatArray
 
 LEVEL = 0.05
@@ -235,7 +235,7 @@ def compare(differences: ArrayLike, *, margin: float = 0.0, level: float = LEVEL
     values = np.atleast_2d(np.asarray(differences, dtype=np.float64))
     if values.ndim != 2 or values.shape[1] == 0:
         raise InputError("differences", f"of shape {np.shape(differences)}", "of shape (cases, seeds)")
-    limits = real("margin", margin, least=0), real("level", level, above=0, below=1)
+    limits = check_float("margin", margin, least=0), check_float("level", level, above=0, below=1)
     table: Any = differences
     return Comparison(values, *limits, exact, table.index if hasattr(table, "columns") else None)
 

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import rankdata
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.measure.ranks import rank_correlation
 
@@ -77,7 +77,7 @@ def scan_order(data: xr.Dataset, classes: SequenceClasses, fraction: float = 0.5
     Variables, along (run,) ``pair`` (distinct tokens only): ``drop_time``, NaN for tokens that never drop, and
     ``winner``. Between two recorded times the logarithm of the ratio is taken as linear in ln t (in t from t = 0).
     """
-    fraction = real("fraction", fraction, above=0, below=1)
+    fraction = check_float("fraction", fraction, above=0, below=1)
     time = time_dim(data, "attention")
     check_classes(data, classes)
     pairs = context_pairs(classes, local)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import xarray as xr
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.claims.claim import Report
 
 if TYPE_CHECKING:
@@ -27,4 +27,4 @@ def plot(result: xr.Dataset | Report, run: int = 0) -> Figure:
         raise InputError("result", type(result).__name__, "what simulate or verify returns")
     from scansnap.plots import overview
 
-    return overview.draw(overview.compute(result, whole("run", run, least=0, most=result.sizes["run"] - 1)))
+    return overview.draw(overview.compute(result, check_integer("run", run, least=0, most=result.sizes["run"] - 1)))

@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from torch import Tensor, nn
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.probe.batch import called, copied, device_of, own_loss, padding, placed, token_ids
 from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.corpus import facts
@@ -70,7 +70,10 @@ class Probe:
         if forward is None:
             device_of(self.model)
         every = every if isinstance(every, int | str) else list(every)
-        self.due, self.queries = schedule(every), None if queries is None else whole("queries", queries, least=1)
+        self.due, self.queries = (
+            schedule(every),
+            None if queries is None else check_integer("queries", queries, least=1),
+        )
         self.tokens = token_ids(self.batch if tokens is None else tokens)
         if self.tokens is None and corpus is not None:
             raise InputError(
@@ -106,7 +109,7 @@ class Probe:
 
     def measure(self, step: int, loss: float | Tensor | None = None) -> None:
         """Measure now. Of several processes the first keeps it; the others run the model only if it is in shards."""
-        whole("step", step)
+        check_integer("step", step)
         if not first_process() and not sharded(self.model):
             return
         kept = self.measurements

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 
-from scansnap.checks import InputError, digits, whole
+from scansnap.checks import InputError, check_integer, digits
 
 _EVERY = "a number of steps, a list of steps, or log:N with N measurements a decade"
 Due = Callable[[int], bool]
@@ -24,7 +24,7 @@ def schedule(every: int | str | Iterable[int]) -> Due:
 
         return lambda step: step < 2 or place(step) > place(step - 1)
     if isinstance(every, Iterable):
-        steps = {whole("every", one) for one in every}
+        steps = {check_integer("every", one) for one in every}
         return lambda step: step in steps
-    n = whole("every", every, least=1)
+    n = check_integer("every", every, least=1)
     return lambda step: step % n == 0

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.checks.arrays import class_row, distribution, numbers, per_class, table_rows
 from scansnap.sampling.counts import SamplingTable, sample_classes, sample_tokens
 from scansnap.sampling.philox import Purpose, uniforms
@@ -43,7 +43,7 @@ class MixtureSampler:
         k = len(tokens)
         if k == 0:
             raise InputError("p_context", "0 classes", "a table with at least one class")
-        self.context = whole("context", context, least=2)
+        self.context = check_integer("context", context, least=2)
         self.query = per_class("query", query, k, self.vocab_size)
         p = np.full(k, 1 / k) if p_class is None else numbers("p_class", p_class)
         if p.shape != (k,):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.checks.arrays import token_ids
 from scansnap.sampling.philox import Purpose, uniforms
 from scansnap.sampling.sampler import Sequences, digest, even
@@ -19,8 +19,8 @@ class OrderedTokens:
     """
 
     def __init__(self, stream: np.ndarray | Tensor, context: int, vocab_size: int) -> None:
-        self.context = whole("context", context, least=2)
-        self.vocab_size = whole("vocab_size", vocab_size, least=1, most=2**31)
+        self.context = check_integer("context", context, least=2)
+        self.vocab_size = check_integer("vocab_size", vocab_size, least=1, most=2**31)
         ids = stream.cpu().numpy() if isinstance(stream, Tensor) else np.asarray(stream)
         if ids.ndim != 1 or len(ids) <= self.context:
             raise InputError("the stream", f"of shape {ids.shape}", f"one row of more than {self.context} token ids")

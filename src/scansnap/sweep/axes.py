@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.checks import InputError, digits, known_keys
+from scansnap.checks import InputError, check_keys, digits
 from scansnap.runs import DECAYS, SHARED, Runs, grid, run_fields, values_of
 
 _RANGE = "a number, a list of numbers, or for whole numbers a range such as '0:10' (10 not included)"
@@ -27,7 +27,7 @@ class Axes:
     @classmethod
     def of(cls, table: dict[str, Any]) -> Axes:
         """From the ``[grid]`` table, checked as :func:`scansnap.grid` checks it."""
-        known_keys("[grid]", table, run_fields())
+        check_keys("[grid]", table, run_fields())
         grid(**{name: 1 if name in ("eta_y", "eta_z", "ratio") else 0 for name in table})  # which fields go together
         values = {name: _values(name, value) for name, value in table.items()}
         seeds = {"seed": values.pop("seed")} if "seed" in values else {}

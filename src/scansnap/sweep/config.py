@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.checks import InputError, choice, known_keys, whole
+from scansnap.checks import InputError, check_choice, check_integer, check_keys
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import load_table
 from scansnap.dynamics.settings import Settings, arguments, run_settings, settings
@@ -81,7 +81,7 @@ def read(path: str | Path) -> Sweep:
 
 def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
     """A sweep from the parsed file."""
-    known_keys(where, table, TABLES)
+    check_keys(where, table, TABLES)
     for name in ("classes", "grid"):
         if name not in table:
             raise InputError(f"the table [{name}] in {where}", None, "given")
@@ -89,7 +89,7 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
         if not isinstance(table.get(name, {}), dict):
             raise InputError(name, table[name], f"a table: [{name}]")
     run = dict(table.get("run", {}))
-    known_keys("[run]", run, (*run_settings(), *SHARED))
+    check_keys("[run]", run, (*run_settings(), *SHARED))
     axes_table = dict(table["grid"])
     for name in SHARED:
         if name in run:
@@ -107,8 +107,8 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
     checked, axes = settings(options), Axes.of(axes_table)
     checked.refuse_idle_momentum(axes.values.get("momentum", np.zeros(1)))
     groups = table.get("groups", {})
-    known_keys("[groups]", groups, ("runs",))
-    most_runs = whole("runs in [groups]", groups["runs"], least=1) if "runs" in groups else None
+    check_keys("[groups]", groups, ("runs",))
+    most_runs = check_integer("runs in [groups]", groups["runs"], least=1) if "runs" in groups else None
     return Sweep(
         class_sets=_class_sets(table["classes"]),
         axes=axes,
@@ -127,7 +127,7 @@ def _class_sets(given: Any) -> tuple[ClassSet, ...]:
         raise InputError("classes", given, "a table [classes], or several [[classes]]")
     found = []
     for table in tables:
-        settings_of = knobs_of(PRESETS[choice("preset", table["preset"], PRESETS)]) if "preset" in table else {}
+        settings_of = knobs_of(PRESETS[check_choice("preset", table["preset"], PRESETS)]) if "preset" in table else {}
         lists = {name: value for name, value in table.items()
                  if "preset" in table and _is_axis(settings_of.get(name), value)}  # fmt: skip
         for name, value in lists.items():

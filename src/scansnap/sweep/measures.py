@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap import measure
-from scansnap.checks import InputError, choice, known_keys
+from scansnap.checks import InputError, check_choice, check_keys
 from scansnap.classes import SequenceClasses
 
 # what each takes first (the attention or the whole trajectory), and what must be recorded for it
@@ -79,9 +79,11 @@ def measures(table: dict[str, Any]) -> tuple[Measure, ...]:
         if not isinstance(given, dict):
             raise InputError(f"{name} in [measure]", given, "a table of options: {} for none")
         options = {key: value for key, value in given.items() if key != "function"}
-        function = choice("function" if "function" in given else "the measure", given.get("function", name), _TAKES)
+        function = check_choice(
+            "function" if "function" in given else "the measure", given.get("function", name), _TAKES
+        )
         allowed = [key for key in inspect.signature(getattr(measure, function)).parameters if key not in _OURS]
-        known_keys(f"{name} of [measure]", options, ("function", *allowed))
+        check_keys(f"{name} of [measure]", options, ("function", *allowed))
         for key, value in options.items():
             try:
                 json.dumps(value)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, check_float
 
 
 def smallest_set(attention: Tensor, mass: float) -> Tensor:
@@ -39,7 +39,7 @@ class AttentionStatistics:
     """
 
     def __init__(self, groups: Any = None, mass: float = 0.95) -> None:
-        self.mass = real("mass", mass, above=0, most=1)
+        self.mass = check_float("mass", mass, above=0, most=1)
         self.groups = None if groups is None else _groups(groups)
         self.n_groups = 0 if self.groups is None else int(self.groups.max()) + 1
         self.sums: list[dict[str, Tensor]] = []

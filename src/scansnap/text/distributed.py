@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from scansnap.checks import InputError, digits, whole
+from scansnap.checks import InputError, check_integer, digits
 from scansnap.processes import is_out_of_memory
 from scansnap.text.model import LanguageModel
 from scansnap.text.transformer.model import Transformer
@@ -114,7 +114,7 @@ def join(timeout: float = TIMEOUT) -> World | None:
 def _from_environment(name: str, least: int = 0, most: int | None = None) -> int:
     text = os.environ[name]
     number = digits(text)
-    return whole(name, text if number is None else number, least=least, most=most)
+    return check_integer(name, text if number is None else number, least=least, most=most)
 
 
 @contextmanager

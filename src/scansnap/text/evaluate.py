@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.corpus.windows import at_hand, sent
 from scansnap.progress import Progress
 from scansnap.text.attention_statistics import AttentionStatistics
@@ -37,8 +37,10 @@ def stream_batches(
 ) -> Iterator[ScoredBatch]:
     """All windows of a stream: every token but the first is a new target exactly once."""
     stream = _stream(tokens, device)
-    step = whole("stride", length if stride is None else stride, least=1, most=whole("length", length, least=1))
-    whole("batch", batch, least=1)
+    step = check_integer(
+        "stride", length if stride is None else stride, least=1, most=check_integer("length", length, least=1)
+    )
+    check_integer("batch", batch, least=1)
     ends = [*range(step, len(stream) - 1, step), len(stream) - 1]
     waiting: list[tuple[int, int, int]] = []
     for last, end in zip([0, *ends], ends, strict=False):
@@ -132,7 +134,7 @@ def contextual_sparsity(
 
     share_needed (by layer), keys_needed (by layer), perplexity, perplexity_kept.
     """
-    real("mass", mass, above=0, most=1)
+    check_float("mass", mass, above=0, most=1)
     rows = attention_statistics(model, tokens, length=length, batch=batch, mass=mass)
     return {
         "mass": mass,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.dynamics import norms
 from scansnap.measure.entropy import attention_of, entropy_of
@@ -75,8 +75,8 @@ def explain(
     votes: int = 5,
 ) -> Explanation:
     """The ``top`` words that ``query`` attends to, each with the next words it votes for most."""
-    whole("top", top, least=1)
-    whole("votes", votes, least=1)
+    check_integer("top", top, least=1)
+    check_integer("votes", votes, least=1)
     m = vocabulary.id(query)
     tables = tables_of(model)
     given = None if context is None else _context(vocabulary, context)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.corpus.encoding import BLOCK, pieces
 from scansnap.corpus.vocabulary import Vocabulary
@@ -108,9 +108,9 @@ def counted_before(tokens: np.ndarray, queries: IntArray, vocab_size: int, lengt
 
 def _queries(stream: np.ndarray, queries: Sequence[int] | int, vocab_size: int) -> IntArray:
     if isinstance(queries, int):
-        most = whole("queries", queries, least=1)
+        most = check_integer("queries", queries, least=1)
         counts = sum((np.bincount(block, minlength=vocab_size) for block in pieces(stream)), np.zeros(1, np.int64))
         return np.argsort(-counts, kind="stable")[:most]
     for one in queries:
-        whole("queries", one, most=vocab_size - 1)
+        check_integer("queries", one, most=vocab_size - 1)
     return np.asarray(queries, dtype=np.int64)

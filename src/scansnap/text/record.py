@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 
 
 @dataclass
@@ -75,8 +75,8 @@ class Training:
 
 def log_spaced(steps: int, per_decade: int = 8) -> list[int]:
     """0, 1, 2, 3, … ever further apart, ``steps`` the last: where a curve over ln t wants its points."""
-    whole("steps", steps)
-    whole("per_decade", per_decade, least=1)
+    check_integer("steps", steps)
+    check_integer("per_decade", per_decade, least=1)
     n = max(1, math.ceil(per_decade * math.log10(max(steps, 1)))) + 1
     return sorted({0, steps, *(int(s) for s in np.geomspace(1, max(steps, 1), n).round() if s <= steps)})
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.checks.arrays import token_ids
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.progress import Progress
@@ -37,14 +37,14 @@ def sample_tokens(
         raise InputError("prompt", prompt, "at least one token")
     if model.describe().get("objective") == "masked":
         raise InputError("the model", "of the masked objective", "one that predicts the next token")
-    whole("n", n)
-    real("temperature", temperature, least=0)
-    whole("window", window, least=1)
-    k = model.vocab_size if top_k is None else whole("top_k", top_k, least=1)
+    check_integer("n", n)
+    check_float("temperature", temperature, least=0)
+    check_integer("window", window, least=1)
+    k = model.vocab_size if top_k is None else check_integer("top_k", top_k, least=1)
     never = torch.as_tensor(token_ids("avoid", list(avoid), model.vocab_size).ravel()) if len(avoid) else None
     if never is not None and len(np.unique(never)) == model.vocab_size:
         raise InputError("avoid", "all tokens", "fewer")
-    generator = torch.Generator().manual_seed(whole("seed", seed))
+    generator = torch.Generator().manual_seed(check_integer("seed", seed))
     start = len(tokens)
     for done in range(n):
         inputs = torch.tensor([tokens[-window:]], device=model.device)

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from scansnap.checks import InputError, known_keys
+from scansnap.checks import InputError, check_keys
 from scansnap.dynamics.optimizers import RULES
 from scansnap.knobs import check, knob
 from scansnap.text.schedules import SCHEDULES, Schedule
@@ -69,7 +69,7 @@ class TextSettings:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Back from :meth:`to_dict`."""
-        known_keys("the model", values, cls.__dataclass_fields__)
+        check_keys("the model", values, cls.__dataclass_fields__)
         if "vocab_size" not in values:
             raise InputError("vocab_size", None, "given")
         return cls(**values)

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Interrupt, warn_stopped
@@ -107,7 +107,7 @@ class _Loop:
         total = settings.steps if settings.steps is not None else (settings.epochs or 0) * len(windows)
         every = settings.validate_every or len(windows)
         given = settings.snapshots
-        snapshots = log_spaced(total) if given is None else [whole("snapshots", s, most=total) for s in given]
+        snapshots = log_spaced(total) if given is None else [check_integer("snapshots", s, most=total) for s in given]
         self.validate_at = {*range(every, total, every), total} if valid is not None else set()
         self.measure_at = set(snapshots) if measure is not None else set()
         self.checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, choice, real
+from scansnap.checks import InputError, check_choice, check_float
 from scansnap.dynamics.optimizers import RULES, Moments, Optimizer
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.settings import rules
@@ -42,13 +42,17 @@ class Update:
         if name in list(RULES) and name not in known:
             parts = f"one of {', '.join(known)} (tables move in parts here, and it needs whole matrices)"
             raise InputError("optimizer", name, parts)
-        choice("optimizer", name, known)
+        check_choice("optimizer", name, known)
         optimizer = Optimizer("sgd" if name == "momentum" else name, beta1, beta2, eps)
         if momentum is None:
             momentum = USUAL if optimizer.rule.momentum and name != "sgd" else 0.0
         elif not optimizer.rule.momentum:
             raise InputError("momentum", momentum, f"left out with {name}, which has none")
-        return cls(optimizer, real("momentum", momentum, least=0, below=1), real("weight_decay", weight_decay, least=0))
+        return cls(
+            optimizer,
+            check_float("momentum", momentum, least=0, below=1),
+            check_float("weight_decay", weight_decay, least=0),
+        )
 
     @property
     def linear(self) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import wrightomega
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.theory.inputs import FloatArray, Result, read, result
 
 _NEWTON_STEPS = 3  # the start is good to 1e-15 absolute; the first step makes that relative, two are spare
@@ -47,7 +47,7 @@ def h_recursion(steps: int, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Float
 
     The step is the first axis of the result; the shape of ``eta_y`` and ``vocab_size`` follows.
     """
-    steps = whole("steps", steps)
+    steps = check_integer("steps", steps)
     eta_y_, m = np.broadcast_arrays(*read(eta_y=eta_y, vocab_size=vocab_size))
     u_ = np.zeros((steps + 1, *m.shape))
     for step in range(steps):

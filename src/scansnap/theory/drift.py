@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import dawsn, log_softmax
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.measure.entropy import attention_of
 from scansnap.theory.drive import Form, drive
@@ -57,7 +57,7 @@ class SampledFlow:
 
     def __init__(self, classes: SequenceClasses, eta_y: float, eta_z: float, *, lump: bool = True) -> None:
         classes.need_one_class_per_next_token("the drift")
-        self.eta_y, self.eta_z = real("eta_y", eta_y, above=0), real("eta_z", eta_z, least=0)
+        self.eta_y, self.eta_z = check_float("eta_y", eta_y, above=0), check_float("eta_z", eta_z, least=0)
         k, m = classes.n_classes, classes.vocab_size
         rows = [classes.support(n) for n in range(k)]
         size = max(len(tokens) for tokens, _ in rows)
@@ -81,7 +81,7 @@ class SampledFlow:
 
     def drift(self, y: ArrayLike, z: ArrayLike, *, context: float) -> Rates:
         """What sequences of length T = ``context``, the query included, add to :meth:`flow`, to order 1/T."""
-        n = real("context", context, least=2) - 1
+        n = check_float("context", context, least=2) - 1
         at = self._at(y, z)
         f, r, alpha, rows = at.f, at.r, at.alpha, at.rows
         noise = Noise.of(f, self.p)

@@ -27,7 +27,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.checks import choice
+from scansnap.checks import check_choice
 from scansnap.theory.closed_form import u as logit_gap
 from scansnap.theory.frozen import Family, exp_beyond_linear, frozen_decoder
 from scansnap.theory.inputs import FloatArray, Result, positive_t, read, result
@@ -41,7 +41,7 @@ def beta(
 ) -> Result:
     """γβ_nn' per unit of the clock u. Leading order: [u e^{ρu} + (e^{ρu} − 1)/ρ − u]/M, from u/M at ρ = 0."""
     u_, k, m, rho = read(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
-    if choice("form", form, FORMS) == "exact":
+    if check_choice("form", form, FORMS) == "exact":
         return result(Family(k, m, rho).at(u_).beta)
     return result((u_ * np.exp(rho * u_) + u_ * _mean_growth(rho * u_)) / m + 0 * k)
 
@@ -65,7 +65,7 @@ def drive_rate(
     The exact one tends to (K − 1)ρ²(1 + κ)/κ², κ = 1 + ρ(K − 2), as M → ∞ and u ≫ ln(ρM)/ρ.
     """
     u_, k, m, rho = read(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
-    if choice("form", form, FORMS) == "exact":
+    if check_choice("form", form, FORMS) == "exact":
         return result((k - 1) * rho * Family(k, m, rho).at(u_).beta_rate)
     growth = np.exp(rho * u_)
     return result((k - 1) * rho / m * (growth + np.expm1(rho * u_) + rho * u_ * growth))
@@ -85,7 +85,7 @@ def growth_drive(
     t_, eta_y_, eta_z_, k, m, rho = read(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap
     )
-    if choice("form", form, FORMS) == "exact":
+    if check_choice("form", form, FORMS) == "exact":
         state = frozen_decoder(t_, eta_y=eta_y_, n_classes=k, vocab_size=m, overlap=rho)
         return result(eta_z_ / eta_y_ * state.growth)
     u_ = np.asarray(logit_gap(t_ / k, eta_y=eta_y_, vocab_size=m))
@@ -120,7 +120,7 @@ def growth_drive_late(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap
     )
     u_ = np.log(m * eta_y_ * positive_t(t_) / k)
-    if choice("form", form, FORMS) == "exact":
+    if check_choice("form", form, FORMS) == "exact":
         kappa = 1 + rho * (k - 2)
         u_ = u_ * kappa / ((1 - rho) * (1 + rho * (k - 1)))
         return result(eta_z_ / eta_y_ * (k - 1) * rho**2 * (1 + kappa) / kappa**2 * u_**2 / 2)

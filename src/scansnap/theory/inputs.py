@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, check_float
 
 FloatArray = NDArray[np.float64]
 Result = Any  # a float when every argument is a scalar, else an array; typed the way NumPy types its ufuncs
@@ -78,5 +78,5 @@ def _checked(field: str, value: ArrayLike, bounds: dict[str, float]) -> FloatArr
     if "most" in bounds:
         bad |= array > bounds["most"]
     if bad.any():
-        real(field, array[bad].flat[0].item(), **bounds)  # raises, in the words used everywhere else
+        check_float(field, array[bad].flat[0].item(), **bounds)  # raises, in the words used everywhere else
     return array

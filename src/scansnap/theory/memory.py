@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import dawsn, erf, erfcx
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.theory.drive import FORMS, Form, drive, drive_rate
 from scansnap.theory.inputs import FloatArray, Result, read, result
 
@@ -171,7 +171,7 @@ def _read(
 
 def _v(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
     """κ ∫₀ᵘ D′(x) e^{−κ(u² − x²)/2} dx; all arguments of one shape."""
-    if choice("form", form, FORMS) == "exact":
+    if check_choice("form", form, FORMS) == "exact":
         return kappa * _integral(lambda x, u, kappa: np.exp(-kappa / 2 * (u - x) * (u + x)), u, kappa, k, m, rho, form)
     value = np.empty(u.shape)
     small = rho * u + kappa * u**2 / 2 < _SMALL
@@ -182,7 +182,7 @@ def _v(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArra
 
 def _z(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:
     """∫₀ᵘ v = ∫₀ᵘ D′(x) W(x) dx, W = κ ∫ₓᵘ e^{−κ(y² − x²)/2} dy the lasting effect of a push at x."""
-    choice("form", form, FORMS)
+    check_choice("form", form, FORMS)
     return _integral(_lasting, u, kappa, k, m, rho, form)
 
 

@@ -8,7 +8,7 @@ from typing import Literal, TypedDict, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.theory.closed_form import gamma_integral
 from scansnap.theory.inputs import FloatArray, Result, read, result
 
@@ -70,7 +70,7 @@ def growth_from(
     t_, eta_y_, eta_z_, k, m, c0_, q, p_n, p = read(
         t=t, **given, c0=c0, exponent=exponent, p_class=p_class, p_query=p_query
     )
-    choice("form", form, FORMS)
+    check_choice("form", form, FORMS)
     if (p_n > p * (1 + _ROUNDING)).any():
         over = np.broadcast_arrays(p_n, p)[0][p_n > p * (1 + _ROUNDING)]
         raise InputError("p_class", float(over.max()), "at most p_query: a class is one of its query's")

@@ -37,9 +37,8 @@ from scansnap.text.yz.settings import YZSettings
     ],
 )
 def test_what_cannot_be_is_refused(options, field):
-    with refused(field) as caught:
+    with refused(field):
         YZSettings(**{"vocab_size": 10, **options})
-    assert str(caught.value).count(".") >= 1
 
 
 def test_a_description_is_plain_values_and_builds_the_same_model():
@@ -51,7 +50,7 @@ def test_a_description_is_plain_values_and_builds_the_same_model():
     assert again.settings == settings
     for name, tensor in again.tensors().items():
         assert torch.equal(tensor, model.tensors()[name]), name
-    with refused("the key 'colour' in the model", "red"):
+    with refused("colour", "red"):
         YZTransformer.from_description({**told, "colour": "red"})
 
 

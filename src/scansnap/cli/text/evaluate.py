@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.cli.console import out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json
 from scansnap.cli.text import Model, opened
@@ -29,7 +29,7 @@ def evaluate(
     from scansnap.corpus.units import encoded
     from scansnap.text.evaluate import attention_statistics, contextual_sparsity
 
-    choice("--split", split, ("valid", "test"))
+    check_choice("--split", split, ("valid", "test"))
     trained = opened(model, device)
     source = find_corpus(data)
     began = time.monotonic()

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
@@ -62,7 +62,7 @@ def predict(
     if model != "yz":
         raise InputError("--model", model, "yz, of one layer and full rank: only its Z is a table that can listen")
     where = pick_device(device).type
-    whole("--top", top, least=1)
+    check_integer("--top", top, least=1)
     place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
     if resume and not target.exists():
         raise InputError("--out", str(target), "a prediction to go on with (there is none; leave --resume out)")
@@ -72,7 +72,7 @@ def predict(
         raise InputError("--validate-every", training["validate_every"], "left out: a prediction is not validated")
     plan = training_settings(training, _listening(given, sys.maxsize, where).seed)  # refuses before any text is read
     for step in at or []:
-        whole("--at", step, most=plan.steps)
+        check_integer("--at", step, most=plan.steps)
     corpus = read_corpus(data, tokens)
     settings = _listening(given, corpus.vocab_size, where)
     words = corpus.vocabulary

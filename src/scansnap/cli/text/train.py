@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scansnap.checks import InputError, choice, real
+from scansnap.checks import InputError, check_choice, check_float
 from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
@@ -52,7 +52,7 @@ def model_knobs() -> dict[str, Knob]:
                 found[name] = one if all(one == others.get(name) for others in each.values()) else told
             elif found[name] != one:
                 both = f"{found[name].help} [{found[name].told}] {told.help}"
-                found[name] = Knob(both, form=one.allowed, name=name, kind="text", default=one.default)
+                found[name] = Knob(both, form=one.expected, name=name, kind="text", default=one.default)
     return found
 
 
@@ -70,7 +70,7 @@ def training_settings(given: dict[str, Any], seed: int) -> TrainingSettings:
 
 def model_settings(kind: str, given: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
     """The settings that were given, read as this kind of model means them, and what follows from them."""
-    place = KINDS[choice("--model", kind, KINDS)]
+    place = KINDS[check_choice("--model", kind, KINDS)]
     known = knobs_of(place)
     for name, value in given.items():
         if name not in known:
@@ -133,8 +133,13 @@ def train(
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from scansnap.text.distributed import joined
 
+<<<<<<< HEAD
     with joined(real("--timeout", timeout, above=0)) as world:
         return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, world)
+=======
+    with joined(check_float("--patience", patience, above=0)) as group:
+        return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, group)
+>>>>>>> 9610461 (State what was expected and what came: one form for all input errors)
 
 
 def _train(

@@ -17,7 +17,7 @@ import xarray as xr
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.dynamics.flow.integrate import checked_times
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked, dop853, threads_for
 from scansnap.dynamics.flow.plain import error
@@ -82,10 +82,10 @@ def decoder_flow(
     p = np.full(k, 1 / k) if p is None else p
     if p.shape != (k,) or not (p >= 0).all() or abs(p.sum() - 1) > 1e-6:
         raise InputError("p_class", p, f"{k} probabilities with sum 1")
-    eta_y = real("eta_y", eta_y, above=0)
+    eta_y = check_float("eta_y", eta_y, above=0)
     times = checked_times(t)
-    n_rest = whole("vocab_size", vocab_size, least=k) - k
-    rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
+    n_rest = check_integer("vocab_size", vocab_size, least=k) - k
+    rtol, atol = check_float("rtol", rtol, least=1e-13, most=0.1), check_float("atol", atol, above=0)
     field = DecoderFlow(columns.mT @ columns, eta_y * torch.tensor(p), n_rest)
     data: dict[str, list[FloatArray]] = {name: [] for name in ("a", "logits", "gap", "loss", "g")}
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import brentq
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrators import FloatArray, Span
 from scansnap.dynamics.flow.readings import Field, FlowState
@@ -119,8 +119,8 @@ def looks(step: Span, field: Field) -> list[FlowState]:
 def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
     """What to watch."""
     if isinstance(event, EntropyBelow):
-        n = whole("the class of an event", event.class_, most=classes.n_classes - 1)
-        level = real("the level of an event", event.level)
+        n = check_integer("the class of an event", event.class_, most=classes.n_classes - 1)
+        level = check_float("the level of an event", event.level)
         if len(classes.distinct(n)) == 0:
             raise InputError("the class of an event", n, "a class with distinct tokens")
         return Crossing(lambda state: float(state["entropy"][n]) - level, -1, event.terminal, str(event))
@@ -142,7 +142,7 @@ def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
         raise InputError("an event", event, allowed)
     if not isinstance(event.terminal, bool):
         raise InputError(f"terminal of the event {str(event)!r}", event.terminal, "true or false")
-    direction = np.sign(real(f"direction of the event {str(event)!r}", event.direction))
+    direction = np.sign(check_float(f"direction of the event {str(event)!r}", event.direction))
     return Crossing(event.function, int(direction), event.terminal, str(event))
 
 

@@ -16,7 +16,7 @@ import torch
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from scansnap.checks import InputError, choice, real
+from scansnap.checks import InputError, check_choice, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.flow.events import Event, Watch, event_times, looks
@@ -83,16 +83,19 @@ def flow(
     >>> flow(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.02, t=[0, 10, 100]).loss.values.round(4)
     array([3.5264, 0.7304, 0.0437])
     """
-    eta_z = real("eta_z", eta_z, least=0)
-    eta_y = real("eta_y", eta_y, least=0) if y0 is not None and eta_z else real("eta_y", eta_y, above=0)
-    decay = (real("weight_decay_y", weight_decay_y, least=0), real("weight_decay_z", weight_decay_z, least=0))
+    eta_z = check_float("eta_z", eta_z, least=0)
+    eta_y = check_float("eta_y", eta_y, least=0) if y0 is not None and eta_z else check_float("eta_y", eta_y, above=0)
+    decay = (
+        check_float("weight_decay_y", weight_decay_y, least=0),
+        check_float("weight_decay_z", weight_decay_z, least=0),
+    )
     times = checked_times(np.geomspace(0.1, 1e5, 200) if t is None else t)
     model = Model(norm=norm, residual=residual)
-    rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
+    rtol, atol = check_float("rtol", rtol, least=1e-13, most=0.1), check_float("atol", atol, above=0)
     wanted = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
-        choice("variables", name, FLOWING)
-    choice("field", field, FIELDS)
+        check_choice("variables", name, FLOWING)
+    check_choice("field", field, FIELDS)
     classes.need_one_class_per_next_token("the flow")
     z_start, y_start = _z_start(z0, classes), None if y0 is None else _y_start(y0, classes)
     watches = [Watch(event, classes) for event in events]

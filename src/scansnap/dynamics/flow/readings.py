@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.checks.arrays import IntArray
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrators import FloatArray, System
@@ -58,7 +58,7 @@ class FlowState:
         return self._field.point(self._weights)
 
     def __getitem__(self, name: str) -> FloatArray:
-        return self._field.read(choice("the variable", name, FLOWING), self._point)
+        return self._field.read(check_choice("the variable", name, FLOWING), self._point)
 
     def z_terms(self) -> FloatArray:
         """The size of what may cancel in ``z_rate``, (Q, M)."""

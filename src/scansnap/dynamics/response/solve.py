@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 from numpy.typing import ArrayLike
 
-from scansnap.checks import choice, real
+from scansnap.checks import check_choice, check_float
 from scansnap.checks.arrays import FloatArray
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import one_thread
@@ -68,14 +68,14 @@ def response(
     >>> response(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.001, t=[10, 100]).attrs["trusted_until"]
     inf
     """
-    eta_y, eta_z = real("eta_y", eta_y, above=0), real("eta_z", eta_z, least=0)
+    eta_y, eta_z = check_float("eta_y", eta_y, above=0), check_float("eta_z", eta_z, least=0)
     times = checked_times(np.geomspace(0.1, 1e5, 200) if t is None else t)
-    rtol, atol = real("rtol", rtol, least=1e-13, most=0.1), real("atol", atol, above=0)
-    trust = real("trust", trust, above=0)
-    most = math.inf if stop is None else real("stop", stop, above=0)
+    rtol, atol = check_float("rtol", rtol, least=1e-13, most=0.1), check_float("atol", atol, above=0)
+    trust = check_float("trust", trust, above=0)
+    most = math.inf if stop is None else check_float("stop", stop, above=0)
     wanted = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
-        choice("variables", name, tuple(ANSWERS))
+        check_choice("variables", name, tuple(ANSWERS))
     classes.need_one_class_per_next_token("the response")
     field = ResponseField(Places(classes), eta_y, eta_z)
     clock = field.clock(times)

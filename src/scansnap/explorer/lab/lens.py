@@ -56,13 +56,13 @@ def explain(path: Path, query: str) -> dict[str, Any]:
     try:
         trained = _open(path, path.stat().st_mtime_ns)
     except InputError as error:
-        raise InputError("lens", path.name, error.allowed) from None
+        raise InputError("lens", path.name, error.expected) from None
     except OSError as error:
         raise InputError("lens", path.name, f"a file that can be read ({error.strerror})") from None
     try:
         found = explain_word(trained.model, trained.vocabulary, query, top=20)
     except InputError as error:
-        raise InputError("query", error.value, error.allowed) from None
+        raise error.with_field("query") from None
     over = trained.measured.get("entropy", {})
     return {
         "query": found.query,

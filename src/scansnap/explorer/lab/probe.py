@@ -60,7 +60,7 @@ def html(given: Path | None, name: str = "") -> str:
                 raise InputError(FIELD, str(path), "a file that a probe wrote")
             return page(data)
     except InputError as error:
-        raise InputError(FIELD, str(path), error.allowed) from None
+        raise InputError(FIELD, str(path), error.expected) from None
     except OSError as error:  # it was taken away, or is being replaced
         raise InputError(FIELD, str(path), f"a file that can be read ({error.strerror or error})") from None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.checks import InputError, choice, digits, known_keys, real, whole
+from scansnap.checks import InputError, check_choice, check_float, check_integer, check_keys, digits
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import parse
 from scansnap.dynamics.settings import Settings, run_settings, settings
@@ -21,8 +21,9 @@ class ClassesError(InputError):
     """A mistake in the classes, and the control it is shown at: a preset's setting, or the classes as a whole."""
 
     def __init__(self, error: InputError, control: str) -> None:
-        super().__init__(error.field, error.value, error.allowed)
-        self.control = control
+        super().__init__(error.field, error.value, error.expected)
+        self.__dict__.update(error.__dict__)
+        self.args, self.control = error.args, control
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def read_setup(given: Any) -> SetupReading:
     """What a set-up describes, or an :class:`InputError` that names the control."""
     if not isinstance(given, dict):
         raise InputError("setup", given, "an object")
-    known_keys("the set-up", given, ("classes", *BY_NAME))
+    check_keys("the set-up", given, ("classes", *BY_NAME))
     classes, form, from_file, note = _classes(given.get("classes"))
     values = {name: control.default for name, control in BY_NAME.items()}
     values |= from_file | {k: v for k, v in given.items() if k != "classes"}
@@ -75,16 +76,16 @@ def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any]
         if not isinstance(form, dict) or sum(key in form for key in ("preset", "toml", "bars", "text")) != 1:
             raise InputError("classes", form, "an object with preset, toml, bars or text")
         if "toml" in form:
-            known_keys("classes", form, ("toml",))
+            check_keys("classes", form, ("toml",))
             table, run, note = _toml_tables(form["toml"])
             return _from_table(table), form, run, note
         if "bars" in form:
-            known_keys("classes", form, ("bars",))
+            check_keys("classes", form, ("bars",))
             return _from_table(_bars(form["bars"])), form, {}, ""
         if "text" in form:
             from scansnap.corpus import passage  # SciPy's sparse tables take a second that the first run need not wait
 
-            known_keys("classes", form, ("text", "pairs"))
+            check_keys("classes", form, ("text", "pairs"))
             found = passage.read(form["text"], most=int(LIMITS["text_characters"])).classes(form.get("pairs"))
             return SequenceClasses(**found.table()), form, {}, ""
         return _from_table(form), form, {}, ""
@@ -96,7 +97,7 @@ def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any]
 def _from_table(table: dict[str, Any]) -> SequenceClasses:
     """As in a file, once it is sure not to be too large to make."""
     if "preset" in table:
-        name = choice("preset", table["preset"], PRESETS)
+        name = check_choice("preset", table["preset"], PRESETS)
         knobs = {k: v for k, v in table.items() if k != "preset"}
         for knob, value in knobs.items():
             if knob in KNOBS and knob != "distinct_weights":
@@ -104,11 +105,11 @@ def _from_table(table: dict[str, Any]) -> SequenceClasses:
         if name == "synthetic":
             _sizes(knobs)
         if name == "syn-medium":
-            whole("n_queries", knobs.get("n_queries", 1), least=1, most=int(LIMITS["classes"]) // 2)
+            check_integer("n_queries", knobs.get("n_queries", 1), least=1, most=int(LIMITS["classes"]) // 2)
     elif isinstance(table.get("class"), list) and len(table["class"]) > LIMITS["classes"]:
         raise InputError("the number of classes", len(table["class"]), f"at most {LIMITS['classes']}")
     if "vocab_size" in table:
-        whole("vocab_size", table["vocab_size"], least=1, most=int(LIMITS["tokens"]))
+        check_integer("vocab_size", table["vocab_size"], least=1, most=int(LIMITS["tokens"]))
     return SequenceClasses.from_table(table, "the classes")
 
 
@@ -130,12 +131,12 @@ def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
     table = parse("toml", text[:60], text)
     if "classes" not in table and "run" not in table:
         return table, {}, ""
-    known_keys("the run file", table, ("classes", "run"))
+    check_keys("the run file", table, ("classes", "run"))
     run = table.get("run", {})
     for name, value in (("run", run), ("classes", table.get("classes"))):
         if not isinstance(value, dict):
             raise InputError(name, value, f"a table: [{name}]")
-    known_keys("[run]", run, (*run_fields(), *run_settings()))
+    check_keys("[run]", run, (*run_fields(), *run_settings()))
     lists = {k: values_of(run_fields()[k], v) for k, v in run.items() if k in run_fields() and isinstance(v, list)}
     n_runs = math.prod(len(values) for values in lists.values())
     first = ", ".join(f"{name} = {values[0]:g}" for name, values in lists.items())
@@ -147,7 +148,9 @@ def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
     if "ratio" in run:
         if "eta_y" in run:
             raise InputError("eta_y and ratio", "both given", "one of the two")
-        run["eta_y"] = real("ratio", run.pop("ratio"), above=0) * real("eta_z", run.get("eta_z", 1.0), least=0)
+        run["eta_y"] = check_float("ratio", run.pop("ratio"), above=0) * check_float(
+            "eta_z", run.get("eta_z", 1.0), least=0
+        )
     return table["classes"], run, note
 
 
@@ -155,7 +158,7 @@ def _bars(bars: Any) -> dict[str, Any]:
     """Weights per token and class as the explicit form of a file, normalised."""
     if not isinstance(bars, dict):
         raise InputError("bars", bars, "an object with vocab_size and classes")
-    known_keys("bars", bars, ("vocab_size", "words", "classes"))
+    check_keys("bars", bars, ("vocab_size", "words", "classes"))
     rows = bars.get("classes")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise InputError("classes of bars", rows, "a list of at least one class")
@@ -164,7 +167,7 @@ def _bars(bars: Any) -> dict[str, Any]:
     if all(p is not None for p in p_class):
         p_class = list(_normalised("p_class", p_class))
     for n, (row, p) in enumerate(zip(rows, p_class, strict=True)):
-        known_keys(f"class {n}", row, ("query", "next_token", "p_class", "tokens", "weights"))
+        check_keys(f"class {n}", row, ("query", "next_token", "p_class", "tokens", "weights"))
         new = {k: v for k, v in row.items() if k not in ("weights", "p_class")}
         new["p_context"] = _normalised(f"weights of class {n}", row.get("weights"))
         table.append(new | ({} if p is None else {"p_class": p}))
@@ -174,7 +177,7 @@ def _bars(bars: Any) -> dict[str, Any]:
 
 def _words(words: Any, vocab_size: Any) -> list[str]:
     """One word for every token: those given by the number of their token, and for the others that number."""
-    size = whole("vocab_size", vocab_size, least=1, most=int(LIMITS["tokens"]))
+    size = check_integer("vocab_size", vocab_size, least=1, most=int(LIMITS["tokens"]))
     if not isinstance(words, dict):
         raise InputError("words of bars", words, "an object: the word of each token by its number")
     for token in words:
@@ -187,7 +190,7 @@ def _words(words: Any, vocab_size: Any) -> list[str]:
 def _normalised(field: str, weights: Any) -> list[float]:
     if not isinstance(weights, list) or not weights:
         raise InputError(field, weights, "a list of numbers")
-    values = np.array([real(field, w, least=0, most=1e30) for w in weights])
+    values = np.array([check_float(field, w, least=0, most=1e30) for w in weights])
     total = values.sum()
     if total <= 0:
         raise InputError(field, "all 0", "at least one number above 0")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from scansnap.checks import InputError, real, whole
+from scansnap.checks import InputError, check_float, check_integer
 from scansnap.classes import SequenceClasses
 from scansnap.measure.fates import time_dim
 from scansnap.measure.snap.curve import log_growth, log_odds
@@ -57,9 +57,9 @@ def snap_time(
     which is all there is for a smooth flow. Attention is followed from where it has moved by 5 times its own
     uncertainty. Limits: constant rates; a time of few steps is only interpolated between these.
     """
-    exponent = real("exponent", exponent, above=0, below=2)
-    resamples = whole("resamples", resamples, least=50)
-    seed = whole("seed", seed)
+    exponent = check_float("exponent", exponent, above=0, below=2)
+    resamples = check_integer("resamples", resamples, least=50)
+    seed = check_integer("seed", seed)
     time = time_dim(data, "attention")
     times = data[time].values.astype(np.float64)
     if (n_times := int((times > 0).sum())) < LEAST_TIMES:

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
-from scansnap.checks import InputError, choice
+from scansnap.checks import InputError, check_choice
 from scansnap.checks.extras import how, installed
 
 if TYPE_CHECKING:  # the command reads the groups before it loads anything else
@@ -36,7 +36,7 @@ def find(name: str) -> PaperFigure:
 def chosen(names: Sequence[str]) -> list[str]:
     """Nothing means ``all``; the order is that of TARGETS, and none comes twice."""
     for name in names:
-        choice("TARGET", name, (*TARGETS, *GROUPS))
+        check_choice("TARGET", name, (*TARGETS, *GROUPS))
     wanted = {one for name in names or ["all"] for one in GROUPS.get(name, (name,))}
     return [name for name in TARGETS if name in wanted]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 import xarray as xr
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.dynamics.device import pick_device
 from scansnap.probe.checkpoints.find import Checkpoint, distinct, find, with_sha
 from scansnap.probe.checkpoints.loaders import Loaded, loader_of
@@ -67,7 +67,7 @@ def measure_folder(
     """
     began = time.monotonic()
     if queries is not None:
-        whole("--queries", queries, least=1)
+        check_integer("--queries", queries, least=1)
     check_batch(batch, length, sequences)
     if corpus is not None and not corpus.is_file():
         raise InputError("--corpus", str(corpus), "a text file")

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.probe.checkpoints.loaders import Encode, Tokens
 
 LENGTH, SEQUENCES = 127, 16
@@ -25,8 +25,8 @@ def check_batch(path: Path, length: int | None, sequences: int | None) -> None:
         if value is not None and path.suffix in IDS:
             raise InputError(option, value, "left out where --batch has token ids")
     if sequences is not None:
-        whole("--sequences", sequences, least=1)
-    if length is not None and whole("--length", length, least=3) % 2 == 0:
+        check_integer("--sequences", sequences, least=1)
+    if length is not None and check_integer("--length", length, least=3) % 2 == 0:
         # a softmax over an even number of words could be taken for one over keys; vocabularies are rarely odd
         raise InputError("--length", length, "an odd number of tokens")
 

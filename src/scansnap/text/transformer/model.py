@@ -23,7 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, check_float
 from scansnap.text.on_cuda import RecordedSteps, products_on
 from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.text.transformer.draws import Dropout, hide, step_seed
@@ -105,7 +105,7 @@ class Transformer:
         """(B, T, M), without dropout. ``keep``: attention only to the smallest set of keys with this mass,
         renormalised."""
         if keep is not None:
-            real("keep", keep, above=0, most=1)
+            check_float("keep", keep, above=0, most=1)
         with products_on(self.device, self.settings.precision):
             h = self._states(inputs, keep=keep)  # (B, T, d)
             weight, d = self._decoder()[: self.vocab_size].to(h.dtype), self.settings.width

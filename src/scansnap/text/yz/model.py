@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError, real
+from scansnap.checks import InputError, check_float
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import RecordedSteps, Step, products_on
 from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
@@ -114,7 +114,7 @@ class YZTransformer:
     def logits(self, inputs: Tensor, keep: float | None = None) -> Tensor:
         """(B, T, M). ``keep``: in every layer, attention only to the fewest keys with this mass, renormalised."""
         if keep is not None:
-            real("keep", keep, above=0, most=1)
+            check_float("keep", keep, above=0, most=1)
         with products_on(self.device, self.settings.precision):
             done = self._forward(inputs, keep)
             return done.y.apply(done.f)[..., : self.vocab_size]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scansnap.checks import InputError, whole
+from scansnap.checks import InputError, check_integer
 from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.settings import INIT, RESIDUALS
 from scansnap.dynamics.settings import Model as OneLayer
@@ -49,7 +49,7 @@ class YZSettings(TextSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rank is not None:
-            whole("rank", self.rank, least=1, most=self.vocab_size)
+            check_integer("rank", self.rank, least=1, most=self.vocab_size)
         for name in ("eta_y", "eta_z"):
             object.__setattr__(self, name, self._rates(name))
         OneLayer(init=self.init)

@@ -246,7 +246,7 @@ function readToml(declared, text) {
   }
   if ("ratio" in given) {
     if ("eta_y" in given) throw new InputError("eta_y", "eta_y and ratio", "one of the two");
-    if (!(given.ratio > 0)) throw new InputError("ratio", given.ratio, "a number > 0");
+    if (!(given.ratio > 0)) throw new InputError("ratio", given.ratio, "a float > 0");
     run.eta_y = given.ratio * (run.eta_z ?? 1);
   }
   return { classes: classesOfTable(declared, table.classes), run, note: n > 1 ? `The file has ${n} runs; this is the first: ${first}.` : "" };

@@ -25,7 +25,7 @@ import { InputError } from "../errors.js";
  * @property {boolean} live
  * @property {boolean} optional
  * @property {boolean} inf
- * @property {string} allowed
+ * @property {string} expected
  */
 
 /**
@@ -74,9 +74,9 @@ export function check(setting, value) {
 const isWithin = ({ least, most, above, below }, x) => (least === null || x >= least) && (most === null || x <= most) && (above === null || x > above) && (below === null || x < below);
 
 /** @param {Setting} setting */
-function expected({ kind, options, least, most, above, below, optional, inf, allowed }) {
+function expected({ kind, options, least, most, above, below, optional, inf, expected: text }) {
   const bounds = [[">", above], ["≥", least], ["<", below], ["≤", most]].filter(([, bound]) => bound !== null).map(([sign, bound]) => `${sign} ${bound}`).join(" and ");
-  const own = kind === "choice" ? `one of ${options?.join(", ")}` : kind === "flag" ? "true or false" : kind === "text" ? allowed : `${kind === "integer" ? "an integer" : "a number"} ${bounds}`.trim();
+  const own = kind === "choice" ? `one of ${options?.join(", ")}` : kind === "flag" ? "true or false" : kind === "text" ? text : `${kind === "integer" ? "an integer" : "a float"} ${bounds}`.trim();
   return own + (inf ? " or inf" : "") + (optional ? " or none" : "");
 }
 

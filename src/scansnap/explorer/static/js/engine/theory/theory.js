@@ -151,7 +151,7 @@ export function symmetricEigenvalues(matrix) {
  */
 export function curvesOf(declared, blueprint, { last, points = 200, c0 = null }) {
   const { classes } = blueprint, sizes = sizesOf(blueprint), t = timeGrid(last, points), constant = c0 ?? c0Of(classes);
-  if (sizes.eta_y < declared.smallest_rate) throw new InputError("eta_y", sizes.eta_y, "a number > 0 for the closed forms");
+  if (sizes.eta_y < declared.smallest_rate) throw new InputError("eta_y", sizes.eta_y, "a float > 0 for the closed forms");
   if (classes.M < 2) throw new InputError("vocab_size", classes.M, "at least 2 tokens for the closed forms");
   const isMoving = constant !== null && sizes.eta_z >= declared.smallest_rate;
   const rows = range(classes.K).map((n) => {
@@ -178,7 +178,7 @@ export function curvesOf(declared, blueprint, { last, points = 200, c0 = null })
 export function* overlayOf(declared, blueprint, { last, points = 200, by = "flow" }) {
   const { classes, layout, settings } = blueprint, { eta_y, eta_z } = sizesOf(blueprint), why = whyNot(declared, blueprint), measures = new Measures(classes, layout), { K, S, M, nSlots } = layout;
   if (why && why !== RATE_IS_ZERO) throw new InputError("flow", why, "the paper's model from Y = Z = 0");
-  if (eta_y < declared.smallest_rate) throw new InputError("eta_y", eta_y, "a number > 0 for the flow");
+  if (eta_y < declared.smallest_rate) throw new InputError("eta_y", eta_y, "a float > 0 for the flow");
   const times = timeGrid(last, points), tokens = queryTokens(layout), zero = new Float64Array(layout.Q * M);
   const rows = (/** @type {number[]} */ lengths) => lengths.map((n) => range(n).map(() => /** @type {number[]} */ ([])));
   const out = {
