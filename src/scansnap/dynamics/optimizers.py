@@ -15,13 +15,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-<<<<<<< HEAD
-from scansnap.checks import InputError, check_choice, check_keys, check_float
+from scansnap.checks import InputError, check_choice, check_float, check_keys
 from scansnap.dynamics.schedules import FORM, Schedule
 from scansnap.kernels.cuda import triton_available
-=======
-from scansnap.checks import InputError, check_keys
->>>>>>> 9610461 (State what was expected and what came: one form for all input errors)
 from scansnap.knobs import Page, check, knob
 
 if TYPE_CHECKING:  # the command line needs the names of the rules without loading torch

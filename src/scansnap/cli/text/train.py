@@ -133,13 +133,8 @@ def train(
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from scansnap.text.distributed import joined
 
-<<<<<<< HEAD
-    with joined(real("--timeout", timeout, above=0)) as world:
+    with joined(check_float("--timeout", timeout, above=0)) as world:
         return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, world)
-=======
-    with joined(check_float("--patience", patience, above=0)) as group:
-        return _train(model, data, target, max_words, device, resume, overwrite, tensorboard, as_json, given, group)
->>>>>>> 9610461 (State what was expected and what came: one form for all input errors)
 
 
 def _train(
