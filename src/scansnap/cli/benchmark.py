@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from scansnap.checks import whole
+from scansnap.checks import check_integer
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.settings import Settings
@@ -82,7 +82,7 @@ class BenchResult:
 def measure(n_runs: int, n_queries: Sequence[int] = SYN_MEDIUM.n_queries, device: str = "auto", *, repeats: int = 1,
             plain_runs: int = 1, progress: Progress | None = None) -> BenchResult:  # fmt: skip
     """Time ``n_runs`` runs of each size, then the plain loop on ``plain_runs`` of them."""
-    whole("runs", n_runs, least=1)
+    check_integer("runs", n_runs, least=1)
     kind = pick_device(device).type
     cuda = kind == "cuda"
     sizes = {q: SequenceClasses.syn_medium(q) for q in n_queries}
