@@ -58,14 +58,28 @@ def test_train_writes_a_model_with_its_words(text_command, text, tmp_path, kind)
 
 
 def test_train_gathers_gradients_and_follows_a_schedule(text_command, text_refuses, text, tmp_path):
-    words = ("train", "--data", text, "--steps", 6, "--length", 8, "--device", "cpu", "--eta-y", 20, "--eta-z", 2)
-    rates = ("--schedule", "cosine", "--warmup", 2, "--rate-floor", 0.1)
+    words = (
+        "train",
+        "--model",
+        "transformer",
+        "--data",
+        text,
+        "--steps",
+        6,
+        "--length",
+        8,
+        "--device",
+        "cpu",
+        "--dropout",
+        0,
+    )
+    rates = ("--schedule", "warmup(2) cosine(0.1)")
     code, out, err = text_command(*words, *rates, "--batch", 2, "--accumulate", 3, "--out", "a.safetensors", "--json")
     assert code == 0, err
     code, whole, _ = text_command(*words, *rates, "--batch", 6, "--out", "b.safetensors", "--json")
     assert json.loads(out)["perplexity"] == pytest.approx(json.loads(whole)["perplexity"], rel=1e-4)
     data = read_header(tmp_path / "a.safetensors").data
-    assert data["schedule"] == {"name": "cosine", "steps": 6, "warmup": 2, "floor": 0.1}
+    assert data["schedule"] == "warmup(2) cosine(0.1, 6)"
     assert data == read_header(tmp_path / "b.safetensors").data
     text_refuses("checkpoint", *words, "--batch", 6, "--resume", "--out", "a.safetensors", names=("schedule", "cosine"))
 

@@ -72,7 +72,7 @@ def commands() -> typer.Typer:
                 "text train --model yz --data wikitext-2 --max-words 5000 --epochs 1",
                 "text train --data wikitext-2 --tokenizer bpe --vocab-size 8000",
                 "text train --data books,news/2024.txt --tokenizer gpt2/tokenizer.json --model transformer",
-                "text train --model transformer --batch 20 --accumulate 4 --schedule cosine --warmup 100 --steps 2000",
+                "text train --model transformer --batch 20 --accumulate 4 --schedule 'warmup(100) cosine' --steps 2000",
             ),
             with_knobs(predict.predict, token_knobs() | train.training_knobs() | train.model_knobs()): (
                 "text predict --data wikitext-2 --query river --steps 1000 --at 100",

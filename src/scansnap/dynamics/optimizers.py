@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from scansnap.checks import InputError, check_choice, check_float, check_keys
 from scansnap.dynamics.schedules import FORM, Schedule
@@ -160,9 +160,7 @@ class InPlaceOptimizer:
     weight_decay: float | Tensor = 0.0
 
     @classmethod
-    def of(
-        cls, name: str, momentum: float | None = None, weight_decay: float | Tensor = 0.0, **constants: Any
-    ) -> InPlaceOptimizer:
+    def of(cls, name: str, momentum: float | None = None, weight_decay: float | Tensor = 0.0, **constants: Any) -> Self:
         """A registered rule by name, or ``momentum``, which is sgd with a momentum of 0.9 unless given."""
         check_choice("optimizer", name, optimizer_names())
         optimizer = Optimizer("sgd" if name == "momentum" else name, **constants)

@@ -8,19 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from scansnap.checks import InputError, check_keys
-from scansnap.dynamics.optimizers import RULES
+from scansnap.dynamics.optimizers import optimizer_names
+from scansnap.dynamics.schedules import FORM, Schedule
 from scansnap.knobs import check, knob
-from scansnap.text.schedules import SCHEDULES, Schedule
 
 if TYPE_CHECKING:
     import torch
 
-    from scansnap.text.updates import Update
-
-
-def rules() -> list[str]:
-    """Update rules that move entries on their own, as a table moves in parts here; ``momentum`` is sgd with one."""
-    return ["momentum", *(name for name, rule in RULES.items() if rule.entrywise)]
+    from scansnap.text.table_optimizer import TableOptimizer
 
 
 @dataclass(frozen=True)
@@ -32,7 +27,7 @@ class TextSettings:
     layers: int = knob(1, "Layers, each with its own tables or matrices.", least=1)
     optimizer: str = knob(
         "sgd", "The update rule; momentum is sgd with one. YZ tables are lazy: only what a batch touches moves.",
-        choices=rules)  # fmt: skip
+        choices=lambda: optimizer_names(entrywise=True))  # fmt: skip
     momentum: float | None = knob(
         None, "Of the rule; none is 0.9, but 0 for sgd. Refused where the rule has none.", least=0, below=1
     )
@@ -44,16 +39,17 @@ class TextSettings:
     dtype: str = knob("float32", "Numbers the weights are kept in.", choices=("float32", "float64"))
 
     def __post_init__(self) -> None:
-        if self.update.momentum:
-            object.__setattr__(self, "momentum", self.update.momentum)
+        if momentum := self.table_optimizer.momentum:
+            object.__setattr__(self, "momentum", momentum)
         check(self)
 
     @property
-    def update(self) -> Update:
-        """The rule with its numbers."""
-        from scansnap.text.updates import Update
+    def table_optimizer(self) -> TableOptimizer:
+        """The update rule with its constants."""
+        from scansnap.text.table_optimizer import TableOptimizer
 
-        return Update.of(self.optimizer, self.momentum, self.weight_decay, self.beta1, self.beta2, self.eps)
+        constants = {name: getattr(self, name) for name in ("beta1", "beta2", "eps")}
+        return TableOptimizer.of(self.optimizer, self.momentum, self.weight_decay, **constants)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -91,12 +87,7 @@ class TrainingSettings:
     accumulate: int = knob(1, "Batches whose gradients make one update: that of a batch so many times larger.", least=1)
     length: int = knob(35, "Tokens in a window.", unit="tokens", least=1)
     shuffle: int | None = knob(None, "A seed that shuffles the windows, in each epoch otherwise; none: in order.")
-    schedule: str = knob("constant", "How the rates go down, from what they are to the floor.", choices=SCHEDULES)
-    warmup: int = knob(0, "Updates in which the rates first rise from 0, along a line.")
-    schedule_steps: int | None = knob(None, "When cosine and linear have come down; none: with the last step.", least=1)
-    rate_floor: float = knob(0.0, "The share of the rates that stays in the end.", least=0, most=1)
-    decay_every: int | None = knob(None, "Updates between two drops of the schedule step.", least=1)
-    decay_by: float = knob(0.5, "What such a drop multiplies the rates with.", above=0, most=1)
+    schedule: str = knob("constant", "How the rates change from the first to the last step.", form=FORM)
     validate_every: int | None = knob(None, "Steps between two validations; none: once an epoch.", least=1)
     checkpoint_seconds: float = knob(300.0, "Time between two writings of the file.", unit="seconds", least=0)
     snapshots: Sequence[int] | None = None
@@ -111,13 +102,11 @@ class TrainingSettings:
         check(self)
         if self.resume and self.checkpoint is None:
             raise InputError("resume", True, "false without a checkpoint")
-        self.rates(self.steps or 0)
+        self.parsed_schedule(self.steps)
 
-    def rates(self, steps: int) -> Schedule:
-        """The schedule of a training of so many steps (0: not known yet)."""
-        if self.schedule_steps is not None and self.schedule not in ("cosine", "linear"):
-            raise InputError("schedule_steps", self.schedule_steps, f"left out with the schedule {self.schedule}")
-        if self.rate_floor and self.schedule == "constant":
-            raise InputError("rate_floor", self.rate_floor, "left out with the schedule constant")
-        last = steps if self.schedule_steps is None else self.schedule_steps
-        return Schedule(self.schedule, last, self.warmup, self.rate_floor, self.decay_every, self.decay_by)
+    def parsed_schedule(self, steps: int | None = None) -> Schedule:
+        """The schedule of the rates, which must reach beyond its warm-up within ``steps``."""
+        schedule = Schedule.parse(self.schedule)
+        if steps and schedule.kind in ("cosine", "linear") and (schedule.steps or steps) <= schedule.warmup:
+            raise InputError("schedule", self.schedule, f"a warm-up below {steps} steps")
+        return schedule

@@ -111,7 +111,7 @@ class _Loop:
         self.validate_at = {*range(every, total, every), total} if valid is not None else set()
         self.measure_at = set(snapshots) if measure is not None else set()
         self.checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
-        self.rates, self.factor = settings.rates(total), 1.0
+        self.schedule, self.factor = settings.parsed_schedule(total), 1.0
         self.done, self.asked = Training(total), False
         self.unread: list[Tensor] = []  # losses still on the device
         self.order: tuple[int, list[int]] = (-1, [])  # epoch and its window numbers
@@ -132,7 +132,7 @@ class _Loop:
             except PeerLost as error:
                 raise PeerLost(f"{str(error).rstrip('.')}; {self._where_saved()}.") from error
             self._read()
-            if not self.rates.still:
+            if not self.schedule.is_constant:
                 self.model.scale_rates(1.0)
             self._save()
             self.done.seconds = time.monotonic() - start
@@ -187,7 +187,7 @@ class _Loop:
     def _advance(self) -> None:
         """One update."""
         inputs, targets = self._batch(self.step)
-        factor = self.rates.factor(self.step)
+        factor = self.schedule.factor(self.step, self.done.steps)
         if factor != self.factor:
             self.model.scale_rates(factor)
             self.factor = factor
@@ -286,7 +286,7 @@ class _Loop:
         """What a continuation must have in common."""
         stream = self.windows.digest()
         batch, length, shuffle = self.windows.batch, self.windows.length, self.settings.shuffle
-        schedule = None if self.rates.still else self.rates.to_dict()
+        schedule = None if self.schedule.is_constant else str(self.schedule.resolve(self.done.steps))
         return {"stream": stream, "batch": batch, "length": length, "shuffle": shuffle, "schedule": schedule}
 
     def _say_that_it_stopped(self) -> None:

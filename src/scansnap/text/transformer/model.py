@@ -9,7 +9,7 @@
 With the default settings this is the text model of the paper (science: 1 head, d = 200, post-norm), the classic word
 language model. One step is: gradients of the decoder in closed form
 (:mod:`~scansnap.text.transformer.decoder_loss`), of the layers (:mod:`~scansnap.text.transformer.forward`) by autograd,
-of the embedding by rows, one clip over all of them, one update in place (:mod:`~scansnap.text.transformer.update`).
+of the embedding by rows, one clip over all of them, one update in place (:mod:`~scansnap.text.transformer.optimizer`).
 
     B windows · T positions · N = B·T · H heads · d width · M vocabulary
 """
@@ -29,8 +29,8 @@ from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.text.transformer.draws import Dropout, hide, step_seed
 from scansnap.text.transformer.forward import ForwardPass
 from scansnap.text.transformer.implied_yz import ImpliedYZ, implied_yz
+from scansnap.text.transformer.optimizer import MOST_ROWS, ClippedOptimizer, RowGradient, dense_rows
 from scansnap.text.transformer.settings import TransformerSettings
-from scansnap.text.transformer.update import MOST_ROWS, ClippedUpdate, Rows, dense_rows
 from scansnap.text.transformer.weights import Layers, initial_weights
 
 
@@ -56,8 +56,10 @@ class Transformer:
         self.weights = {name: w.to(self.device) for name, w in initial_weights(settings, self.parts).items()}
         # the decoder's rows beyond the vocabulary stay as they are, whatever the rule
         self.moving = {name: w[: self.vocab_size] if name == "decoder" else w for name, w in self.weights.items()}
-        self.update = ClippedUpdate(settings, self.moving)
-        self.by_rows = self.update.rule.linear and not settings.tied  # of the embedding's gradient, rows suffice
+        self.optimizer = ClippedOptimizer(settings, self.moving)
+        self.by_rows = (
+            self.optimizer.optimizer.is_plain_sgd and not settings.tied
+        )  # of the embedding's gradient, rows suffice
         self.step = torch.zeros((), dtype=torch.int64)  # updates done; on the CPU, where dropout's seed is made of it
         self.generator = torch.Generator("cpu" if self.device.type == "meta" else self.device)  # meta: only its shapes
         self.decoder_loss = DecoderLoss()
@@ -77,8 +79,8 @@ class Transformer:
         Then their moments, and the number of updates.
         """
         found = self._named(self.weights)
-        for kind in sorted(self.update.moments["layers"]):
-            moments = {name: moment[kind] for name, moment in self.update.moments.items()}
+        for kind in sorted(self.optimizer.moments["layers"]):
+            moments = {name: moment[kind] for name, moment in self.optimizer.moments.items()}
             found |= {f"{name}.{kind}": view for name, view in self._named(moments).items()}
         return {**found, "step": self.step}
 
@@ -136,7 +138,7 @@ class Transformer:
     def begin_step(self) -> None:
         """Count an update."""
         self.step += 1
-        self.update.prepare(int(self.step))
+        self.optimizer.prepare(int(self.step) - 1)
 
     def seed_draws(self, part: int = 0) -> None:
         """Seed dropout and masks for a part of the batch of this update."""
@@ -152,24 +154,24 @@ class Transformer:
         return loss, {"layers": dflat, "embedding": embedding, **self._decoder_gradients(dw)}
 
     @torch.no_grad()
-    def apply_gradients(self, gradients: Mapping[str, Tensor | Rows]) -> None:
+    def apply_gradients(self, gradients: Mapping[str, Tensor | RowGradient]) -> None:
         """Move the weights by the gradient of a batch, after :meth:`begin_step`."""
         with products_on(self.device, self.settings.precision):
-            self.update(self.moving, gradients)
+            self.optimizer(self.moving, gradients)
 
     def scale_rates(self, factor: float) -> None:
         """The rate to ``factor`` times that of the settings, for a schedule."""
-        self.update.scale_rates(factor)
+        self.optimizer.scale_rates(factor)
 
     def _step(self, inputs: Tensor, targets: Tensor) -> Tensor:
         loss, tokens, de, dflat, dw = self._backward(inputs, targets)
         by_rows = self.by_rows and tokens.numel() <= MOST_ROWS
         with torch.no_grad(), products_on(self.device, self.settings.precision):
-            gradients: dict[str, Tensor | Rows] = {
+            gradients: dict[str, Tensor | RowGradient] = {
                 "layers": dflat,
                 "embedding": self._embedding(tokens, de, dw, by_rows),
             }
-            self.update(self.moving, gradients | self._decoder_gradients(dw))
+            self.optimizer(self.moving, gradients | self._decoder_gradients(dw))
         return loss
 
     def _backward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -192,11 +194,11 @@ class Transformer:
                 de, dflat = torch.autograd.grad(x, (e, flat), dx.view_as(x))
         return loss, inputs.flatten(), de.flatten(0, 1), dflat, dw
 
-    def _embedding(self, tokens: Tensor, de: Tensor, dw: Tensor, by_rows: bool) -> Tensor | Rows:
+    def _embedding(self, tokens: Tensor, de: Tensor, dw: Tensor, by_rows: bool) -> Tensor | RowGradient:
         """The gradient of the embedding: of its rows alone where that is all that moves."""
         s, u = self.settings, self.weights["embedding"]
         if by_rows:
-            return Rows(tokens, de.to(u.dtype))
+            return RowGradient(tokens, de.to(u.dtype))
         dense = dense_rows(tokens, de.to(u.dtype), len(u))
         if s.tied:
             dense[: s.vocab_size] += dw[: s.vocab_size, : s.width]

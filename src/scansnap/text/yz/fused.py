@@ -24,7 +24,7 @@ import triton
 from torch import Tensor
 
 from scansnap.text.on_cuda import beside
-from scansnap.text.updates import Groups, groups
+from scansnap.text.table_optimizer import IdGroups, group_ids
 from scansnap.text.yz import triton_kernels as kernels
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable
@@ -71,15 +71,14 @@ class FusedStep:
         self.losses = buffer(n)
         self.e, self.g = buffer(n, parts, stride, dtype=kind), buffer(self.splits, *square)
         self.dz, self.dz_token = (buffer(*square) for _ in range(2))
-        self.total = None if y.update.linear else buffer(n, stride)  # of Y's direction, by token
+        self.total = None if y.optimizer.is_plain_sgd else buffer(n, stride)  # of Y's direction, by token
         # small launches run beside the large one, and first: it would leave them no room until its end
         self.aside = torch.cuda.Stream(priority=-1) if device.type == "cuda" else None
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         x, target = inputs.contiguous(), targets.contiguous()
-        self.step += 1
         with beside(self.aside):
-            at = groups(x.flatten())
+            at = group_ids(x.flatten())
         self._attend(x, target)
         self._normalise(x)
         self._errors(x, target)
@@ -88,6 +87,7 @@ class FusedStep:
         self._move_y(x)
         if self.aside is not None:
             torch.cuda.current_stream().wait_stream(self.aside)
+        self.step += 1
         return self.losses.mean()
 
     def _attend(self, x: Tensor, target: Tensor) -> None:
@@ -115,19 +115,19 @@ class FusedStep:
             self.places * self.block, **self.wide,
         )  # fmt: skip
 
-    def _move_z(self, x: Tensor, at: Groups) -> None:
+    def _move_z(self, x: Tensor, at: IdGroups) -> None:
         """Z by dz, from g through the norms and the softmax."""
         z, n = self.z.storage, x.numel()
         kernels.dlogits_kernel[(self.windows,)](
             x, z, z.shape[1], self.g.sum(0), self.dz, self.dz_token, **self.model
         )  # fmt: skip
-        if self.z.update.linear:
+        if self.z.optimizer.is_plain_sgd:
             kernels.entries_kernel[(n,)](
                 at.sorted, at.order, n, x, self.dz_token, z, z.shape[1], self.z.eta, **self.shape, num_warps=1
             )
         else:
             dz = self.dz[:, : self.length, : self.length]
-            self.z.move_pairs(x, dz, self.settings.query_in_keys, self.step)
+            self.z.update_pairs(x, dz, self.settings.query_in_keys, self.step)
 
     def _move_y(self, x: Tensor) -> None:
         """Y by f and e: at once, or gathered by token first and then by the rule."""
@@ -138,23 +138,23 @@ class FusedStep:
             table = (y.storage, y.eta, self.windows)
             kernels.rows_kernel[grid](x, self.e, stride, self.f_token, self.first, *table, **one)
             return
-        at = groups(x.flatten())
+        at = group_ids(x.flatten())
         total = (self.total.zero_(), torch.ones((), device=x.device), self.windows)
         kernels.rows_kernel[grid](at.group, self.e, stride, self.f_token, self.first, *total, **one)
-        move_rows(y, x.flatten(), at, self.total, self.step)
+        update_rows(y, x.flatten(), at, self.total, self.step)
 
 
-def move_rows(y: FullTable, ids: Tensor, at: Groups, total: Tensor, step: Tensor) -> None:
+def update_rows(y: FullTable, ids: Tensor, at: IdGroups, total: Tensor, step: Tensor) -> None:
     """Rows of a table by momentum or Adam; ``total`` has the direction of each group of equal ids (P,)."""
     token = torch.full_like(at.sorted, -1)
     token[at.group] = ids  # (P,) token of each group, −1 beyond the last
-    rule, moments, stride = y.update.optimizer, y.stored_moments, y.storage.shape[1]
-    correction = torch.stack([1 - rule.beta1**step, 1 - rule.beta2**step])
+    rule, moments, stride = y.optimizer.optimizer, y.stored_moments, y.storage.shape[1]
+    correction = torch.stack([1 - rule.beta1 ** (step + 1), 1 - rule.beta2 ** (step + 1)])
     adam = rule.name == "adam"
     a, b = (moments["mean"], moments["square"]) if adam else (moments["velocity"], moments["velocity"])
     kernels.move_kernel[(len(ids), triton.cdiv(stride, 1024))](
         token, total, y.storage, a, b, stride, y.eta, correction,
-        y.update.momentum, rule.beta1, rule.beta2, rule.eps,
+        y.optimizer.momentum, rule.beta1, rule.beta2, rule.eps,
         ADAM=adam, BN=1024,
     )  # fmt: skip
 

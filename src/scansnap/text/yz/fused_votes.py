@@ -19,9 +19,9 @@ import torch
 import triton
 from torch import Tensor
 
-from scansnap.text.updates import groups
+from scansnap.text.table_optimizer import group_ids
 from scansnap.text.yz import votes_kernels as kernels
-from scansnap.text.yz.fused import MOST_SPLITS, as_float32, move_rows
+from scansnap.text.yz.fused import MOST_SPLITS, as_float32, update_rows
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import FullTable
 
@@ -89,7 +89,7 @@ class FusedVotes(Tiles):
         self.h, self.e = buffer(n, stride), buffer(n, parts, stride, dtype=kind)
         self.partial, self.losses = buffer(2, self.splits, n), buffer(n)
         self.g = buffer(self.back_splits, *shape)
-        self.total = None if y.update.linear else buffer(self.windows * self.tokens, stride)
+        self.total = None if y.optimizer.is_plain_sgd else buffer(self.windows * self.tokens, stride)
 
     def __call__(self, basis: Basis, f: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss and the direction of f, (B, T, U); Y moves. Beyond a window's tokens both f and g count for 0."""
@@ -118,10 +118,10 @@ class FusedVotes(Tiles):
         if self.total is None:
             kernels.rows_kernel[grid](ids, count, self.e, stride, f, y.storage, y.eta, self.windows, **tile)
             return
-        at = groups(ids.flatten())
+        at = group_ids(ids.flatten())
         one = torch.ones((), device=ids.device)
         kernels.rows_kernel[grid](at.group, count, self.e, stride, f, self.total.zero_(), one, self.windows, **tile)
-        move_rows(y, ids.flatten(), at, self.total, self.step)
+        update_rows(y, ids.flatten(), at, self.total, self.step)
 
 
 def add_blocks(table: Tensor, rows: Tensor, columns: Tensor, d: Tensor, eta: Tensor) -> None:

@@ -71,7 +71,7 @@ class FirstLayer:
         """Move Z by the direction g (B, T, T) of f, at the token of each position."""
         s = self.settings
         dz = attend_backward(g, done.mixed, done.same, norm=s.norm, residual=s.residual)
-        self.z.move_pairs(done.x, dz, s.query_in_keys, step)
+        self.z.update_pairs(done.x, dz, s.query_in_keys, step)
 
 
 class SoftPass(NamedTuple):

@@ -165,7 +165,6 @@ class YZTransformer:
     def _step_by_layers(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """One update, layer after layer in torch; what has the size of the vocabulary in the last one may be fused."""
         with products_on(self.device, self.settings.precision):
-            self.step += 1
             done = self._forward(inputs, training=True)
             if self.fused:
                 loss, g = self._fused_votes(done, targets)
@@ -174,6 +173,7 @@ class YZTransformer:
                 loss = cross_entropy_(h[..., : self.vocab_size], targets)
                 g = done.y.apply_backward(done.f, h, self.step)
             self._backward(done, g)
+            self.step += 1
             return loss
 
     def _fused_votes(self, done: _Forward, targets: Tensor) -> tuple[Tensor, Tensor]:

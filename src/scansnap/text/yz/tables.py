@@ -19,7 +19,7 @@ from torch import Tensor
 
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.on_cuda import beside
-from scansnap.text.updates import Update, add_rows
+from scansnap.text.table_optimizer import TableOptimizer, add_rows
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import Draw
 from scansnap.text.yz.window import against
@@ -32,13 +32,13 @@ class WeightTable(Protocol):
     """
 
     eta: Tensor  # 0-dim
-    update: Update
+    optimizer: TableOptimizer
     width: int
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         """W[row, column] for tokens (B, R) and (B, C) of each window, (B, R, C)."""
 
-    def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
+    def update_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         """Update by dz (B, T, T), which is that of a query t ≥ 1 and its keys (the first position has but one)."""
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
@@ -77,8 +77,8 @@ class FullTable:
         self.weight = self.storage[:m, :m]
         if settings.init != "zero":
             self.weight.copy_(draw((m, m)))
-        self.update = settings.update
-        self.stored_moments = self.update.moments(self.storage)
+        self.optimizer = settings.table_optimizer
+        self.stored_moments = self.optimizer.start(self.storage)
         self.moments = {name: moment[:m, :m] for name, moment in self.stored_moments.items()}
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
         self.aside: torch.cuda.Stream | None = None  # where it moves while the layers below go on
@@ -86,9 +86,9 @@ class FullTable:
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         return self.weight[rows[:, :, None], columns[:, None, :]]
 
-    def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
+    def update_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         length = x.shape[1]
-        if self.update.linear and dz.is_cuda and triton_available():
+        if self.optimizer.is_plain_sgd and dz.is_cuda and triton_available():
             same = (x[:, :, None] == x[:, None, :]).to(dz.dtype)
             first = same.tril(-1).sum(-1) == 0  # columns of equal tokens are added up at the first of them
             from scansnap.text.yz.fused_votes import add_blocks  # imports Triton
@@ -101,7 +101,9 @@ class FullTable:
             t, s = torch.tril_indices(length, length, -1, device=x.device)
         entries = (x[:, t] * self.storage.shape[1] + x[:, s]).flatten()  # (B P,) places in the flat table
         moments = {name: moment.view(-1) for name, moment in self.stored_moments.items()}
-        self.update.move_rows(self.storage.view(-1), entries, dz[:, t, s].flatten(), moments, self.eta, step)
+        self.optimizer.update_rows(
+            self.storage.view(-1), entries, dz[:, t, s].flatten(), moments, eta=self.eta, step=step
+        )
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
         out = torch.empty(*f.shape[:-1], self.width, dtype=f.dtype, device=f.device)
@@ -113,13 +115,13 @@ class FullTable:
         g = torch.empty_like(f)
         for w in in_turn(x, self.width):
             g[w] = against(dh[w], _rows(self.storage, x[w]))
-        if self.update.linear:  # window by window, after every window has read the old table
+        if self.optimizer.is_plain_sgd:  # window by window, after every window has read the old table
             for w in in_turn(x, self.width):
                 d = torch.bmm((f[w] * self.eta).mT, dh[w])
                 add_rows(self.storage, x[w].flatten(), d.flatten(0, 1))
         else:
             d = torch.bmm(f.mT, dh).flatten(0, 1)
-            self.update.move_rows(self.storage, x.flatten(), d, self.stored_moments, self.eta, step)
+            self.optimizer.update_rows(self.storage, x.flatten(), d, self.stored_moments, eta=self.eta, step=step)
         return g
 
     def apply(self, u: Tensor) -> Tensor:
@@ -131,10 +133,10 @@ class FullTable:
             left, right = u.flatten(0, 1).mT, dout.flatten(0, 1)
             if left.is_cuda:
                 left = left.contiguous()  # tf32 products of two transposed tables take a third longer
-            if self.update.linear:
+            if self.optimizer.is_plain_sgd:
                 self.storage.addmm_(left, right * self.eta)  # no direction of the size of the table
             else:
-                self.update.move(self.storage, left @ right, self.stored_moments, self.eta, step)
+                self.optimizer.update(self.storage, left @ right, self.stored_moments, eta=self.eta, step=step)
         return du
 
     def matrix(self) -> Tensor:
@@ -154,21 +156,23 @@ class LowRankTable:
         shape = (settings.vocab_size, settings.rank)
         self.width = settings.vocab_size
         self.left, self.right = (draw(shape).to(device, copy=True) for _ in range(2))
-        self.update = settings.update
-        self.left_moments, self.right_moments = self.update.moments(self.left), self.update.moments(self.right)
+        self.optimizer = settings.table_optimizer
+        self.left_moments, self.right_moments = self.optimizer.start(self.left), self.optimizer.start(self.right)
         self.eta = torch.full((), eta, dtype=settings.torch_dtype, device=device)
 
     def block(self, rows: Tensor, columns: Tensor) -> Tensor:
         return _rows(self.left, rows) @ _rows(self.right, columns).mT
 
-    def move_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
+    def update_pairs(self, x: Tensor, dz: Tensor, query_in_keys: bool, step: Tensor) -> None:
         if x.shape[1] == 1:
             return
         left, right = dz @ _rows(self.right, x), dz.mT @ _rows(self.left, x)  # (B, T, r)
         queries, seen = slice(1, None), slice(None) if query_in_keys else slice(-1)
         for factor, moments, d, at in ((self.left, self.left_moments, left, queries),
                                        (self.right, self.right_moments, right, seen)):  # fmt: skip
-            self.update.move_rows(factor, x[:, at].flatten(), d[:, at].flatten(0, 1), moments, self.eta, step)
+            self.optimizer.update_rows(
+                factor, x[:, at].flatten(), d[:, at].flatten(0, 1), moments, eta=self.eta, step=step
+            )
 
     def votes(self, x: Tensor, f: Tensor) -> Tensor:
         return self._from_rank(f @ _rows(self.left, x))
@@ -179,8 +183,8 @@ class LowRankTable:
         g = back @ rows.mT
         right = dh.flatten(0, 1).mT @ (f @ rows).flatten(0, 1)  # (M, r)
         left = (f.mT @ back).flatten(0, 1)  # (N, r)
-        self.update.move_rows(self.left, x.flatten(), left, self.left_moments, self.eta, step)
-        self.update.move(self.right, right, self.right_moments, self.eta, step)
+        self.optimizer.update_rows(self.left, x.flatten(), left, self.left_moments, eta=self.eta, step=step)
+        self.optimizer.update(self.right, right, self.right_moments, eta=self.eta, step=step)
         return g
 
     def apply(self, u: Tensor) -> Tensor:
@@ -191,8 +195,8 @@ class LowRankTable:
         du = back @ self.left.mT
         left = u.flatten(0, 1).mT @ back.flatten(0, 1)
         right = dout.flatten(0, 1).mT @ inside.flatten(0, 1)
-        self.update.move(self.left, left, self.left_moments, self.eta, step)
-        self.update.move(self.right, right, self.right_moments, self.eta, step)
+        self.optimizer.update(self.left, left, self.left_moments, eta=self.eta, step=step)
+        self.optimizer.update(self.right, right, self.right_moments, eta=self.eta, step=step)
         return du
 
     def _from_rank(self, inside: Tensor) -> Tensor:

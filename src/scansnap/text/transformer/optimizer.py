@@ -24,7 +24,7 @@ TINY = 1e-6  # of the clip, as in torch
 
 
 @dataclass
-class Rows:
+class RowGradient:
     """A gradient of some rows of a table."""
 
     tokens: Tensor  # (N,)
@@ -42,12 +42,12 @@ def dense_rows(tokens: Tensor, each: Tensor, size: int) -> Tensor:
     return torch.ops.aten.embedding_dense_backward(each, tokens, size, -1, False)
 
 
-class ClippedUpdate:
+class ClippedOptimizer:
     """Moves named weights; ``moments`` are by name of the weights, then by their own."""
 
     def __init__(self, settings: TransformerSettings, weights: dict[str, Tensor]) -> None:
-        self.rule, self.settings = settings.update, settings
-        self.moments = {name: self.rule.moments(w) for name, w in weights.items()}
+        self.optimizer, self.settings = settings.table_optimizer, settings
+        self.moments = {name: self.optimizer.start(w) for name, w in weights.items()}
         first = next(iter(weights.values()))
         self.eta = torch.full((), settings.eta, dtype=first.dtype, device=first.device)
         self.factor = torch.ones_like(self.eta)  # of a schedule
@@ -59,26 +59,28 @@ class ClippedUpdate:
         self.eta.fill_(self.settings.eta * factor)
 
     def prepare(self, step: int) -> None:
-        """Set the number of the update, counted from 1; outside of a recorded graph."""
+        """Set the number of the update, counted from 0; outside of a recorded graph."""
         self.step.fill_(step)
 
-    def __call__(self, weights: dict[str, Tensor], gradients: Mapping[str, Tensor | Rows]) -> None:
+    def __call__(self, weights: dict[str, Tensor], gradients: Mapping[str, Tensor | RowGradient]) -> None:
         """One step along −gradient; weights (float32 or float64) and gradients (perhaps bfloat16) by the same names."""
         scale = self._scale(gradients)
         slowed = scale * self.factor
         for name, g in gradients.items():
             w = weights[name]
-            if isinstance(g, Rows):
+            if isinstance(g, RowGradient):
                 w.index_copy_(0, g.tokens, w[g.tokens].addcmul_(g.sums, slowed, value=-self.settings.eta))
-            elif self.rule.linear:
+            elif self.optimizer.is_plain_sgd:
                 w.addcmul_(g, slowed, value=-self.settings.eta)
             else:
-                self.rule.move(w, g.to(w.dtype).mul_(-scale), self.moments[name], self.eta, self.step)
+                self.optimizer.update(w, g.to(w.dtype).mul_(-scale), self.moments[name], eta=self.eta, step=self.step)
 
-    def _scale(self, gradients: Mapping[str, Tensor | Rows]) -> Tensor:
+    def _scale(self, gradients: Mapping[str, Tensor | RowGradient]) -> Tensor:
         """What the gradient is multiplied with to have a norm of ``clip`` at most."""
         if self.settings.clip is None:
             return self.eta.new_ones(())
-        squares = [g.squared() if isinstance(g, Rows) else torch.linalg.vector_norm(g, dtype=self.eta.dtype).square()
-                   for g in gradients.values()]  # fmt: skip
+        squares = [
+            g.squared() if isinstance(g, RowGradient) else torch.linalg.vector_norm(g, dtype=self.eta.dtype).square()
+            for g in gradients.values()
+        ]
         return (self.settings.clip / (torch.stack(squares).sum().sqrt() + TINY)).clamp_(max=1.0)
