@@ -267,7 +267,7 @@ figure
 # goes to zero freezes any attention as well, so the rate above is constant.
 #
 # And a text of six stories is made for scanning. On real text it is a matter of
-# size: [the probe](../probe.md) has GPT-2 and Llama on WikiText-2.
+# size: [the study](../probe_study.md) has GPT-2 and Llama on WikiText-2.
 #
 # ## Your own model
 #
