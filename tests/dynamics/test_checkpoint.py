@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 import xarray as xr
 
 import scansnap as ss
@@ -29,8 +28,9 @@ from scansnap import storage
 from scansnap.dynamics import checkpoint, loop
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.observe import Observer
-from scansnap.dynamics.state import State
 from scansnap.storage import put
+from scansnap.storage.checksums import Damaged
+from scansnap.storage.work_cache import WorkCache
 
 CLASSES = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=2, distinct=3)
 OPTIONS: dict[str, Any] = {"steps": 8, "batch_size": 16, "init": "uniform", "device": "cpu"}
@@ -155,18 +155,23 @@ def test_ctrl_c_anywhere_and_on_to_the_same_numbers(
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize(("name", "times"), [("_write", 4), ("put", 2), ("remove", 1), ("discard", 1)])
+@pytest.mark.parametrize(
+    ("owner", "name", "times"),
+    [(WorkCache, "put", 4), (checkpoint.Checkpoint, "append", 2), (checkpoint.Checkpoint, "save", 2),
+     (checkpoint, "discard", 1)],
+    ids=lambda value: value if isinstance(value, str) else "",
+)  # fmt: skip
 def test_ctrl_c_while_a_checkpoint_is_written(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, times: int, after: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, owner: Any, name: str, times: int, after: bool
 ) -> None:
     """Before or after each of the operations that checkpoints consist of, in turn."""
     options = {"record": "all", "steps": 2, "variables": ["loss"]}
     whole = simulate(**options)
     for call in itertools.count(1):
         options["save_to"] = tmp_path / str(call) / "a.zarr"
-        interrupt = Interrupt(getattr(checkpoint, name), call, after=after)
+        interrupt = Interrupt(getattr(owner, name), call, after=after)
         with monkeypatch.context() as patch, warnings.catch_warnings(), contextlib.suppress(KeyboardInterrupt):
-            patch.setattr(checkpoint, name, interrupt)
+            patch.setattr(owner, name, interrupt)
             warnings.filterwarnings("ignore", message="stopped after")
             simulate(checkpoint_seconds=0, **options)
         if interrupt.left > 0:
@@ -295,92 +300,78 @@ def test_a_finished_result_does_not_cost_another_unfinished_run(tmp_path: Path) 
 # --- on disk --------------------------------------------------------------------------------------------------
 
 
-def a_state(step: int) -> State:
-    values = torch.arange(6, dtype=torch.float32).reshape(1, 2, 3) / 7 + step
-    moments = {"mean": values - 1, "square": values * 2}
-    return State(
-        step,
-        {"y": values, "z": values[:, None]},
-        {"y": moments, "z": {"velocity": -values[:, None]}},
-        torch.tensor([-1]),
-    )
+STATE = {"y": np.arange(6, dtype=np.float32).reshape(1, 2, 3), "scalar": np.array(2.5), "flag": np.array([True])}
+RECORDS = {"loss": np.array([[0.1, np.nan]], dtype=np.float32)}
 
 
 def test_a_checkpoint_gives_back_state_and_records(tmp_path: Path) -> None:
-    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "mark")
+    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "run")
     assert not written.exists()
-    records = {"loss": np.array([[0.1, 0.2]], dtype=np.float32)}
-    written.write(a_state(4), [0, 4], records)
-    written.write(a_state(6), [], {})
-    written.write(a_state(9), [9], {"loss": np.array([[np.nan]], dtype=np.float32)})
+    written.append({"steps": [0, 4]}, RECORDS)
+    written.save({"step": 4}, {})
+    written.save({"step": 6}, STATE)
+    written.append({"steps": [9]}, RECORDS)
+    written.save({"step": 9}, STATE)
+    written.append({"steps": [10]}, RECORDS)  # by a process that is killed before the next state
     assert written.exists()
     folder = tmp_path / "a.zarr.partial"
-    assert names(folder) == ["progress.json", "records-00001.zarr", "records-00003.zarr", "state-00003.zarr"]
+    (folder / ".scansnap-writing").mkdir()
+    (folder / ".scansnap-writing" / "left").touch()
+    assert checkpoint.read(folder).files.files == 3
 
-    read = checkpoint.Checkpoint(tmp_path / "a.zarr", "mark")
-    state, steps, pieces = read.resume(torch.device("cpu"))
-    assert steps == [0, 4, 9]
-    np.testing.assert_array_equal(
-        np.concatenate([p["loss"] for p in pieces], axis=1), [[np.float32(0.1), np.float32(0.2), np.nan]]
-    )
-    assert state.step == 9
-    for name, tensor in a_state(9).arrays().items():
-        assert torch.equal(state.arrays()[name], tensor)
-        assert state.arrays()[name].dtype == tensor.dtype
-    read.write(a_state(10), [10], records)  # goes on counting
-    assert names(folder)[1:] == [
-        "records-00001.zarr",
-        "records-00003.zarr",
-        "records-00004.zarr",
-        "state-00004.zarr",
-    ]
-    read.discard()
+    again = checkpoint.Checkpoint(tmp_path / "a.zarr", "run")
+    saved = again.load()
+    assert saved.values == {"step": 9}
+    assert again.appended == [values for values, _ in saved.records] == [{"steps": [0, 4]}, {"steps": [9]}]
+    for found, expected in [(saved.arrays, STATE), *((records, RECORDS) for _, records in saved.records)]:
+        assert list(found) == list(expected)
+        for name, array in expected.items():
+            np.testing.assert_array_equal(found[name], array)
+            assert found[name].dtype == array.dtype
+    assert names(folder) == ["records-00001", "records-00002", "state"]
+    again.append({"steps": [10]}, RECORDS)
+    again.save({"step": 10}, STATE)
+    assert names(folder) == ["records-00001", "records-00002", "records-00003", "state"]
+    again.discard()
     assert names(tmp_path) == []
 
 
-def test_what_a_killed_checkpoint_left_goes_with_the_next(tmp_path: Path) -> None:
-    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "mark")
-    written.write(a_state(4), [0], {"loss": np.zeros((1, 1))})
-    folder = written.folder
-    for name in ("records-00002.zarr", "state-00002.zarr", ".scansnap-left.tmp"):
-        (folder / name / "inner").mkdir(parents=True)
-    storage.scratch._swept.clear()  # as in a new process
-    checkpoint.Checkpoint(tmp_path / "a.zarr", "mark").resume(torch.device("cpu"))
-    assert names(folder) == ["progress.json", "records-00001.zarr", "state-00001.zarr"]
+def test_pieces_of_two_checkpoints_are_not_mixed(tmp_path: Path) -> None:
+    for target, step in (("a.zarr", 0), ("b.zarr", 1)):
+        written = checkpoint.Checkpoint(tmp_path / target, "run")
+        written.append({"steps": [step]}, RECORDS)
+        written.save({"step": step}, STATE)
+    (tmp_path / "b.zarr.partial" / "records-00001").replace(tmp_path / "a.zarr.partial" / "records-00001")
+    for target in ("a.zarr", "b.zarr"):  # changed, missing
+        with pytest.raises(Damaged) as error:
+            checkpoint.Checkpoint(tmp_path / target, "run").load()
+        assert error.value.part == "records-00001"
 
 
-def test_an_unfinished_run_of_an_earlier_version_is_said(tmp_path: Path) -> None:
-    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "mark")
-    put(written.folder / "progress.json", json.dumps({"fingerprint": "mark", "number": 1}))
+def test_an_unfinished_run_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    written = checkpoint.Checkpoint(tmp_path / "a.zarr", "run")
+    put(written.folder / "progress.json", "{}")
     with refused("the unfinished run", names="version"):
-        written.resume(torch.device("cpu"))
+        written.load()
 
 
-def test_junk_beside_a_finished_result_goes(tmp_path: Path) -> None:
+def test_junk_beside_a_finished_result_is_removed(tmp_path: Path) -> None:
     """A run that was started again with overwrite and killed before its first checkpoint."""
     simulate(save_to=tmp_path / "a.zarr")
-    (tmp_path / "a.zarr.partial" / "records-00001.zarr").mkdir(parents=True)
+    (tmp_path / "a.zarr.partial").mkdir()
+    (tmp_path / "a.zarr.partial" / "records-00001").touch()
     simulate(save_to=tmp_path / "a.zarr", resume=True)
     assert names(tmp_path) == ["a.zarr"]
 
 
 def test_a_checkpoint_of_another_run_is_recognised(tmp_path: Path) -> None:
-    checkpoint.Checkpoint(tmp_path / "a.zarr", "mine").write(a_state(1), [], {})
+    checkpoint.Checkpoint(tmp_path / "a.zarr", "mine").save({}, STATE)
     assert checkpoint.Checkpoint(tmp_path / "a.zarr", "mine").is_same_run()
     other = checkpoint.Checkpoint(tmp_path / "a.zarr", "other")
     assert not other.is_same_run()
     assert not checkpoint.Checkpoint(tmp_path / "b.zarr", "mine").is_same_run()
     with refused("the unfinished run"):
-        other.resume(torch.device("cpu"))
-
-
-def test_a_fingerprint_is_of_the_numbers_alone() -> None:
-    mark = checkpoint.fingerprint({"a": 1, "b": np.array([0.1, 2.0])}, np.int64(3))
-    assert mark == checkpoint.fingerprint({"b": [0.1, 2.0], "a": 1}, 3)
-    assert mark != checkpoint.fingerprint({"b": [0.1 + 1e-16, 2.0], "a": 1}, 3)
-    assert mark != checkpoint.fingerprint({"b": [0.1, 2.0], "a": 1}, 4)
-    with pytest.raises(TypeError):
-        checkpoint.fingerprint(object())
+        other.load()
 
 
 # --- the end of the process -----------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from scansnap.corpus.encoding import Encoded
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.dynamics import checkpoint
-from scansnap.dynamics.state import State
 from scansnap.storage import checksums
 from scansnap.sweep.config import read as read_sweep
 from scansnap.sweep.run import prepare, run
@@ -123,8 +122,8 @@ def read_store(path: Path) -> list[xr.Dataset]:
 
 
 def read_partial(path: Path) -> Any:
-    state, steps, pieces = checkpoint.Checkpoint(path.with_suffix(""), "mark").resume(torch.device("cpu"))
-    return state.step, state.arrays(), steps, pieces
+    saved = checkpoint.Checkpoint(path.with_suffix(""), "fingerprint").load()
+    return saved.values, saved.arrays, saved.records
 
 
 def read_model(path: Path) -> Any:
@@ -153,11 +152,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ss.save(data, folder / "a.zarr")
     ss.save(data, folder / "a.nc")
     ss.save(ss.flow(CLASSES, eta_y=1.0, eta_z=0.02, t=np.geomspace(0.1, 10, 4)), folder / "flow.zarr")
-    values = torch.arange(6, dtype=torch.float32).reshape(1, 2, 3) / 7
-    state = State(2, {"y": values, "z": values[:, None]}, {"y": {"mean": values - 1}, "z": {}}, torch.tensor([-1]))
-    partial = checkpoint.Checkpoint(folder / "b.zarr", "mark")
-    partial.write(state, [0, 1], {"loss": np.ones((1, 2)), "entropy": np.zeros((1, 2, 2))})
-    partial.write(state, [2], {"loss": np.full((1, 1), np.nan), "entropy": np.ones((1, 1, 2))})
+    partial = checkpoint.Checkpoint(folder / "b.zarr", "fingerprint")
+    partial.append({"steps": [0, 1]}, {"loss": np.ones((1, 2)), "entropy": np.zeros((1, 2, 2))})
+    partial.append({"steps": [2]}, {"loss": np.full((1, 1), np.nan), "entropy": np.ones((1, 1, 2))})
+    partial.save({"step": 2}, {"y": np.arange(6, dtype=np.float32).reshape(1, 2, 3) / 7})
     model = YZTransformer(YZSettings(vocab_size=len(WORDS), init="zero", eta_y=5.0, eta_z=1.0))
     train(model, np.tile([0, 2, 1, 3], 40), steps=3, batch=2, length=5, checkpoint=folder / "m.safetensors",
           vocabulary=WORDS, measure=lambda m, step: {"entropy": 1.0 * step})  # fmt: skip
@@ -306,7 +304,7 @@ def test_info_check(scansnap: Callable[..., tuple[int, str, str]], saved: Path, 
         victim.write_bytes(before)
 
 
-@pytest.mark.parametrize("name", ["sweep.toml", "nowhere.zarr", "words.json", "b.zarr.partial/progress.json"])
+@pytest.mark.parametrize("name", ["sweep.toml", "nowhere.zarr", "words.json", "b.zarr.partial/state"])
 def test_info_checks_only_files_of_ours(refuses: Callable[..., object], saved: Path, name: str) -> None:
     field = "the result path" if name == "nowhere.zarr" else "--check"
     refuses(field, "info", "--check", saved / name, value=str(saved / name))

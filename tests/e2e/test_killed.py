@@ -84,8 +84,8 @@ def watch(folder, last):
 
 
 def simulate(target):
-    write, checkpoints = Checkpoint.write, []
-    patch.object(Checkpoint, "write", lambda *args: (checkpoints.append(args[2]), write(*args))).start()
+    save, checkpoints = Checkpoint.save, []
+    patch.object(Checkpoint, "save", lambda *args: (checkpoints.append(args[1]), save(*args))).start()
     new = not os.path.exists(target) and not os.path.exists(target + ".partial")
     classes = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=1, distinct=2)
     ss.simulate(classes, ss.grid(eta_z=1.0, ratio=2, seed=[0]), steps=2, batch_size=4, record=[0, 2],

@@ -16,17 +16,16 @@ import h5py
 import numcodecs.pickles
 import numpy as np
 import pytest
-import torch
 import xarray as xr
 import zarr
 
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.dynamics import checkpoint
-from scansnap.dynamics.state import State
 from scansnap.results import netcdf
 from scansnap.storage import checksums
 from scansnap.storage.objects import Folder
+from scansnap.storage.work_cache import WorkCache
 from scansnap.storage.zarr_store import check_metadata, open_group
 
 CLASSES = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=2, distinct=3)
@@ -114,19 +113,6 @@ def put(folder: Path, files: dict[str, Any]) -> None:
         (folder / name).write_text(json.dumps(content))
 
 
-def resume(folder: Path) -> Any:
-    """An unfinished run whose state is this store, under checksums that fit."""
-    partial = folder.with_name("run.zarr.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    state = partial / "state-00001.zarr"
-    shutil.copytree(folder, state)
-    checksums.put_table(state)
-    progress = {"fingerprint": "mark", "number": 1, "step": 1, "steps": [], "pieces": [], "state": state.name,
-                "sums": {state.name: checksums.of_file(state / checksums.NAME)}}  # fmt: skip
-    (partial / checkpoint.PROGRESS).write_text(checksums.sign(progress))
-    return checkpoint.Checkpoint(partial.with_name("run.zarr"), "mark").resume(torch.device("cpu"))
-
-
 def load(folder: Path) -> Any:
     checksums.put_table(folder)
     return ss.load(folder).load()
@@ -139,7 +125,7 @@ def read_sweep(folder: Path) -> Any:
 
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda hostile: hostile.__name__)
-@pytest.mark.parametrize("read", [resume, load, read_sweep], ids=lambda read: read.__name__)
+@pytest.mark.parametrize("read", [load, read_sweep], ids=lambda read: read.__name__)
 def test_no_zarr_store_is_unpickled(
     tmp_path: Path, hostile: Callable[[Path], None], read: Callable[[Path], Any]
 ) -> None:
@@ -247,17 +233,16 @@ def test_no_pipe_device_or_link_in_a_store_is_opened(saved: Path, tmp_path: Path
         ss.load(saved)
 
 
-def test_no_progress_of_a_run_names_a_store_outside(tmp_path: Path) -> None:
-    values = torch.zeros(1, 2, 3)
-    partial = checkpoint.Checkpoint(tmp_path / "b.zarr", "mark")
-    partial.write(State(1, {"y": values, "z": values[:, None]}, {"y": {}, "z": {}}, torch.tensor([-1])), [], {})
-    progress = checkpoint.read_progress(partial.folder)
-    outside = shutil.copytree(partial.folder / progress["state"], tmp_path / "state-00001.zarr")
-    progress |= {"state": f"../{outside.name}", "sums": {f"../{outside.name}": progress["sums"][progress["state"]]}}
-    (partial.folder / checkpoint.PROGRESS).write_text(checksums.sign(progress))
-    with pytest.raises(InputError):
-        checkpoint.Checkpoint(tmp_path / "b.zarr", "mark").resume(torch.device("cpu"))
-    assert outside.exists()
+def test_no_checkpoint_names_a_file_outside(tmp_path: Path) -> None:
+    """Under checksums that fit."""
+    arrays = {"loss": np.zeros((1, 1))}
+    outside = WorkCache(tmp_path, "fingerprint").put("records-00001", {"steps": [0]}, arrays)
+    partial = checkpoint.Checkpoint(tmp_path / "b.zarr", "fingerprint")
+    for records in ([["../records-00001", outside]], [["records-00001", outside]], [[outside]], [3], None):
+        partial._cache.put("state", {"records": records, "state": {"step": 1}}, arrays)
+        with pytest.raises(InputError):
+            partial.load()
+    assert (tmp_path / "records-00001").exists()
 
 
 # --- NetCDF ------------------------------------------------------------------------------------------------------

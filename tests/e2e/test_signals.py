@@ -19,6 +19,7 @@ import scansnap as ss
 from scansnap.cli import run as run_command
 from scansnap.cli import sweep as sweep_command
 from scansnap.cli.text import train as text_command
+from scansnap.dynamics import checkpoint
 from scansnap.interrupt import Interrupt, Stopped, deaf_children, ending_quietly, exit_code
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
@@ -56,8 +57,7 @@ def test_a_run_keeps_its_steps(scansnap, ended, monkeypatch, tmp_path, number):
     assert out == ""
     assert "Nothing is lost" in err
     assert "--resume" in err
-    kept = json.loads((tmp_path / "a.zarr.partial" / "progress.json").read_text())
-    assert kept["step"] > 0
+    assert checkpoint.read(tmp_path / "a.zarr.partial").values["step"] > 0
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     assert scansnap(*RUN, "--out", "a.zarr", "--resume")[0] == 0

@@ -143,7 +143,7 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
         return found
 
     checks = {"trajectory": trajectory.check, "probe": trajectory.check, "sweep": store,
-              "unfinished run": checkpoint.check, "text model": model_files.check}  # fmt: skip
+              "unfinished run": lambda path: checkpoint.read(path).files, "text model": model_files.check}  # fmt: skip
     if file is None or kind not in checks:
         raise InputError("--check", str(file) if file else None, "of a saved .zarr, .nc, .partial or .safetensors")
     shown = str(place_of(file))  # an address is not a Path
@@ -208,11 +208,11 @@ def _sweep(path: Path, as_json: bool) -> int:
 
 
 def _unfinished(path: Path, as_json: bool) -> int:
-    from scansnap.dynamics.checkpoint import read_progress
+    from scansnap.dynamics.checkpoint import read
 
-    progress = read_progress(path)
-    facts = {"step": progress["step"], "recorded": progress["steps"], "checkpoints": progress["number"],
-             "fingerprint": progress["fingerprint"]}  # fmt: skip
+    saved = read(path)
+    recorded = [step for values, _ in saved.records for step in values["steps"]]
+    facts = {"step": saved.values["step"], "recorded": recorded, "fingerprint": saved.fingerprint}
     return _say(f"{path}: an unfinished run; the same command with --resume goes on", facts, as_json)
 
 

@@ -14,8 +14,8 @@ import xarray as xr
 from scansnap.checks import InputError
 from scansnap.dynamics.checkpoint import Checkpoint, Records
 from scansnap.dynamics.engines.trained import Trained
+from scansnap.dynamics.fingerprint import run_fingerprint
 from scansnap.dynamics.looking import RecordFn, Seen, Until, own_records, source_of
-from scansnap.dynamics.mark import difference, mark_of
 from scansnap.dynamics.state import State
 from scansnap.interrupt import Interrupt
 from scansnap.progress import Progress
@@ -45,7 +45,9 @@ class Loop:
             self._asks_to_stop(Seen(trained, self.state))
         own = {name: source_of(function) for name, function in (("record_fn", record_fn), ("until", until)) if function}
         what, device = {**trained.mark(), **own}, trained.device.type
-        self.mark = mark_of(what, trained.runs, trained.settings, engine=trained.engine_used, device=device)
+        self.fingerprint = run_fingerprint(
+            what, trained.runs, trained.settings, engine=trained.engine_used, device=device
+        )
 
     @property
     def state(self) -> State:
@@ -59,12 +61,11 @@ class Loop:
         self._state = state
 
     def resume(self, checkpoint: Checkpoint) -> None:
-        there, here = checkpoint.mark_there(), checkpoint.mark
-        if there != here:
-            allowed = f"one with the same classes, runs and settings ({difference(there, here)})"
-            raise InputError("the unfinished run", str(checkpoint.folder), allowed)
-        self.state, steps, pieces = checkpoint.resume(self.device)
-        self.records = [(steps, _joined(pieces))] if steps else []
+        saved = checkpoint.load()
+        arrays = {name: torch.from_numpy(array.copy()).to(self.device) for name, array in saved.arrays.items()}
+        self.state = State.from_arrays(saved.values["step"], arrays)
+        steps = [step for values, _ in saved.records for step in values["steps"]]
+        self.records = [(steps, _joined([records for _, records in saved.records]))] if steps else []
 
     @property
     def complete(self) -> bool:
@@ -157,9 +158,12 @@ class Loop:
         return self.settings.record[place] if place < len(self.settings.record) else self.settings.steps + 1
 
     def _checkpoint(self, checkpoint: Checkpoint) -> None:
-        saved = checkpoint.steps[-1] if checkpoint.steps else -1
+        saved = checkpoint.appended[-1]["steps"][-1] if checkpoint.appended else -1
         new = [(steps, records) for steps, records in self.records if steps[-1] > saved]
-        checkpoint.write(self.state, _steps(new), _joined([records for _, records in new]))
+        if new:
+            checkpoint.append({"steps": _steps(new)}, _joined([records for _, records in new]))
+        state = {name: tensor.cpu().numpy() for name, tensor in self.state.arrays().items()}
+        checkpoint.save({"step": self.state.step}, state)
 
     def _next_length(self, n_done: int, seconds: float) -> int:
         return self._bounded(min(n_done * 4, n_done * _STRETCH_SECONDS / max(seconds, 1e-6)))
@@ -179,7 +183,7 @@ class Loop:
             self.trained.runs, described, _steps(self.records), records, self.dims, failed, stopped, labelled
         )
         self.trained.describe(data)
-        data.attrs["fingerprint"] = self.mark
+        data.attrs["fingerprint"] = self.fingerprint
         return data
 
 

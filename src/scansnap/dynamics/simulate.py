@@ -21,9 +21,9 @@ from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.engines.autograd import LOSS, TrainedModule
 from scansnap.dynamics.engines.hand_written import ENGINES
 from scansnap.dynamics.engines.trained import Trained, TrainedYZ
+from scansnap.dynamics.fingerprint import describe_difference
 from scansnap.dynamics.looking import RecordFn, Until
 from scansnap.dynamics.loop import Loop
-from scansnap.dynamics.mark import difference
 from scansnap.dynamics.settings import Model, Settings, run_settings
 from scansnap.dynamics.settings import settings as merged
 from scansnap.interrupt import Interrupt, warn_stopped
@@ -111,7 +111,6 @@ def simulate(
             check_choice("variables", name, trained.dims)
     plan.refuse_idle_momentum(runs.momentum)
     loop = Loop(trained, names, record_fn, until)
-    mark = loop.mark
 
     if save_to is None:
         if resume:
@@ -120,7 +119,7 @@ def simulate(
             loop.run(interrupt, progress)
         data = loop.dataset()
     else:
-        checkpoint = Checkpoint(_place(Path(save_to)), mark)
+        checkpoint = Checkpoint(_place(Path(save_to)), loop.fingerprint)
         with claimed("save_to", Path(save_to)):
             finished = _prepare(Path(save_to), checkpoint, resume=resume, overwrite=overwrite)
             if finished is not None:
@@ -184,12 +183,12 @@ def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: b
         if resume:
             finished = load(target)
             there = str(finished.attrs.get("fingerprint"))
-            if there == checkpoint.mark:
+            if there == checkpoint.fingerprint:
                 if checkpoint.is_same_run():  # the process ended between saving and tidying up
                     checkpoint.discard()
                 return finished
             finished.close()
-            different = difference(there, checkpoint.mark)
+            different = describe_difference(there, checkpoint.fingerprint)
             allowed = f"one with the same classes, runs and settings ({different}; overwrite makes it again)"
         if not overwrite:
             raise InputError("save_to", str(target), allowed)

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
 
 from scansnap.checks import InputError
-from scansnap.dynamics.checkpoint import Records, fingerprint
+from scansnap.dynamics.checkpoint import Records
+from scansnap.dynamics.fingerprint import digest
 from scansnap.dynamics.looking import source_of
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State, begin, initial
@@ -187,7 +188,7 @@ class TrainedModule:
     def mark(self) -> dict[str, Any]:
         values = {name: p.cpu().numpy() for name, p in {**self.own, **self.fixed}.items()}
         return {"data": self.sampler.describe(), "module": self.source, "attention": list(self.attention),
-                "module_init": self.init or "its own values", "values": fingerprint(values)}  # fmt: skip
+                "module_init": self.init or "its own values", "values": digest(values)}  # fmt: skip
 
     def labels(self, dims: Collection[Hashable]) -> dict[str, Any]:
         return {}

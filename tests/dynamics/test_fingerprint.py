@@ -1,4 +1,4 @@
-"""The mark of a run: a run goes on only as itself, and the refusal names what differs."""
+"""The fingerprint of a run: only the same run is continued, and the refusal names what differs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import scansnap as ss
 from refusals import assert_refusal
 from scansnap.dynamics import loop
-from scansnap.dynamics.mark import difference, mark_of
+from scansnap.dynamics.fingerprint import describe_difference, digest, run_fingerprint
 from scansnap.dynamics.settings import settings
 from scansnap.kernels.cpu import library
 
@@ -70,7 +70,9 @@ def test_an_engine_that_is_not_there_any_more(tmp_path: Path, monkeypatch: pytes
 
 def test_a_run_does_not_change_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:  # as if begun on a GPU
-        patch.setattr(loop, "mark_of", lambda *run, engine, device: mark_of(*run, engine=engine, device="cuda"))
+        patch.setattr(
+            loop, "run_fingerprint", lambda *run, engine, device: run_fingerprint(*run, engine=engine, device="cuda")
+        )
         interrupted(tmp_path / "a.zarr")
     assert_refusal(refusal(tmp_path / "a.zarr"), "the unfinished run", names=("device", "cuda", "cpu"))
 
@@ -109,51 +111,60 @@ def test_how_tokens_read_does_not_matter(tmp_path: Path) -> None:
 def test_files_of_older_versions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They had one digest for all, without engine and device."""
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "mark_of", lambda *run, **place: "0123456789abcdef")
+        patch.setattr(loop, "run_fingerprint", lambda *run, **place: "0123456789abcdef")
         interrupted(tmp_path / "unfinished.zarr")
         ss.simulate(CLASSES, RUNS, **OPTIONS, save_to=tmp_path / "finished.zarr")
     for name, field in (("unfinished", "the unfinished run"), ("finished", "save_to")):
         assert_refusal(refusal(tmp_path / f"{name}.zarr"), field, names="version")
 
 
+def test_a_digest_is_of_the_numbers_alone() -> None:
+    first = digest({"a": 1, "b": np.array([0.1, 2.0])}, np.int64(3))
+    assert first == digest({"b": [0.1, 2.0], "a": 1}, 3)
+    assert first != digest({"b": [0.1 + 1e-16, 2.0], "a": 1}, 3)
+    assert first != digest({"b": [0.1, 2.0], "a": 1}, 4)
+    with pytest.raises(TypeError):
+        digest(object())
+
+
 def what(classes: ss.SequenceClasses) -> dict[str, str]:
     return {"classes": classes.as_toml(words=False)}
 
 
-def test_a_mark_tells_every_setting_apart() -> None:
+def test_every_setting_changes_the_fingerprint() -> None:
     plan, runs = settings({"steps": 8, "record": [0, 8]}), RUNS.filled()
-    mark = mark_of(what(CLASSES), runs, plan, engine="fused", device="cpu")
-    assert mark == mark_of(what(NAMED), runs, plan, engine="fused", device="cpu")
+    fingerprint = run_fingerprint(what(CLASSES), runs, plan, engine="fused", device="cpu")
+    assert fingerprint == run_fingerprint(what(NAMED), runs, plan, engine="fused", device="cpu")
     others = [
-        mark_of(what(CLASSES), runs, plan, engine="general", device="cpu"),
-        mark_of(what(CLASSES), runs, plan, engine="fused", device="cuda"),
-        mark_of(what(CLASSES), RUNS.filled(momentum=0.5), plan, engine="fused", device="cpu"),
-        mark_of(what(CLASSES), RUNS.filled(weight_decay=0.5), plan, engine="fused", device="cpu"),
+        run_fingerprint(what(CLASSES), runs, plan, engine="general", device="cpu"),
+        run_fingerprint(what(CLASSES), runs, plan, engine="fused", device="cuda"),
+        run_fingerprint(what(CLASSES), RUNS.filled(momentum=0.5), plan, engine="fused", device="cpu"),
+        run_fingerprint(what(CLASSES), RUNS.filled(weight_decay=0.5), plan, engine="fused", device="cpu"),
     ]
     changes = {"steps": 9, "batch_size": 7, "context": 7, "sampling": "tokens", "norm": "none", "residual": "plain",
                "query_in_keys": True, "outputs": "next", "heads": 2, "position_bias": 0.1, "init": "uniform",
                "optimizer": "adam", "record": [0], "variables": ["loss"], "dtype": "float64"}  # fmt: skip
     for name, value in changes.items():
         other = settings({"steps": 8, "record": [0, 8], name: value})
-        others.append(mark_of(what(CLASSES), runs, other, engine="fused", device="cpu"))
-        assert name in difference(mark, others[-1]), name
+        others.append(run_fingerprint(what(CLASSES), runs, other, engine="fused", device="cpu"))
+        assert name in describe_difference(fingerprint, others[-1]), name
     p_class = np.nextafter(CLASSES.p_class, [1, 0])
     nearly = ss.SequenceClasses(CLASSES.p_context, CLASSES.query, CLASSES.next_token, p_class)
-    others.append(mark_of(what(nearly), runs, plan, engine="fused", device="cpu"))
-    assert len({mark, *others}) == 1 + len(others)
+    others.append(run_fingerprint(what(nearly), runs, plan, engine="fused", device="cpu"))
+    assert len({fingerprint, *others}) == 1 + len(others)
 
 
-def test_very_many_runs_are_told_apart() -> None:
-    """Their numbers are not listed, but every one of them counts."""
+def test_the_numbers_of_very_many_runs_count() -> None:
+    """Although they are not listed."""
     runs = ss.grid(eta_z=np.linspace(0.5, 1, 5000), eta_y=1.0)
     changed = runs.eta_z.copy()
     changed[4321] += 1e-9
     plan = settings({})
     one, same, other = (
-        mark_of({}, replace(runs, eta_z=eta_z), plan, engine="fused", device="cpu")
+        run_fingerprint({}, replace(runs, eta_z=eta_z), plan, engine="fused", device="cpu")
         for eta_z in (runs.eta_z, runs.eta_z.copy(), changed)
     )
     assert one == same
     assert one != other
-    assert difference(one, other) == "not the same eta_z"
+    assert describe_difference(one, other) == "eta_z differs"
     assert len(one) < 3000
