@@ -35,7 +35,7 @@ from scansnap.corpus.corpus import TRAINED_ON
 from scansnap.corpus.encoding import BLOCK, mapped
 from scansnap.corpus.sources import SPLITS, find_corpus
 from scansnap.corpus.subwords import Subwords
-from scansnap.corpus.tokenizers import Pieces, train_bpe
+from scansnap.corpus.tokenizers import SubwordEncoder, train_bpe
 from scansnap.corpus.vocabulary import EOS, UNK, Vocabulary
 from scansnap.corpus.windows import Windows
 
@@ -210,7 +210,7 @@ def plain_words(text: Path) -> None:
 def plain_subwords(text: Path, corpus: Corpus) -> None:
     """The package as its guides say: a list of lines at once."""
     assert isinstance(corpus.vocabulary, Subwords)
-    pieces = Pieces(corpus.vocabulary.tokenizer)
+    pieces = SubwordEncoder(corpus.vocabulary.tokenizer)
     with measured() as took:
         lines = [" ".join(line.split()) for line in some_text(text, PLAIN // 5).split("\n")]
         ids = np.concatenate([np.array(found.ids) for found in pieces.tokenizer.encode_batch(lines)])

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from plain_yz import Step, by_autograd, one_layer
-from scansnap.text.on_cuda import RecordedSteps
+from scansnap.text.on_cuda import GraphedSteps
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 from timing import Batch, tokens_per_second, zipf_tokens
@@ -110,7 +110,7 @@ def plain_steps(options: dict[str, Any], m: int, device: torch.device, compiled:
     step = torch.compile(step) if compiled else step
     yield "", step
     if compiled and device.type == "cuda":
-        yield ", graphs", partial(RecordedSteps(device, graphs=True).run, step)
+        yield ", graphs", partial(GraphedSteps(device, graphs=True).run, step)
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ import torch
 from scansnap.corpus.corpus import load_corpus
 from scansnap.measure.ranks import overlap, rank_correlation, slope
 from scansnap.text.prediction import counted_before
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 

@@ -27,7 +27,7 @@ import numpy as np
 import scansnap as ss
 from scansnap.corpus import load_corpus
 from scansnap.measure.ranks import overlap, rank_correlation
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 

@@ -300,7 +300,7 @@ SMALL = ("--batch", 4, "--length", 8, "--eta-y", 20, "--eta-z", 2, "--device", "
     ],
 )
 def test_a_refused_training_leaves_everything_as_it_was(text_command, model, text, tmp_path, monkeypatch, words):
-    from scansnap.text import events
+    from scansnap.text import tensorboard as events
 
     monkeypatch.setattr(events, "_summary_writer", lambda folder: lambda name: Path(name).mkdir())
     (tmp_path / "new").mkdir()
@@ -331,8 +331,8 @@ def test_an_infinite_loss_leaves_the_old_model_and_says_so(text_command, model, 
 
 
 def test_a_training_killed_before_its_first_checkpoint_leaves_the_old_model(text_command, model, text, tmp_path):
-    code = "import os\nfrom unittest.mock import patch\nfrom scansnap.text.train import _Loop\n"
-    code += "patch.object(_Loop, '_batch', lambda *_: os.kill(os.getpid(), 9)).start()\n"
+    code = "import os\nfrom unittest.mock import patch\nfrom scansnap.text.training import _TrainingLoop\n"
+    code += "patch.object(_TrainingLoop, '_batch', lambda *_: os.kill(os.getpid(), 9)).start()\n"
     code += "from scansnap.cli.app import main\nmain()"
     before = model.read_bytes()
     words = [*map(str, ("text", "train", "--data", text, *SMALL, "--steps", 40, "--max-words", 6, "--overwrite"))]

@@ -138,7 +138,7 @@ def short(folder: Path) -> Any:
         patch.setenv("SCANSNAP_DATA", str(folder / "text"))
         patch.setenv("HOME", str(folder.parent / "home"))
         patch.setenv("MPLCONFIGDIR", fonts)
-        from scansnap.text.train import train
+        from scansnap.text.training import train
         from scansnap.text.yz.model import YZTransformer
         from scansnap.text.yz.settings import YZSettings
 
@@ -163,12 +163,12 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     from scansnap.sweep import run as sweep
     from scansnap.sweep.places import local
     from scansnap.text import sample as sample_text
-    from scansnap.text import train as training
+    from scansnap.text import training
 
     def reached(*_: Any, **__: Any) -> Any:
         raise Reached
 
-    run, fit, draw = loop.Loop.run, training._Loop.run, sample_text._draw
+    run, fit, draw = loop.Loop.run, training._TrainingLoop.run, sample_text._draw
 
     def few_steps(loop: Any, *args: Any) -> None:
         small = loop.settings.steps <= 3 and len(loop.trained.runs) <= 10 and (loop.settings.batch_size or 0) <= 300
@@ -202,7 +202,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(verify, "from_flow", lambda *_, **__: evidence)
     patch.setattr(verify, "judge", lambda *_: report)
     patch.setattr(loop.Loop, "run", few_steps)
-    patch.setattr(training._Loop, "run", few_updates)
+    patch.setattr(training._TrainingLoop, "run", few_updates)
     patch.setattr(sample_text, "_draw", few_words)
     patch.setattr(socket, "getaddrinfo", local_names)
     patch.setattr(benchmark, "measure", reached)

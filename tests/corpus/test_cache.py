@@ -13,7 +13,7 @@ import pytest
 
 import scansnap.corpus.corpus as corpus_module
 from scansnap.corpus import Corpus, cache, find_corpus, load_corpus
-from scansnap.corpus.encoding import Encoded, mapped
+from scansnap.corpus.encoding import EncodedText, mapped
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import WordCounter
 
@@ -128,7 +128,7 @@ def test_ids_outside_the_vocabulary_are_not_trusted(folder: Path, own_cache: Pat
     (entry,) = own_cache.iterdir()
     for split in SPLITS:
         np.save(entry / f"{split}.npy", good.split(split) + np.uint16(50))
-    cache.seal(entry, Encoded(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
+    cache.seal(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
     assert cache.read(entry) is None
 
 
@@ -139,7 +139,7 @@ def test_pickles_are_not_loaded(folder: Path, own_cache: Path) -> None:
     np.save(entry / "train.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="object"):
         mapped(entry, "train")
-    cache.seal(entry, Encoded(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
+    cache.seal(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
     assert cache.read(entry) is None
     assert same(load_corpus(folder), good)
 

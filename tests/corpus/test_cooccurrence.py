@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import TokenCounter
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_pairs_against_a_counter(dense: bool, case: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "DENSE_CELLS", 10**6 if dense else 0)
         found = pair_counts(pieces(np.array(stream, np.int32), case["size"]), queries, case["m"]).toarray()
-    counts = Counter(itertools.pairwise(stream))
+    counts = TokenCounter(itertools.pairwise(stream))
     assert found.tolist() == [[counts[int(q), n] for n in range(case["m"])] for q in queries]
 
 
@@ -134,7 +134,7 @@ def test_classes_against_the_loop(cross_eos: bool, data: st.DataObject) -> None:
         return
     stream = corpus.train.tolist()
     pairs = list(zip(found.query.tolist(), found.next_token.tolist(), strict=True))
-    counts = Counter(itertools.pairwise(stream))
+    counts = TokenCounter(itertools.pairwise(stream))
     table = slow_contexts(stream, pairs, top, 4, None if cross_eos else corpus.vocabulary.eos)
     np.testing.assert_allclose(classes.p_context, table / table.sum(1, keepdims=True), rtol=1e-12)
     np.testing.assert_allclose(classes.p_context.sum(1), 1, rtol=1e-12)

@@ -16,12 +16,12 @@ import scansnap.corpus.encoding as encoding
 from scansnap.corpus import Corpus, load_corpus, sources
 from scansnap.corpus import windows as windows_module
 from scansnap.corpus.cooccurrence import cooccurrence
-from scansnap.corpus.sources import SPLITS, Source
+from scansnap.corpus.sources import SPLITS, TextSource
 from scansnap.corpus.vocabulary import build, id_type
 from scansnap.corpus.windows import Windows
-from scansnap.text.evaluate import perplexity
+from scansnap.text.evaluation import perplexity
 from scansnap.text.prediction import counted_before, predict
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer
@@ -49,8 +49,8 @@ def both(path: Path) -> tuple[Corpus, Corpus]:
 
 def test_text_is_read_once(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passes: list[str] = []
-    real = Source.blocks
-    monkeypatch.setattr(Source, "blocks", lambda self, split: passes.append(split) or real(self, split))
+    real = TextSource.blocks
+    monkeypatch.setattr(TextSource, "blocks", lambda self, split: passes.append(split) or real(self, split))
     load_corpus(book)
     assert passes == list(SPLITS)
 

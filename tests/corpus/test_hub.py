@@ -13,13 +13,13 @@ import pytest
 import scansnap.corpus.huggingface as hub
 from scansnap.checks import InputError
 from scansnap.corpus import find_corpus, load_corpus
-from scansnap.corpus.huggingface import THEIR_NAMES, Content, checksum_of
-from scansnap.corpus.sources import SPLITS, Source
+from scansnap.corpus.huggingface import THEIR_NAMES, PublishedSplit, checksum_of
+from scansnap.corpus.sources import SPLITS, TextSource
 
 TEXT = {"train": ["", " b a \n", " c ", ""], "valid": ["a\n"], "test": ["c\n"]}
 
 
-def text(source: Source, split: str) -> str:
+def text(source: TextSource, split: str) -> str:
     return "".join(source.blocks(split))
 
 
@@ -55,8 +55,8 @@ class Hub:
         return {THEIR_NAMES[split]: Rows(lines) for split, lines in self.lines.items()}
 
 
-def published(lines: list[str]) -> Content:
-    return Content(len(lines), sum(len(line.encode()) for line in lines), checksum_of(lines))
+def published(lines: list[str]) -> PublishedSplit:
+    return PublishedSplit(len(lines), sum(len(line.encode()) for line in lines), checksum_of(lines))
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from scansnap.corpus import find_corpus, load_corpus
 from scansnap.corpus.sources import SPLITS
 
 
-def text(source: sources.Source, split: str) -> str:
+def text(source: sources.TextSource, split: str) -> str:
     return "".join(source.blocks(split))
 
 

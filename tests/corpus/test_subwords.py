@@ -22,7 +22,7 @@ from scansnap.checks import InputError
 from scansnap.corpus import Vocabulary, load_corpus
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.subwords import SubwordCounter, Subwords
-from scansnap.corpus.tokenizers import Pieces, train_bpe
+from scansnap.corpus.tokenizers import SubwordEncoder, train_bpe
 from scansnap.corpus.units import TextSize, encoded
 from scansnap.corpus.vocabulary import EOS, UNK, build
 
@@ -226,7 +226,7 @@ def test_given_tokenizers(banks: Path, tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [*KINDS, "trained"])
 def test_word_by_word_is_line_by_line(kind: str, trained: str) -> None:
-    pieces = Pieces(trained if kind == "trained" else KINDS[kind]().to_str())
+    pieces = SubwordEncoder(trained if kind == "trained" else KINDS[kind]().to_str())
     assert pieces.by_words
     text = "the rivers , don't Ünseen e\u0301 中文 x<unk>y <unk> bank\n\n the  bank\n flow"
     cut = [pieces.tokenizer.encode(" " + part, add_special_tokens=False).ids
@@ -241,7 +241,7 @@ def test_word_by_word_is_line_by_line(kind: str, trained: str) -> None:
 
 
 def test_pieces_are_forgotten_when_there_are_too_many(trained: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces, other = Pieces(trained), Pieces(trained)
+    pieces, other = SubwordEncoder(trained), SubwordEncoder(trained)
     monkeypatch.setattr(module, "REMEMBERED", 8)
     for text in ("the river flow of\n", "banks and don't river\n", "the banks\n"):
         np.testing.assert_array_equal(pieces.encode(text), other.encode(text))
@@ -250,7 +250,7 @@ def test_pieces_are_forgotten_when_there_are_too_many(trained: str, monkeypatch:
 
 def test_a_tokenizer_that_reaches_over_blanks_cuts_lines(tmp_path: Path) -> None:
     made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a b": 0, "[UNK]": 1}, unk_token="[UNK]"))
-    pieces = Pieces(made.to_str())
+    pieces = SubwordEncoder(made.to_str())
     assert not pieces.by_words
     assert pieces.encode("a b\na  b <unk> a\n").tolist() == [0, 2, 0, 1, 1, 2]
 

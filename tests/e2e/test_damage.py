@@ -19,7 +19,7 @@ import scansnap as ss
 from refusals import refused
 from scansnap.checks import InputError
 from scansnap.corpus import cache
-from scansnap.corpus.encoding import Encoded
+from scansnap.corpus.encoding import EncodedText
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.dynamics import checkpoint
@@ -28,7 +28,7 @@ from scansnap.sweep.config import read as read_sweep
 from scansnap.sweep.run import prepare, run
 from scansnap.sweep.store import Writer
 from scansnap.text.library import open_trained
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
@@ -163,7 +163,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with cache.writing(folder / "entry") as entry:
         for split in SPLITS:
             np.save(entry / f"{split}.npy", np.arange(6, dtype=np.uint16))
-        cache.seal(entry, Encoded(WORDS, {}, dict.fromkeys(SPLITS, 6)))
+        cache.seal(entry, EncodedText(WORDS, {}, dict.fromkeys(SPLITS, 6)))
     (folder / "sweep.toml").write_text(SWEEP)
     assert run(prepare(read_sweep(folder / "sweep.toml"), folder / "s.zarr", device="cpu")).complete
     return folder

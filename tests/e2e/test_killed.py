@@ -41,7 +41,7 @@ from scansnap.cli import sweep as _
 from scansnap.corpus.corpus import load_corpus
 from scansnap.dynamics import loop
 from scansnap.dynamics.checkpoint import Checkpoint
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.model import YZTransformer
 from scansnap.sweep import run as _

@@ -2,7 +2,7 @@
 
 from scansnap.plots import explanation
 from scansnap.plots.style import render
-from scansnap.text.explain import AttendedWord, Explanation
+from scansnap.text.explanation import AttendedWord, Explanation
 
 FOUND = Explanation(
     query="$_$", context=None,

@@ -22,7 +22,7 @@ from small_text import stream, transformer, yz
 from refusals import refused
 from scansnap.text.distributed import World, joined
 from scansnap.text.model_files import check, read_header
-from scansnap.text.train import train
+from scansnap.text.training import train
 
 # Sums over parts are rounded otherwise, a few 1e-16 in each step. Adam divides by the root of a mean square, which is
 # tiny where a gradient is, so there weights differ by 1e-12; losses never by more than 1e-15.

@@ -9,7 +9,7 @@ import torch
 from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.text.attention_statistics import AttentionStatistics, keep_mass, smallest_set
-from scansnap.text.evaluate import attention_statistics, contextual_sparsity, perplexity, stream_batches
+from scansnap.text.evaluation import attention_statistics, contextual_sparsity, perplexity, stream_batches
 from scansnap.text.sample import sample_text, sample_tokens
 from scansnap.text.transformer.draws import hide, n_hidden, rounds
 from scansnap.text.transformer.model import Transformer

@@ -6,9 +6,9 @@ import torch
 
 from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
-from scansnap.text.explain import explain
+from scansnap.text.explanation import explain
 from scansnap.text.library import open_trained
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer

@@ -15,7 +15,7 @@ import torch
 from scansnap.checks import InputError
 from scansnap.storage import checksums
 from scansnap.text import model_files
-from scansnap.text.model_files import KEY, Header, check, open_model, read_header, save_checkpoint
+from scansnap.text.model_files import KEY, CheckpointHeader, check, open_model, read_header, save_checkpoint
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer
@@ -99,7 +99,7 @@ def test_a_header_of_other_fields_under_a_sound_checksum_is_bad_input(tmp_path: 
 def saved(folder: Path, kind: str = "yz") -> Path:
     model = (YZTransformer(YZSettings(vocab_size=4)) if kind == "yz"
              else Transformer(TransformerSettings(vocab_size=4, width=8, heads=2)))  # fmt: skip
-    save_checkpoint(folder / "m.safetensors", model, Header(model.describe(), 0), {})
+    save_checkpoint(folder / "m.safetensors", model, CheckpointHeader(model.describe(), 0), {})
     return folder / "m.safetensors"
 
 

@@ -13,8 +13,15 @@ from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import WriteError
 from scansnap.text import model_files
-from scansnap.text.model_files import Header, build_model, load_checkpoint, open_model, read_header, save_checkpoint
-from scansnap.text.train import train
+from scansnap.text.model_files import (
+    CheckpointHeader,
+    build_model,
+    load_checkpoint,
+    open_model,
+    read_header,
+    save_checkpoint,
+)
+from scansnap.text.training import train
 
 
 def test_a_checkpoint_in_the_way_stays(tmp_path):
@@ -91,7 +98,7 @@ def test_files_that_are_no_checkpoints(tmp_path):
         train(transformer(), stream(), steps=2, batch=4, length=10, resume=True)
     model = transformer()
     lacking = type("Lacking", (), {"tensors": lambda s: {"step": model.step}, "describe": lambda s: model.describe()})()
-    save_checkpoint(tmp_path / "part", lacking, Header(model.describe(), 0), {})
+    save_checkpoint(tmp_path / "part", lacking, CheckpointHeader(model.describe(), 0), {})
     with refused("checkpoint"):
         load_checkpoint(tmp_path / "part", model)
 

@@ -10,7 +10,7 @@ from scansnap.corpus.windows import Windows
 from scansnap.dynamics.schedules import Schedule
 from scansnap.text.model_files import read_header
 from scansnap.text.settings import TrainingSettings
-from scansnap.text.train import train
+from scansnap.text.training import train
 
 MODELS = {
     "transformer": transformer,

@@ -14,10 +14,10 @@ from small_text import M, stream, transformer, yz
 from refusals import refused
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Stopped
-from scansnap.text.evaluate import attention_measure, perplexity
+from scansnap.text.evaluation import attention_measure, perplexity
 from scansnap.text.model_files import read_header
 from scansnap.text.settings import TrainingSettings
-from scansnap.text.train import log_spaced, train
+from scansnap.text.training import log_spaced, train
 from scansnap.text.transformer.settings import TransformerSettings
 
 training = sys.modules[train.__module__]

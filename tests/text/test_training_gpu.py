@@ -5,7 +5,7 @@ import pytest
 import torch
 from small_text import M, stream
 
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer

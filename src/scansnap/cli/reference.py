@@ -28,7 +28,7 @@ _OPTIMIZER = """By its name alone (`--optimizer adam`), or in files with constan
 as an `ss.Optimizer`, where the field `optimizer` is called `name`, as in files."""
 _PRESETS = """`--preset syn-medium --set n_queries=3`, or keys of `[classes]` beside `preset`; in a sweep a list is one
 set of classes for each value. In Python: `ss.SequenceClasses.syn_medium(n_queries=3)`."""
-_TRAINING = "Options of `scansnap text train` (`--epochs 1` without steps), keywords of `scansnap.text.train.train`."
+_TRAINING = "Options of `scansnap text train` (`--epochs 1` without steps), keywords of `scansnap.text.training.train`."
 _TEXT = """Options of `scansnap text train --model yz` or `--model transformer` (whose help says where its defaults
 differ), and arguments of `YZSettings` and `TransformerSettings`."""
 

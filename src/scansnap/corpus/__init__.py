@@ -1,7 +1,7 @@
 """Text: sources, vocabulary and windows, and the co-occurrence counts that make sequence classes of a corpus."""
 
 from scansnap.corpus.corpus import Corpus, load_corpus
-from scansnap.corpus.sources import Source, find_corpus
+from scansnap.corpus.sources import TextSource, find_corpus
 from scansnap.corpus.vocabulary import Vocabulary
 
-__all__ = ["Corpus", "Source", "Vocabulary", "find_corpus", "load_corpus"]
+__all__ = ["Corpus", "TextSource", "Vocabulary", "find_corpus", "load_corpus"]

@@ -1,4 +1,4 @@
-"""Encoded corpora on disk, so that a large text is cut into words once and need not fit into memory.
+"""EncodedText corpora on disk, so that a large text is cut into words once and need not fit into memory.
 
 An entry is a folder: one .npy file per split, vocabulary.json, and checksums.json written with them. It appears
 whole or not at all, and every byte is checked against its checksum before use: what is damaged, cut short or from
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from scansnap.corpus.encoding import Encoded, file_name, mapped, pieces
+from scansnap.corpus.encoding import EncodedText, file_name, mapped, pieces
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import checksums, discard, replacing, sweep_up
@@ -50,7 +50,7 @@ def writing(entry: Path) -> Iterator[Path]:
         yield scratch
 
 
-def seal(folder: Path, encoded: Encoded) -> None:
+def seal(folder: Path, encoded: EncodedText) -> None:
     """What belongs to an entry beside the ids: the vocabulary and the checksums."""
     (folder / VOCABULARY).write_text(encoded.vocabulary.to_json(), encoding="utf-8")
     files = checksums.of_files(folder, [VOCABULARY, *map(file_name, SPLITS)])
@@ -58,7 +58,7 @@ def seal(folder: Path, encoded: Encoded) -> None:
     (folder / checksums.NAME).write_text(table, encoding="utf-8")
 
 
-def read(entry: Path) -> Encoded | None:
+def read(entry: Path) -> EncodedText | None:
     """What the entry holds, or None where there is none that can be trusted."""
     try:
         sweep_up(entry.parent)  # what a killed process left beside it
@@ -73,7 +73,7 @@ def read(entry: Path) -> Encoded | None:
         for tokens in splits.values():
             if any(not 0 <= block.min() <= block.max() < len(vocabulary) for block in pieces(tokens)):
                 raise ValueError
-        return Encoded(vocabulary, splits, {split: int(table["words"][split]) for split in SPLITS})
+        return EncodedText(vocabulary, splits, {split: int(table["words"][split]) for split in SPLITS})
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         _discard(entry)
         return None

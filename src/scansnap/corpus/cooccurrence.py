@@ -32,7 +32,7 @@ from scansnap.checks import InputError, check_choice, check_integer, check_keys
 from scansnap.checks.arrays import IntArray
 from scansnap.corpus.corpus import Corpus, load_corpus
 from scansnap.corpus.encoding import pieces
-from scansnap.corpus.sources import SPLITS, Source
+from scansnap.corpus.sources import SPLITS, TextSource
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.progress import Progress
 
@@ -106,7 +106,7 @@ def cooccurrence(
     )
 
 
-def of_text(corpus: Corpus | Source | Path | str | None = None, **settings: Any) -> Cooccurrence:
+def of_text(corpus: Corpus | TextSource | Path | str | None = None, **settings: Any) -> Cooccurrence:
     """The counts of a corpus, or of what :func:`~scansnap.corpus.corpus.load_corpus` makes of ``corpus``."""
     known = inspect.signature(cooccurrence).parameters
     check_keys("the settings of from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from scansnap.checks import InputError, check_choice, check_integer
 from scansnap.corpus import cache
-from scansnap.corpus.encoding import Counter, Encoded, encode, pieces
-from scansnap.corpus.sources import SPLITS, Source, find_corpus
+from scansnap.corpus.encoding import EncodedText, TokenCounter, encode, pieces
+from scansnap.corpus.sources import SPLITS, TextSource, find_corpus
 from scansnap.corpus.units import TextSize
 from scansnap.corpus.vocabulary import Tokens, Vocabulary, WordCounter
 from scansnap.progress import Progress
@@ -20,7 +20,7 @@ from scansnap.storage import WriteError
 
 VOCAB_SIZE = 8000  # of a tokenizer that is trained, unless said otherwise
 TRAINED_ON = 2**25  # bytes of text, about, that a tokenizer is trained on, spread evenly over the training split
-Data = Source | Path | str | Sequence[Path | str]
+Data = TextSource | Path | str | Sequence[Path | str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ def load_corpus(
     and held in memory.
     """
     settings, counter = _counter(tokenizer, vocab_size, min_count, max_words)
-    source = data if isinstance(data, Source) else find_corpus(data)
+    source = data if isinstance(data, TextSource) else find_corpus(data)
     if use_cache and (folder := cache.folder(cache_dir)) is not None:
         content = source.fingerprint()
         entry = folder / cache.key(source.name, content, **settings)
@@ -97,21 +97,23 @@ def load_corpus(
             with cache.writing(entry) as scratch:
                 encoded = _encoded(source, made, scratch, progress)
                 if source.fingerprint() != content:
-                    raise _Changed
+                    raise _SourceChanged
                 cache.seal(scratch, encoded)
             return _corpus(source, encoded)
-        except _Changed:  # while it was read: the files are gone from the folder, and stay as long as they are mapped
+        except (
+            _SourceChanged
+        ):  # while it was read: the files are gone from the folder, and stay as long as they are mapped
             return _corpus(source, encoded)
         except WriteError:
             pass
     return _corpus(source, _encoded(source, counter(source), None, progress))
 
 
-class _Changed(Exception):
+class _SourceChanged(Exception):
     """The text is no longer that which the entry is named after."""
 
 
-def _encoded(source: Source, counter: Counter, folder: Path | None, progress: Progress | None) -> Encoded:
+def _encoded(source: TextSource, counter: TokenCounter, folder: Path | None, progress: Progress | None) -> EncodedText:
     """The corpus, if each split has words."""
     encoded = encode(source, counter, folder, progress)
     for name, tokens in encoded.splits.items():
@@ -120,13 +122,13 @@ def _encoded(source: Source, counter: Counter, folder: Path | None, progress: Pr
     return encoded
 
 
-def _corpus(source: Source, encoded: Encoded) -> Corpus:
+def _corpus(source: TextSource, encoded: EncodedText) -> Corpus:
     return Corpus(source.name, source.title, encoded.vocabulary, **encoded.splits, n_words=encoded.words)
 
 
 def _counter(
     tokenizer: Path | str, vocab_size: int | None, min_count: int | None, max_words: int | None
-) -> tuple[dict[str, int | str | None], Callable[[Source], Counter]]:
+) -> tuple[dict[str, int | str | None], Callable[[TextSource], TokenCounter]]:
     """What a vocabulary depends on beside the text, and how it is made; refuses what does not go together."""
     from scansnap.corpus import tokenizers
     from scansnap.corpus.subwords import SubwordCounter
@@ -147,7 +149,7 @@ def _counter(
             else check_integer("vocab_size", vocab_size, least=tokenizers.LEAST, most=2**24)
         )
 
-        def trained(source: Source) -> Counter:
+        def trained(source: TextSource) -> TokenCounter:
             every = math.ceil(source.size / TRAINED_ON) or 1
             return SubwordCounter(tokenizers.train_bpe(islice(source.blocks("train"), 0, None, every), size))
 

@@ -17,14 +17,14 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from scansnap.corpus.sources import SPLITS, Source
+from scansnap.corpus.sources import SPLITS, TextSource
 from scansnap.corpus.vocabulary import Tokens, Vocabulary, id_type
 from scansnap.progress import Progress
 
 BLOCK = 2**20  # tokens
 
 
-class Counter(Protocol):
+class TokenCounter(Protocol):
     """Numbers for words or pieces as they come; see :class:`~scansnap.corpus.vocabulary.WordCounter`."""
 
     @property
@@ -42,7 +42,7 @@ class Counter(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class EncodedText:
     """Ids of the splits, and how many words (with line ends) each has, whatever the tokens are."""
 
     vocabulary: Vocabulary
@@ -50,7 +50,9 @@ class Encoded:
     words: dict[str, int]
 
 
-def encode(source: Source, counter: Counter, folder: Path | None, progress: Progress | None = None) -> Encoded:
+def encode(
+    source: TextSource, counter: TokenCounter, folder: Path | None, progress: Progress | None = None
+) -> EncodedText:
     """Encode a source into ``folder``, one file for each split, or in memory without one."""
     words: dict[str, int] = {}
     with ExitStack() as stack:
@@ -67,7 +69,7 @@ def encode(source: Source, counter: Counter, folder: Path | None, progress: Prog
         vocabulary, number = counter.finish()
         number = number.astype(id_type(len(vocabulary)))
         splits = {split: _renumbered(first[split], number, folder, split) for split in SPLITS}
-    return Encoded(vocabulary, splits, words)
+    return EncodedText(vocabulary, splits, words)
 
 
 def file_name(split: str) -> str:

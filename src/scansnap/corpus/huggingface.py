@@ -16,7 +16,7 @@ from typing import Any
 from scansnap.checks import InputError
 from scansnap.checks.extras import how
 from scansnap.corpus import cache
-from scansnap.corpus.sources import SPLITS, Source, digest, find_corpus
+from scansnap.corpus.sources import SPLITS, TextSource, digest, find_corpus
 from scansnap.storage import WriteError, checksums, sweep_up
 
 REPOSITORY = "Salesforce/wikitext"
@@ -27,7 +27,7 @@ ROWS = 20_000  # lines taken at a time
 
 
 @dataclass(frozen=True)
-class Content:
+class PublishedSplit:
     """What a split holds: lines, and bytes as the hub counts them (a line without words has none)."""
 
     lines: int
@@ -38,25 +38,25 @@ class Content:
 # lines and bytes are those of the dataset's card, less the four bytes that its table needs for each line
 PUBLISHED = {
     "wikitext-2": {
-        "train": Content(
+        "train": PublishedSplit(
             36_718, 10_918_118 - 4 * 36_718, "9bd9e325b08741099df5d1c51b38354baf4eb387c5320f97aeaeb73983a0754b"
         ),
-        "valid": Content(
+        "valid": PublishedSplit(
             3_760, 1_134_123 - 4 * 3_760, "1f43deb4923da781bf02106f25e1423728609d810a0089394d008f42ed0da72b"
         ),
-        "test": Content(
+        "test": PublishedSplit(
             4_358, 1_270_947 - 4 * 4_358, "5047d0bd2969f5d04517078d4858a4f2b33df54709ccc0219b05c0c5c3f69b46"
         ),
     },
     "wikitext-103": {
-        "train": Content(1_801_350, 545_141_915 - 4 * 1_801_350),
-        "valid": Content(3_760, 1_154_751 - 4 * 3_760),
-        "test": Content(4_358, 1_295_575 - 4 * 4_358),
+        "train": PublishedSplit(1_801_350, 545_141_915 - 4 * 1_801_350),
+        "valid": PublishedSplit(3_760, 1_154_751 - 4 * 3_760),
+        "test": PublishedSplit(4_358, 1_295_575 - 4 * 4_358),
     },
 }
 
 
-def from_hub(name: str, title: str) -> Source:
+def from_hub(name: str, title: str) -> TextSource:
     """``wikitext-2`` or ``wikitext-103``, word level with <unk>; fetched on first use, kept in the cache."""
     entries = cache.folder()
     kept = None if entries is None else entries / f"{name}-{REVISION[:12]}"
@@ -73,7 +73,7 @@ def checksum_of(lines: Iterable[str]) -> str:
     return f"{total % 2**256:064x}"
 
 
-def _fetched(name: str, title: str) -> Source:
+def _fetched(name: str, title: str) -> TextSource:
     elsewhere = "a folder with train.txt, valid.txt and test.txt"
     try:
         datasets = importlib.import_module("datasets")
@@ -96,7 +96,7 @@ def _fetched(name: str, title: str) -> Source:
             yield "".join(line.rstrip("\n") + "\n" for line in rows).encode()
 
     where = {split: f"{REPOSITORY} {name}-v1 {THEIR_NAMES[split]}" for split in SPLITS}
-    return Source(
+    return TextSource(
         name,
         title,
         read=lambda split: [(where[split], read(split))],
@@ -106,9 +106,11 @@ def _fetched(name: str, title: str) -> Source:
     )
 
 
-def _content(table: Any, words: bool) -> Content:
+def _content(table: Any, words: bool) -> PublishedSplit:
     n_bytes = sum(len(line.encode()) for rows in _rows(table) for line in rows)
-    return Content(len(table), n_bytes, checksum_of(line for rows in _rows(table) for line in rows) if words else None)
+    return PublishedSplit(
+        len(table), n_bytes, checksum_of(line for rows in _rows(table) for line in rows) if words else None
+    )
 
 
 def _rows(table: Any) -> Iterator[list[str]]:
@@ -116,7 +118,7 @@ def _rows(table: Any) -> Iterator[list[str]]:
         yield table[start : start + ROWS]["text"]
 
 
-def _keep(source: Source, kept: Path) -> bool:
+def _keep(source: TextSource, kept: Path) -> bool:
     """Write the text where it is found again; a cache that cannot be written is none."""
     try:
         with cache.writing(kept) as scratch:

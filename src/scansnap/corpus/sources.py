@@ -29,7 +29,7 @@ Text = tuple[str, Iterator[bytes]]  # what to call it in a message, and its bloc
 
 
 @dataclass(frozen=True)
-class Source:
+class TextSource:
     """Text in three splits. ``title`` says in words what it is, for figures."""
 
     name: str
@@ -52,7 +52,7 @@ class Source:
                 start += len(block)
 
 
-def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> Source:
+def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> TextSource:
     """The source that ``data`` names: a folder, a file, one of NAMES; without it SCANSNAP_DATA, else ``stdlib``.
 
     A folder holds train.txt, valid.txt and test.txt, or for each of them several: a folder train with .txt files in
@@ -96,7 +96,7 @@ class _Span:
     end: int | None = None
 
 
-def _folder(path: Path) -> Source:
+def _folder(path: Path) -> TextSource:
     found = {split: _files_of(path, split) for split in SPLITS}
     if not any(found.values()) and (texts := sorted(path.glob("*.txt"))):
         return _cut_by_lines(path, texts)
@@ -116,7 +116,7 @@ def _files_of(path: Path, split: str) -> list[Path]:
     return inside or sorted(file for file in path.glob(f"{split}-*.txt") if file.is_file())
 
 
-def _cut_by_lines(path: Path, files: list[Path]) -> Source:
+def _cut_by_lines(path: Path, files: list[Path]) -> TextSource:
     """Files as one text, of which the last lines are held out."""
     lines = [sum(block.count(b"\n") for block in _lines(file)) for file in files]
     total, held_out = sum(lines), max(1, sum(lines) // 10)
@@ -135,12 +135,12 @@ def _cut_by_lines(path: Path, files: list[Path]) -> Source:
     return _of_spans(path.stem if path.is_file() else path.resolve().name, spans, path)
 
 
-def _of_spans(name: str, spans: Mapping[str, list[_Span]], path: Path) -> Source:
+def _of_spans(name: str, spans: Mapping[str, list[_Span]], path: Path) -> TextSource:
     def read(split: str) -> Iterator[Text]:
         return ((str(span.path), _lines(span.path, span.start, span.end)) for span in spans[split])
 
     files = {span.path for split in SPLITS for span in spans[split]}
-    return Source(
+    return TextSource(
         name,
         TITLES.get(name.lower(), name),
         read=read,
@@ -150,11 +150,11 @@ def _of_spans(name: str, spans: Mapping[str, list[_Span]], path: Path) -> Source
     )
 
 
-def _joined(sources: Sequence[Source]) -> Source:
+def _joined(sources: Sequence[TextSource]) -> TextSource:
     """Several as one: their training splits after each other, and so on."""
     if len(sources) == 1:
         return sources[0]
-    return Source(
+    return TextSource(
         "+".join(source.name for source in sources),
         " + ".join(source.title for source in sources),
         read=lambda split: chain.from_iterable(source.read(split) for source in sources),

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from scansnap.checks import InputError
-from scansnap.corpus.sources import SPLITS, Source
+from scansnap.corpus.sources import SPLITS, TextSource
 
 RULES = 1  # goes up when what is extracted, or how it is cut into words, changes
 LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
@@ -29,7 +29,7 @@ TEXT_PER_MODULE = 3000  # bytes, about
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
 
-def standard_library(root: Path | None = None) -> Source:
+def standard_library(root: Path | None = None) -> TextSource:
     """The docstrings of the Python that is running (or of the modules under ``root``)."""
     root = Path(sysconfig.get_paths()["stdlib"]) if root is None else root
     version = ".".join(platform.python_version_tuple()[:2])
@@ -37,7 +37,7 @@ def standard_library(root: Path | None = None) -> Source:
     if not modules:
         raise InputError("data", "stdlib", f"a folder or a file on this machine: {root} has no .py files to read")
     where = {split: f"the {split} modules under {root}" for split in SPLITS}
-    return Source(
+    return TextSource(
         "stdlib",
         f"Python {version} standard library docstrings",
         read=lambda split: [(where[split], _read(root, [name for name in modules if split_of(name) == split]))],

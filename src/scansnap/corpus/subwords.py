@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from scansnap.checks import InputError
 from scansnap.checks.arrays import IntArray, token_ids
-from scansnap.corpus.tokenizers import Pieces
+from scansnap.corpus.tokenizers import SubwordEncoder
 from scansnap.corpus.vocabulary import WITH_TOKENIZER, Tokens, Vocabulary
 from scansnap.storage import checksums
 
@@ -72,8 +72,8 @@ class Subwords(Vocabulary):
         return cls(table["words"], table["counts"], table["own"], table["tokenizer"])
 
     @cached_property
-    def _pieces(self) -> Pieces:
-        return Pieces(self.tokenizer)
+    def _pieces(self) -> SubwordEncoder:
+        return SubwordEncoder(self.tokenizer)
 
     @cached_property
     def _number(self) -> Tokens:
@@ -88,7 +88,7 @@ class SubwordCounter:
     """
 
     def __init__(self, tokenizer: str) -> None:
-        self.tokenizer, self.pieces = tokenizer, Pieces(tokenizer)
+        self.tokenizer, self.pieces = tokenizer, SubwordEncoder(tokenizer)
         self.counts = np.zeros(self.pieces.size, np.int64)
 
     @property

@@ -65,11 +65,11 @@ def read(path: Path) -> str:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InputError("tokenizer", str(path), "words, bpe, or a tokenizer.json that can be read") from None
-    Pieces(text, str(path))
+    SubwordEncoder(text, str(path))
     return text
 
 
-class Pieces:
+class SubwordEncoder:
     """A tokenizer at work. Its ids are the tokenizer's own; marks it does not have come after them."""
 
     def __init__(self, text: str, where: str = "saved with the vocabulary") -> None:

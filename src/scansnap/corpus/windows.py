@@ -51,7 +51,7 @@ class Windows:
         # kept as they are (two or four bytes of a corpus): a part of the memory of the int64 that indexing wants
         self.columns = at_hand(stream[: rows * self.batch], self.device).reshape(self.batch, rows)  # (B, n)
         here = self.columns.device.type == self.device.type
-        self._ahead = None if here else _Ahead(self.columns, self.length, self.device)
+        self._ahead = None if here else _Prefetch(self.columns, self.length, self.device)
 
     def __len__(self) -> int:
         return -(-(self.columns.shape[1] - 1) // self.length)
@@ -97,7 +97,7 @@ class Windows:
         return pieces(self.columns.reshape(-1).cpu().numpy())
 
 
-class _Ahead:
+class _Prefetch:
     """Windows of columns on another device, sent ``AHEAD`` at a time in the order they are expected to be asked for."""
 
     def __init__(self, columns: Tensor, length: int, device: torch.device) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from scansnap.plots.style import DISTINCT, styled
-from scansnap.text.explain import Explanation
+from scansnap.text.explanation import Explanation
 
 MOST_COLUMNS = 14
 

@@ -20,7 +20,7 @@ import xarray as xr
 from scansnap.checks import InputError
 from scansnap.probe.report.curves import mean, values_of
 from scansnap.storage import WriteError
-from scansnap.text.events import EventWriter, place_for_events
+from scansnap.text.tensorboard import EventWriter, place_for_events
 
 SUFFIX = ".scansnap-probe"  # of our event files; those of an earlier export are replaced, others stay
 

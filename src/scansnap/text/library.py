@@ -14,8 +14,8 @@ import torch
 from scansnap.checks import InputError
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.text.model import LanguageModel
-from scansnap.text.model_files import Header, build_for, load_checkpoint, read_header, read_vocabulary
-from scansnap.text.record import Training
+from scansnap.text.model_files import CheckpointHeader, build_for, load_checkpoint, read_header, read_vocabulary
+from scansnap.text.record import TrainingResult
 
 SUFFIX = ".safetensors"
 
@@ -26,7 +26,7 @@ class TrainedModel:
 
     model: LanguageModel
     vocabulary: Vocabulary
-    header: Header
+    header: CheckpointHeader
     measured: dict[str, dict[int, float]]  # numbers measured in training, by name and step
 
     @property
@@ -47,7 +47,7 @@ def open_trained(path: Path, device: str | torch.device = "cpu") -> TrainedModel
     if model.vocab_size != len(vocabulary):
         raise InputError("the vocabulary", f"{len(vocabulary)} words", f"the model's {model.vocab_size} words")
     _, record = load_checkpoint(path, model)
-    done = Training.from_tensors(header.step, header.step, record)
+    done = TrainingResult.from_tensors(header.step, header.step, record)
     measured = {"perplexity": done.valid} if done.valid else {}
     for step, found in done.measured.items():
         for name, value in found.items():

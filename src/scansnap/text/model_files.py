@@ -38,7 +38,7 @@ LAYERS = 10_000  # of a model that is read
 
 
 @dataclass(frozen=True)
-class Header:
+class CheckpointHeader:
     """What a checkpoint is about."""
 
     model: dict[str, Any]
@@ -64,7 +64,7 @@ def fingerprint(vocabulary: Vocabulary | None) -> str:
 def save_checkpoint(
     path: Path,
     model: LanguageModel,
-    header: Header,
+    header: CheckpointHeader,
     record: dict[str, Tensor],
     vocabulary: Vocabulary | None = None,
 ) -> None:
@@ -85,7 +85,7 @@ def save_checkpoint(
             raise OSError(None, str(error)) from error
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> CheckpointHeader:
     """The header alone: cheap, whatever the size of the file."""
     with _opened(path) as found:
         return found.header
@@ -98,7 +98,7 @@ def check(path: Path) -> CheckedFiles:
         return CheckedFiles(1, path.stat().st_size)
 
 
-def load_checkpoint(path: Path, model: LanguageModel) -> tuple[Header, dict[str, Tensor]]:
+def load_checkpoint(path: Path, model: LanguageModel) -> tuple[CheckpointHeader, dict[str, Tensor]]:
     """Write the tensors into the model, in place, and return the header and the record so far.
 
     The model stays as it is unless all of the file is as it was written.
@@ -129,12 +129,12 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 
 @dataclass(frozen=True)
-class _Opened:
+class _CheckpointFile:
     """A file whose header is as it was written."""
 
     path: Path
     file: Any
-    header: Header
+    header: CheckpointHeader
     sums: dict[str, str]  # of the tensors
     format: int
 
@@ -145,7 +145,7 @@ class _Opened:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[_Opened]:
+def _opened(path: Path) -> Iterator[_CheckpointFile]:
     from safetensors import SafetensorError, safe_open
 
     foreign = InputError("checkpoint", str(path), "a checkpoint written by scansnap, whole")
@@ -155,7 +155,7 @@ def _opened(path: Path) -> Iterator[_Opened]:
             values = (file.metadata() or {}).get(KEY)
             if values is None:
                 raise foreign
-            found = _Opened(path, file, *_header(path, values))
+            found = _CheckpointFile(path, file, *_header(path, values))
             for name in sorted(set(file.keys()) ^ set(found.sums)):
                 problem = "is missing" if name in found.sums else "is not its own"
                 raise Damaged("checkpoint", path, f"the tensor {name}", problem)
@@ -176,7 +176,7 @@ def _begins_like_ours(path: Path) -> bool:
         return False
 
 
-def _header(path: Path, text: str) -> tuple[Header, dict[str, str], int]:
+def _header(path: Path, text: str) -> tuple[CheckpointHeader, dict[str, str], int]:
     """The header, the tensors' checksums and the format."""
     try:
         values = checksums.signed(text)
@@ -191,7 +191,7 @@ def _header(path: Path, text: str) -> tuple[Header, dict[str, str], int]:
     if version == 2 and isinstance(model, dict):  # it named a momentum in any case, and knew no weight decay
         momentum = model.get("momentum") if model.get("optimizer") == "momentum" else None
         model |= {"momentum": momentum, "weight_decay": 0.0}
-    header = Header(**values) if values.keys() == Header.__dataclass_fields__.keys() else None
+    header = CheckpointHeader(**values) if values.keys() == CheckpointHeader.__dataclass_fields__.keys() else None
     if header is None or not header.is_valid() or not _are_texts(sums):
         raise InputError("checkpoint", str(path), "a checkpoint whose header scansnap wrote")
     return header, sums, version
@@ -219,7 +219,7 @@ def _digest(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
-def open_model(path: Path, device: str | torch.device = "cpu") -> tuple[LanguageModel, Header]:
+def open_model(path: Path, device: str | torch.device = "cpu") -> tuple[LanguageModel, CheckpointHeader]:
     """The trained model a checkpoint holds, whatever its kind."""
     model = build_for(path, device)
     return model, load_checkpoint(path, model)[0]

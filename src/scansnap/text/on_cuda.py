@@ -38,7 +38,7 @@ def beside(stream: torch.cuda.Stream | None, *used: Tensor) -> Iterator[None]:
         yield
 
 
-class RecordedSteps:
+class GraphedSteps:
     """Steps recorded once for each batch shape and replayed: some hundred small launches are paid a single time.
 
     The first step of a shape runs as it comes: it compiles and sets libraries up, and a shape may come only once.
@@ -47,7 +47,7 @@ class RecordedSteps:
 
     def __init__(self, device: torch.device, graphs: bool, generator: torch.Generator | None = None) -> None:
         self.on, self.generator = graphs and device.type == "cuda", generator
-        self._recorded: dict[torch.Size, _Recorded | None] = {}
+        self._recorded: dict[torch.Size, _CapturedGraph | None] = {}
 
     def run(self, step: Step, inputs: Tensor, targets: Tensor) -> Tensor:
         """One step. (It is not kept: a model and its steps that hold each other would outlive their use.)"""
@@ -56,11 +56,11 @@ class RecordedSteps:
             return step(inputs, targets)
         recorded = self._recorded[inputs.shape]
         if recorded is None:
-            recorded = self._recorded[inputs.shape] = _Recorded(step, self.generator, inputs, targets)
+            recorded = self._recorded[inputs.shape] = _CapturedGraph(step, self.generator, inputs, targets)
         return recorded(inputs, targets)
 
 
-class _Recorded:
+class _CapturedGraph:
     """A step of one batch shape. Random numbers, if any, come from the generator, seeded anew before each replay."""
 
     def __init__(self, step: Step, generator: torch.Generator | None, inputs: Tensor, targets: Tensor) -> None:

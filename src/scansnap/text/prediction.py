@@ -24,9 +24,9 @@ from scansnap.checks.arrays import FloatArray, IntArray
 from scansnap.corpus.encoding import BLOCK, pieces
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.progress import Progress
-from scansnap.text.record import Training
+from scansnap.text.record import TrainingResult
 from scansnap.text.settings import TrainingSettings
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
@@ -34,11 +34,11 @@ LEAST = 20  # a word is named where it stands so often before a query: what is s
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction:
+class AttentionPrediction:
     """What Z will be, at some steps, for some queries of M words."""
 
     model: YZTransformer  # after the last step; its Z is the prediction for all queries
-    training: Training  # losses are those of a model that never attends
+    training: TrainingResult  # losses are those of a model that never attends
     queries: IntArray  # (Q,) token ids
     counts: IntArray  # (Q, M) how often a word stands before a query, in the windows' length
     z: dict[int, FloatArray]  # step → (Q, M)
@@ -65,7 +65,7 @@ def predict(
     vocabulary: Vocabulary | None = None,
     progress: Progress | None = None,
     **options: Any,
-) -> Prediction:
+) -> AttentionPrediction:
     """Predict Z of ``train(YZTransformer(model), tokens, training)`` from one run in which attention stays uniform.
 
     model      of one layer, full rank and zero init; everything else as in the training that is predicted
@@ -90,7 +90,7 @@ def predict(
     # a run that went on may have been asked for other words before
     z = {step: found["z"] for step, found in done.measured.items() if np.array_equal(found["queries"], asked)}
     z[done.step] = look(model, done.step)["z"].cpu().numpy()
-    return Prediction(model, done, asked, counted_before(stream, asked, model.vocab_size, training.length), z)
+    return AttentionPrediction(model, done, asked, counted_before(stream, asked, model.vocab_size, training.length), z)
 
 
 def counted_before(tokens: np.ndarray, queries: IntArray, vocab_size: int, length: int) -> IntArray:

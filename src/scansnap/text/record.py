@@ -14,7 +14,7 @@ from scansnap.checks import InputError, check_integer
 
 
 @dataclass
-class Training:
+class TrainingResult:
     """What came of it. ``measured`` and ``valid`` are by step; step 0 is the model before its first update."""
 
     steps: int  # to do in all
@@ -58,7 +58,7 @@ class Training:
         return found
 
     @classmethod
-    def from_tensors(cls, steps: int, step: int, tensors: dict[str, Tensor]) -> Training:
+    def from_tensors(cls, steps: int, step: int, tensors: dict[str, Tensor]) -> TrainingResult:
         """Back from :meth:`tensors`, as saved after ``step`` of ``steps``."""
         valid: dict[int, float] = {}
         measured: dict[int, dict[str, Any]] = {}

@@ -11,7 +11,7 @@ from scansnap.paper.shared.text_runs import transformer
 from scansnap.paper.studies import sparsity
 from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity, sparsity_rows
 from scansnap.paper.studies.words.runs import word_runs
-from scansnap.text.evaluate import contextual_sparsity
+from scansnap.text.evaluation import contextual_sparsity
 
 
 @pytest.fixture(scope="module")

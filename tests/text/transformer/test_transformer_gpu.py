@@ -5,7 +5,7 @@ import pytest
 import torch
 from dropout_masks import check_dropout
 
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 

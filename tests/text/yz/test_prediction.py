@@ -12,7 +12,7 @@ from refusals import refused
 from scansnap.corpus.windows import Windows
 from scansnap.text.library import open_trained
 from scansnap.text.prediction import counted_before, predict
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 

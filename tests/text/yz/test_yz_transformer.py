@@ -18,7 +18,7 @@ from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Model
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.start import Start
+from scansnap.text.yz.start import InitialTables
 from scansnap.text.yz.tables import FullTable, Part
 
 ONE_LAYER = [
@@ -312,7 +312,7 @@ def test_models_of_one_seed_share_their_start(rank):
     """Whatever their depth and the order in which they are made; training one leaves it as it was."""
     given = {"vocab_size": 9, "init": "uniform", "residual": "normed", "seed": 4, "rank": rank}
     alone = {n: YZTransformer(YZSettings(layers=n, **given)) for n in (1, 3)}
-    start = Start(YZSettings(layers=1, **given), "cpu")
+    start = InitialTables(YZSettings(layers=1, **given), "cpu")
     for n in (1, 3, 1):
         shared = YZTransformer(YZSettings(layers=n, **given), start=start)
         for name, tensor in alone[n].tensors().items():

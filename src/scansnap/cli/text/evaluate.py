@@ -27,7 +27,7 @@ def evaluate(
     """
     from scansnap.corpus.sources import find_corpus
     from scansnap.corpus.units import encoded
-    from scansnap.text.evaluate import attention_statistics, contextual_sparsity
+    from scansnap.text.evaluation import attention_statistics, contextual_sparsity
 
     check_choice("--split", split, ("valid", "test"))
     trained = opened(model, device)

@@ -27,7 +27,7 @@ def explain(
     as_json: Json = False,
 ) -> int:
     """Show which context words a query attends to and which next words each of them votes for."""
-    from scansnap.text.explain import explain as ask
+    from scansnap.text.explanation import explain as ask
 
     if figure is not None:
         place("--figure", figure, *PICTURES, overwrite=overwrite)

@@ -22,7 +22,7 @@ from scansnap.text.yz.settings import YZSettings
 
 if TYPE_CHECKING:
     from scansnap.corpus.vocabulary import Vocabulary
-    from scansnap.text.prediction import Prediction
+    from scansnap.text.prediction import AttentionPrediction
 
 QUERIES = 10  # of the most frequent words, where none are given
 
@@ -118,7 +118,7 @@ def _listening(given: dict[str, Any], vocab_size: int, device: str) -> YZSetting
     return made
 
 
-def _told(found: Prediction, vocabulary: Vocabulary, top: int) -> list[dict[str, Any]]:
+def _told(found: AttentionPrediction, vocabulary: Vocabulary, top: int) -> list[dict[str, Any]]:
     """For each query and step the words with their predicted logits."""
     told = []
     for row, query in enumerate(found.queries.tolist()):

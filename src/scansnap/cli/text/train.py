@@ -152,10 +152,10 @@ def _train(
 ) -> int:
     from scansnap.dynamics.device import pick_device
     from scansnap.text.distributed import check_divisible
-    from scansnap.text.evaluate import attention_statistics
-    from scansnap.text.events import place_for_events
+    from scansnap.text.evaluation import attention_statistics
     from scansnap.text.library import SUFFIX
-    from scansnap.text.train import train as fit
+    from scansnap.text.tensorboard import place_for_events
+    from scansnap.text.training import train as fit
 
     where, first = pick_device(device).type, world is None or world.is_main
     if first:

@@ -51,7 +51,7 @@ def check(folder: Path | None, name: str, query: str) -> Path:
 
 def explain(path: Path, query: str) -> dict[str, Any]:
     """What the model does with a query word, as the protocol says it. Runs in a process of its own."""
-    from scansnap.text.explain import explain as explain_word
+    from scansnap.text.explanation import explain as explain_word
 
     try:
         trained = _open(path, path.stat().st_mtime_ns)

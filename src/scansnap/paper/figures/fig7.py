@@ -19,7 +19,7 @@ from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import LENGTH, TextSetting, seeds_said, text_setting, trained, transformer
 from scansnap.plots.style import ATTENTION_MAP, SERIES, styled
 from scansnap.progress import Progress, share
-from scansnap.text.evaluate import attention_statistics
+from scansnap.text.evaluation import attention_statistics
 from scansnap.text.model import LanguageModel
 
 TITLE = "Attention maps while transformers train on text"

@@ -20,9 +20,9 @@ from scansnap.corpus.sources import find_corpus
 from scansnap.dynamics.device import pick_device
 from scansnap.paper.figure import Effort
 from scansnap.progress import Progress
-from scansnap.text.evaluate import attention_statistics, perplexity
+from scansnap.text.evaluation import attention_statistics, perplexity
 from scansnap.text.model import LanguageModel
-from scansnap.text.train import Measure, Training, train
+from scansnap.text.training import Measure, TrainingResult, train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer
@@ -114,7 +114,7 @@ def yz(setting: TextSetting, **more: Any) -> YZTransformer:
 
 
 def trained(model: LanguageModel, setting: TextSetting, *, seed: int | None = 0, measure: Measure | None = None,
-            snapshots: Sequence[int] = (), progress: Progress | None = None) -> Training:  # fmt: skip
+            snapshots: Sequence[int] = (), progress: Progress | None = None) -> TrainingResult:  # fmt: skip
     """Train for the setting's steps; windows are shuffled by the seed, or in order. Ctrl-C is passed on."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="stopped after")  # said by whoever catches the interrupt

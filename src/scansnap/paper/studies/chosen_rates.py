@@ -22,7 +22,7 @@ from scansnap.checks import InputError
 from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import LENGTH, LOOKED_AT, TextSetting, trained
 from scansnap.progress import Progress, share
-from scansnap.text.evaluate import perplexity
+from scansnap.text.evaluation import perplexity
 from scansnap.text.model import LanguageModel
 
 Rates = dict[str, float]

@@ -10,7 +10,7 @@ import pandas as pd
 
 from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting
-from scansnap.text.evaluate import attention_statistics, perplexity
+from scansnap.text.evaluation import attention_statistics, perplexity
 from scansnap.text.model import LanguageModel
 
 MASSES = (0.5, 0.8, 0.9, 0.95, 0.99)

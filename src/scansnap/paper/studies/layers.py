@@ -30,7 +30,7 @@ from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
 from scansnap.text.yz.model import YZTransformer
-from scansnap.text.yz.start import Start
+from scansnap.text.yz.start import InitialTables
 
 TITLE = "Depth on text: transformers and YZ models"
 CAPTION = (
@@ -61,7 +61,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     cases = [(kind, n, residual) for n in depths for residual in (True, False) for kind in MODELS]
     rounds = len(cases) * (1 + len(setting.seeds))  # choosing costs as much as a seed
     chosen: dict[str, Chosen] = {}
-    start: dict[int, Start] = {}
+    start: dict[int, InitialTables] = {}
     for i, case in enumerate(cases):
         chosen[_named(*case)] = choose_on_text(
             setting, partial(build, setting, *case, start=start), GRID[case[0]], folder=effort.kept,
@@ -88,7 +88,7 @@ def run(
     case: tuple[str, int, bool],
     rates: Rates,
     seed: int,
-    start: dict[int, Start],
+    start: dict[int, InitialTables],
     progress: Progress | None,
 ) -> dict[str, Any]:
     found = judged(build(setting, *case, rates, seed, start), setting, seed=seed, progress=progress)
@@ -103,7 +103,7 @@ def build(
     residual: bool,
     rates: Rates,
     seed: int,
-    start: dict[int, Start] | None = None,
+    start: dict[int, InitialTables] | None = None,
 ) -> LanguageModel:
     """A model of the comparison. Adam for both: plain SGD brings YZ less far in so few steps.
 
@@ -118,7 +118,7 @@ def build(
     start = {} if start is None else start
     if seed not in start:  # one at a time: seeds come one after the other
         start.clear()
-        start[seed] = Start(settings, setting.device)
+        start[seed] = InitialTables(settings, setting.device)
     return YZTransformer(settings, setting.device, start=start[seed])
 
 

@@ -29,7 +29,7 @@ SMALL = 1e-30  # shares above this are exact to the last digits
 NEVER = -30000.0  # bias of words that never come
 
 
-class Decoded(NamedTuple):
+class DecoderGradients(NamedTuple):
     loss: Tensor
     h: Tensor  # (N, d), gradient
     weight: Tensor  # (M', d + ROOM), gradient
@@ -57,7 +57,7 @@ class DecoderLoss:
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = {}
 
-    def __call__(self, h: Tensor, weight: Tensor, targets: Tensor) -> Decoded:
+    def __call__(self, h: Tensor, weight: Tensor, targets: Tensor) -> DecoderGradients:
         """h (N, d) in the precision to work in, weight (M', d + ROOM), targets (N,).
 
         On a CPU the gradient of the weight lies in a buffer that the next call overwrites.
@@ -76,7 +76,7 @@ class DecoderLoss:
             g.scatter_(1, at, right - 1)
         # g is N·G
         dw = torch.mm(g.T, h1 / n, out=self._buffer("weight", (wide, d + ROOM), h))
-        return Decoded(loss, (g @ w[:, :d]) / n, dw)
+        return DecoderGradients(loss, (g @ w[:, :d]) / n, dw)
 
     def _buffer(self, name: str, shape: tuple[int, int], like: Tensor) -> Tensor:
         if like.is_cuda:  # its allocator keeps memory by itself, and a recorded graph wants its own

@@ -46,7 +46,7 @@ class Dropout:
         return x * mask
 
 
-class Hidden(NamedTuple):
+class MaskedBatch(NamedTuple):
     """A batch with tokens hidden, to be told from what stands on both sides.
 
     Each window hides the same number of tokens, so that all shapes are known beforehand and only the hidden places
@@ -63,18 +63,18 @@ def n_hidden(length: int, share: float) -> int:
     return max(1, min(round(share * length), length - 1))
 
 
-def hide(inputs: Tensor, draws: Tensor, share: float, mask: int) -> Hidden:
+def hide(inputs: Tensor, draws: Tensor, share: float, mask: int) -> MaskedBatch:
     """``draws`` (B, T) are uniforms; the smallest of each row are hidden: every subset is equally likely."""
     places = draws.argsort(dim=-1, stable=True)[:, : n_hidden(inputs.shape[1], share)]
-    return Hidden(inputs.scatter(1, places, mask), places, inputs.gather(1, places))
+    return MaskedBatch(inputs.scatter(1, places, mask), places, inputs.gather(1, places))
 
 
-def rounds(inputs: Tensor, share: float, mask: int) -> list[Hidden]:
+def rounds(inputs: Tensor, share: float, mask: int) -> list[MaskedBatch]:
     """Hide every token of a batch exactly once, every r-th at a time, for a score that draws nothing."""
     length = inputs.shape[1]
     r = max(1, -(-length // n_hidden(length, share)))
     found = []
     for first in range(min(r, length)):
         places = torch.arange(first, length, r, device=inputs.device).expand(inputs.shape[0], -1)
-        found.append(Hidden(inputs.scatter(1, places, mask), places, inputs.gather(1, places)))
+        found.append(MaskedBatch(inputs.scatter(1, places, mask), places, inputs.gather(1, places)))
     return found

@@ -24,10 +24,10 @@ from scansnap.text.attention_statistics import keep_mass
 from scansnap.text.transformer import positions
 from scansnap.text.transformer.draws import Dropout
 from scansnap.text.transformer.settings import TransformerSettings
-from scansnap.text.transformer.weights import Layers
+from scansnap.text.transformer.weights import LayerWeights
 
 
-class WindowPlace(NamedTuple):
+class PositionTerms(NamedTuple):
     """What depends on positions alone, for windows of one length."""
 
     added: Tensor | None  # (T, d), to embeddings
@@ -36,12 +36,12 @@ class WindowPlace(NamedTuple):
     ahead: Tensor  # (T, T), keys after their query
 
 
-class ForwardPass:
+class LayerStack:
     """The forward pass of a model's layers; ``parts`` finds their weights in the one vector they lie in."""
 
-    def __init__(self, settings: TransformerSettings, parts: Layers, device: torch.device) -> None:
+    def __init__(self, settings: TransformerSettings, parts: LayerWeights, device: torch.device) -> None:
         self.settings, self.parts, self.device = settings, parts, device
-        self._kept: dict[int, WindowPlace] = {}
+        self._kept: dict[int, PositionTerms] = {}
 
     def __call__(
         self,
@@ -80,7 +80,7 @@ class ForwardPass:
         return self._norm("pre", x, w, "norm")
 
     def _attend(
-        self, x: Tensor, w: dict[str, Tensor], at: str, place: WindowPlace,
+        self, x: Tensor, w: dict[str, Tensor], at: str, place: PositionTerms,
         drop: Dropout | None, keep: float | None, seen: list[Tensor] | None, listening: bool,
     ) -> Tensor:  # fmt: skip
         """W_O Σ_s b_ts v_s, (B, T, d). Fused unless the weights b themselves are wanted, or dropped out."""
@@ -108,7 +108,7 @@ class ForwardPass:
             F.layer_norm(x, x.shape[-1:], w[name + "_gain"], w[name + "_shift"]) if self.settings.norm == where else x
         )
 
-    def place(self, length: int) -> WindowPlace:
+    def place(self, length: int) -> PositionTerms:
         """Kept, as a recorded graph reads them where they lie."""
         if length not in self._kept:
             s, device, dtype = self.settings, self.device, self.settings.work_dtype
@@ -116,7 +116,7 @@ class ForwardPass:
             bias = positions.alibi(length, s.heads, device, dtype) if s.positions == "alibi" else None
             if bias is not None and s.objective == "next":
                 bias = bias.masked_fill(ahead, -torch.inf)
-            self._kept[length] = WindowPlace(
+            self._kept[length] = PositionTerms(
                 added=positions.sinusoidal(length, s.width, device, dtype) if s.positions == "sinusoidal" else None,
                 bias=bias,
                 turn=positions.rotation(length, s.width // s.heads, device, dtype) if s.positions == "rope" else None,

@@ -24,14 +24,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scansnap.checks import InputError, check_float
-from scansnap.text.on_cuda import RecordedSteps, products_on
+from scansnap.text.on_cuda import GraphedSteps, products_on
 from scansnap.text.transformer.decoder_loss import DecoderLoss, decoder_weight
 from scansnap.text.transformer.draws import Dropout, hide, step_seed
-from scansnap.text.transformer.forward import ForwardPass
+from scansnap.text.transformer.forward import LayerStack
 from scansnap.text.transformer.implied_yz import ImpliedYZ, implied_yz
 from scansnap.text.transformer.optimizer import MOST_ROWS, ClippedOptimizer, RowGradient, dense_rows
 from scansnap.text.transformer.settings import TransformerSettings
-from scansnap.text.transformer.weights import Layers, initial_weights
+from scansnap.text.transformer.weights import LayerWeights, initial_weights
 
 
 class Transformer:
@@ -51,8 +51,8 @@ class Transformer:
     ) -> None:
         self.settings, self.device, self.listening = settings, torch.device(device), listening
         self.vocab_size, self.layers = settings.vocab_size, settings.layers
-        self.parts = Layers(settings)
-        self.forward = ForwardPass(settings, self.parts, self.device)
+        self.parts = LayerWeights(settings)
+        self.forward = LayerStack(settings, self.parts, self.device)
         self.weights = {name: w.to(self.device) for name, w in initial_weights(settings, self.parts).items()}
         # the decoder's rows beyond the vocabulary stay as they are, whatever the rule
         self.moving = {name: w[: self.vocab_size] if name == "decoder" else w for name, w in self.weights.items()}
@@ -63,7 +63,7 @@ class Transformer:
         self.step = torch.zeros((), dtype=torch.int64)  # updates done; on the CPU, where dropout's seed is made of it
         self.generator = torch.Generator("cpu" if self.device.type == "meta" else self.device)  # meta: only its shapes
         self.decoder_loss = DecoderLoss()
-        self.steps = RecordedSteps(self.device, graphs, self.generator)
+        self.steps = GraphedSteps(self.device, graphs, self.generator)
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> Transformer:

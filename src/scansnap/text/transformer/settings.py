@@ -21,7 +21,7 @@ class TransformerSettings(TextSettings):
 
     width: int = knob(200, "Width d of the embeddings.", least=1)
     heads: int = knob(1, "Attention heads.", least=1)
-    feed_forward: int = knob(200, "Hidden width of the ReLU layer behind attention; 0 leaves it out.")
+    feed_forward: int = knob(200, "MaskedBatch width of the ReLU layer behind attention; 0 leaves it out.")
     norm: str = knob(
         "post", "After each residual sum, or before each sub-layer and once at the end.",
         choices=("post", "pre", "none"))  # fmt: skip

@@ -18,7 +18,7 @@ from scansnap.text.transformer.settings import TransformerSettings
 ALIGNED = 8  # entries: 16 bytes of bfloat16
 
 
-class Layers:
+class LayerWeights:
     """Names and shapes of the weights in the vector, and views of it."""
 
     def __init__(self, settings: TransformerSettings) -> None:
@@ -67,7 +67,7 @@ class Layers:
         }
 
 
-def initial_weights(settings: TransformerSettings, parts: Layers) -> dict[str, Tensor]:
+def initial_weights(settings: TransformerSettings, parts: LayerWeights) -> dict[str, Tensor]:
     """embedding (M, d), one row more for the mask of a masked objective; layers; decoder (M, d + ROOM), or with ties
     its bias."""
     s = settings

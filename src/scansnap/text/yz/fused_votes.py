@@ -31,7 +31,7 @@ PROGRAMS = 528  # to fill the device with: four for each of its 132 multiprocess
 BACK_PROGRAMS = 1056
 
 
-class Basis(NamedTuple):
+class WindowTokens(NamedTuple):
     """Distinct tokens of each window; beyond its number of them the first one again, where f has no entry."""
 
     ids: Tensor  # (B, U)
@@ -39,7 +39,7 @@ class Basis(NamedTuple):
     sizes: Tensor  # (B,), how many they are
 
     @classmethod
-    def of(cls, tokens: Tensor) -> Basis:
+    def of(cls, tokens: Tensor) -> WindowTokens:
         """Of tokens (B, S), in ascending order. On CUDA U = S: a recorded step has one shape for all batches."""
         ascending, order = torch.sort(tokens, dim=-1, stable=True)
         new = torch.ones_like(ascending)
@@ -51,7 +51,7 @@ class Basis(NamedTuple):
         return cls(ids if ids.is_cuda else ids[:, : int(sizes.max())], places, sizes)
 
 
-class Tiles:
+class VotesTiling:
     """How the products f Y[ids] of one shape (B, T, U) are cut, and their working memory."""
 
     def __init__(self, y: FullTable, settings: YZSettings, shape: tuple[int, ...]) -> None:
@@ -69,7 +69,7 @@ class Tiles:
         self.tiles, self.splits = self.cut(PROGRAMS // self.pieces)
 
     def cut(self, parts: int) -> tuple[int, int]:
-        """Tiles of columns of one program, and how many programs that makes, about as many as asked for."""
+        """VotesTiling of columns of one program, and how many programs that makes, about as many as asked for."""
         tiles = triton.cdiv(self.all_tiles, max(1, min(self.all_tiles, parts, MOST_SPLITS)))
         return tiles, triton.cdiv(self.all_tiles, tiles)
 
@@ -77,7 +77,7 @@ class Tiles:
         return torch.empty(size, dtype=dtype, device=self.y.storage.device)
 
 
-class FusedVotes(Tiles):
+class FusedVotes(VotesTiling):
     """Updates of one shape; the working memory is held between calls."""
 
     def __init__(self, y: FullTable, settings: YZSettings, step: Tensor, shape: tuple[int, ...]) -> None:
@@ -91,7 +91,7 @@ class FusedVotes(Tiles):
         self.g = buffer(self.back_splits, *shape)
         self.total = None if y.optimizer.is_plain_sgd else buffer(self.windows * self.tokens, stride)
 
-    def __call__(self, basis: Basis, f: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, basis: WindowTokens, f: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Mean loss and the direction of f, (B, T, U); Y moves. Beyond a window's tokens both f and g count for 0."""
         ids, f, targets = basis.ids.contiguous(), f.contiguous(), targets.contiguous()
         y, m, n = self.y.storage, self.settings.vocab_size, targets.numel()

@@ -8,7 +8,7 @@ The state of a position is a vector u over the vocabulary. A layer is that of th
 and between two layers the state becomes u_t ← norm(σ(h_t)), or norm(f_t + σ(h_t)) where there is a residual: a block
 of a post-norm transformer whose basis is the vocabulary. With σ = softmax the state is a *soft token*, the layer's own
 guess of the next one. In the first layer u is one-hot, and everything happens among the positions of the window
-(FirstLayer). Above it (SoftLayer) u is dense, which costs six products with an (M, M) table, or a factored one, for
+(TokenLayer). Above it (StateLayer) u is dense, which costs six products with an (M, M) table, or a factored one, for
 each position. The last layer's h are the logits.
 """
 
@@ -23,15 +23,15 @@ from scansnap.dynamics import norms
 from scansnap.kernels.cuda import triton_available
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.tables import WeightTable
-from scansnap.text.yz.window import Mixed, against, attend, attend_backward, soft, soft_backward
+from scansnap.text.yz.window import AttentionActivations, against, attend, attend_backward, soft, soft_backward
 
 
-class FirstPass(NamedTuple):
+class TokenActivations(NamedTuple):
     """What the first layer's backward pass needs."""
 
     x: Tensor  # (B, T)
     same: Tensor  # (B, T, T)
-    mixed: Mixed
+    mixed: AttentionActivations
 
     @property
     def b(self) -> Tensor:
@@ -53,28 +53,28 @@ class FirstPass(NamedTuple):
         return self.f.new_zeros(*self.f.shape[:-1], width).scatter_add_(-1, places, self.f)
 
 
-class FirstLayer:
+class TokenLayer:
     """The attention of the layer that reads tokens."""
 
     def __init__(self, settings: YZSettings, z: WeightTable) -> None:
         self.settings, self.z = settings, z
 
-    def forward(self, x: Tensor, keep: float | None = None, *, uniform: bool = False) -> FirstPass:
+    def forward(self, x: Tensor, keep: float | None = None, *, uniform: bool = False) -> TokenActivations:
         """Of a batch (B, T), by Z or ``uniform``, as of Z = 0."""
         s = self.settings
         same = (x[:, :, None] == x[:, None, :]).to(s.torch_dtype)
         z = torch.zeros_like(same) if uniform else self.z.block(x, x)
         options = {"norm": s.norm, "residual": s.residual}
-        return FirstPass(x, same, attend(z, same, **options, query_in_keys=s.query_in_keys, keep=keep))
+        return TokenActivations(x, same, attend(z, same, **options, query_in_keys=s.query_in_keys, keep=keep))
 
-    def backward(self, done: FirstPass, g: Tensor, step: Tensor) -> None:
+    def backward(self, done: TokenActivations, g: Tensor, step: Tensor) -> None:
         """Move Z by the direction g (B, T, T) of f, at the token of each position."""
         s = self.settings
         dz = attend_backward(g, done.mixed, done.same, norm=s.norm, residual=s.residual)
         self.z.update_pairs(done.x, dz, s.query_in_keys, step)
 
 
-class SoftPass(NamedTuple):
+class StateActivations(NamedTuple):
     """What a soft layer's backward pass needs, (B, T, M) but for b."""
 
     u: Tensor
@@ -86,22 +86,24 @@ class SoftPass(NamedTuple):
     of_f: Tensor  # likewise
 
 
-class SoftLayer:
+class StateLayer:
     """The attention of a layer above the first."""
 
     def __init__(self, settings: YZSettings, z: WeightTable) -> None:
         self.settings, self.z = settings, z
 
-    def forward(self, u: Tensor, keep: float | None = None) -> SoftPass:
+    def forward(self, u: Tensor, keep: float | None = None) -> StateActivations:
         """Of states over the vocabulary."""
         s = self.settings
         asked = self.z.apply(u)
         b = soft(against(asked, u), s.query_in_keys, keep)
         c = b @ u
         inner, of_inner = normed(s.norm, c) if s.residual == "normed" else (c, c)
-        return SoftPass(u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u))
+        return StateActivations(
+            u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u)
+        )
 
-    def backward(self, done: SoftPass, g: Tensor, step: Tensor) -> Tensor:
+    def backward(self, done: StateActivations, g: Tensor, step: Tensor) -> Tensor:
         """Move Z by the direction g of f, and return that of u."""
         s, u = self.settings, done.u
         dv = normed_backward(s.norm, g, done.f, done.of_f)
@@ -133,7 +135,7 @@ def normed_backward(name: str, g: Tensor, f: Tensor, kept: Tensor) -> Tensor:
     return norms.pull_back(name, g, kept, f)
 
 
-class Between(NamedTuple):
+class Transition(NamedTuple):
     """The step from one layer to the next."""
 
     activated: Tensor  # σ(h)
@@ -160,15 +162,15 @@ def activate_backward(activated: Tensor, d: Tensor, settings: YZSettings) -> Ten
     return d * (activated > 0) if settings.activation == "relu" else d
 
 
-def between(h: Tensor, f: Tensor | None, settings: YZSettings) -> Between:
+def between(h: Tensor, f: Tensor | None, settings: YZSettings) -> Transition:
     """u = norm(σ(h) + f), f None without a residual; h may be changed."""
     if settings.activation == "softmax" and h.shape[-1] > settings.vocab_size:
         h[..., settings.vocab_size :] = -torch.inf  # no tokens
     a = activate(h, settings)
-    return Between(a, *normed(settings.norm, a, f))
+    return Transition(a, *normed(settings.norm, a, f))
 
 
-def between_backward(done: Between, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor]:
+def between_backward(done: Transition, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor]:
     """Directions of h and of f."""
     dv = normed_backward(settings.norm, du, done.u, done.of_u)
     return activate_backward(done.activated, dv, settings), dv

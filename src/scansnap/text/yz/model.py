@@ -17,11 +17,19 @@ from torch import Tensor
 
 from scansnap.checks import InputError, check_float
 from scansnap.kernels.cuda import triton_available
-from scansnap.text.on_cuda import RecordedSteps, Step, products_on
-from scansnap.text.yz.layers import Between, FirstLayer, FirstPass, SoftLayer, SoftPass, between, between_backward
+from scansnap.text.on_cuda import GraphedSteps, Step, products_on
+from scansnap.text.yz.layers import (
+    StateActivations,
+    StateLayer,
+    TokenActivations,
+    TokenLayer,
+    Transition,
+    between,
+    between_backward,
+)
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.start import Start
-from scansnap.text.yz.tables import FullTable, LowRankTable, Part, WeightTable, in_turn
+from scansnap.text.yz.start import InitialTables
+from scansnap.text.yz.tables import FullTable, LowRankTable, TableRows, WeightTable, in_turn
 from scansnap.text.yz.window import allowed
 
 IN_ONE_TILE = 64  # positions of a window up to which one layer has kernels for all of it, attention too
@@ -46,7 +54,7 @@ class YZTransformer:
         fused: bool | None = None,
         graphs: bool = True,
         listening: bool = False,
-        start: Start | None = None,
+        start: InitialTables | None = None,
     ) -> None:
         if listening:
             check_listening(settings)
@@ -68,8 +76,8 @@ class YZTransformer:
         for table in self.y[1:] + self.z[1:]:
             if isinstance(table, FullTable):
                 table.aside = self.aside
-        self.first = FirstLayer(settings, self.z[0])
-        self.above = [SoftLayer(settings, z) for z in self.z[1:]]
+        self.first = TokenLayer(settings, self.z[0])
+        self.above = [StateLayer(settings, z) for z in self.z[1:]]
         self.step = torch.zeros((), dtype=torch.float64, device=self.device)  # updates done
         possible = (
             self.device.type == "cuda" and settings.rank is None and settings.layers == 1
@@ -82,7 +90,7 @@ class YZTransformer:
         self.fused = possible if fused is None else fused
         self._fused: dict[torch.Size, Step] = {}  # by batch shape
         self._fused_last: dict[Any, Any] = {}  # of one layer, by the shape of its f
-        self.steps = RecordedSteps(self.device, graphs)
+        self.steps = GraphedSteps(self.device, graphs)
 
     @classmethod
     def from_description(cls, description: dict[str, Any], device: str | torch.device = "cpu") -> YZTransformer:
@@ -147,11 +155,13 @@ class YZTransformer:
             self._fused[inputs.shape] = FusedStep(y, z, self.settings, self.step, inputs.shape, uniform=self.listening)
         return self._fused[inputs.shape](inputs, targets)
 
-    def _forward(self, inputs: Tensor, keep: float | None = None, *, training: bool = False) -> _Forward:
+    def _forward(self, inputs: Tensor, keep: float | None = None, *, training: bool = False) -> _ForwardActivations:
         """Up to the last f. Its votes are left to whoever needs them."""
         uniform = training and self.listening
         s = self.settings
-        done = _Forward(Part(self.y[0], inputs), self.first.forward(inputs, keep, uniform=uniform), [], [])
+        done = _ForwardActivations(
+            TableRows(self.y[0], inputs), self.first.forward(inputs, keep, uniform=uniform), [], []
+        )
         y, f = done.first_y, done.first.f
         for layer, table in zip(self.above, self.y[1:], strict=True):
             h = y.apply(f)
@@ -159,7 +169,7 @@ class YZTransformer:
                 f = done.first.on_vocabulary(table.width)
             done.steps.append(between(h, f if s.residual != "none" else None, s))
             done.above.append(layer.forward(done.steps[-1].u, keep))
-            y, f = Part(table), done.above[-1].f
+            y, f = TableRows(table), done.above[-1].f
         return done._replace(y=y, f=f)
 
     def _step_by_layers(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -176,11 +186,11 @@ class YZTransformer:
             self.step += 1
             return loss
 
-    def _fused_votes(self, done: _Forward, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _fused_votes(self, done: _ForwardActivations, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean loss and the direction of f, weights of positions; Y moves."""
-        from scansnap.text.yz.fused_votes import Basis, FusedVotes  # imports Triton
+        from scansnap.text.yz.fused_votes import FusedVotes, WindowTokens  # imports Triton
 
-        basis = Basis.of(done.first.x)
+        basis = WindowTokens.of(done.first.x)
         at = basis.places[:, None, :].expand_as(done.f)
         f = done.f.new_zeros(*targets.shape, basis.ids.shape[1]).scatter_add_(-1, at, done.first.on_tokens())
         if f.shape not in self._fused_last:
@@ -190,13 +200,13 @@ class YZTransformer:
         loss, g = self._fused_last[f.shape](basis, f, targets)
         return loss, g.gather(-1, at)
 
-    def _backward(self, done: _Forward, g: Tensor) -> None:
+    def _backward(self, done: _ForwardActivations, g: Tensor) -> None:
         """All that is below the last Y, from the direction g of the last f."""
         s, tables = self.settings, self.y[:-1]
         for i in reversed(range(len(self.above))):
             du = self.above[i].backward(done.above[i], g, self.step)
             dh, df = between_backward(done.steps[i], du, s)
-            y, f = (Part(tables[i]), done.above[i - 1].f) if i > 0 else (done.first_y, done.first.f)
+            y, f = (TableRows(tables[i]), done.above[i - 1].f) if i > 0 else (done.first_y, done.first.f)
             g = y.apply_backward(f, dh, self.step)
             if s.residual != "none":
                 if i == 0:
@@ -207,14 +217,14 @@ class YZTransformer:
             torch.cuda.current_stream(self.device).wait_stream(self.aside)
 
 
-class _Forward(NamedTuple):
+class _ForwardActivations(NamedTuple):
     """The passes of all layers and the steps between them."""
 
-    first_y: Part
-    first: FirstPass
-    above: list[SoftPass]
-    steps: list[Between]
-    y: Part = None  # type: ignore[assignment]  # of the last layer
+    first_y: TableRows
+    first: TokenActivations
+    above: list[StateActivations]
+    steps: list[Transition]
+    y: TableRows = None  # type: ignore[assignment]  # of the last layer
     f: Tensor = None  # type: ignore[assignment]  # of the last layer
 
     @property

@@ -14,7 +14,7 @@ from scansnap.text.yz.settings import YZSettings
 Draw = Callable[[tuple[int, int]], Tensor]  # initial values of a table or of a factor
 
 
-class Start:
+class InitialTables:
     """Initial values of one seed, kept on a device for all models that begin with them, whatever their depth.
 
     Layers are drawn one after the other, so those of a deeper model begin with those of a shallower one. At 5,000 words

@@ -6,8 +6,8 @@ Both kinds answer the same questions. For states that are single tokens x (the f
     votes(x, f)         Σ_s f_ts W[x_s]                likewise
 
 for states u over the vocabulary (the layers above): apply(u) = u W. Every backward function computes the direction of
-its input and then moves the table, so each table's direction exists only while it is used. A :class:`Part` is a table
-as a layer sees it: by the rows of its window's tokens, or whole.
+its input and then moves the table, so each table's direction exists only while it is used. A :class:`TableRows` is a
+table as a layer sees it: by the rows of its window's tokens, or whole.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def _rows(table: Tensor, x: Tensor) -> Tensor:
     return table.index_select(0, x.flatten()).view(*x.shape, -1)
 
 
-class Part(NamedTuple):
+class TableRows(NamedTuple):
     """A table whose rows are those of tokens (B, R) of each window; None: all."""
 
     table: WeightTable

@@ -40,7 +40,7 @@ def soft_backward(b: Tensor, db: Tensor) -> Tensor:
     return b * (db - (b * db).sum(-1, keepdim=True))
 
 
-class Mixed(NamedTuple):
+class AttentionActivations(NamedTuple):
     """From logits to f, as weights of positions (B, T, T)."""
 
     b: Tensor  # attention
@@ -51,15 +51,15 @@ class Mixed(NamedTuple):
 
 def attend(
     z: Tensor, same: Tensor, *, norm: str, residual: str, query_in_keys: bool, keep: float | None = None
-) -> Mixed:
+) -> AttentionActivations:
     """``same`` is E (B, T, T), 1 where two positions hold the same token."""
     b = soft(z, query_in_keys, keep)
     inner = norms.apply(norm, b, lambda v: v @ same) if residual == "normed" else b
     v = inner if residual == "none" else inner + torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
-    return Mixed(b, inner, v, norms.apply(norm, v, lambda v: v @ same))
+    return AttentionActivations(b, inner, v, norms.apply(norm, v, lambda v: v @ same))
 
 
-def attend_backward(g: Tensor, a: Mixed, same: Tensor, *, norm: str, residual: str) -> Tensor:
+def attend_backward(g: Tensor, a: AttentionActivations, same: Tensor, *, norm: str, residual: str) -> Tensor:
     """dz from g (B, T, T): g_ts = (Y (e_n − α_t)) at token x_s, the direction of f at that token."""
     d = norms.pull_back(norm, g, a.v, a.f, lambda v: v @ same)
     if residual == "normed":

@@ -17,7 +17,7 @@ from scansnap.paper.studies.words.listening import SLOW
 from scansnap.paper.studies.words.runs import word_runs
 from scansnap.paper.studies.words.text import LEAST
 from scansnap.text.prediction import counted_before, predict
-from scansnap.text.train import train
+from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 

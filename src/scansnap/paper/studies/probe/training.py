@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from scansnap.corpus.windows import Windows
 from scansnap.paper.studies.probe.measured import Measured
 from scansnap.paper.studies.probe.models import build
-from scansnap.text.train import log_spaced
+from scansnap.text.training import log_spaced
 
 WARM_UP = 20  # one in so many of the steps
 CLIP = 1.0  # the largest norm of a gradient

@@ -23,9 +23,9 @@ from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, SGD_YZ, Chosen,
 from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity
 from scansnap.paper.studies.words.text import MARKS, Text, counted_text
 from scansnap.progress import Progress, share
-from scansnap.text.evaluate import attention_statistics
+from scansnap.text.evaluation import attention_statistics
 from scansnap.text.model import LanguageModel
-from scansnap.text.train import log_spaced
+from scansnap.text.training import log_spaced
 from scansnap.text.yz.model import YZTransformer
 
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)

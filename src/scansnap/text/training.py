@@ -30,12 +30,12 @@ from scansnap.progress import Progress
 from scansnap.storage import claimed, writable
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
 from scansnap.text.distributed import DividedUpdate, PeerLost, World, check_divisible
-from scansnap.text.evaluate import perplexity
-from scansnap.text.events import EventWriter, place_for_events
+from scansnap.text.evaluation import perplexity
 from scansnap.text.model import LanguageModel
-from scansnap.text.model_files import Header, fingerprint, load_checkpoint, read_header, save_checkpoint
-from scansnap.text.record import Training, log_spaced, plain
+from scansnap.text.model_files import CheckpointHeader, fingerprint, load_checkpoint, read_header, save_checkpoint
+from scansnap.text.record import TrainingResult, log_spaced, plain
 from scansnap.text.settings import TrainingSettings
+from scansnap.text.tensorboard import EventWriter, place_for_events
 from scansnap.text.transformer.model import Transformer
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
@@ -54,7 +54,7 @@ def train(
     progress: Progress | None = None,
     world: World | None = None,
     **options: Any,
-) -> Training:
+) -> TrainingResult:
     """Train a model on a stream of token ids for a number of steps, or of passes over it.
 
     settings    or its fields as keywords, see :class:`TrainingSettings`; of both, the keywords count
@@ -72,7 +72,7 @@ def train(
     if low < 0 or high >= model.vocab_size:
         raise InputError("the stream", f"from {low} to {high}", f"token ids from 0 and below {model.vocab_size}")
     check_divisible(isinstance(model, Transformer), settings.batch, settings.accumulate, world)
-    loop = _Loop(model, windows, settings, valid, measure, vocabulary, progress, world)
+    loop = _TrainingLoop(model, windows, settings, valid, measure, vocabulary, progress, world)
     if world is not None and not world.is_main:
         return loop.run(settings.resume)
     if settings.tensorboard is not None:  # say before the work begins what would go wrong after it
@@ -87,7 +87,7 @@ def train(
         return loop.run(settings.resume)
 
 
-class _Loop:
+class _TrainingLoop:
     """A training under way."""
 
     def __init__(
@@ -112,12 +112,12 @@ class _Loop:
         self.measure_at = set(snapshots) if measure is not None else set()
         self.checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
         self.schedule, self.factor = settings.parsed_schedule(total), 1.0
-        self.done, self.asked = Training(total), False
+        self.done, self.asked = TrainingResult(total), False
         self.unread: list[Tensor] = []  # losses still on the device
         self.order: tuple[int, list[int]] = (-1, [])  # epoch and its window numbers
         self.events: EventWriter | None = None
 
-    def run(self, resume: bool) -> Training:
+    def run(self, resume: bool) -> TrainingResult:
         if resume:
             self._load()
         self.step_on: Callable[[Tensor, Tensor], Tensor] = self.model.train_step
@@ -259,7 +259,7 @@ class _Loop:
             return
         epoch, at = divmod(self.done.step, len(self.windows))
         data = {**self._data, "epoch": epoch, "window": at, "versions": decisive_versions()}
-        header = Header(self.model.describe(), self.done.step, data, fingerprint(self.vocabulary))
+        header = CheckpointHeader(self.model.describe(), self.done.step, data, fingerprint(self.vocabulary))
         with self._aside():
             save_checkpoint(self.checkpoint, self.model, header, self.done.tensors(), self.vocabulary)
         self.done.saved_step = self.done.step
@@ -279,7 +279,7 @@ class _Loop:
         if header.step < self.done.steps:
             refuse_other_versions("checkpoint", self.checkpoint, header.data.get("versions"))
         record = load_checkpoint(self.checkpoint, self.model)[1]
-        self.done = Training.from_tensors(self.done.steps, header.step, record)
+        self.done = TrainingResult.from_tensors(self.done.steps, header.step, record)
 
     @cached_property
     def _data(self) -> dict[str, Any]:
