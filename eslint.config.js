@@ -1,7 +1,7 @@
 // Mistakes that types do not show. Names that do not exist are found by tsc.
 export default [
   {
-    files: ["src/scansnap/explorer/static/js/**/*.js", "src/scansnap/probe/report/*.js", "src/scansnap/paper/report/*.js"],
+    files: ["src/scansnap/explorer/static/js/**/*.js", "src/scansnap/html/*.js", "src/scansnap/probe/report/*.js", "src/scansnap/paper/report/*.js"],
     languageOptions: { ecmaVersion: 2024, sourceType: "module" },
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules: {
@@ -38,7 +38,7 @@ export default [
   },
   {
     // what begins with an underscore is private to where it is declared
-    files: ["src/scansnap/explorer/static/js/**/*.js", "src/scansnap/probe/report/*.js", "src/scansnap/paper/report/*.js"],
+    files: ["src/scansnap/explorer/static/js/**/*.js", "src/scansnap/html/*.js", "src/scansnap/probe/report/*.js", "src/scansnap/paper/report/*.js"],
     rules: { "no-underscore-dangle": ["error", { allow: [] }] },
   },
 ];

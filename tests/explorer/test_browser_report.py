@@ -17,7 +17,7 @@ SIZES = [(1280, 720), (1920, 1080), (390, 844)]
 # what sticks out of the page, but for what scrolls in a box of its own
 OUTSIDE = """() => [...document.querySelectorAll("main *")].filter((e) => {
   const box = e.getBoundingClientRect();
-  return !e.closest(".wide, .picture, svg, math, .hidden, pre") && e.checkVisibility() && box.width
+  return !e.closest(".scroll, svg, math, .hidden, pre") && e.checkVisibility() && box.width
     && box.right > innerWidth + 0.5;
 }).map((e) => e.outerHTML.slice(0, 80))"""
 COLOURS = """() => {
@@ -174,12 +174,37 @@ def test_the_claims_have_their_curves(opened):
     assert min(tab.locator("table.claims .spark .measured").evaluate_all(WIDTHS)) > 50
 
 
-@pytest.mark.parametrize(("width", "stops"), [(1280, 0), (390, 1)])
-def test_boxes_that_scroll_are_reached_by_keyboard_and_others_are_no_stops(opened, width, stops):
-    tab = opened(width, 844)
-    boxes = tab.locator(".wide").count()
-    assert boxes > 4
-    assert tab.locator(".wide[tabindex='0']").count() == stops * boxes
+def test_on_a_phone_drawings_fit_and_are_enlarged_into_a_box_that_the_keyboard_reaches(opened):
+    tab = opened(390, 844)
+    box = tab.locator("#fig4 .scroll")
+    assert box.evaluate("(e) => e.scrollWidth - e.clientWidth") == 0
+    assert tab.locator(".scroll[tabindex]").count() == 0, "no stop where nothing scrolls"
+    tab.locator("#fig4 button.enlarge").click()
+    assert box.evaluate("(e) => e.scrollWidth - e.clientWidth") > 100
+    assert box.get_attribute("tabindex") == "0"
+
+
+def test_a_count_filters_the_statements_and_all_come_back(opened):
+    tab = opened(1280, 720)
+    chip = tab.locator(".counts a.chip").first
+    chip.click()
+    shown = tab.locator("tr[data-tags]:not(.off)")
+    assert shown.count() == int(chip.locator("b").inner_text())
+    assert shown.first.is_visible()
+    assert not tab.locator("tr[data-tags].off").first.is_visible()
+    tab.click("#filter-status button")
+    assert tab.locator("tr.off").count() == 0
+
+
+def test_long_details_end_with_a_button_for_the_rest(opened):
+    tab = opened(240, 844)
+    tab.evaluate("document.querySelectorAll('article').forEach((e) => { e.style.contentVisibility = 'visible'; })")
+    button = tab.locator("button.more").first
+    text = button.locator("xpath=preceding-sibling::*[1]")
+    cut = text.evaluate("(e) => e.scrollHeight - e.clientHeight")
+    button.click()
+    assert cut > 0 == text.evaluate("(e) => e.scrollHeight - e.clientHeight")
+    assert button.get_attribute("aria-expanded") == "true"
 
 
 def test_without_script_it_says_the_same(opened):

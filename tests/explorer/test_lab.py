@@ -18,7 +18,8 @@ from scansnap.cli.explorer import explorer
 from scansnap.explorer.lab.probe import files, html
 from scansnap.explorer.lab.refusal import Refused
 from scansnap.explorer.lab.server import MOST_BYTES, Extras, LabServer
-from scansnap.probe.report.page import script_hash
+from scansnap.html.page import script_hash
+from scansnap.probe.report.page import PACKAGE
 
 SMALL = {"classes": {"preset": "syn-small"}, "eta_y": 1.0, "eta_z": 1.0, "steps": 60}
 
@@ -133,7 +134,7 @@ def test_the_file_given_at_start_is_shown_as_it_is_now(ask: Ask, server: LabServ
     assert HOSTILE not in page.text
     policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
-    assert policy["script-src"] == f"'{script_hash()}'"
+    assert policy["script-src"] == f"'{script_hash(PACKAGE)}'"
     assert policy["frame-ancestors"] == "'self'", "the page shows it in a frame"
     assert page.headers["x-content-type-options"] == "nosniff"
 

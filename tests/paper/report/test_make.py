@@ -191,6 +191,17 @@ def test_the_page_leaves_out_what_only_the_files_have():
     assert 0 <= top < top + height <= edge
 
 
+def test_the_headlines_axes_have_the_labels_that_they_share():
+    with styled(6.0, 4.0) as figure:
+        grid = figure.subplots(2, 2, sharex="col", sharey="row")
+        grid[0, 0].set_ylabel("entropy")
+        grid[0, 1].set_gid(HEADLINE)
+    make.label_headline(figure)
+    settle(figure)
+    assert grid[0, 1].get_ylabel() == "entropy"
+    assert all(label.get_visible() for label in (*grid[0, 1].get_xticklabels(), *grid[0, 1].get_yticklabels()))
+
+
 def test_a_folder_in_place_of_the_manifest_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text("[]")
     with refused("--out", names="manifest.json"):

@@ -67,7 +67,8 @@ def html(given: Path | None, name: str = "") -> str:
 
 def policy() -> str:
     """What the report may do: its one script, its own styles, and nothing else; only our own page may frame it."""
-    from scansnap.probe.report.page import script_hash
+    from scansnap.html.page import script_hash
+    from scansnap.probe.report.page import PACKAGE
 
-    return (f"default-src 'none'; script-src '{script_hash()}'; style-src 'unsafe-inline'; img-src data:; "
+    return (f"default-src 'none'; script-src '{script_hash(PACKAGE)}'; style-src 'unsafe-inline'; img-src data:; "
             "base-uri 'none'; form-action 'none'; frame-ancestors 'self'")  # fmt: skip

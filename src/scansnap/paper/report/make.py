@@ -51,6 +51,7 @@ def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None
     drawing = figure.draw(computed)
     if computed.note:
         add_note(drawing, computed.note)
+    label_headline(drawing)
     settle(drawing)
     pictures = {}
     for kind in WRITTEN:
@@ -72,6 +73,16 @@ def on_page(drawing: Figure) -> bytes:
     width, height = drawing.get_size_inches()
     edge = max(artist.get_window_extent().y1 for artist in left_out) / drawing.dpi
     return render(drawing, "svg", Bbox.from_extents(0, edge, width, height))
+
+
+def label_headline(drawing: Figure) -> None:
+    """Give the headline's axes the tick labels and the axis label that they share with axes beside them."""
+    for axes in drawing.findobj(lambda artist: artist.get_gid() == HEADLINE):
+        axes.tick_params(labelbottom=True, labelleft=True)
+        row = axes.get_subplotspec().rowspan
+        beside = [other for other in axes.get_figure().axes if other.get_subplotspec().rowspan == row]
+        if not axes.get_ylabel():
+            axes.set_ylabel(next((label for other in beside if (label := other.get_ylabel())), ""))
 
 
 def focus(drawing: Figure) -> Box | None:

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing else, from what was just made. What it says is in report.html."""
+"""The report on a reproduction: the values that report.html shows and report.js draws."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from scansnap.claims.claim import KINDS, Kind
+from scansnap.html.page import environment, render
 from scansnap.measure.comparison import LEVEL, compare
-from scansnap.paper.figure import MOSTLY, PLURAL, VERDICTS, Effort, Finding, told, totals
+from scansnap.paper.figure import MOSTLY, PLURAL, VERDICTS, Effort, Finding, totals
 from scansnap.paper.points import Points
 from scansnap.paper.report.address import address
 from scansnap.paper.report.changes import RULE, Changes
@@ -26,19 +25,20 @@ from scansnap.paper.report.svg import Drawings, size_of
 from scansnap.paper.report.targets import BEYOND, TARGETS, label
 from scansnap.plots.sparkline import Line
 
+PACKAGE = "scansnap.paper.report"
 HEADLINES = 5
 NO_MEASUREMENT = {"by definition": "true by definition", "formula": "drawn from formulas, without runs",
                   "identity": "identities"}  # fmt: skip
 _MEASURED: tuple[Kind, ...] = ("measured", "dependent", "proof step", "ours")
 ORDER: tuple[Kind, ...] = (*_MEASURED, *(kind for kind in KINDS if kind not in _MEASURED))
 KIND_WORDS: dict[Kind, str] = {
-    "measured": "Measured: could have come out otherwise",
-    "dependent": "Dependent: follow from other statements above, or measure the same again",
-    "proof step": "Steps of the paper's proofs: measured too, but not among its statements",
-    "ours": "Ours, for what fails: measured too, but held against our theory",
-    "formula": "Formulas: two ways to write one, no run takes part",
-    "identity": "Identities: follow for every run; a failure would be a mistake of ours",
-    "by definition": "By definition: true because of how a thing is named or drawn",
+    "measured": "Measured: a run can contradict the statement",
+    "dependent": "Dependent: follow from other statements, or measure the same quantity again",
+    "proof step": "Steps of the paper's proofs: measured, but not among its statements",
+    "ours": "Ours: our own theory, measured where the paper's statement fails",
+    "formula": "Formulas: two forms of one expression; no run is involved",
+    "identity": "Identities: hold in every run; a failure would be an error in our code",
+    "by definition": "By definition: true because of how something is named or drawn",
 }
 STATUS = {"holds": "agrees", "fails": "disagrees", "undecided": "undecided", "not applicable": "not-applicable"}
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not applicable": "–"}
@@ -53,36 +53,22 @@ def page(made: Sequence[Made], effort: Effort, changes: Changes | None = None) -
     drawings = Drawings()
     inline = {one.name: drawings.inline(one.svg, one.name, alt(one)) for one in made if one.svg}
     counts = totals(finding for one in made for finding in one.computed.findings)
-    source = files("scansnap.paper") / "report" / "report.js"  # no template: its braces are its own
-    return _environment().get_template("report.html").render(
-        effort=effort, origin=origin(made), verdicts=VERDICTS, plural=PLURAL, measured=counts.get("measured", {}),
-        apart=told({kind: verdicts for kind, verdicts in counts.items() if kind != "measured"}),
-        level=LEVEL, mostly=MOSTLY, status=STATUS, signs=SIGNS, changes=changes, rule=RULE, made=made,
-        entry_of_changes=TO_CHANGES,
-        drawings=inline, shared=drawings.shared(), headlines=headlines(made), figures=in_order(made),
-        studies=[one for one in made if one.name in BEYOND], claims=next((m for m in made if m.name == CLAIMS), None),
-        kinds=by_kind(one for one in made if one.name != CLAIMS), kind_words=KIND_WORDS, data=embedded(made),
+    return render(
+        PACKAGE, FILTERS, points_by_finding(made),
+        effort=effort, origin=origin(made), scaled_down=scaled_down(made), verdicts=VERDICTS, plural=PLURAL,
+        measured=counts.get("measured", {}), totals=counts, level=LEVEL, mostly=MOSTLY, status=STATUS, signs=SIGNS,
+        changes=changes, rule=RULE, made=made, entry_of_changes=TO_CHANGES, drawings=inline, shared=drawings.shared(),
+        headlines=headlines(made), figures=in_order(made), studies=[one for one in made if one.name in BEYOND],
+        claims=next((m for m in made if m.name == CLAIMS), None),
+        kinds=by_kind(one for one in made if one.name != CLAIMS), kind_words=KIND_WORDS,
         absent=[name for name in TARGETS if name not in {one.name for one in made}],
-        again=command(" ".join(one.name for one in made), effort),
-        facts={**machine(effort.device), **all_versions()}, script=Markup(source.read_text(encoding="utf-8")),
+        again=command(" ".join(one.name for one in made), effort), facts={**machine(effort.device), **all_versions()},
     )  # fmt: skip
 
 
-def _environment() -> Environment:
-    environment = Environment(loader=PackageLoader("scansnap.paper", "report"), autoescape=True, trim_blocks=True,
-                              lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
-    environment.filters |= {
-        "by_claim": by_claim, "duration": duration, "label": label, "mathml": mathml, "percent": percent,
-        "polyline": polyline, "prose": prose, "size": lambda one: size_of(one.svg),
-        "explore": lambda one: address(one.computed.settings),
-        "json": lambda settings: json.dumps(plain(settings), indent=1, ensure_ascii=False),
-    }  # fmt: skip
-    return environment
-
-
 def changed(text: str, changes: Changes) -> str:
-    """A report with what changed put into it, or in place of what was there."""
-    section = _environment().get_template("changes.html").render(changes=changes, rule=RULE)
+    """A report with a section on the changes, in place of an earlier one."""
+    section = environment(PACKAGE, FILTERS).get_template("changes.html").render(changes=changes, rule=RULE)
     entry = f"<!-- to changes -->{TO_CHANGES}<!-- /to changes -->"
     text = re.sub("<!-- to changes -->.*?<!-- /to changes -->", entry, text, count=1)
     return re.sub("<!-- changes -->.*?<!-- /changes -->", lambda _: section, text, count=1, flags=re.DOTALL)
@@ -113,14 +99,12 @@ def alt(one: Made) -> str:
     return f"{label(one.name)}. {one.caption} Found: {found or 'nothing to count'}."
 
 
-def embedded(made: Sequence[Made]) -> Markup:
-    """The points behind the findings as JSON that no markup can end."""
-    found = {
+def points_by_finding(made: Sequence[Made]) -> dict[str, Any]:
+    """The points behind each count, by the name of its button."""
+    return {
         f"{one.name}-{i}": points(finding.points)
         for one in made for i, finding in enumerate(one.computed.findings) if finding.points and finding.points.values
     }  # fmt: skip
-    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))
 
 
 def points(seen: Points) -> dict[str, Any]:
@@ -159,11 +143,18 @@ def origin(made: Sequence[Made]) -> str:
         if len(kinds) == 1 and kinds <= NO_MEASUREMENT.keys():
             found.setdefault(NO_MEASUREMENT[kinds.pop()], []).append(label(one.name))
     if not found:
-        return "All of it comes from new runs."
+        return "All numbers come from new runs."
     parts = [f"{' and '.join([', '.join(names[:-1])] * (len(names) > 1) + names[-1:])} "
              f"{'is' if len(names) == 1 else 'are'} {word}" for word, names in found.items()]  # fmt: skip
     rest = "; the rest comes from new runs" if sum(map(len, found.values())) < len(made) else ""
     return f"{'; '.join(parts)}{rest}."
+
+
+def scaled_down(made: Sequence[Made]) -> list[str]:
+    """The text, steps and words of experiments that are smaller than the paper's, as they are on a CPU."""
+    settings = [one.computed.settings for one in made if one.computed.settings.get("device") == "cpu"]
+    return sorted({f"{of['corpus']}, {of['steps']} steps, {of['vocab_size']:,} words" for of in settings
+                   if {"corpus", "steps", "vocab_size"} <= of.keys()})  # fmt: skip
 
 
 def by_claim(one: Made) -> dict[Kind, list[tuple[int, Finding, list[Any]]]]:
@@ -192,3 +183,11 @@ def prose(text: str) -> Markup:
 
 def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 60 else f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+
+
+FILTERS = {
+    "by_claim": by_claim, "duration": duration, "label": label, "mathml": mathml, "percent": percent,
+    "polyline": polyline, "prose": prose, "size": lambda one: size_of(one.svg),
+    "explore": lambda one: address(one.computed.settings),
+    "json": lambda settings: json.dumps(plain(settings), indent=1, ensure_ascii=False),
+}  # fmt: skip

@@ -1,4 +1,6 @@
-// Without it the report says the same: it marks where one is, folds the contents on small screens, and draws points.
+// Marks the current section, folds the contents on small screens, enlarges drawings, and draws points.
+
+import { embedded, figure, get } from "../../html/base.js";
 
 /**
  * Behind a finding: rows of values, half widths and names of the rows, which side of the margin agrees.
@@ -8,13 +10,6 @@
 const SVG = "http://www.w3.org/2000/svg";
 /** Where a statement holds, as signs of the margin: from the first to the second edge. @type {Record<string, [number, number]>} */
 const SIDES = { "rises": [1, Infinity], "falls": [-Infinity, -1], "does not rise": [-Infinity, 1], "does not fall": [-1, Infinity], "level": [-1, 1] };
-
-/** @template {Element} T @param {string} selector @param {new () => T} kind @param {ParentNode} within @returns {T} */
-function get(selector, kind, within = document) {
-  const found = within.querySelector(selector);
-  if (!(found instanceof kind)) throw new Error(`no ${selector}`);
-  return found;
-}
 
 /** @param {Node} parent @param {string} name @param {Record<string, string | number>} attributes @param {string} [text] */
 function add(parent, name, attributes, text) {
@@ -38,17 +33,20 @@ contents.addEventListener("keydown", (event) => {
   get("summary", HTMLElement, contents).focus();
 });
 
-// on a phone boxes scroll, and are then places for the keyboard; elsewhere they would be stops for nothing
-const phone = matchMedia("(max-width: 40rem)");
-function stops() {
-  for (const wide of document.querySelectorAll(".wide")) {
-    if (phone.matches) wide.setAttribute("tabindex", "0"); else wide.removeAttribute("tabindex");
-  }
+// on a phone a drawing fits the screen; the button makes it large enough to read, in a box that scrolls
+for (const picture of document.querySelectorAll(".picture")) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "enlarge";
+  button.textContent = "Enlarge";
+  button.addEventListener("click", () => {
+    button.textContent = picture.classList.toggle("large") ? "Fit to the screen" : "Enlarge";
+    dispatchEvent(new Event("resize")); // the box scrolls now, or no longer
+  });
+  picture.after(button);
 }
-phone.addEventListener("change", stops);
-stops();
 
-// where one is: the last heading in the upper quarter or above
+// the current section: the last heading in the upper quarter or above
 const links = new Map([...contents.querySelectorAll("a")].map((a) => [a.hash.slice(1), a]));
 let due = false;
 function mark() {
@@ -63,13 +61,13 @@ mark();
 
 // the points behind a finding
 /** @type {Record<string, Points>} */
-const data = JSON.parse(get("#data", HTMLScriptElement).textContent ?? "{}");
+const data = embedded();
 const box = get("#points", HTMLElement);
 /** @type {Element | null} */
 let shown = null;
 
 /** @param {number} x */
-const number = (x) => (x && Math.abs(x) < 1e-3 ? x.toExponential(1) : String(Number(x.toPrecision(3)))).replaceAll("-", "−");
+const number = (x) => (x && Math.abs(x) < 1e-3 ? x.toExponential(1).replaceAll("-", "−") : figure(x));
 
 /** η_Y with its index below. @param {Node} parent @param {string} text */
 function label(parent, text) {
@@ -100,7 +98,7 @@ function strip({ v, h, c, w, m }) {
   for (const edge of edges) add(svg, "line", { "class": "zero", "x1": x(edge), "x2": x(edge), "y1": 0, "y2": bottom + 4 });
   rows.forEach(({ seen, mean, half }, i) => {
     const y = top + (i + 0.5) * step;
-    if (named) label(add(svg, "text", { "x": left - 6, "y": y + 3, "text-anchor": "end" }), c[i].length > 34 ? `${c[i].slice(0, 33)}…` : c[i]);
+    if (named) label(add(svg, "text", { "x": left - 6, "y": y + 3, "text-anchor": "end", ...(c[i].length > 34 ? { "textLength": left - 8, "lengthAdjust": "spacingAndGlyphs" } : {}) }), c[i]);
     for (const value of seen) add(svg, "circle", { "cx": x(value), "cy": y, "r": step > 10 ? 2.6 : 1.6 });
     if (half) add(svg, "line", { "class": "mean", "x1": x(mean - half), "x2": x(mean + half), "y1": y, "y2": y });
     if (half) add(svg, "line", { "class": "mean", "x1": x(mean), "x2": x(mean), "y1": y - step / 5, "y2": y + step / 5 });
@@ -115,7 +113,7 @@ function strip({ v, h, c, w, m }) {
 const many = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 /** @param {Points} points */
-function told({ v, h, c, w }) {
+function explanation({ v, h, c, w }) {
   const most = Math.max(...v.map((row) => row.length));
   if (w && h.some((half) => half !== 0)) return `${many(v.length, "case")}, a dot for each of ${many(most, "seed")}: the difference tested; mean and 95% interval. Green: “${w}”.`;
   return c.length ? "What was measured in each case; no noise." : `${many(most, "value")}, one for each case; no noise.`;
@@ -131,13 +129,14 @@ function show(button) {
   if (shown === button) return;
   shown = button;
   const points = data[button.dataset.points ?? ""], words = document.createElement("p");
-  words.textContent = told(points);
+  words.textContent = explanation(points);
   box.replaceChildren(words, strip(points));
   box.hidden = false;
   const at = button.getBoundingClientRect(), size = box.getBoundingClientRect();
   const below = at.bottom + size.height + 12 < innerHeight || at.top < size.height + 12;
-  box.style.left = `${scrollX + Math.max(8, Math.min(at.left, document.documentElement.clientWidth - size.width - 8))}px`;
-  box.style.top = `${scrollY + (below ? at.bottom + 6 : at.top - size.height - 6)}px`;
+  const origin = (box.offsetParent ?? document.body).getBoundingClientRect();
+  box.style.left = `${-origin.left + Math.max(8, Math.min(at.left, document.documentElement.clientWidth - size.width - 8))}px`;
+  box.style.top = `${-origin.top + (below ? at.bottom + 6 : at.top - size.height - 6)}px`;
 }
 
 for (const button of document.querySelectorAll("button[data-points]")) {

@@ -12,7 +12,7 @@ from html import escape
 
 from markupsafe import Markup
 
-DARK_PAPER = (0x0D, 0x11, 0x17)  # as in report.css
+DARK_PAPER = (0x0D, 0x11, 0x17)  # as in base.css
 SEEN = 4.5  # contrast at which a thin line is seen well
 PER_POINT = 1.7  # pixels: text is then as large as on the page around it
 
@@ -64,11 +64,10 @@ class Drawings:
             for name, d in self.glyphs.values()
         )
         rules = "".join(f".{short}{{{style}}}" for style, short in self.classes.items())
-        light = "".join(f"--c{colour}:#{colour};" for colour in self.colours)
-        dark = "".join(f"--c{colour}:{on_dark(colour)};" for colour in self.colours)
+        colours = "".join(f"--c{colour}:light-dark(#{colour},{on_dark(colour)});" for colour in self.colours)
         return Markup(
             f'<svg class="shared" aria-hidden="true" width="0" height="0"><defs>{paths}</defs></svg>\n<style>'
-            f":root{{{light}}}@media (prefers-color-scheme: dark){{:root{{{dark}}}}}{rules}</style>"
+            f":root{{{colours}}}{rules}</style>"
         )
 
     def _glyph(self, found: re.Match[str]) -> str:

@@ -1,23 +1,19 @@
-"""The page about a probe's data. What it says is in report.html, how it is drawn on request in report.js."""
+"""The report on a probe's data: the values that report.html shows and report.js draws."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from datetime import UTC, datetime
-from importlib.resources import files
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from scansnap.checks import InputError
+from scansnap.html.page import render
 from scansnap.probe.findings import findings
 from scansnap.probe.report.curves import FINE, Axis, Drawn, drawn, loss_of, path, values_of
 from scansnap.probe.report.examples import example
@@ -25,8 +21,8 @@ from scansnap.probe.report.heads import WORDS, Head, counts, heads_of, most_scan
 from scansnap.probe.schema import VARIABLES
 from scansnap.storage import WriteError, put, writable
 
+PACKAGE = "scansnap.probe.report"
 EXAMPLES = 5
-LONGEST = 2000  # letters of an attribute
 
 
 def report(data: xr.Dataset, target: str | PathLike[str]) -> Path:
@@ -46,15 +42,13 @@ def page(data: xr.Dataset) -> str:
     """The whole document."""
     if "verdict" not in data and set(VARIABLES) <= set(data):  # from a file, which holds what was measured
         data = findings(data)
-    environment = Environment(loader=PackageLoader("scansnap.probe", "report"), autoescape=True, trim_blocks=True,
-                              lstrip_blocks=True, undefined=StrictUndefined)  # fmt: skip
-    environment.filters |= {"number": number, "figure": figure, "percent": percent, "step": step_words,
-                            "interval": interval}  # fmt: skip
     axis, heads = Axis(data["step"].values if "step" in data.coords else np.array([])), heads_of(data)
     curves = drawn(data, axis)
     places = [axis.place(step) for step in axis.steps[axis.kept()]]
     shown, by_scan = most_scanning(heads, values_of(data, "moved_from_start"), EXAMPLES)
-    text = environment.get_template("report.html").render(
+    filters = {"number": number, "figure": figure, "percent": percent, "step": step_words, "interval": interval}
+    text = render(
+        PACKAGE, filters, _payload(data, axis, places, curves, heads, shown),
         heads=heads, rows=_rows(heads), n_columns=max((head.head + 1 for head in heads), default=0),
         counts=counts(heads), snapped=[head for head in heads if _marked(axis, head) is not None],
         judged=any(head.words for head in heads), words=WORDS, loss=loss_of(data, axis),
@@ -62,20 +56,9 @@ def page(data: xr.Dataset) -> str:
         lines=_lines(curves[0], places) if curves else {}, uniform=curves[0].uniform if curves else [],
         examples=[(head, example(data, head)) for head in shown], by_scan=by_scan,
         facts=_facts(data), steps=[int(step) for step in axis.steps],
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"), script=Markup(script()),
-        data=Markup(_embedded(_payload(data, axis, places, curves, heads, shown))),
+        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )  # fmt: skip
     return text.encode("utf-8", "replace").decode()  # half a surrogate pair has no bytes
-
-
-def script() -> str:
-    """The page's only script."""
-    return files("scansnap.probe.report").joinpath("report.js").read_text(encoding="utf-8")
-
-
-def script_hash() -> str:
-    """As a content-security policy names the script."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(f"\n{script()}\n".encode()).digest()).decode()
 
 
 def _rows(heads: list[Head]) -> list[list[Head]]:
@@ -134,14 +117,8 @@ def _facts(data: xr.Dataset) -> dict[str, str]:
                 text = ", ".join(f"{key} {one}" for key, one in json.loads(value).items())
             except (ValueError, AttributeError):
                 text = value
-        found[str(name)] = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+        found[str(name)] = text
     return found
-
-
-def _embedded(value: Any) -> str:
-    """JSON inside of a page: nothing in it may look like the end of its element."""
-    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _rounded(value: float) -> float | None:

@@ -1,5 +1,6 @@
-// Draws the heads' curves anew when another quantity is chosen, and one head large: from the numbers in #data.
-"use strict";
+// Draws the heads' curves for the chosen quantity, and the chosen head large.
+
+import { embedded, figure } from "../../html/base.js";
 
 /**
  * @typedef {(number | null)[]} Line
@@ -11,7 +12,7 @@
 /** @param {string} id @returns {any} */
 const $ = (id) => document.getElementById(id);
 /** @type {Data} */
-const data = JSON.parse($("data").textContent);
+const data = embedded();
 const FINE = 1000;
 const grid = /** @type {HTMLElement} */ (document.querySelector(".grid"));
 const cells = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(".cell")]);
@@ -23,9 +24,6 @@ function number(v, signed) {
   const size = Math.abs(v), text = size < 10 ? size.toFixed(3) : figure(size);
   return (v < 0 ? "−" : signed ? "+" : "") + text;
 }
-
-/** Three digits and no more, for axes. @param {number} v */
-const figure = (v) => String(Number(v.toPrecision(3))).replace("-", "−");
 
 /** @param {number} v */
 const step = (v) => Math.round(v).toLocaleString("en").replaceAll(",", "\u2009");
@@ -189,16 +187,6 @@ function wireGrid() {
   plot.addEventListener("pointerleave", () => { draw(plot, "cross", ""); read(data.t.length - 1); });
 }
 
-function wireChips() {
-  const chips = /** @type {HTMLElement[]} */ ([...document.querySelectorAll(".chip")]);
-  for (const chip of chips) chip.addEventListener("click", () => {
-    const on = chip.getAttribute("aria-pressed") !== "true", word = chip.dataset.word ?? "";
-    for (const other of chips) other.setAttribute("aria-pressed", String(on && other === chip));
-    grid.classList.toggle("marking", on);
-    for (const cell of cells) cell.classList.toggle("marked", on && (cell.dataset.words ?? "").split(" ").includes(word));
-  });
-}
-
 /** Rows by the number, or word, in a column; what has none comes last. @param {HTMLTableElement} table */
 function sortable(table) {
   const body = table.tBodies[0], heads = [...table.tHead?.rows[0].cells ?? []];
@@ -218,18 +206,11 @@ function sortable(table) {
   }));
 }
 
-function theme() {
-  $("theme").addEventListener("click", () => {
-    const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = (root.dataset.theme ?? (dark ? "dark" : "light")) === "dark" ? "light" : "dark";
-  });
-}
-
-theme();
 sortable($("all"));
 if (cells.length) {
   wireGrid();
-  wireChips();
   $("quantity")?.addEventListener("change", (/** @type {Event} */ e) => { quantity = Number(/** @type {HTMLSelectElement} */ (e.target).value); redraw(); });
   choose(chosen);
 }
+
+export {}; // a module: its names are its own

@@ -1,0 +1,1 @@
+"""The base of the HTML reports: one file each, which opens offline."""
