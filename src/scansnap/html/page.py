@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -21,7 +21,7 @@ from markupsafe import Markup
 _MODULE = re.compile(r"^import [^;]*;\n|^export \{\};.*\n|^export (?=function|const)", flags=re.MULTILINE)
 
 
-def environment(package: str, filters: Mapping[str, Callable[..., Any]]) -> Environment:
+def environment(package: str, filters: Mapping[str, Any]) -> Environment:
     """The templates of a report; everything in ``{{ }}`` is escaped."""
     loader = ChoiceLoader([PackageLoader(package, "."), PackageLoader("scansnap.html", ".")])
     templates = Environment(
@@ -31,7 +31,7 @@ def environment(package: str, filters: Mapping[str, Callable[..., Any]]) -> Envi
     return templates
 
 
-def render(package: str, filters: Mapping[str, Callable[..., Any]], data: Any, **values: Any) -> str:
+def render(package: str, filters: Mapping[str, Any], data: Any, **values: Any) -> str:
     """The document; ``data`` is what its script reads."""
     return environment(package, filters).get_template("report.html").render(
         data=embedded(data), script=Markup(script(package)), script_hash=script_hash(package), **values

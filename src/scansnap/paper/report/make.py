@@ -77,12 +77,15 @@ def on_page(drawing: Figure) -> bytes:
 
 def label_headline(drawing: Figure) -> None:
     """Give the headline's axes the tick labels and the axis label that they share with axes beside them."""
-    for axes in drawing.findobj(lambda artist: artist.get_gid() == HEADLINE):
+    places: dict[Any, Any] = {axes: axes.get_subplotspec() for axes in drawing.axes}
+    for axes, place in places.items():
+        if axes.get_gid() != HEADLINE or place is None:
+            continue
         axes.tick_params(labelbottom=True, labelleft=True)
-        row = axes.get_subplotspec().rowspan
-        beside = [other for other in axes.get_figure().axes if other.get_subplotspec().rowspan == row]
+        row = [other for other, at in places.items()
+               if at is not None and at.get_gridspec() is place.get_gridspec() and at.rowspan == place.rowspan]  # fmt: skip
         if not axes.get_ylabel():
-            axes.set_ylabel(next((label for other in beside if (label := other.get_ylabel())), ""))
+            axes.set_ylabel(next((label for other in row if (label := other.get_ylabel())), ""))
 
 
 def focus(drawing: Figure) -> Box | None:
