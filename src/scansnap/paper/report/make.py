@@ -82,8 +82,10 @@ def label_headline(drawing: Figure) -> None:
         if axes.get_gid() != HEADLINE or place is None:
             continue
         axes.tick_params(labelbottom=True, labelleft=True)
-        row = [other for other, at in places.items()
-               if at is not None and at.get_gridspec() is place.get_gridspec() and at.rowspan == place.rowspan]  # fmt: skip
+        row = [
+            other for other, at in places.items()
+            if at is not None and at.get_gridspec() is place.get_gridspec() and at.rowspan == place.rowspan
+        ]  # fmt: skip
         if not axes.get_ylabel():
             axes.set_ylabel(next((label for other in row if (label := other.get_ylabel())), ""))
 
