@@ -20,5 +20,5 @@ if __name__ == "__main__":
     runs = ss.grid(eta_y=0.02, eta_z=0.02, seed=range(3))
     for optimizer in ("sgd", "lion", {"y": "sgd", "z": "lion"}):
         data = ss.simulate(classes, runs, optimizer=optimizer, steps=200, record=[0, 200], device="cpu")
-        loss, entropy = data.loss.mean("run"), data.entropy.mean(("run", "class"))
+        loss, entropy = data.loss.mean("run"), data.entropy.mean(("run", "seq_class"))
         print(f"{optimizer}: loss {loss[0]:.3f} → {loss[-1]:.3f}, entropy {entropy[0]:.3f} → {entropy[-1]:.3f}")

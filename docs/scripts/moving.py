@@ -75,7 +75,9 @@ def compute() -> Moments:
     if not bool(snap.found):
         raise SystemExit(f"Attention does not snap in this run: {snap.reason.item()}")
     steps = np.unique(np.concatenate([[0], np.geomspace(1, STEPS, FRAMES).round()]).astype(int))
-    attention = data.attention.isel(run=0).sel(step=steps, method="nearest").transpose("step", "class", "token").values
+    attention = (
+        data.attention.isel(run=0).sel(step=steps, method="nearest").transpose("step", "seq_class", "token").values
+    )
     in_contexts = (classes.p_context > 0).sum(0)
     assert classes.words is not None
     words, kinds, titles, rows = [], [], [], []

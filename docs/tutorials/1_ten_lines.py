@@ -34,7 +34,7 @@ data = ss.simulate(
     classes, eta_y=1.0, eta_z=1.0, momentum=0.9, steps=100, seed=0, record="all"
 )
 
-attention = data.attention.isel(run=0)  # step, class, token
+attention = data.attention.isel(run=0)  # step, seq_class, token
 on_common = attention.sel(token=classes.common).sum("token")
 for step in (0, 10, 25, 50, 100):
     share = float(on_common.sel(step=step).mean())
@@ -42,7 +42,7 @@ for step in (0, 10, 25, 50, 100):
 
 # %% [markdown]
 # `simulate` returns an `xarray.Dataset` with named dimensions: run, step,
-# class, token, query. `ss.plot` draws it.
+# seq_class, token, query. `ss.plot` draws it.
 
 # %%
 ss.plot(data)
@@ -145,7 +145,7 @@ def gone(words, **how):
         record="all",
         **how,
     ).attention.isel(run=0)
-    return abs(path - path.isel(step=0)).sum("token").mean("class") / 2
+    return abs(path - path.isel(step=0)).sum("token").mean("seq_class") / 2
 
 
 exact = {"context": math.inf, "batch_size": None}

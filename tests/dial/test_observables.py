@@ -30,7 +30,7 @@ def trajectory(distinct, common, ratios=(1.0, 10.0), seeds=3, heads=1) -> Trajec
     z = np.repeat(z, seeds * heads, axis=0)
     c = p * np.exp(z[:, :, np.searchsorted(CLASSES.queries, CLASSES.query)])
     data = xr.Dataset(
-        {"attention": (("run", "step", "class", "token"), c / c.sum(-1, keepdims=True)),
+        {"attention": (("run", "step", "seq_class", "token"), c / c.sum(-1, keepdims=True)),
          "z": (("run", "step", "query", "token"), z),
          "loss": (("run", "step"), np.tile(np.exp(-t), (len(z), 1)))},
         coords={"step": STEPS, "query": CLASSES.queries},

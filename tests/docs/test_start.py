@@ -37,7 +37,7 @@ def test_run_and_look(tmp_path: Path) -> None:
     ran(scansnap(command.split()), tmp_path)
     assert list((tmp_path / "out").glob("*.png"))
     dims, entropy = ran(snippet, tmp_path).split("\n", 1)
-    assert dims.startswith("('run', 'step', 'class', 'token')")
+    assert dims.startswith("('run', 'step', 'seq_class', 'token')")
     first, *_, last = map(float, entropy.strip(" []\n").split())
     assert last < first
 

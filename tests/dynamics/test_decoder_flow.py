@@ -24,8 +24,8 @@ def test_orthonormal_gap_solves_the_implicit_equation(k: int, m: int, eta_y: flo
         gap = data.gap
     else:  # no output is never right: measure against another class's
         assert np.isnan(data.gap).all()
-        gap = data.logits.isel({"class": 0, "output": 0}) - data.logits.isel({"class": 0, "output": 1})
-        gap = gap.expand_dims("class", 1)
+        gap = data.logits.isel(seq_class=0, output=0) - data.logits.isel(seq_class=0, output=1)
+        gap = gap.expand_dims("seq_class", 1)
     np.testing.assert_allclose(gap, np.broadcast_to(exact[:, None], gap.shape), rtol=2e-8)
 
 
@@ -71,9 +71,9 @@ def test_only_overlaps_matter() -> None:
 
 def test_dataset_layout() -> None:
     data = decoder_flow(np.eye(3), None, 1.0, [0, 1, 2], 7)
-    assert data.a.dims == data.logits.dims == ("t", "class", "output")
-    assert data.g.dims == ("t", "class", "along")
-    assert data.gap.dims == ("t", "class")
+    assert data.a.dims == data.logits.dims == ("t", "seq_class", "output")
+    assert data.g.dims == ("t", "seq_class", "along")
+    assert data.gap.dims == ("t", "seq_class")
     assert data.loss.dims == ("t",)
     np.testing.assert_array_equal(data.output, [0, 1, 2, -1])
     assert float(data.loss[0]) == pytest.approx(np.log(7))

@@ -117,7 +117,7 @@ def test_goes_on_for_a_very_long_time() -> None:
     np.testing.assert_allclose(data.loss[6:] * t[6:], (data.loss * t)[-1], rtol=0.1)  # 1 − α ~ 1/t
     assert np.all(np.diff(data.loss) < 0)
     assert float(data.loss[-1]) > 0
-    assert np.all(np.diff(data.gap.mean("class")) > 0)
+    assert np.all(np.diff(data.gap.mean("seq_class")) > 0)
 
 
 # --- what must hold exactly --------------------------------------------------------------------------------------

@@ -26,11 +26,11 @@ def test_dataset_layout() -> None:
     classes = SequenceClasses.syn_medium(3)
     data = flow(classes, t=[1.0, 2.0])
     assert set(data.data_vars) == {"attention", "loss", "entropy", "z"}
-    assert data.attention.dims == ("t", "class", "token")
+    assert data.attention.dims == ("t", "seq_class", "token")
     assert data.loss.dims == ("t",)
-    assert data.entropy.dims == ("t", "class")
+    assert data.entropy.dims == ("t", "seq_class")
     assert data.z.dims == ("t", "query", "token")
-    assert dict(data.sizes) == {"t": 2, "class": 6, "token": 79, "query": 3}
+    assert dict(data.sizes) == {"t": 2, "seq_class": 6, "token": 79, "query": 3}
     np.testing.assert_array_equal(data["query"], classes.queries)
     assert (data.attrs["eta_y"], data.attrs["eta_z"], data.attrs["stopped"]) == (1.0, 0.02, "complete")
     assert {"format", "classes", "versions", "rtol", "device"} <= set(data.attrs)

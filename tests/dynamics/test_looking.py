@@ -13,15 +13,15 @@ COMMON = {"eta_y": 0.5, "eta_z": 0.5, "steps": 20, "record": [0, 5, 10, 15, 20],
 
 
 def strongest(seen):
-    return {"strongest": (("class",), seen["attention"].max(-1)), "updates": np.full(len(seen.runs), seen.step)}
+    return {"strongest": (("seq_class",), seen["attention"].max(-1)), "updates": np.full(len(seen.runs), seen.step)}
 
 
 def test_a_users_function_of_the_state_is_recorded() -> None:
     data = ss.simulate(CLASSES, **COMMON, record_fn=strongest, variables=["attention"])
-    assert data.strongest.dims == ("run", "step", "class")
+    assert data.strongest.dims == ("run", "step", "seq_class")
     np.testing.assert_array_equal(data.strongest, data.attention.max("token"))
     assert data.updates.values.tolist() == [[0, 5, 10, 15, 20]]
-    assert list(data["class"]) == list(range(CLASSES.n_classes))
+    assert list(data["seq_class"]) == list(range(CLASSES.n_classes))
 
 
 def test_it_is_resumed_like_everything_else(tmp_path) -> None:
@@ -46,7 +46,7 @@ def test_it_is_resumed_like_everything_else(tmp_path) -> None:
         (lambda seen: 3, "what record_fn returns"),
         (lambda seen: {"z": seen["z"]}, "a name from record_fn"),
         (lambda seen: {"a": np.zeros(7)}, "a from record_fn"),
-        (lambda seen: {"a": (("class", "token"), np.zeros((1, 2)))}, "the dims of a from record_fn"),
+        (lambda seen: {"a": (("seq_class", "token"), np.zeros((1, 2)))}, "the dims of a from record_fn"),
         (lambda seen: {"a": seen["nothing"]}, "the variable"),
     ],
 )

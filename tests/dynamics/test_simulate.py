@@ -54,11 +54,11 @@ def assert_same_numbers(a: xr.Dataset, b: xr.Dataset) -> None:
 def test_dimensions_coordinates_and_variables() -> None:
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=[1, 2, 5], seed=[3, 4])
     data = simulate(UNEVEN, runs, steps=6, record=[0, 2, 6], momentum=0.9)
-    assert dict(data.sizes) == {"run": 12, "step": 3, "class": 3, "token": 12, "query": 2}
+    assert dict(data.sizes) == {"run": 12, "step": 3, "seq_class": 3, "token": 12, "query": 2}
     assert set(data.data_vars) == {"attention", "loss", "entropy", "z"}
-    assert data.attention.dims == ("run", "step", "class", "token")
+    assert data.attention.dims == ("run", "step", "seq_class", "token")
     assert data.loss.dims == ("run", "step")
-    assert data.entropy.dims == ("run", "step", "class")
+    assert data.entropy.dims == ("run", "step", "seq_class")
     assert data.z.dims == ("run", "step", "query", "token")
     for name in ("eta_y", "eta_z", "ratio", "seed"):
         assert data[name].dims == ("run",)

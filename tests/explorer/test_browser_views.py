@@ -191,7 +191,9 @@ def test_files(page: Page, tmp_path: Path, browser: Any) -> None:
     }
     rows = list(csv.DictReader(io.StringIO(got["csv"].decode())))
     assert {row["quantity"] for row in rows} >= {"loss", "entropy", "attention", "z"}
-    last = [float(r["value"]) for r in rows if r["quantity"] == "attention" and r["step"] == "60" and r["class"] == "0"]
+    last = [
+        float(r["value"]) for r in rows if r["quantity"] == "attention" and r["step"] == "60" and r["seq_class"] == "0"
+    ]
     assert sum(last) == pytest.approx(1, abs=1e-5)
     (tmp_path / "run.toml").write_bytes(got["toml"])
     classes, _, settings = find_run(tmp_path / "run.toml", {})

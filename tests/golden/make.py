@@ -41,9 +41,9 @@ def simulation(name: str) -> dict[str, list[float]]:
     last = data.isel(step=-1, run=[0, 5])
     return {
         "loss": _numbers(data.loss),
-        "entropy": _numbers(data.entropy.mean("class")),
+        "entropy": _numbers(data.entropy.mean("seq_class")),
         "z": _numbers(last.z.sel(token=classes.support(0)[0])),
-        "attention": _numbers(last.attention.isel({"class": 0}).sel(token=classes.support(0)[0])),
+        "attention": _numbers(last.attention.isel(seq_class=0).sel(token=classes.support(0)[0])),
     }
 
 

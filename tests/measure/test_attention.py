@@ -31,8 +31,8 @@ LABELLED = [
     (measure.effective_support, ()),
     (measure.top_mass, ()),
     (lambda c: measure.top_mass(c, 2), ()),
-    (lambda c: measure.distinct_entropy(c, CLASSES), ("class",)),
-    (lambda c: measure.recall(c, CLASSES, 0.21), ("class",)),
+    (lambda c: measure.distinct_entropy(c, CLASSES), ("seq_class",)),
+    (lambda c: measure.recall(c, CLASSES, 0.21), ("seq_class",)),
 ]
 
 
@@ -114,19 +114,19 @@ def test_what_is_not_a_number_stays_so() -> None:
 def test_numpy_and_xarray_agree_by_dimension_name(function: Any, kept: tuple[str, ...]) -> None:
     rng = np.random.default_rng(0)
     values = rng.dirichlet(np.full(7, 0.3), size=(2, 4, 3))  # (run, step, class, token)
-    labelled = xr.DataArray(values, dims=("run", "step", "class", "token"), coords={"step": [0, 1, 5, 9]})
+    labelled = xr.DataArray(values, dims=("run", "step", "seq_class", "token"), coords={"step": [0, 1, 5, 9]})
     plain = function(values)
     assert plain.shape == (2, 4, 3)
     for order in (
-        ("run", "step", "class", "token"),
-        ("token", "class", "step", "run"),
-        ("class", "run", "token", "step"),
+        ("run", "step", "seq_class", "token"),
+        ("token", "seq_class", "step", "run"),
+        ("seq_class", "run", "token", "step"),
     ):
         found = function(labelled.transpose(*order))
-        assert set(found.dims) == {"run", "step", "class"}
-        assert not kept or found.dims[-1] == "class"
+        assert set(found.dims) == {"run", "step", "seq_class"}
+        assert not kept or found.dims[-1] == "seq_class"
         assert found.step.values.tolist() == [0, 1, 5, 9]
-        np.testing.assert_array_equal(found.transpose("run", "step", "class"), plain)
+        np.testing.assert_array_equal(found.transpose("run", "step", "seq_class"), plain)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

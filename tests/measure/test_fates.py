@@ -26,7 +26,7 @@ def trajectory(times: np.ndarray, z: np.ndarray, classes: SequenceClasses = CLAS
     c = classes.p_context * np.exp(z[..., row, :])
     dims = ("run", dim, "query", "token")[-z.ndim :]
     return xr.Dataset(
-        {"z": (dims, z), "attention": ((*dims[:-2], "class", "token"), c / c.sum(-1, keepdims=True))},
+        {"z": (dims, z), "attention": ((*dims[:-2], "seq_class", "token"), c / c.sum(-1, keepdims=True))},
         {dim: times, "query": classes.queries, "token": np.arange(classes.vocab_size)},
     )
 
@@ -45,7 +45,7 @@ RATES = {(7, 0): -1.0, (7, 1): 0.1, (7, 2): 0.3, (7, 3): 0.6, (6, 0): -0.2, (6, 
 
 def test_fates_of_known_curves() -> None:
     found = fates(straight(TIMES, RATES), CLASSES)
-    assert found["class"].values.tolist() == [0, 0, 0, 0, 1, 1, 1]
+    assert found["seq_class"].values.tolist() == [0, 0, 0, 0, 1, 1, 1]
     assert found["token"].values.tolist() == [0, 1, 2, 3, 0, 4, 5]
     assert found["query"].values.tolist() == [7, 7, 7, 7, 6, 6, 6]
     assert found["kind"].values.tolist() == ["common", *["distinct"] * 3, "common", "distinct", "distinct"]
@@ -54,7 +54,7 @@ def test_fates_of_known_curves() -> None:
     assert found["rises"].values.tolist() == [False, True, True, True, False, True, False]
     assert found["rise_share"].values.tolist() == [0, 1, 1, 1, 0, 1, 0]
     for n in range(2):  # what one token wins the others lose
-        np.testing.assert_allclose(found["attention_change"].values[found["class"] == n].sum(), 0, atol=1e-15)
+        np.testing.assert_allclose(found["attention_change"].values[found["seq_class"] == n].sum(), 0, atol=1e-15)
     np.testing.assert_allclose(found["attention_start"], found["p_context"])
 
 
@@ -77,9 +77,9 @@ def test_layout_turns_into_a_table_a_grid_and_keeps_runs() -> None:
     np.testing.assert_array_equal(found["z_change"].isel(run=1), -found["z_change"].isel(run=0))
     table = fates(one, CLASSES).to_dataframe()
     assert len(table) == 7
-    assert {"class", "token", "kind", "z_change", "rises"} <= set(table.columns)
-    grid = fates(one, CLASSES).set_index(pair=["class", "token"])["z_change"].unstack()
-    assert grid.sel({"class": 1, "token": 4}) == pytest.approx(0.25 * np.log(1001))
+    assert {"seq_class", "token", "kind", "z_change", "rises"} <= set(table.columns)
+    grid = fates(one, CLASSES).set_index(pair=["seq_class", "token"])["z_change"].unstack()
+    assert grid.sel(seq_class=1, token=4) == pytest.approx(0.25 * np.log(1001))
 
 
 def test_local_kinds_follow_the_query() -> None:
@@ -140,7 +140,7 @@ def test_rank_correlation_needs_an_order() -> None:
     z[1:, 0, 1] = 5
     assert np.isnan(scan_rank_correlation(trajectory(np.arange(3.0), z, equal), equal)).all()
     two = scan_rank_correlation(straight(TIMES, RATES), CLASSES)
-    assert two.dims == ("class",)
+    assert two.dims == ("seq_class",)
     assert two.values[0] == pytest.approx(np.corrcoef([1, 2, 3], [1, 2, 3])[0, 1])
     assert np.isnan(two.values[1])  # two distinct tokens only
 
@@ -204,13 +204,13 @@ def test_fates_in_noisy_runs(small: SequenceClasses, sgd: xr.Dataset) -> None:
     assert (common["attention_change"] < 0).all()
     assert frequent["rises"].all()
     # the exact invariant Σ_l ż = 0, in float32
-    total = found["z_change"].groupby("class").sum("pair")
+    total = found["z_change"].groupby("seq_class").sum("pair")
     assert float(abs(total).max()) < 1e-3, total.values
 
 
 def test_scan_order_follows_p_in_noisy_runs(small: SequenceClasses, sgd: xr.Dataset) -> None:
     found = scan_rank_correlation(sgd, small)
-    assert found.dims == ("run", "class")
+    assert found.dims == ("run", "seq_class")
     mean, spread = float(found.mean()), float(found.std())
     assert mean > 0.9, f"rank correlation {mean:.3f} ± {spread:.3f}, expected above 0.9"
     dropped = scan_order(sgd, small)["drop_time"]

@@ -35,7 +35,7 @@ def trajectory(
     for n in range(classes.n_classes):
         c[..., n, classes.distinct(n)] *= np.exp(s[..., n, None])
     c /= c.sum(-1, keepdims=True)
-    dims = ("run", dim, "class", "token")[-c.ndim :]
+    dims = ("run", dim, "seq_class", "token")[-c.ndim :]
     data = xr.Dataset({"attention": (dims, c.astype(dtype))}, {dim: times})
     return data.assign_coords(run=np.arange(len(c)), seed=("run", np.arange(len(c)))) if "run" in dims else data
 
@@ -52,7 +52,7 @@ def walk(rng: np.random.Generator, times: np.ndarray, size: float, n: int) -> np
 def test_log_odds_of_known_curves() -> None:
     s = np.stack([knee(TIMES, 3.0), -knee(TIMES, 1.0)], axis=-1)
     found = log_odds(trajectory(TIMES, s), CLASSES)
-    assert found.dims == ("t", "class")
+    assert found.dims == ("t", "seq_class")
     np.testing.assert_allclose(found, s, atol=1e-14)
 
 
@@ -103,7 +103,7 @@ def test_float32_and_steps() -> None:
 def test_classes_for_themselves() -> None:
     s = np.stack([knee(TIMES, 1.0, at=10.0), knee(TIMES, 1.0, at=90.0)], axis=-1)
     found = snap_time(trajectory(TIMES, s), CLASSES, per_class=True)
-    assert found["t_snap"].dims == ("class",)
+    assert found["t_snap"].dims == ("seq_class",)
     np.testing.assert_allclose(found["t_snap"], [10, 90], rtol=0.02)
     together = float(snap_time(trajectory(TIMES, s), CLASSES)["t_snap"])
     assert 9 < together < 90
@@ -308,7 +308,7 @@ def test_not_found_says_why(
 def test_classes_without_common_tokens_are_said_to_be_none() -> None:
     alone = SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=0, distinct=3)
     c = np.broadcast_to(alone.p_context, (len(TIMES), 2, alone.vocab_size))
-    found = snap_time(xr.Dataset({"attention": (("t", "class", "token"), c)}, {"t": TIMES}), alone)
+    found = snap_time(xr.Dataset({"attention": (("t", "seq_class", "token"), c)}, {"t": TIMES}), alone)
     assert found["reason"].item() == "no class has both distinct and common tokens"
 
 

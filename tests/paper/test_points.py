@@ -40,7 +40,7 @@ def test_cases_have_the_names_of_their_table_without_what_all_share():
     table = pd.DataFrame({"eta_z": [1.0, 2.0], "n_query": [3, 3], "step": ["1 to 2", "2 to 5"]})
     assert named(pd.MultiIndex.from_frame(table)) == ("η_Z = 1, step 1 to 2", "η_Z = 2, step 2 to 5")
     assert named(None) == named(pd.RangeIndex(3)) == ()
-    wide = pd.DataFrame([[1.0, 2.0], [2.0, 3.0]], index=pd.Index([0, 1], name="class"))
+    wide = pd.DataFrame([[1.0, 2.0], [2.0, 3.0]], index=pd.Index([0, 1], name="seq_class"))
     assert Finding.compared("It rises", "here", compare(wide), "rises", "classes").points.cases == (
         "class = 0",
         "class = 1",

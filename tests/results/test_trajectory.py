@@ -63,6 +63,14 @@ def test_nothing_is_lost_on_disk(data: xr.Dataset, tmp_path: Path, suffix: str) 
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+def test_files_of_older_versions_have_the_new_dimension(data: xr.Dataset, tmp_path: Path, suffix: str) -> None:
+    ss.save(data.rename({"seq_class": "class"}), tmp_path / f"a.{suffix}")  # as version 0.2 wrote it
+    back = ss.load(tmp_path / f"a.{suffix}")
+    xr.testing.assert_identical(back, data)
+    assert back.entropy.sel(seq_class=1).dims == ("run", "step")
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("options", [{"heads": 2}, {"dtype": "float64"}, {"outputs": "next", "variables": ["y"]}])
 def test_every_kind_of_result_can_be_saved(tmp_path: Path, suffix: str, options: dict[str, Any]) -> None:
     made = simulate(**options)

@@ -60,7 +60,7 @@ def test_the_numbers_are_those_of_simulate(whole):
         part = root.isel(run=root.n_queries == q)
         np.testing.assert_array_equal(part.run, found.run)
         np.testing.assert_array_equal(part.loss, expected.loss)
-        np.testing.assert_allclose(part.entropy, expected.entropy.mean("class"), rtol=1e-6)
+        np.testing.assert_allclose(part.entropy, expected.entropy.mean("seq_class"), rtol=1e-6)
         np.testing.assert_array_equal(part.class_set, s)
     assert root.attrs["complete"] == 1
     assert root.done.all()
@@ -262,7 +262,7 @@ def test_diverging_runs_and_measures_with_dimensions_of_their_own(tmp_path):
     assert data.z_change.dims == ("run", "fates_pair")
     assert data.drop_time.dims == ("run", "scan_order_pair")
     assert set(data.fates_kind.values) == {"common", "distinct"}
-    assert data.fates_class.dims == ("fates_pair",)
+    assert data.fates_seq_class.dims == ("fates_pair",)
     assert set(np.asarray(data.status.values).tolist()) == {"ok", "non-finite"}
     np.testing.assert_array_equal(data.status == "ok", data.failed_step < 0)
     root = xr.open_zarr(path)

@@ -70,7 +70,7 @@ def run_cell(
         rows = [one.of(trajectory if one.name == "ratio_effect" else here) for one in OBSERVABLES]
         data = trajectory.data
         gap = trajectory.grid(_gap(trajectory)).mean(1)  # (ratios, steps)
-        odds = trajectory.grid(log_odds(data, trajectory.classes).mean("class").values).mean(1)
+        odds = trajectory.grid(log_odds(data, trajectory.classes).mean("seq_class").values).mean(1)
     return {
         "rung": cell.rung, "way": cell.way, "optimizer": cell.optimizer, "data": cell.data, "observables": rows,
         "clock": clock.kind, "nominal": {k: v.tolist() for k, v in clock.eta.items()},
@@ -149,7 +149,7 @@ def _trajectory(
 
     loss = np.stack([one.loss for one in readings], axis=1)  # (R, step)
     data = xr.Dataset(
-        {"attention": (("run", "step", "class", "token"), stacked("attention")),
+        {"attention": (("run", "step", "seq_class", "token"), stacked("attention")),
          "z": (("run", "step", "query", "token"), stacked("z")),
          "loss": (("run", "step"), np.repeat(loss, heads, axis=0))},
         coords={"step": record, "query": classes.queries, "run": np.arange(len(loss) * heads)},

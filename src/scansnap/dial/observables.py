@@ -37,7 +37,7 @@ _ROUNDING = 1e-9
 class Trajectory:
     """The runs of a cell: times in t₀, for every run whether it stayed finite, for every ratio what its clock says."""
 
-    data: xr.Dataset  # run (ratio-major, then seed, then head), step, class, token, query
+    data: xr.Dataset  # run (ratio-major, then seed, then head), step, seq_class, token, query
     classes: SequenceClasses
     ratios: tuple[float, ...]
     seeds: int
@@ -153,7 +153,7 @@ def _share(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
 
 def log_odds_rise(of: Trajectory) -> np.ndarray:
     """S at the end: how far attention has gone from common to distinct tokens."""
-    return of.grid(log_odds(of.data, of.classes).mean("class").values[:, -1])[of.reference]
+    return of.grid(log_odds(of.data, of.classes).mean("seq_class").values[:, -1])[of.reference]
 
 
 def distinct_gap(of: Trajectory) -> np.ndarray:
@@ -200,7 +200,7 @@ def order(of: Trajectory, record: int) -> np.ndarray:
     row = {int(m): i for i, m in enumerate(of.data["query"].values)}
     pairs, found = context_pairs(of.classes), []
     for n in range(of.classes.n_classes):
-        at = (pairs["class"].values == n) & (pairs["kind"].values == "distinct")
+        at = (pairs["seq_class"].values == n) & (pairs["kind"].values == "distinct")
         if at.sum() < LEAST:
             continue
         dz = change[:, row[int(of.classes.query[n])], pairs["token"].values[at]]
@@ -224,7 +224,7 @@ def _sink(of: Trajectory) -> np.ndarray:
 
 def _drift(of: Trajectory) -> np.ndarray:
     """Share of the whole movement that falls between 10 and 100 t₀; 1 where there was none."""
-    odds = of.grid(log_odds(of.data, of.classes).mean("class").values)[of.reference]
+    odds = of.grid(log_odds(of.data, of.classes).mean("seq_class").values)[of.reference]
     late, end = odds[:, of.at(10)], odds[:, of.at(100)]
     with np.errstate(all="ignore"):
         return np.where(end > 0, np.minimum(np.abs(end - late) / np.abs(end), 1.0), 1.0)
@@ -232,7 +232,7 @@ def _drift(of: Trajectory) -> np.ndarray:
 
 def _exponent(of: Trajectory) -> np.ndarray:
     """dS/d ln t over the last decade: frozen in t is not frozen in ln t."""
-    odds = of.grid(log_odds(of.data, of.classes).mean("class").values)[of.reference]
+    odds = of.grid(log_odds(of.data, of.classes).mean("seq_class").values)[of.reference]
     first, last = of.at(10), of.at(100)
     return (odds[:, last] - odds[:, first]) / np.log(of.data.step.values[last] / max(of.data.step.values[first], 1))
 

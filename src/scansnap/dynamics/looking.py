@@ -82,7 +82,20 @@ def own_records(record_fn: RecordFn, seen: Seen) -> tuple[Records, Dims]:
     return records, dims
 
 
-_TAKEN = ("run", "step", "class", "token", "query", "head", "output", "seed", "status", "failed_step", "eta_y", "eta_z")
+_TAKEN = (
+    "run",
+    "step",
+    "seq_class",
+    "token",
+    "query",
+    "head",
+    "output",
+    "seed",
+    "status",
+    "failed_step",
+    "eta_y",
+    "eta_z",
+)
 
 
 def source_of(function: Any) -> str:

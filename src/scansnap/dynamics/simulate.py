@@ -76,7 +76,7 @@ def simulate(
     values, or as ``init`` says. The data may then be any :class:`scansnap.Sampler`; recordable are ``batch_loss`` and
     the parameters by name.
 
-    Returns a Dataset with dims run, step, class, token, query; ``attrs["stopped"]`` says why it ended: complete,
+    Returns a Dataset with dims run, step, seq_class, token, query; ``attrs["stopped"]`` says why it ended: complete,
     non-finite (every run), event: … (``until``) or interrupted. Ctrl-C returns what was done until then
     (``attrs["complete"]`` is 0). With ``save_to`` the result is written there when it is complete; until then
     checkpoints lie beside it, and ``resume=True`` continues from them to the same numbers.

@@ -1,7 +1,7 @@
 """How sparse attention is, and on what it rests.
 
 All functions take attention with the token dimension last, as NumPy arrays or as xarray objects (then by the
-dimension names ``class`` and ``token``), and reduce it.
+dimension names `seq_class` and ``token``), and reduce it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def entropy(attention: Any) -> Any:
 def distinct_entropy(attention: Any, classes: SequenceClasses) -> Any:
     """Entropy of attention over the class's distinct tokens, renormalised (Figure 6); NaN where there are none."""
     mask = distinct_mask(classes)
-    return _over(("class", "token"), ("class",), lambda c: masked_entropy(_of(classes, c), mask), attention)
+    return _over(("seq_class", "token"), ("seq_class",), lambda c: masked_entropy(_of(classes, c), mask), attention)
 
 
 def recall(attention: Any, classes: SequenceClasses, threshold: float | None = None) -> Any:
@@ -41,7 +41,7 @@ def recall(attention: Any, classes: SequenceClasses, threshold: float | None = N
         n = mask.sum(-1)
         return np.where(n > 0, ((_of(classes, c) > threshold) & mask).sum(-1) / np.maximum(n, 1), np.nan)
 
-    return _over(("class", "token"), ("class",), share, attention)
+    return _over(("seq_class", "token"), ("seq_class",), share, attention)
 
 
 def top_mass(attention: Any, k: int = 1) -> Any:

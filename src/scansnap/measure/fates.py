@@ -2,10 +2,10 @@
 
 All functions take a trajectory as ``simulate`` and ``flow`` return it: attention by class and token, z by query
 and token, along ``step`` or ``t``, with or without a ``run`` dimension. What they return is a tidy list: one
-entry along ``pair`` for each class and each token of its context, with the coordinates ``class``, ``token``,
+entry along ``pair`` for each class and each token of its context, with the coordinates `seq_class`, ``token``,
 ``query``, ``kind`` (distinct or common) and ``p_context``. So nothing is padded with NaN, ``.to_dataframe()``
 is the table one would write down, ``found.isel(pair=found.kind == "common")`` selects, and
-``.set_index(pair=["class", "token"]).unstack()`` gives the class × token grid where one is wanted.
+``.set_index(pair=["seq_class", "token"]).unstack()`` gives the class × token grid where one is wanted.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fates(data: xr.Dataset, classes: SequenceClasses, *, local: bool = False) ->
     check_classes(data, classes)
     pairs = context_pairs(classes, local)
     z = _by_query(data["z"], pairs)
-    c = data["attention"].isel({"class": pairs["class"].variable, "token": pairs["token"].variable})
+    c = data["attention"].isel(seq_class=pairs["seq_class"].variable, token=pairs["token"].variable)
     z, c = (_relabelled(array, pairs) for array in (z, c))
     moves = z.diff(time)
     moved = (moves != 0).sum(time)
@@ -82,12 +82,12 @@ def scan_order(data: xr.Dataset, classes: SequenceClasses, fraction: float = 0.5
     check_classes(data, classes)
     pairs = context_pairs(classes, local)
     pairs = pairs.isel(pair=pairs["kind"].values == "distinct")
-    c = data["attention"].isel({"class": pairs["class"].variable, "token": pairs["token"].variable})
+    c = data["attention"].isel(seq_class=pairs["seq_class"].variable, token=pairs["token"].variable)
     c = _relabelled(c, pairs).transpose(..., time, "pair")
     log_c = np.log(np.maximum(c.values, np.finfo(c.dtype).tiny), dtype=np.float64)
     drop, winner = np.full(c.isel({time: 0}).shape, np.nan), np.zeros(c.isel({time: 0}).shape, dtype=bool)
-    for n in np.unique(pairs["class"]):
-        at = np.flatnonzero(pairs["class"].values == n)
+    for n in np.unique(pairs["seq_class"]):
+        at = np.flatnonzero(pairs["seq_class"].values == n)
         best = at[log_c[..., -1, at].argmax(-1)]  # (run,)
         winner[..., at] = at == best[..., None]
         relative = log_c[..., at] - np.take_along_axis(log_c, best[..., None, None], axis=-1)
@@ -107,7 +107,7 @@ def scan_order(data: xr.Dataset, classes: SequenceClasses, fraction: float = 0.5
 def scan_rank_correlation(
     data: xr.Dataset, classes: SequenceClasses, fraction: float = 0.5, *, local: bool = False
 ) -> xr.DataArray:
-    """Spearman correlation, by class, of the distinct tokens' drop times with P(l|n): +1 if rare ones drop first.
+    """Spearman correlation, by seq_class, of the distinct tokens' drop times with P(l|n): +1 if rare ones drop first.
 
     Drop times as in :func:`scan_order`. Tokens that never drop, the winner among them, share the last rank
     (+∞), and equal values share their mean rank: tokens of equal P neither help nor hurt, and +1 itself is out of
@@ -119,7 +119,7 @@ def scan_rank_correlation(
     times = np.nan_to_num(order["drop_time"].values, nan=np.inf)
     out = np.full((*times.shape[:-1], classes.n_classes), np.nan)
     for n in range(classes.n_classes):
-        at = order["class"].values == n
+        at = order["seq_class"].values == n
         if at.sum() >= 3:
             rank = rankdata(times[..., at], axis=-1)  # which makes ∞ a number
             p = np.round(order["p_context"].values[at], 12)  # given to rounding: tokens of one weight must tie
@@ -129,8 +129,8 @@ def scan_rank_correlation(
     coords = {name: value for name, value in order.coords.items() if "pair" not in value.dims}
     return xr.DataArray(
         out,
-        dims=[*dims, "class"],
-        coords=coords | {"class": np.arange(classes.n_classes)},
+        dims=[*dims, "seq_class"],
+        coords=coords | {"seq_class": np.arange(classes.n_classes)},
         name="scan_rank_correlation",
         attrs={"long_name": "Spearman correlation of drop time and P(l|n)", "fraction": order.attrs["fraction"]},
     )
@@ -144,7 +144,7 @@ def context_pairs(classes: SequenceClasses, local: bool = False) -> xr.Dataset:
     number = np.repeat(np.arange(classes.n_classes), sizes)
     return xr.Dataset(
         coords={
-            "class": ("pair", number),
+            "seq_class": ("pair", number),
             "token": ("pair", np.concatenate([tokens for tokens, _ in support])),
             "query": ("pair", classes.query[number]),
             "kind": ("pair", np.where(np.concatenate(distinct), "distinct", "common")),
@@ -178,13 +178,13 @@ def check_classes(data: xr.Dataset, classes: SequenceClasses) -> None:
     if not isinstance(classes, SequenceClasses):
         raise InputError("classes", classes, "a SequenceClasses object")
     found = data["attention"].sizes
-    if "class" not in found or "token" not in found:
+    if "seq_class" not in found or "token" not in found:
         raise InputError("attention", f"along {tuple(found)}", "along class and token")
-    if (found["class"], found["token"]) != (classes.n_classes, classes.vocab_size):
+    if (found["seq_class"], found["token"]) != (classes.n_classes, classes.vocab_size):
         raise InputError(
             "classes",
             f"{classes.n_classes} classes of {classes.vocab_size} tokens",
-            f"those of the trajectory: {found['class']} classes of {found['token']} tokens",
+            f"those of the trajectory: {found['seq_class']} classes of {found['token']} tokens",
         )
 
 

@@ -35,7 +35,7 @@ class Overview:
     steps: np.ndarray
     panels: list[ClassPanel]
     z: np.ndarray  # (step, S) change of the first class's logits
-    entropy: np.ndarray  # (step, class)
+    entropy: np.ndarray  # (step, seq_class)
     loss: np.ndarray  # (step,)
 
 
@@ -49,7 +49,7 @@ def compute(data: xr.Dataset, run: int = 0) -> Overview:
     for n in range(min(classes.n_classes, MAX_CLASSES)):
         common = classes.common_of(n)
         tokens = np.concatenate([common, classes.distinct(n)])
-        attention = one.attention.isel({"class": n}).sel(token=tokens).values
+        attention = one.attention.isel(seq_class=n).sel(token=tokens).values
         panels.append(ClassPanel(n, int(classes.query[n]), int(classes.next_token[n]), tokens, len(common), attention))
     z = one.z.sel(query=panels[0].query, token=panels[0].tokens).values
     rates = rf"$\eta_Y$ = {float(one.eta_y):g},  $\eta_Z$ = {float(one.eta_z):g},  seed {int(one.seed)}"

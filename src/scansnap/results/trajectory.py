@@ -1,6 +1,6 @@
 """Labelled results: an xarray Dataset whose dimensions, coordinates and attributes say what it is.
 
-Dimensions run, step, class, token and query; rates and seed are coordinates along run. The attributes hold
+Dimensions run, step, seq_class, token and query; rates and seed are coordinates along run. The attributes hold
 everything needed to make the numbers again: settings, classes (as TOML) and versions.
 
 On disk each byte is under a checksum: in a Zarr folder by its ``checksums.json`` (and a CRC in every chunk, for readers
@@ -65,12 +65,12 @@ def assemble(
 
 def labels(classes: SequenceClasses, dims: Collection[Hashable]) -> dict[str, Any]:
     """Coordinates of the dimensions that come from classes."""
-    found: dict[str, Any] = {"class": np.arange(classes.n_classes), "token": np.arange(classes.vocab_size),
+    found: dict[str, Any] = {"seq_class": np.arange(classes.n_classes), "token": np.arange(classes.vocab_size),
                              "output": np.arange(classes.vocab_size), "query": classes.queries}  # fmt: skip
     found = {dim: label for dim, label in found.items() if dim in dims}
-    if "class" in dims:
-        found |= {"class_query": ("class", classes.query), "next_token": ("class", classes.next_token),
-                  "p_class": ("class", classes.p_class)}  # fmt: skip
+    if "seq_class" in dims:
+        found |= {"class_query": ("seq_class", classes.query), "next_token": ("seq_class", classes.next_token),
+                  "p_class": ("seq_class", classes.p_class)}  # fmt: skip
     return found
 
 
@@ -137,7 +137,7 @@ def load(path: str | PathLike[str]) -> xr.Dataset:
     if data.attrs.get("format") not in (FORMAT, PROBED):
         data.close()
         raise InputError(_FIELD, fspath(path), f"a file of the format '{FORMAT}'")
-    return data
+    return data.rename({"class": "seq_class"}) if "class" in data.dims else data  # its name until version 0.2
 
 
 def _load_pieces(path: Path) -> xr.Dataset:

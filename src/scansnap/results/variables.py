@@ -13,18 +13,22 @@ class Variable(NamedTuple):
 
 
 VARIABLES = {
-    "attention": Variable(("class", "token"), "token-level attention of the class, c_n ∝ P(l|n) e^z (mean over heads)"),
+    "attention": Variable(
+        ("seq_class", "token"), "token-level attention of the class, c_n ∝ P(l|n) e^z (mean over heads)"
+    ),
     "loss": Variable((), "−log α_n of the classes themselves (T → ∞), weighted by p_n"),
-    "entropy": Variable(("class",), "entropy of attention over the class's distinct tokens, renormalised (nats)"),
+    "entropy": Variable(("seq_class",), "entropy of attention over the class's distinct tokens, renormalised (nats)"),
     "z": Variable(("query", "token"), "attention logit of the query for the token"),
     "y": Variable(("token", "output"), "vote of the context token for the output token"),
     "batch_loss": Variable((), "mean loss of the mini-batch the next update uses"),
     "z_rate": Variable(("query", "token"), "dz/dt"),
-    "f": Variable(("class", "token"), "norm(c_n), or its residual form"),
+    "f": Variable(("seq_class", "token"), "norm(c_n), or its residual form"),
     "g": Variable(
-        ("class", "token"), "Y(e_n − α_n), the back-propagated gradient; NaN at tokens that do not enter f_n"
+        ("seq_class", "token"), "Y(e_n − α_n), the back-propagated gradient; NaN at tokens that do not enter f_n"
     ),
-    "gap": Variable(("class",), "logit of the right output less that of one that is never right; NaN if there is none"),
+    "gap": Variable(
+        ("seq_class",), "logit of the right output less that of one that is never right; NaN if there is none"
+    ),
 }
 SIMULATED = ("attention", "loss", "entropy", "z", "y", "batch_loss")
 FLOWING = ("attention", "loss", "entropy", "z", "z_rate", "y", "f", "g", "gap")

@@ -83,13 +83,13 @@ def summary(variables: tuple[StoredVariable, ...]) -> tuple[StoredVariable, ...]
     """What the root of the store says of every run: variables along run and step, those by class as their mean."""
     found = []
     for one in variables:
-        kept = tuple(dim for dim in one.dims if dim != "class")
+        kept = tuple(dim for dim in one.dims if dim != "seq_class")
         if not set(kept) <= {"run", "step"}:
             continue
         if kept == one.dims:
             found.append(one)
         elif one.dtype.kind == "f":
-            shape = tuple(n for dim, n in zip(one.dims[1:], one.shape, strict=True) if dim != "class")
+            shape = tuple(n for dim, n in zip(one.dims[1:], one.shape, strict=True) if dim != "seq_class")
             attrs = one.attrs | {"long_name": "mean over classes: " + one.attrs.get("long_name", one.name)}
             found.append(StoredVariable(one.name, kept, shape, one.dtype, attrs))
     return tuple(found)

@@ -53,7 +53,7 @@ def results(
     """The stored variables of a trajectory and what was measured on it, run first; coordinates as the trajectory's.
 
     Dimensions and coordinates that a measure brings of its own get its name before theirs: ``fates_pair`` and, along
-    it, ``fates_class`` and ``fates_token``.
+    it, ``fates_seq_class`` and ``fates_token``.
     """
     found = data[list(stored)]
     for one in measures:

@@ -20,7 +20,7 @@ def cell(n_queries, eta_z, ratio, first_seed, **options):
     runs = ss.grid(eta_z=eta_z, ratio=ratio, seed=range(first_seed, first_seed + SEEDS))
     data = ss.simulate(ss.SequenceClasses.syn_medium(n_queries), runs, steps=100, momentum=0.9, init="uniform",
                        record=[100], variables=["entropy"], device="cpu", **options)  # fmt: skip
-    return data.entropy.isel(step=-1).mean("class").values
+    return data.entropy.isel(step=-1).mean("seq_class").values
 
 
 def distance(a, b):

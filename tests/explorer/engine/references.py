@@ -181,7 +181,7 @@ def overlay(reading: SetupReading, last: int, points: int, by: str = "flow") -> 
 def _flow(reading: SetupReading, last: int, points: int) -> xr.Dataset:
     eta_y, eta_z = effective_rates(reading)
     data = flow(reading.classes, eta_y=eta_y, eta_z=eta_z, t=grid(last, points), rtol=1e-6, atol=1e-9, device="cpu")
-    return data.assign(growth=(("t", "class"), from_trajectory(data, reading.classes).measured_growth))
+    return data.assign(growth=(("t", "seq_class"), from_trajectory(data, reading.classes).measured_growth))
 
 
 def _response(reading: SetupReading, last: int, points: int) -> xr.Dataset:
@@ -193,7 +193,7 @@ def _response(reading: SetupReading, last: int, points: int) -> xr.Dataset:
     for n in range(reading.classes.n_classes):
         distinct[n, reading.classes.distinct(n)] = True
     entropy = masked_entropy(data.attention.values, distinct)
-    return data.assign(entropy=(("t", "class"), entropy), loss=("t", np.full(len(entropy), np.nan)))
+    return data.assign(entropy=(("t", "seq_class"), entropy), loss=("t", np.full(len(entropy), np.nan)))
 
 
 def axis(name: str) -> np.ndarray:

@@ -9,7 +9,7 @@ from scansnap.paper.figure import Effort
 from scansnap.paper.figures import fig4
 from scansnap.paper.shared import small_runs
 
-COLUMNS = ["eta_y", "eta_z", "seed", "step", "class", "token", "kind", "frequency", "attention"]
+COLUMNS = ["eta_y", "eta_z", "seed", "step", "seq_class", "token", "kind", "frequency", "attention"]
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +28,14 @@ def test_the_table_has_a_row_for_each_cell(computed):
     assert list(table.columns) == COLUMNS
     assert "3 of 10 seeds" in computed.note
     assert sorted(table["step"].unique()) == [0, 2, 4, 6, 8, 10, 50, 100]
-    assert len(table) == 2 * 2 * 3 * 8 * 30 == len(table.drop_duplicates(["eta_y", "seed", "step", "class", "token"]))
-    sums = table.groupby(["eta_y", "seed", "step", "class"])[["frequency", "attention"]].sum()
+    assert (
+        len(table) == 2 * 2 * 3 * 8 * 30 == len(table.drop_duplicates(["eta_y", "seed", "step", "seq_class", "token"]))
+    )
+    sums = table.groupby(["eta_y", "seed", "step", "seq_class"])[["frequency", "attention"]].sum()
     np.testing.assert_allclose(sums, 1, atol=1e-5)
     start = table[table["step"] == 0]
     np.testing.assert_allclose(start["attention"], start["frequency"], atol=1e-6)  # z = 0
-    kinds = table[table["class"] == 1].groupby("kind")["token"].agg(["min", "max"])
+    kinds = table[table["seq_class"] == 1].groupby("kind")["token"].agg(["min", "max"])
     assert kinds.loc["common"].tolist() == [0, 9]
     assert kinds.loc["absent"].tolist() == [10, 19]
     assert kinds.loc["distinct"].tolist() == [20, 29]
@@ -44,12 +46,12 @@ def test_a_cell_is_what_its_settings_give(computed):
     assert (s["eta_z"], s["ratio"], s["seeds"], s["momentum"]) == ([1.0], [1.0, 10.0], [0, 1, 2], 0.9)
     data = ss.simulate(ss.SequenceClasses.syn_small(), eta_y=10.0, eta_z=1.0, seed=2, steps=s["steps"], momentum=0.9,
                        batch_size=s["batch_size"], context=s["context"], record=[10], device="cpu")  # fmt: skip
-    row = computed.table.query("eta_y == 10 and seed == 2 and step == 10 and `class` == 1").sort_values("token")
+    row = computed.table.query("eta_y == 10 and seed == 2 and step == 10 and seq_class == 1").sort_values("token")
     np.testing.assert_allclose(row["attention"], data.attention[0, -1, 1, :30], atol=1e-6)
 
 
 def test_findings_by_another_route(computed):
-    cube = computed.table.sort_values(["eta_y", "seed", "step", "class", "token"])["attention"].to_numpy()
+    cube = computed.table.sort_values(["eta_y", "seed", "step", "seq_class", "token"])["attention"].to_numpy()
     c = cube.reshape(2, 3, 8, 2, 30)  # rates, seed, step, class, token
     suppressed, winner, sparser, denser, faster, frozen = computed.findings
     common = c[..., :10].sum(-1)
@@ -122,7 +124,7 @@ def test_the_drawing_shows_both_classes_at_both_rates(computed):
     assert shown.shape == (7, 30)
     assert shown.mask[:, 10:20].all()
     assert shown.mask.sum() == 70
-    want = computed.table.query("eta_y == 10 and seed == 0 and `class` == 1 and step == 100 and token == 29")
+    want = computed.table.query("eta_y == 10 and seed == 0 and seq_class == 1 and step == 100 and token == 29")
     assert shown[-1, 29] == pytest.approx(want["attention"].item())
     limits = {image.get_clim() for ax in maps for image in ax.images}
     assert len(limits) == 1  # one scale for all

@@ -26,7 +26,7 @@ def finals(table):
 def test_the_table_holds_the_class_the_paper_shows(computed):
     table = computed.table
     assert len(table) == 3 * 3 * 8 * 20
-    assert set(table["class"]) == {0}
+    assert set(table["seq_class"]) == {0}
     assert sorted(table["token"].unique()) == list(range(20))
     assert (table["eta_y"] == table["eta_z"]).all()
     assert sorted(table["eta_z"].unique()) == [0.1, 0.5, 1.0]
@@ -124,5 +124,5 @@ def test_the_example_trains_what_the_figure_shows(computed):
     shown = sorted(computed.table["step"].unique())
     assert data.step.values.tolist() == shown
     table = computed.table[computed.table["seed"] == 0].sort_values(["eta_z", "step", "token"])
-    got = data.attention.isel({"class": fig5.CLASS}).sel(token=np.arange(20))
+    got = data.attention.isel(seq_class=fig5.CLASS).sel(token=np.arange(20))
     np.testing.assert_allclose(got.values.ravel(), table["attention"], atol=1e-6)

@@ -65,17 +65,17 @@ def test_fig2_is_what_simulate_says():
     assert seeds == list(range(fig2.QUICK_SEEDS))
     runs = ss.grid(**fig2.RATES, seed=seeds)
     data = ss.simulate(classes, runs, **fig2.TRAINING, record=[0, 5, 20, 100], device="cpu")
-    for (seed, step, n), part in table.groupby(["seed", "step", "class"]):
+    for (seed, step, n), part in table.groupby(["seed", "step", "seq_class"]):
         attention = part.attention_unnormalised / part.attention_unnormalised.sum()
-        expected = data.attention.isel(run=seed).sel(step=step, token=part.token.to_numpy()).isel({"class": n})
+        expected = data.attention.isel(run=seed).sel(step=step, token=part.token.to_numpy()).isel(seq_class=n)
         np.testing.assert_allclose(attention, expected, rtol=1e-5)
 
 
 def test_fig2_stages_fail_on_a_run_in_which_nothing_happens():
     table = fig2.compute(QUICK).table
     for column in ("z", "attention_unnormalised"):
-        start = table[table.step == 0].set_index(["seed", "class", "token"])[column]
-        table[column] = start.loc[pd.MultiIndex.from_frame(table[["seed", "class", "token"]])].to_numpy()
+        start = table[table.step == 0].set_index(["seed", "seq_class", "token"])[column]
+        table[column] = start.loc[pd.MultiIndex.from_frame(table[["seed", "seq_class", "token"]])].to_numpy()
     table["speed_over_top"] = 1.0 + 0.01 * table.seed
     suppressed, gain, _, frozen = fig2.findings(table)
     assert (suppressed.agree, gain.agree, frozen.agree) == (0, 0, 0)

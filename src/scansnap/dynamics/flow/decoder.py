@@ -61,9 +61,9 @@ def decoder_flow(
     p_class      class probabilities, uniform if None
     vocab_size   M, the number of outputs in the softmax
 
-    Variables: ``a`` and ``logits`` (t, class, output), one output per class and a last one, labelled −1, for
-    each of the M − K that are never right; ``gap`` (t, class), the right logit less that one (NaN if M = K);
-    ``loss`` (t); ``g`` (t, class, along), the coefficients of g_n along f_n'.
+    Variables: ``a`` and ``logits`` (t, seq_class, output), one output per class and a last one, labelled −1, for
+    each of the M − K that are never right; ``gap`` (t, seq_class), the right logit less that one (NaN if M = K);
+    ``loss`` (t); ``g`` (t, seq_class, along), the coefficients of g_n along f_n'.
 
     In the orthonormal limit the gap solves e^u + (M − 1)u = Mη_Y s + 1, s = t/K (Lemma 3):
 
@@ -104,9 +104,9 @@ def decoder_flow(
         for step in dop853(field, times[-1], first_step, rtol, atol):
             for time in times[(times > step.t) & (times <= step.end)]:
                 read(step.weights(time))
-    dims = {"a": ("class", "output"), "logits": ("class", "output"), "gap": ("class",), "loss": (),
-            "g": ("class", "along")}  # fmt: skip
-    coords = {"t": times, "class": np.arange(k), "output": np.append(np.arange(k), -1), "along": np.arange(k)}
+    dims = {"a": ("seq_class", "output"), "logits": ("seq_class", "output"), "gap": ("seq_class",), "loss": (),
+            "g": ("seq_class", "along")}  # fmt: skip
+    coords = {"t": times, "seq_class": np.arange(k), "output": np.append(np.arange(k), -1), "along": np.arange(k)}
     attrs = {"eta_y": eta_y, "vocab_size": k + n_rest, "rtol": rtol, "atol": atol,
              "stopped": "complete", **versions()}  # fmt: skip
     return xr.Dataset({name: (("t", *dims[name]), np.array(rows)) for name, rows in data.items()}, coords, attrs)

@@ -27,11 +27,11 @@ class EntropyBelow:
     """
 
     level: float
-    class_: int
+    seq_class: int
     terminal: bool = False
 
     def __str__(self) -> str:
-        return f"entropy of class {self.class_} below {self.level:g}"
+        return f"entropy of class {self.seq_class} below {self.level:g}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def looks(step: Span, field: Field) -> list[FlowState]:
 def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
     """What to watch."""
     if isinstance(event, EntropyBelow):
-        n = check_integer("the class of an event", event.class_, most=classes.n_classes - 1)
+        n = check_integer("the class of an event", event.seq_class, most=classes.n_classes - 1)
         level = check_float("the level of an event", event.level)
         if len(classes.distinct(n)) == 0:
             raise InputError("the class of an event", n, "a class with distinct tokens")
@@ -138,7 +138,9 @@ def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
     if callable(event):  # with the attributes that SciPy's events have
         event = Crossing(event, getattr(event, "direction", 0), getattr(event, "terminal", False))
     if not isinstance(event, Crossing) or not callable(event.function):
-        allowed = "EntropyBelow(level, class_), FateFlip(query, token), Crossing(function) or a function of the state"
+        allowed = (
+            "EntropyBelow(level, seq_class), FateFlip(query, token), Crossing(function) or a function of the state"
+        )
         raise InputError("an event", event, allowed)
     if not isinstance(event.terminal, bool):
         raise InputError(f"terminal of the event {str(event)!r}", event.terminal, "true or false")

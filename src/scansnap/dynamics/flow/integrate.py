@@ -69,8 +69,8 @@ def flow(
                  λ in Ẏ = η_Y(… − λ Y), ż = η_Z(… − λ z). Such flows are stiff: small ones only, by implicit steps whose
                  error is relative to each entry
     device       cpu, cuda, or auto: cuda where there is one and the problem is large
-    events       moments to locate: ``EntropyBelow(level, class_)``, ``FateFlip(query, token)``, or where a function of
-                 the :class:`~scansnap.dynamics.flow.readings.State` passes through 0, given as it is or as
+    events       moments to locate: ``EntropyBelow(level, seq_class)``, ``FateFlip(query, token)``, or where a function
+                 of the :class:`~scansnap.dynamics.flow.readings.State` passes through 0, given as it is or as
                  ``Crossing(function, direction, terminal, name)``; ``event_t`` holds their times by event and
                  occurrence, NaN for none
     variables    what to return: any of attention, loss, entropy, z, z_rate, y, f, g, gap

@@ -71,7 +71,7 @@ class Readings:
     def __init__(self, classes: SequenceClasses, wanted: Sequence[str], times: FloatArray) -> None:
         self.classes, self.times = classes, times
         m = classes.vocab_size
-        self.sizes = {"class": classes.n_classes, "token": m, "query": len(classes.queries), "output": m}
+        self.sizes = {"seq_class": classes.n_classes, "token": m, "query": len(classes.queries), "output": m}
         shapes = {name: (len(times), *(self.sizes[dim] for dim in VARIABLES[name].dims)) for name in wanted}
         need = {name: 8 * int(np.prod(shape)) for name, shape in shapes.items()}
         if need:

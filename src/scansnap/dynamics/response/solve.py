@@ -31,10 +31,10 @@ ANSWERS = {  # dimensions beside t, and what it is
     "drive": ("query", "token", "what a frozen attention would feel, summed up"),
     "memory": ("query", "token", "what the decoder's memory of earlier attention adds"),
     "z_error": ("query", "token", "estimate of what squares would add"),
-    "attention": ("class", "token", VARIABLES["attention"].meaning),
-    "f": ("class", "token", VARIABLES["f"].meaning),
-    "gap": ("class", VARIABLES["gap"].meaning),
-    "growth": ("class", "growth exponent B_n along the path of z"),
+    "attention": ("seq_class", "token", VARIABLES["attention"].meaning),
+    "f": ("seq_class", "token", VARIABLES["f"].meaning),
+    "gap": ("seq_class", VARIABLES["gap"].meaning),
+    "growth": ("seq_class", "growth exponent B_n along the path of z"),
 }
 _BETWEEN = np.array([0.25, 0.5, 0.75])  # of a step: where its path is noted, too, for the integral along it
 
@@ -114,7 +114,7 @@ class _Readings:
         self.field, self.clock, self.wanted = field, clock, wanted
         places, classes = field.places, field.places.classes
         self.coords = {"t": times, "query": classes.queries, "token": np.arange(classes.vocab_size),
-                       "class": np.arange(classes.n_classes)}  # fmt: skip
+                       "seq_class": np.arange(classes.n_classes)}  # fmt: skip
         shapes = {name: tuple(len(self.coords[dim]) for dim in ("t", *ANSWERS[name][:-1])) for name in wanted}
         need = {name: 8 * math.prod(shape) for name, shape in shapes.items()}
         if need:

@@ -13,16 +13,16 @@ from scansnap.measure.fates import check_classes, time_dim
 def log_odds(data: xr.Dataset, classes: SequenceClasses | None = None, *, local: bool = False) -> xr.DataArray:
     """S_n(t): the log-odds of attention on distinct against common tokens, less their first recorded value.
 
-    Dims (run,) step or t, class. Without ``classes`` the contexts are read off the attention at the first recorded
+    Dims (run,) step or t, seq_class. Without ``classes`` the contexts are read off the attention at the first recorded
     time, which is above 0 exactly on them (then ``local`` needs classes too). NaN for classes without distinct or
     without common tokens, and −∞ or +∞ where attention on one of them is too small for its floating-point type.
     """
     time = time_dim(data, "attention")
-    c = data["attention"].transpose(..., time, "class", "token")
+    c = data["attention"].transpose(..., time, "seq_class", "token")
     if classes is None:
         if local:
             raise InputError("local", local, "given together with classes")
-        used = (c.isel({time: 0}).values > 0).reshape(-1, c.sizes["class"], c.sizes["token"]).any(0)
+        used = (c.isel({time: 0}).values > 0).reshape(-1, c.sizes["seq_class"], c.sizes["token"]).any(0)
         distinct = used & (used.sum(0) == 1)
     else:
         check_classes(data, classes)
@@ -49,5 +49,5 @@ def log_growth(s: np.ndarray) -> np.ndarray:
 
 
 def _sum(attention: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """Attention on a mask (class, token), without a copy of the attention."""
+    """Attention on a mask (seq_class, token), without a copy of the attention."""
     return np.einsum("...nl,nl->...n", attention, mask.astype(attention.dtype))

@@ -36,7 +36,7 @@ def snap_time(
                reads 1.5 to 7 times the time that 1 does, the longer for smaller M
     pool       runs that differ only in their seed are one measurement: S is averaged over them, and the result
                has the dimension ``setting`` instead of ``run``. False measures each run for itself
-    per_class  follow every class for itself (dimension ``class``) instead of the mean of S over classes
+    per_class  follow every class for itself (dimension `seq_class`) instead of the mean of S over classes
     local      as in :func:`log_odds`
     resamples  number of resampled curves behind the uncertainty, drawn with ``seed``
 
@@ -64,13 +64,13 @@ def snap_time(
     times = data[time].values.astype(np.float64)
     if (n_times := int((times > 0).sum())) < LEAST_TIMES:
         raise InputError(f"the number of recorded values of {time} above 0", n_times, f"at least {LEAST_TIMES}")
-    odds = log_odds(data, classes, local=local).transpose("run", ..., "class", time, missing_dims="ignore")
-    odds = odds if "run" in odds.dims else odds.expand_dims("run")  # (run, …, class, time)
-    extra = [dim for dim in odds.dims if dim not in ("run", "class", time)]
+    odds = log_odds(data, classes, local=local).transpose("run", ..., "seq_class", time, missing_dims="ignore")
+    odds = odds if "run" in odds.dims else odds.expand_dims("run")  # (run, …, seq_class, time)
+    extra = [dim for dim in odds.dims if dim not in ("run", "seq_class", time)]
     if extra:
-        raise InputError("attention", f"along {extra[0]}", f"along run, {time}, class and token only: select one")
+        raise InputError("attention", f"along {extra[0]}", f"along run, {time}, seq_class and token only: select one")
     eps = float(np.finfo(odds.dtype).eps)
-    values = odds.values[:, :, times > 0].astype(np.float64)  # (run, class, time)
+    values = odds.values[:, :, times > 0].astype(np.float64)  # (run, seq_class, time)
     times = times[times > 0]
     failed = _failed(data, len(values))
     groups, coords = _groups(data, pool)
@@ -91,8 +91,8 @@ def snap_time(
                 )
     dims = {"setting" if pool else "run": len(groups)} if "run" in data.dims else {}
     if per_class:
-        dims["class"] = values.shape[1]
-        coords["class"] = odds["class"].variable if "class" in odds.coords else np.arange(values.shape[1])
+        dims["seq_class"] = values.shape[1]
+        coords["seq_class"] = odds["seq_class"].variable if "seq_class" in odds.coords else np.arange(values.shape[1])
     shape = tuple(dims.values())
     variables: dict[str, Any] = {"over": (tuple(dims), np.array([one.over for one in found], object).reshape(shape),
                                           {"long_name": "what the intervals are over"})}  # fmt: skip

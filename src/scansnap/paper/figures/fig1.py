@@ -32,12 +32,12 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
                                         distinct=DISTINCT_TOKENS, distinct_weights=[0.5, 1.0, 1.5, 2.0])  # fmt: skip
     n, tokens = _sequence(classes)
     rows = [
-        {"panel": "class", "class": k, "query": classes.query[k], "next_token": classes.next_token[k],
+        {"panel": "class", "seq_class": k, "query": classes.query[k], "next_token": classes.next_token[k],
          "position": 0, "token": token, "kind": _kind(classes, token), "p": classes.p_context[k, token]}
         for k in range(classes.n_classes) for token in classes.support(k)[0]
     ]  # fmt: skip
     rows += [
-        {"panel": "sequence", "class": n, "query": classes.query[n], "next_token": classes.next_token[n],
+        {"panel": "sequence", "seq_class": n, "query": classes.query[n], "next_token": classes.next_token[n],
          "position": i + 1, "token": token, "kind": _kind(classes, token), "p": classes.p_context[n, token]}
         for i, token in enumerate(tokens)
     ]  # fmt: skip
@@ -50,7 +50,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """The definitions of Section 3.2, held against the objects drawn: they would notice a slip of ours, no more."""
     drawn = table[table.panel == "class"]
-    places = drawn.groupby("token")["class"].nunique()
+    places = drawn.groupby("token")["seq_class"].nunique()
     kind = drawn.groupby("token").kind.first()
     right = int(((kind == "distinct") == (places == 1)).sum())
     owners = drawn.groupby("next_token")["query"].nunique()
@@ -126,7 +126,7 @@ def _token(ax: Any, x: float, y: float, token: int, colour: str) -> None:
 
 
 def _classes(figure: Any, table: pd.DataFrame) -> None:
-    classes = list(table.groupby("class"))
+    classes = list(table.groupby("seq_class"))
     panels = figure.subplots(len(classes), 1, sharex=True, sharey=True)
     tokens = sorted(table.token.unique())
     for i, (ax, (_, rows)) in enumerate(zip(panels, classes, strict=True)):

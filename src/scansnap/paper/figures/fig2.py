@@ -53,7 +53,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
                 share = speed[max(step - 1, 0), n] / speed[:, n].max()
                 for token, p in zip(*classes.support(n), strict=True):
                     kind = "common" if token in classes.common else "distinct"
-                    rows.append({"seed": int(seed), "moment": label, "step": step, "class": n, "token": int(token),
+                    rows.append({"seed": int(seed), "moment": label, "step": step, "seq_class": n, "token": int(token),
                                  "kind": kind, "p": p, "z": z[step, token],
                                  "attention_unnormalised": p * np.exp(z[step, token]),
                                  "speed_over_top": share})  # fmt: skip
@@ -77,11 +77,11 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         z = [part[part.kind == kind].groupby(["token", "seed"]).z.first() for part in (a, later)]
         return compare((z[1] - z[0]).unstack("seed"))
 
-    tokens = c.pivot(index=["class", "seed"], columns="token", values=value)
-    first = a[(a.kind == "distinct") & (a.seed == a.seed.min())].sort_values(value).groupby("class").token.last()
-    lead = {n: part[first[n]] - part.drop(columns=first[n]).max(axis=1) for n, part in tokens.groupby("class")}
+    tokens = c.pivot(index=["seq_class", "seed"], columns="token", values=value)
+    first = a[(a.kind == "distinct") & (a.seed == a.seed.min())].sort_values(value).groupby("seq_class").token.last()
+    lead = {n: part[first[n]] - part.drop(columns=first[n]).max(axis=1) for n, part in tokens.groupby("seq_class")}
     ahead = pd.concat(lead.values()).unstack("seed")
-    speed = d.groupby(["class", "seed"]).speed_over_top.agg(lambda column: column.iloc[0]).unstack("seed")
+    speed = d.groupby(["seq_class", "seed"]).speed_over_top.agg(lambda column: column.iloc[0]).unstack("seed")
     return (
         Finding.compared("Common tokens are suppressed", "Theorem 2(b), Figure 2(b)", moved("common", b), "falls",
                          "common tokens", f"Their share of attention: {share(a)}, at step "
@@ -99,12 +99,12 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 def draw(computed: Computed) -> Figure:
     """Rows are classes, columns moments; the first seed."""
     table = computed.table[computed.table.seed == computed.table.seed.min()]
-    classes = sorted(table["class"].unique())
+    classes = sorted(table["seq_class"].unique())
     with styled(8.6, 3.5) as figure:
         grid = figure.subplots(len(classes), len(MOMENTS), sharey=True, squeeze=False)
         for j, label in enumerate(MOMENTS):
             for i, n in enumerate(classes):
-                ax, part = grid[i, j], table[(table.moment == label) & (table["class"] == n)]
+                ax, part = grid[i, j], table[(table.moment == label) & (table["seq_class"] == n)]
                 colours = [COMMON if kind == "common" else DISTINCT for kind in part.kind]
                 ax.bar(range(len(part)), part.attention_unnormalised, color=colours, width=0.8)
                 ax.set_xticks(range(len(part)), [str(token) for token in part.token], fontsize=7)

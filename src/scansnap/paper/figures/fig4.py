@@ -109,7 +109,7 @@ def _larger(values: pd.Series, says: str, reference: str, detail: str) -> Findin
     rows = values.rename("value").reset_index()
     low, high = rows["eta_y"].min(), rows["eta_y"].max()
     change = overall(rows, "value", along="eta_y", low=low, high=high)
-    found = compare(paired(rows, "value", by=["class"], along="eta_y", low=low, high=high))
+    found = compare(paired(rows, "value", by=["seq_class"], along="eta_y", low=low, high=high))
     return Finding.compared(
         says, reference, found, "rises", "classes", detail.format(low=low, high=high, change=change)
     )

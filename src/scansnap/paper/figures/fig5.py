@@ -30,8 +30,8 @@ CLASS = 0  # the paper's n = 1
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     table, settings, note = small_runs.trained(effort, progress, eta_z=RATES, ratio=[1.0], optimizer="adam",
                                                momentum=0.0)  # fmt: skip
-    table = table[(table["class"] == CLASS) & (table["kind"] != small_runs.ABSENT)].reset_index(drop=True)
-    return Computed(table, {**settings, "class": CLASS}, findings(table), note)
+    table = table[(table["seq_class"] == CLASS) & (table["kind"] != small_runs.ABSENT)].reset_index(drop=True)
+    return Computed(table, {**settings, "seq_class": CLASS}, findings(table), note)
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -42,7 +42,7 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 def final_shares(table: pd.DataFrame) -> pd.DataFrame:
     """Final attention over the distinct tokens, renormalised: rows (η_Z, seed), columns rank by frequency."""
     rows = at(small_runs.patterns(table, "distinct"), STEPS)
-    rows.index = rows.index.droplevel(["eta_y", "class"])
+    rows.index = rows.index.droplevel(["eta_y", "seq_class"])
     return rows.div(rows.sum(axis=1, skipna=False), axis=0)
 
 

@@ -63,7 +63,7 @@ def train(effort: Effort, progress: Progress | None) -> MediumRuns:
 
 def entropy_table(data: xr.Dataset, classes: SequenceClasses, runs: Runs) -> pd.DataFrame:
     """Entropy over the distinct tokens at the last step, mean over classes, for each run."""
-    entropy = data.entropy.isel(step=-1).mean("class").values.astype(np.float64)
+    entropy = data.entropy.isel(step=-1).mean("seq_class").values.astype(np.float64)
     return _keys(classes, runs).assign(entropy=np.where(data.failed_step < 0, entropy, np.nan))
 
 
@@ -79,7 +79,7 @@ def recall_table(data: xr.Dataset, classes: SequenceClasses, runs: Runs) -> pd.D
     z = data.z.isel(step=-1).values.astype(np.float64)  # (run, query, token)
     by_query = np.zeros_like(z)
     by_query[..., tokens] = softmax(z[..., tokens], axis=-1)
-    by_class = by_query[:, np.searchsorted(classes.queries, classes.query)]  # (run, class, token)
+    by_class = by_query[:, np.searchsorted(classes.queries, classes.query)]  # (run, seq_class, token)
     c = data.attention.isel(step=-1).values
     fine = data.failed_step.values < 0
     tables = []

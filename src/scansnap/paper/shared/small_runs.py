@@ -25,15 +25,15 @@ LATE = 50  # recorded too: what moves after it is late movement
 SEEDS, QUICK_SEEDS = 10, 3
 ABSENT = "absent"  # the kind of a token that is not in the class's context: distinct to the other class
 COLOURS = {"common": COMMON, "distinct": DISTINCT, ABSENT: "0.9"}
-CASE = ["eta_y", "eta_z", "class", "seed"]  # one attention pattern over training
+CASE = ["eta_y", "eta_z", "seq_class", "seed"]  # one attention pattern over training
 
 
 def trained(effort: Effort, progress: Progress | None, *, eta_z: Sequence[float], ratio: Sequence[float],
             optimizer: str, momentum: float) -> tuple[pd.DataFrame, dict[str, Any], str]:  # fmt: skip
     """Train from zero at all combinations of η_Z and η_Y/η_Z; returns the table, the settings and the note.
 
-    Columns: eta_y, eta_z, seed, step, class, token, kind, frequency (P(l|n)), attention (c_n). Only the first seed is
-    drawn; the others are what the findings' uncertainty comes from.
+    Columns: eta_y, eta_z, seed, step, seq_class, token, kind, frequency (P(l|n)), attention (c_n).
+    Only the first seed is drawn; the others are what the findings' uncertainty comes from.
     """
     seeds = range(QUICK_SEEDS if effort.quick else SEEDS)
     classes = SequenceClasses.syn_small()
@@ -46,14 +46,14 @@ def trained(effort: Effort, progress: Progress | None, *, eta_z: Sequence[float]
     tokens = np.unique(np.concatenate([classes.support(n)[0] for n in range(classes.n_classes)]))
     attention = data.attention.where(data.failed_step < 0).sel(token=tokens).astype(np.float64)
     table = attention.to_dataframe().reset_index()
-    keys = [table["class"].to_numpy(), table["token"].to_numpy()]
+    keys = [table["seq_class"].to_numpy(), table["token"].to_numpy()]
     p = classes.p_context
     kinds = np.full(p.shape, ABSENT, dtype=object)
     for n in range(classes.n_classes):
         kinds[n, classes.common_of(n)] = "common"
         kinds[n, classes.distinct(n)] = "distinct"
     table = table.assign(kind=kinds[*keys], frequency=p[*keys])
-    columns = ["eta_y", "eta_z", "seed", "step", "class", "token", "kind", "frequency", "attention"]
+    columns = ["eta_y", "eta_z", "seed", "step", "seq_class", "token", "kind", "frequency", "attention"]
     settings = {"classes": "syn-small", "eta_z": list(eta_z), "ratio": list(ratio), "seeds": list(seeds),
                 "momentum": momentum, **json.loads(data.attrs["settings"])}  # fmt: skip
     note = f"quick: findings from {len(seeds)} of {SEEDS} seeds" if effort.quick else ""
@@ -110,7 +110,7 @@ def heat_maps(figure: Figure, table: pd.DataFrame, layout: Sequence[Sequence[tup
     for i, row in enumerate(layout):
         for j, ((eta_y, eta_z), n) in enumerate(row):
             bars, ax = panels[2 * i, j], panels[2 * i + 1, j]
-            here = shown[(shown["eta_y"] == eta_y) & (shown["eta_z"] == eta_z) & (shown["class"] == n)]
+            here = shown[(shown["eta_y"] == eta_y) & (shown["eta_z"] == eta_z) & (shown["seq_class"] == n)]
             c = here.pivot(index="step", columns="token", values="attention")
             tokens = here[here["step"] == 0].sort_values("token")
             place = np.arange(len(tokens))

@@ -70,7 +70,7 @@ class Writer:
 
     @classmethod
     def of(cls, place: Objects, frame: Frame) -> Writer:
-        by_class = {v.name: v.dims.index("class") for v in frame.schemas[0].variables if "class" in v.dims}
+        by_class = {v.name: v.dims.index("seq_class") for v in frame.schemas[0].variables if "seq_class" in v.dims}
         means = {v.name: by_class.get(v.name) for v in reversed(frame.grown(None))}  # the marks last
         return cls(place, frame.sweep.text, frame.plan, means)
 

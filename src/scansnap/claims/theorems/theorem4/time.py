@@ -87,7 +87,7 @@ def check(evidence: Evidence) -> Claim:
 
 def _snap(t: Array, attention: Array, classes: SequenceClasses) -> xr.Dataset:
     """The snapping time of the runs (R, n, K, M) together."""
-    runs, n_runs = ("run", "t", "class", "token"), len(attention)
+    runs, n_runs = ("run", "t", "seq_class", "token"), len(attention)
     unused = [(0, 0)] * 3 + [(0, classes.vocab_size - attention.shape[-1])]
     attention = np.pad(attention, unused)
     data = xr.Dataset({"attention": (runs, attention)}, coords={"t": t, "seed": ("run", np.arange(n_runs))})

@@ -29,7 +29,7 @@ function classesToml(classes) {
 }
 
 /**
- * Tidy rows: step, quantity, class, query, token, kind, value, and the token's word where there are words.
+ * Tidy rows: step, quantity, seq_class, query, token, kind, value, and the token's word where there are words.
  * @param {Blueprint} blueprint
  * @param {FrameLayout} layout
  * @param {ArrayLike<number>} steps
@@ -37,7 +37,7 @@ function classesToml(classes) {
  * @param {number} most frames; of more, that many evenly in log step
  */
 export function toCsv({ classes }, layout, steps, frames, most = 100) {
-  const labels = labelsOf(classes, layout), lines = ["step,quantity,class,query,token,word,kind,value"];
+  const labels = labelsOf(classes, layout), lines = ["step,quantity,seq_class,query,token,word,kind,value"];
   for (const i of chosenFrames(steps.length, most)) labels.forEach((label, j) => lines.push(`${steps[i]},${label},${Number.isNaN(frames[i][j]) ? "" : frames[i][j]}`));
   return `${lines.join("\n")}\n`;
 }
@@ -52,7 +52,7 @@ function chosenFrames(n, most) {
 }
 
 /**
- * Quantity, class, query, token, word and kind of each number of a frame.
+ * Quantity, seq_class, query, token, word and kind of each number of a frame.
  * @param {Blueprint["classes"]} classes
  * @param {FrameLayout} layout
  */

@@ -50,7 +50,7 @@ export function open() {
     h("ul", { class: "exports" },
       row("Film", "HTML plays by itself, with its own slider; GIF goes into slides and chats", act("HTML", text("film.html", "scansnap-film.html", "text/html"), "export-film"), gif),
       row("Set-up", "a file for scansnap run", act("TOML", text("toml", "scansnap-run.toml", "application/toml"), "export-toml")),
-      row("Data", "step, quantity, class, query, token, word, kind, value", act("CSV", text("csv", "scansnap-run.csv", "text/csv"), "export-csv")),
+      row("Data", "step, quantity, seq_class, query, token, word, kind, value", act("CSV", text("csv", "scansnap-run.csv", "text/csv"), "export-csv")),
       views.map((v) => row(v.title, "", ...formats.map((f) => act(f.toUpperCase(), async () => saveBlob(await view(v.name, f), `scansnap-${v.name}.${f}`), `export-${v.name}-${f}`))))),
     refusal));
 }
