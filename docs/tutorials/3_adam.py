@@ -268,5 +268,5 @@ for name in ("sgd", "sign", "adam"):
 #   full, with f*.
 # - [The dial](../dial.md): SGD and AdamW on the way from this model to a
 #   transformer.
-# - [Parts of your own](../doors.md): an optimiser of your own in a few lines;
+# - [Extension points](../extending.md): an optimiser of your own in a few lines;
 #   does it keep the order?

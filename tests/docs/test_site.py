@@ -93,7 +93,7 @@ def test_links_that_leave_the_docs_lead_to_pages_of_the_site() -> None:
     text = (
         "[a](../examples/own_norm.py) [b](../benchmarks/README.md#ray) [c](theory.md#x) [d](https://x.org) `[e](../f)`"
     )
-    assert outside.mapped(text, "docs/doors.md") == (
+    assert outside.mapped(text, "docs/extending.md") == (
         "[a](source/examples/own_norm.py.md) [b](benchmarks.md#ray) [c](theory.md#x) [d](https://x.org) `[e](../f)`"
     )
     assert outside.mapped("[a](../docs/text.md) ![b](scaling.png)", "benchmarks/README.md") == (
