@@ -187,7 +187,7 @@ figure
 #
 # - [Which theorem holds for my data](2_which_theorem.py): the same with data of
 #   your own, and what can be proved about it.
-# - [Two time scales](../time_scales.md): frozen in t is not frozen in ln t. What counts
-#   as a snap is said there.
+# - [Two time scales](../time_scales.md): attention may stop in t and
+#   still move in ln t; the definition of a snap.
 # - [What holds](../theory.md): closed forms for what was seen here.
 # - [Settings](../settings.md): everything that `simulate` takes.

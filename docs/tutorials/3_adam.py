@@ -268,5 +268,5 @@ for name in ("sgd", "sign", "adam"):
 #   full, with f*.
 # - [The dial](../dial.md): SGD and AdamW on the way from this model to a
 #   transformer.
-# - [Extension points](../extending.md): an optimiser of your own in a few lines;
-#   does it keep the order?
+# - [Extension points](../extending.md): write an optimiser in a few lines, and
+#   test whether it keeps the order.
