@@ -6,7 +6,7 @@ A group writes one chunk of each of four variables and its mark, as a group of a
 Every part is stopped after --seconds and says how far it came.
 
 alone      one writer on a local disk: groups a second, the writer's processor time for each, objects and bytes beside
-           the chunks (Icechunk: snapshots, manifests and transactions; ours: tables of checksums). Icechunk with a
+           the chunks (Icechunk: snapshots, manifests and transactions; ours: nothing). Icechunk with a
            commit for every group, which is what makes a finished group safe, and with one for 100 groups
 killed     what a writer killed between its chunks and its commit (or mark) leaves, and whether it is read
 contend    1 and 4 writers of one branch in an S3 bucket (a moto server on the loopback address), a commit for every
@@ -30,9 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from scansnap.storage.checksums import ChecksumTable
-from scansnap.storage.objects import Folder, Objects, of_bytes, place_of
-from scansnap.sweep.store.arrays import Encoder, Memory, create_array
+from scansnap.storage.objects import Folder, Objects, place_of
+from scansnap.storage.zarr_store import open_group, writing_all_chunks
+from scansnap.sweep.template import create_array
 
 RUNS, NAMES, WRITERS = 4, ("loss", "entropy", "recall", "top_mass"), 4
 VALUES = np.random.default_rng(0).random((RUNS, 2), dtype=np.float32)
@@ -47,7 +47,7 @@ sys.stdin.read()
 """
 
 
-def frame(store: Any, n: int) -> None:
+def template(store: Any, n: int) -> None:
     """Empty arrays for n groups."""
     import zarr
 
@@ -58,27 +58,23 @@ def frame(store: Any, n: int) -> None:
 
 
 class Ours:
-    """Objects of their own for every group, as the store of a sweep writes them."""
+    """Regions of a template, as a sweep fills them."""
 
     def __init__(self, place: Objects, n: int, begin: bool = True) -> None:
         import zarr
 
-        self.place = place
         if begin:
-            memory = Memory()
-            frame(memory.store, n)
-            zarr.consolidate_metadata(memory.store)
-            place.begin(memory.take(), "zarr.json", replaces=True)
-        self.encoder = Encoder(place.get("zarr.json"))
+            memory: dict[str, Any] = {}
+            template(zarr.storage.MemoryStore(memory), n)
+            place.begin({name: memory[name].to_bytes() for name in memory}, "zarr.json", replaces=True)
+        with writing_all_chunks():
+            group = open_group(place.zarr(write=True), mode="r+")
+            self.arrays = {name: group[name] for name in (*NAMES, "done")}
 
-    def write(self, first: int, last: int) -> None:
+    def write(self, first: int, last: int, names: tuple[str, ...] = (*NAMES, "done")) -> None:
         for i in range(first, last):
-            chunks = self.encoder.chunks(i * RUNS, dict.fromkeys(NAMES, VALUES))
-            mark = self.encoder.chunks(i * RUNS, {"done": MARK})
-            table = ChecksumTable({name: of_bytes(content) for name, content in (chunks | mark).items()})
-            self.place.put(chunks)
-            self.place.put({f"checksums/{i}.json": table.to_json().encode()})
-            self.place.put(mark)
+            for name in names:
+                self.arrays[name][i * RUNS : (i + 1) * RUNS] = MARK if name == "done" else VALUES
 
 
 class Ice:
@@ -91,8 +87,8 @@ class Ice:
         self.repository = icechunk.Repository.create(storage) if begin else icechunk.Repository.open(storage)
         if begin:
             session = self.repository.writable_session("main")
-            frame(session.store, n)
-            session.commit("frame")
+            template(session.store, n)
+            session.commit("template")
 
     def write(self, first: int, last: int, commit: bool = True) -> None:
         import zarr
@@ -183,7 +179,7 @@ def killed(folder: Path) -> None:
     print(f"Icechunk: {left} objects that no snapshot knows (chunks above 512 bytes; gone with its garbage collection)")
     ours = Ours(Folder(folder / "killed.zarr"), 10)
     ours.write(0, 1)
-    ours.place.put(ours.encoder.chunks(RUNS, dict.fromkeys(NAMES, VALUES)))
+    ours.write(1, 2, NAMES)
     with xr.open_zarr(folder / "killed.zarr") as data:
         done = int(data.done.sum())
     print(

@@ -44,9 +44,9 @@ def stop_text(patch: pytest.MonkeyPatch) -> None:
 
 
 def stop_sweep(patch: pytest.MonkeyPatch) -> None:
-    from scansnap.sweep.places import local
+    from scansnap.sweep import backends
 
-    made, group = [], local.run_group
+    made, group = [], backends.run_group
 
     def second_stops(*given: Any) -> Any:
         made.append(given)
@@ -54,7 +54,7 @@ def stop_sweep(patch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return group(*given)
 
-    patch.setattr(local, "run_group", second_stops)
+    patch.setattr(backends, "run_group", second_stops)
 
 
 def stop_map(patch: pytest.MonkeyPatch) -> None:

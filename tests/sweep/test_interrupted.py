@@ -40,10 +40,10 @@ runs = 4
 COMMAND = """
 import os, time
 from unittest.mock import patch
-from scansnap.sweep.store.writer import Writer
+from scansnap.sweep.store import RegionWriter
 from scansnap.cli.app import main
 
-write, written = Writer.write, []
+write, written = RegionWriter.write, []
 
 def counted(self, group, arrays):
     found = write(self, group, arrays)
@@ -53,7 +53,7 @@ def counted(self, group, arrays):
         time.sleep(600)
     return found
 
-patch.object(Writer, "write", counted).start()
+patch.object(RegionWriter, "write", counted).start()
 main()
 """
 

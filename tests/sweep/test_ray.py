@@ -18,8 +18,8 @@ from sweeps import SMALL, contents, marks, write
 from ray_cluster import LEFT_OPEN, killing_one, local_cluster, processes
 from refusals import refused
 from scansnap.cluster import Cluster, Failure, spread, watch
+from scansnap.sweep.backends import TASK
 from scansnap.sweep.config import read
-from scansnap.sweep.places.ray import TASK
 from scansnap.sweep.run import prepare, run
 
 pytestmark = LEFT_OPEN

@@ -14,10 +14,10 @@ from refusals import refused
 from scansnap.checks import InputError
 from scansnap.cli.sweep import sweep as command
 from scansnap.storage.objects import Folder
+from scansnap.sweep import backends, store, template
 from scansnap.sweep.config import read
-from scansnap.sweep.places import local
 from scansnap.sweep.run import prepare, run
-from scansnap.sweep.store import frame, writer
+from scansnap.sweep.store import RegionWriter
 
 OPTIONS = {"endpoint": None, "engine": "local", "address": None, "cpus": 1, "gpus": 0.0, "memory": None,
            "device": "cpu", "resume": False, "overwrite": False, "dry_run": False, "as_json": False}  # fmt: skip
@@ -62,7 +62,6 @@ def test_the_numbers_are_those_of_simulate(whole):
         np.testing.assert_array_equal(part.loss, expected.loss)
         np.testing.assert_allclose(part.entropy, expected.entropy.mean("seq_class"), rtol=1e-6)
         np.testing.assert_array_equal(part.class_set, s)
-    assert root.attrs["complete"] == 1
     assert root.done.all()
     assert "z" not in root  # its size differs between the class sets
 
@@ -93,8 +92,8 @@ def test_numbers_do_not_depend_on_the_grouping(tmp_path, optimizer):
 
 @pytest.mark.parametrize(
     ("module", "function", "call"),
-    [(local, "run_group", 4), (Folder, "_put", 25), (Folder, "_put", 26), (Folder, "_put", 27)],
-    ids=["in a run", "before a chunk", "before the checksums", "before the mark"],
+    [(backends, "run_group", 4), (RegionWriter, "_array", 18), (RegionWriter, "_array", 24)],
+    ids=["in a run", "before a chunk", "before the marker"],
 )
 def test_stopped_anywhere_and_resumed_it_is_the_same_store(tmp_path, whole, monkeypatch, module, function, call):
     """KeyboardInterrupt stands for whatever ends a process; leftovers of a killed one are put there by hand."""
@@ -114,12 +113,10 @@ def test_stopped_anywhere_and_resumed_it_is_the_same_store(tmp_path, whole, monk
     monkeypatch.undo()
     assert 0 < marks(path) < len(ready.plan)
     partial = xr.open_zarr(path / "classes-0.zarr")
-    assert partial.attrs["complete"] == 0
     assert not partial.done.all()
     assert not np.isnan(partial.loss.values[partial.done.values]).any()
-    (path / "classes-0.zarr/loss/c/4.0f0f.partial").write_bytes(b"half")
-    (path / "classes-0.zarr/z/c/4/0").mkdir(parents=True)
-    (path / "classes-0.zarr/z/c/4/0/0").write_bytes(b"half")
+    (path / "classes-0.zarr/z/c/4/0/0").mkdir(parents=True)
+    (path / "classes-0.zarr/z/c/4/0/0/0").write_bytes(b"half")
     (path / "classes-0.zarr/done/c/4").write_bytes(b"")  # a mark that lost its content
     (path / "loss/c/0").mkdir(parents=True)
     outcome = run(prepare(read(write(tmp_path)), path, resume=True))
@@ -130,14 +127,14 @@ def test_stopped_anywhere_and_resumed_it_is_the_same_store(tmp_path, whole, monk
 
 
 def test_a_group_that_raises_is_reported_and_tried_again(tmp_path, whole, monkeypatch, capsys):
-    original = local.run_group
+    original = backends.run_group
 
     def raising(job, classes, start, stop, progress=None):
         if start == 4 and classes.n_classes == 4:
             raise MemoryError("no room for [this] group")
         return original(job, classes, start, stop, progress)
 
-    monkeypatch.setattr(local, "run_group", raising)
+    monkeypatch.setattr(backends, "run_group", raising)
     file, path = write(tmp_path), tmp_path / "s.zarr"
     assert command(file, target=path, **(OPTIONS | {"as_json": True})) == 1
     said = capsys.readouterr()
@@ -187,7 +184,7 @@ def test_refusals(tmp_path, whole):
         prepare(read(write(tmp_path, **{"0:3": "0:4", "steps = 6": "steps = 7"})), whole, resume=True)
     with refused("--memory"):
         prepare(read(write(tmp_path)), whole, resume=True, memory="1GB")
-    with refused("--out", names="scansnap sweep 2"):
+    with refused("--out", names="scansnap sweep 3"):
         prepare(read(file), whole / "classes-0.zarr", resume=True)
     with refused("--out", names=".zarr"):
         prepare(read(file), tmp_path / "s.nc")
@@ -233,11 +230,11 @@ def test_a_sweep_in_progress_is_neither_replaced_nor_joined(tmp_path, whole):
 
 def test_the_summary_is_the_same_in_pieces(tmp_path, whole, monkeypatch):
     """Pieces of 10 runs: their borders fall into groups, and one into both class sets."""
-    for module in (frame, writer):
+    for module in (template, store):
         monkeypatch.setattr(module, "ROOT_CHUNK", 10)
     ready = prepare(read(write(tmp_path)), tmp_path / "s.zarr", device="cpu")
     assert run(ready).complete
-    assert [piece.stop for piece in ready.store.writer().pieces()] == [10, 20, 30, 36]
+    assert [piece.stop for piece in store.summary_pieces(ready.plan)] == [10, 20, 30, 36]
     with xr.open_zarr(tmp_path / "s.zarr") as found, xr.open_zarr(whole) as expected:
         xr.testing.assert_identical(found.load(), expected.load())
 
@@ -288,11 +285,12 @@ def test_nothing_in_the_store_tells_when_it_was_made(tmp_path, whole):
     ready = prepare(read(write(tmp_path)), tmp_path / "s.zarr", device="cpu")
     ready.store.create(replaces=False)
     ours = ready.store.writer()
-    for group in reversed(list(ready.plan.groups())):
+    for group in reversed(ready.plan.groups()):
         classes = ready.sweep.class_sets[group.class_set].classes
-        job = local.Job(ready.sweep.axes, ready.sweep.options, ready.sweep.stored, ready.sweep.measures, "cpu")
-        ready.store.count(group, ours.write(group, local.run_group(job, classes, group.start, group.stop)))
-    assert ready.store.finish([ours.summarise(piece) for piece in ours.pieces()])
+        job = backends.Job(ready.sweep.axes, ready.sweep.options, ready.sweep.stored, ready.sweep.measures, "cpu")
+        ours.write(group, backends.run_group(job, classes, group.start, group.stop))
+    assert all(ours.summarise(piece) for piece in store.summary_pieces(ready.plan))
+    assert ready.store.finish(True)
     ready.store.place.tidy()
     assert contents(tmp_path / "s.zarr") == contents(whole)
 

@@ -17,8 +17,8 @@ from sweeps import contents, write
 
 import scansnap as package
 from scansnap.interrupt import Interrupt
+from scansnap.sweep import backends
 from scansnap.sweep.config import read
-from scansnap.sweep.places import local
 from scansnap.sweep.run import prepare, run
 
 OWN = str(Path(package.__file__).parent)
@@ -40,7 +40,7 @@ POINTS = 8
 @contextmanager
 def calls_of_ours(seen: Callable[[FrameType], None]) -> Iterator[None]:
     """Each call of a function of the package while groups are run is reported."""
-    execute = local.execute
+    execute = backends.run_locally
 
     def look(frame: FrameType, event: str, _: Any) -> None:
         if event == "call" and frame.f_code.co_filename.startswith(OWN):
@@ -59,7 +59,7 @@ def calls_of_ours(seen: Callable[[FrameType], None]) -> Iterator[None]:
             sys.setprofile(None)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "execute", profiled)
+        patch.setattr(backends, "run_locally", profiled)
         yield
 
 
@@ -89,7 +89,7 @@ def test_a_signal_anywhere_in_a_group_ends_the_sweep(sweep, whole, tmp_path):
             call = next(calls)
             if call == at:
                 signal.raise_signal(number)
-            elif call > at and frame.f_code is local.run_group.__code__:
+            elif call > at and frame.f_code is backends.run_group.__code__:
                 late.append(frame.f_code.co_name)
 
         store = tmp_path / f"{i}.zarr"
@@ -113,9 +113,9 @@ def test_a_signal_in_the_last_steps_of_a_group_ends_the_sweep(sweep, whole, monk
         leave(interrupt, *error)
 
     calls: list[None] = []
-    execute = local.execute
+    execute = backends.run_locally
     with monkeypatch.context() as patch:
-        patch.setattr(local, "execute", lambda *given: calls.append(None) or execute(*given))
+        patch.setattr(backends, "run_locally", lambda *given: calls.append(None) or execute(*given))
         patch.setattr(Interrupt, "__exit__", leaving)
         code, out, _ = sweep("--out", "s.zarr")
     assert (code, out) == (128 + number, "")

@@ -11,14 +11,15 @@ import pytest
 import xarray as xr
 from sweeps import SMALL, contents, write
 
-from refusals import refused
 from scansnap.storage import checksums
 from scansnap.storage.checksums import Damaged
+from scansnap.storage.chunks import group_chunks
 from scansnap.storage.objects import Folder
+from scansnap.sweep import template
 from scansnap.sweep.config import read
 from scansnap.sweep.plan import Group
 from scansnap.sweep.run import Prepared, prepare, run
-from scansnap.sweep.store import StoreError, arrays
+from scansnap.sweep.store import StoreError
 from scansnap.sweep.work import Job, run_group
 
 TEXT = SMALL.replace("n_queries = [1, 2]", "n_queries = 1").replace("[0.5, 1]", "0.5")  # 3 groups, the last of 1 run
@@ -29,7 +30,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     """A sweep that is done, with chunks so small that arrays are cut along every dimension."""
     folder = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "_CHUNK_BYTES", 64)
+        patch.setattr(template, "_CHUNK_BYTES", 64)
         found = prepare(read(write(folder, TEXT)), folder / "s.zarr", device="cpu")
         assert run(found).complete
     return found
@@ -46,27 +47,22 @@ def resumed(path: Path) -> tuple[int, list[str]]:
     found = prepare(read(path.with_name("sweep.toml")), path, resume=True)
     outcome = run(found)
     assert outcome.complete
-    return outcome.finished, found.store.mended
+    return outcome.finished, found.store.recomputed
 
 
 def chunk_files(folder: Path) -> list[str]:
     return [name for name in checksums.files_in(folder) if "/c/" in name]
 
 
-def test_every_chunk_belongs_to_one_group(ready: Prepared) -> None:
-    """The chunks that the groups' tables know are the files that are there, each once."""
-    folder = Path(str(ready.store.place)) / "classes-0.zarr"
-    grown = {v.name for v in ready.layouts.schemas[0].variables} | {"done"}
-    tables = [
-        checksums.read_table("the store", folder, f"checksums/{group.chunk}.json") for group in ready.plan.groups()
-    ]
-    assert sorted(name for table in tables for name in table.files) == [
-        name for name in chunk_files(folder) if name.split("/")[0] in grown
-    ]
-    for chunk, table in enumerate(tables):
-        assert {name.split("/")[2] for name in table.files} == {str(chunk)}
-    several = [name for name in tables[0].files if name.startswith("z/c/")]
-    assert len(several) > len(tables), "z is in one piece: nothing was tested"
+def test_every_group_has_all_its_chunks(ready: Prepared) -> None:
+    """The chunks that the groups must have are the files that are there, each once, fill values included."""
+    folder = Folder(Path(str(ready.store.place)) / "classes-0.zarr")
+    arrays = [v.name for v in ready.store.template.filled(0)]
+    chunks = group_chunks(folder, "", arrays, range(3))
+    assert sorted(chunks) == [name for name in chunk_files(folder.path) if name.split("/")[0] in arrays]
+    assert {name: int(name.split("/")[2]) for name in chunks} == chunks
+    several = [name for name in chunks if name.startswith("z/c/")]
+    assert len(several) > 3, "z is in one piece: nothing was tested"
 
 
 def test_a_deleted_chunk_is_noticed_though_zarr_reads_on(copy: Path) -> None:
@@ -89,38 +85,47 @@ def test_a_deleted_chunk_is_noticed_though_zarr_reads_on(copy: Path) -> None:
         away.rename(copy / name)
 
 
-@pytest.mark.parametrize("name", ["loss/c/1/0", "z/c/2/1/0/1", "status/c/0", "done/c/2"])
-def test_a_deleted_chunk_is_made_again(copy: Path, ready: Prepared, name: str) -> None:
-    whole = contents(copy)
-    (copy / "classes-0.zarr" / name).unlink()
-    chunk = int(name.split("/")[2])
-    group = list(ready.plan.groups())[chunk]
-    assert resumed(copy) == (len(group), [f"{group}: classes-0.zarr/{name} is missing"])
+@pytest.mark.parametrize("name", ["loss/c/1/0", "z/c/2/1/0/1", "status/c/0", "failed_step/c/2"])
+@pytest.mark.parametrize("change", ["delete", "damage"])
+def test_a_group_with_a_bad_chunk_is_computed_again(copy: Path, ready: Prepared, name: str, change: str) -> None:
+    whole, path = contents(copy), copy / "classes-0.zarr" / name
+    before = path.read_bytes()
+    path.unlink()
+    if change == "damage":
+        path.write_bytes(before[:-1])
+    group = ready.plan.groups()[int(name.split("/")[2])]
+    problem = "is missing" if change == "delete" else "does not match its checksum"
+    assert resumed(copy) == (len(group), [f"{group}: classes-0.zarr/{name} {problem}"])
     assert contents(copy) == whole
 
 
-def test_a_chunk_that_was_not_there_is_noticed_and_its_group_made_again(copy: Path, ready: Prepared) -> None:
-    """No run failed, so Zarr wrote no chunk of failed_step; one that appears would be read."""
-    whole, name = contents(copy), "failed_step/c/1"
-    assert not (copy / "classes-0.zarr" / name).exists()
-    (copy / "classes-0.zarr/failed_step/c").mkdir(exist_ok=True)
-    (copy / "classes-0.zarr" / name).write_bytes((copy / "classes-0.zarr/seed/c/0").read_bytes())
-    with refused("the store", names=name, error=Damaged):
-        checksums.check("the store", copy)
-    group = list(ready.plan.groups())[1]
-    assert resumed(copy) == (len(group), [f"{group}: classes-0.zarr/{name} is not one of its files"])
+def test_a_deleted_marker_makes_its_group_missing(copy: Path, ready: Prepared) -> None:
+    whole = contents(copy)
+    (copy / "classes-0.zarr/done/c/1").unlink()
+    assert resumed(copy) == (len(ready.plan.groups()[1]), [])
     assert contents(copy) == whole
 
 
-def test_what_is_no_chunk_is_removed_and_costs_no_run(copy: Path) -> None:
+def test_a_bad_summary_is_computed_again_and_costs_no_run(copy: Path) -> None:
     whole = contents(copy)
-    for name in ("classes-0.zarr/loss/c/0/0.0f0f.partial", "classes-0.zarr/loss/c/9/0", "loss/c/note", "note"):
+    for name in ("loss/c/0/0", "done/c/0"):
+        (copy / name).unlink()
+        assert resumed(copy) == (0, [])
+        assert contents(copy) == whole
+
+
+def test_what_is_no_chunk_changes_nothing(copy: Path) -> None:
+    with xr.open_zarr(copy / "classes-0.zarr") as data:
+        before = data.load()
+    for name in ("classes-0.zarr/loss/c/0/0.0f0f.partial", "classes-0.zarr/loss/c/9/0", "classes-0.zarr/done/c/9"):
         (copy / name).parent.mkdir(exist_ok=True)
         (copy / name).write_text("what a killed process, or somebody, left")
     assert resumed(copy) == (0, [])
-    (copy / "note").unlink()  # beside the arrays it stays, and no table knows it
-    assert contents(copy) == whole
-    assert not (copy / "classes-0.zarr/loss/c/9").exists()
+    with xr.open_zarr(copy / "classes-0.zarr") as data:
+        xr.testing.assert_identical(data.load(), before)
+    (copy / "classes-0.zarr/seed/c/7").write_text("")
+    with pytest.raises(Damaged):
+        checksums.check("the store", copy)
 
 
 def test_a_group_that_is_written_twice_is_the_same(copy: Path) -> None:
@@ -128,11 +133,9 @@ def test_a_group_that_is_written_twice_is_the_same(copy: Path) -> None:
     whole = contents(copy)
     found = prepare(read(copy.with_name("sweep.toml")), copy, resume=True)
     job = Job(found.sweep.axes, found.sweep.options, found.sweep.stored, found.sweep.measures, "cpu")
-    group = list(found.plan.groups())[1]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arrays, "_CHUNK_BYTES", 64)
-        made = run_group(job, found.sweep.class_sets[0].classes, group.start, group.stop)
-        found.store.writer().write(group, made)
+    group = found.plan.groups()[1]
+    made = run_group(job, found.sweep.class_sets[0].classes, group.start, group.stop)
+    found.store.writer().write(group, made)
     found.store.place.tidy()
     assert contents(copy) == whole
 
@@ -146,7 +149,7 @@ def test_a_machine_that_does_not_see_the_store_says_so_and_writes_nothing(
     elsewhere = replace(writer, place=Folder(tmp_path / "not mounted" / "s.zarr"))
     with pytest.raises(StoreError, match=r"all machines must see it, by a shared folder or s3://"):
         elsewhere.write(Group(0, 0, 0, 3), {})
-    other = replace(writer, sweep=writer.sweep.replace("0.5", "0.25"))
+    other = replace(writer, table=[1, "another"])
     before = contents(copy)
     with pytest.raises(StoreError, match="another sweep has taken its place"):
         other.write(Group(0, 0, 0, 3), {})

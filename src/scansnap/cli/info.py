@@ -188,7 +188,7 @@ def _probe(path: Path, as_json: bool) -> int:
 
 def _sweep(path: Path, as_json: bool) -> int:
     """From the root's metadata and the groups' marks: quick, however large the store is."""
-    from scansnap.storage.checksums import marks
+    from scansnap.storage.chunks import COMPLETE, marked_groups
     from scansnap.storage.objects import place_of
     from scansnap.sweep.plan import Plan
     from scansnap.sweep.store import read_attributes
@@ -197,13 +197,14 @@ def _sweep(path: Path, as_json: bool) -> int:
     attrs = read_attributes(place, "the store")
     plan = Plan.from_json(attrs["plan"])
     names = list(place.sizes())
-    done = sum(mark.isdecimal() for s in range(len(plan.sizes)) for mark in marks(names, f"classes-{s}.zarr/"))
+    done = sum(len(marked_groups(names, f"classes-{s}.zarr/")) for s in range(len(plan.sizes)))
+    complete = COMPLETE in names
     facts = {
         "runs": plan.n_runs * len(plan.sizes), "class_sets": len(plan.sizes), "groups": len(plan), "groups_done": done,
-        "complete": bool(attrs["complete"]), "settings": json.loads(attrs["settings"]),
+        "complete": complete, "settings": json.loads(attrs["settings"]),
         "sweep": json.loads(attrs["sweep"]), "versions": json.loads(attrs["versions"]),
     }  # fmt: skip
-    state = "complete" if attrs["complete"] else "not complete: the same command with --resume does the rest"
+    state = "complete" if complete else "not complete: the same command with --resume does the rest"
     return _say(f"{place}: a sweep, {state}", facts, as_json)
 
 

@@ -73,8 +73,8 @@ def sweep(
         rest = "Nothing that was finished is lost: when it is mended, the same command with --resume does the rest."
         _say(f"Error: {error}. {rest}")
         return 1
-    for damage in ready.store.mended:
-        _say(f"Note: damaged and made again: {damage}.")
+    for damage in ready.store.recomputed:
+        _say(f"Note: damaged and computed again: {damage}.")
     for group, reason in outcome.failures[:_SHOWN]:
         _say(f"Failed: {group}: {reason}")
     if len(outcome.failures) > _SHOWN:
@@ -122,24 +122,25 @@ def _note(ready: Any) -> None:
         folder = ready.store.place.path.absolute().parent
         while not folder.exists():
             folder = folder.parent
-        free, needed = shutil.disk_usage(folder).free, ready.store.n_bytes
+        free, needed = shutil.disk_usage(folder).free, ready.store.template.n_bytes
         if free < needed:
             _say(f"Note: the store may take {in_words(needed)} before compression; {in_words(free)} are free.")
 
 
 def _show_plan(ready: Any, as_json: bool) -> None:
     """The plan, and an estimate of time measured here."""
-    from scansnap.sweep.places.local import probe
+    from scansnap.sweep.backends import estimate_seconds
     from scansnap.sweep.plan import in_words
 
-    plan, seconds = ready.plan, probe(ready.sweep, ready.plan, ready.layouts)
+    plan, seconds = ready.plan, estimate_seconds(ready.sweep, ready.plan, ready.layouts)
     sets = [
         {"classes": repr(one.classes), "knobs": one.knobs, "runs": plan.n_runs, "runs_per_group": size,
          "groups": -(-plan.n_runs // size), "group_bytes": n_bytes}
         for one, size, n_bytes in zip(ready.sweep.class_sets, plan.sizes, ready.group_bytes, strict=True)
     ]  # fmt: skip
+    n_bytes = ready.store.template.n_bytes
     summary = {"runs": len(ready.sweep), "groups": len(plan), "device": plan.device, "memory_bytes": plan.memory,
-               "store_bytes": ready.store.n_bytes, "estimated_seconds": seconds, "class_sets": sets}  # fmt: skip
+               "store_bytes": n_bytes, "estimated_seconds": seconds, "class_sets": sets}  # fmt: skip
     if as_json:
         say_json(summary)
         return
@@ -148,5 +149,5 @@ def _show_plan(ready: Any, as_json: bool) -> None:
         knobs = ", ".join(f"{name} = {value}" for name, value in one["knobs"].items()) or one["classes"]
         out.print(f"class set {s} ({knobs}): {one['groups']} groups of at most {one['runs_per_group']} runs, "
                   f"{in_words(one['group_bytes'])} each")  # fmt: skip
-    out.print(f"store {in_words(ready.store.n_bytes)} before compression: {ready.store.place}", markup=False)
+    out.print(f"store {in_words(n_bytes)} before compression: {ready.store.place}", markup=False)
     out.print(f"time about {duration(seconds)} on this machine alone (estimated from a short measured piece)")

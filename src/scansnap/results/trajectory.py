@@ -30,6 +30,7 @@ from scansnap.results import netcdf, pieces
 from scansnap.runs import Runs
 from scansnap.storage import checksums, put, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
+from scansnap.storage.chunks import MARKER
 from scansnap.storage.objects import Folder, Objects, place_of
 
 FORMAT, FORMER = "scansnap trajectory 2", "scansnap trajectory 1"
@@ -137,6 +138,8 @@ def load(path: str | PathLike[str]) -> xr.Dataset:
     if data.attrs.get("format") not in (FORMAT, PROBED):
         data.close()
         raise InputError(_FIELD, fspath(path), f"a file of the format '{FORMAT}'")
+    if MARKER in data.coords:  # runs of a sweep, which may go on
+        data.attrs["complete"] = int(data[MARKER].all())
     return data.rename({"class": "seq_class"}) if "class" in data.dims else data  # its name until version 0.2
 
 

@@ -155,12 +155,13 @@ class Bucket:
     def tidy(self) -> None:
         pass  # nothing is left of an object that was not taken
 
-    def zarr(self) -> Any:
+    def zarr(self, *, write: bool = False) -> Any:
         from zarr.storage import FsspecStore
 
         from scansnap.storage.zarr_store import Checked
 
-        return Checked(FsspecStore.from_url(self.address, storage_options=self._options, read_only=True))
+        store = FsspecStore.from_url(self.address, storage_options=self._options, read_only=not write)
+        return Checked(store, self)
 
 
 def _first(error: BaseException) -> str:

@@ -4,11 +4,10 @@ A folder carries ``checksums.json``, with the size and the SHA-256 of each file 
 
     {"files": {"zarr.json": [4711, "9f86…"], "loss/c/0/0": [52, "60a1…"], …}, …, "sha256": "d2a8…"}
 
-where the last is that of the table itself. A file in the list may be such a table again (``…/checksums.json`` of a
-folder inside, ``checksums/….json`` of a part) and is followed. A folder that is still being written to says
-``growing``: its parts, and the tables in the folders it names ``inside``, are followed wherever they lie, and chunks
-without a mark in ``done`` (with folders inside: any) do not count. ``before`` is what a file may still be where a
-writer was stopped.
+where the last is that of the table itself. A folder that many processes fill lists the files that it had from the
+beginning, the arrays that are ``filled``, whose chunks carry checksums of their own (see
+:mod:`scansnap.storage.chunks`), and the folders ``inside`` with tables of their own. ``before`` is what a file may
+still be where a writer was stopped.
 
 Checking reads every byte (SHA-256: about 1 GB/s) and happens before a file is opened by any library. Wherever it says
 folder and file, a prefix of a bucket and its objects will do (see :mod:`scansnap.storage.objects`).
@@ -18,16 +17,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scansnap.checks import InputError
+from scansnap.storage.chunks import COMPLETE, expected_groups, group_chunks, problems
 from scansnap.storage.objects import Entry, Folder, Objects, files_in, of_file
 
 NAME = "checksums.json"
-PARTS = "checksums"  # a folder with the tables of parts
+_TABLE = re.compile(r"(?<![^/])checksums(\.json|/\d+\.json)$")  # the latter of parts, in stores of former versions
 EARLIER = "made anew, since it is from an earlier version, without checksums"
 
 Place = Path | Objects
@@ -58,11 +59,11 @@ class ChecksumTable:
 
     files: Mapping[str, Entry]  # by path, with / in it
     before: Mapping[str, Entry] = field(default_factory=dict)
-    growing: bool = False
+    filled: tuple[str, ...] = ()  # arrays
     inside: tuple[str, ...] = ()  # folders
 
     def to_json(self) -> str:
-        return sign({"files": self.files, "before": self.before, "growing": self.growing, "inside": self.inside})
+        return sign({"files": self.files, "before": self.before, "filled": self.filled, "inside": self.inside})
 
 
 # --- tables that carry their own checksum ------------------------------------------------------------------------
@@ -117,8 +118,8 @@ def read_tables(field: str, folder: Place, names: Iterable[str]) -> Iterator[tup
             continue
         try:
             table = signed(found)
-            inside = tuple(str(folder) for folder in table["inside"])
-            yield name, ChecksumTable(_entries(table["files"]), _entries(table["before"]), table["growing"], inside)
+            filled, inside = (tuple(map(str, table.get(key, ()))) for key in ("filled", "inside"))
+            yield name, ChecksumTable(_entries(table["files"]), _entries(table["before"]), filled, inside)
         except (ValueError, KeyError, TypeError, RecursionError):
             yield name, Damaged(field, folder, name, "does not match its own checksum")
 
@@ -181,51 +182,32 @@ def check(field: str, folder: Place, *, sizes: Mapping[str, int] | None = None) 
     ``sizes`` as for :func:`check_files`.
     """
     place = _objects(folder)
-    before = list(place.sizes())  # the marks among them: a writer puts a part's mark after its checksums
+    before = list(place.sizes())  # the markers among them: a writer puts the marker of a group last
     names = place.sizes()
-    marked: dict[str, set[str]] = {}
-    known, todo, done = {NAME}, [NAME], CheckedFiles()
+    known, filled, done = set[str](), set[str](), CheckedFiles()
+    todo = [NAME]
     while todo:
         name = todo.pop()
-        top, _, own = name.rpartition("/")
-        base = top if own == NAME else top.removesuffix(PARTS).removesuffix("/")
-        prefix = f"{base}/" if base else ""
-        if own == NAME:
-            marked[prefix] = set(marks(before, prefix))
+        prefix = _TABLE.sub("", name)
+        done += CheckedFiles() if name in known else CheckedFiles(1, names.get(name, 0))
         table = read_table(field, folder, name)
-        whole = ChecksumTable({prefix + inner: entry for inner, entry in table.files.items()},
-                              {prefix + inner: entry for inner, entry in table.before.items()})  # fmt: skip
-        done += check_files(field, folder, whole, whole.files, sizes=sizes)
-        follow = [inner for inner in table.files if inner.endswith(f"/{NAME}") or inner.startswith(f"{PARTS}/")]
-        if table.growing:
-            follow += [f"{inner}/{NAME}" for inner in table.inside]
-            parts = (inner.removeprefix(prefix) for inner in names if inner.startswith(f"{prefix}{PARTS}/"))
-            follow += [part for part in parts if part.split("/")[1][:1].isdecimal()]
-            if table.inside:
-                marked[prefix] = set()  # its own chunks are a summary, made last
-        elif own == NAME:
-            del marked[prefix]
-        known |= {prefix + inner for inner in (*table.files, *follow)}
-        todo += [prefix + inner for inner in follow]
+        files, was = ({prefix + inner: entry for inner, entry in each.items()} for each in (table.files, table.before))
+        done += check_files(field, folder, ChecksumTable(files, was), files, sizes=sizes)
+        known |= {name, *files}
+        filled |= {prefix + array for array in table.filled}
+        groups = expected_groups(place, names, before, prefix) if table.filled else []
+        chunks = group_chunks(place, prefix, table.filled, groups)
+        for chunk, problem in problems(place, chunks, names, read=sizes is None):
+            raise Damaged(field, folder, chunk, problem)
+        done += CheckedFiles(len(chunks) + (f"{prefix}{COMPLETE}" in names), sum(names[chunk] for chunk in chunks))
+        todo += [f"{prefix}{inner}/{NAME}" for inner in table.inside]
+        todo += [inner for inner in files if _TABLE.search(inner)]
     for name in names:
-        if name not in known and would_count(name, marked):
+        if name not in known and _would_be_read(name) and name.partition("/c/")[0] not in filled:
             raise Damaged(field, folder, name, "is not one of its files")
-    return done + CheckedFiles(1, names.get(NAME, 0))
+    return done
 
 
-def marks(names: Iterable[str], prefix: str = "") -> list[str]:
-    """Numbers of the chunks of ``done`` that are there. Here and in :func:`would_count` chunks are known by their names
-    (``loss/c/3/0``, as Zarr 3 names them) rather than by Zarr, which must not open what was not yet checked."""
-    start = f"{prefix}done/c/"
-    return [name.removeprefix(start) for name in names if name.startswith(start)]
-
-
-def would_count(name: str, marked: Mapping[str, set[str]]) -> bool:
-    """Whether a file that no table knows would change what is read: metadata, or a chunk unless it waits for a mark."""
-    if name.endswith(("/zarr.json", "/c")):  # "c" itself: the one chunk of a single number
-        return True
-    array, chunk, index = name.partition("/c/")
-    if not chunk:
-        return False
-    prefix = array[: array.rfind("/") + 1]
-    return prefix not in marked or index.split("/")[0] in marked[prefix]
+def _would_be_read(name: str) -> bool:
+    """Whether Zarr reads a file that no table knows: metadata, or a chunk."""
+    return name.endswith(("/zarr.json", "/c")) or "/c/" in name  # "c" itself: the one chunk of a single number

@@ -70,8 +70,8 @@ class Objects(Protocol):
     def tidy(self) -> None:
         """Remove what killed writers left."""
 
-    def zarr(self) -> Any:
-        """The place as a Zarr store to read from, see :mod:`scansnap.storage.zarr_store`."""
+    def zarr(self, *, write: bool = False) -> Any:
+        """The place as a Zarr store to read from, or to fill; see :mod:`scansnap.storage.zarr_store`."""
 
 
 def of_bytes(content: bytes) -> Entry:
@@ -193,7 +193,8 @@ class Folder:
                     if not attempts_left:
                         raise
                     for folder in (scratch.parent, target.parent):
-                        folder.mkdir(parents=True, exist_ok=True)
+                        with suppress(FileExistsError):  # it was there, and another writer has just removed it
+                            folder.mkdir(parents=True, exist_ok=True)
         except OSError:
             with suppress(OSError):
                 scratch.unlink(missing_ok=True)
@@ -224,10 +225,12 @@ class Folder:
         shutil.rmtree(self.path / _WRITING, ignore_errors=True)
         sweep_up(self.path.parent)  # one killed as it began
 
-    def zarr(self) -> Any:
-        from scansnap.storage.zarr_store import local
+    def zarr(self, *, write: bool = False) -> Any:
+        from zarr.storage import LocalStore
 
-        return local(self.path)
+        from scansnap.storage.zarr_store import Checked
+
+        return Checked(LocalStore(self.path, read_only=not write), self)
 
 
 def place_of(where: str | os.PathLike[str], field: str = "the path", endpoint: str | None = None) -> Objects:

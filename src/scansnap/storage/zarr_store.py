@@ -6,13 +6,17 @@ every piece of metadata is checked when Zarr reads it, consolidated or not, and 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import xarray as xr
 import zarr
 from zarr.storage import LocalStore, WrapperStore
+
+if TYPE_CHECKING:
+    from scansnap.storage.objects import Objects
 
 METADATA = "zarr.json"
 FORMAT_2 = (".zarray", ".zgroup", ".zattrs", ".zmetadata")
@@ -25,7 +29,14 @@ _GROUP = {"zarr_format", "node_type", "attributes", "consolidated_metadata"}
 
 
 class Checked(WrapperStore[Any]):
-    """A store in which Zarr sees only metadata that :func:`check_metadata` allows."""
+    """A store in which Zarr sees only metadata that :func:`check_metadata` allows.
+
+    With a ``place``, what Zarr writes is put there by the place's own means: each chunk is there whole or not at all.
+    """
+
+    def __init__(self, store: Any, place: Objects | None = None) -> None:
+        super().__init__(store)
+        self.place = place
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         name = key.rpartition("/")[2]
@@ -36,6 +47,11 @@ class Checked(WrapperStore[Any]):
             check_metadata(key, found.to_bytes())
         return found
 
+    async def set(self, key: str, value: Any) -> None:
+        if self.place is None:
+            raise OSError("this store is only read")
+        await asyncio.to_thread(self.place.put, {key: value.to_bytes()})
+
 
 def local(folder: Path) -> Checked:
     """A folder, to read from."""
@@ -45,6 +61,11 @@ def local(folder: Path) -> Checked:
 def open_group(store: Checked, mode: Any = "r") -> Any:
     """The root of a store, by the metadata of each array itself."""
     return zarr.open_group(store, mode=mode, zarr_format=3, use_consolidated=False)
+
+
+def writing_all_chunks() -> Any:
+    """A context in which arrays are opened, or created, so that chunks of fill values are written too."""
+    return zarr.config.set({"array.write_empty_chunks": True})
 
 
 def open_dataset(store: Checked) -> xr.Dataset:

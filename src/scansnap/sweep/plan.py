@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -53,11 +52,11 @@ class Plan:
     def __len__(self) -> int:
         return sum(-(-self.n_runs // size) for size in self.sizes)
 
-    def groups(self) -> Iterator[Group]:
-        """All groups, class set by class set."""
-        for s, size in enumerate(self.sizes):
-            for chunk, start in enumerate(range(0, self.n_runs, size)):
-                yield Group(s, chunk, start, min(start + size, self.n_runs))
+    def groups(self, class_set: int | None = None) -> list[Group]:
+        """The groups of a class set, or of all of them in their order."""
+        sets = range(len(self.sizes)) if class_set is None else [class_set]
+        return [Group(s, chunk, start, min(start + self.sizes[s], self.n_runs))
+                for s in sets for chunk, start in enumerate(range(0, self.n_runs, self.sizes[s]))]  # fmt: skip
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)

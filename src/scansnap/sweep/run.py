@@ -9,15 +9,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from scansnap.checks import InputError
-from scansnap.cluster import Cluster, Failure, import_ray
+from scansnap.cluster import Cluster, import_ray
 from scansnap.dynamics.device import pick_device
 from scansnap.progress import Progress
 from scansnap.storage import claimed
 from scansnap.storage.objects import Folder, Objects, place_of
+from scansnap.sweep import backends
 from scansnap.sweep.config import Sweep
-from scansnap.sweep.places import local, ray
 from scansnap.sweep.plan import DEFAULT_MEMORY, Group, Layouts, Plan, look, make_plan, parse_memory
 from scansnap.sweep.store import Store, stored_plan
+from scansnap.sweep.template import StoreTemplate
 from scansnap.sweep.work import Job
 
 
@@ -88,7 +89,7 @@ def prepare(
         limit = parse_memory(memory or DEFAULT_MEMORY)
         layouts = look(sweep, kind, limit)
         plan = make_plan(sweep, layouts, limit, kind)
-    return Prepared(sweep, plan, layouts, Store(place, sweep, plan, layouts.schemas), resumed, overwrite)
+    return Prepared(sweep, plan, layouts, Store(place, StoreTemplate(sweep, plan, layouts.schemas)), resumed, overwrite)
 
 
 def _exists(place: Objects) -> bool:
@@ -145,30 +146,28 @@ def _fill(ready: Prepared, cluster: Cluster | None, progress: Progress, note: Ca
     def tell(part: int) -> None:
         progress(outcome.skipped + outcome.finished + part, len(sweep))
 
-    missing = store.missing() if ready.resumed else list(plan.groups())
+    missing = store.missing() if ready.resumed else plan.groups()
     outcome.skipped = len(sweep) - sum(map(len, missing))
     tell(0)
+    if store.complete:
+        outcome.complete = True
+        return outcome
     job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
     writer = store.writer()
-    if cluster is not None:
-        costs = ready.layouts.costs  # the longest first, so that all workers end at about the same time
-        missing = sorted(missing, key=lambda g: -costs[g.class_set].run_seconds * len(g))
-        results = ray.execute(cluster, sweep, job, writer, missing, lambda g: costs[g.class_set].bytes(len(g)), note)
+    if cluster is None:
+        results = backends.run_locally(sweep, job, writer, missing, tell)
     else:
-        results = local.execute(sweep, job, writer, missing, tell)
+        costs = ready.layouts.costs  # the longest first, so that all workers end at about the same time
+        missing.sort(key=lambda g: -costs[g.class_set].run_seconds * len(g))
+        results = backends.run_on_ray(cluster, job, sweep, writer, missing,
+                                      lambda g: costs[g.class_set].bytes(len(g)), note)  # fmt: skip
     with closing(results):
-        for group, result in results if missing else ():
-            if isinstance(result, Failure):
-                outcome.failures.append((group, result.reason))
+        for group, failure in results if missing else ():
+            if failure is not None:
+                outcome.failures.append((group, failure.reason))
             else:
-                store.count(group, result)
                 outcome.finished += len(group)
                 tell(0)
-    if not store.whole:
-        made = (
-            local.summaries(writer) if cluster is None else ray.summaries(cluster, writer, max(ready.group_bytes), note)
-        )
-        outcome.complete = store.finish(list(made))
-    else:
-        outcome.complete = True
+    pieces = list(backends.summarise(writer, cluster, max(ready.group_bytes), note))
+    outcome.complete = store.finish(all(pieces))
     return outcome

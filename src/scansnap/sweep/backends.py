@@ -1,0 +1,119 @@
+"""Where the groups of a sweep run: on this machine one after the other, or on a Ray cluster.
+
+Each Ray task is one batched group, which its worker computes and writes. The driver plans and counts. Every machine
+must therefore reach the store: in a folder that all of them share, or in a bucket.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any
+
+from scansnap.classes import SequenceClasses
+from scansnap.cluster import Cluster, Failure, spread
+from scansnap.dynamics.simulate import simulate
+from scansnap.sweep.config import Sweep
+from scansnap.sweep.plan import Group, Layouts, Plan
+from scansnap.sweep.store import RegionWriter, StoreError, SummaryPiece, summary_pieces
+from scansnap.sweep.work import Job, run_group
+
+TASK = "scansnap-group"  # how a task is called in Ray's own views
+Note = Callable[[str], None]
+_PROBE_SECONDS = 0.3
+
+
+def run_locally(
+    sweep: Sweep, job: Job, writer: RegionWriter, groups: Iterable[Group], report: Callable[[int], None]
+) -> Generator[tuple[Group, Failure | None]]:
+    """Compute and write each group; yields it with the reason if it failed. A store that takes no more ends it.
+
+    The engine uses all cores, or the GPU, inside a group. ``report(runs)`` is called with the share that is done.
+    """
+    for group in groups:
+        classes, size = sweep.class_sets[group.class_set].classes, len(group)
+        failure = None
+        try:
+            arrays = run_group(job, classes, group.start, group.stop,
+                               lambda done, total, size=size: report(size * done // total))  # type: ignore[misc] # fmt: skip
+            writer.write(group, arrays)
+            del arrays  # not kept while the next ones are computed
+        except StoreError:
+            raise
+        except Exception as error:
+            failure = Failure.of(error)
+        yield group, failure
+
+
+def run_on_ray(
+    cluster: Cluster, job: Job, sweep: Sweep, writer: RegionWriter, groups: Sequence[Group],
+    memory: Callable[[Group], int], note: Note,
+) -> Generator[tuple[Group, Failure | None]]:  # fmt: skip
+    """As :func:`run_locally`, in the order in which groups are finished."""
+    shared = (job, tuple(class_set.classes for class_set in sweep.class_sets), writer)
+    with cluster.connected(max(map(memory, groups), default=0)):
+        for group, result in spread(_group, shared, groups, cluster, memory=memory, name=TASK, note=note):
+            yield group, _raised(result)
+
+
+def summarise(writer: RegionWriter, cluster: Cluster | None, memory: int, note: Note) -> Iterator[bool]:
+    """Write the root's summary, piece by piece; yields whether all runs of a piece are done."""
+    pieces = summary_pieces(writer.plan)
+    if cluster is None or len(pieces) == 1:  # not worth the way
+        yield from map(writer.summarise, pieces)
+        return
+    results = spread(_piece, writer, pieces, cluster, memory=lambda piece: memory, name="scansnap-summary", note=note)
+    for piece, result in results:
+        complete = _raised(result)
+        if isinstance(complete, Failure):
+            raise StoreError(f"{piece} could not be made ({complete.reason})")
+        yield complete
+
+
+def _raised(result: Any) -> Any:
+    """A store that takes no more ends the sweep, whoever met it."""
+    if isinstance(result, StoreError):
+        raise result
+    return result
+
+
+def _group(shared: tuple[Job, tuple[SequenceClasses, ...], RegionWriter], group: Group) -> StoreError | None:
+    job, classes, writer = shared
+    arrays = run_group(job, classes[group.class_set], group.start, group.stop)
+    try:
+        writer.write(group, arrays)
+    except StoreError as error:
+        return StoreError(str(error))
+    return None
+
+
+def _piece(writer: RegionWriter, piece: SummaryPiece) -> bool | StoreError:
+    try:
+        return writer.summarise(piece)
+    except StoreError as error:
+        return StoreError(str(error))
+
+
+def estimate_seconds(sweep: Sweep, plan: Plan, layouts: Layouts) -> float:
+    """Seconds the whole sweep may take here, from a short measured piece of each class set's first group.
+
+    Steps are timed on all runs of the group (at most 64) until there is something to time; measures that go run by
+    run as the schema took them. Recording and writing are not in it.
+    """
+    total = 0.0
+    for class_set, schema, size in zip(sweep.class_sets, layouts.schemas, plan.sizes, strict=True):
+        runs = sweep.axes.take(0, min(size, 64))
+        steps, seconds, options = 1, 0.0, sweep.options | {"variables": ["loss"]}
+
+        def timed(n: int, runs: Any = runs, class_set: Any = class_set, options: Any = options) -> float:
+            began = time.perf_counter()
+            simulate(class_set.classes, runs, **(options | {"steps": n, "record": [n]}), device=plan.device)
+            return time.perf_counter() - began
+
+        fixed = min(timed(0), timed(0))
+        while steps < sweep.settings.steps and seconds < _PROBE_SECONDS:
+            steps = min(steps * 4, sweep.settings.steps)
+            seconds = max(timed(steps) - fixed, 0.0)
+        per_run = seconds / steps * sweep.settings.steps / len(runs) + schema.measuring_seconds
+        total += plan.n_runs * per_run + fixed * -(-plan.n_runs // size)
+    return total
