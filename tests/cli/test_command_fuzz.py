@@ -160,8 +160,8 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     from scansnap.dial import study
     from scansnap.dynamics import loop
     from scansnap.paper.report import crew, make
+    from scansnap.sweep import backends
     from scansnap.sweep import run as sweep
-    from scansnap.sweep.places import local
     from scansnap.text import sample as sample_text
     from scansnap.text import training
 
@@ -214,7 +214,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(crew, "at_once", reached)
     patch.setattr(study, "made", reached)
     patch.setattr(sweep, "_fill", reached)
-    patch.setattr(local, "probe", lambda *_: 1.0)
+    patch.setattr(backends, "estimate_seconds", lambda *_: 1.0)
     patch.setattr("scansnap.explorer.lab.server.LabServer.serve_forever", reached)
     patch.setenv("XDG_CACHE_HOME", str(Path.cwd() / "cache"))
     patch.setattr("webbrowser.open", lambda *_: None)
