@@ -21,7 +21,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.trained import TrainedYZ
 from scansnap.dynamics.settings import Model, Settings
 from scansnap.kernels.cpu import library
-from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.paper.shared.medium_runs import SYN_MEDIUM
 from scansnap.runs import grid
 from scansnap.sampling.counts import sample_classes, sample_counts
 from timing import best_seconds, timed

@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 
 from scansnap.cluster import Cluster, spread
-from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.paper.shared.medium_runs import SYN_MEDIUM
 from scansnap.sweep.config import Sweep, from_table
 from scansnap.sweep.run import prepare, run
 from timing import timed

@@ -10,7 +10,7 @@ import scansnap as ss
 from refusals import refused
 from scansnap.cli import benchmark
 from scansnap.cli.bench import bench
-from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.paper.shared.medium_runs import SYN_MEDIUM
 
 
 @pytest.fixture

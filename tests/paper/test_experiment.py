@@ -3,7 +3,7 @@
 import numpy as np
 
 import scansnap as ss
-from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.paper.shared.medium_runs import SYN_MEDIUM
 
 
 def test_the_full_size_is_the_papers():

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from scansnap.measure.comparison import compare
-from scansnap.paper.figure import Finding
-from scansnap.paper.points import MOST_TOLD, Number, Points, beyond, named
+from scansnap.paper.figure import MOST_TOLD, Finding, Number, Points, beyond, named
 
 
 def test_a_family_over_seeds_is_told_by_the_mean_of_its_cases_and_the_interval_over_seeds():

@@ -6,7 +6,7 @@ import pytest
 
 from scansnap.paper.figure import Effort
 from scansnap.paper.figures import table1
-from scansnap.paper.symbols import SYMBOLS, Symbol
+from scansnap.paper.figures.table1 import SYMBOLS, Symbol
 
 
 def at(home, name="x"):

@@ -16,7 +16,7 @@ from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.settings import Settings
 from scansnap.kernels.cuda import compiler
 from scansnap.measure import distinct_entropy
-from scansnap.paper.experiment import SYN_MEDIUM
+from scansnap.paper.shared.medium_runs import SYN_MEDIUM
 from scansnap.processes import peak_memory
 from scansnap.progress import Progress
 from scansnap.runs import Runs, grid

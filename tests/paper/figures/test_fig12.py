@@ -5,8 +5,7 @@ import pytest
 from recall_checks import flatter, mirrored
 
 from scansnap.paper.figure import Effort
-from scansnap.paper.figures import fig12
-from scansnap.paper.shared import recall_curves
+from scansnap.paper.figures import fig11, fig12
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def test_few_seeds_decide_little(computed):
 
 
 def test_the_descent_is_from_the_lowest_to_the_highest_threshold_of_its_size(computed):
-    falls = recall_curves.descents(computed.table)
+    falls = fig11.descents(computed.table)
     assert len(falls) == 4 * 4 * 4 * 3
     one = computed.table.query("n_query == 10 and eta_z == 0.5 and ratio == 1 and seed == 0").sort_values("threshold")
     expected = one["recall"].iloc[0] - one["recall"].iloc[-1]

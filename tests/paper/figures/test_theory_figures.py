@@ -7,7 +7,6 @@ import pytest
 import scansnap as ss
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.figures import claims, fig1, fig2, fig3, fig8, fig9, table1
-from scansnap.paper.shared import growth_curves
 
 QUICK = Effort(quick=True, device="cpu")
 
@@ -133,10 +132,10 @@ def test_bend_of_a_known_curve():
 
 def test_a_wrong_closed_form_is_noticed():
     table = fig3.compute(QUICK).table
-    assert growth_curves.integration_agrees(table).verdict == "agrees"
+    assert fig3.integration_agrees(table).verdict == "agrees"
     table["growth"] = ss.theory.growth(table.t.to_numpy(), eta_y=table.eta_y.to_numpy(), eta_z=0.5, n_classes=10,
                                        vocab_size=1000, c0=0.00625, form="printed")  # fmt: skip
-    assert growth_curves.integration_agrees(table).verdict == "disagrees"
+    assert fig3.integration_agrees(table).verdict == "disagrees"
 
 
 def test_fig8_bound_is_broken_by_a_shift():

@@ -10,8 +10,7 @@ import pytest
 
 from refusals import refused
 from scansnap.cli.reproduce import reproduce as command
-from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.points import Points
+from scansnap.paper.figure import Computed, Effort, Finding, Points
 from scansnap.paper.report import changes, manifest, page
 
 QUICK = Effort(quick=True, device="cpu")

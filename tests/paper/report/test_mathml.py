@@ -4,8 +4,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from scansnap.paper.figures.table1 import SYMBOLS
 from scansnap.paper.report.mathml import mathml
-from scansnap.paper.symbols import SYMBOLS
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,8 @@ import pytest
 
 from scansnap.claims.claim import Curve, Report, Statement
 from scansnap.cli.reproduce import STYLE
-from scansnap.paper.figure import VERDICTS, Computed, Effort, Finding
+from scansnap.paper.figure import VERDICTS, Computed, Effort, Finding, Points
 from scansnap.paper.figures import claims
-from scansnap.paper.points import Points
 from scansnap.paper.report import make, page
 from scansnap.paper.report.manifest import Made
 from scansnap.paper.report.targets import TARGETS, find, label

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from scansnap.measure.comparison import compare
-from scansnap.paper.shared.paired import exceptions, overall, paired, paired_steps
+from scansnap.paper.shared.over_seeds import exceptions, overall, paired, paired_steps
 
 OPTIONS = {"by": ["n_query"], "along": "ratio", "low": 1.0, "high": 2.0}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from scansnap.paper.studies.probe.findings import YZ, findings
-from scansnap.paper.studies.probe.models import DEEP, MODELS
+from scansnap.paper.studies.probe.training import DEEP, MODELS
 
 HEADS = 4
 

@@ -16,10 +16,8 @@ from scansnap.paper.report import targets
 from scansnap.paper.studies import probe
 from scansnap.paper.studies.chosen_rates import SEEDS
 from scansnap.paper.studies.probe import runs, training
-from scansnap.paper.studies.probe.measured import Measured
-from scansnap.paper.studies.probe.models import DEEP, MODELS, Kind, build
-from scansnap.paper.studies.probe.table import halfway, share_learned
-from scansnap.paper.studies.probe.training import Job, Scale, Streams
+from scansnap.paper.studies.probe.findings import halfway, share_learned
+from scansnap.paper.studies.probe.training import DEEP, MODELS, Job, Kind, Measured, Scale, Streams, build
 
 pytest.importorskip("transformers")
 

@@ -9,8 +9,7 @@ from tiny_corpus import TINY
 
 from scansnap.paper.shared.text_runs import transformer
 from scansnap.paper.studies import sparsity
-from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity, sparsity_rows
-from scansnap.paper.studies.words.runs import word_runs
+from scansnap.paper.studies.words.runs import MASSES, key_sparsity, sparsity_rows, word_runs
 from scansnap.text.evaluation import contextual_sparsity
 
 

@@ -10,8 +10,7 @@ from matplotlib.figure import Figure
 from scansnap.claims.claim import Claim, Report, share
 from scansnap.claims.verify import verify
 from scansnap.classes import SequenceClasses
-from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.points import Points
+from scansnap.paper.figure import Computed, Effort, Finding, Points
 from scansnap.plots import claim_curves
 from scansnap.plots.sparkline import Sparkline, sparkline
 from scansnap.progress import Progress

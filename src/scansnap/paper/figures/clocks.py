@@ -14,8 +14,7 @@ from scansnap.claims.ours.late import FIRST, NONE_TOLERANCE, loglog_exponent, wi
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.snap.definition import FROZEN, in_t, over_e_folds, snapped
-from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.points import Points
+from scansnap.paper.figure import Computed, Effort, Finding, Points
 from scansnap.plots.style import styled
 from scansnap.progress import Progress
 from scansnap.theory import t_snap

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from scansnap.measure.comparison import compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.shared.over_seeds import how, marks, number
-from scansnap.paper.shared.paired import paired, paired_steps
+from scansnap.paper.shared.over_seeds import how, marks, number, paired, paired_steps
 from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import TextSetting, judged, seeds_said, text_setting, transformer
 from scansnap.plots.style import SERIES, styled

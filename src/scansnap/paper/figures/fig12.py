@@ -1,9 +1,9 @@
 """Figure 12: recall of distinct tokens over a threshold on attention, by η_Z."""
 
-from scansnap.paper.shared import recall_curves
+from scansnap.paper.figures.fig11 import CURVES, RecallCurves
 
 TITLE = "Recall of distinct tokens against the threshold, by η_Z"
-CAPTION = f"{recall_curves.CAPTION} A larger η_Z gives a flatter curve: attention is sparser."
+CAPTION = f"{CURVES} A larger η_Z gives a flatter curve: attention is sparser."
 
-_curves = recall_curves.RecallCurves("eta_z", across="ratio", sparser="larger", reference="Figure 12, Appendix G")
+_curves = RecallCurves("eta_z", across="ratio", sparser="larger", reference="Figure 12, Appendix G")
 compute, findings, draw = _curves.compute, _curves.findings, _curves.draw

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from scansnap.measure.comparison import Statement, compare, interval
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared import small_runs
-from scansnap.paper.shared.paired import overall, paired
+from scansnap.paper.shared.over_seeds import overall, paired
 from scansnap.paper.shared.small_runs import LATE, STEPS, at
 from scansnap.plots.style import styled
 from scansnap.progress import Progress

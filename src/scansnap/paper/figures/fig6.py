@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scansnap.measure.comparison import Comparison, compare, said
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.medium_runs import medium_runs, size_name
-from scansnap.paper.shared.paired import exceptions, overall, paired, paired_steps
+from scansnap.paper.shared.over_seeds import exceptions, overall, paired, paired_steps
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.points import Points
+from scansnap.paper.figure import Computed, Effort, Finding, Points
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 from scansnap.theory import h, h_recursion

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.points import Points
-from scansnap.paper.shared.growth_curves import POINTS, curves, integration_agrees
+from scansnap.paper.figure import Computed, Effort, Finding, Points
+from scansnap.paper.figures.fig3 import POINTS, curves, integration_agrees
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 from scansnap.theory import growth

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from scansnap.checks import InputError
 from scansnap.measure.comparison import said
-from scansnap.paper.points import ROUNDING, Number, beyond
+from scansnap.paper.figure import ROUNDING, Number, beyond
 from scansnap.paper.report.manifest import FORMAT, MANIFEST, announce, parsed, plain
 from scansnap.storage import put
 

@@ -14,8 +14,7 @@ from markupsafe import Markup
 from scansnap.claims.claim import KINDS, Kind
 from scansnap.html.page import environment, render
 from scansnap.measure.comparison import LEVEL, compare
-from scansnap.paper.figure import MOSTLY, PLURAL, VERDICTS, Effort, Finding, totals
-from scansnap.paper.points import Points
+from scansnap.paper.figure import MOSTLY, PLURAL, VERDICTS, Effort, Finding, Points, totals
 from scansnap.paper.report.address import address
 from scansnap.paper.report.changes import RULE, Changes
 from scansnap.paper.report.make import command

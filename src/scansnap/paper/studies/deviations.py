@@ -14,13 +14,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from scansnap.checks.arrays import FloatArray
-from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.points import Points
-from scansnap.paper.studies.validity.measured import THEOREMS
-from scansnap.paper.studies.validity.predicted import WRONG
-from scansnap.paper.studies.validity.settings import GENERAL
+from scansnap.paper.figure import Computed, Effort, Finding, Points
+from scansnap.paper.studies.validity.measured import GENERAL, THEOREMS, WRONG, swept
 from scansnap.paper.studies.validity.study import described, noted
-from scansnap.paper.studies.validity.sweep import swept
 from scansnap.plots.style import HEADLINE, SERIES, styled
 from scansnap.progress import Progress
 

@@ -14,8 +14,7 @@ from matplotlib.figure import Figure
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.comparison import Statement, compare
 from scansnap.paper.figure import Computed, Effort, Finding
-from scansnap.paper.shared.over_seeds import how, marks, mean_and_half
-from scansnap.paper.shared.paired import paired
+from scansnap.paper.shared.over_seeds import how, marks, mean_and_half, paired
 from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import (
     TextSetting,

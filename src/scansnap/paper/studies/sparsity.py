@@ -15,8 +15,7 @@ from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.paper.shared.over_seeds import how, mean_and_half, percent
 from scansnap.paper.shared.text_runs import TextSetting, seeds_said, trained, transformer
 from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, at_chosen_rates, edges
-from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity, sparsity_rows
-from scansnap.paper.studies.words.runs import word_runs
+from scansnap.paper.studies.words.runs import MASSES, key_sparsity, sparsity_rows, word_runs
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from scansnap.paper.studies.validity.measured import MOMENTS, THEOREMS
-from scansnap.paper.studies.validity.settings import GENERAL
+from scansnap.paper.studies.validity.measured import GENERAL, MOMENTS, THEOREMS
 
 
 def sound_rows() -> pd.DataFrame:

@@ -14,8 +14,7 @@ from scansnap.claims.maps import MapPoint
 from scansnap.paper.figure import Computed
 from scansnap.paper.studies import deviations
 from scansnap.paper.studies.deviations import by_theorem, explained, r_squared
-from scansnap.paper.studies.validity.measured import measure
-from scansnap.paper.studies.validity.settings import GENERAL, Setting
+from scansnap.paper.studies.validity.measured import GENERAL, Setting, measure
 from scansnap.plots.style import save_figure
 
 

@@ -8,9 +8,21 @@ import pytest
 import scansnap as ss
 from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.maps import MapPoint
-from scansnap.paper.studies.validity.measured import MOMENTS, deviations, measure, times
-from scansnap.paper.studies.validity.predicted import along, memory, no_memory
-from scansnap.paper.studies.validity.settings import ETA_Y, FULL, GENERAL, QUICK, Setting, settings
+from scansnap.paper.studies.validity.measured import (
+    ETA_Y,
+    FULL,
+    GENERAL,
+    MOMENTS,
+    QUICK,
+    Setting,
+    along,
+    deviations,
+    measure,
+    memory,
+    no_memory,
+    settings,
+    times,
+)
 
 POINT = MapPoint(ratio=45.0, overlap=0.24)
 NAMES = {"2a": "theorem-2a-rate", "3": "theorem-3-identity", "4": "theorem-4-growth"}

@@ -13,7 +13,7 @@ from made_up_rows import sound_rows
 from scansnap import processes
 from scansnap.paper.figure import Computed, Effort
 from scansnap.paper.studies import validity
-from scansnap.paper.studies.validity import sweep
+from scansnap.paper.studies.validity import measured
 from scansnap.paper.studies.validity.study import by_moment
 from scansnap.plots.style import save_figure
 
@@ -80,12 +80,12 @@ class InThisProcess:
 
 def test_rows_come_in_the_order_of_the_settings_and_once_for_both_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.setattr(sweep, "measure", lambda setting: made.append(setting) or {"ratio": setting.ratio})
+    monkeypatch.setattr(measured, "measure", lambda setting: made.append(setting) or {"ratio": setting.ratio})
     monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
-    monkeypatch.setattr(sweep, "as_completed", lambda jobs: reversed(list(jobs)))
+    monkeypatch.setattr(measured, "as_completed", lambda jobs: reversed(list(jobs)))
     effort, seen = Effort(quick=True), []
-    rows = sweep.swept(effort, lambda done, total: seen.append((done, total)))
+    rows = measured.swept(effort, lambda done, total: seen.append((done, total)))
     assert rows.ratio.tolist() == [setting.ratio for setting in made]
     assert seen[-1] == (len(made), len(made))
-    assert sweep.swept(effort) is rows
+    assert measured.swept(effort) is rows
     assert len(made) == len(rows)

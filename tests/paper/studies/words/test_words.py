@@ -13,9 +13,8 @@ from scansnap.measure.word_attention import distance
 from scansnap.paper.shared.text_runs import BATCH, LENGTH
 from scansnap.paper.studies import words
 from scansnap.paper.studies.words.findings import snap
-from scansnap.paper.studies.words.listening import SLOW
-from scansnap.paper.studies.words.runs import word_runs
-from scansnap.paper.studies.words.text import LEAST
+from scansnap.paper.studies.words.predictions import SLOW
+from scansnap.paper.studies.words.runs import LEAST, word_runs
 from scansnap.text.prediction import counted_before, predict
 from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer

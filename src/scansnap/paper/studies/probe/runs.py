@@ -22,8 +22,7 @@ from scansnap.paper.report.targets import require
 from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, Chosen, Rates, choose
-from scansnap.paper.studies.probe.models import MODELS
-from scansnap.paper.studies.probe.training import Job, Scale, Streams, run
+from scansnap.paper.studies.probe.training import MODELS, Job, Scale, Streams, run
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 

@@ -1,7 +1,7 @@
 """Do ordinary language models scan and snap? The probe on transformers' GPT-2 and Llama while they learn text.
 
-Asked is what the paper proves of one layer and the study on words finds of the YZ model: whether attention leaves
-common for distinct words, whether and when it freezes, whether deeper layers follow later, what it follows in the end.
+Does attention leave common for distinct words, does it freeze and when, do deeper layers follow later, and what does
+attention follow in the end? The paper proves this of one layer, and the study on words measures it in the YZ model.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+import matplotlib
+import numpy as np
+import pandas as pd
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 
 from scansnap.paper.figure import Computed, Effort
+from scansnap.paper.shared.over_seeds import band, marks, mean_and_half
 from scansnap.paper.shared.text_runs import seeds_said
 from scansnap.paper.studies.chosen_rates import edges
-from scansnap.paper.studies.probe import panels
-from scansnap.paper.studies.probe.findings import findings
-from scansnap.paper.studies.probe.models import MODELS
+from scansnap.paper.studies.probe.findings import NAMES, YZ, findings, heads_of, over_heads, table_of
 from scansnap.paper.studies.probe.runs import ProbeRuns, probe_runs
-from scansnap.paper.studies.probe.table import heads_of, table_of
-from scansnap.paper.studies.probe.training import CLIP, MOMENTUM, PER_DECADE, WARM_UP
-from scansnap.plots.style import styled
+from scansnap.paper.studies.probe.training import CLIP, MODELS, MOMENTUM, PER_DECADE, WARM_UP
+from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress
 
 TITLE = "Do GPT-2 and Llama scan and snap?"
@@ -58,20 +61,92 @@ def draw(computed: Computed) -> Figure:
     """Loss, heads by layer for each optimiser, correlations; a column for each model."""
     table = computed.table
     heads, last = heads_of(table), float(table.step.max())
-    norm = panels.colours(heads)
+    norm = colour_norm(heads)
     with styled(8.2, 8.0) as figure:
         rows = figure.subplots(4, len(MODELS), height_ratios=(1.1, 1.5, 1.5, 1.2), squeeze=False)
         for i, model in enumerate(MODELS):
             own = heads[heads.model == model]
-            panels.loss(rows[0, i], table, model)
-            for ax, optimizer in zip(rows[1:3, i], panels.OPTIMIZERS, strict=True):
-                panels.dots(ax, own[own.optimizer == optimizer], norm, last)
+            draw_loss(rows[0, i], table, model)
+            for ax, optimizer in zip(rows[1:3, i], OPTIMIZERS, strict=True):
+                draw_heads(ax, own[own.optimizer == optimizer], norm, last)
                 ax.set_ylabel(f"layer ({optimizer})" if i == 0 else "")
-            panels.correlations(rows[3, i], own, heads)
+            draw_correlations(rows[3, i], own, heads)
             rows[0, i].set_xlim(rows[1, i].get_xlim())
             rows[2, i].set_xlabel("training step")
         rows[0, 0].set_ylabel("loss (nats)")
         rows[0, 0].legend()
         rows[3, 0].set_ylabel("rank correlation")
-        figure.colorbar(panels.scale(norm), ax=list(rows[1:3, -1]), label="scan index", aspect=40, pad=0.02)
+        figure.colorbar(colour_scale(norm), ax=list(rows[1:3, -1]), label="scan index", aspect=40, pad=0.02)
     return figure
+
+
+OPTIMIZERS = {"AdamW": SERIES[0], "SGD": SERIES[1]}
+SCAN = matplotlib.colormaps["RdBu"]  # red: to common words, blue: to distinct ones
+
+
+def draw_loss(ax: Any, table: pd.DataFrame, model: str) -> None:
+    """On the validation text."""
+    part = table[(table.kind == "loss") & (table.model == model) & (table.step > 0)]
+    for name, colour in OPTIMIZERS.items():
+        wide = part[part.optimizer == name].pivot(index="step", columns="seed", values="value")
+        band(ax, wide.index, wide, colour=colour, label=name)
+    ax.set(title=model, xscale="log", ylim=_around(table[table.kind == "loss"].value))
+
+
+def colour_norm(heads: pd.DataFrame) -> TwoSlopeNorm:
+    """The same for all panels; white where attention turns neither way."""
+    most = np.nanmax([heads.scan_index.abs().max(), 1e-3])
+    return TwoSlopeNorm(0.0, -most, most)
+
+
+def draw_heads(ax: Any, heads: pd.DataFrame, norm: TwoSlopeNorm, last: float) -> None:
+    """Each head at the time of its greatest speed in ln t, layers as rows; behind the end those still to come."""
+    n_heads, n_seeds = heads["head"].max() + 1, heads.seed.max() + 1
+    place = (heads["head"] * n_seeds + heads.seed + 0.5) / (n_heads * n_seeds) - 0.5
+    x = heads.t_fastest_ln.replace({np.inf: _never(last), 0.0: 1.0})
+    y = heads.layer + 1 + 0.7 * place
+    for marker, own in (("o", heads.snaps == 1), (">", heads.snaps != 1)):
+        ax.scatter(x[own], y[own], c=SCAN(norm(heads.scan_index[own])), s=14, linewidths=0.4, edgecolors="0.3",
+                   marker=marker, zorder=3)  # fmt: skip
+    still = x.isna() & heads.scan_index.notna()
+    ax.plot(np.full(still.sum(), 0.65), y[still], "x", color="0.55", markersize=3, markeredgewidth=0.7)
+    ax.axvline(1.4 * last, color="0.75", linewidth=0.8, linestyle=":")
+    if np.isinf(heads.t_fastest_ln).any():
+        ax.annotate("not yet", (_never(last), 1), xycoords=("data", "axes fraction"), ha="center", va="bottom",
+                    fontsize=7, color="0.45")  # fmt: skip
+    layers = np.arange(1, int(heads.layer.max()) + 2)
+    for layer in layers[::2]:
+        ax.axhspan(layer - 0.5, layer + 0.5, color="0.96", zorder=0)
+    ax.set(xscale="log", xlim=(0.5, 1.5 * _never(last)), ylim=(0.5, layers[-1] + 0.5), yticks=layers)
+
+
+def _around(values: Any) -> tuple[float, float]:
+    """Limits that leave a little room."""
+    shown = np.asarray(values, dtype=np.float64)
+    low, high = (float(end) for end in np.quantile(shown[np.isfinite(shown)], (0, 1)))
+    return low - 0.06 * (high - low), high + 0.06 * (high - low)
+
+
+def _never(last: float) -> float:
+    """Where heads stand whose time has not come."""
+    return 2.2 * last
+
+
+def draw_correlations(ax: Any, heads: pd.DataFrame, of_all: pd.DataFrame) -> None:
+    """What attention follows in the end, beside the YZ model's; limits hold those of all models."""
+    for i, (name, yz) in enumerate(YZ.items()):
+        ranks = over_heads(heads, name, ["optimizer"])
+        for j, (optimizer, colour) in enumerate(OPTIMIZERS.items()):
+            if optimizer in ranks.index:
+                marks(ax, [i + 0.24 * (j - 0.5)], ranks.loc[[optimizer]], colour=colour, beside=0.07, linestyle="none")
+        ax.plot([i - 0.35, i + 0.35], [yz, yz], color="0.45", linewidth=1.2, linestyle="--", zorder=1)
+    ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+    ends = [mean + side * half for name in YZ for mean, half in [mean_and_half(over_heads(of_all, name))]
+            for side in (-1, 1)]  # fmt: skip
+    ax.set(xlim=(-0.6, len(YZ) - 0.4), ylim=_around([*YZ.values(), *np.ravel(ends)]))
+    ax.set_xticks(range(len(YZ)), list(NAMES.values()), fontsize=7.5)
+
+
+def colour_scale(norm: TwoSlopeNorm) -> ScalarMappable:
+    """For the colour bar."""
+    return ScalarMappable(norm, SCAN)

@@ -1,16 +1,21 @@
-"""One training from scratch: a plain loop as anybody would write it, with a probe in it.
+"""One training of GPT-2 or Llama from scratch: a plain loop with two probes in it.
 
-After a short warm-up the learning rate stays: a rate that decays would freeze attention by itself.
+The models are transformers' own, built from their configurations with random weights. After a short warm-up the
+learning rate is constant: a decaying rate would freeze attention by itself.
+
+The second probe is a control. Its corpus is the training text with a shuffled vocabulary, so each word has the
+distinctness of another word. A head that leaves common for distinct words does not scan by that measure, unless the
+permutation happens to favour what it attends to; each training has its own permutation.
 """
 
 from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,9 +23,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from scansnap.corpus.windows import Windows
-from scansnap.paper.studies.probe.measured import Measured
-from scansnap.paper.studies.probe.models import build
+from scansnap.probe.probe import Probe
 from scansnap.text.training import log_spaced
+
+if TYPE_CHECKING:
+    from torch import nn
+
 
 WARM_UP = 20  # one in so many of the steps
 CLIP = 1.0  # the largest norm of a gradient
@@ -151,3 +159,87 @@ def precise(device: str, how: str) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the models of the study; its width is that of the effort."""
+
+    family: str  # gpt2 or llama
+    layers: int
+
+
+MODELS = {"GPT-2, 2 layers": Kind("gpt2", 2), "GPT-2, 6 layers": Kind("gpt2", 6), "Llama, 4 layers": Kind("llama", 4)}
+DEEP = "GPT-2, 6 layers"  # in which order in depth is asked for
+
+
+def build(name: str, *, vocab_size: int, width: int, heads: int, length: int, seed: int) -> nn.Module:
+    """A new model, its weights drawn by the seed.
+
+    GPT-2 learns its positions and normalises by LayerNorm; Llama turns queries and keys by position (RoPE), normalises
+    by RMSNorm, has a gated feed-forward layer, and two heads share their keys. Both have one table for the words that
+    go in and come out, and no dropout: it would be noise in what is compared.
+    """
+    import torch
+    import transformers
+
+    kind = MODELS[name]
+    torch.manual_seed(seed)
+    marks: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "use_cache": False}
+    if kind.family == "gpt2":
+        config: Any = transformers.GPT2Config(
+            vocab_size=vocab_size, n_positions=length, n_embd=width, n_layer=kind.layers, n_head=heads,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **marks,
+        )  # fmt: skip
+        return transformers.GPT2LMHeadModel(config)
+    config = transformers.LlamaConfig(
+        vocab_size=vocab_size, max_position_embeddings=length, hidden_size=width, intermediate_size=8 * width // 3,
+        num_hidden_layers=kind.layers, num_attention_heads=heads, num_key_value_heads=heads // 2,
+        tie_word_embeddings=True, pad_token_id=None, **marks,
+    )  # fmt: skip
+    return transformers.LlamaForCausalLM(config)
+
+
+IN_THE_END = ("scan_index", "scan_low", "scan_high", "scan_chance")
+OF_HEADS = ("scans", "snaps", "t_snap", "t_snap_ln", "t_fastest_ln", "frozenness", "frozenness_ln")
+WORDS = ("verdict", "t_snap_ln_reason")
+CURVES = ("scan_index", "moved_from_start", "rank_corr", "sink_share")
+
+
+class Measured:
+    """The probes of one training, and the losses on the validation text."""
+
+    def __init__(
+        self, model: nn.Module, ids: Tensor, train: np.ndarray, steps: Sequence[int], *, vocab_size: int, renaming: int
+    ) -> None:
+        names = np.random.default_rng(renaming).permutation(vocab_size)
+        self.probe = Probe(model, {"input_ids": ids}, corpus=train, every=steps)
+        ends = (steps[0], steps[-1])  # a scan is the way from the first to the last
+        self.control = Probe(model, {"input_ids": ids}, corpus=names[train], every=ends)
+        self.losses: list[float] = []
+
+    def look(self, step: int, loss: float) -> None:
+        """Measure now, where one of them is due."""
+        self.losses.append(loss)
+        self.probe.step(step, loss)
+        self.control.step(step, loss)
+
+    def record(self, failed: bool = False) -> dict[str, Any]:
+        """By step S, layer L and head H: what was seen, and what :mod:`scansnap.probe.findings` derives from it.
+
+        steps, loss (S,); CURVES (S, L, H), rank_corr also by what it is against; the rest (L, H), the scan index of the
+        control and whether it scans among it. NaN where training failed, and ``failed`` is the verdict.
+        """
+        data, other = (probe.dataset() for probe in (self.probe, self.control))
+        if not failed and data.sizes["step"] < len(self.losses):
+            raise RuntimeError("a measurement failed")  # the probe has warned, and let training go on
+        last, heads = data.isel(step=-1), ("layer", "head")
+        found = {f"{name}_curve": data[name].transpose("step", *heads, ...).values for name in CURVES}
+        found |= {name: last[name].transpose(*heads).values for name in (*IN_THE_END, *OF_HEADS)}
+        found |= {"control": other["scan_index"].isel(step=-1).transpose(*heads).values,
+                  "control_scans": other["scans"].transpose(*heads).values}  # fmt: skip
+        words = {name: data[name].transpose(*heads).values.astype(np.str_) for name in WORDS}
+        if failed:
+            found = {name: np.full(values.shape, np.nan) for name, values in found.items()}
+            words = {name: np.full(values.shape, "failed") for name, values in words.items()}
+        return {"steps": data["step"].values, "loss": self.losses, **found, **words}

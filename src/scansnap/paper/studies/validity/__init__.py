@@ -2,7 +2,6 @@
 findings, panels.
 """
 
-from scansnap.paper.studies.validity.findings import findings
-from scansnap.paper.studies.validity.study import CAPTION, TITLE, compute, draw
+from scansnap.paper.studies.validity.study import CAPTION, TITLE, compute, draw, findings
 
 __all__ = ["CAPTION", "TITLE", "compute", "draw", "findings"]

@@ -1,22 +1,45 @@
-"""One setting: the exact flow, what is predicted of it, and how far the two and the paper's statements are apart."""
+"""Errors of the linear response, of the memory equation and of the paper's statements, in many settings.
+
+Most settings form two maps, (η_Y/η_Z, overlap) at M = 2000 and (M, overlap) at η_Y/η_Z = 50. They are in the symmetric
+family of :class:`scansnap.claims.maps.MapPoint`: K = 2 classes of one query, one common token, 5 distinct tokens each.
+Outside of this family the memory has no closed form; there the settings are the paper's own data.
+
+Each prediction becomes evidence on which a claim is judged as on the exact flow. Nothing is fitted:
+
+response    linear response of the flow (:func:`scansnap.dynamics.response.solve.response`), any classes
+memory      its closed form in the symmetric family, exact frozen decoder (:mod:`scansnap.theory.memory`)
+wrong       the same with η_Z/η_Y three times too large: a control
+no_memory   the drive alone, the integral of what frozen attention feels (:mod:`scansnap.theory.drive`): a control
+"""
 
 from __future__ import annotations
 
 import math
+import os
+from concurrent.futures import as_completed
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
+from scipy.interpolate import CubicSpline
 
+from scansnap import theory
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
+from scansnap.claims.maps import MapPoint
 from scansnap.claims.theorems import theorem2
 from scansnap.claims.theorems.theorem3 import pairs
 from scansnap.claims.theorems.theorem4 import growth
 from scansnap.claims.windows import LAST, TRAINING, TRANSITION
+from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.response.solve import response
-from scansnap.paper.studies.validity.predicted import WRONG, along, memory, no_memory
-from scansnap.paper.studies.validity.settings import ETA_Y, Setting
+from scansnap.interrupt import deaf_children
+from scansnap.measure.entropy import attention_of
+from scansnap.paper.figure import Effort
+from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.progress import Progress
 from scansnap.theory import t_snap
 
 MOMENTS = (1, 10, 100)  # in t₀
@@ -102,3 +125,151 @@ def _overlap(evidence: Evidence) -> float:
     """The mean of f_nᵀf_n' at the start, over pairs of classes."""
     pairs_ = ~np.eye(evidence.classes.n_classes, dtype=bool)
     return float(evidence.overlap[0][pairs_].mean())
+
+
+def swept(effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
+    """A row for each setting (:func:`~scansnap.paper.studies.validity.measured.measure`)."""
+    asked = settings(QUICK if effort.quick else FULL)
+    return effort.once("validity", lambda: sweep(asked, progress))
+
+
+def sweep(asked: list[Setting], progress: Progress | None = None, processes: int | None = None) -> pd.DataFrame:
+    rows: dict[int, dict[str, float | str | bool]] = {}
+    with single_threaded_children(), ending_at_once(processes or os.cpu_count() or 1) as pool:
+        with deaf_children():
+            jobs = {pool.submit(measure, setting): i for i, setting in enumerate(asked)}
+        for done, job in enumerate(as_completed(jobs), start=1):
+            rows[jobs[job]] = job.result()
+            if progress is not None:
+                progress(done, len(asked))
+    return pd.DataFrame([rows[i] for i in range(len(asked))])
+
+
+AXES = {"ratio": (1.0, 1000.0), "vocab_size": (20.0, 10_000.0)}  # the horizontal side of each map, in logarithms
+OVERLAP = (0.01, 0.9)
+GENERAL = "general"
+ETA_Y = MapPoint().eta_y
+_PRESETS: tuple[tuple[str, dict[str, int]], ...] = (
+    ("syn-small", {}), ("syn-medium", {"n_queries": 1}), ("syn-medium", {"n_queries": 3}),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many settings."""
+
+    across: dict[str, int]  # points along each of AXES
+    up: int  # along the overlap
+    ratios: tuple[float, ...]  # η_Y/η_Z of the settings outside the family
+
+
+FULL = Size({"ratio": 11, "vocab_size": 8}, 12, (10.0, 30.0, 100.0, 300.0, 1000.0))
+QUICK = Size({"ratio": 4, "vocab_size": 3}, 3, (100.0,))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting: a point of a map, or a preset."""
+
+    part: str  # of AXES, or GENERAL
+    ratio: float  # η_Y/η_Z
+    point: MapPoint | None = None  # in the symmetric family
+    preset: str = ""
+    knobs: tuple[tuple[str, int], ...] = ()
+
+    def classes(self) -> SequenceClasses:
+        if self.point is not None:
+            return self.point.classes()
+        return SequenceClasses.preset(self.preset, **dict(self.knobs))
+
+    @property
+    def eta_z(self) -> float:
+        return ETA_Y / self.ratio
+
+    @property
+    def name(self) -> str:
+        """Of the family, or of the preset with its knobs."""
+        return "symmetric" if self.point is not None else " ".join([self.preset, *(f"{v}" for _, v in self.knobs)])
+
+
+def settings(size: Size) -> list[Setting]:
+    """All of them. Where the classes have more tokens than M there is no setting (the maps begin above that)."""
+    found = []
+    for name, across in size.across.items():
+        for overlap in np.linspace(*OVERLAP, size.up):
+            for value in values(name, across):
+                point = replace(MapPoint(overlap=float(overlap)), **{name: value})  # type: ignore[arg-type]
+                found.append(Setting(name, point.ratio, point))
+    for preset, knobs in _PRESETS:
+        found += [Setting(GENERAL, ratio, None, preset, tuple(knobs.items())) for ratio in size.ratios]
+    return found
+
+
+def values(name: str, n: int) -> list[float] | list[int]:
+    """Along the horizontal side of a map."""
+    there: FloatArray = np.geomspace(*AXES[name], n)
+    return [round(value) for value in there.tolist()] if name == "vocab_size" else there.tolist()
+
+
+WRONG = 3.0  # times η_Z/η_Y
+
+
+def memory(point: MapPoint, t: FloatArray, *, wrong: float = 1.0) -> FloatArray:
+    """(n, 1, M) z by the memory equation with v̄; ``wrong`` is a factor on η_Z/η_Y."""
+    f = _distinct(point)
+    k, m, eta_y = point.n_classes, point.vocab_size, point.eta_y
+    clock = theory.frozen_decoder(t, eta_y=eta_y, n_classes=k, vocab_size=m, overlap=point.overlap).clock
+    found = theory.memory_tokens(
+        clock, eta_y=eta_y, eta_z=wrong * eta_y / point.ratio, n_classes=k, vocab_size=m, f_distinct=f, form="exact"
+    )
+    return _spread(point, found.z)
+
+
+def no_memory(point: MapPoint, t: FloatArray) -> FloatArray:
+    """(n, 1, M) z of the drive alone: f_l² B of a distinct token, −K(1 − ρ)B of the common one."""
+    growth = theory.growth_drive(
+        t, eta_y=point.eta_y, eta_z=point.eta_y / point.ratio, n_classes=point.n_classes, vocab_size=point.vocab_size,
+        overlap=point.overlap, form="exact",
+    )  # fmt: skip
+    share = np.append(_distinct(point) ** 2, -point.n_classes * (1 - point.overlap))
+    return _spread(point, np.asarray(growth)[:, None] * share)
+
+
+@np.errstate(all="ignore")  # a response beyond its range is judged as it is: no claim holds on what is not a number
+def along(classes: SequenceClasses, eta_y: float, eta_z: float, t: FloatArray, z: FloatArray) -> Evidence:
+    """The evidence of a path z (n, Q, M) from 0 at t[0] = 0: attention by its definition, ż by a spline over ln t.
+
+    Of g only what a claim on distinct tokens sees is known: g_l = ż_l/(η_Z p_n f_l) there, and on common tokens any g
+    that leaves fᵀg = 0, which makes γι_n − f_nᵀg_n of it the ξ_n = Σ ż_l/(η_Z p_n Σ f_l²) of the distinct tokens.
+    """
+    rate = np.zeros_like(z)
+    moves = z.any((0, 1))  # of M tokens, a few
+    rate[1:, :, moves] = CubicSpline(np.log(t[1:]), z[1:, :, moves])(np.log(t[1:]), 1) / t[1:, None, None]
+    row = np.searchsorted(classes.queries, classes.query)
+    p = classes.p_context
+    c = attention_of(p, z[:, row])
+    f = c / np.linalg.norm(c, axis=-1, keepdims=True)
+    g = np.zeros_like(f)
+    for n in range(classes.n_classes):
+        own, common = classes.distinct(n), classes.common_of(n)
+        g[:, n, own] = rate[:, row[n]][:, own] / (eta_z * classes.p_class[n] * f[:, n, own])
+        owed = (f[:, n] * g[:, n]).sum(-1, keepdims=True) / (f[:, n, common] ** 2).sum(-1, keepdims=True)
+        g[:, n, common] = -owed * f[:, n, common]
+    return Evidence(classes, eta_y, eta_z, "flow", math.inf, t, z, c, g, None)
+
+
+def _distinct(point: MapPoint) -> FloatArray:
+    """f_l of the distinct tokens of a class at the start; the same in every class."""
+    classes = point.classes()
+    p = classes.p_context[0]
+    return np.asarray(p[classes.distinct(0)] / np.linalg.norm(p))
+
+
+def _spread(point: MapPoint, z: FloatArray) -> FloatArray:
+    """(n, 1, M) from those of a class's distinct tokens and, last, of the common one."""
+    classes = point.classes()
+    full = np.zeros((len(z), 1, classes.vocab_size))
+    for n in range(classes.n_classes):
+        full[:, 0, classes.distinct(n)] = z[:, :-1]
+    full[:, 0, classes.common[0]] = z[:, -1]
+    return full

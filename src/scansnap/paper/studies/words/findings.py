@@ -10,9 +10,8 @@ from scansnap.measure.snap.definition import MOVED, UNMOVED, e_folds
 from scansnap.measure.snap.interval import LEAST_TIMES, Snap, snap_of
 from scansnap.paper.figure import Finding
 from scansnap.paper.shared.over_seeds import how, number
-from scansnap.paper.studies.words.flow import FREQUENT
-from scansnap.paper.studies.words.listening import TOP_K, TWIN
-from scansnap.paper.studies.words.text import MARKS, NAMES
+from scansnap.paper.studies.words.predictions import FREQUENT, TOP_K, TWIN
+from scansnap.paper.studies.words.runs import MARKS, NAMES
 
 FROZEN = 0.5  # the last third of the run moves a query's attention at most this share of what the first third did
 RANKED = 0.5  # a rank correlation above which a prediction is said to rank words as training does
@@ -21,7 +20,7 @@ NO_RANKS = 0.1  # a rank correlation, or a difference of two, that is smaller co
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
-    """From the rows of :mod:`~scansnap.paper.studies.words.table`."""
+    """From the rows of :mod:`~scansnap.paper.studies.words.study`."""
     of: dict[str, pd.DataFrame] = dict(iter(table.groupby("kind")))
     over, heard_over = (how(of[kind].seed.nunique()) for kind in ("gain", "heard"))
     return (

@@ -1,29 +1,33 @@
-"""The runs: 1-layer YZ models and 1-layer transformers on the text, a record of numbers for each seed.
+"""1-layer YZ models and 1-layer transformers trained on text: a record of numbers for each seed.
 
-The study of contextual sparsity looks at the same models, so a record holds what it needs too.
+The queries are the text's most frequent words; each is studied with the words that stand before it often. The study of
+contextual sparsity uses the same models, so a record holds its numbers too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
+from scansnap.checks import InputError
+from scansnap.corpus.cooccurrence import Cooccurrence, cooccurrence
+from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.ranks import rank_correlation
 from scansnap.measure.snap.definition import e_folds
-from scansnap.measure.word_attention import MEASURES, distance
+from scansnap.measure.word_attention import MEASURES, QueryWords, deciles, distance, query_words
 from scansnap.paper.figure import Effort
 from scansnap.paper.shared.run_cache import Record
-from scansnap.paper.shared.text_runs import LENGTH, TextSetting, text_setting, trained, transformer, yz
+from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, text_setting, trained, transformer, yz
 from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, SGD_YZ, Chosen, at_chosen_rates
-from scansnap.paper.studies.key_sparsity import MASSES, key_sparsity
-from scansnap.paper.studies.words.text import MARKS, Text, counted_text
 from scansnap.progress import Progress, share
-from scansnap.text.evaluation import attention_statistics
+from scansnap.text.evaluation import attention_statistics, perplexity
 from scansnap.text.model import LanguageModel
 from scansnap.text.training import log_spaced
 from scansnap.text.yz.model import YZTransformer
@@ -143,3 +147,81 @@ def _mean(by_query: Any) -> np.ndarray:
     known = np.isfinite(values)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(known, values, 0.0).sum(-1) / known.sum(-1))
+
+
+NAMES = {"distinctness": "distinctness", "idf": "IDF", "pmi": "PMI", "cooccurrence": "co-occurrence"}  # of MEASURES
+MARKS = 10  # the group of <unk> and <eos>, behind ten deciles of words
+QUERIES, NEXT = 100, 20  # pairs that are counted: the most frequent queries, each with its most frequent next words
+LEAST = 20  # a word is looked at with a query when it stands in so many of its contexts
+TOP = 5_000  # words of the contexts
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text, the queries that are looked at and what stands before them."""
+
+    setting: TextSetting
+    words: QueryWords
+    groups: np.ndarray  # (M,) decile of each word's distinctness, MARKS, or −1 for none
+    top: int
+
+
+def counted_text(setting: TextSetting) -> Text:
+    """Count the contexts of the most frequent words, and sort all words into tenths by their distinctness."""
+    corpus = setting.corpus
+    marks = (corpus.vocabulary.unk, corpus.vocabulary.eos)
+    top = min(TOP, corpus.vocab_size)
+    frequent = [word for i, word in enumerate(corpus.words[:top]) if i not in marks][:QUERIES]
+    pairs = contexts_of(frequent, corpus, next_per_query=NEXT, top=top, disjoint=False)
+    words = query_words(pairs.query, pairs.next_token, pairs.contexts, least=LEAST, leave_out=marks)
+    if not len(words.queries):
+        raise InputError("data", corpus.title, f"a longer text: no word stands {LEAST} times before a frequent one")
+    groups = np.full(corpus.vocab_size, -1)
+    groups[:top] = deciles(words.by_word["distinctness"], marks)
+    groups[list(marks)] = MARKS
+    return Text(setting, words, groups, top)
+
+
+def contexts_of(queries: list[str], corpus: Corpus, **settings: Any) -> Cooccurrence:
+    """Contexts of these queries, or of the first of them if a small text has too few next words for them all."""
+    while True:
+        try:
+            return cooccurrence(corpus, queries=queries, window=LENGTH - 1, **settings)
+        except InputError:
+            if len(queries) < 2:
+                raise
+            queries = queries[: len(queries) // 2]
+
+
+MASSES = (0.5, 0.8, 0.9, 0.95, 0.99)
+
+
+def key_sparsity(
+    model: LanguageModel, setting: TextSetting, masses: Sequence[float] = MASSES, *, failed: bool = False
+) -> dict[str, Any]:
+    """On the validation text, for each mass of attention.
+
+    masses (m,), share_needed and keys_needed (m, layers), perplexity (all keys), perplexity_kept (m,); NaN where the
+    training failed
+    """
+    if failed:
+        by_layer = np.full((len(masses), model.layers), np.nan)
+        return {"masses": masses, "perplexity": np.nan, "perplexity_kept": np.full(len(masses), np.nan),
+                "share_needed": by_layer, "keys_needed": by_layer}  # fmt: skip
+    tokens = setting.valid
+    options: dict[str, Any] = {"length": LENGTH, "batch": BATCH}
+    needed = [attention_statistics(model, tokens, mass=mass, **options) for mass in masses]
+    return {"masses": masses, "perplexity": perplexity(model, tokens, **options),
+            "perplexity_kept": [perplexity(model, tokens, keep=mass, **options) for mass in masses],
+            **{name: [[row[name] for row in rows] for rows in needed] for name in ("share_needed", "keys_needed")},
+            }  # fmt: skip
+
+
+def sparsity_rows(record: Record, name: str, seed: int) -> pd.DataFrame:
+    """One row for each mass and layer (from 1): share_needed, keys_needed, perplexity (all keys), perplexity_kept."""
+    share_needed, keys_needed = record["share_needed"], record["keys_needed"]
+    return pd.DataFrame([{"model": name, "seed": seed, "mass": mass, "layer": layer + 1,
+                          "share_needed": share_needed[i, layer], "keys_needed": keys_needed[i, layer],
+                          "perplexity": float(record["perplexity"]), "perplexity_kept": record["perplexity_kept"][i]}
+                         for i, mass in enumerate(record["masses"].tolist())
+                         for layer in range(share_needed.shape[1])])  # fmt: skip

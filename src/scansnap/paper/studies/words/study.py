@@ -1,26 +1,38 @@
 """What a YZ model's attention turns to while it learns text, and whether that can be predicted.
 
-Asked is whether, on words, attention leaves what is common for what is distinct (Theorem 2), follows PMI and IDF rather
-than counts (the authors' slides), becomes sparse and freezes (Sections 6 and 8), and attends to the words that a model
-which never attends predicts: Y is trained with uniform attention, and Z only listens.
+Does attention on words leave what is common for what is distinct (Theorem 2)? Does it follow PMI and IDF rather than
+counts (the authors' slides), become sparse and freeze (Sections 6 and 8)? Does it turn to the words that a model with
+uniform attention predicts?
+
+The table has one row for each number; ``kind`` says which:
+
+gain                         attention to a tenth of the vocabulary (``group``) at a step
+correlation                  with a statistic of the text (``measure``) at a step, mean over queries
+moved, left, fold, entropy   at a step
+end, third                   of one query: correlations after training, and how far its attention moved in a third
+heard, twin, word            predictions of uniform attention, see :mod:`~scansnap.paper.studies.words.predictions`
+prediction                   of the population flow, see the same module
 """
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
+import matplotlib
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from scansnap.measure.word_attention import MEASURES
 from scansnap.paper.figure import Computed, Effort
+from scansnap.paper.shared.over_seeds import band, mean_and_half
 from scansnap.paper.shared.text_runs import seeds_said
 from scansnap.paper.studies.chosen_rates import edges
-from scansnap.paper.studies.words import panels
 from scansnap.paper.studies.words.findings import findings, snap
-from scansnap.paper.studies.words.flow import prediction
-from scansnap.paper.studies.words.listening import listening
-from scansnap.paper.studies.words.runs import word_runs
-from scansnap.paper.studies.words.table import by_query, curves, gains
-from scansnap.paper.studies.words.text import LEAST, NEXT
-from scansnap.plots.style import HEADLINE, styled
+from scansnap.paper.studies.words.predictions import TOP_K, listening, prediction
+from scansnap.paper.studies.words.runs import LEAST, MARKS, NAMES, NEXT, WordRuns, word_runs
+from scansnap.plots.style import HEADLINE, SERIES, styled
 from scansnap.progress import Progress, share
 
 TITLE = "Scan and snap on words"
@@ -61,12 +73,194 @@ def draw(computed: Computed) -> Figure:
     with styled(12.0, 6.2) as figure:
         (a, b, c), (d, e, f) = figure.subplots(2, 3)
         a.set_gid(HEADLINE)
-        panels.deciles(a, table)
-        panels.correlations(b, table)
-        panels.movement(c, table)
-        panels.foretold(d, table)
-        panels.shared(e, table)
-        panels.predicted(f, table)
+        draw_deciles(a, table)
+        draw_correlations(b, table)
+        draw_movement(c, table)
+        draw_logits(d, table)
+        draw_named_words(e, table)
+        draw_example_query(f, table)
         for ax, first in ((a, 0.8), (b, 0.8), (c, 0.8), (d, 8), (e, 8)):
             ax.set(xscale="log", xlabel="training step", xlim=(first, 1.3 * table.step.max()))
     return figure
+
+
+def gains(runs: WordRuns) -> pd.DataFrame:
+    """Attention to the deciles relative to uniform attention over the validation text, and to the mean of all."""
+    rows = []
+    for model, records in (("YZ", runs.yz), ("transformer", runs.transformer)):
+        for seed, record in zip(runs.setting.seeds, records, strict=True):
+            steps = record["steps"].tolist() if "steps" in record else [0, runs.transformer_steps]
+            for step, gain in zip(steps, record["gain"], strict=True):
+                there = gain[:MARKS][np.isfinite(gain[:MARKS])]
+                words = there.mean() if len(there) else math.nan
+                rows += [{"kind": "gain", "model": model, "seed": seed, "step": step, "group": group, "value": value,
+                          "among_words": value / words} for group, value in enumerate(gain)]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def curves(runs: WordRuns) -> pd.DataFrame:
+    """Correlations, distance moved (means over queries) and entropy at each step, for each seed."""
+    rows = []
+    for seed, record in zip(runs.setting.seeds, runs.yz, strict=True):
+        for i, step in enumerate(record["steps"].tolist()):
+            found = {("correlation", name): record["correlation"][i, j] for j, name in enumerate(MEASURES)}
+            found |= {(kind, ""): record[kind][i] for kind in ("moved", "left", "fold", "entropy")}
+            rows += [{"kind": kind, "measure": name, "seed": seed, "step": step, "value": value}
+                     for (kind, name), value in found.items()]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def by_query(runs: WordRuns) -> pd.DataFrame:
+    """For each query the correlations at the end, and how far attention moved in the first and last third."""
+    names = [runs.setting.corpus.words[q] for q in runs.text.words.queries]
+    tables = []
+    for seed, record in zip(runs.setting.seeds, runs.yz, strict=True):
+        found = {("end", name): record["end"][j] for j, name in enumerate(MEASURES)}
+        found |= {("third", name): record["thirds"][j] for j, name in enumerate(("first", "last"))}
+        tables += [pd.DataFrame({"kind": kind, "measure": name, "seed": seed, "query": names, "value": values})
+                   for (kind, name), values in found.items()]  # fmt: skip
+    return pd.concat(tables, ignore_index=True)
+
+
+def draw_deciles(ax: Any, table: pd.DataFrame) -> None:
+    part = table[(table.kind == "gain") & (table.model == "YZ") & (table.step > 0)]
+    colours = matplotlib.colormaps["viridis_r"](np.linspace(0.05, 1, MARKS))
+    labels = {0.0: "most common", float(MARKS - 1): "most distinct", float(MARKS): "<unk>, <eos>"}
+    ends = []
+    for group, curve in part.groupby("group"):
+        wide = curve.pivot(index="step", columns="seed", values="value")
+        mean, half = mean_and_half(wide)
+        marks = group == MARKS
+        colour = "0.5" if marks else colours[int(group)]
+        ax.plot(wide.index, mean, color=colour, linestyle=":" if marks else "-", zorder=2 if marks else 3)
+        if group in labels:  # an interval for each of eleven curves would hide them
+            ax.fill_between(wide.index, mean - half, mean + half, color=colour, alpha=0.25, linewidth=0)
+            if np.isfinite(mean[-1]):
+                ends.append((mean[-1], labels[group], group))
+    ax.axhline(1, color="0.8", linewidth=0.8, zorder=0)
+    low, high = ax.get_ylim()
+    spots = _apart([value for value, _, _ in sorted(ends)], 0.06 * (high - low))
+    for spot, (_, label, group) in zip(spots, sorted(ends), strict=True):
+        ax.annotate(label, (1.01, spot), xycoords=("axes fraction", "data"), fontsize=7.5, va="center",
+                    color="0.4" if group == MARKS else colours[int(group)] if group else "0.25")  # fmt: skip
+    ax.set(ylabel="attention / uniform attention", title="a  Attention by distinctness")
+
+
+def draw_correlations(ax: Any, table: pd.DataFrame) -> None:
+    part = table[(table.kind == "correlation") & (table.step > 0)]
+    for name, colour in zip(MEASURES, SERIES, strict=False):
+        wide = part[part.measure == name].pivot(index="step", columns="seed", values="value")
+        band(ax, wide.index, wide, colour=colour, label=NAMES[name])
+    ax.axhline(0, color="0.8", linewidth=0.8, zorder=0)
+    ax.legend(ncols=2)
+    ax.margins(y=0.18)
+    ax.set(ylabel="rank correlation with attention", title="b  What attention follows")
+
+
+def draw_movement(ax: Any, table: pd.DataFrame) -> None:
+    moved, entropy = (table[(table.kind == kind) & (table.step > 0)].pivot(index="step", columns="seed", values="value")
+                      for kind in ("moved", "entropy"))  # fmt: skip
+    band(ax, moved.index, moved, colour=SERIES[0])
+    ax.set_ylim(bottom=0)
+    ax.set_ylabel("moved (total variation)", color=SERIES[0])
+    other = ax.twinx()
+    other.spines["right"].set_visible(True)
+    band(other, entropy.index, entropy, colour=SERIES[1])
+    other.set_ylim(0, 1.12 * entropy.to_numpy()[np.isfinite(entropy)].max(initial=0.1))
+    other.set_ylabel("entropy (nats)", color=SERIES[1])
+    when = snap(table)
+    for one, style in ((when.t, ":"), (when.ln, "--")):
+        if one.found:
+            ax.axvline(one.time, color="0.4", linestyle=style, linewidth=1)
+            ax.axvspan(one.low, one.high, color="0.4", alpha=0.12, linewidth=0)
+    ax.text(0.03, 0.62, f"in t (··): {when.t.said()}\nin ln t (--): {when.ln.said()}", transform=ax.transAxes,
+            fontsize=7.5, color="0.35", va="center")  # fmt: skip
+    ax.set_title("c  How far attention has moved")
+
+
+def draw_logits(ax: Any, table: pd.DataFrame) -> None:
+    """Rank correlation of predicted and trained logits and, dashed, the slope between them."""
+    _curves(ax, table, "value", 1.0)
+    heard = table[table.kind == "heard"]
+    for ratio, colour in zip(_ratios(heard), SERIES, strict=False):
+        slopes = heard[heard.ratio == ratio].groupby(["step", "seed"])["slope"].mean().unstack()
+        ax.plot(slopes.index, slopes.mean(axis=1), color=colour, linestyle="--", linewidth=1)
+    ax.plot([], [], color="0.4", linestyle="--", linewidth=1, label="slope")
+    ax.legend(loc="lower left")
+    ax.set(ylim=(0, 1.1), ylabel="rank correlation; slope", title="d  Predicted and trained logits")
+
+
+def draw_named_words(ax: Any, table: pd.DataFrame) -> None:
+    """Of the words most attended to: how many are predicted, how many are the most frequent, and by chance."""
+    _curves(ax, table, "overlap", TOP_K, labels=False)
+    heard = table[table.kind == "heard"]
+    frequent, chance = (heard.groupby("step")[name].mean() * TOP_K for name in ("frequent", "chance"))
+    for name, curve, style in (("the most frequent", frequent, ":"), ("chance", chance, "-.")):
+        ax.plot(curve.index, curve, color="0.35", linestyle=style, linewidth=1.2)
+        ax.annotate(name, (curve.index[0], curve.iloc[0]), xytext=(2, 4), textcoords="offset points", fontsize=7.5,
+                    color="0.35")  # fmt: skip
+    ax.set(ylim=(0, 1.06 * TOP_K), ylabel=f"of the {TOP_K} most attended to", title="e  Words named in advance")
+
+
+def _curves(ax: Any, table: pd.DataFrame, name: str, scale: float, labels: bool = True) -> None:
+    """A prediction for each ratio, what a training shares with its twin, and the flow where its training ended."""
+    heard, twin = (table[table.kind == kind] for kind in ("heard", "twin"))
+    shown = [(heard[heard.ratio == ratio], colour, rf"$\eta_Y/\eta_Z$ = {ratio:g}")
+             for ratio, colour in zip(_ratios(heard), SERIES, strict=False)]  # fmt: skip
+    for part, colour, label in [(twin, "0.55", rf"training's twin, $\eta_Y/\eta_Z$ = {twin.ratio.max():g}"), *shown]:
+        wide = part.groupby(["step", "seed"])[name].mean().unstack() * scale
+        band(ax, wide.index, wide, colour=colour, label=label if labels else None, marker="o", markersize=3)
+    mean = table[table.kind == "prediction"].groupby("seed")[name].mean().mean() * scale
+    diamond: dict[str, Any] = {"label": "flow of a few classes"} if labels else {}
+    ax.plot([table.step.max()], [mean], "D", color=SERIES[2], markersize=5, clip_on=False, **diamond)
+
+
+def _ratios(heard: pd.DataFrame) -> list[float]:
+    """The slower attention first."""
+    return sorted(heard.ratio.unique(), reverse=True)
+
+
+def draw_example_query(ax: Any, table: pd.DataFrame) -> None:
+    """Two columns of words, those of both joined: for the query in the middle, neither the best nor the worst."""
+    table = table[table.kind.isin(["heard", "word"]) & (table.seed == table.seed.min())]
+    ratio = table.ratio.min()
+    table = table[table.ratio == ratio]
+    told = table[(table.kind == "heard") & (table.step == table.step.max()) & table.overlap.notna()]
+    told = told.sort_values(["overlap", "value"])
+    spoken = told[told["query"].str.isalpha() & (told["query"].str.len() > 2)]
+    told = spoken if len(spoken) else told
+    ax.axis("off")
+    if not len(told):
+        ax.text(0.5, 0.5, "no query has enough words", ha="center", va="center", transform=ax.transAxes, color="0.4")
+        return
+    chosen = told.iloc[len(told) // 2]
+    points = table[(table.kind == "word") & (table["query"] == chosen["query"])]
+    columns = [points.sort_values(by, ascending=False).word.tolist()[:TOP_K] for by in ("predicted", "value")]
+    both = [word for word in columns[0] if word in columns[1]]  # in order, so that a figure has the same bytes again
+    for x, align, words in zip((0.36, 0.64), ("right", "left"), columns, strict=True):
+        for i, word in enumerate(words):
+            colour = SERIES[0] if word in both else "0.55"
+            ax.text(x, -i, word, ha=align, va="center", fontsize=9, color=colour, parse_math=False)  # "$" is a word
+    for word in both:
+        ax.plot([0.385, 0.615], [-columns[0].index(word), -columns[1].index(word)], color=SERIES[0], alpha=0.6)
+    ax.text(0.36, 0.95, "predicted", ha="right", fontsize=8, color="0.35", style="italic")
+    ax.text(0.64, 0.95, "learned", ha="left", fontsize=8, color="0.35", style="italic")
+    ax.text(
+        0.5,
+        -TOP_K - 0.2,
+        rf"{len(both)} of {TOP_K} shared; $\eta_Y/\eta_Z$ = {ratio:g}",
+        ha="center",
+        fontsize=8,
+        color="0.35",
+    )
+    ax.set(xlim=(0, 1), ylim=(-TOP_K - 0.5, 1.5))
+    ax.set_title(f"f  Words “{chosen['query']}” attends to most", parse_math=False)
+
+
+def _apart(values: list[float], gap: float) -> list[float]:
+    """Ascending places for labels near ascending values, at least a gap apart."""
+    spots = list(values)
+    for i in range(1, len(spots)):
+        spots[i] = max(spots[i], spots[i - 1] + gap)
+    shift = (sum(spots) - sum(values)) / max(len(spots), 1)
+    return [spot - shift for spot in spots]
