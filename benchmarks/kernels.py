@@ -19,7 +19,7 @@ import torch
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.trained import TrainedYZ
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.kernels.cpu import library
 from scansnap.paper.shared.medium_runs import SYN_MEDIUM
 from scansnap.runs import grid
@@ -60,7 +60,7 @@ def size(n_queries: int, rounds: int) -> tuple[dict[str, float], dict[str, float
     """Seconds of all 160 runs, and of the data of all 10 seeds, by way; and operations of the products."""
     classes = SequenceClasses.syn_medium(n_queries)
     runs = grid(eta_z=RATES, ratio=2.0, seed=range(SEEDS), momentum=SYN_MEDIUM.momentum)
-    plan = Settings(steps=SYN_MEDIUM.steps, record=(SYN_MEDIUM.steps,), model=Model(init=SYN_MEDIUM.init))
+    plan = Settings(steps=SYN_MEDIUM.steps, record=(SYN_MEDIUM.steps,), model=ModelConfig(init=SYN_MEDIUM.init))
     trained = {name: TrainedYZ(classes, runs, plan, CPU, name) for name in ("fused", "general")}
     one, state = trained["fused"], trained["fused"].start()
     stretch = one.batches.take(0, plan.steps)

@@ -47,11 +47,11 @@ def dummy_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     """A setting: one more field of the model."""
 
     @dataclass(frozen=True)
-    class Wider(declarations.Model):
+    class Wider(declarations.ModelConfig):
         sharpness: float = knob(0.25, "How sharp the dummy is.", unit="dummies", above=0, most=8)
 
-    monkeypatch.setattr(declarations, "Model", Wider)
-    monkeypatch.setattr("scansnap.cli.reference.Model", Wider)
+    monkeypatch.setattr(declarations, "ModelConfig", Wider)
+    monkeypatch.setattr("scansnap.cli.reference.ModelConfig", Wider)
 
 
 @pytest.fixture
@@ -288,9 +288,9 @@ def test_defaults_as_one_would_write_them(value: Any, text: str) -> None:
 
 
 def test_objects_and_flat_options_say_the_same() -> None:
-    model = ss.Model(norm="none", heads=2)
+    model = ss.ModelConfig(norm="none", heads=2)
     assert declarations.settings({"model": model}) == declarations.settings({"norm": "none", "heads": 2})
-    assert declarations.settings({"model": model, "heads": 3}).model == ss.Model(norm="none", heads=3)
+    assert declarations.settings({"model": model, "heads": 3}).model == ss.ModelConfig(norm="none", heads=3)
     whole = declarations.settings({"steps": 7, "model": model, "optimizer": ss.Optimizer("adam")})
     assert declarations.settings({"settings": whole}) == whole
     changed = declarations.settings({"settings": whole, "dtype": "float64"})

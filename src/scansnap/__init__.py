@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.response.solve import response as response
     from scansnap.dynamics.settings import Settings as Settings
     from scansnap.dynamics.simulate import simulate as simulate
-    from scansnap.dynamics.yz import Model as Model
+    from scansnap.dynamics.yz import ModelConfig as ModelConfig
     from scansnap.plots import plot as plot
     from scansnap.probe.probe import Probe as Probe
     from scansnap.results.trajectory import load as load
@@ -66,7 +66,7 @@ _HOME = {
     "register_optimizer": "scansnap.dynamics.optimizers",
     "Settings": "scansnap.dynamics.settings",
     "simulate": "scansnap.dynamics.simulate",
-    "Model": "scansnap.dynamics.yz",
+    "ModelConfig": "scansnap.dynamics.yz",
     "plot": "scansnap.plots",
     "Probe": "scansnap.probe.probe",
     "Runs": "scansnap.runs",

@@ -49,7 +49,7 @@ def test_everything_that_can_be_set_is_known_to_be_inside_or_outside():
     """A new option of the model or the optimiser must be put on the list, or here."""
     inside_model, inside_optimizer = set(), {"beta1", "beta2", "eps"}  # of Adam, which is outside
     tested = {"norm", "residual", "query_in_keys", "outputs", "heads", "position_bias", "init"}
-    assert {f.name for f in fields(ss.Model)} == tested | inside_model
+    assert {f.name for f in fields(ss.ModelConfig)} == tested | inside_model
     assert {f.name for f in fields(ss.Optimizer)} == {"name", "clip", "schedule"} | inside_optimizer
 
 

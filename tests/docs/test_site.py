@@ -232,7 +232,7 @@ def test_docstrings_become_markdown() -> None:
     assert made == "Does it.\n\n- `t`: times, ascending\n- `long_name, other`: both\n\n```pycon\n>>> f(1)\n2\n```"
     assert docstrings.markdown("A text in\ntwo lines.") == "A text in\ntwo lines."
     assert docstrings.markdown("    a  = b\n    cc = d") == "    a  = b\n    cc = d"
-    assert 'identifier="scansnap.Model"' in docstrings.markdown("See :class:`scansnap.Model`.")
+    assert 'identifier="scansnap.ModelConfig"' in docstrings.markdown("See :class:`scansnap.ModelConfig`.")
     assert 'identifier="scansnap.theory.u"' in docstrings.markdown(":func:`u`", "scansnap.theory")
     assert docstrings.behind("    norm: str  # of what attention read") == "of what attention read"
     assert docstrings.behind("    norm: str  # fmt: skip") == ""

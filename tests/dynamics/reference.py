@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 
 
 @st.composite
@@ -38,7 +38,7 @@ def one_hot(ids: Tensor, m: int) -> Tensor:
     return torch.eye(m, dtype=torch.float64)[ids]
 
 
-def position_bias(model: Model, length: int) -> Tensor:
+def position_bias(model: ModelConfig, length: int) -> Tensor:
     """Added to the attention logit of each context position, oldest first."""
     given = model.position_bias
     bias = []
@@ -68,7 +68,7 @@ def loss(
     next_token: Tensor,  # (B,)
     weight: Tensor,  # (B,)
     classes: SequenceClasses,
-    model: Model,
+    model: ModelConfig,
 ) -> Tensor:
     """Weighted sum over the sequences of −log α_n."""
     m = y.shape[0]
@@ -95,7 +95,7 @@ def loss(
 
 
 def directions(
-    y: Tensor, z: Tensor, context: Tensor, cls: Tensor, weight: Tensor, classes: SequenceClasses, model: Model
+    y: Tensor, z: Tensor, context: Tensor, cls: Tensor, weight: Tensor, classes: SequenceClasses, model: ModelConfig
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The loss, and minus its gradients with respect to all of Y (M, M) and Z (H, M, M), by autograd."""
     y, z = y.clone().requires_grad_(), z.clone().requires_grad_()

@@ -27,7 +27,7 @@ def test_expected_sgd_tends_to_the_flow_with_slope_one_in_the_rate(norm: str, de
     for rate in rates:
         steps = round(end / rate)
         run = ss.simulate(CLASSES, eta_y=rate, eta_z=0.5 * rate, steps=steps, context=math.inf, batch_size=None,
-                          dtype="float64", record=[steps], model=ss.Model(norm=norm), **options)  # fmt: skip
+                          dtype="float64", record=[steps], model=ss.ModelConfig(norm=norm), **options)  # fmt: skip
         errors.append(np.abs(run.z[0, 0].values - exact.z[0].values).max())
     slope = np.polyfit(np.log(rates), np.log(errors), 1)[0]
     assert abs(slope - 1) < 0.1, f"slope {slope:.3f} of errors {errors}"

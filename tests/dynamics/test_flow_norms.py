@@ -32,7 +32,9 @@ def state(classes: ss.SequenceClasses, seed: int = 0) -> tuple[np.ndarray, np.nd
     return y, rng.normal(size=(len(classes.queries), classes.vocab_size))
 
 
-def plain_rates(classes: ss.SequenceClasses, model: ss.Model, y: np.ndarray, z: np.ndarray) -> tuple[Tensor, Tensor]:
+def plain_rates(
+    classes: ss.SequenceClasses, model: ss.ModelConfig, y: np.ndarray, z: np.ndarray
+) -> tuple[Tensor, Tensor]:
     field = PlainFlow(classes, model, 1.0, 1.0, z, CPU)
     field.y.value.copy_(torch.as_tensor(y))
     field.rates(0, np.zeros(0))
@@ -48,7 +50,7 @@ def test_the_field_is_the_gradient(norm: str, residual: str, seed: int) -> None:
     """Autograd of Σ p_n log α_n over all M outputs, with the formulas of the norms written out."""
     classes = ragged(seed)
     y, z = state(classes, seed)
-    dy, dz = plain_rates(classes, ss.Model(norm=norm, residual=residual), y, z)
+    dy, dz = plain_rates(classes, ss.ModelConfig(norm=norm, residual=residual), y, z)
 
     def normed(v: Tensor) -> Tensor:
         if norm == "none":
@@ -82,7 +84,7 @@ def test_the_fast_field_is_the_plain_one(seed: int) -> None:
     classes = ragged(seed, n_classes=7, n_queries=3)
     y, z = state(classes, seed)
     y[~(classes.p_context > 0).any(0)] = 0  # rows of tokens in no context: the fast field has none
-    exact_y, exact_z = plain_rates(classes, ss.Model(), y, z)
+    exact_y, exact_z = plain_rates(classes, ss.ModelConfig(), y, z)
     places = Places(classes)
     fast = PopulationFlow(places, 1.0, 1.0, z, CPU)
     full = np.repeat(y[:, -1:], classes.vocab_size, axis=1)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import torch
 from plain_flow import exact_gap
 
 from refusals import refused
-from scansnap.dynamics.flow.coefficients import B
 from scansnap.dynamics.flow.decoder import DecoderFlow, decoder_flow
-from scansnap.dynamics.flow.integrators import END, INSIDE, Stacked, Step, dop853
+from scansnap.dynamics.flow.integrators import E3, E5, END, INSIDE, A, B, D, Stacked, Step, dop853
 
 
 def errors_at_fixed_steps(n_steps: int) -> tuple[float, float]:
@@ -56,6 +57,15 @@ def test_errors_shrink_with_the_tolerance() -> None:
     for rtol in (1e-4, 1e-6, 1e-8, 1e-10):
         gap = decoder_flow(np.eye(k), None, 1.0, t, m, rtol=rtol, atol=1e-14).gap.values[:, 0]
         assert np.abs(gap / exact - 1).max() < 3 * rtol
+
+
+def test_scipy_has_the_coefficients_that_our_numbers_come_from() -> None:
+    """To the last bit, whatever its version: they are attributes that SciPy does not document."""
+    assert [table.shape for table in (A, B, E3, E5, D)] == [(16, 16), (12,), (12,), (12,), (4, 16)]
+    content = b"".join(np.ascontiguousarray(table).tobytes() for table in (A, B, E3, E5, D))
+    assert hashlib.sha256(content).hexdigest()[:16] == "34f1b317b875b234"
+    times = [0, 1 / 3, 1 / 4, 4 / 13, 127 / 195, 3 / 5, 6 / 7, 1, 1, 1 / 10, 1 / 5, 7 / 9]
+    np.testing.assert_allclose(A.sum(1)[[0, *range(5, 16)]], times, atol=2e-15)
 
 
 class _Bad(Stacked):

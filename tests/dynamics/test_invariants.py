@@ -22,7 +22,7 @@ import scansnap as ss
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 
 OPTIMIZERS = {"sgd": ("sgd", 0.0), "momentum": ("sgd", 0.9), "nesterov": ("nesterov", 0.9)}
 DATA: dict[str, dict[str, Any]] = {
@@ -137,7 +137,7 @@ def test_from_zero_the_columns_that_are_never_a_next_token_stay_alike(optimizer:
     others = np.setdiff1d(np.arange(9), classes.next_token)
     data: dict[str, Any] = {"batch_size": 6, "context": 8, "sampling": "tokens"}
     run = trained(classes, optimizer, 11, **data, **options)
-    model = Model(**options)
+    model = ModelConfig(**options)
     plan = Settings(steps=30, model=model, record=(0,), dtype="float64", **data)
     batches = Batches(make_layout(classes, model, decays=False), plan, np.array([11]), torch.device("cpu"))
     y = torch.zeros(9, 9, dtype=torch.float64, requires_grad=True)

@@ -86,11 +86,11 @@ def test_adam_refuses_a_momentum_instead_of_ignoring_it() -> None:
 
 
 def test_a_model_may_be_given_whole() -> None:
-    model = ss.Model(norm="none", init="uniform", heads=2)
+    model = ss.ModelConfig(norm="none", init="uniform", heads=2)
     whole = ss.simulate(CLASSES, **COMMON, model=model)
     flat = ss.simulate(CLASSES, **COMMON, norm="none", init="uniform", heads=2)
     np.testing.assert_array_equal(whole.z, flat.z)
-    on_top = ss.simulate(CLASSES, **COMMON, model=ss.Model(heads=2), norm="none", init="uniform")
+    on_top = ss.simulate(CLASSES, **COMMON, model=ss.ModelConfig(heads=2), norm="none", init="uniform")
     np.testing.assert_array_equal(on_top.z, flat.z)
     whole = ss.simulate(CLASSES, settings=ss.Settings(steps=20, record=(0, 20), model=model), eta_y=0.5, eta_z=0.5)
     np.testing.assert_array_equal(whole.z[:, -1], flat.z[:, -1])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import scansnap as ss
 from refusals import refused
-from scansnap.dynamics.settings import Model, Settings, record_steps, settings
+from scansnap.dynamics.settings import ModelConfig, Settings, record_steps, settings
 
 # --- which steps are recorded ---------------------------------------------------------------------------------
 
@@ -105,18 +105,18 @@ def test_a_position_bias_needs_token_sequences() -> None:
 
 def test_position_weights_by_hand() -> None:
     e = math.exp
-    np.testing.assert_array_equal(Model().position_weights(3), [1, 1, 1])
-    slope = Model(position_bias=0.5).position_weights(3)  # oldest first: distances 3, 2, 1
+    np.testing.assert_array_equal(ModelConfig().position_weights(3), [1, 1, 1])
+    slope = ModelConfig(position_bias=0.5).position_weights(3)  # oldest first: distances 3, 2, 1
     np.testing.assert_allclose(slope, [e(-1.5), e(-1), e(-0.5)])
-    by_distance = Model(position_bias=[0.1, -0.2]).position_weights(4)  # the last value goes on
+    by_distance = ModelConfig(position_bias=[0.1, -0.2]).position_weights(4)  # the last value goes on
     np.testing.assert_allclose(by_distance, [e(-0.2), e(-0.2), e(-0.2), e(0.1)])
 
 
 def test_initial_scales() -> None:
-    assert Model(init="zero").init_scale(25) == ("zero", 0.0)
-    assert Model(init="uniform").init_scale(25) == ("uniform", 0.2)
-    assert Model(init="normal(0.3)").init_scale(25) == ("normal", 0.3)
-    assert Model(init="normal(1e-3)").init_scale(25) == ("normal", 1e-3)
+    assert ModelConfig(init="zero").init_scale(25) == ("zero", 0.0)
+    assert ModelConfig(init="uniform").init_scale(25) == ("uniform", 0.2)
+    assert ModelConfig(init="normal(0.3)").init_scale(25) == ("normal", 0.3)
+    assert ModelConfig(init="normal(1e-3)").init_scale(25) == ("normal", 1e-3)
 
 
 def test_a_single_variable_may_be_named_without_a_list() -> None:
@@ -136,7 +136,7 @@ def test_numbers_of_numpy_become_plain_ones() -> None:
 def test_a_dictionary_of_plain_values_says_it_all() -> None:
     plan = settings({"position_bias": [0.1, 0.2], "optimizer": {"y": "adam"}, "record": [0, 5], "context": 64})
     stored = json.loads(json.dumps(plan.to_dict()))
-    model = Model(**stored.pop("model"))
+    model = ModelConfig(**stored.pop("model"))
     optimizers = {f"optimizer_{table}": ss.Optimizer(**stored.pop(f"optimizer_{table}")) for table in "yz"}
     lists = {name: tuple(stored.pop(name)) for name in ("record", "variables")}
     assert Settings(model=model, **optimizers, **lists, **stored) == plan

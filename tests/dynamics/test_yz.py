@@ -21,7 +21,7 @@ from scansnap.dynamics import yz
 from scansnap.dynamics.engines import hand_written as engine
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.layout import Layout, make_layout
-from scansnap.dynamics.settings import NORMS, OUTPUTS, RESIDUALS, Model, Settings
+from scansnap.dynamics.settings import NORMS, OUTPUTS, RESIDUALS, ModelConfig, Settings
 
 CPU = torch.device("cpu")
 INITS = ("zero", "uniform", "normal(0.5)")
@@ -44,7 +44,7 @@ def contexts(classes: SequenceClasses, cls: np.ndarray, length: int, rng: np.ran
 
 
 def batch_of(
-    layout: Layout, classes: SequenceClasses, model: Model, cls: Tensor, context: Tensor, weight: Tensor
+    layout: Layout, classes: SequenceClasses, model: ModelConfig, cls: Tensor, context: Tensor, weight: Tensor
 ) -> yz.Batch:
     """The sequences in count form, made by comparing every position with every slot."""
     slots = torch.from_numpy(layout.slots)[cls]  # (R, B, S)
@@ -88,7 +88,7 @@ def test_gradients_equal_autograd_through_one_hot_sequences(
     z = torch.from_numpy(rng.normal(size=(runs, heads, m, m)))
     y_any = torch.from_numpy(rng.normal(size=(runs, m, m)) * 2)
     for init in INITS:
-        model = Model(norm, residual, query_in_keys, outputs, heads, position_bias, init)
+        model = ModelConfig(norm, residual, query_in_keys, outputs, heads, position_bias, init)
         layout = make_layout(classes, model, decays=bool(rng.integers(2)))
         y = y_any.clone()
         if init == "zero":  # outputs that are never a next token are alike
@@ -112,7 +112,7 @@ def test_lemma_1_as_printed(classes: SequenceClasses, seed: int) -> None:
     rng = np.random.default_rng(seed)
     m = classes.vocab_size
     y, z = rng.normal(size=(m, m)), rng.normal(size=(m, m))
-    model = Model(init="uniform")
+    model = ModelConfig(init="uniform")
     layout = make_layout(classes, model, decays=True)
     tables = yz.Tables.of(layout, CPU, torch.float64)
     for n in range(classes.n_classes):
@@ -142,7 +142,7 @@ def test_infinite_context_is_a_sequence_with_exact_proportions(norm: str, residu
     rng = np.random.default_rng(8)
     eighths = np.array([[4, 3, 1, 0, 0, 0], [2, 0, 0, 1, 5, 0], [0, 0, 8, 0, 0, 0]])
     classes = SequenceClasses(eighths / 8, query=[5, 5, 2], next_token=[1, 4, 3], p_class=[0.5, 0.2, 0.3])
-    model = Model(norm=norm, residual=residual, init="uniform")
+    model = ModelConfig(norm=norm, residual=residual, init="uniform")
     plan = Settings(context=math.inf, batch_size=None, model=model, dtype="float64", record=(0,))
     layout = make_layout(classes, model, decays=False)
     batches = Batches(layout, plan, np.array([0]), CPU)
@@ -163,7 +163,7 @@ def test_infinite_context_weighs_classes_by_how_often_they_were_drawn() -> None:
     """One draw per sample, as in finite contexts, and the mean over the batch."""
     p = np.array([[0.5, 0.5, 0, 0, 0], [0, 0.5, 0.5, 0, 0], [0.25, 0, 0.75, 0, 0]])
     classes = SequenceClasses(p, query=[3, 3, 4], next_token=[0, 1, 2], p_class=[0.5, 0.2, 0.3])
-    layout = make_layout(classes, Model(), decays=False)
+    layout = make_layout(classes, ModelConfig(), decays=False)
     finite, infinite = (
         Batches(layout, Settings(context=context, batch_size=10, record=(0,), dtype="float64"), np.array([1, 5]), CPU)
         for context in (4, math.inf)
@@ -203,7 +203,7 @@ def test_simulated_steps_equal_steps_through_token_sequences(options: dict[str, 
         classes, ss.grid(eta_y=rates[0], eta_z=rates[1], seed=[4, 2], momentum=[0.0, 0.8]), steps=steps,
         record="all", variables=("z", "y", "batch_loss"), device="cpu", **common, **options,
     )  # fmt: skip
-    model = Model(**options)
+    model = ModelConfig(**options)
     plan = Settings(steps=steps, model=model, record=(0,), **common)
     seeds = np.array([2, 4])
     batches = Batches(make_layout(classes, model, decays=False), plan, seeds, CPU)

@@ -212,6 +212,6 @@ def test_runs_whose_rates_are_too_large_take_the_general_path(on_blocks: dict[st
 
 
 def test_what_is_too_large_is_refused_in_words() -> None:
-    layout = make_layout(ss.SequenceClasses.zipf(vocab=1200, classes=2), ss.Model(init="uniform"), decays=False)
+    layout = make_layout(ss.SequenceClasses.zipf(vocab=1200, classes=2), ss.ModelConfig(init="uniform"), decays=False)
     found = Blocks(layout, settings({"init": "uniform"}), ss.grid(eta_y=1.0, eta_z=1.0), MACHINE)
     assert found.why_not() == "there are more than 1024 outputs"

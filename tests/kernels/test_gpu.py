@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 @pytest.mark.parametrize("length", [1, 127, 999_999])
 def test_the_same_data_is_drawn_on_both_devices(length):
-    table = make_layout(ss.SequenceClasses.syn_medium(3), ss.Model(), decays=False).table
+    table = make_layout(ss.SequenceClasses.syn_medium(3), ss.ModelConfig(), decays=False).table
     drawn = {}
     for device in ("cpu", "cuda"):
         seeds, steps = torch.arange(3, device=device), torch.arange(5, device=device)
@@ -62,7 +62,7 @@ def test_a_run_gives_the_same_numbers_on_both_devices(options):
 def test_blocks_draw_the_same_data(length):
     from scansnap.kernels.cuda.runs import Data, Machine, Program
 
-    layout = make_layout(ss.SequenceClasses.syn_medium(3), ss.Model(), decays=False)
+    layout = make_layout(ss.SequenceClasses.syn_medium(3), ss.ModelConfig(), decays=False)
     program = Program(layout, Machine.cuda(torch.device("cuda")), layout.slot_p)
     drawn = program.draw(np.arange(3), 2, 5, 64, length, None)
     seeds, steps = torch.arange(3, device="cuda"), torch.arange(2, 7, device="cuda")

@@ -30,7 +30,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.batches import Batches, Stretch
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.state import State, start
 from scansnap.kernels.cpu import fused, library
 from scansnap.runs import Runs
@@ -253,7 +253,7 @@ def situation(
     All is rounded to float32, whatever the dtype.
     """
     classes = random_classes(5, 30, 6, 20)
-    model = Model(init="uniform")
+    model = ModelConfig(init="uniform")
     plan = Settings(steps=steps, batch_size=9, context=5, model=model, record=(0,), dtype=dtype)
     runs = ss.grid(eta_y=1.0, eta_z=1.0, seed=range(5), momentum=momentum)
     layout = make_layout(classes, model, decays=False)

@@ -130,7 +130,7 @@ def test_a_run_has_the_same_bits_alone_and_among_others() -> None:
 
 def test_it_is_taken_where_classes_are_alike() -> None:
     def strips(classes: ss.SequenceClasses, **model: Any) -> object:
-        layout = make_layout(classes, ss.Model(**model), decays=False)
+        layout = make_layout(classes, ss.ModelConfig(**model), decays=False)
         return Program(layout, MACHINE, layout.slot_p).strips
 
     assert strips(ss.SequenceClasses.syn_medium(10), init="uniform")

@@ -19,7 +19,7 @@ from scansnap.classes.sampler import ClassSampler
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import Settings
-from scansnap.dynamics.yz import Model
+from scansnap.dynamics.yz import ModelConfig
 from scansnap.sampling.mixture import MixtureSampler
 from scansnap.sampling.ordered import OrderedTokens
 from scansnap.sampling.sampler import Sampler, Sequences, digest, draw, even
@@ -65,8 +65,10 @@ def test_data_depend_on_seed_and_step_alone(name: str) -> None:
     assert not torch.equal(together.tokens[:, 0], together.tokens[:, 1]), "two steps draw the same"
 
 
-@pytest.mark.parametrize("model", [Model(), Model(residual="normed"), Model(norm="layernorm", query_in_keys=True)])
-def test_class_sampler_draws_what_simulate_draws(model: Model) -> None:
+@pytest.mark.parametrize(
+    "model", [ModelConfig(), ModelConfig(residual="normed"), ModelConfig(norm="layernorm", query_in_keys=True)]
+)
+def test_class_sampler_draws_what_simulate_draws(model: ModelConfig) -> None:
     """Token for token, whatever slots the model's layout keeps."""
     classes = SequenceClasses.syn_medium(3)
     settings = Settings(steps=10, batch_size=16, context=12, sampling="tokens", model=model)

@@ -19,11 +19,11 @@ from scansnap import theory
 from scansnap.dynamics import yz
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.theory.drift import Noise, SampledFlow, _dawson_integral
 
 CPU = torch.device("cpu")
-MODEL = Model(init="normal(1)")  # any Y: no column stands for several
+MODEL = ModelConfig(init="normal(1)")  # any Y: no column stands for several
 
 
 @cache

@@ -37,7 +37,7 @@ from scansnap.claims.registry import CHECKS
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.looking import Seen
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 from scansnap.dynamics.simulate import simulate
 from scansnap.interrupt import deaf_children
 from scansnap.measure.comparison import mean_interval
@@ -236,7 +236,7 @@ Run = tuple[np.ndarray, np.ndarray, np.ndarray]  # steps (n,), z (R, n, L) and y
 def train(group: Group, training: Training, device: str) -> list[Run]:
     """The runs of each setting of a group."""
     classes, eta_y = group.points[0].classes(), group.points[0].eta_y
-    rows = make_layout(classes, Model(), decays=False).rows
+    rows = make_layout(classes, ModelConfig(), decays=False).rows
     steps = np.unique(np.append(0, np.rint(np.geomspace(1, group.steps, _TIMES)))).astype(int)
 
     def context(seen: Seen) -> dict[str, Any]:
@@ -292,7 +292,7 @@ def _evidence(
     classes: SequenceClasses, point: MapPoint, training: Training, t: np.ndarray, z: np.ndarray, y: np.ndarray
 ) -> Evidence:
     """One run as the claims look at it; z (n, L) and y (n, L, J) of the context's tokens."""
-    layout = make_layout(classes, Model(), decays=False)
+    layout = make_layout(classes, ModelConfig(), decays=False)
     z, y = z.astype(np.float64), y.astype(np.float64)
     p = classes.p_context[:, layout.rows]  # (K, L)
     attention = attention_of(p, z[:, None])  # (n, K, L)

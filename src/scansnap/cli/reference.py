@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from scansnap.classes import PRESETS
 from scansnap.dynamics.optimizers import Optimizer
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.knobs import Knob, knobs_of
 from scansnap.runs import run_fields
 from scansnap.text.settings import TrainingSettings
@@ -23,6 +23,7 @@ Each setting is declared once, in the source; options, files, the page and this 
 _RUNS = """Options of `scansnap run` (`--eta-y 0.5,1 --seed 0:10`: the outer product), keys of `[run]` in run files and
 of `[grid]` in sweeps, arguments of `ss.grid` and, one value each, of `ss.simulate`. Give either `eta_y` or `ratio`."""
 _SETTINGS = "Options of `scansnap run` (`--batch-size 64`), keys of `[run]` in files, arguments of `ss.simulate`."
+_MODEL = "As those of a simulation; together they are an `ss.ModelConfig`."
 _OPTIMIZER = """By its name alone (`--optimizer adam`), or in files with constants, `optimizer = { name = "adam", eps =
 1e-6 }`, also one for each table, `optimizer = { y = "adam", z = { name = "sgd", clip = 1.0 } }`. In Python likewise, or
 as an `ss.Optimizer`, where the field `optimizer` is called `name`, as in files."""
@@ -38,7 +39,7 @@ def reference() -> str:
     parts: list[tuple[str, str, Iterable[Knob]]] = [
         ("What may differ between runs", _RUNS, run_fields().values()),
         ("A simulation", _SETTINGS, knobs_of(Settings).values()),
-        ("The model", "As those of a simulation; together they are an `ss.Model`.", knobs_of(Model).values()),
+        ("The model", _MODEL, knobs_of(ModelConfig).values()),
         ("The optimiser", _OPTIMIZER, knobs_of(Optimizer).values()),
         ("Presets of classes", _PRESETS, ()),
         *((f"Preset {name}", (inspect.getdoc(make) or "").split("\n")[0], knobs_of(make).values())

@@ -28,7 +28,7 @@ _RECORD = "a list of steps, all, linear:N or log:N with N of at least 2"
 
 
 @dataclass(frozen=True)
-class Model:
+class ModelConfig:
     """The 1-layer transformer in its Y, Z form, with the options the analysis leaves open.
 
     The norm stands for the paper's LN: l2 is f = v/‖v‖, none f = v, layernorm (v − mean)/std. The residual: none is
@@ -105,7 +105,7 @@ class Settings:
     sampling: str = knob(
         "counts", "Draw counts at once, or spell out token sequences: same law, other draws.",
         choices=("counts", "tokens"))  # fmt: skip
-    model: Model = field(default_factory=Model)
+    model: ModelConfig = field(default_factory=ModelConfig)
     optimizer_y: Optimizer = field(default_factory=Optimizer)
     optimizer_z: Optimizer = field(default_factory=Optimizer)
     record: tuple[int, ...] = knob(
@@ -184,15 +184,15 @@ def record_steps(record: Any, steps: int) -> tuple[int, ...]:
 def run_settings() -> dict[str, Knob]:
     """All flat options of a simulation, as ``simulate``, run files and the command line take them."""
     rule = knobs_of(Optimizer)["optimizer"]
-    return knobs_of(Settings) | {rule.name: rule} | knobs_of(Model)
+    return knobs_of(Settings) | {rule.name: rule} | knobs_of(ModelConfig)
 
 
 def settings(options: Mapping[str, Any]) -> Settings:
     """Settings from flat options, from the objects ``settings`` and ``model``, or from these with options on top."""
     given = dict(options)
-    base, model = _object("settings", given, Settings), _object("model", given, Model)
+    base, model = _object("settings", given, Settings), _object("model", given, ModelConfig)
     check_keys("the run settings", given, run_settings())
-    model = replace(model or (base.model if base else Model()), **_part(given, Model))
+    model = replace(model or (base.model if base else ModelConfig()), **_part(given, ModelConfig))
     rest = _part(given, Settings) | {"model": model}
     if "optimizer" in given:
         rule = given["optimizer"]
@@ -203,11 +203,11 @@ def settings(options: Mapping[str, Any]) -> Settings:
 
 def arguments(options: Mapping[str, Any]) -> dict[str, Any]:
     """Flat options as arguments of ``simulate``: the model as one object, whatever is declared of it."""
-    model = _part(options, Model)
-    return {name: value for name, value in options.items() if name not in model} | {"model": Model(**model)}
+    model = _part(options, ModelConfig)
+    return {name: value for name, value in options.items() if name not in model} | {"model": ModelConfig(**model)}
 
 
-_Object = TypeVar("_Object", Settings, Model)
+_Object = TypeVar("_Object", Settings, ModelConfig)
 
 
 def _object(name: str, given: dict[str, Any], kind: type[_Object]) -> _Object | None:

@@ -24,7 +24,7 @@ from scansnap.dynamics.engines.trained import Trained, TrainedYZ
 from scansnap.dynamics.fingerprint import describe_difference
 from scansnap.dynamics.looking import RecordFn, Until
 from scansnap.dynamics.loop import Loop
-from scansnap.dynamics.settings import Model, Settings, run_settings
+from scansnap.dynamics.settings import ModelConfig, Settings, run_settings
 from scansnap.dynamics.settings import settings as merged
 from scansnap.interrupt import Interrupt, warn_stopped
 from scansnap.knobs import knobs_of
@@ -42,7 +42,7 @@ def simulate(
     runs: Runs | None = None,
     *,
     settings: Settings | None = None,
-    model: Model | None = None,
+    model: ModelConfig | None = None,
     record_fn: RecordFn | None = None,
     until: Until | None = None,
     module: torch.nn.Module | None = None,
@@ -60,7 +60,7 @@ def simulate(
 
     Give either ``runs`` (see :func:`scansnap.grid`) or the rates of a single run: ``eta_z`` and ``eta_y`` or
     ``ratio``, with ``seed``. The options are the fields of :class:`scansnap.Runs`, :class:`scansnap.Settings` and
-    :class:`scansnap.Model` (docs/settings.md lists them); the last two may be given whole, and options on top of them.
+    :class:`scansnap.ModelConfig` (docs/settings.md lists them). The last two may be objects, with options on top.
     Optimisers are explained at :class:`scansnap.Optimizer`; ``optimizer={"y": …, "z": …}`` treats the tables apart.
 
     ``context`` is T; ``math.inf`` replaces counts by probabilities, and with ``batch_size=None`` classes by their
@@ -140,7 +140,7 @@ def simulate(
 
 
 def _refuse_with_module(given: dict[str, Any]) -> None:
-    for name in ("model", "engine", "sampling", *(name for name in knobs_of(Model) if name != "init")):
+    for name in ("model", "engine", "sampling", *(name for name in knobs_of(ModelConfig) if name != "init")):
         if given.get(name) is not None:
             raise InputError(name, given[name], "left out with a module")
 

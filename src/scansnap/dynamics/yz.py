@@ -19,7 +19,7 @@ from torch import Tensor
 
 from scansnap.dynamics import norms
 from scansnap.dynamics.engines.layout import Layout
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 
 
 class Batch(NamedTuple):
@@ -76,7 +76,7 @@ def attention_of(counts: Tensor, logit: Tensor) -> Tensor:
     return c.div_(c.sum(-1, keepdim=True))
 
 
-def forward(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) -> Forward:
+def forward(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: ModelConfig) -> Forward:
     """c_l ∝ k_l e^{z_ml}, f = norm(c) or its residual form, α = softmax(Yᵀf)."""
     z_class = z[:, :, tables.class_query[:, None], tables.slots]  # (R, H, K, S)
     logit = torch.take_along_dim(z_class, batch.cls[:, None, :, None], dim=2)  # (R, H, B, S)
@@ -93,7 +93,7 @@ def forward(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) ->
     return Forward(heads, c, inner, f, torch.log_softmax(logits + tables.multiplicity.log(), dim=-1))
 
 
-def gradients(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: Model) -> Gradients:
+def gradients(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: ModelConfig) -> Gradients:
     """Lemma 1, and its analogues for the other norms, the residual and several heads."""
     heads, c, inner, f, log_alpha = forward(y, z, batch, tables, model)
     n = tables.target[batch.cls][..., None]  # (R, B, 1) column of the next token

@@ -24,7 +24,7 @@ from scansnap.claims.verify import SEEDS
 from scansnap.claims.verify import judge as judge_evidence
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.looking import Seen
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 from scansnap.dynamics.simulate import simulate
 from scansnap.explorer import applies
 from scansnap.explorer.page import as_json
@@ -67,7 +67,7 @@ def _with_votes(evidence: Evidence, y: np.ndarray) -> Evidence:
     Columns may stand for many tokens, and rows are those of the contexts.
     """
     classes, k = evidence.classes, np.arange(evidence.classes.n_classes)
-    layout = make_layout(classes, Model(), decays=False)
+    layout = make_layout(classes, ModelConfig(), decays=False)
     logits = evidence.f[..., layout.rows] @ y  # (n, K, J)
     r = -np.exp(log_softmax(logits + np.log(layout.multiplicity), axis=-1))
     r[:, k, layout.target] += 1

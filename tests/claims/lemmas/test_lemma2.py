@@ -17,7 +17,7 @@ from scansnap.claims.lemmas import lemma2
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
 from scansnap.dynamics.engines.layout import Layout
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 from scansnap.dynamics.yz import Batch, forward
 from scansnap.sampling.counts import SamplingTable
 
@@ -121,12 +121,12 @@ def test_wrong_sequences_fail(textbook: Evidence, draw: lemma2.Draw, slope: floa
         assert claim.measured == pytest.approx(slope, abs=0.015)
 
 
-def blind_to_counts(y: Tensor, z: Tensor, batch: Batch, tables: yz.Tables, model: Model) -> yz.Forward:
+def blind_to_counts(y: Tensor, z: Tensor, batch: Batch, tables: yz.Tables, model: ModelConfig) -> yz.Forward:
     """Attends to which tokens there are, not to how often."""
     return forward(y, z, batch._replace(counts=(batch.counts > 0).to(y.dtype)), tables, model)
 
 
-def colder(y: Tensor, z: Tensor, batch: Batch, tables: yz.Tables, model: Model) -> yz.Forward:
+def colder(y: Tensor, z: Tensor, batch: Batch, tables: yz.Tables, model: ModelConfig) -> yz.Forward:
     return forward(y, 1.2 * z, batch, tables, model)
 
 

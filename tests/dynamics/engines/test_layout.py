@@ -21,7 +21,7 @@ from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import Layout, make_layout
 from scansnap.dynamics.optimizers import Optimizer
-from scansnap.dynamics.settings import OUTPUTS, RESIDUALS, Model, Settings
+from scansnap.dynamics.settings import OUTPUTS, RESIDUALS, ModelConfig, Settings
 from scansnap.dynamics.state import start
 from scansnap.runs import Runs
 
@@ -36,7 +36,7 @@ CLASSES = SequenceClasses(
 
 
 def test_the_smallest_layout_to_the_letter() -> None:
-    layout = make_layout(CLASSES, Model(), decays=False)
+    layout = make_layout(CLASSES, ModelConfig(), decays=False)
     assert_array_equal(layout.slots, [[2, 4, 0], [0, 4, 7], [2, 0, 0]])
     assert_array_equal(layout.n_slots, [2, 3, 1])
     assert_array_equal(layout.slot_p, [[0.5, 0.5, 0], [0.1, 0.3, 0.6], [1, 0, 0]])
@@ -51,7 +51,7 @@ def test_the_smallest_layout_to_the_letter() -> None:
 
 @pytest.mark.parametrize("options", [{"query_in_keys": True}, {"residual": "normed"}, {"residual": "plain"}])
 def test_the_query_gets_a_slot_where_the_model_looks_at_it(options: dict[str, Any]) -> None:
-    layout = make_layout(CLASSES, Model(**options), decays=False)
+    layout = make_layout(CLASSES, ModelConfig(**options), decays=False)
     assert_array_equal(layout.slots, [[2, 4, 7, 0], [0, 3, 4, 7], [2, 7, 0, 0]])
     assert_array_equal(layout.n_slots, [3, 4, 2])
     assert_array_equal(layout.slot_query, [[0, 0, 1, 0], [0, 1, 0, 0], [0, 1, 0, 0]])
@@ -61,7 +61,7 @@ def test_the_query_gets_a_slot_where_the_model_looks_at_it(options: dict[str, An
 
 def test_a_query_inside_its_context_has_one_slot() -> None:
     classes = SequenceClasses([[0.5, 0.5, 0]], query=[1], next_token=[2])
-    layout = make_layout(classes, Model(query_in_keys=True), decays=False)
+    layout = make_layout(classes, ModelConfig(query_in_keys=True), decays=False)
     assert_array_equal(layout.slots, [[0, 1]])
     assert_array_equal(layout.slot_p, [[0.5, 0.5]])
     assert_array_equal(layout.slot_query, [[0, 1]])
@@ -71,7 +71,7 @@ def test_a_query_inside_its_context_has_one_slot() -> None:
 @given(
     classes=reference.sequence_classes(most_tokens=14, most_classes=6),
     model=st.builds(
-        Model,
+        ModelConfig,
         norm=st.sampled_from(["l2", "none", "layernorm"]),
         residual=st.sampled_from(RESIDUALS),
         query_in_keys=st.booleans(),
@@ -80,7 +80,7 @@ def test_a_query_inside_its_context_has_one_slot() -> None:
     ),
     decays=st.booleans(),
 )
-def test_index_tables_point_at_each_other(classes: SequenceClasses, model: Model, decays: bool) -> None:
+def test_index_tables_point_at_each_other(classes: SequenceClasses, model: ModelConfig, decays: bool) -> None:
     layout = make_layout(classes, model, decays=decays)
     k, m = classes.n_classes, classes.vocab_size
     assert_array_equal(layout.queries[layout.class_query], classes.query)
@@ -111,32 +111,32 @@ def test_index_tables_point_at_each_other(classes: SequenceClasses, model: Model
 
 def test_no_column_is_lumped_where_every_token_is_a_next_token() -> None:
     classes = SequenceClasses(np.eye(3), query=[0, 0, 1], next_token=[2, 0, 1])
-    layout = make_layout(classes, Model(), decays=False)
+    layout = make_layout(classes, ModelConfig(), decays=False)
     assert_array_equal(layout.columns, [2, 0, 1])
     assert_array_equal(layout.multiplicity, [1, 1, 1])
 
 
 def test_expand_columns() -> None:
     y = np.arange(8.0).reshape(1, 2, 4)
-    lumped = make_layout(CLASSES, Model(), decays=False).expand_columns(y)
+    lumped = make_layout(CLASSES, ModelConfig(), decays=False).expand_columns(y)
     assert_array_equal(lumped[0], [[3, 0, 3, 3, 2, 3, 3, 3, 1], [7, 4, 7, 7, 6, 7, 7, 7, 5]])
     nan = math.nan
-    next_only = make_layout(CLASSES, Model(outputs="next"), decays=False).expand_columns(y[..., :3])
+    next_only = make_layout(CLASSES, ModelConfig(outputs="next"), decays=False).expand_columns(y[..., :3])
     assert_array_equal(next_only[0, 0], [nan, 0, nan, nan, 2, nan, nan, nan, 1])
-    full = make_layout(CLASSES, Model(init="uniform"), decays=False)
+    full = make_layout(CLASSES, ModelConfig(init="uniform"), decays=False)
     everything = np.random.default_rng(0).normal(size=(2, 4, 9)).astype(np.float32)
     assert_array_equal(full.expand_columns(everything), everything)
     assert full.expand_columns(everything).dtype == np.float32
 
 
 def test_expected_counts() -> None:
-    plain = make_layout(CLASSES, Model(), decays=False)
+    plain = make_layout(CLASSES, ModelConfig(), decays=False)
     assert_array_equal(plain.expected_counts(math.inf, False), plain.slot_p)
     assert_allclose(plain.expected_counts(11, False), 10 * plain.slot_p)
-    looking = make_layout(CLASSES, Model(query_in_keys=True), decays=False)
+    looking = make_layout(CLASSES, ModelConfig(query_in_keys=True), decays=False)
     assert_array_equal(looking.expected_counts(math.inf, True), looking.slot_p)  # 1 among infinitely many
     assert_allclose(looking.expected_counts(11, True), 10 * looking.slot_p + looking.slot_query)
-    residual = make_layout(CLASSES, Model(residual="plain"), decays=False)
+    residual = make_layout(CLASSES, ModelConfig(residual="plain"), decays=False)
     assert_allclose(residual.expected_counts(11, False), 10 * residual.slot_p)
 
 
@@ -154,7 +154,7 @@ def advanced(layout: Layout, plan: Settings, runs: Runs) -> tuple[np.ndarray, np
     return y, state.tables["z"].numpy()
 
 
-def whole(classes: SequenceClasses, model: Model) -> Layout:
+def whole(classes: SequenceClasses, model: ModelConfig) -> Layout:
     """The layout that keeps every row and column: that of a random start under weight decay."""
     layout = make_layout(classes, replace(model, init="uniform"), decays=True)
     assert len(layout.rows) == classes.vocab_size
@@ -162,7 +162,7 @@ def whole(classes: SequenceClasses, model: Model) -> Layout:
     return layout
 
 
-def same_from_zero(classes: SequenceClasses, model: Model, rule: Optimizer, context: float, runs: Runs) -> None:
+def same_from_zero(classes: SequenceClasses, model: ModelConfig, rule: Optimizer, context: float, runs: Runs) -> None:
     """A few steps from zero, in the smallest layout and in the full one."""
     plan = Settings(
         steps=12, batch_size=4, context=context, model=model, optimizer_y=rule, optimizer_z=rule, record=(0,),
@@ -180,7 +180,7 @@ def same_from_zero(classes: SequenceClasses, model: Model, rule: Optimizer, cont
 @given(
     classes=reference.sequence_classes(most_tokens=12),
     model=st.builds(
-        Model,
+        ModelConfig,
         norm=st.sampled_from(["l2", "none"]),
         residual=st.sampled_from(RESIDUALS),
         query_in_keys=st.booleans(),
@@ -190,7 +190,7 @@ def same_from_zero(classes: SequenceClasses, model: Model, rule: Optimizer, cont
     seed=st.integers(0, 1000),
 )
 def test_compact_and_full_layouts_give_the_same_trajectory_from_zero(
-    optimizer: str, clip: float | None, classes: SequenceClasses, model: Model, context: float, decay: float,
+    optimizer: str, clip: float | None, classes: SequenceClasses, model: ModelConfig, context: float, decay: float,
     seed: int,
 ) -> None:  # fmt: skip
     """Rows without data left out and columns lumped, with clipping and weight decay."""
@@ -206,13 +206,13 @@ def test_and_so_does_muon(clip: float | None, classes: SequenceClasses) -> None:
     steps along the rounding. (The sign rule does so entry by entry; test_optimizers.py compares its columns.)"""
     runs = ss.grid(eta_y=[0.1, 0.4], eta_z=0.3, seed=[1, 2], momentum=[0.0, 0.9], weight_decay=[0.0, 0.05])
     for context in (5, 64):
-        same_from_zero(classes, Model(), Optimizer("muon", clip=clip), context, runs)
+        same_from_zero(classes, ModelConfig(), Optimizer("muon", clip=clip), context, runs)
 
 
 @pytest.mark.parametrize("options", [{"init": "uniform"}, {"init": "normal(0.5)", "residual": "normed"}])
 def test_rows_without_data_may_be_left_out_from_a_random_start(options: dict[str, Any]) -> None:
     """Initial values go by token, so an entry starts the same whichever rows are kept."""
-    model = Model(**options)
+    model = ModelConfig(**options)
     plan = Settings(steps=15, batch_size=4, context=9, model=model, record=(0,), dtype="float64")
     runs = ss.grid(eta_y=0.5, eta_z=0.7, seed=[3, 8], momentum=0.9)
     compact, full = make_layout(CLASSES, model, decays=False), whole(CLASSES, model)
@@ -231,7 +231,7 @@ def test_rows_without_data_may_be_left_out_from_a_random_start(options: dict[str
 def test_padding_may_point_anywhere() -> None:
     """Other tokens and rows in the padded slots: not one bit changes."""
     rng = np.random.default_rng(2)
-    model = Model(residual="normed", query_in_keys=True, init="uniform")
+    model = ModelConfig(residual="normed", query_in_keys=True, init="uniform")
     layout = make_layout(CLASSES, model, decays=False)
     padding = np.arange(layout.slots.shape[1]) >= layout.n_slots[:, None]
     assert padding.any()

@@ -13,7 +13,7 @@ from page_engine import answer, answers, needs_node, spelled_out
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.sampling.counts import STIRLING_TABLE
 from scansnap.sampling.philox import Purpose, uniforms
 
@@ -99,14 +99,14 @@ def test_mini_batches() -> None:
     ) -> None:
         context = min(context, 300) if sampling == "tokens" else context
         made = Settings(
-            batch_size=50, context=context, sampling=sampling, model=Model(query_in_keys=query), dtype="float64"
+            batch_size=50, context=context, sampling=sampling, model=ModelConfig(query_in_keys=query), dtype="float64"
         )
         asked.append((classes, made, seed, steps))
 
     collect()
-    made = Settings(batch_size=20, context=40, model=Model(position_bias=0.3), dtype="float64")
+    made = Settings(batch_size=20, context=40, model=ModelConfig(position_bias=0.3), dtype="float64")
     asked.append((CLASSES[0], made, 7, [0, 5]))
-    asked.append((CLASSES[0], dataclasses.replace(made, model=Model(position_bias=(0.5, -0.2, 0.1))), 7, [3]))
+    asked.append((CLASSES[0], dataclasses.replace(made, model=ModelConfig(position_bias=(0.5, -0.2, 0.1))), 7, [3]))
     found = answers([{"ask": "batches", "classes": spelled_out(classes), "settings": as_question(made), "seed": seed,
                       "steps": steps} for classes, made, seed, steps in asked])  # fmt: skip
     for (classes, made, seed, steps), own in zip(asked, found, strict=True):

@@ -14,7 +14,7 @@ from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.optimizers import Optimizer
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.simulate import simulate
 from scansnap.runs import Runs, grid
 
@@ -38,7 +38,7 @@ OTHERS = [SequenceClasses.synthetic(n_queries=2, common_per_query=2, distinct=3,
 def cases(draw: st.DrawFn) -> Case:
     classes = draw(st.sampled_from(CLASSES[:3] + OTHERS))
     context = draw(st.sampled_from([2, 16, 128, 1000, math.inf]))
-    model = Model(
+    model = ModelConfig(
         norm=draw(st.sampled_from(["l2", "l2", "none", "layernorm"])),
         residual=draw(st.sampled_from(["none", "none", "normed", "plain"])),
         query_in_keys=draw(st.booleans()), outputs=draw(st.sampled_from(["all", "all", "next"])),
@@ -111,7 +111,7 @@ def test_trajectories() -> None:
 def test_a_hundred_steps_of_each_preset() -> None:
     longer: list[Case] = [
         (CLASSES[0], Settings(steps=100, dtype="float64", record=[0]), {"eta_y": 1.0, "eta_z": 1.0, "momentum": 0.9}),
-        (CLASSES[1], Settings(steps=100, dtype="float64", model=Model(init="uniform"), record=[0]),
+        (CLASSES[1], Settings(steps=100, dtype="float64", model=ModelConfig(init="uniform"), record=[0]),
          {"eta_y": 2.0, "eta_z": 1.0, "momentum": 0.9}),
         (CLASSES[3], Settings(steps=100, batch_size=None, context=math.inf, dtype="float64", record=[0]),
          {"eta_y": 0.9, "eta_z": 0.02}),
@@ -137,7 +137,7 @@ def test_a_wrong_seed_step_or_length_is_another_trajectory() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_that_diverges_stops_where_python_stops() -> None:
-    made = Settings(steps=100, dtype="float64", model=Model(norm="none"), record=[0])
+    made = Settings(steps=100, dtype="float64", model=ModelConfig(norm="none"), record=[0])
     case: Case = (CLASSES[0], made, {"eta_y": 1e4, "eta_z": 1e4, "seed": 0, "weight_decay": 10.0})
     (own,) = answers([question(case)])
     assert 0 <= own["failed"] < 100

@@ -13,17 +13,17 @@ from test_engine_runs import OTHERS
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.flow import coefficients
+from scansnap.dynamics.flow import integrators
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.response.solve import response
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 from scansnap.theory import gamma, growth, h, t_scan, t_snap, u
 
 pytestmark = needs_node
 TIMES = [0.0, 0.5, 3.0, 20.0, 100.0, 300.0]
 
 
-def by_slot(classes: SequenceClasses, model: Model, attention: np.ndarray) -> np.ndarray:
+def by_slot(classes: SequenceClasses, model: ModelConfig, attention: np.ndarray) -> np.ndarray:
     """(…, K, M) on the slots of each class, one class after the other."""
     layout = make_layout(classes, model, decays=False)
     return np.concatenate([attention[..., n, layout.slots[n, :size]] for n, size in enumerate(layout.n_slots)], axis=-1)
@@ -32,22 +32,22 @@ def by_slot(classes: SequenceClasses, model: Model, attention: np.ndarray) -> np
 def test_coefficients() -> None:
     own = answer(ask="coefficients")
     for i, row in enumerate(own["A"]):
-        assert row == coefficients.A[i, : len(row)].tolist()
+        assert row == integrators.A[i, : len(row)].tolist()
     for name in ("B", "E3", "E5", "D"):
-        theirs = getattr(coefficients, name)
+        theirs = getattr(integrators, name)
         assert np.array_equal(np.array(own[name]), theirs[..., : np.array(own[name]).shape[-1]])
 
 
 @pytest.mark.hypothesis
 def test_flows() -> None:
-    cases: list[tuple[SequenceClasses, Model, dict[str, float]]] = []
+    cases: list[tuple[SequenceClasses, ModelConfig, dict[str, float]]] = []
 
     @settings(max_examples=8)
     @given(st.sampled_from(CLASSES[:3] + OTHERS[:2]), st.sampled_from(["l2", "l2", "none", "layernorm"]),
            st.sampled_from(["none", "none", "normed", "plain"]), st.sampled_from([0.3, 1.0, 5.0]),
            st.sampled_from([0.02, 0.5, 2.0]))  # fmt: skip
     def collect(classes: SequenceClasses, norm: str, residual: str, eta_y: float, eta_z: float) -> None:
-        cases.append((classes, Model(norm=norm, residual=residual), {"eta_y": eta_y, "eta_z": eta_z}))
+        cases.append((classes, ModelConfig(norm=norm, residual=residual), {"eta_y": eta_y, "eta_z": eta_z}))
 
     collect()
     found = answers([{"ask": "flow", "classes": spelled_out(classes), "model": vars(model), "times": TIMES,
@@ -72,7 +72,7 @@ def close(own: np.ndarray, theirs: np.ndarray, tolerance: float) -> None:
 
 
 def test_a_flow_at_other_rates_differs() -> None:
-    question = {"ask": "flow", "classes": spelled_out(CLASSES[0]), "model": vars(Model()), "times": [50.0]}
+    question = {"ask": "flow", "classes": spelled_out(CLASSES[0]), "model": vars(ModelConfig()), "times": [50.0]}
     right, wrong = answers([question | {"eta_y": 1.0, "eta_z": eta_z} for eta_z in (0.5, 0.500001)])
     theirs = flow(CLASSES[0], 1.0, 0.5, [50.0], rtol=1e-6, atol=1e-9, device="cpu").z.values.ravel()
     assert np.abs(np.array(right[0]["z"]) - theirs).max() <= 1e-7
@@ -82,12 +82,12 @@ def test_a_flow_at_other_rates_differs() -> None:
 @pytest.mark.parametrize("classes", [CLASSES[0], CLASSES[2], OTHERS[0]], ids=repr)
 def test_responses(classes: SequenceClasses) -> None:
     rates: dict[str, Any] = {"eta_y": 1.0, "eta_z": 0.003, "rtol": 1e-9}
-    points = answer(ask="response", classes=spelled_out(classes), model=vars(Model()), times=TIMES, **rates)
+    points = answer(ask="response", classes=spelled_out(classes), model=vars(ModelConfig()), times=TIMES, **rates)
     data = response(classes, t=TIMES, **rates)
     for name in ("z", "drive"):
         close(np.array([point[name] for point in points]) * 1e3, data[name].values.reshape(len(TIMES), -1) * 1e3, 1e-7)
     attention = np.array([np.concatenate(point["attention"]) for point in points])
-    close(attention, by_slot(classes, Model(), data.attention.values), 1e-7)
+    close(attention, by_slot(classes, ModelConfig(), data.attention.values), 1e-7)
     off = np.array([point["z_error"] for point in points])
     theirs = data.z_error.values.reshape(len(TIMES), -1)
     assert np.abs(off - theirs).max() <= 0.02 * np.abs(theirs).max()  # Python's is an estimate to a percent

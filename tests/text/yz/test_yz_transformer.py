@@ -15,7 +15,7 @@ from refusals import refused
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms, yz
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 from scansnap.text.yz.start import InitialTables
@@ -165,7 +165,7 @@ def test_one_query_in_a_window_is_a_sequence_of_a_class(norm, residual, self_too
     model = reference.model(vocab_size=m, residual=residual, norm=norm, query_in_keys=self_too)
     y, z = (model.tensors()[f"layer0.{name}"] for name in "yz")
 
-    form = Model(norm=norm, residual=residual, query_in_keys=self_too, init="uniform")
+    form = ModelConfig(norm=norm, residual=residual, query_in_keys=self_too, init="uniform")
     layout = make_layout(classes, form, decays=True)
     assert layout.slots.tolist() == [list(range(m))] * 5
     counts = torch.stack([torch.bincount(w if self_too else w[:-1], minlength=m) for w in windows]).double()

@@ -35,7 +35,7 @@ from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.flow.population import Places, PopulationFlow
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.state import start
 from scansnap.runs import grid
 
@@ -150,7 +150,7 @@ def by_flow(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]
 
 def _engine(y: Array, classes: SequenceClasses, plan: Settings) -> tuple[Settings, Batches, Engine]:
     """One run of the general engine, in the coordinates that a run with such a Y is kept in."""
-    model = Model(init="zero" if _lumps(y, classes) else "uniform")
+    model = ModelConfig(init="zero" if _lumps(y, classes) else "uniform")
     plan, runs = replace(plan, model=model), grid(eta_y=1.0, eta_z=1.0).filled()
     layout = make_layout(classes, model, decays=False)
     return plan, Batches(layout, plan, runs.seed, _CPU), Engine(layout, plan, runs, _CPU, "general")

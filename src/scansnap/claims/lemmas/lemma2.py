@@ -25,7 +25,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.layout import Layout, make_layout
-from scansnap.dynamics.settings import Model, Settings
+from scansnap.dynamics.settings import ModelConfig, Settings
 
 STATEMENT = Statement(
     "lemma-2", "Lemma 2", "the attention X^T b of a sampled sequence tends to c_n, its deviation falling as 1/√T",
@@ -64,7 +64,7 @@ def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> Claim
     classes = evidence.classes
     chosen = np.unique(np.linspace(0, classes.n_classes - 1, min(classes.n_classes, _CLASSES)).astype(int))
     shown = _some(classes, chosen)
-    layout = make_layout(shown, Model(), decays=False)
+    layout = make_layout(shown, ModelConfig(), decays=False)
     z = evidence.z[-1, np.searchsorted(classes.queries, shown.queries)]  # (Q, M)
     c = np.where(layout.slot_p > 0, evidence.attention[-1, chosen[:, None], layout.slots], 0.0)  # (K, S)
     if not (np.isfinite(z).all() and np.isfinite(c).all()):
@@ -121,7 +121,7 @@ def _deviations(layout: Layout, z: Array, c: Array, batch: yz.Batch) -> Array:
     """‖X^T b − c_n‖² of each sequence, (B,), with the attention that the engine gives it."""
     y = torch.zeros(1, len(layout.rows), len(layout.columns), dtype=torch.float64)
     tables = yz.Tables.of(layout, _CPU, torch.float64)
-    seen = yz.forward(y, torch.tensor(z)[None, None], batch, tables, Model())
+    seen = yz.forward(y, torch.tensor(z)[None, None], batch, tables, ModelConfig())
     found: Array = ((seen.attention[0].numpy() - c[batch.cls[0].numpy()]) ** 2).sum(-1)
     return found
 

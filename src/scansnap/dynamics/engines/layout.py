@@ -18,7 +18,7 @@ import numpy as np
 
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.norms import NORMS
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 from scansnap.sampling.counts import SamplingTable
 
 
@@ -56,7 +56,7 @@ class Layout:
         return full
 
 
-def make_layout(classes: SequenceClasses, model: Model, *, decays: bool) -> Layout:
+def make_layout(classes: SequenceClasses, model: ModelConfig, *, decays: bool) -> Layout:
     """The smallest exact layout; ``decays``: weight decay moves even what the data does not touch."""
     k, m = classes.n_classes, classes.vocab_size
     with_query = model.query_in_keys or model.residual != "none"

@@ -20,12 +20,11 @@ from scansnap.checks import InputError, check_choice, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
 from scansnap.dynamics.flow.events import Event, Watch, event_times, looks
-from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Span, dop853, threads_for
+from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Span, dop853, radau, threads_for
 from scansnap.dynamics.flow.plain import PlainFlow
 from scansnap.dynamics.flow.population import Places, PopulationFlow
 from scansnap.dynamics.flow.readings import Field, FlowState, Readings, check_memory
-from scansnap.dynamics.flow.stiff import radau
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 from scansnap.interrupt import Interrupt, warn_stopped
 from scansnap.progress import Progress, report_share
 from scansnap.results.trajectory import identity
@@ -60,7 +59,7 @@ def flow(
     eta_y, eta_z learning rates of Y and Z; eta_z = 0 freezes the attention, eta_y = 0 the decoder ``y0``
     t            ascending times (default: 200 from 0.1 to 1e5, evenly in log t)
     norm         l2, none, layernorm or one of your own, and
-    residual     none, normed or plain: see :class:`scansnap.Model`
+    residual     none, normed or plain: see :class:`scansnap.ModelConfig`
     rtol, atol   error per step of every entry of Y and Z, relative to the largest entry of its row (a token's row
                  of Y, a query's row of Z), plus atol
     z0           initial z by query (in the order of ``classes.queries``) and token, (Q, M); default 0
@@ -90,7 +89,7 @@ def flow(
         check_float("weight_decay_z", weight_decay_z, least=0),
     )
     times = checked_times(np.geomspace(0.1, 1e5, 200) if t is None else t)
-    model = Model(norm=norm, residual=residual)
+    model = ModelConfig(norm=norm, residual=residual)
     rtol, atol = check_float("rtol", rtol, least=1e-13, most=0.1), check_float("atol", atol, above=0)
     wanted = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
@@ -104,7 +103,7 @@ def flow(
     first_step = 0.01 / ((eta_y or eta_z) * classes.p_class.max())
     system: Field
     steps: Iterator[Span]
-    if model != Model() or field == "plain" or y_start is not None or stiff:
+    if model != ModelConfig() or field == "plain" or y_start is not None or stiff:
         plain, where, n_entries = _plain(classes, model, eta_y, eta_z, z_start, device, y_start, decay)
         system, steps = plain, (radau if stiff else dop853)(plain, times[-1], first_step, rtol, atol)
     else:
@@ -151,7 +150,7 @@ def _compact(
 
 def _plain(
     classes: SequenceClasses,
-    model: Model,
+    model: ModelConfig,
     eta_y: float,
     eta_z: float,
     z0: FloatArray,

@@ -3,7 +3,8 @@
 Everything an explicit Runge–Kutta method looks at within a step, its stages, its end, its error estimates and
 its interpolant, is the state at the start plus a weighted sum of the stage rates. So the method hands out
 weights only, and the system decides how to hold the rates: the population flow keeps most of them as outer
-products and never forms the sum. The method's numbers: :mod:`scansnap.dynamics.flow.coefficients`.
+products and never forms the sum. The coefficients are those of SciPy's DOP853 (Hairer, Nørsett & Wanner, Solving
+Ordinary Differential Equations I, 2nd edition, Section II.5).
 
 Why explicit: once the classes are told apart, the flow's rates and the eigenvalues of its Jacobian both decay like
 1/t, so the steps grow in proportion to t; at equal accuracy LSODA and 5th-order pairs need as many evaluations or
@@ -20,13 +21,21 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.integrate import DOP853, Radau
 from torch import Tensor
 
 from scansnap.checks import InputError
 from scansnap.dynamics.device import one_thread
-from scansnap.dynamics.flow.coefficients import E3, E5, A, B, D
 
 FloatArray = NDArray[np.float64]
+
+# With k_0 … k_15 the rates at the stages: stage i is at x + h Σ_j A[i, j] k_j, the end at x + h Σ_j B[j] k_j; E5 and E3
+# give the end less that of the embedded methods of orders 5 and 3, D the last polynomials of the interpolant.
+A: FloatArray = np.zeros((16, 16))  # 0 … 11 make the step, 12 is its end, 13 … 15 are for the interpolant
+A[:12, :12], A[12, :12], A[13:] = DOP853.A, DOP853.B, DOP853.A_EXTRA
+B: FloatArray = DOP853.B  # (12,)
+E3, E5 = DOP853.E3[:12], DOP853.E5[:12]  # (12,)
+D: FloatArray = DOP853.D  # (4, 16)
 
 END = 12  # the rates at the end of a step, after its 12 stages; they are stage 0 of the next step
 INSIDE = 16  # after 3 more stages for the interpolant: the rates at a point of the interpolant, to judge it
@@ -196,3 +205,78 @@ def largest(rows: Tensor) -> Tensor:
 def threads_for(n_entries: int) -> AbstractContextManager[object]:
     """One thread per operation for small states, all of them for large ones."""
     return one_thread() if n_entries < 2**17 else nullcontext()
+
+
+# --- implicit steps ----------------------------------------------------------------------------------------------
+#
+# Weight decay keeps an eigenvalue of η λ for ever, and explicit steps would be as short as some 6/(η λ) to the end,
+# where nothing moves any more. Radau IIA of order 5 (SciPy's; Hairer & Wanner, Solving ODEs II, Section IV.8) has no
+# such limit. It solves linear systems of all moving entries, so it is for hundreds of them, not for thousands. Its
+# solution within a step is a cubic, x + Σ_j θ^j k_j with θ = (t − t_0)/h: the k_j take the place of an explicit step's
+# stages, and all that reads a flow reads this one too.
+
+MAX_STIFF_ENTRIES = 2_000  # of the state; the Jacobian is dense and found by differences
+
+
+class StiffSystem(Protocol):
+    """A state whose rates are asked for at the point that it stands at."""
+
+    def rates(self, stage: int, weights: FloatArray) -> None: ...
+
+    def moving(self) -> list[tuple[Stacked, Tensor]]: ...
+
+
+class StiffStep:
+    """A step from t to t + h that was computed and not yet taken."""
+
+    def __init__(self, t: float, h: float, end: float) -> None:
+        self.t, self.h, self.end = t, h, end
+
+    def weights(self, time: float) -> FloatArray:
+        """Of the cubic's coefficients, which lie where stages do."""
+        theta = (time - self.t) / self.h
+        return np.array([theta, theta**2, theta**3])
+
+
+def radau(system: StiffSystem, t_end: float, first_step: float, rtol: float, atol: float) -> Iterator[StiffStep]:
+    """Accepted steps from t = 0 to t_end; each is taken when the caller asks for the next one.
+
+    The estimated error of a step is at most atol + rtol · |entry|, as a root mean square over the entries.
+    """
+    # by their places in the table laid out flat, which are found once: a mask is searched through at every use
+    tables = [(table, mask.flatten().nonzero()[:, 0]) for table, mask in system.moving()]
+    sizes = [len(places) for _, places in tables]
+    if sum(sizes) > MAX_STIFF_ENTRIES:
+        allowed = f"at most {MAX_STIFF_ENTRIES} with weight decay: fewer classes or tokens"
+        raise InputError("the number of entries of Y and Z that move", sum(sizes), allowed)
+
+    def put(x: FloatArray) -> None:
+        for (table, places), part in zip(tables, _parts(x, sizes), strict=True):
+            table.value.view(-1).index_copy_(0, places, part.to(table.value.device))
+
+    def field(_: float, x: FloatArray) -> FloatArray:
+        put(x)
+        system.rates(0, np.zeros(0))
+        return torch.cat([table.rate[0].view(-1)[places] for table, places in tables]).cpu().numpy()
+
+    start = torch.cat([table.value.view(-1)[places] for table, places in tables]).cpu().numpy()
+    if t_end == 0:
+        return
+    solver = Radau(field, 0.0, start, t_end, first_step=min(first_step, t_end), rtol=rtol, atol=atol)
+    while solver.status == "running":
+        t = float(solver.t)
+        solver.step()
+        if solver.status == "failed" or not np.isfinite(solver.y).all():
+            put(solver.y)
+            raise NonFinite(t)
+        cubic = solver.dense_output()
+        put(cubic.y_old)
+        for power in range(3):
+            for (table, places), part in zip(tables, _parts(cubic.Q[:, power], sizes), strict=True):
+                table.rate[power].zero_().view(-1).index_copy_(0, places, part.to(table.value.device))
+        end = t_end if solver.status == "finished" else float(solver.t)
+        yield StiffStep(t, end - t, end)
+
+
+def _parts(x: FloatArray, sizes: list[int]) -> tuple[Tensor, ...]:
+    return torch.as_tensor(np.ascontiguousarray(x)).split(sizes)

@@ -26,7 +26,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked
 from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, loss, own_outputs
-from scansnap.dynamics.settings import Model
+from scansnap.dynamics.settings import ModelConfig
 
 
 def error(logits: Tensor, n_rest: int, first: int = 0) -> Tensor:
@@ -48,7 +48,7 @@ class PlainFlow:
     def __init__(
         self,
         classes: SequenceClasses,
-        model: Model,
+        model: ModelConfig,
         eta_y: float,
         eta_z: float,
         z0: FloatArray,

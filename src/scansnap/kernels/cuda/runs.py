@@ -115,7 +115,7 @@ class Machine:
 
 
 class Begin(NamedTuple):
-    """Initial values that the seed decides: kind (zero, uniform, normal) and size, as ``Model.init_scale`` has them."""
+    """Initial values that the seed decides: kind (zero, uniform, normal) and size of ``ModelConfig.init_scale``."""
 
     kind: str
     size: float

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from scansnap.checks import InputError, check_integer
 from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.settings import INIT, RESIDUALS
-from scansnap.dynamics.settings import Model as OneLayer
+from scansnap.dynamics.settings import ModelConfig as OneLayer
 from scansnap.knobs import knob
 from scansnap.text.settings import TextSettings
 

@@ -1,4 +1,4 @@
-// Dormand–Prince 8(5,3): the numbers of dynamics/flow/coefficients.py, as doubles. A test compares them.
+// Dormand–Prince 8(5,3): the numbers of dynamics/flow/integrators.py (SciPy), as doubles. A test compares them.
 
 /** @type {number[][]} */
 export const A = [
