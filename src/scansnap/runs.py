@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
 from scansnap.checks import InputError
 from scansnap.knobs import Knob, Page, knob, knobs_of
 
+Numbers = float | Iterable[float]
 MAX_SEED = 2**63 - 1
 _RATE: dict[str, Any] = {"low": 0.01, "high": 100.0, "log": True, "live": True, "most": 1e4}
 
@@ -110,11 +111,46 @@ def _stands_for(name: str) -> tuple[str, ...]:
     return DECAYS if name == "weight_decay" else (name,)
 
 
-def grid(**axes: Any) -> Runs:
-    """The outer product of named values: ``eta_y`` or ``ratio`` (η_Y = ratio·η_Z), ``eta_z``, ``seed``, …
+class RunOptions(TypedDict, total=False):
+    """The arguments of :func:`scansnap.grid`, for editors and type checkers; a test compares them with the fields."""
 
-    Each value is a number or a sequence of numbers. What is left out is 0.
+    eta_y: Numbers
+    eta_z: Numbers
+    ratio: Numbers
+    seed: Numbers
+    momentum: Numbers
+    weight_decay: Numbers
+    weight_decay_y: Numbers
+    weight_decay_z: Numbers
+
+
+def grid(**axes: Unpack[RunOptions]) -> Runs:
+    """The outer product of named values.
+
+    Parameters
+    ----------
+    eta_z
+        Attention rate, a number or several.
+    eta_y, ratio
+        Decoder rate, or η_Y / η_Z: give one of the two.
+    seed, momentum, weight_decay, weight_decay_y, weight_decay_z
+        Numbers or several; 0 unless given.
+
+    Returns
+    -------
+    Runs
+        One entry per combination, the last argument varying fastest.
+
+    Examples
+    --------
+    >>> runs = grid(eta_z=[0.5, 1], ratio=2, seed=range(3))
+    >>> len(runs), runs.eta_y.tolist()
+    (6, [1.0, 1.0, 1.0, 2.0, 2.0, 2.0])
     """
+    return _outer_product(dict(axes))
+
+
+def _outer_product(axes: dict[str, Any]) -> Runs:
     allowed = run_fields()
     for name in axes:
         if name not in allowed:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args, get_origin, get_type_hints
+
 import numpy as np
 import pytest
 
 import scansnap as ss
 from refusals import refused
+from scansnap.dynamics.options import SimulateOptions
+from scansnap.dynamics.settings import run_settings
+from scansnap.runs import RunOptions, run_fields
 
 CLASSES = ss.SequenceClasses.syn_small()
 COMMON = {"eta_y": 0.5, "eta_z": 0.5, "steps": 20, "record": [0, 5, 10, 15, 20], "device": "cpu"}
@@ -100,11 +105,17 @@ def test_a_model_may_be_given_whole() -> None:
 
 
 def test_the_options_are_those_declared() -> None:
-    import inspect
-
-    shown = inspect.signature(ss.simulate).parameters
-    assert {"eta_y", "seed", "steps", "norm", "optimizer", "variables", "save_to"} <= set(shown)
-    assert shown["steps"].default == ss.Settings().steps
+    types = {"whole": (int, float), "real": (int, float), "choice": (str,), "text": (str, int), "flag": (bool,)}
+    for written, declared in ((RunOptions, run_fields()), (SimulateOptions, run_fields() | run_settings())):
+        hints = get_type_hints(written)
+        assert set(hints) == set(declared)
+        for name, hint in hints.items():
+            kinds = set(types[declared[name].kind])
+            assert kinds & {hint, *get_args(hint), *(type(word) for word in get_args(hint))}, name
+            literal = [set(get_args(part)) for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
+            if literal and declared[name].kind == "choice":
+                assert literal == [set(declared[name].options)], name
+            assert type(None) in get_args(hint) or not declared[name].optional, name
     with refused("stepz"):
         ss.simulate(CLASSES, **COMMON, stepz=3)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 import xarray as xr
@@ -24,7 +23,8 @@ from scansnap.dynamics.engines.trained import Trained, TrainedYZ
 from scansnap.dynamics.fingerprint import describe_difference
 from scansnap.dynamics.looking import RecordFn, Until
 from scansnap.dynamics.loop import Loop
-from scansnap.dynamics.settings import ModelConfig, Settings, run_settings
+from scansnap.dynamics.options import SimulateOptions
+from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.settings import settings as merged
 from scansnap.interrupt import Interrupt, warn_stopped
 from scansnap.knobs import knobs_of
@@ -54,7 +54,7 @@ def simulate(
     resume: bool = False,
     overwrite: bool = False,
     checkpoint_seconds: float = 30.0,
-    **options: Any,
+    **options: Unpack[SimulateOptions],
 ) -> xr.Dataset:
     """Train the YZ transformer by SGD (or another optimiser) on sequences drawn from ``classes``.
 
@@ -84,7 +84,7 @@ def simulate(
     if not isinstance(classes, SequenceClasses) and (module is None or not isinstance(classes, Sampler)):
         unless = " (a sampler needs a module to train)" if isinstance(classes, Sampler) else ""
         raise InputError("classes", classes, f"a SequenceClasses object{unless}")
-    given = {name: value for name, value in options.items() if value is not None or name not in _OPEN}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None or name not in _OPEN}
     shared = {name: given.pop(name) for name in SHARED if name in given}
     runs = _runs(runs, {name: given.pop(name) for name in run_fields() if name in given}).filled(**shared)
     place = pick_device(device)
@@ -198,15 +198,3 @@ def _prepare(target: Path, checkpoint: Checkpoint, *, resume: bool, overwrite: b
             raise InputError("save_to", str(checkpoint.folder), allowed)
         checkpoint.discard()
     return None
-
-
-def _signature() -> inspect.Signature:
-    """What ``help(simulate)`` shows: the declared options by name, as they are declared elsewhere."""
-    own = inspect.signature(simulate)
-    *first, _ = own.parameters.values()
-    declared = {**dict.fromkeys(run_fields()), **{n: k.default for n, k in run_settings().items()}}
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    return own.replace(parameters=[*first, *(inspect.Parameter(n, keyword, default=d) for n, d in declared.items())])
-
-
-simulate.__signature__ = _signature()  # type: ignore[attr-defined]

@@ -115,7 +115,7 @@ SYMBOLS = (
     Symbol("M", "–", "vocabulary size", "vocab_size", "scansnap.theory:gamma(vocab_size)"),
     Symbol("K", "–", "number of sequence classes", "n_classes", "scansnap.theory:gamma(n_classes)"),
     Symbol("T", "–", "sequence length; ∞ replaces counts by probabilities", "context",
-           "scansnap.dynamics.simulate:simulate(context)"),
+           "scansnap.dynamics.settings:Settings.context"),
     Symbol("P(l|n)", "K×M", "how often token l occurs in the context of class n", "p_context",
            "scansnap.classes:SequenceClasses(p_context)"),
     Symbol("ψ(n) = m", "K", "query (last) token of class n", "query", "scansnap.classes:SequenceClasses(query)"),
