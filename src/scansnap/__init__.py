@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from scansnap.dynamics.settings import Settings as Settings
     from scansnap.dynamics.simulate import simulate as simulate
     from scansnap.dynamics.yz import ModelConfig as ModelConfig
+    from scansnap.interrupt import Interrupted as Interrupted
     from scansnap.plots import plot as plot
     from scansnap.probe.probe import Probe as Probe
     from scansnap.results.trajectory import load as load
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "InputError": "scansnap.checks",
+    "Interrupted": "scansnap.interrupt",
     "SequenceClasses": "scansnap.classes",
     "CHECKS": "scansnap.claims.registry",
     "Claim": "scansnap.claims.claim",

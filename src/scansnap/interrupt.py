@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -20,24 +19,35 @@ _came = signal.SIGINT  # the last of them
 _working = False
 
 
-class Stopped(UserWarning):
-    """The result is a part of what was asked for, or whoever called it has more to do and was asked to stop."""
-
-
 class Interrupted(KeyboardInterrupt):
-    """What :func:`warn_stopped` raises where :class:`Stopped` is an error: no ``except Exception`` catches it."""
+    """Ctrl-C or SIGTERM ended a simulation, a flow or a training.
+
+    It is a ``KeyboardInterrupt``, so a loop over simulations ends, too.
+
+    Parameters
+    ----------
+    message : str
+        How far the work is, and how to continue it.
+    partial : object
+        The result so far, of the type that the function returns.
+
+    Examples
+    --------
+    >>> import scansnap as ss
+    >>> classes = ss.SequenceClasses.syn_small()
+    >>> def press_ctrl_c(done, total):
+    ...     raise KeyboardInterrupt
+    >>> try:
+    ...     data = ss.simulate(classes, eta_y=1.0, eta_z=1.0, steps=10**6, progress=press_ctrl_c)
+    ... except ss.Interrupted as interrupted:
+    ...     data = interrupted.partial
+    >>> data.attrs["stopped"]
+    'interrupted'
+    """
 
     def __init__(self, message: str, partial: Any = None) -> None:
         super().__init__(message)
         self.partial = partial
-
-
-def warn_stopped(message: str, partial: Any = None, *, stacklevel: int = 1) -> None:
-    """Warn with :class:`Stopped`, or raise :class:`Interrupted` with the partial result where that is an error."""
-    try:
-        warnings.warn(message, Stopped, stacklevel=stacklevel + 1)
-    except Stopped:
-        raise Interrupted(message, partial) from None
 
 
 class Interrupt:

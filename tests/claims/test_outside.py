@@ -70,9 +70,11 @@ def test_an_unfinished_run_is_outside():
     def stop(done, total):
         raise KeyboardInterrupt
 
-    with pytest.warns(UserWarning, match="stopped"):
-        data = ss.simulate(SMALL, eta_y=1.0, eta_z=0.1, steps=5000, progress=stop)
-    assert {claim.why for claim in verify(data=data)} == {"the run was stopped before its last step"}
+    with pytest.raises(ss.Interrupted) as interrupted:
+        ss.simulate(SMALL, eta_y=1.0, eta_z=0.1, steps=5000, progress=stop)
+    assert {claim.why for claim in verify(data=interrupted.value.partial)} == {
+        "the run was stopped before its last step"
+    }
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,11 @@ import itertools
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -85,24 +83,23 @@ def at_step(wanted: int) -> Callable[[int, int], None]:
 
 
 def interrupted(**options: Any) -> xr.Dataset:
-    with pytest.warns(UserWarning, match="^stopped after"):
-        return simulate(**options)
+    with pytest.raises(ss.Interrupted) as interrupted:
+        simulate(**options)
+    return interrupted.value.partial
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------------------
 
 
 def test_ctrl_c_in_the_last_step_is_not_swallowed() -> None:
-    with pytest.warns(UserWarning, match="^asked to stop in its last steps: the run is complete$"):
-        data = simulate(record=[8], progress=at_step(8), **MOMENTUM)
+    data = interrupted(record=[8], progress=at_step(8), **MOMENTUM)
     assert data.attrs["complete"] == 1
 
 
 @pytest.mark.parametrize("plan", [MOMENTUM, ADAM], ids=["momentum", "adam"])
-def test_ctrl_c_returns_what_was_done_until_then(plan: dict[str, Any]) -> None:
+def test_ctrl_c_raises_with_what_was_done_until_then(plan: dict[str, Any]) -> None:
     whole = simulate(record="all", **plan)
-    with pytest.warns(UserWarning, match=r"^stopped after 5 of 8 steps$"):
-        part = simulate(record=[0, 3, 8], progress=at_step(5), **plan)
+    part = interrupted(record=[0, 3, 8], progress=at_step(5), **plan)
     assert part.attrs["complete"] == 0
     assert part.step.values.tolist() == [0, 3, 5]
     for name in part.data_vars:
@@ -140,9 +137,7 @@ def test_ctrl_c_anywhere_and_on_to_the_same_numbers(
     options = {**plan, "record": [0, 3, 8], "checkpoint_seconds": checkpoint_seconds}
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, Interrupt(getattr(owner, name), call, after=after))
-        message = f"stopped after {done} of 8 steps; continue with resume=True and the same save_to ({target})"
-        with pytest.warns(UserWarning, match=f"^{re.escape(message)}$"):
-            part = simulate(save_to=target, **options)
+        part = interrupted(save_to=target, **options)
     assert part.attrs["complete"] == 0
     assert part.step.values[-1] == done
     assert names(tmp_path) == ["result.zarr.partial"]
@@ -170,9 +165,8 @@ def test_ctrl_c_while_a_checkpoint_is_written(
     for call in itertools.count(1):
         options["save_to"] = tmp_path / str(call) / "a.zarr"
         interrupt = Interrupt(getattr(owner, name), call, after=after)
-        with monkeypatch.context() as patch, warnings.catch_warnings(), contextlib.suppress(KeyboardInterrupt):
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
             patch.setattr(owner, name, interrupt)
-            warnings.filterwarnings("ignore", message="stopped after")
             simulate(checkpoint_seconds=0, **options)
         if interrupt.left > 0:
             break
@@ -208,7 +202,7 @@ def test_a_failed_run_stays_as_it_is_through_a_checkpoint(tmp_path: Path) -> Non
     wild = ss.grid(eta_y=[1.0, 1e38], eta_z=1.0)
     whole = ss.simulate(CLASSES, wild, **OPTIONS)
     assert whole.status.values.tolist() == ["ok", "non-finite"]
-    with pytest.warns(UserWarning, match="^stopped after"):
+    with pytest.raises(ss.Interrupted):
         ss.simulate(CLASSES, wild, save_to=tmp_path / "a.zarr", progress=at_step(4), **OPTIONS)
     assert ss.simulate(CLASSES, wild, save_to=tmp_path / "a.zarr", resume=True, **OPTIONS).identical(whole)
 
@@ -421,7 +415,10 @@ def run(job):
         patch.object(loop, "write", linger(loop.write, "saved")).start()
     runs = ss.grid(eta_z=[0.5, 1.0], ratio=2, seed=[0, 1])
     classes = ss.SequenceClasses.synthetic(n_queries=2, next_per_query=1, common=2, distinct=3)
-    data = ss.simulate(classes, runs, progress=progress, checkpoint_seconds=0, resume=True, **job["options"])
+    try:
+        data = ss.simulate(classes, runs, progress=progress, checkpoint_seconds=0, resume=True, **job["options"])
+    except ss.Interrupted as interrupted:
+        data = interrupted.partial
     say("returned", data.attrs["complete"], int(data.step[-1]))
 
 

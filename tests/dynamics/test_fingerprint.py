@@ -37,7 +37,7 @@ def at_step_4(step: int, total: int) -> None:
 
 
 def interrupted(target: Path, **options: Any) -> None:
-    with pytest.warns(UserWarning, match="^stopped after"):
+    with pytest.raises(ss.Interrupted):
         ss.simulate(CLASSES, RUNS, **{**OPTIONS, **options}, save_to=target, progress=at_step_4)
 
 

@@ -18,7 +18,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow import integrate as flow_module
 from scansnap.dynamics.flow.events import EntropyBelow
 from scansnap.dynamics.flow.integrate import flow
-from scansnap.interrupt import Stopped
+from scansnap.interrupt import Interrupted
 from scansnap.results.trajectory import load, save
 
 
@@ -122,8 +122,9 @@ def test_ctrl_c_keeps_what_is_done(number: int | None) -> None:
                 raise KeyboardInterrupt
             signal.raise_signal(number)
 
-    with pytest.warns(Stopped, match=r"the flow was stopped at t = \d"):
-        data = flow(classes, t=t, progress=progress)
+    with pytest.raises(Interrupted) as interrupted:
+        flow(classes, t=t, progress=progress)
+    data = interrupted.value.partial
     assert len(steps) == data.attrs["n_steps"] == 12
     assert data.attrs["stopped"] == "interrupted"
     n = data.sizes["t"] - 1
@@ -140,9 +141,9 @@ def test_ctrl_c_in_the_last_step_leaves_a_complete_flow() -> None:
         if done == total:
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.warns(Stopped, match="asked to stop in its last step"):
-        data = flow(SequenceClasses.syn_small(), t=[10.0], progress=progress)
-    assert data.attrs["stopped"] == "complete"
+    with pytest.raises(Interrupted) as interrupted:
+        flow(SequenceClasses.syn_small(), t=[10.0], progress=progress)
+    assert interrupted.value.partial.attrs["stopped"] == "complete"
 
 
 def test_what_stopped_it_is_kept_in_files(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_it_is_resumed_like_everything_else(tmp_path) -> None:
 
     whole = ss.simulate(CLASSES, **COMMON, record_fn=strongest)
     saved = {**COMMON, "record_fn": strongest, "save_to": tmp_path / "a.nc"}
-    with pytest.warns(UserWarning, match="stopped after"):
+    with pytest.raises(ss.Interrupted):
         ss.simulate(CLASSES, **saved, progress=stop)
     with refused("the unfinished run", names="record_fn"):
         ss.simulate(CLASSES, **{**saved, "record_fn": lambda seen: {}}, resume=True)

@@ -20,7 +20,7 @@ from scansnap.cli import run as run_command
 from scansnap.cli import sweep as sweep_command
 from scansnap.cli.text import train as text_command
 from scansnap.dynamics import checkpoint
-from scansnap.interrupt import Interrupt, Stopped, deaf_children, ending_quietly, exit_code
+from scansnap.interrupt import Interrupt, deaf_children, ending_quietly, exit_code
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 RUN = ("run", "--optimizer", "adam", "--eta-y", 0.1, "--eta-z", 0.01, "--steps", 40, "--record", "all", "--no-figure")
@@ -219,8 +219,9 @@ def test_python_users_still_get_what_was_done():
         signal.raise_signal(signal.SIGINT)
 
     classes = ss.SequenceClasses.syn_small()
-    with pytest.warns(Stopped, match="stopped after"):
-        data = ss.simulate(classes, eta_y=0.1, eta_z=0.1, steps=100_000, optimizer="adam", progress=press)
+    with pytest.raises(ss.Interrupted) as interrupted:
+        ss.simulate(classes, eta_y=0.1, eta_z=0.1, steps=100_000, optimizer="adam", progress=press)
+    data = interrupted.value.partial
     assert data.attrs["complete"] == 0
     assert 0 < int(data.step[-1]) < 100_000
 

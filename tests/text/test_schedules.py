@@ -8,6 +8,7 @@ from small_text import stream, transformer, yz
 from refusals import refused
 from scansnap.corpus.windows import Windows
 from scansnap.dynamics.schedules import Schedule
+from scansnap.interrupt import Interrupted
 from scansnap.text.model_files import read_header
 from scansnap.text.settings import TrainingSettings
 from scansnap.text.training import train
@@ -62,7 +63,7 @@ def test_a_resumed_training_has_the_same_rates(kind, schedule, tmp_path):
     def stop(model, step):
         raise KeyboardInterrupt
 
-    with pytest.warns(UserWarning, match="stopped after 6 of 15"):
+    with pytest.raises(Interrupted):
         train(MODELS[kind](), stream(), steps=15, measure=stop, snapshots=[6], **options)
     assert read_header(options["checkpoint"]).data["schedule"] == str(Schedule.parse(schedule).resolve(15))
     resumed = train(MODELS[kind](), stream(), steps=15, resume=True, **options)

@@ -13,7 +13,7 @@ from small_text import M, stream, transformer, yz
 
 from refusals import refused
 from scansnap.corpus.windows import Windows
-from scansnap.interrupt import Stopped
+from scansnap.interrupt import Interrupted
 from scansnap.text.evaluation import attention_measure, perplexity
 from scansnap.text.model_files import read_header
 from scansnap.text.settings import TrainingSettings
@@ -194,12 +194,9 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path):
         return {}
 
     before = signal.getsignal(signal.SIGINT)
-    with pytest.warns(
-        UserWarning, match="stopped after 6 of 20 steps; its state is in .*run.safetensors; go on with resume"
-    ):
-        first = train(
-            transformer(), stream(), steps=20, batch=4, length=10, checkpoint=file, measure=press, snapshots=[6]
-        )
+    with pytest.raises(Interrupted, match=r"run\.safetensors") as interrupted:
+        train(transformer(), stream(), steps=20, batch=4, length=10, checkpoint=file, measure=press, snapshots=[6])
+    first = interrupted.value.partial
     assert signal.getsignal(signal.SIGINT) is before
     assert not first.complete
     assert first.step == 6 == read_header(file).step
@@ -213,9 +210,9 @@ def test_an_interrupt_raised_by_a_callback_loses_nothing(tmp_path):
         raise KeyboardInterrupt
 
     file = tmp_path / "a"
-    with pytest.warns(UserWarning, match="stopped after 1 of 9 steps"):
-        result = train(transformer(), stream(), steps=9, batch=4, length=10, progress=stop, checkpoint=file)
-    assert result.step == 1 == read_header(file).step
+    with pytest.raises(Interrupted) as interrupted:
+        train(transformer(), stream(), steps=9, batch=4, length=10, progress=stop, checkpoint=file)
+    assert interrupted.value.partial.step == 1 == read_header(file).step
 
 
 def test_an_interrupt_in_the_last_step_is_not_swallowed():
@@ -223,9 +220,9 @@ def test_an_interrupt_in_the_last_step_is_not_swallowed():
         if done == total:
             raise KeyboardInterrupt
 
-    with pytest.warns(Stopped, match="asked to stop in its last steps: the training is complete"):
-        done = train(yz(), stream(), steps=3, batch=4, length=10, progress=stop)
-    assert done.complete
+    with pytest.raises(Interrupted) as interrupted:
+        train(yz(), stream(), steps=3, batch=4, length=10, progress=stop)
+    assert interrupted.value.partial.complete
 
 
 def test_a_second_ctrl_c_ends_the_program(tmp_path):

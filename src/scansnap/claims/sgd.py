@@ -249,8 +249,6 @@ def train(group: Group, training: Training, device: str) -> list[Run]:
         steps=group.steps, record=steps.tolist(), batch_size=training.batch_size, context=training.context,
         variables=(), record_fn=context, device=device,
     )  # fmt: skip
-    if not data.attrs["complete"]:
-        raise KeyboardInterrupt
     shape = len(group.points), training.seeds
     z, y = (data[name].values.reshape(*shape, *data[name].shape[1:]) for name in ("row_z", "rows_y"))
     finite = (data["failed_step"].values < 0).reshape(shape)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
@@ -19,7 +18,7 @@ from scansnap.cli import bench, dial, explorer, info, lecture, probe, reproduce,
 from scansnap.cli.options import with_knobs
 from scansnap.cli.text import evaluate, explain, predict, sample, token_knobs, train
 from scansnap.dynamics.settings import run_settings
-from scansnap.interrupt import Stopped, ending_quietly, exit_code
+from scansnap.interrupt import ending_quietly, exit_code
 from scansnap.processes import is_out_of_memory
 from scansnap.runs import run_fields
 
@@ -138,9 +137,7 @@ def _call() -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the name of a file need not be text
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Stopped)  # no verdict on half a run
-            code = commands()(standalone_mode=False) or 0
+        code = commands()(standalone_mode=False) or 0
     except InputError as error:
         return _sorry(str(error), 2)
     except _Misuse as error:

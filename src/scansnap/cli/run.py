@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Device, File, Json, Overwrite, Preset, Resume, Set, preset_settings
 from scansnap.cli.places import place
 from scansnap.cli.run_file import find_classes, find_run
-from scansnap.interrupt import Stopped
+from scansnap.interrupt import Interrupted
 
 
 def run(
@@ -54,8 +53,7 @@ def run(
     began = time.monotonic()
     momentum = rates.pop("momentum", 0.0)
     runs = grid(**rates, momentum=momentum)
-    with progress_bar("steps") as progress, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Stopped)  # said below in terms of options
+    with progress_bar("steps") as progress:
         try:
             data = simulate(
                 classes, runs, **arguments(settings), device=device, progress=progress,
@@ -65,6 +63,8 @@ def run(
             if error.field != "save_to":
                 raise
             raise error.with_field("--out", {"overwrite": "--overwrite", "resume": "--resume"}) from None
+        except Interrupted as interrupted:
+            data = interrupted.partial
     if not data.attrs["complete"]:
         steps = int(data.step[-1])
         err.print(f"Stopped after {steps} steps. Nothing is lost: run the same command with --resume to go on.")

@@ -26,7 +26,7 @@ from scansnap.dynamics.loop import Loop
 from scansnap.dynamics.options import SimulateOptions
 from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.settings import settings as merged
-from scansnap.interrupt import Interrupt, warn_stopped
+from scansnap.interrupt import Interrupt, Interrupted
 from scansnap.knobs import knobs_of
 from scansnap.progress import Progress
 from scansnap.results.trajectory import load
@@ -77,9 +77,10 @@ def simulate(
     the parameters by name.
 
     Returns a Dataset with dims run, step, seq_class, token, query; ``attrs["stopped"]`` says why it ended: complete,
-    non-finite (every run), event: … (``until``) or interrupted. Ctrl-C returns what was done until then
-    (``attrs["complete"]`` is 0). With ``save_to`` the result is written there when it is complete; until then
-    checkpoints lie beside it, and ``resume=True`` continues from them to the same numbers.
+    non-finite (every run), event: … (``until``) or interrupted. Ctrl-C raises :class:`scansnap.Interrupted`,
+    whose ``partial`` is the Dataset until then (``attrs["complete"]`` is 0). With ``save_to`` the result is written
+    there when it is complete; until then checkpoints lie beside it, and ``resume=True`` continues from them to the
+    same numbers.
     """
     if not isinstance(classes, SequenceClasses) and (module is None or not isinstance(classes, Sampler)):
         unless = " (a sampler needs a module to train)" if isinstance(classes, Sampler) else ""
@@ -133,9 +134,9 @@ def simulate(
                     loop.save(data, Path(save_to), checkpoint, overwrite)
     if not loop.complete:
         kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
-        warn_stopped(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", data, stacklevel=2)
-    elif interrupt.asked:  # whoever has more to do must hear of it
-        warn_stopped("asked to stop in its last steps: the run is complete", data, stacklevel=2)
+        raise Interrupted(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", data)
+    if interrupt.asked:  # the caller may have more to do
+        raise Interrupted("interrupted in the last steps; the run is complete", data)
     return data
 
 

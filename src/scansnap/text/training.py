@@ -25,7 +25,7 @@ from torch import Tensor
 from scansnap.checks import InputError, check_integer
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
-from scansnap.interrupt import Interrupt, warn_stopped
+from scansnap.interrupt import Interrupt, Interrupted
 from scansnap.progress import Progress
 from scansnap.storage import claimed, writable
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
@@ -63,7 +63,7 @@ def train(
     vocabulary  saved with the model, so that it can be asked about words
     world       of processes that each call this with the same arguments, see :func:`scansnap.text.distributed.join`
 
-    Ctrl-C ends the step under way and returns what there is, with a warning that says how to go on.
+    Ctrl-C ends the step under way and raises :class:`scansnap.Interrupted`, whose ``partial`` is the result so far.
     """
     settings = TrainingSettings(**options) if settings is None else replace(settings, **options)
     stream = tokens if isinstance(tokens, Tensor) else np.asarray(tokens)
@@ -142,7 +142,7 @@ class _TrainingLoop:
             self.done.processes = self.world.size
             self.world.wait()  # for the file
         if self.asked or interrupt.asked or not (self.done.complete or self.done.failed_step):
-            self._say_that_it_stopped()
+            raise self._interrupted()
         return self.done
 
     @property
@@ -289,10 +289,9 @@ class _TrainingLoop:
         schedule = None if self.schedule.is_constant else str(self.schedule.resolve(self.done.steps))
         return {"stream": stream, "batch": batch, "length": length, "shuffle": shuffle, "schedule": schedule}
 
-    def _say_that_it_stopped(self) -> None:
-        if self.done.complete:  # whoever has more to do must hear of it
-            warn_stopped("asked to stop in its last steps: the training is complete", self.done, stacklevel=4)
-            return
+    def _interrupted(self) -> Interrupted:
+        if self.done.complete:  # the caller may have more to do
+            return Interrupted("interrupted in the last steps; the training is complete", self.done)
         how = (f"its state is in {self.checkpoint}; go on with resume" if self.checkpoint is not None
                else "no checkpoint was asked for, so only this result is left")  # fmt: skip
-        warn_stopped(f"stopped after {self.done.step} of {self.done.steps} steps; {how}.", self.done, stacklevel=4)
+        return Interrupted(f"stopped after {self.done.step} of {self.done.steps} steps; {how}", self.done)

@@ -97,9 +97,9 @@ def test_checkpoints_and_resume_continue_to_the_same_numbers(tmp_path) -> None:
             raise KeyboardInterrupt
 
     options |= {"save_to": tmp_path / "m.zarr", "variables": ["batch_loss", "z"]}
-    with pytest.warns(UserWarning, match="stopped after"):
-        part = ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **options, progress=stop)
-    assert part.attrs["stopped"] == "interrupted"
+    with pytest.raises(ss.Interrupted) as interrupted:
+        ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **options, progress=stop)
+    assert interrupted.value.partial.attrs["stopped"] == "interrupted"
     with refused("the unfinished run", names="attention"):
         ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **{**options, "attention": []}, resume=True)
     again = ss.simulate(CLASSES, eta_y=0.1, eta_z=0.1, **options, resume=True)
@@ -223,7 +223,7 @@ def test_parameters_of_modules_inside_are_saved_and_resumed(tmp_path, suffix) ->
         if done >= 4:
             raise KeyboardInterrupt
 
-    with pytest.warns(UserWarning, match="stopped after"):
+    with pytest.raises(ss.Interrupted):
         ss.simulate(Chain(), **options, save_to=tmp_path / f"m.{suffix}", progress=stop)
     ss.simulate(Chain(), **options, save_to=tmp_path / f"m.{suffix}", resume=True)
     again = ss.load(tmp_path / f"m.{suffix}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +16,7 @@ from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
 from scansnap.cli.text import token_settings
 from scansnap.cli.text.train import model_settings, read_corpus, training_knobs, training_settings
-from scansnap.interrupt import Stopped
+from scansnap.interrupt import Interrupted
 from scansnap.text.yz.settings import YZSettings
 
 if TYPE_CHECKING:
@@ -79,18 +78,19 @@ def predict(
     marks = (words.unk, words.eos)
     asked = [words.id(word) for word in query] if query else [i for i in range(len(words)) if i not in marks][:QUERIES]
     err.print(repr(corpus), style="dim", markup=False)
-    with progress_bar("listening") as progress, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Stopped)  # said below in terms of options
-        found = listen(YZTransformer(settings, where, listening=True), corpus.train, plan, queries=asked,
-                       vocabulary=words, snapshots=at or [], checkpoint=target, resume=resume, overwrite=overwrite,
-                       progress=progress)  # fmt: skip
+    try:
+        with progress_bar("listening") as progress:
+            found = listen(YZTransformer(settings, where, listening=True), corpus.train, plan, queries=asked,
+                           vocabulary=words, snapshots=at or [], checkpoint=target, resume=resume, overwrite=overwrite,
+                           progress=progress)  # fmt: skip
+    except Interrupted as interrupted:
+        done = interrupted.partial
+        err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
+        return 130
     done = found.training
     if done.failed_step is not None:
         err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates.", markup=False)
         return 1
-    if not done.complete:
-        err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
-        return 130
     speed = round(done.tokens_per_second)
     if as_json:
         say_json({"model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
 from scansnap.cli.text import token_settings
-from scansnap.interrupt import Stopped
+from scansnap.interrupt import Interrupted
 from scansnap.knobs import Knob, knobs_of
 from scansnap.text.settings import TextSettings, TrainingSettings
 from scansnap.text.transformer.settings import TransformerSettings
@@ -183,11 +182,13 @@ def _train(
         return {"entropy": attention_statistics(now, said, length=plan.length)[0]["entropy"]}
 
     bar: Any = progress_bar("training") if first else nullcontext()
-    with bar as progress, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Stopped)  # said below in terms of options
-        done = fit(trained, corpus.train, plan, valid=corpus.valid, measure=look, checkpoint=target, resume=resume,
-                   overwrite=overwrite, vocabulary=corpus.vocabulary, progress=progress,
-                   tensorboard=tensorboard, world=world)  # fmt: skip
+    try:
+        with bar as progress:
+            done = fit(trained, corpus.train, plan, valid=corpus.valid, measure=look, checkpoint=target, resume=resume,
+                       overwrite=overwrite, vocabulary=corpus.vocabulary, progress=progress,
+                       tensorboard=tensorboard, world=world)  # fmt: skip
+    except Interrupted as interrupted:
+        done = interrupted.partial
     if not first:
         return 1 if done.failed_step is not None else 0 if done.complete else 130
     if done.failed_step is not None:

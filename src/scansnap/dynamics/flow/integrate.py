@@ -25,7 +25,7 @@ from scansnap.dynamics.flow.plain import PlainFlow
 from scansnap.dynamics.flow.population import Places, PopulationFlow
 from scansnap.dynamics.flow.readings import Field, FlowState, Readings, check_memory
 from scansnap.dynamics.settings import ModelConfig
-from scansnap.interrupt import Interrupt, warn_stopped
+from scansnap.interrupt import Interrupt, Interrupted
 from scansnap.progress import Progress, report_share
 from scansnap.results.trajectory import identity
 from scansnap.results.variables import FLOWING, USUAL
@@ -76,8 +76,9 @@ def flow(
     field        "plain" keeps away from the fast field of the l2 norm without residual (for comparison)
     progress     called after every step with (done, total), in thousandths of log t, which is what the work follows
 
-    ``attrs["stopped"]`` says how it ended: "complete", "event: NAME" (a terminal one), "interrupted" (Ctrl-C) or
-    "non-finite" (it could not be followed further). If not complete, the last time is that of the end.
+    ``attrs["stopped"]`` says how it ended: "complete", "event: NAME" (a terminal one), "non-finite" (it could not be
+    followed further) or "interrupted". If not complete, the last time is that of the end. Ctrl-C raises
+    :class:`scansnap.Interrupted`, whose ``partial`` is the Dataset until then.
 
     >>> flow(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.02, t=[0, 10, 100]).loss.values.round(4)
     array([3.5264, 0.7304, 0.0437])
@@ -132,9 +133,9 @@ def flow(
     if stopped == "non-finite":
         warnings.warn(f"the flow became non-finite, or too steep for its rtol, {reached}", stacklevel=2)
     elif stopped == "interrupted":
-        warn_stopped(f"the flow was stopped {reached}", dataset, stacklevel=2)
-    elif interrupt.asked:  # whoever has more to do must hear of it
-        warn_stopped("asked to stop in its last step: the flow has ended as it would have", dataset, stacklevel=2)
+        raise Interrupted(f"the flow was stopped {reached}", dataset)
+    elif interrupt.asked:  # the caller may have more to do
+        raise Interrupted("interrupted in the last step; the flow is complete", dataset)
     return dataset
 
 

@@ -76,8 +76,6 @@ def train(effort: Effort, progress: Progress | None) -> MediumRuns:
         classes = SequenceClasses.syn_medium(n_queries)
         data = experiment.train(classes, runs, variables=["attention", "entropy", "z"], device=effort.device,
                                 progress=share(progress, i, len(experiment.n_queries)))  # fmt: skip
-        if not data.attrs["complete"]:
-            raise KeyboardInterrupt
         entropies.append(entropy_table(data, classes, runs))
         recalls.append(recall_table(data, classes, runs))
         described = json.loads(data.attrs["settings"])

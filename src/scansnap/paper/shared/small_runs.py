@@ -41,8 +41,6 @@ def trained(effort: Effort, progress: Progress | None, *, eta_z: Sequence[float]
     data = simulate(classes, runs, steps=STEPS, momentum=momentum, optimizer=optimizer, init="zero",
                     record=sorted({*DRAWN, LATE}), variables=["attention"], device=effort.device,
                     progress=progress)  # fmt: skip
-    if not data.attrs["complete"]:
-        raise KeyboardInterrupt
     tokens = np.unique(np.concatenate([classes.support(n)[0] for n in range(classes.n_classes)]))
     attention = data.attention.where(data.failed_step < 0).sel(token=tokens).astype(np.float64)
     table = attention.to_dataframe().reset_index()

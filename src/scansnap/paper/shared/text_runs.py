@@ -7,7 +7,6 @@ one, which decides nothing, and says that too.
 
 from __future__ import annotations
 
-import warnings
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -115,14 +114,9 @@ def yz(setting: TextSetting, **more: Any) -> YZTransformer:
 
 def trained(model: LanguageModel, setting: TextSetting, *, seed: int | None = 0, measure: Measure | None = None,
             snapshots: Sequence[int] = (), progress: Progress | None = None) -> TrainingResult:  # fmt: skip
-    """Train for the setting's steps; windows are shuffled by the seed, or in order. Ctrl-C is passed on."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="stopped after")  # said by whoever catches the interrupt
-        done = train(model, setting.corpus.train, steps=setting.size.steps, batch=BATCH, length=LENGTH, shuffle=seed,
-                     measure=measure, snapshots=snapshots, progress=progress)  # fmt: skip
-    if done.step < done.steps and done.failed_step is None:
-        raise KeyboardInterrupt
-    return done
+    """Train for the setting's steps; windows are shuffled by the seed, or in order. Ctrl-C raises."""
+    return train(model, setting.corpus.train, steps=setting.size.steps, batch=BATCH, length=LENGTH, shuffle=seed,
+                 measure=measure, snapshots=snapshots, progress=progress)  # fmt: skip
 
 
 @dataclass(frozen=True)
