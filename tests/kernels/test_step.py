@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from scansnap.dynamics.optimizers import Optimizer
 from scansnap.kernels.cpu import library, step
 
 pytestmark = pytest.mark.skipif(library.find("step") is None, reason="needs the compiled kernel step")
@@ -124,22 +123,6 @@ def test_gelu_and_its_derivative() -> None:
     np.testing.assert_allclose(found.detach(), wanted.detach(), rtol=0, atol=1e-6)
     slopes = (torch.autograd.grad(y.sum(), given)[0] for y, given in ((found, single), (wanted, double)))
     np.testing.assert_allclose(*slopes, rtol=0, atol=1e-6)
-
-
-def test_adam_is_the_rule_of_every_other_training() -> None:
-    torch.manual_seed(4)
-    rule, table, eta = Optimizer("adam"), torch.randn(1003), torch.rand(1003)
-    moved, moments = table.clone(), [torch.zeros(1003), torch.zeros(1003)]
-    mean = square = torch.zeros(1003, dtype=torch.float64)
-    wanted = table.double()
-    for n in range(1, 6):
-        g = torch.randn(1003)
-        step.adam(moved, g, eta, moments, (rule.beta1, rule.beta2), rule.eps, n)
-        mean = rule.beta1 * mean + (1 - rule.beta1) * g
-        square = rule.beta2 * square + (1 - rule.beta2) * g.double() ** 2
-        upright = mean / (1 - rule.beta1**n), (square / (1 - rule.beta2**n)).sqrt() + rule.eps
-        wanted = wanted - eta * upright[0] / upright[1]
-    close(moved, wanted)
 
 
 def test_what_is_not_finite_stays_so_and_no_other_run_sees_it() -> None:

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from scansnap.dial.data import CONTEXT, Task
-from scansnap.dial.descent import MOMENTUM
 from scansnap.dial.model import first_scores, forward, table_of
 from scansnap.dial.rungs import Flags
 from scansnap.dial.training import Runs
+from scansnap.dynamics.optimizers import InPlaceOptimizer
 from scansnap.theory import t_snap
 
 KERNEL = ("sgd", "momentum")  # optimisers whose steps are along the gradient
@@ -173,7 +173,9 @@ def kernel_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, ste
             open_ = open_ & (near > _NEAR)
         plateau = (first[1] / _PROBE) / (effective[1] / eta[1])
     met = near <= np.log1p(MOST_OFF)
-    carried = 1 - MOMENTUM.get(optimizer, 0.0)  # momentum acts as both rates divided by 1 − μ, though not at once
+    carried = (
+        1 - InPlaceOptimizer.of(optimizer).momentum
+    )  # momentum acts as both rates divided by 1 − μ, though not at once
     return Clock("kernel", {"y": carried * eta[0], "z": carried * eta[1]}, {"y": effective[0], "z": effective[1]},
                  np.full(len(ratios), np.nan), met, plateau)  # fmt: skip
 

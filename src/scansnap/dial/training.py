@@ -70,7 +70,7 @@ class Runs:
         """One update on a batch, in place."""
         tables = {name: t.detach().requires_grad_() for name, t in self.descent.tables.items()}
         with torch.enable_grad():
-            total = loss({**self.fixed, **tables}, self.flags, batch.of(self.stream)).sum()
+            total = -loss({**self.fixed, **tables}, self.flags, batch.of(self.stream)).sum()
             gradients = torch.autograd.grad(total, list(tables.values()))
         self.descent.move(gradients)
 

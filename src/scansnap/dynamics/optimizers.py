@@ -190,7 +190,7 @@ class InPlaceOptimizer:
         decay, rule = self.weight_decay, self.optimizer.rule
         if not isinstance(decay, float):
             if rule.decoupled:
-                table.sub_((eta * decay).mul_(table))
+                table.sub_(eta * decay * table)
             else:
                 d.addcmul_(decay, table, value=-1)
         elif decay and rule.decoupled:

@@ -2,8 +2,8 @@
  *
  * Operation by operation the numbers of all runs go through memory once for each: attention weights of 40 runs are 5 MB
  * and do not fit the second-level cache. Here one head of one sequence is done from its scores to what it read while it
- * is in the first-level cache, and so is a row of the loss, a GELU with its derivative, and an entry of Adam. Keys that a
- * query does not see (half of them, where it sees those before it) are left out of the products.
+ * is in the first-level cache, and so is a row of the loss, and a GELU with its derivative. Keys that a query does
+ * not see (half of them, where it sees those before it) are left out of the products.
  * The torch versions are in scansnap/dial; a test holds them equal.
  */
 #include <math.h>
@@ -514,18 +514,5 @@ int mlp_back(int64_t first, int64_t last, int64_t kind, int64_t act, int64_t pas
             for (int64_t j = 0; j < n * d && past; j += W) store(to + j, load(to + j) + load(above + j));
     }
     free(block);
-    return 0;
-}
-
-/* Adam in place, of entries with their gradients and rates. */
-int adam(int64_t first, int64_t last, const float *gradient, const float *eta, double rest1, double beta2,
-         double scale1, double scale2, double eps, float *restrict table, float *restrict mean, float *restrict square) {
-    float r1 = (float)rest1, b2 = (float)beta2, r2 = (float)(1 - beta2), s1 = (float)scale1, s2 = (float)scale2;
-    for (int64_t j = first; j < last; j++) {
-        float g = gradient[j], m = mean[j] + r1 * (g - mean[j]), v = square[j] * b2 + r2 * (g * g);
-        mean[j] = m;
-        square[j] = v;
-        table[j] -= eta[j] * (m / (sqrtf(v * s2) + (float)eps) * s1);
-    }
     return 0;
 }

@@ -1,4 +1,7 @@
-"""Attention, loss, GELU and Adam of many small transformers by step.c: float32 on the CPU, forward and backward."""
+"""Attention, loss, norms and MLP of many small transformers by step.c: float32 on the CPU, forward and backward.
+
+Without it a step of the ablation study takes 1.65 times as long (``benchmarks/dial.py --plan``, every 14th cell).
+"""
 
 from __future__ import annotations
 
@@ -248,17 +251,6 @@ class _Mlp(torch.autograd.Function):
         return *slopes, None
 
 
-def adam(
-    table: Tensor, gradient: Tensor, eta: Tensor, moments: Sequence[Tensor], betas: tuple[float, float], eps: float,
-    step: int,
-) -> None:  # fmt: skip
-    """One step of Adam in place, all of it in one pass; everything of the table's size."""
-    beta1, beta2 = betas
-    rule = (1 - beta1, beta2, 1 / (1 - beta1**step), 1 / (1 - beta2**step), eps)
-    constants = (*map(_at, (gradient, eta)), *map(ctypes.c_double, rule), *map(_at, (table, *moments)))
-    _run("adam", table.numel(), 1 << 16, *constants)
-
-
 def _run(name: str, total: int, chunk: int, *given: Any) -> None:
     """A function of step.c over [0, total), on as many threads as torch would use."""
     function = _function(name)
@@ -270,13 +262,13 @@ def _run(name: str, total: int, chunk: int, *given: Any) -> None:
 
 @cache
 def _function(name: str) -> Any:
-    number, at, real, head = ctypes.c_int64, ctypes.c_void_p, ctypes.c_double, ctypes.POINTER(_Shape)
+    number, at, head = ctypes.c_int64, ctypes.c_void_p, ctypes.POINTER(_Shape)
     strided = [at, number, number, number]
     takes: dict[str, list[Any]] = {
         "attend": [head], "attend_back": [head], "product": [number, number, number, *strided, *strided, at],
         "cross_entropy": [number, number, *[at] * 5], "gelu": [at] * 3, "norm": [number, number, *[at] * 3],
         "norm_slope": [number, number, *[at] * 4], "mlp": [*[number] * 6, *[at] * 8],
-        "mlp_back": [*[number] * 6, *[at] * 11], "adam": [at, at, *[real] * 5, *[at] * 3],
+        "mlp_back": [*[number] * 6, *[at] * 11],
     }  # fmt: skip
     function = getattr(library.load("step"), name)
     function.argtypes = [number, number, *takes[name]]
