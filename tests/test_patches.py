@@ -76,7 +76,7 @@ def test_every_way_to_set_such_a_name_is_noticed() -> None:
     source = '''
 from scansnap import storage
 from scansnap.dynamics import loop, simulate as engine
-import scansnap.knobs
+import scansnap.settings
 SCRIPT = """
 from scansnap.sweep import run
 run.LIMIT = 1
@@ -89,7 +89,7 @@ json.x = {1}
 def test(monkeypatch):
     loop.LIMIT, x = 1, 2
     engine.LIMIT += 1
-    scansnap.knobs.X: int = 3
+    scansnap.settings.X: int = 3
     storage.writing.swap = None
     setattr(loop, "A", 1)
     monkeypatch.setattr(loop, "A", 1, raising=False)
@@ -102,6 +102,6 @@ def test(monkeypatch):
 '''
     assert sorted(unchecked(source)) == [
         "engine.LIMIT = …", "json.x = …", "loop.LIMIT = …", "mock.patch.object(loop, 'A', 1, create=True)",
-        "monkeypatch.setattr(loop, 'A', 1, raising=False)", "run.LIMIT = …", "run.a = …", "scansnap.knobs.X = …",
+        "monkeypatch.setattr(loop, 'A', 1, raising=False)", "run.LIMIT = …", "run.a = …", "scansnap.settings.X = …",
         "setattr(loop, 'A', 1)", "storage.writing.swap = …",
     ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 import griffe
 
-from scansnap.knobs import knobs_of
+from scansnap.settings import settings_of
 
 ROLE = re.compile(r":(?:class|func|meth|mod|attr|data):`~?([^`]+)`")
 
@@ -86,14 +86,14 @@ def _within(room: griffe.Object) -> Iterator[griffe.Object]:
 def _describe_fields(cls: griffe.Class) -> None:
     fields = {name: one for name, one in cls.members.items() if isinstance(one, griffe.Attribute)}
     knobs: dict[str, Any] = {}
-    if any(str(one.value).startswith("knob(") for one in fields.values()):
-        declared = knobs_of(getattr(importlib.import_module(cls.module.path), cls.name))
+    if any(str(one.value).startswith("setting(") for one in fields.values()):
+        declared = settings_of(getattr(importlib.import_module(cls.module.path), cls.name))
         knobs = {"name" if name == "optimizer" else name: one for name, one in declared.items()}
     told: list[str] = []
     for name, one in fields.items():
         if name in knobs:
-            says = f"{knobs[name].help} Allowed: {knobs[name].told}."
-            one.value = repr(knobs[name].default) if "; default: " in knobs[name].told else None
+            says = f"{knobs[name].help} Allowed: {knobs[name].summary}."
+            one.value = repr(knobs[name].default) if "; default: " in knobs[name].summary else None
         else:
             says = behind(one.lines[-1] if one.lines else "")
         if says and one.docstring is None and cls.docstring is not None and not name.startswith("_"):

@@ -81,7 +81,7 @@ def presets() -> str:
 
 
 def _keys(make: Any) -> list[str]:
-    return list(reference.knobs_of(make))
+    return list(reference.settings_of(make))
 
 
 def _first(thing: Any) -> str:

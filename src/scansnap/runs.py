@@ -15,7 +15,7 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from scansnap.checks import InputError
-from scansnap.knobs import Knob, Page, knob, knobs_of
+from scansnap.settings import Page, SettingSpec, setting, settings_of
 
 Numbers = float | Iterable[float]
 MAX_SEED = 2**63 - 1
@@ -26,20 +26,20 @@ _RATE: dict[str, Any] = {"low": 0.01, "high": 100.0, "log": True, "live": True, 
 class Runs:
     """Rates, seed and optimiser constants of each run, as arrays of equal length."""
 
-    eta_y: np.ndarray = knob(
-        1.0, "Decoder rate: how fast Y learns which token votes for which next token.", each=float, least=0,
+    eta_y: np.ndarray = setting(
+        1.0, "Decoder rate: how fast Y learns which token votes for which next token.", per_run=float, least=0,
         page=Page("Decoder rate", "η_Y", **_RATE))  # fmt: skip
-    eta_z: np.ndarray = knob(
-        1.0, "Attention rate: how fast attention moves; 0 freezes it.", each=float, least=0,
+    eta_z: np.ndarray = setting(
+        1.0, "Attention rate: how fast attention moves; 0 freezes it.", per_run=float, least=0,
         page=Page("Attention rate", "η_Z", **_RATE))  # fmt: skip
-    seed: np.ndarray = knob(
-        0, "Decides the sampled sequences and random initial values, nothing else.", each=int, most=MAX_SEED,
+    seed: np.ndarray = setting(
+        0, "Decides the sampled sequences and random initial values, nothing else.", per_run=int, most=MAX_SEED,
         page=Page("Seed", most=2**53 - 1))  # fmt: skip
-    momentum: np.ndarray = knob(
-        0.0, "Carries each update on into the next ones; both rates act 1/(1 − μ) times as fast.", each=float,
+    momentum: np.ndarray = setting(
+        0.0, "Carries each update on into the next ones; both rates act 1/(1 − μ) times as fast.", per_run=float,
         least=0, below=1, page=Page("Momentum", "μ", 0.0, 0.99, default=0.9, most=0.999))  # fmt: skip
-    weight_decay_y: np.ndarray = knob(0.0, "Weight decay of Y alone.", each=float, least=0, page=None)
-    weight_decay_z: np.ndarray = knob(0.0, "Weight decay of Z alone.", each=float, least=0, page=None)
+    weight_decay_y: np.ndarray = setting(0.0, "Weight decay of Y alone.", per_run=float, least=0, page=None)
+    weight_decay_z: np.ndarray = setting(0.0, "Weight decay of Z alone.", per_run=float, least=0, page=None)
     # which of the shared ones the grid names; ``simulate`` may set the others
     given: tuple[str, ...] = field(default=(), kw_only=True)
 
@@ -86,7 +86,7 @@ class Runs:
         """Runs from the columns of some run fields; what is left out has its default."""
         column = {own: values for name, values in column.items() for own in _stands_for(name)}
         eta_y = column["eta_y"] if "eta_y" in column else column.pop("ratio") * column["eta_z"]
-        rest = {name: column.get(name, np.full(len(eta_y), one.default)) for name, one in knobs_of(cls).items()}
+        rest = {name: column.get(name, np.full(len(eta_y), one.default)) for name, one in settings_of(cls).items()}
         given = tuple(name for name in column if name in SHARED)
         return cls(**(rest | {"eta_y": eta_y}), given=given)
 
@@ -94,16 +94,16 @@ class Runs:
 DECAYS = ("weight_decay_y", "weight_decay_z")
 SHARED = ("momentum", "weight_decay", *DECAYS)  # one value for all runs may be given beside them
 _INSTEAD = {
-    "ratio": Knob("η_Y / η_Z, instead of eta_y.", each=float, above=0, page=None, name="ratio", kind="real"),
-    "weight_decay": Knob(
-        "Pulls both tables back towards 0 in every step.", each=float, least=0, name="weight_decay", kind="real",
+    "ratio": SettingSpec("η_Y / η_Z, instead of eta_y.", per_run=float, above=0, page=None, name="ratio", kind="float"),
+    "weight_decay": SettingSpec(
+        "Pulls both tables back towards 0 in every step.", per_run=float, least=0, name="weight_decay", kind="float",
         default=0.0, page=Page("Weight decay", "λ", 0.0, 0.1, most=10.0)),
 }  # fmt: skip
 
 
-def run_fields() -> dict[str, Knob]:
+def run_fields() -> dict[str, SettingSpec]:
     """All that may differ between the runs of one simulation; some stand for others."""
-    own = knobs_of(Runs) | _INSTEAD
+    own = settings_of(Runs) | _INSTEAD
     return {name: own[name] for name in ("eta_y", "eta_z", "ratio", "seed", "momentum", "weight_decay")} | own
 
 
@@ -173,7 +173,7 @@ def _outer_product(axes: dict[str, Any]) -> Runs:
     return runs
 
 
-def values_of(declared: Knob, value: Any) -> list[Any]:
+def values_of(declared: SettingSpec, value: Any) -> list[Any]:
     """The values of one axis, given as a number or several, checked."""
     if getattr(value, "ndim", None) == 0:  # a scalar of NumPy or xarray
         value = value.item()

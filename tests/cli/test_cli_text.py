@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scansnap.cli.text.train import HERE, KINDS, model_knobs, model_settings
+from scansnap.cli.text.train import HERE, KINDS, model_settings, model_specs
 from scansnap.explorer.lab import lens
 from scansnap.text.model_files import read_header
 
@@ -383,6 +383,6 @@ def test_defaults_of_the_command_are_told_where_they_are_not_those_of_the_settin
     plain = {"layers": 2, "init": "uniform"} if kind == "yz" and given else given
     ours, theirs = model_settings(kind, given, words, device).to_dict(), KINDS[kind](words, **plain).to_dict()
     assert {name for name in ours if ours[name] != theirs[name]} <= set(HERE[kind])
-    knobs = model_knobs()
+    knobs = model_specs()
     for name, told in HERE[kind].items():
-        assert f"default: {told}" in knobs[name].help + knobs[name].told
+        assert f"default: {told}" in knobs[name].help + knobs[name].summary

@@ -105,7 +105,7 @@ def test_a_model_may_be_given_whole() -> None:
 
 
 def test_the_options_are_those_declared() -> None:
-    types = {"whole": (int, float), "real": (int, float), "choice": (str,), "text": (str, int), "flag": (bool,)}
+    types = {"integer": (int, float), "float": (int, float), "choice": (str,), "text": (str, int), "flag": (bool,)}
     for written, declared in ((RunOptions, run_fields()), (SimulateOptions, run_fields() | run_settings())):
         hints = get_type_hints(written)
         assert set(hints) == set(declared)

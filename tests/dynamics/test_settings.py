@@ -186,7 +186,7 @@ REFUSED = [
     ({"heads": 1.0}, "heads"),
     ({"position_bias": math.inf}, "position_bias"),
     ({"position_bias": [0.1, math.nan]}, ("position_bias", math.nan)),
-    ({"position_bias": []}, ("position_bias", "empty")),
+    ({"position_bias": []}, ("position_bias", [])),
     ({"position_bias": "0.1"}, "position_bias"),
     ({"position_bias": 0.1, "context": "inf"}, "context"),
     ({"sampling": "token"}, "sampling"),

@@ -12,7 +12,7 @@ from page_forms import summary
 import scansnap as ss
 from scansnap.checks import InputError
 from scansnap.cli.run_file import find_run
-from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS, class_presets
+from scansnap.explorer.controls import BY_NAME, CONTROLS, PRESET_CONTROLS, class_presets
 from scansnap.explorer.page import as_json
 from scansnap.explorer.presets import PRESETS
 from scansnap.explorer.setups.read import field_of, read_setup
@@ -47,7 +47,7 @@ def test_controls_match_what_the_code_takes() -> None:
     assert all(row["explain"].endswith(".") for row in class_presets())
     known = {*run_settings(), *run_fields()}
     assert {c.name for c in CONTROLS} == known - {"record", "variables", "ratio", "weight_decay_y", "weight_decay_z"}
-    for control in (*CONTROLS, *KNOBS.values()):
+    for control in (*CONTROLS, *PRESET_CONTROLS.values()):
         assert control.explain.endswith(".")
         assert len(control.explain) <= 110
         assert control.check(control.default) == control.default

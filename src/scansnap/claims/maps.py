@@ -20,9 +20,9 @@ from scansnap.claims.evidence import from_flow
 from scansnap.claims.registry import CHECKS
 from scansnap.classes import SequenceClasses
 from scansnap.interrupt import deaf_children
-from scansnap.knobs import number
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
+from scansnap.settings import parse_number
 from scansnap.theory import t_snap
 
 MAPPED = ("theorem-1", "theorem-2", "theorem-3", "theorem-4", "lemma-3", "lemma-4")
@@ -85,7 +85,7 @@ class Axis:
         low, *rest = span.split(":")
         if len(rest) not in (1, 2) or (len(rest) == 2 and rest[1] not in ("log", "lin")):
             raise InputError(f"the axis {name}", span, "low:high or low:high:log")
-        first, last = (number(f"the axis {name}", text, "two numbers, low:high") for text in (low, rest[0]))
+        first, last = (parse_number(f"the axis {name}", text, "two numbers, low:high") for text in (low, rest[0]))
         upper = {"overlap": 0.999}.get(name)
         first = check_float(f"the low end of {name}", first, above=0, least=_LEAST.get(name))
         last = check_float(f"the high end of {name}", last, above=first, most=upper)

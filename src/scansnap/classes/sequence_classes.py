@@ -31,7 +31,7 @@ from scansnap.checks.arrays import (
     token_words,
 )
 from scansnap.classes import presets, toml
-from scansnap.knobs import checked, knobs_of
+from scansnap.settings import check_arguments, settings_of
 from scansnap.storage import put, writable
 
 
@@ -231,7 +231,7 @@ class SequenceClasses:
         return cls.from_toml(Path(__file__).with_name("words.toml"))
 
     @classmethod
-    @checked
+    @check_arguments
     def synthetic(
         cls,
         n_queries: presets.Queries = 1,
@@ -254,7 +254,7 @@ class SequenceClasses:
                                                     common_weight, distinct_weights, unused))  # fmt: skip
 
     @classmethod
-    @checked
+    @check_arguments
     def zipf(
         cls,
         vocab: presets.Vocab = 1000,
@@ -272,15 +272,15 @@ class SequenceClasses:
         return cls.from_support(**presets.zipf(vocab, classes, exponent, overlap, seed))
 
     @classmethod
-    def preset(cls, name: str, /, **knobs: Any) -> SequenceClasses:
+    def preset(cls, name: str, /, **settings: Any) -> SequenceClasses:
         """A preset by its name on the command line and in TOML files: ``syn-medium``, ``n_queries=3``."""
         make = PRESETS[check_choice("preset", name, PRESETS)]
-        allowed = knobs_of(make)
-        for knob, value in knobs.items():
-            if knob not in allowed:
+        allowed = settings_of(make)
+        for key, value in settings.items():
+            if key not in allowed:
                 options = "one of " + ", ".join(allowed) if allowed else "left out: it has no settings"
-                raise InputError(f"the setting {knob!r} of preset {name}", value, options)
-        return make(**knobs)
+                raise InputError(f"the setting {key!r} of preset {name}", value, options)
+        return make(**settings)
 
     @classmethod
     def from_corpus(cls, corpus: Any = None, **settings: Any) -> SequenceClasses:

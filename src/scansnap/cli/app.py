@@ -15,8 +15,8 @@ import typer
 from scansnap import __version__
 from scansnap.checks import InputError
 from scansnap.cli import bench, dial, explorer, info, lecture, probe, reproduce, run, survey, sweep, verify
-from scansnap.cli.options import with_knobs
-from scansnap.cli.text import evaluate, explain, predict, sample, token_knobs, train
+from scansnap.cli.options import with_settings
+from scansnap.cli.text import evaluate, explain, predict, sample, token_specs, train
 from scansnap.dynamics.settings import run_settings
 from scansnap.interrupt import ending_quietly, exit_code
 from scansnap.processes import is_out_of_memory
@@ -31,7 +31,7 @@ def commands() -> typer.Typer:
         "A laboratory for attention training dynamics: simulate and verify how transformers scan and snap.",
         "run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 --out out/first.zarr",
         {
-            with_knobs(run.run, run_fields() | run_settings()): (
+            with_settings(run.run, run_fields() | run_settings()): (
                 "run --preset syn-medium --set n_queries=3 --eta-z 0.5,1 --ratio 1,2 --seed 0:10",
             ),
             info.info: ("info --preset syn-small", "info --check out/run.zarr"),
@@ -67,13 +67,13 @@ def commands() -> typer.Typer:
         "Real text: train a YZ model or a transformer, read what it learned, sample from it.",
         "text train --out out/yz.safetensors --max-words 2000",
         {
-            with_knobs(train.train, token_knobs() | train.training_knobs() | train.model_knobs()): (
+            with_settings(train.train, token_specs() | train.training_specs() | train.model_specs()): (
                 "text train --model yz --data wikitext-2 --max-words 5000 --epochs 1",
                 "text train --data wikitext-2 --tokenizer bpe --vocab-size 8000",
                 "text train --data books,news/2024.txt --tokenizer gpt2/tokenizer.json --model transformer",
                 "text train --model transformer --batch 20 --accumulate 4 --schedule 'warmup(100) cosine' --steps 2000",
             ),
-            with_knobs(predict.predict, token_knobs() | train.training_knobs() | train.model_knobs()): (
+            with_settings(predict.predict, token_specs() | train.training_specs() | train.model_specs()): (
                 "text predict --data wikitext-2 --query river --steps 1000 --at 100",
             ),
             explain.explain: ('text explain out/yz.safetensors --query river --context "the bank of the"',),

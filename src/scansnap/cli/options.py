@@ -11,7 +11,7 @@ import typer
 
 from scansnap.checks import InputError
 from scansnap.classes import PRESETS
-from scansnap.knobs import Knob, numbers
+from scansnap.settings import SettingSpec, parse_numbers
 
 File = Annotated[Path | None, typer.Argument(help="A TOML file with classes, or with [classes] and [run].")]
 Preset = Annotated[str | None, typer.Option(help=f"Classes by name: one of {', '.join(PRESETS)}.")]
@@ -26,7 +26,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Continue what was stoppe
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace earlier results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
-_METAVAR = {"whole": "<int>", "real": "<float>"}
+_METAVAR = {"integer": "<int>", "float": "<float>"}
 
 
 def preset_settings(pairs: list[str] | None) -> dict[str, Any]:
@@ -36,16 +36,16 @@ def preset_settings(pairs: list[str] | None) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise InputError("--set", pair, "name=value, for example n_queries=3")
-        values = numbers(name, text)
+        values = parse_numbers(name, text)
         found[name] = values if "," in text else values[0]
     return found
 
 
-def with_knobs(command: Callable[..., int], knobs: Mapping[str, Knob]) -> Callable[..., int]:
+def with_settings(command: Callable[..., int], knobs: Mapping[str, SettingSpec]) -> Callable[..., int]:
     """A command whose ``**given`` becomes an option for each setting; it gets those that were given, read."""
     own = inspect.signature(command, eval_str=True)
-    derived = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(knob))
-               for name, knob in knobs.items()]  # fmt: skip
+    derived = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_option(spec))
+               for name, spec in knobs.items()]  # fmt: skip
     before = [one for one in own.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
     after = [one for one in own.parameters.values() if one.kind is one.KEYWORD_ONLY]
 
@@ -60,10 +60,10 @@ def with_knobs(command: Callable[..., int], knobs: Mapping[str, Knob]) -> Callab
     return call
 
 
-def _option(knob: Knob) -> Any:
-    name = "--" + knob.name.replace("_", "-")
-    told = f"{knob.help} [{knob.told}]"
-    if knob.kind == "flag":
+def _option(spec: SettingSpec) -> Any:
+    name = "--" + spec.name.replace("_", "-")
+    told = f"{spec.help} [{spec.summary}]"
+    if spec.kind == "flag":
         return Annotated[bool | None, typer.Option(f"{name}/--no-{name[2:]}", help=told)]
-    metavar = "<numbers>" if knob.each else _METAVAR.get(knob.kind, "<str>")
+    metavar = "<numbers>" if spec.per_run else _METAVAR.get(spec.kind, "<str>")
     return Annotated[str | None, typer.Option(name, help=told, metavar=metavar)]

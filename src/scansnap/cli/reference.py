@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from scansnap.classes import PRESETS
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import ModelConfig, Settings
-from scansnap.knobs import Knob, knobs_of
 from scansnap.runs import run_fields
+from scansnap.settings import SettingSpec, settings_of
 from scansnap.text.settings import TrainingSettings
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.settings import YZSettings
@@ -36,27 +36,27 @@ differ), and arguments of `YZSettings` and `TransformerSettings`."""
 
 def reference() -> str:
     """The whole text."""
-    parts: list[tuple[str, str, Iterable[Knob]]] = [
+    parts: list[tuple[str, str, Iterable[SettingSpec]]] = [
         ("What may differ between runs", _RUNS, run_fields().values()),
-        ("A simulation", _SETTINGS, knobs_of(Settings).values()),
-        ("The model", _MODEL, knobs_of(ModelConfig).values()),
-        ("The optimiser", _OPTIMIZER, knobs_of(Optimizer).values()),
+        ("A simulation", _SETTINGS, settings_of(Settings).values()),
+        ("The model", _MODEL, settings_of(ModelConfig).values()),
+        ("The optimiser", _OPTIMIZER, settings_of(Optimizer).values()),
         ("Presets of classes", _PRESETS, ()),
-        *((f"Preset {name}", (inspect.getdoc(make) or "").split("\n")[0], knobs_of(make).values())
+        *((f"Preset {name}", (inspect.getdoc(make) or "").split("\n")[0], settings_of(make).values())
           for name, make in PRESETS.items()),
-        ("A training on text", _TRAINING, knobs_of(TrainingSettings).values()),
-        ("A YZ model of text", _TEXT, knobs_of(YZSettings).values()),
-        ("A transformer", "As those of a YZ model.", knobs_of(TransformerSettings).values()),
+        ("A training on text", _TRAINING, settings_of(TrainingSettings).values()),
+        ("A YZ model of text", _TEXT, settings_of(YZSettings).values()),
+        ("A transformer", "As those of a YZ model.", settings_of(TransformerSettings).values()),
     ]  # fmt: skip
     return _HEAD + "".join(f"\n## {title}\n\n{says}\n{table(knobs)}" for title, says, knobs in parts)
 
 
-def table(knobs: Iterable[Knob]) -> str:
+def table(knobs: Iterable[SettingSpec]) -> str:
     """The settings as a table in Markdown."""
     rows = "".join(f"| {' | '.join(_cells(one))} |\n" for one in knobs)
     return f"\n| name | what it does | allowed | default |\n|---|---|---|---|\n{rows}" if rows else ""
 
 
-def _cells(one: Knob) -> tuple[str, ...]:
-    allowed, _, default = one.told.partition("; default: ")
+def _cells(one: SettingSpec) -> tuple[str, ...]:
+    allowed, _, default = one.summary.partition("; default: ")
     return tuple(cell.replace("|", "\\|") for cell in (f"`{one.name}`", one.help, allowed, default and f"`{default}`"))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from scansnap.checks import InputError, check_choice, check_float, check_keys
 from scansnap.dynamics.schedules import FORM, Schedule
 from scansnap.kernels.cuda import triton_available
-from scansnap.knobs import Page, check, knob
+from scansnap.settings import Page, check_fields, setting
 
 if TYPE_CHECKING:  # the command line needs the names of the rules without loading torch
     from torch import Tensor
@@ -84,17 +84,17 @@ class Optimizer:
     ('mean', 'square')
     """
 
-    name: str = knob(
+    name: str = setting(
         "sgd", "The update rule; sgd has heavy-ball momentum, sign and muon are of the momentum average.",
         name="optimizer", choices=RULES, page=Page("Optimiser"))  # fmt: skip
-    beta1: float = knob(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
-    beta2: float = knob(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
-    eps: float = knob(1e-8, "Adam: added to the root of the mean square.", above=0)
-    clip: float | None = knob(None, "Largest L2 norm of the direction of one table of one run.", above=0)
-    schedule: str = knob("constant", "How the rates change from the first to the last step.", form=FORM)
+    beta1: float = setting(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
+    beta2: float = setting(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
+    eps: float = setting(1e-8, "Adam: added to the root of the mean square.", above=0)
+    clip: float | None = setting(None, "Largest L2 norm of the direction of one table of one run.", above=0)
+    schedule: str = setting("constant", "How the rates change from the first to the last step.", accepts=FORM)
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self)
         Schedule.parse(self.schedule)
 
     @classmethod

@@ -18,8 +18,8 @@ import numpy as np
 from scansnap.checks import InputError, check_integer, check_keys, digits
 from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.optimizers import Optimizer
-from scansnap.knobs import Knob, Page, check, knob, knobs_of, numbers
 from scansnap.results.variables import SIMULATED, USUAL
+from scansnap.settings import Page, SettingSpec, check_fields, parse_numbers, setting, settings_of
 
 RESIDUALS = ("none", "normed", "plain")
 OUTPUTS = ("all", "next")
@@ -35,27 +35,27 @@ class ModelConfig:
     f = norm(c), normed f = norm(norm(c) + e_m), plain f = norm(c + e_m). The heads are H tables Z.
     """
 
-    norm: str = knob(
+    norm: str = setting(
         "l2", "What follows attention: l2 as in the paper, none, or full layernorm.", choices=NORMS,
         page=Page("Norm", "LN"))  # fmt: skip
-    residual: str = knob(
+    residual: str = setting(
         "none", "Adds the query itself to what attention read, after its norm or as it is.", choices=RESIDUALS
     )
-    query_in_keys: bool = knob(False, "Whether the query may attend to itself.", page=Page("Query among keys"))
-    outputs: str = knob("all", "Softmax over all tokens, or over the next tokens only.", choices=OUTPUTS)
-    heads: int = knob(
+    query_in_keys: bool = setting(False, "Whether the query may attend to itself.", page=Page("Query among keys"))
+    outputs: str = setting("all", "Softmax over all tokens, or over the next tokens only.", choices=OUTPUTS)
+    heads: int = setting(
         1, "Attention heads, whose attentions are averaged.", least=1, most=1024, page=Page("Heads", "H", 1, 8)
     )
-    position_bias: float | tuple[float, ...] | None = knob(
-        None, "ALiBi slope, or what the logits get by distance 1, 2, …; the last value goes on.", many=True,
-        form="a slope or at least one value by distance",
+    position_bias: float | tuple[float, ...] | None = setting(
+        None, "ALiBi slope, or what the logits get by distance 1, 2, …; the last value goes on.", multiple=True,
+        accepts="a slope or at least one value by distance",
         page=Page("Position bias", least=-10.0, most=10.0, words={"none": "none"}))  # fmt: skip
-    init: str = knob(
-        "zero", "Initial Y and Z: zero, uniform within ±1/√M, or normal(std).", form=INIT, page=Page("Start")
+    init: str = setting(
+        "zero", "Initial Y and Z: zero, uniform within ±1/√M, or normal(std).", accepts=INIT, page=Page("Start")
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self)
         self.init_scale(1)
 
     def init_scale(self, vocab_size: int) -> tuple[str, float]:
@@ -93,31 +93,31 @@ class Settings:
     record lists the steps whose state is kept; 0 is before the first update.
     """
 
-    steps: int = knob(
+    steps: int = setting(
         100, "Number of updates.", most=2**32 - 2,
         page=Page("Last step", low=100, high=100_000, log=True, default=2000, least=1))  # fmt: skip
-    batch_size: int | None = knob(
+    batch_size: int | None = setting(
         128, "Sequences per update; without a number the expectation over classes, which needs T = ∞.",
         least=1, most=2**31, page=Page("Batch", low=1, high=1024, log=True, words={"none": "all"}))  # fmt: skip
-    context: float = knob(
+    context: float = setting(
         128, "Sequence length T, the query included; ∞ replaces counts by probabilities.", unit="tokens", least=2,
-        inf=True, page=Page("Sequence length", "T", 2, 4096, log=True, words={"inf": "∞"}))  # fmt: skip
-    sampling: str = knob(
+        allow_inf=True, page=Page("Sequence length", "T", 2, 4096, log=True, words={"inf": "∞"}))  # fmt: skip
+    sampling: str = setting(
         "counts", "Draw counts at once, or spell out token sequences: same law, other draws.",
         choices=("counts", "tokens"))  # fmt: skip
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer_y: Optimizer = field(default_factory=Optimizer)
     optimizer_z: Optimizer = field(default_factory=Optimizer)
-    record: tuple[int, ...] = knob(
-        "log:50", "Steps whose state is kept; 0 is before the first update.", form=_RECORD, page=None,
-        parse=lambda text: text if text[:1].isalpha() else numbers("record", text))  # fmt: skip
-    variables: tuple[str, ...] = knob(USUAL, "What is kept of them.", choices=SIMULATED, many=True, page=None)
-    dtype: str = knob(
+    record: tuple[int, ...] = setting(
+        "log:50", "Steps whose state is kept; 0 is before the first update.", accepts=_RECORD, page=None,
+        parse=lambda text: text if text[:1].isalpha() else parse_numbers("record", text))  # fmt: skip
+    variables: tuple[str, ...] = setting(USUAL, "What is kept of them.", choices=SIMULATED, multiple=True, page=None)
+    dtype: str = setting(
         "float32", "Numbers the run computes with.", choices=("float32", "float64"), page=Page("Precision")
     )
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self)
         object.__setattr__(self, "record", record_steps(self.record, self.steps))
         if self.batch_size is None and not math.isinf(self.context):
             raise InputError("batch_size", None, "a whole number when context is finite (None needs context=inf)")
@@ -181,10 +181,10 @@ def record_steps(record: Any, steps: int) -> tuple[int, ...]:
     return tuple(chosen_steps)
 
 
-def run_settings() -> dict[str, Knob]:
+def run_settings() -> dict[str, SettingSpec]:
     """All flat options of a simulation, as ``simulate``, run files and the command line take them."""
-    rule = knobs_of(Optimizer)["optimizer"]
-    return knobs_of(Settings) | {rule.name: rule} | knobs_of(ModelConfig)
+    rule = settings_of(Optimizer)["optimizer"]
+    return settings_of(Settings) | {rule.name: rule} | settings_of(ModelConfig)
 
 
 def settings(options: Mapping[str, Any]) -> Settings:
@@ -218,4 +218,4 @@ def _object(name: str, given: dict[str, Any], kind: type[_Object]) -> _Object | 
 
 
 def _part(given: Mapping[str, Any], place: type) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name in knobs_of(place)}
+    return {name: value for name, value in given.items() if name in settings_of(place)}

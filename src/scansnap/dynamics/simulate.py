@@ -27,11 +27,11 @@ from scansnap.dynamics.options import SimulateOptions
 from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.settings import settings as merged
 from scansnap.interrupt import Interrupt, Interrupted
-from scansnap.knobs import knobs_of
 from scansnap.progress import Progress
 from scansnap.results.trajectory import load
 from scansnap.runs import SHARED, Runs, grid, run_fields
 from scansnap.sampling.sampler import Sampler
+from scansnap.settings import settings_of
 from scansnap.storage import claimed, writable
 
 _OPEN = ("init", "variables", *run_fields())  # None is as if left out
@@ -141,7 +141,7 @@ def simulate(
 
 
 def _refuse_with_module(given: dict[str, Any]) -> None:
-    for name in ("model", "engine", "sampling", *(name for name in knobs_of(ModelConfig) if name != "init")):
+    for name in ("model", "engine", "sampling", *(name for name in settings_of(ModelConfig) if name != "init")):
         if given.get(name) is not None:
             raise InputError(name, given[name], "left out with a module")
 

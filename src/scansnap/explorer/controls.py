@@ -1,6 +1,6 @@
 """Every control of the page: its name, what it does in one line, what it may be. The page asks for this list.
 
-All of it comes from the declarations of the settings (see ``scansnap.knobs``). The same list guards the server: a value
+It comes from the declarations of the settings (``scansnap.settings``). The same list guards the server: a value
 outside ``least`` and ``most`` is refused in words that name the control.
 """
 
@@ -15,10 +15,10 @@ from scansnap.checks import InputError
 from scansnap.classes import PRESETS
 from scansnap.dynamics.settings import run_settings
 from scansnap.explorer.limits import LIMITS
-from scansnap.knobs import EMPTY, Knob, Page, knobs_of
 from scansnap.runs import run_fields
+from scansnap.settings import EMPTY, Page, SettingSpec, settings_of
 
-_KINDS = {"real": "number", "whole": "integer"}
+_KINDS = {"float": "number"}
 _TYPES = {"choice": "string", "flag": "boolean", "text": "string"}
 
 
@@ -26,53 +26,53 @@ _TYPES = {"choice": "string", "flag": "boolean", "text": "string"}
 class Control:
     """One value a user can set: a declared setting, within the explorer's limits, which may be tighter than its own."""
 
-    knob: Knob
+    spec: SettingSpec
     page: Page
 
     @classmethod
-    def of(cls, knob: Knob) -> Control:
+    def of(cls, spec: SettingSpec) -> Control:
         """The control of a setting."""
-        page = knob.page or Page()
-        least = knob.least if page.least is None else page.least
-        most = LIMITS.get(page.cap or knob.name, page.most)
+        page = spec.page or Page()
+        least = spec.least if page.least is None else page.least
+        most = LIMITS.get(page.cap or spec.name, page.most)
         if most is not None:
-            knob = replace(knob, most=most, below=None)
-        default = knob.default if page.default is EMPTY else page.default
+            spec = replace(spec, most=most, below=None)
+        default = spec.default if page.default is EMPTY else page.default
         return cls(
-            replace(knob, least=least or 0 if knob.kind == "whole" else least, default=default, many=False), page
+            replace(spec, least=least or 0 if spec.kind == "integer" else least, default=default, multiple=False), page
         )
 
     @property
     def name(self) -> str:
-        return self.knob.name
+        return self.spec.name
 
     @property
     def default(self) -> Any:
-        return self.knob.default
+        return self.spec.default
 
     @property
     def explain(self) -> str:
-        return self.knob.help
+        return self.spec.help
 
     @property
     def kind(self) -> str:
         """Number, integer, choice, flag or text."""
-        return _KINDS.get(self.knob.kind, self.knob.kind)
+        return _KINDS.get(self.spec.kind, self.spec.kind)
 
     @property
     def options(self) -> tuple[str, ...] | None:
         """What there is to choose from now: registries may grow."""
-        return self.knob.options or None
+        return self.spec.options or None
 
     @property
     def words(self) -> dict[str, str]:
         """Values besides numbers, and how they read."""
-        own = {"none": "none"} if self.knob.optional else {"inf": "∞"} if self.knob.inf else {}
+        own = {"none": "none"} if self.spec.optional else {"inf": "∞"} if self.spec.allow_inf else {}
         return own | dict(self.page.words)
 
     def check(self, value: Any) -> Any:
         """``value`` if it is allowed as far as it can be told alone; rules that join controls come after."""
-        kept = self.knob.check(value)
+        kept = self.spec.check(value)
         if self.kind == "text" and kept is not None and not (isinstance(value, str) and len(value) <= 40):
             raise InputError(self.name, value, "a short text")
         return "inf" if isinstance(kept, float) and math.isinf(kept) else kept  # JSON has no infinity
@@ -80,38 +80,40 @@ class Control:
     def schema(self) -> dict[str, Any]:
         """As JSON schema, for the OpenAPI description."""
         own: dict[str, Any] = {"type": _TYPES.get(self.kind, self.kind)}
-        bounds = (("minimum", self.knob.least), ("maximum", self.knob.most), ("enum", self.options))
+        bounds = (("minimum", self.spec.least), ("maximum", self.spec.most), ("enum", self.options))
         own |= {key: value for key, value in bounds if value is not None}
         words = [{"type": "null"} if word == "none" else {"const": word} for word in self.words]
         return {"anyOf": [own, *words], "description": self.explain}
 
     def to_dict(self) -> dict[str, Any]:
         """As ``Control`` of the protocol."""
-        knob, page = self.knob, self.page
+        spec, page = self.spec, self.page
         label = page.label or self.name.replace("_", " ").capitalize()
         return {"name": self.name, "label": label, "symbol": page.symbol, "explain": self.explain, "kind": self.kind,
-                "default": self.default, "least": knob.least, "most": knob.most, "low": page.low, "high": page.high,
+                "default": self.default, "least": spec.least, "most": spec.most, "low": page.low, "high": page.high,
                 "log": page.log, "options": self.options, "words": self.words, "live": page.live}  # fmt: skip
 
 
 def controls() -> tuple[Control, ...]:
     """Of a run, as declared now."""
     declared = (run_fields() | run_settings()).values()
-    return tuple(Control.of(knob) for knob in declared if knob.page is not None)
+    return tuple(Control.of(spec) for spec in declared if spec.page is not None)
 
 
-def class_knobs() -> dict[str, dict[str, Control]]:
+def class_settings() -> dict[str, dict[str, Control]]:
     """Of the classes: the settings of each preset."""
-    return {name: {knob.name: Control.of(knob) for knob in knobs_of(make).values()} for name, make in PRESETS.items()}
+    return {
+        name: {spec.name: Control.of(spec) for spec in settings_of(make).values()} for name, make in PRESETS.items()
+    }
 
 
 CONTROLS = controls()
 BY_NAME = {control.name: control for control in CONTROLS}
-KNOBS = {name: control for preset in class_knobs().values() for name, control in preset.items()}
+PRESET_CONTROLS = {name: control for preset in class_settings().values() for name, control in preset.items()}
 
 
 def class_presets() -> list[dict[str, Any]]:
     """The class presets and their knobs, for the page."""
     return [{"name": name, "title": name.title(), "explain": (inspect.getdoc(PRESETS[name]) or "").split("\n")[0],
              "knobs": [one.to_dict() for one in knobs.values()]}
-            for name, knobs in class_knobs().items()]  # fmt: skip
+            for name, knobs in class_settings().items()]  # fmt: skip

@@ -1,7 +1,7 @@
 """What the page's engine must know of the package: every declared setting, preset and limit, as JSON at build time.
 
-A setting is declared once, in Python (``scansnap.knobs``). The page reads set-ups by this list (js/engine/settings.js),
-so that it accepts and refuses what the command line does.
+A setting is declared once, in Python (``scansnap.settings``). The page reads set-ups by this list
+(js/engine/settings.js), so that it accepts and refuses what the command line does.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from scansnap.classes import PRESETS as CLASS_PRESETS
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import run_settings
-from scansnap.explorer.controls import CONTROLS, Control, class_knobs, class_presets
+from scansnap.explorer.controls import CONTROLS, Control, class_presets, class_settings
 from scansnap.explorer.limits import LIMITS
 from scansnap.explorer.presets import DEFAULT, PRESETS
-from scansnap.knobs import knobs_of
 from scansnap.runs import run_fields
+from scansnap.settings import settings_of
 from scansnap.theory.outside import SMALLEST_RATE
 
 _LIMITS = ("classes", "tokens", "text_characters", "frame_floats", "step_products")
@@ -31,11 +31,12 @@ def declared() -> dict[str, Any]:
         "limits": {name: LIMITS[name] for name in _LIMITS},
         "smallest_rate": SMALLEST_RATE,
         "controls": [setting(control) for control in CONTROLS],
-        "optimizer": [setting(Control.of(knob)) for name, knob in knobs_of(Optimizer).items() if name != "optimizer"],
+        "optimizer": [setting(Control.of(spec)) for name, spec in settings_of(Optimizer).items()
+                      if name != "optimizer"],
         "file_keys": sorted({*run_fields(), *run_settings()}),
-        "class_presets": [{**told, "knobs": [setting(knob) for knob in class_knobs()[told["name"]].values()]}
+        "class_presets": [{**told, "knobs": [setting(spec) for spec in class_settings()[told["name"]].values()]}
                           for told in class_presets()],
-        "tables": {name: table(make()) for name, make in CLASS_PRESETS.items() if not knobs_of(make)},
+        "tables": {name: table(make()) for name, make in CLASS_PRESETS.items() if not settings_of(make)},
         "presets": PRESETS,
         "default": DEFAULT,
         "assumptions": assumptions(),
@@ -44,9 +45,9 @@ def declared() -> dict[str, Any]:
 
 def setting(control: Control) -> dict[str, Any]:
     """A setting as the page shows it, with all its bounds: ``above`` and ``below`` are strict."""
-    knob = control.knob
-    return control.to_dict() | {"above": knob.above, "below": knob.below, "optional": knob.optional, "inf": knob.inf,
-                                "expected": knob.expected}  # fmt: skip
+    spec = control.spec
+    return control.to_dict() | {"above": spec.above, "below": spec.below, "optional": spec.optional,
+                                "inf": spec.allow_inf, "expected": spec.expected}  # fmt: skip
 
 
 def table(classes: SequenceClasses) -> dict[str, Any]:

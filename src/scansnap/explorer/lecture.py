@@ -18,7 +18,7 @@ from scansnap.explorer.controls import BY_NAME
 from scansnap.explorer.limits import LIMITS
 from scansnap.explorer.presets import PRESETS
 from scansnap.explorer.setups.read import SetupReading, read_setup
-from scansnap.knobs import EMPTY
+from scansnap.settings import EMPTY
 
 FOLDER = Path(__file__).parent / "decks"
 SHIPPED = ("paper", "holds", "adam")  # in the order they are offered

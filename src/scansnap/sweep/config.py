@@ -40,8 +40,8 @@ from scansnap.checks import InputError, check_choice, check_integer, check_keys
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import load_table
 from scansnap.dynamics.settings import Settings, arguments, run_settings, settings
-from scansnap.knobs import Knob, knobs_of
 from scansnap.runs import SHARED
+from scansnap.settings import SettingSpec, settings_of
 from scansnap.sweep.axes import Axes
 from scansnap.sweep.measures import Measure, measures
 
@@ -127,9 +127,9 @@ def _class_sets(given: Any) -> tuple[ClassSet, ...]:
         raise InputError("classes", given, "a table [classes], or several [[classes]]")
     found = []
     for table in tables:
-        settings_of = knobs_of(PRESETS[check_choice("preset", table["preset"], PRESETS)]) if "preset" in table else {}
+        specs = settings_of(PRESETS[check_choice("preset", table["preset"], PRESETS)]) if "preset" in table else {}
         lists = {name: value for name, value in table.items()
-                 if "preset" in table and _is_axis(settings_of.get(name), value)}  # fmt: skip
+                 if "preset" in table and _is_axis(specs.get(name), value)}  # fmt: skip
         for name, value in lists.items():
             if not value:
                 raise InputError(f"{name} in [classes]", "empty", "at least one value")
@@ -140,7 +140,7 @@ def _class_sets(given: Any) -> tuple[ClassSet, ...]:
     return tuple(found)
 
 
-def _is_axis(setting: Knob | None, value: Any) -> bool:
+def _is_axis(setting: SettingSpec | None, value: Any) -> bool:
     if setting is not None and setting.kind == "text":  # a list is one value of it
         return isinstance(value, list) and any(isinstance(one, list) for one in value)
     return isinstance(value, list)

@@ -125,9 +125,9 @@ class StoreTemplate:
         runs, class_sets = self.sweep.axes.take(0, n), [self.sweep.class_sets[s] for s in sets]
         coords = {name: np.tile(getattr(runs, name), len(sets)) for name in self.sweep.axes.coordinates}
         coords["class_set"] = np.repeat(np.array(sets), n)
-        for knob in dict.fromkeys(name for class_set in class_sets for name in class_set.knobs):
-            values = np.array([class_set.knobs.get(knob, np.nan) for class_set in class_sets])
-            coords[f"classes_{knob}" if knob in taken else knob] = np.repeat(values, n)  # seed is the runs'
+        for name in dict.fromkeys(name for class_set in class_sets for name in class_set.knobs):
+            values = np.array([class_set.knobs.get(name, np.nan) for class_set in class_sets])
+            coords[f"classes_{name}" if name in taken else name] = np.repeat(values, n)  # seed is the runs'
         return coords
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from scansnap.checks import InputError, check_keys
 from scansnap.dynamics.optimizers import optimizer_names
 from scansnap.dynamics.schedules import FORM, Schedule
-from scansnap.knobs import check, knob
+from scansnap.settings import check_fields, setting
 
 if TYPE_CHECKING:
     import torch
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 class TextSettings:
     """A vocabulary and how a model over it is trained; frozen, checked when made, plain values on the way out."""
 
-    vocab_size: int = knob(help="Number of words.", least=2)
+    vocab_size: int = setting(help="Number of words.", least=2)
     _: KW_ONLY
-    layers: int = knob(1, "Layers, each with its own tables or matrices.", least=1)
-    optimizer: str = knob(
+    layers: int = setting(1, "Layers, each with its own tables or matrices.", least=1)
+    optimizer: str = setting(
         "sgd", "The update rule; momentum is sgd with one. YZ tables are lazy: only what a batch touches moves.",
         choices=lambda: optimizer_names(entrywise=True))  # fmt: skip
-    momentum: float | None = knob(
+    momentum: float | None = setting(
         None, "Of the rule; none is 0.9, but 0 for sgd. Refused where the rule has none.", least=0, below=1
     )
-    weight_decay: float = knob(0.0, "Pulls all weights back towards 0 in every step.", least=0)
-    beta1: float = knob(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
-    beta2: float = knob(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
-    eps: float = knob(1e-8, "Adam: added to the root of the mean square.", above=0)
-    seed: int = knob(0, "Of the initial values, the dropout and the order of windows.")
-    dtype: str = knob("float32", "Numbers the weights are kept in.", choices=("float32", "float64"))
+    weight_decay: float = setting(0.0, "Pulls all weights back towards 0 in every step.", least=0)
+    beta1: float = setting(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
+    beta2: float = setting(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
+    eps: float = setting(1e-8, "Adam: added to the root of the mean square.", above=0)
+    seed: int = setting(0, "Of the initial values, the dropout and the order of windows.")
+    dtype: str = setting("float32", "Numbers the weights are kept in.", choices=("float32", "float64"))
 
     def __post_init__(self) -> None:
         if momentum := self.table_optimizer.momentum:
             object.__setattr__(self, "momentum", momentum)
-        check(self)
+        check_fields(self)
 
     @property
     def table_optimizer(self) -> TableOptimizer:
@@ -81,15 +81,17 @@ class TrainingSettings:
     tensorboard     a folder for event files of loss, perplexity and measured numbers
     """
 
-    steps: int | None = knob(None, "Updates; none: as many as the epochs have.")
-    epochs: int | None = knob(None, "Passes over the text, instead of steps.")
-    batch: int = knob(20, "Windows in a batch, of all processes together.", least=1)
-    accumulate: int = knob(1, "Batches whose gradients make one update: that of a batch so many times larger.", least=1)
-    length: int = knob(35, "Tokens in a window.", unit="tokens", least=1)
-    shuffle: int | None = knob(None, "A seed that shuffles the windows, in each epoch otherwise; none: in order.")
-    schedule: str = knob("constant", "How the rates change from the first to the last step.", form=FORM)
-    validate_every: int | None = knob(None, "Steps between two validations; none: once an epoch.", least=1)
-    checkpoint_seconds: float = knob(300.0, "Time between two writings of the file.", unit="seconds", least=0)
+    steps: int | None = setting(None, "Updates; none: as many as the epochs have.")
+    epochs: int | None = setting(None, "Passes over the text, instead of steps.")
+    batch: int = setting(20, "Windows in a batch, of all processes together.", least=1)
+    accumulate: int = setting(
+        1, "Batches whose gradients make one update: that of a batch so many times larger.", least=1
+    )
+    length: int = setting(35, "Tokens in a window.", unit="tokens", least=1)
+    shuffle: int | None = setting(None, "A seed that shuffles the windows, in each epoch otherwise; none: in order.")
+    schedule: str = setting("constant", "How the rates change from the first to the last step.", accepts=FORM)
+    validate_every: int | None = setting(None, "Steps between two validations; none: once an epoch.", least=1)
+    checkpoint_seconds: float = setting(300.0, "Time between two writings of the file.", unit="seconds", least=0)
     snapshots: Sequence[int] | None = None
     checkpoint: Path | str | None = None
     resume: bool = False
@@ -99,7 +101,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
             raise InputError("steps", self.steps, "given, or epochs instead")
-        check(self)
+        check_fields(self)
         if self.resume and self.checkpoint is None:
             raise InputError("resume", True, "false without a checkpoint")
         self.parsed_schedule(self.steps)

@@ -277,7 +277,7 @@ def test_a_declared_setting_changes_what_the_engine_allows(monkeypatch: pytest.M
     (before,) = answers([question])
     assert not isinstance(before, Refused)
     tight = [
-        dataclasses.replace(c, knob=dataclasses.replace(c.knob, most=10.0)) if c.name == "eta_y" else c
+        dataclasses.replace(c, spec=dataclasses.replace(c.spec, most=10.0)) if c.name == "eta_y" else c
         for c in CONTROLS
     ]
     monkeypatch.setattr("scansnap.explorer.declared.CONTROLS", tight)

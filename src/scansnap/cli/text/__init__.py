@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scansnap.knobs import Knob
+from scansnap.settings import SettingSpec
 
 if TYPE_CHECKING:
     from scansnap.text.library import TrainedModel
@@ -18,18 +18,20 @@ Model = Annotated[Path, typer.Argument(help="A model that `scansnap text train` 
 CPU_WORDS = 5000  # two full tables of this size are 200 MB, and a step takes a tenth of a second
 
 
-def token_knobs() -> dict[str, Knob]:
+def token_specs() -> dict[str, SettingSpec]:
     """Options for what tokens are."""
-    tokenizer = Knob("What tokens are: words; bpe: subwords, learned from the text; or a tokenizer.json of subwords.",
-                     form="words, bpe or a file", name="tokenizer", kind="text", default="words")  # fmt: skip
-    size = Knob("With --tokenizer bpe: how many subwords to learn.", least=258, name="vocab_size", kind="whole",
-                default="8000, or 5000 on a CPU")  # fmt: skip
+    tokenizer = SettingSpec(
+        "What tokens are: words; bpe: subwords, learned from the text; or a tokenizer.json of subwords.",
+        accepts="words, bpe or a file", name="tokenizer", kind="text", default="words")  # fmt: skip
+    size = SettingSpec(
+        "With --tokenizer bpe: how many subwords to learn.", least=258, name="vocab_size", kind="integer",
+        default="8000, or 5000 on a CPU")  # fmt: skip
     return {one.name: one for one in (tokenizer, size)}
 
 
 def token_settings(given: dict[str, Any], max_words: int | None, device: str) -> dict[str, Any]:
     """Takes what was said about tokens from the options, for :func:`~scansnap.corpus.corpus.load_corpus`."""
-    chosen = {name: given.pop(name) for name in token_knobs() if name in given}
+    chosen = {name: given.pop(name) for name in token_specs() if name in given}
     usual = {"words": "max_words", "bpe": "vocab_size"}.get(chosen.get("tokenizer", "words"))
     if device == "cpu" and usual is not None and (max_words if usual == "max_words" else chosen.get(usual)) is None:
         return {"max_words": max_words, **chosen, usual: CPU_WORDS}

@@ -15,7 +15,7 @@ from scansnap.cli.console import err, out, progress_bar, say_json
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
 from scansnap.cli.text import token_settings
-from scansnap.cli.text.train import model_settings, read_corpus, training_knobs, training_settings
+from scansnap.cli.text.train import model_settings, read_corpus, training_settings, training_specs
 from scansnap.interrupt import Interrupted
 from scansnap.text.yz.settings import YZSettings
 
@@ -66,7 +66,7 @@ def predict(
     if resume and not target.exists():
         raise InputError("--out", str(target), "a prediction to go on with (there is none; leave --resume out)")
     tokens = token_settings(given, max_words, where)
-    training = {name: given.pop(name) for name in training_knobs() if name in given}
+    training = {name: given.pop(name) for name in training_specs() if name in given}
     if "validate_every" in training:
         raise InputError("--validate-every", training["validate_every"], "left out: a prediction is not validated")
     plan = training_settings(training, _listening(given, sys.maxsize, where).seed)  # refuses before any text is read

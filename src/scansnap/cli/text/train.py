@@ -17,7 +17,7 @@ from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
 from scansnap.cli.places import place
 from scansnap.cli.text import token_settings
 from scansnap.interrupt import Interrupted
-from scansnap.knobs import Knob, knobs_of
+from scansnap.settings import SettingSpec, settings_of
 from scansnap.text.settings import TextSettings, TrainingSettings
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.settings import YZSettings
@@ -38,27 +38,29 @@ HERE = {
 }  # fmt: skip
 
 
-def model_knobs() -> dict[str, Knob]:
+def model_specs() -> dict[str, SettingSpec]:
     """Options for the settings of both kinds of model; one that means different things says so."""
     each = {kind: {name: replace(one, default=HERE[kind].get(name, one.default))
-                   for name, one in knobs_of(place).items() if name != "vocab_size"}
+                   for name, one in settings_of(place).items() if name != "vocab_size"}
             for kind, place in KINDS.items()}  # fmt: skip
-    found: dict[str, Knob] = {}
+    found: dict[str, SettingSpec] = {}
     for kind, knobs in each.items():
         for name, one in knobs.items():
             told = replace(one, help=f"{TITLES[kind]}: {one.help}")
             if name not in found:
                 found[name] = one if all(one == others.get(name) for others in each.values()) else told
             elif found[name] != one:
-                both = f"{found[name].help} [{found[name].told}] {told.help}"
-                found[name] = Knob(both, form=one.expected, name=name, kind="text", default=one.default)
+                both = f"{found[name].help} [{found[name].summary}] {told.help}"
+                found[name] = SettingSpec(both, accepts=one.expected, name=name, kind="text", default=one.default)
     return found
 
 
-def training_knobs() -> dict[str, Knob]:
+def training_specs() -> dict[str, SettingSpec]:
     """Options for the length of a training and its windows; the model's seed shuffles unless another is given."""
     told = {"epochs": "1, without steps", "shuffle": "the seed of the model"}
-    return {name: replace(one, default=told.get(name, one.default)) for name, one in knobs_of(TrainingSettings).items()}
+    return {
+        name: replace(one, default=told.get(name, one.default)) for name, one in settings_of(TrainingSettings).items()
+    }
 
 
 def training_settings(given: dict[str, Any], seed: int) -> TrainingSettings:
@@ -70,7 +72,7 @@ def training_settings(given: dict[str, Any], seed: int) -> TrainingSettings:
 def model_settings(kind: str, given: dict[str, Any], vocab_size: int, device: str) -> TextSettings:
     """The settings that were given, read as this kind of model means them, and what follows from them."""
     place = KINDS[check_choice("--model", kind, KINDS)]
-    known = knobs_of(place)
+    known = settings_of(place)
     for name, value in given.items():
         if name not in known:
             title = "a transformer" if kind == "transformer" else "a YZ model"
@@ -164,7 +166,7 @@ def _train(
         if tensorboard is not None:
             place_for_events(tensorboard)
     tokens = token_settings(given, max_words, where)
-    training = {name: given.pop(name) for name in training_knobs() if name in given}
+    training = {name: given.pop(name) for name in training_specs() if name in given}
     made = model_settings(model, given, sys.maxsize, where)  # refuses before any text is read
     plan = training_settings(training, made.seed)
     check_divisible(model == "transformer", plan.batch, plan.accumulate, world)

@@ -12,7 +12,7 @@ from scansnap.checks import InputError, check_choice, check_float, check_integer
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import parse
 from scansnap.dynamics.settings import Settings, run_settings, settings
-from scansnap.explorer.controls import BY_NAME, CONTROLS, KNOBS
+from scansnap.explorer.controls import BY_NAME, CONTROLS, PRESET_CONTROLS
 from scansnap.explorer.limits import LIMITS
 from scansnap.runs import Runs, grid, run_fields, values_of
 
@@ -90,21 +90,21 @@ def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any]
             return SequenceClasses(**found.table()), form, {}, ""
         return _from_table(form), form, {}, ""
     except InputError as error:
-        knob = isinstance(form, dict) and "preset" in form and error.field in KNOBS
-        raise ClassesError(error, error.field if knob else "classes") from None
+        of_preset = isinstance(form, dict) and "preset" in form and error.field in PRESET_CONTROLS
+        raise ClassesError(error, error.field if of_preset else "classes") from None
 
 
 def _from_table(table: dict[str, Any]) -> SequenceClasses:
     """As in a file, once it is sure not to be too large to make."""
     if "preset" in table:
-        name = check_choice("preset", table["preset"], PRESETS)
+        preset = check_choice("preset", table["preset"], PRESETS)
         knobs = {k: v for k, v in table.items() if k != "preset"}
-        for knob, value in knobs.items():
-            if knob in KNOBS and knob != "distinct_weights":
-                KNOBS[knob].check(value)
-        if name == "synthetic":
+        for name, value in knobs.items():
+            if name in PRESET_CONTROLS and name != "distinct_weights":
+                PRESET_CONTROLS[name].check(value)
+        if preset == "synthetic":
             _sizes(knobs)
-        if name == "syn-medium":
+        if preset == "syn-medium":
             check_integer("n_queries", knobs.get("n_queries", 1), least=1, most=int(LIMITS["classes"]) // 2)
     elif isinstance(table.get("class"), list) and len(table["class"]) > LIMITS["classes"]:
         raise InputError("the number of classes", len(table["class"]), f"at most {LIMITS['classes']}")
@@ -114,7 +114,7 @@ def _from_table(table: dict[str, Any]) -> SequenceClasses:
 
 
 def _sizes(knobs: dict[str, Any]) -> None:
-    size = {name: knobs.get(name, KNOBS[name].default) for name in
+    size = {name: knobs.get(name, PRESET_CONTROLS[name].default) for name in
             ("n_queries", "next_per_query", "common", "common_per_query", "distinct", "unused")}  # fmt: skip
     k = size["n_queries"] * size["next_per_query"]
     if k > LIMITS["classes"]:

@@ -47,7 +47,7 @@ def _classes(own: dict[str, Any]) -> dict[str, str] | None:
     name = "synthetic" if isinstance(found, dict) else str(found)
     return {
         "classes": name,
-        **{f"classes.{knob}": json.dumps(value, separators=(",", ":")) for knob, value in knobs.items()},
+        **{f"classes.{name}": json.dumps(value, separators=(",", ":")) for name, value in knobs.items()},
     }
 
 

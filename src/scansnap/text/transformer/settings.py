@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scansnap.checks import InputError
-from scansnap.knobs import knob
+from scansnap.settings import setting
 from scansnap.text.settings import TextSettings
 
 if TYPE_CHECKING:
@@ -19,28 +19,28 @@ POSITIONS = ("none", "sinusoidal", "learned", "alibi", "rope")
 class TransformerSettings(TextSettings):
     """A transformer over a vocabulary and how it is trained. The defaults are the paper's setting for text."""
 
-    width: int = knob(200, "Width d of the embeddings.", least=1)
-    heads: int = knob(1, "Attention heads.", least=1)
-    feed_forward: int = knob(200, "MaskedBatch width of the ReLU layer behind attention; 0 leaves it out.")
-    norm: str = knob(
+    width: int = setting(200, "Width d of the embeddings.", least=1)
+    heads: int = setting(1, "Attention heads.", least=1)
+    feed_forward: int = setting(200, "MaskedBatch width of the ReLU layer behind attention; 0 leaves it out.")
+    norm: str = setting(
         "post", "After each residual sum, or before each sub-layer and once at the end.",
         choices=("post", "pre", "none"))  # fmt: skip
-    residual: bool = knob(True, "Whether sub-layers add to what they read.")
-    positions: str = knob("sinusoidal", "How the model knows where a token stands.", choices=POSITIONS)
-    max_length: int = knob(512, "Longest window, with learned positions.", unit="tokens", least=1)
-    bias: bool = knob(True, "Biases of the layers' matrices and of the decoder.")
-    mixing: bool = knob(True, "The matrix W_O behind the heads.")
-    tied: bool = knob(False, "Whether the decoder is the embedding.")
-    scaled: bool = knob(True, "Whether embeddings are multiplied by √d.")
-    dropout: float = knob(0.2, "Share of activations dropped in training.", least=0, below=1)
-    objective: str = knob(
+    residual: bool = setting(True, "Whether sub-layers add to what they read.")
+    positions: str = setting("sinusoidal", "How the model knows where a token stands.", choices=POSITIONS)
+    max_length: int = setting(512, "Longest window, with learned positions.", unit="tokens", least=1)
+    bias: bool = setting(True, "Biases of the layers' matrices and of the decoder.")
+    mixing: bool = setting(True, "The matrix W_O behind the heads.")
+    tied: bool = setting(False, "Whether the decoder is the embedding.")
+    scaled: bool = setting(True, "Whether embeddings are multiplied by √d.")
+    dropout: float = setting(0.2, "Share of activations dropped in training.", least=0, below=1)
+    objective: str = setting(
         "next", "The next token, or masked tokens of a window, told from both sides.", choices=("next", "masked")
     )
-    mask_share: float = knob(0.15, "Share of a window that is masked.", above=0, below=1)
-    init: float = knob(0.1, "Embeddings and decoder begin uniform within ± this.", above=0)
-    eta: float = knob(5.0, "The one learning rate, on the mean loss.", least=0)
-    clip: float | None = knob(0.5, "The gradient is shortened to this norm.", above=0)
-    precision: str = knob(
+    mask_share: float = setting(0.15, "Share of a window that is masked.", above=0, below=1)
+    init: float = setting(0.1, "Embeddings and decoder begin uniform within ± this.", above=0)
+    eta: float = setting(5.0, "The one learning rate, on the mean loss.", least=0)
+    clip: float | None = setting(0.5, "The gradient is shortened to this norm.", above=0)
+    precision: str = setting(
         "float32", "On CUDA also tf32 products; bf16: products and activations in bfloat16, weights in float32.",
         choices=("float32", "tf32", "bf16"))  # fmt: skip
 

@@ -11,7 +11,7 @@ from scansnap.checks import InputError, check_integer
 from scansnap.dynamics.norms import NORMS
 from scansnap.dynamics.settings import INIT, RESIDUALS
 from scansnap.dynamics.settings import ModelConfig as OneLayer
-from scansnap.knobs import knob
+from scansnap.settings import setting
 from scansnap.text.settings import TextSettings
 
 if TYPE_CHECKING:
@@ -26,23 +26,23 @@ class YZSettings(TextSettings):
     bf16x3 is three products of halved numbers in the fused kernels: faster, five decimal digits, float32 elsewhere.
     """
 
-    rank: int | None = knob(None, "Tables of this rank, Y = A Bᵀ and Z = C Dᵀ; none: full ones.", least=1)
-    norm: str = knob(
+    rank: int | None = setting(None, "Tables of this rank, Y = A Bᵀ and Z = C Dᵀ; none: full ones.", least=1)
+    norm: str = setting(
         "l2", "What follows attention: a norm that is not dense, as states are kept by position.",
         choices=lambda: [name for name, norm in NORMS.items() if not norm.dense])  # fmt: skip
-    residual: str = knob(
+    residual: str = setting(
         "none", "Adds the query's state to what attention read, after its norm or as it is.", choices=RESIDUALS
     )
-    query_in_keys: bool = knob(False, "Whether a position attends to itself as well.")
-    activation: str = knob("softmax", "What stands between layers.", choices=("softmax", "relu", "none"))
-    init: str = knob("zero", "Initial tables: zero, uniform within ±1/√M, or normal(std).", form=INIT)
-    eta_y: float | Sequence[float] = knob(
-        100.0, "Rate of Y on the mean loss, one number or one for each layer.", least=0, many=True
+    query_in_keys: bool = setting(False, "Whether a position attends to itself as well.")
+    activation: str = setting("softmax", "What stands between layers.", choices=("softmax", "relu", "none"))
+    init: str = setting("zero", "Initial tables: zero, uniform within ±1/√M, or normal(std).", accepts=INIT)
+    eta_y: float | Sequence[float] = setting(
+        100.0, "Rate of Y on the mean loss, one number or one for each layer.", least=0, multiple=True
     )
-    eta_z: float | Sequence[float] = knob(
-        10.0, "Rate of Z on the mean loss, one number or one for each layer.", least=0, many=True
+    eta_z: float | Sequence[float] = setting(
+        10.0, "Rate of Z on the mean loss, one number or one for each layer.", least=0, multiple=True
     )
-    precision: str = knob(
+    precision: str = setting(
         "float32", "Of products on CUDA; bf16x3 keeps five decimal digits, tf32 three.",
         choices=("float32", "bf16x3", "tf32"))  # fmt: skip
 

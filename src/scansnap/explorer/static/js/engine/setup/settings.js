@@ -1,4 +1,4 @@
-// Checks of settings by their declarations: the twin of knobs.py. The declarations come from Python as JSON
+// Checks of settings by their declarations: the twin of settings.py. The declarations come from Python as JSON
 // (explorer/declared.py).
 
 import { InputError } from "../errors.js";

@@ -21,8 +21,18 @@ from scansnap.cli.run_file import find_run
 from scansnap.dynamics import norms, optimizers
 from scansnap.dynamics import settings as declarations
 from scansnap.explorer.controls import BY_NAME, controls
-from scansnap.knobs import Knob, Page, check, checked, knob, knobs_of, number, numbers, shown
 from scansnap.runs import run_fields
+from scansnap.settings import (
+    Page,
+    SettingSpec,
+    check_arguments,
+    check_fields,
+    format_value,
+    parse_number,
+    parse_numbers,
+    setting,
+    settings_of,
+)
 from scansnap.sweep.axes import Axes
 from scansnap.sweep.config import from_table
 
@@ -48,7 +58,7 @@ def dummy_setting(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @dataclass(frozen=True)
     class Wider(declarations.ModelConfig):
-        sharpness: float = knob(0.25, "How sharp the dummy is.", unit="dummies", above=0, most=8)
+        sharpness: float = setting(0.25, "How sharp the dummy is.", unit="dummies", above=0, most=8)
 
     monkeypatch.setattr(declarations, "ModelConfig", Wider)
     monkeypatch.setattr("scansnap.cli.reference.ModelConfig", Wider)
@@ -60,7 +70,7 @@ def dummy_field(monkeypatch: pytest.MonkeyPatch) -> None:
 
     @dataclass(frozen=True)
     class Wider(runs.Runs):
-        tilt: Any = knob(0.5, "How much a dummy run is tilted.", each=float, least=0, below=2)
+        tilt: Any = setting(0.5, "How much a dummy run is tilted.", per_run=float, least=0, below=2)
 
     monkeypatch.setattr(runs, "Runs", Wider)
     monkeypatch.setattr("scansnap.sweep.axes.Runs", Wider)
@@ -179,18 +189,18 @@ def test_the_reference_is_printed_by_the_command(scansnap: Command) -> None:
 class Lamp:
     """Something with a setting of each kind."""
 
-    watts: float = knob(40.0, "Power.", unit="W", above=0, most=100)
-    bulbs: int = knob(1, "How many.", least=1)
-    colour: str = knob("white", "Its light.", choices=("white", "red"))
-    lit: bool = knob(False, "Whether it is on.")
-    timer: int | None = knob(None, "Minutes until it goes out.", least=1, page=None)
-    reach: float = knob(3, "How far it shines.", least=1, inf=True)
-    curve: float | tuple[float, ...] = knob(1.0, "Brightness by hour.", many=True)
-    parts: tuple[str, ...] = knob(("foot",), "What comes with it.", choices=("foot", "shade"), many=True)
-    name: str = knob("lamp", "How it is called.", name="called", form="a name")
+    watts: float = setting(40.0, "Power.", unit="W", above=0, most=100)
+    bulbs: int = setting(1, "How many.", least=1)
+    colour: str = setting("white", "Its light.", choices=("white", "red"))
+    lit: bool = setting(False, "Whether it is on.")
+    timer: int | None = setting(None, "Minutes until it goes out.", least=1, page=None)
+    reach: float = setting(3, "How far it shines.", least=1, allow_inf=True)
+    curve: float | tuple[float, ...] = setting(1.0, "Brightness by hour.", multiple=True)
+    parts: tuple[str, ...] = setting(("foot",), "What comes with it.", choices=("foot", "shade"), multiple=True)
+    name: str = setting("lamp", "How it is called.", name="called", accepts="a name")
 
     def __post_init__(self) -> None:
-        check(self)
+        check_fields(self)
 
 
 @pytest.mark.parametrize(
@@ -240,30 +250,31 @@ def test_what_is_not_allowed_is_one_sentence(given: dict[str, Any], field: str) 
     ],
 )  # fmt: skip
 def test_texts_of_the_command_line(name: str, text: str, value: Any) -> None:
-    assert knobs_of(Lamp)[name].read(text) == value
+    assert settings_of(Lamp)[name].read(text) == value
 
 
 @pytest.mark.parametrize(("name", "text"), [("watts", "1,2"), ("bulbs", "0:3"), ("bulbs", "many"), ("curve", "1,x")])
 def test_texts_that_are_no_such_value_are_refused(name: str, text: str) -> None:
     with refused(name):
-        knobs_of(Lamp)[name].read(text)
+        settings_of(Lamp)[name].read(text)
 
 
 def test_a_reader_is_told_range_unit_and_default() -> None:
-    told = {name: one.told for name, one in knobs_of(Lamp).items()}
+    told = {name: one.summary for name, one in settings_of(Lamp).items()}
     assert told["watts"] == "a float > 0 and ≤ 100 (W); default: 40"
     assert told["timer"] == "an integer ≥ 1, or none; default: none"
     assert told["parts"] == "any of foot, shade; default: foot"
     assert told["called"] == "a name; default: lamp"
-    rows = table(knobs_of(Lamp).values()).splitlines()
+    rows = table(settings_of(Lamp).values()).splitlines()
     assert rows[3] == "| `watts` | Power. | a float > 0 and ≤ 100 (W) | `40` |"
     assert len(rows) == 3 + len(told)
 
 
 def test_parameters_of_functions_are_checked_when_it_is_called() -> None:
-    @checked
+    @check_arguments
     def paint(
-        area: Annotated[float, Knob("How much.", above=0)], coats: Annotated[int, Knob("Times.", least=1)] = 2
+        area: Annotated[float, SettingSpec("How much.", above=0)],
+        coats: Annotated[int, SettingSpec("Times.", least=1)] = 2,
     ) -> float:
         return area * coats
 
@@ -273,18 +284,18 @@ def test_parameters_of_functions_are_checked_when_it_is_called() -> None:
         paint(0)
     with refused("coats"):
         paint(1, coats=0)
-    assert (knobs_of(paint)["coats"].default, knobs_of(paint)["coats"].kind) == (2, "whole")
+    assert (settings_of(paint)["coats"].default, settings_of(paint)["coats"].kind) == (2, "integer")
 
 
 @given(st.lists(st.integers(-9, 9) | st.floats(allow_nan=False), min_size=1, max_size=5))
 def test_numbers_come_back_from_their_text(values: list[float]) -> None:
-    assert numbers("x", ",".join(map(repr, values))) == values
-    assert number("x", repr(values[0])) == values[0]
+    assert parse_numbers("x", ",".join(map(repr, values))) == values
+    assert parse_number("x", repr(values[0])) == values[0]
 
 
 @pytest.mark.parametrize(("value", "text"), [(True, "true"), (None, "none"), (1.0, "1"), (1e-8, "1e-08"), ("a", "a")])
 def test_defaults_as_one_would_write_them(value: Any, text: str) -> None:
-    assert shown(value) == text
+    assert format_value(value) == text
 
 
 def test_objects_and_flat_options_say_the_same() -> None:
