@@ -1,286 +1,274 @@
-"""The explorer in chromium: nothing that comes or goes moves the rest, on a phone it can be read and pressed, and what
-stands there is true: answers, colours, ghosts, names, shortcuts."""
-
-# ruff: noqa: F401, F811 (fixtures come by their name)
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
+"""In chromium: nothing moves, everything can be read and pressed, on a screen and on a phone; colours, names, keys."""
 
 import pytest
-from browser import QUICK, Page, browser, explorer, page, require_browser
+from browser import PHONE, QUICK, SIZES, Page
 
 pytestmark = pytest.mark.integration
 
-require_browser()
-
 WORDS = "#classes=words&eta_y=2&eta_z=1&momentum=0.9&steps=100&flow=off&level=explore"
-PHONE = {"width": 390, "height": 844}
-SHIFTS = """window.shifts = [];
-new PerformanceObserver((list) => { for (const e of list.getEntries())
-  shifts.push(...e.sources.map((s) =>
-  [s.node?.id || s.node?.className || s.node?.nodeName, JSON.stringify(s.previousRect), JSON.stringify(s.currentRect)
-  ]));
-}).observe({ type: "layout-shift", buffered: false });"""
+TABS = ("tour", "setup", "y", "chain", "lens", "claims", "curves")
+SHIFTS = """() => { window.moved = [];
+  const side = (a, b) => Math.max(Math.abs(a.x - b.x), Math.abs(a.y - b.y));
+  new PerformanceObserver((list) => { for (const { sources } of list.getEntries()) for (const s of sources)
+    if (s.node && side(s.previousRect, s.currentRect) >= 0.5)
+      moved.push([s.node.id || s.node.className, JSON.stringify([s.previousRect, s.currentRect])]);
+  }).observe({ type: "layout-shift", buffered: true }); }"""
+SETTLED = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"
 PLACES = """() => Object.fromEntries(["c-eta_y", "c-eta_z", "headline", "watch", "attention", "scrub", "clock", "speed",
   "panel-curves", "tab-chain"].map((id) => {
     const b = document.getElementById(id).getBoundingClientRect(); return [id, [b.x, b.y, b.width, b.height]];
   }))"""
 
 
-@pytest.fixture(scope="module")
-def shown(explorer: Callable[..., Page]) -> Iterator[Callable[[str], Page]]:
-    """One tab, at one address after the other, with its film complete."""
-    made = explorer(WORDS)
-
-    def show(where: str = WORDS) -> Page:
-        made.page.set_viewport_size({"width": 1280, "height": 720})
-        made.open(where)
-        made.wait("app.state.state === 'done' && app.film.lastStep === app.state.steps")
-        made.step()
-        return made
-
-    yield show
-    made.check_quiet()
-    made.context.close()
+def moved(p):
+    p.page.evaluate(SETTLED)
+    return p.page.evaluate("moved.splice(0)")
 
 
-def settle(p: Page) -> None:
-    p.wait("app.state.state === 'done' && app.film.lastStep === app.state.steps")
-    p.step()
-
-
-def test_nothing_moves_when_a_rate_changes_a_run_ends_or_is_pinned(shown: Callable[..., Page]) -> None:
-    p = shown()
+def test_nothing_moves_when_a_rate_changes_a_run_ends_or_is_pinned(show):
+    p = show(WORDS)
     before = p.page.evaluate(PLACES)
     p.page.evaluate(SHIFTS)
-    slider = p.page.locator("#panel-setup .control[data-name=eta_y] .slider").bounding_box()
+    slider = p.box("#panel-setup .control[data-name=eta_y] .slider")
     p.page.mouse.click(slider["x"] + 0.9 * slider["width"], slider["y"] + slider["height"] / 2)
-    p.wait("app.setup.eta_y > 2 && app.film.run.setup.eta_y === app.setup.eta_y")
-    settle(p)
-    for what in ("slider", "end", "pin", "unpin", "frozen", "back"):
-        if what == "end":
-            p.run_to_end()
-        elif what in ("pin", "unpin"):
-            p.key("p")
-        elif what in ("frozen", "back"):
-            p.fill("eta_z", "0" if what == "frozen" else "1")
-            p.wait(f"app.film.run.setup.eta_z === {0 if what == 'frozen' else 1}")
-            settle(p)
+    p.wait("app.setup.eta_y > 2 && app.film.run.setup.eta_y === app.setup.eta_y").settle()
+    changes = {"slider": p.step, "end": p.run_to_end, "pin": lambda: p.key("p"), "unpin": lambda: p.key("p"),
+               "frozen": lambda: p.rerun(eta_z=0), "back": lambda: p.rerun(eta_z=1)}  # fmt: skip
+    for name, change in changes.items():
+        change()
         p.step()
-        assert p.page.evaluate(PLACES) == before, what
-    own = {"question", "next", "commentary", "movement-note", "watch"}  # they change what they say, where they are
-    moved = [s for s in p.page.evaluate("shifts") if s[0] in before and s[0] not in own]
-    assert moved == []
+        assert p.page.evaluate(PLACES) == before, name
+    assert [s for s in moved(p) if s[0] in before and s[0] not in ("headline", "watch")] == []
 
 
-def fell(before: float, after: float) -> str:
-    return f"{100 * before:.0f}%\u00a0→\u00a0{100 * after:.0f}%"
+def test_nothing_moves_by_tabs_refusals_and_dialogs(page):
+    page.run_to_end()
+    page.page.evaluate(SHIFTS)
+    assert moved(page) == [], "while the page opens"
+    for act in (*(f"#tab-{name}" for name in TABS), "#pin", "#pin"):
+        page.page.click(act)
+        assert moved(page) == [], act
+    page.fill("eta_z", "-3")
+    page.page.locator(".control.refused .refusal").wait_for(state="visible")
+    assert moved(page) == [], "a refusal takes the place of the explanation"
+    page.fill("eta_z", "1")
+    page.page.click("#own-words")
+    moved(page)
+    for text in ("too short", "the cat drinks milk. " * 8):
+        page.page.fill("#words-text", text)
+        page.page.locator("#words-refusal" if "short" in text else "#words-pairs button").first.wait_for()
+        assert moved(page) == [], text
 
 
-def test_watching_ends_in_an_answer_that_is_computed(shown: Callable[..., Page]) -> None:
-    p = shown()
-    assert p.page.inner_text("#question") == p.get("app.catalogue.presets[0].question").replace("-", "\u2011") or (
-        p.get("app.preset") is None
-    )
+def test_watching_ends_in_an_answer_that_is_computed(show):
+    def fell(before, after):
+        return f"{100 * before:.0f}%\u00a0→\u00a0{100 * after:.0f}%"
+
+    p = show(WORDS)
     p.page.select_option("#speed", "max")
     p.page.click("#watch")
     p.page.wait_for_selector("#question[data-is=answer]")
     was, now = p.get("[app.film.common(0), app.film.common(app.film.length - 1)]")
-    said = p.page.inner_text("#question")
-    assert said == f"Shared words: {fell(was, now)} of attention.\nNext: make the decoder faster"
+    assert p.text("#question") == f"Shared words: {fell(was, now)} of attention.\nNext: make the decoder faster"
     p.page.click("#next")
-    p.wait("app.setup.eta_y === 20 && app.film.run.setup.eta_y === 20")
-    settle(p)
+    p.wait("app.setup.eta_y === 20 && app.film.run.setup.eta_y === 20").settle()
     p.page.wait_for_selector("#question[data-is=answer]")
-    said = p.page.inner_text("#question")
-    assert f" (before: {100 * now:.0f}%)." in said
-    assert said.endswith("Next: use your own words")
+    assert f" (before: {100 * now:.0f}%)." in p.text("#question")
+    assert p.text("#question").endswith("Next: use your own words")
+    for size in SIZES:
+        p.page.set_viewport_size(size)
+        fits = "(e) => e.scrollHeight <= e.clientHeight && e.scrollWidth <= e.clientWidth"
+        assert p.page.locator("#question").evaluate(fits), size
     p.key("Home")
     p.page.wait_for_selector("#question[data-is=question]")
 
 
-def test_heat_maps_end_at_the_step_on_screen(shown: Callable[..., Page]) -> None:
-    p = shown()
+def test_heat_maps_end_at_the_step_on_screen(show):
+    p = show(WORDS)
     colours = """() => { const c = document.querySelector("#attention"), copy = document.createElement("canvas");
       copy.width = c.width; copy.height = c.height;
       const d = copy.getContext("2d", { willReadFrequently: true });
       d.drawImage(c, 0, 0);
-      const at = (y) => [...d.getImageData(Math.round(0.3 * c.width), Math.round(y * c.height), 1, 1).data.slice(0, 3)];
-      return [at(0.99), getComputedStyle(document.documentElement).getPropertyValue("--faint").trim()]; }"""
-    p.page.evaluate("async () => (modules['compute/runner']).seekStep(3)")
+      const at = [...d.getImageData(Math.round(0.3 * c.width), Math.round(0.99 * c.height), 1, 1).data.slice(0, 3)];
+      const faint = getComputedStyle(document.documentElement).getPropertyValue("--faint").trim();
+      return String(at) === String([1, 3, 5].map((i) => parseInt(faint.slice(i, i + 2), 16))); }"""
+    p.seek(3)
     p.step()
-    below, faint = p.page.evaluate(colours)
-    assert below == [int(faint[i : i + 2], 16) for i in (1, 3, 5)], "what follows is not shown yet"
+    assert p.page.evaluate(colours), "what follows is not shown yet"
     p.key("End")
     p.step()
-    below, _ = p.page.evaluate(colours)
-    assert below != [int(faint[i : i + 2], 16) for i in (1, 3, 5)]
+    assert not p.page.evaluate(colours)
 
 
-def test_tokens_have_the_colour_of_the_contexts_they_occur_in(shown: Callable[..., Page]) -> None:
-    p = shown()
+def test_tokens_have_the_colour_of_the_contexts_they_occur_in(show):
+    p = show(WORDS)
     reach = p.get("""app.film.run.layout.tokens[0].map((t) => [app.film.run.classes.words[t], app.film.reach(0, t),
-        app.film.run.classes.classes.filter((c) => c.tokens.includes(t)).length])""")
-    assert {word: of for word, of, _ in reach} | {"the": "every", "cup": "several", "kitten": "only"} == {
-        word: of for word, of, _ in reach
-    }
-    for _, of, n in reach:
-        assert of == ("only" if n == 1 else "every" if n == 6 else "several")
+                  app.film.run.classes.classes.filter((c) => c.tokens.includes(t)).length])""")
+    words = {word: of for word, of, _ in reach}
+    assert [words[word] for word in ("the", "cup", "kitten")] == ["every", "several", "only"]
+    assert all(of == ("only" if n == 1 else "every" if n == 6 else "several") for _, of, n in reach)
     rising = p.get("""app.film.run.classes.classes.flatMap((_, k) => app.film.run.layout.tokens[k].filter((t, j) =>
-        app.film.reach(k, t) === "every" && app.film.attention(app.film.length - 1, k)[j] > app.film.attention(0, k)[j])
-        .map((t) => app.film.run.classes.words[t]))""")
+      app.film.reach(k, t) === "every" && app.film.attention(app.film.length - 1, k)[j] > app.film.attention(0, k)[j]))
+      """)
     assert rising == [], "no orange word rises"
     assert p.page.locator("#legend .several").is_visible()
-    p = shown(QUICK)
+    p = show(QUICK)
     assert p.page.locator("#legend .several").is_hidden(), "with two classes what is shared is in every context"
 
 
-def test_the_legend_says_everything_in_full(shown: Callable[..., Page]) -> None:
-    p = shown()
-    p.key("p")
-    p.fill("eta_y", "10")
-    p.wait("app.film.run.setup.eta_y === 10")
-    settle(p)
+CONTRAST = """() => { const style = getComputedStyle(document.querySelector("#pin"));
+  const colours = [style.color, style.backgroundColor].map((c) =>
+    "#" + c.match(/\\d+/g).slice(0, 3).map((v) => Number(v).toString(16).padStart(2, "0")).join(""));
+  return document.querySelector("#pin").matches(":hover") && !document.getAnimations().length
+    && modules["draw/colours"].contrast(...colours); }"""
+
+
+def test_the_legend_is_whole_and_unpin_can_be_read(show):
+    p = show(WORDS)
+    p.page.hover("#pin")
+    p.page.click("#pin")
+    p.rerun(eta_y=10)
     for name in ("start", "pinned"):
         item = p.page.locator(f"#legend .{name}")
         assert item.is_visible()
         assert item.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1"), name
-    p.key("p")
-
-
-def test_no_ghost_of_other_classes(shown: Callable[..., Page]) -> None:
-    p = shown(QUICK)
-    p.key("End")
-    p.page.evaluate("""async () => { const { app } = modules['app'];
-        const { take } = modules['views/panels/setup'];
-        await take({ ...app.setup, classes: { preset: "synthetic", n_queries: 2,
-          next_per_query: 1, common_weight: 5 } }, { play: false }); }""")
-    p.wait("app.ghost && app.film !== app.ghost.film && app.state.state === 'done'")
-    alike = p.get("String(app.film.run.layout.tokens) === String(app.ghost.film.run.layout.tokens)")
-    p.wait("document.querySelector('#view-entropy .plot').figure?.data.length > 0")
-    p.step()
-    same = p.get("JSON.stringify(app.film.run.classes.classes) === JSON.stringify(app.ghost.film.run.classes.classes)")
-    assert p.page.locator("#legend-ghost").is_visible() == same
-    assert alike, "the tokens alone do not tell"
-    assert not same
-
-
-def test_a_scene_that_does_not_exist_is_the_last(explorer: Callable[..., Page]) -> None:
-    p = explorer("#scene=99")
-    assert "Scene 6 of 6" in p.page.inner_text("#panel-tour")
-    assert p.get("app.film.run.setup.optimizer") == "adam"
-    p.check_quiet()
-    p.context.close()
-
-
-def test_a_rate_typed_back_gives_the_preset_back(shown: Callable[..., Page]) -> None:
-    p = shown("#level=explore")
-    assert p.page.input_value("#preset") == "words"
-    p.fill("eta_y", "3")
-    p.wait("app.film.run.setup.eta_y === 3")
-    assert p.page.input_value("#preset") == ""
-    assert "decoder rate" in p.page.inner_text("#commentary")
-    p.fill("eta_y", "2")
-    p.wait("app.film.run.setup.eta_y === 2")
-    assert p.page.input_value("#preset") == "words"
-    p.fill("eta_z", "0,5")
-    p.wait("app.film.run.setup.eta_z === 0.5")
-    p.page.click("#back-to-preset")
-    p.wait("app.film.run.setup.eta_z === 1")
-
-
-def test_digits_follow_the_tabs_and_letters_can_be_switched_off(shown: Callable[..., Page]) -> None:
-    p = shown(QUICK)
-    names = p.page.evaluate("[...document.querySelectorAll('#right-tabs > *')].map((t) => t.id.slice(4))")
-    for digit, name in enumerate(names, 1):
-        p.key(str(digit))
-        assert p.page.locator(f"#panel-{name}").is_visible()
-    p.key("1", "?")
-    p.page.uncheck("#letters")
-    p.key("Escape")
-    for key in ("2", "]", "l", "d"):
-        p.key(key)
-    assert p.page.locator("#panel-curves").is_visible()
-    assert p.get("[app.focus, app.scale]") == [-1, "log"]
-    p.key("Home", "ArrowRight")
-    assert p.step() == 1, "keys that are no character act all the same"
-    p.page.click("#help")
-    p.page.check("#letters")
-    p.key("Escape", "]")
-    assert p.get("app.focus") == 0
-    p.key("a")
-
-
-def test_what_is_zero_is_said_to_be_zero(shown: Callable[..., Page]) -> None:
-    p = shown("#classes=syn-small&steps=120&eta_z=0&flow=off")
-    p.key("End")
-    p.page.locator("#movement-note", has_text="Attention is frozen here").wait_for()
-    assert "more than 0" not in p.page.inner_text("#movement-note")
-    p.key("Home", "2")
-    p.page.locator("#panel-y .explain", has_text="No votes yet").wait_for()
-    p.key("1")
-
-
-def test_toasts_leave_the_clock_and_the_slider_free(shown: Callable[..., Page]) -> None:
-    p = shown()
-    p.key("p")
-    toast = p.page.locator("#toast").bounding_box()
+    assert p.page.locator("#legend-ghost").is_hidden(), "the pinned run is what this one is compared with"
+    p.page.hover("#pin")
+    assert p.page.wait_for_function(CONTRAST).json_value() > 4.5
+    toast = p.box("#toast")
     for name in ("#clock", "#scrub", "#play", "#watch"):
-        box = p.page.locator(name).bounding_box()
+        box = p.box(name)
         apart = toast["y"] + toast["height"] <= box["y"] or box["y"] + box["height"] <= toast["y"]
         assert apart or toast["x"] + toast["width"] <= box["x"] or box["x"] + box["width"] <= toast["x"], name
-    p.key("p")
 
 
-def test_letters_and_targets_on_a_phone(shown: Callable[..., Page]) -> None:
-    p = shown()
-    p.page.set_viewport_size(PHONE)
+CONTRASTS = """() => {
+  const style = getComputedStyle(document.documentElement), { contrast } = modules["draw/colours"];
+  const of = (name) => style.getPropertyValue(`--${name}`).trim();
+  const least = (names, on) => Math.min(...names.flatMap((a) => on.map((b) => contrast(of(a), of(b)))));
+  return [least(["ink", "soft", "muted", "good", "bad", "open"], ["panel", "page", "faint"]),
+          least(["several", "distinct", "pinned"], ["panel", "page"])]; }"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_theme_is_the_systems_and_greys_can_be_read(explorer, scheme):
+    p = explorer(QUICK, color_scheme=scheme)
+    assert p.page.get_attribute("html", "data-theme") == scheme
+    text, graphics = p.page.evaluate(CONTRASTS)
+    assert text >= 4.5
+    assert graphics >= 3
+
+
+def test_keys_follow_the_tabs_and_letters_can_be_switched_off(page):
+    assert page.page.get_attribute("html", "data-theme") == "light"
+    names = page.page.evaluate("[...document.querySelectorAll('#right-tabs > *')].map((t) => t.id.slice(4))")
+    assert len(names) == 5
+    for digit, name in enumerate(names, 1):
+        page.key(str(digit))
+        assert page.page.locator(f"#panel-{name}").is_visible()
+    page.key("1", "d", "]", "l")
+    assert page.page.get_attribute("html", "data-theme") == "dark"
+    assert page.get("[app.focus, app.scale]") == [0, "linear"]
+    page.key("[", "l", "?")
+    assert "next frame" in page.text("dialog")
+    page.page.uncheck("#letters")
+    page.key("Escape")
+    for key in ("2", "]", "l", "d"):
+        page.key(key)
+    assert page.page.locator("#panel-curves").is_visible()
+    assert page.get("[app.focus, app.scale]") == [-1, "log"]
+    page.key("Home", "ArrowRight")
+    assert page.step() == 1, "other keys work all the same"
+    page.page.click("#help")
+    page.page.check("#letters")
+    page.key("Escape", "]")
+    assert page.get("app.focus") == 0
+    page.page.focus("#tab-curves")
+    page.key("ArrowRight")
+    assert page.page.evaluate("document.activeElement.id") == "tab-y"
+    nameless = """[...document.querySelectorAll("button, input, select, textarea, canvas:not([aria-hidden]),"
+      + "[role=img], [role=slider]")]
+      .filter((e) => !(e.getAttribute("aria-label") || e.textContent.trim() || e.labels?.length))
+      .map((e) => e.outerHTML.slice(0, 100))"""
+    assert page.page.evaluate(nameless) == []
+    size = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+    assert page.page.evaluate(size) == [1280, 720]
+
+
+def test_zero_is_written_as_zero_and_numbers_as_people_write_them(show):
+    p = show("#classes=syn-small&steps=120&eta_z=0&flow=off")
+    p.key("End")
+    p.await_text("#movement-note", "Attention is frozen here")
+    assert "more than 0" not in p.text("#movement-note")
+    p.key("Home", "2")
+    p.await_text("#panel-y .explain", "No votes yet")
+    written = {5.4e-16: "≈ 0", 0: "0", 1e-6: "10⁻⁶", -3.1e-7: "−3.1·10⁻⁷", 2.5e8: "2.5·10⁸", 0.1234: "0.123",
+               12345: "12\u202f345"}  # fmt: skip
+    assert {x: p.get("modules['draw/format'].short(argument)", x) for x in written} == written
+    chances = {0.99998: "99.998%", 0.5: "50%", 0.042: "4.2%", 0: "0%", 1: "100%"}
+    assert {x: p.get("modules['draw/format'].percent(argument)", x) for x in chances} == chances
+    maths = {"10 M^−0.99": "10 <var>M</var><sup>−0.99</sup>", "X^T b": "<var>X</var><sup>T</sup> b",
+             "ż_ml": "<var>ż</var><sub>ml</sub>", "e^{4z}": "<var>e</var><sup>4z</sup>", "it’s γ": "it’s <var>γ</var>",
+             "eta_y": "<var>η</var><sub>Y</sub>"}  # fmt: skip
+    html = "modules['page/dom'].h('p', {}, modules['page/dom'].maths(argument)).innerHTML"
+    assert {text: p.get(html, text) for text in maths} == maths
+
+
+# --- on a phone ------------------------------------------------------------------------------------------------------
+
+SMALL = """() => [...document.querySelectorAll("dialog *, body > :not(dialog) *")].filter((e) => {
+  if (!e.checkVisibility() || e.closest(".hidden, canvas") || e.id === "link") return false;
+  if (document.querySelector("dialog") && !e.closest("dialog")) return false;
+  const { width, height } = e.getBoundingClientRect();
+  const isText = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+  const isTarget = e.matches("button, select, summary, input:not([type=checkbox]), a.button, .bar");
+  return (isText && parseFloat(getComputedStyle(e).fontSize) < 12)
+    || (isTarget && Math.min(width, height) < 39.5); }).map((e) => e.outerHTML.slice(0, 90))"""
+WIDTH = "document.documentElement.scrollWidth"
+
+
+def test_letters_and_targets_on_a_phone(show):
+    p = show(WORDS, phone=True)
     for level in ("explore", "theory"):
         p.page.click(f"#level [data-value={level}]")
         p.step()
-        small = p.page.evaluate(
-            """() => [...document.querySelectorAll("body *")]
-                 .filter((e) => e.checkVisibility() && !e.closest(".hidden, canvas")
-                 && [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())
-                 && parseFloat(getComputedStyle(e).fontSize) < 12 && e.id !== "link")
-                 .map((e) => e.outerHTML.slice(0, 90))"""
-        )
-        assert small == [], level
-        low = p.page.evaluate(
-            """() => [...document.querySelectorAll("button, select, summary, input:not([type=checkbox]), a.button")]
-                 .filter((e) => e.checkVisibility() && !e.closest(".hidden"))
-                 .map((e) => [e.outerHTML.slice(0, 90), e.getBoundingClientRect().width, e.offsetHeight])
-                 .filter(([_, width, height]) => height < 40 || width < 40)"""
-        )
-        assert low == [], level
-        assert p.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-
-
-def test_the_tour_on_a_phone_can_be_closed(shown: Callable[..., Page]) -> None:
-    p = shown()
-    p.page.set_viewport_size(PHONE)
-    p.page.locator("#tab-tour").click()
-    p.page.locator(".scenes button").first.click()
-    p.page.locator("#tour-next").wait_for()
-    p.page.click("#tour-close")
-    assert p.page.locator("#panel-tour").is_hidden()
-    assert p.page.locator("#panel-setup").is_visible()
-
-
-def test_own_words_are_there_again(shown: Callable[..., Page]) -> None:
-    p = shown()
+        assert p.page.evaluate(SMALL) == [], level
+        assert p.page.evaluate(WIDTH) == PHONE["width"]
+    p.page.click("#edit-weights")
+    assert p.page.evaluate(SMALL) == []
+    p.key("Escape")
     p.page.click("#own-words")
     p.page.click("#words-example")
-    text = p.page.input_value("#words-text")
-    p.page.locator("#use-words:enabled").click()
-    p.wait("app.film.run.classes.n_classes > 0 && app.setup.classes.text !== undefined")
-    p.page.select_option("#preset", "words")
-    p.wait("app.setup.classes.preset === 'words'")
-    p.page.click("#own-words")
-    assert p.page.input_value("#words-text") == text
-    p.page.fill("#words-text", text + "One more.")
+    p.page.locator("#words-pairs button").first.wait_for()
+    assert p.page.evaluate(SMALL) == []
     p.key("Escape")
-    p.page.click("#own-words")
-    assert p.page.input_value("#words-text") == text + "One more.", "a draft too"
-    p.key("Escape")
+    p.page.click("#tab-tour")
+    assert p.page.evaluate(WIDTH) == PHONE["width"]
+
+
+# --- as a file -------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_shared_with_the_text_behind_its_address(page, browser, tmp_path):
+    page.page.click("#share")
+    assert page.box("#share-part")["width"] == pytest.approx(page.box("dialog .share")["width"], abs=1)
+    assert page.page.input_value("#share-part") == page.page.evaluate("location.hash")
+    heights = page.page.locator("dialog footer button").evaluate_all("(all) => all.map((b) => b.offsetHeight)")
+    assert len(set(heights)) == 1, "no button breaks its words"
+    (tmp_path / "saved.html").write_bytes(page.download("#share-file"))
+    again = Page(browser, (tmp_path / "saved.html").as_uri()).open(page.page.input_value("#share-part"))
+    again.wait("app.film.run.steps === 60")
+    again.check_quiet()
+    again.context.close()
+
+
+def test_another_page_may_frame_it(browser, built, tmp_path):
+    course = tmp_path / "course.html"
+    course.write_text(f'<iframe src="{built}{QUICK.replace("&", "&amp;")}" width="900" height="600"></iframe>')
+    context = browser.new_context(offline=True)
+    tab = context.new_page()
+    tab.goto(course.as_uri())
+    tab.frame_locator("iframe").locator("html[data-ready] #clock").wait_for()
+    tab.frames[1].wait_for_function("() => modules.app.app.state.state === 'done'")
+    assert tab.frames[1].evaluate("modules.app.app.film.lastStep") == 60
+    context.close()

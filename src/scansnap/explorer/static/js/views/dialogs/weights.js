@@ -1,6 +1,6 @@
 // The editor of custom classes: weights as bars to drag (or arrow keys), tokens and classes to add; or TOML to paste.
 
-import { errorMessage, h, refuse } from "../../page/dom.js";
+import { $, errorMessage, h, refuse } from "../../page/dom.js";
 import { app, emit } from "../../app.js";
 import * as api from "../../compute/api.js";
 import { short } from "../../draw/format.js";
@@ -100,6 +100,8 @@ function draw(focus) {
   if (before) document.getElementById(before)?.focus();
 }
 
+const className = (/** @type {BarsOfClass} */ c) => `${reads(c.query)} → ${reads(c.next_token)}`;
+
 function fill() {
   const tabs = h("div", { class: "seg", role: "radiogroup", "aria-label": "How to edit" }, /** @type {Way[]} */ (["bars", "toml"]).map((way) =>
     h("button", { type: "button", id: `way-${way}`, role: "radio", "aria-checked": String(chosen === way), onclick: () => { chosen = way; draw(); } }, way === "bars" ? "Draw weights" : "TOML")));
@@ -111,16 +113,17 @@ function fill() {
   const c = bars.classes[at];
   /** @type {(label: string, key: "query" | "next_token" | "p_class") => HTMLElement} */
   const field = (label, key) => {
-    const shown = key === "p_class" ? short(c[key]).replace(/\u2009/g, "") : reads(c[key]);
-    const input = h("input", { type: "text", id: `class-${key}`, class: "field", value: shown, "aria-label": label, onchange: () => {
+    const text = () => (key === "p_class" ? short(c[key]).replace(/\s/g, "") : reads(c[key]));
+    const input = h("input", { type: "text", id: `class-${key}`, class: "field", value: text(), "aria-label": label, onchange: () => { // draws nothing anew: a click on a button may have ended the typing
       c[key] = key === "p_class" ? readNumber(input.value) : tokenOf(input.value);
-      draw();
+      input.value = text();
+      $(`class-${bars.classes.indexOf(c)}`).textContent = className(c);
     } });
     return h("label", {}, label, input);
   };
   body.replaceChildren(tabs,
     h("div", { class: "classbar", role: "group", "aria-label": "Class to edit" }, bars.classes.map((k, i) =>
-      h("button", { type: "button", id: `class-${i}`, "aria-pressed": String(i === at), onclick: () => { at = i; draw(); } }, `${reads(k.query)} → ${reads(k.next_token)}`))),
+      h("button", { type: "button", id: `class-${i}`, "aria-pressed": String(i === at), onclick: () => { at = i; draw(); } }, className(k)))),
     h("div", { class: "classbar" },
       h("button", { type: "button", id: "add-class", class: "add", onclick: () => addClass(c.query) }, "+ class, same query"),
       h("button", { type: "button", id: "add-query", class: "add", onclick: () => addClass(null) }, "+ class, new query"),
