@@ -32,6 +32,7 @@ from unittest.mock import ANY
 import pytest
 import torch
 
+from chromium import browser  # noqa: F401  (a fixture of all tests of pages)
 from refusals import Field, Names, assert_refusal
 from scansnap.checks import InputError
 from scansnap.cli import app as cli

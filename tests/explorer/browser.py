@@ -5,8 +5,8 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
-PATIENCE = 300  # seconds until a test that waits for an event gives up; no result depends on it
+from chromium import PATIENCE
+
 QUICK = "#classes=syn-small&steps=60&speed=max&flow=off"
 SCREEN, PHONE = {"width": 1280, "height": 720}, {"width": 390, "height": 844}
 SIZES = [SCREEN, {"width": 1920, "height": 1080}, PHONE]

@@ -1,9 +1,7 @@
-"""The built file and chromium, for all tests of this folder."""
-
-import shutil
+"""The built file in chromium, for all tests of this folder."""
 
 import pytest
-from browser import ARGUMENTS, PATIENCE, PHONE, QUICK, SCREEN, Page
+from browser import PHONE, QUICK, SCREEN, Page
 
 
 @pytest.fixture(scope="session")
@@ -14,19 +12,6 @@ def built(tmp_path_factory):
     file = tmp_path_factory.mktemp("explorer") / "explorer.html"
     file.write_text(explorer_html(), encoding="utf-8")
     return file.as_uri()
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium; where there is none, its tests are skipped loudly."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    if chromium is None:
-        pytest.skip("NO BROWSER: install chromium (apt install chromium) to test the explorer's page")
-    playwright = pytest.importorskip("playwright.sync_api", reason="NO BROWSER: pip install playwright")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=chromium, args=ARGUMENTS, timeout=1000 * PATIENCE)
-        yield started
-        started.close()
 
 
 @pytest.fixture

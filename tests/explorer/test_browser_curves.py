@@ -6,7 +6,9 @@ import math
 import re
 
 import pytest
-from browser import PATIENCE, QUICK, SIZES, Page
+from browser import QUICK, SIZES, Page
+
+from chromium import PATIENCE
 
 pytestmark = pytest.mark.integration
 
@@ -357,7 +359,7 @@ def test_data_set_up_pictures_and_the_film_are_files(page, tmp_path, browser):
     page.key("e")
     rows = list(csv.DictReader(io.StringIO(page.download("#export-csv").decode())))
     assert {row["quantity"] for row in rows} >= {"loss", "entropy", "attention", "z"}
-    last = [r for r in rows if (r["quantity"], r["step"], r["class"]) == ("attention", "60", "0")]
+    last = [r for r in rows if (r["quantity"], r["step"], r["seq_class"]) == ("attention", "60", "0")]
     assert sum(float(row["value"]) for row in last) == pytest.approx(1, abs=1e-5)
     (tmp_path / "run.toml").write_bytes(page.download("#export-toml"))
     classes, _, settings = find_run(tmp_path / "run.toml", {})

@@ -1,8 +1,8 @@
 """The report of ``scansnap reproduce`` in a real browser: it opens from a file, at three sizes, in light and dark."""
 
 import pytest
-from browser import PATIENCE, browser, require_browser  # noqa: F401  (fixtures)
 
+from chromium import PATIENCE
 from scansnap.paper.figure import Effort
 from scansnap.paper.report import make, page
 from scansnap.paper.report.manifest import Made
@@ -11,7 +11,6 @@ from scansnap.plots.style import settle
 
 pytestmark = pytest.mark.integration
 
-require_browser()
 QUICK = Effort(quick=True, device="cpu")
 SIZES = [(1280, 720), (1920, 1080), (390, 844)]
 # what sticks out of the page, but for what scrolls in a box of its own
@@ -49,7 +48,7 @@ def report(tmp_path_factory):
 
 
 @pytest.fixture
-def opened(browser, report):  # noqa: F811
+def opened(browser, report):
     """Opens the report; at the end nothing may have been fetched, refused or thrown."""
     contexts, complaints = [], []
 
