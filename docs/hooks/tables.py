@@ -104,7 +104,7 @@ def trajectory() -> str:
     made = {"`simulate`": SIMULATED, "`flow`": FLOWING}
     return rows(
         ("variable", "dimensions after run and step (or t)", "what it is", "made by"),
-        ((f"`{name}`", ", ".join(one.dims) or "none", one.meaning,
+        ((f"`{name}`", ", ".join(one.dims) or "none", ": ".join(filter(None, (one.long_name, one.description))),
           ", ".join(maker for maker, names in made.items() if name in names)) for name, one in VARIABLES.items()),
     )  # fmt: skip
 

@@ -146,8 +146,17 @@ def test_attributes_say_what_made_a_result(data: xr.Dataset) -> None:
     assert json.loads(simulate(context=math.inf).attrs["settings"])["context"] == "inf"  # JSON has no infinity
 
 
-def test_variables_say_what_they_are(data: xr.Dataset) -> None:
-    assert all(data[name].attrs["long_name"] for name in data.data_vars)
+def test_plots_are_labelled(data: xr.Dataset) -> None:
+    flow = ss.flow(CLASSES, t=[1.0, 2.0])
+    response = ss.response(CLASSES, t=[1.0, 2.0])
+    for dataset in (data, flow, response):
+        for name, variable in dataset.variables.items():
+            assert variable.attrs["long_name"], name
+            assert "units" in variable.attrs, name
+    from xarray.plot.utils import label_from_attrs
+
+    assert label_from_attrs(data.entropy) == "entropy of attention [nats]"
+    assert label_from_attrs(data.step) == "step [updates]"
 
 
 # --- saving over something ------------------------------------------------------------------------------------

@@ -54,7 +54,7 @@ def assemble(
         "run": np.arange(len(runs)),
         "step": np.array(steps, dtype=np.int64),
         **{name: ("run", values) for name, values in runs.columns().items()},
-        "status": ("run", status, {"long_name": "non-finite: frozen before update number failed_step"}),
+        "status": ("run", status, {"description": "non-finite: frozen before update number failed_step"}),
         "failed_step": ("run", failed_step),
         **(labelled or {}),
     }

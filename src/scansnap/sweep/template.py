@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from scansnap.results.trajectory import identity, versions
+from scansnap.results.variables import COORDINATES
 from scansnap.runs import run_fields
 from scansnap.storage.checksums import NAME, ChecksumTable
 from scansnap.storage.chunks import MARKER
@@ -108,7 +109,9 @@ class StoreTemplate:
         coords, n = self._coords(sets), self.plan.n_runs
         numbers = np.arange(sets[0] * n, (sets[-1] + 1) * n)
         for name, values in {"run": numbers, **coords}.items():
-            create_array(group, name, ("run",), values, min(len(values), ROOT_CHUNK))
+            long_name, units = COORDINATES.get(name, (name, ""))
+            attrs = {"long_name": long_name, "units": units}
+            create_array(group, name, ("run",), values, min(len(values), ROOT_CHUNK), attrs=attrs)
         for name, (dims, values, attrs) in fixed.items():
             create_array(group, name, dims, values, attrs=attrs)
         for v in self.filled(s):

@@ -28,7 +28,7 @@ from scansnap.dynamics.looking import source_of
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State, begin, initial
 from scansnap.dynamics.step import Rates, one_step
-from scansnap.results.variables import VARIABLES
+from scansnap.results.variables import add_labels
 from scansnap.runs import Runs
 from scansnap.sampling.philox import Purpose
 from scansnap.sampling.sampler import Sampler, Sequences, draw
@@ -194,8 +194,7 @@ class TrainedModule:
         return {}
 
     def describe(self, data: xr.Dataset) -> None:
-        if LOSS in data:
-            data[LOSS].attrs["long_name"] = VARIABLES[LOSS].meaning
+        add_labels(data)
         data.attrs |= {"module": self.source.split()[0], "data": self.sampler.describe()}
 
 

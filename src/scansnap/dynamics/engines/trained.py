@@ -18,7 +18,7 @@ from scansnap.dynamics.engines.observe import Observer
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State, start
 from scansnap.results.trajectory import identity, labels
-from scansnap.results.variables import SIMULATED, VARIABLES
+from scansnap.results.variables import SIMULATED, VARIABLES, add_labels
 from scansnap.runs import Runs
 
 _FLOATS_PER_SECOND = 2e10  # a first guess of the speed, replaced by what is measured
@@ -132,6 +132,5 @@ class TrainedYZ:
         return labels(self.classes, dims)
 
     def describe(self, data: xr.Dataset) -> None:
-        for name in set(data.data_vars) & set(SIMULATED):
-            data[name].attrs["long_name"] = VARIABLES[str(name)].meaning
+        add_labels(data)
         data.attrs |= identity(self.classes)

@@ -22,6 +22,7 @@ from scansnap.dynamics.flow.integrate import checked_times
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked, dop853, threads_for
 from scansnap.dynamics.flow.plain import error
 from scansnap.results.trajectory import versions
+from scansnap.results.variables import DECODER, add_labels
 
 
 class DecoderFlow(Stacked):
@@ -104,9 +105,8 @@ def decoder_flow(
         for step in dop853(field, times[-1], first_step, rtol, atol):
             for time in times[(times > step.t) & (times <= step.end)]:
                 read(step.weights(time))
-    dims = {"a": ("seq_class", "output"), "logits": ("seq_class", "output"), "gap": ("seq_class",), "loss": (),
-            "g": ("seq_class", "along")}  # fmt: skip
     coords = {"t": times, "seq_class": np.arange(k), "output": np.append(np.arange(k), -1), "along": np.arange(k)}
     attrs = {"eta_y": eta_y, "vocab_size": k + n_rest, "rtol": rtol, "atol": atol,
              "stopped": "complete", **versions()}  # fmt: skip
-    return xr.Dataset({name: (("t", *dims[name]), np.array(rows)) for name, rows in data.items()}, coords, attrs)
+    variables = {name: (("t", *DECODER[name].dims), np.array(rows)) for name, rows in data.items()}
+    return add_labels(xr.Dataset(variables, coords, attrs), DECODER)

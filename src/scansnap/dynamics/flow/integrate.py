@@ -126,7 +126,7 @@ def flow(
         dataset["event_t"] = (
             ("event", "occurrence"),
             event_times(watches),
-            {"long_name": "times of the events"},
+            {"long_name": "time of the event", "units": ""},
         )
         dataset = dataset.assign_coords(event=[str(watch.crossing) for watch in watches])
     reached = f"at t = {readings.taken[-1]:g} of {times[-1]:g}"

@@ -16,7 +16,7 @@ from scansnap.checks import InputError, check_choice
 from scansnap.checks.arrays import IntArray
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrators import FloatArray, System
-from scansnap.results.variables import FLOWING, VARIABLES
+from scansnap.results.variables import FLOWING, VARIABLES, add_labels
 
 
 class Point(NamedTuple):
@@ -91,13 +91,10 @@ class Readings:
         self.taken.append(state.t)
 
     def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
-        variables = {
-            name: (("t", *VARIABLES[name].dims), data[: len(self.taken)], {"long_name": VARIABLES[name].meaning})
-            for name, data in self.data.items()
-        }
+        variables = {name: (("t", *VARIABLES[name].dims), data[: len(self.taken)]) for name, data in self.data.items()}
         coords = {dim: np.arange(size) for dim, size in self.sizes.items() if dim != "output" or "y" in self.data}
         coords["query"] = self.classes.queries
-        return xr.Dataset(variables, {"t": np.array(self.taken), **coords}, attrs)
+        return add_labels(xr.Dataset(variables, {"t": np.array(self.taken), **coords}, attrs))
 
 
 def check_memory(what: str, need: int, hint: str) -> None:

@@ -24,18 +24,9 @@ from scansnap.dynamics.response.field import ResponseField
 from scansnap.measure.growth import GrowthPoint
 from scansnap.progress import Progress, report_share
 from scansnap.results.trajectory import identity
-from scansnap.results.variables import VARIABLES
+from scansnap.results.variables import RESPONSE, add_labels
 
-ANSWERS = {  # dimensions beside t, and what it is
-    "z": ("query", "token", "attention logit, to first order"),
-    "drive": ("query", "token", "what a frozen attention would feel, summed up"),
-    "memory": ("query", "token", "what the decoder's memory of earlier attention adds"),
-    "z_error": ("query", "token", "estimate of what squares would add"),
-    "attention": ("seq_class", "token", VARIABLES["attention"].meaning),
-    "f": ("seq_class", "token", VARIABLES["f"].meaning),
-    "gap": ("seq_class", VARIABLES["gap"].meaning),
-    "growth": ("seq_class", "growth exponent B_n along the path of z"),
-}
+ANSWERS = ("z", "drive", "memory", "z_error", "attention", "f", "gap", "growth")
 _BETWEEN = np.array([0.25, 0.5, 0.75])  # of a step: where its path is noted, too, for the integral along it
 
 
@@ -49,7 +40,7 @@ def response(
     atol: float = 1e-12,
     trust: float = 0.1,
     stop: float | None = None,
-    variables: Sequence[str] = tuple(ANSWERS),
+    variables: Sequence[str] = ANSWERS,
     progress: Progress | None = None,
 ) -> xr.Dataset:
     """What attention does to first order, at the times ``t`` (default: those of ``flow``), from Y = Z = 0.
@@ -75,7 +66,7 @@ def response(
     most = math.inf if stop is None else check_float("stop", stop, above=0)
     wanted = (variables,) if isinstance(variables, str) else tuple(variables)
     for name in wanted:
-        check_choice("variables", name, tuple(ANSWERS))
+        check_choice("variables", name, ANSWERS)
     classes.need_one_class_per_next_token("the response")
     field = ResponseField(Places(classes), eta_y, eta_z)
     clock = field.clock(times)
@@ -115,7 +106,7 @@ class _Readings:
         places, classes = field.places, field.places.classes
         self.coords = {"t": times, "query": classes.queries, "token": np.arange(classes.vocab_size),
                        "seq_class": np.arange(classes.n_classes)}  # fmt: skip
-        shapes = {name: tuple(len(self.coords[dim]) for dim in ("t", *ANSWERS[name][:-1])) for name in wanted}
+        shapes = {name: tuple(len(self.coords[dim]) for dim in ("t", *RESPONSE[name].dims)) for name in wanted}
         need = {name: 8 * math.prod(shape) for name, shape in shapes.items()}
         if need:
             largest = max(need, key=lambda name: need[name])
@@ -160,9 +151,6 @@ class _Readings:
             height, weight = (np.stack(part) for part in zip(*self.path, strict=True))  # (path, K)
             growth = GrowthPoint(height, weight).growth()
             self.data["growth"][: len(self.places), self.field.places.order] = growth[self.places]
-        variables = {
-            name: (("t", *ANSWERS[name][:-1]), self.data[name], {"long_name": ANSWERS[name][-1]})
-            for name in self.wanted
-        }
-        variables["error"] = (("t", "query"), self.error, {"long_name": "largest entry of z_error over that of z"})
-        return xr.Dataset(variables, self.coords).isel(t=slice(len(self.places)))
+        variables = {name: (("t", *RESPONSE[name].dims), self.data[name]) for name in self.wanted}
+        variables["error"] = (("t", *RESPONSE["error"].dims), self.error)
+        return add_labels(xr.Dataset(variables, self.coords).isel(t=slice(len(self.places))), RESPONSE)
