@@ -29,17 +29,17 @@ import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from scansnap.dial.cell import RECORDS, Cell, fast_arithmetic
-from scansnap.dial.clocks import KERNEL, Setting, weighed
+from scansnap.dial.cells import RECORDS, Cell, fast_arithmetic
 from scansnap.dial.data import Task
-from scansnap.dial.study import FULL, QUICK, chosen, same_runs
-from scansnap.dial.training import EAGER, Runs
+from scansnap.dial.rate_matching import KERNEL_MATCHED, StudySettings, measure_rates
+from scansnap.dial.study import FULL, QUICK, same_runs, select_cells
+from scansnap.dial.training import EAGER, CellRuns
 from scansnap.dynamics.device import one_thread
 from scansnap.kernels.cpu import step
 from timing import best_seconds
 
-NAMED = ("yz:alone:adamw", "finite:alone:adamw", "every-position:alone:adamw", "masked:cumulative:adamw",
-         "layers:cumulative:adamw", "embedding:without:adamw")  # fmt: skip
+NAMED = ("yz:single:adamw", "finite:single:adamw", "every-position:single:adamw", "masked:cumulative:adamw",
+         "layers:cumulative:adamw", "embedding:leave_one_out:adamw")  # fmt: skip
 LEAST = 8  # measurements, however long they take
 RATE = 1e-3  # small: what is timed does not depend on it
 SIDE_BY_SIDE = 8  # rates that the loss clock tries at once
@@ -47,17 +47,17 @@ ROUNDS = {"kernel": 5, "loss": 2.3}  # of tuning, as cells take them in round nu
 
 
 def cell_of(name: str) -> Cell:
-    *rung, way, optimizer = name.split(":")
-    return Cell(":".join(rung), way, optimizer)
+    *component, mode, optimizer = name.split(":")
+    return Cell(":".join(component), mode, optimizer)
 
 
-def task_of(cell: Cell, setting: Setting, device: torch.device) -> Task:
-    return Task(cell.flags, cell.data, device, torch.float32, setting.context, shuffled=cell.way == "control")
+def task_of(cell: Cell, setting: StudySettings, device: torch.device) -> Task:
+    return Task(cell.flags, cell.data, device, torch.float32, setting.context, shuffled=cell.mode == "control")
 
 
-def runs_of(cell: Cell, task: Task, n_ratios: int, seeds: int) -> Runs:
+def runs_of(cell: Cell, task: Task, n_ratios: int, seeds: int) -> CellRuns:
     eta = {name: torch.full((n_ratios * seeds,), RATE) for name in "yz"}
-    return Runs(cell.flags, task, cell.optimizer, np.tile(np.arange(seeds), n_ratios), eta, 1000)
+    return CellRuns(cell.flags, task, cell.optimizer, np.tile(np.arange(seeds), n_ratios), eta, 1000)
 
 
 @contextmanager
@@ -73,13 +73,13 @@ def plain() -> Iterator[None]:
         yield
 
 
-def per_step(runs: Runs, seconds: float) -> float:
+def per_step(runs: CellRuns, seconds: float) -> float:
     runs.advance(EAGER + 2)
     steps = 4 if runs.task.device.type == "cpu" else 128
     return best_seconds(lambda: runs.advance(steps), runs.task.device, LEAST, seconds) / steps
 
 
-def limit(runs: Runs, device: torch.device) -> float:
+def limit(runs: CellRuns, device: torch.device) -> float:
     """Seconds that a step cannot go below here."""
     (batch,) = runs.task.batches(runs.streams, 0, 1)
     with FlopCounterMode(display=False) as counted, patch.object(step, "takes", lambda x: False):
@@ -93,7 +93,7 @@ def limit(runs: Runs, device: torch.device) -> float:
     return max(counted.get_total_flops() / flops, best_seconds(lambda: here.copy_(there), device, LEAST, 0.5))
 
 
-def steps_of(cell: Cell, setting: Setting, task: Task) -> int:
+def steps_of(cell: Cell, setting: StudySettings, task: Task) -> int:
     return round(setting.end * setting.t0(cell.optimizer, task.n_classes, task.vocab_size))
 
 
@@ -116,7 +116,7 @@ def named(cells: list[Cell], devices: list[str], seconds: float) -> None:
                 before = per_step(runs_of(cell, task, n_ratios, seeds), seconds)
             rate = n / (steps_of(cell, FULL, task) * batched)
             times = " ".join(f"{1e3 * each:8.2f}" for each in (batched, before, alone, least))
-            print(f"{name:7} {cell.rung:15} {cell.way:6.6} {cell.optimizer:5} {times} {rate:7.3f}", flush=True)
+            print(f"{name:7} {cell.component:15} {cell.mode:6.6} {cell.optimizer:5} {times} {rate:7.3f}", flush=True)
 
 
 # --- the whole dial -----------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class Planned:
         return self.training + self.reading + self.tuning
 
 
-def planned(cell: Cell, setting: Setting) -> Planned:
+def planned(cell: Cell, setting: StudySettings) -> Planned:
     cpu = torch.device("cpu")
     task = task_of(cell, setting, cpu)
     steps, n = steps_of(cell, setting, task), len(setting.ratios)
@@ -144,12 +144,12 @@ def planned(cell: Cell, setting: Setting) -> Planned:
     runs.advance(2)
     training = steps * best_seconds(lambda: runs.advance(3), cpu, 3) / 3
     reading = RECORDS * best_seconds(runs.read, cpu, 2)
-    known = task_of(replace(cell, way="alone"), setting, cpu) if cell.way == "control" else task
+    known = task_of(replace(cell, mode="single"), setting, cpu) if cell.mode == "control" else task
     window = max(2, round(setting.t0(cell.optimizer, task.n_classes, task.vocab_size)))
     eta = {name: np.full(n, RATE) for name in "yz"}
-    seeds = np.arange(np.clip(setting.seeds // 2, 2, 4) if cell.optimizer in KERNEL else 1)
-    weigh = window * best_seconds(lambda: weighed(cell.flags, known, "sgd", seeds, eta, 2, steps), cpu, 2) / 2
-    if cell.optimizer in KERNEL:
+    seeds = np.arange(np.clip(setting.seeds // 2, 2, 4) if cell.optimizer in KERNEL_MATCHED else 1)
+    weigh = window * best_seconds(lambda: measure_rates(cell.flags, known, "sgd", seeds, eta, 2, steps), cpu, 2) / 2
+    if cell.optimizer in KERNEL_MATCHED:
         return Planned(cell, training, reading, ROUNDS["kernel"] * weigh)
     tried = runs_of(cell, known, n * SIDE_BY_SIDE, 1)
     tried.advance(2)
@@ -159,7 +159,7 @@ def planned(cell: Cell, setting: Setting) -> Planned:
 
 def plan(quick: bool, cores: int, ran: Path | None, every: int) -> None:
     setting, found, seen = QUICK if quick else FULL, [], set()
-    for cell in chosen(None, None, None, quick=quick):
+    for cell in select_cells(None, None, None, quick=quick):
         if same_runs(cell) not in seen:  # the others are the same runs under another name
             seen.add(same_runs(cell))
             found.append(cell)
@@ -188,7 +188,7 @@ def plan(quick: bool, cores: int, ran: Path | None, every: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), action="append")
-    parser.add_argument("--cell", action="append", help="rung[:choice]:way:optimizer")
+    parser.add_argument("--cell", action="append", help="component[:choice]:mode:optimizer")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each timing")
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--only", choices=("quick", "full"), help="one of the two plans")

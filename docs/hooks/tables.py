@@ -18,7 +18,7 @@ from scansnap.claims.registry import statements
 from scansnap.classes import PRESETS
 from scansnap.cli import reference
 from scansnap.cli.app import commands
-from scansnap.dial.rungs import RUNGS
+from scansnap.dial.components import COMPONENTS
 from scansnap.dynamics.settings import run_settings
 from scansnap.probe.schema import VARIABLES as PROBED
 from scansnap.results.variables import FLOWING, SIMULATED, VARIABLES
@@ -123,13 +123,13 @@ def claims() -> str:
     )
 
 
-def rungs() -> str:
-    return rows(("rung", "what it changes"), ((f"`{one.name}`", one.title) for one in RUNGS.values()))
+def components() -> str:
+    return rows(("component", "what it changes"), ((f"`{one.name}`", one.title) for one in COMPONENTS.values()))
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "commands": command_line, "run file": run_file, "presets": presets, "measure file": measure_file,
-    "trajectory": trajectory, "probe": probe, "claims": claims, "rungs": rungs,
+    "trajectory": trajectory, "probe": probe, "claims": claims, "components": components,
 }  # fmt: skip
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from scansnap.dial.study import FULL, MARKS, QUICK, Dial, load
+from scansnap.dial.study import FULL, MARKS, QUICK, AblationStudy, load
 
 DOCS = Path(__file__).parents[1]
-HEAD, NEXT = "## What came out\n", "## Rung by rung\n"
+HEAD, NEXT = "## What came out\n", "## Component by component\n"
 
 
-def section(found: Dial) -> str:
+def section(found: AblationStudy) -> str:
     """What was measured, how many verdicts there are of each kind, and the tables."""
     setting, cells = QUICK if found.quick else FULL, found.cells
     ratios = [f"{ratio:g}" for ratio in cells[0]["ratios"]]
@@ -30,14 +30,14 @@ def section(found: Dial) -> str:
     )
 
 
-def written(page: str, found: Dial) -> str:
+def written(page: str, found: AblationStudy) -> str:
     """The page with the section of these tables."""
     before, _, rest = page.partition(HEAD)
     _, _, after = rest.partition(NEXT)
     return before + section(found) + NEXT + after
 
 
-def draw(found: Dial, target: Path) -> None:
+def draw(found: AblationStudy, target: Path) -> None:
     from scansnap.paper.studies import dial
     from scansnap.plots.style import add_note, save_figure, settle
 

@@ -71,7 +71,7 @@ ELSEWHERE = {  # a name: title, the picture below docs/, the command that makes 
     "lecture": ("A lecture", "explorer/lecture.png", "scansnap lecture paper --out lecture.html", "lecture.md"),
 }  # fmt: skip
 LONG = {  # targets of ``reproduce`` that ``all`` leaves out or another machine made
-    "dial": ("The dial: rungs between the YZ model and a transformer", "dial/dial.png", "scansnap dial", "dial.md"),
+    "dial": ("Components between the YZ model and a transformer", "dial/dial.png", "scansnap dial", "dial.md"),
     "probe": ("Heads of GPT-2 and Llama over training", "probe/probe.png",
               "scansnap reproduce probe --data wikitext-2 --device cuda", "probe_study.md"),
 }  # fmt: skip

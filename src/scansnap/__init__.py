@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from scansnap.claims.verify import verify as verify
     from scansnap.classes import SequenceClasses as SequenceClasses
     from scansnap.classes.sampler import ClassSampler as ClassSampler
+    from scansnap.dial.study import run_dial as run_dial
     from scansnap.dynamics.flow.integrate import flow as flow
     from scansnap.dynamics.norms import Norm as Norm
     from scansnap.dynamics.norms import register_norm as register_norm
@@ -53,6 +54,7 @@ _HOME = {
     "InputError": "scansnap.checks",
     "Interrupted": "scansnap.interrupt",
     "SequenceClasses": "scansnap.classes",
+    "run_dial": "scansnap.dial.study",
     "CHECKS": "scansnap.claims.registry",
     "Claim": "scansnap.claims.claim",
     "Evidence": "scansnap.claims.evidence",

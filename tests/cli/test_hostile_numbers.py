@@ -77,8 +77,8 @@ def test_a_file_with_a_value_that_cannot_be_used(scansnap, tmp_path, command, te
         ("n_queries", ("run", "--preset", "syn-medium", "--set", "n_queries=²")),
         ("the axis ratio", (*MAP, "--x", "ratio=٣:9")),
         ("the axis ratio", (*MAP, "--x", f"ratio=1:{ENDLESS}")),
-        ("rung", ("dial", "--rung", ENDLESS)),
-        ("rung", ("dial", "--rung", "٣")),
+        ("component", ("dial", "--component", ENDLESS)),
+        ("component", ("dial", "--component", "٣")),
     ],
 )  # fmt: skip
 def test_an_option(scansnap, tmp_path, field, words) -> None:

@@ -11,20 +11,20 @@ import pytest
 import scansnap
 from scansnap.checks import InputError
 from scansnap.dial import study
-from scansnap.dial.cell import Cell
-from scansnap.dial.clocks import Setting
-from scansnap.dial.study import FILES, dial
+from scansnap.dial.cells import Cell
+from scansnap.dial.rate_matching import StudySettings
+from scansnap.dial.study import FILES, run_dial
 
-TINY = Setting((1.0, 10.0), seeds=2, context=24, end=12)
-ASKED: Any = {"rungs": ["yz", "norm"], "ways": "alone", "optimizers": "sgd", "quick": True, "device": "cpu"}
-COMMAND = ("dial", "--rung", "yz", "--way", "alone", "--optimizer", "sgd", "--quick", "--device", "cpu")
+TINY = StudySettings((1.0, 10.0), seeds=2, context=24, end=12)
+ASKED: Any = {"components": ["yz", "norm"], "modes": "single", "optimizers": "sgd", "quick": True, "device": "cpu"}
+COMMAND = ("dial", "--component", "yz", "--mode", "single", "--optimizer", "sgd", "--quick", "--device", "cpu")
 
 
 @pytest.fixture(scope="module")
 def measured() -> dict[Cell, dict[str, Any]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(study, "QUICK", TINY)
-        found = dial(**ASKED)
+        found = run_dial(**ASKED)
     return {study._cell(cell): cell for cell in found.cells}
 
 
@@ -33,13 +33,13 @@ def computed(monkeypatch, measured) -> list[Cell]:
     """The cells that are computed; each gives what it gave before."""
     done = list[Cell]()
 
-    def made(cells: list[Cell], *_: Any) -> Iterator[tuple[Cell, dict[str, Any]]]:
+    def run_cells(cells: list[Cell], *_: Any) -> Iterator[tuple[Cell, dict[str, Any]]]:
         for cell in cells:
             done.append(cell)
             yield cell, measured[cell]
 
     monkeypatch.setattr(study, "QUICK", TINY)
-    monkeypatch.setattr(study, "made", made)
+    monkeypatch.setattr(study, "run_cells", run_cells)
     return done
 
 
@@ -62,60 +62,60 @@ def damages(content: bytes, other: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def test_a_damaged_cell_is_computed_again(tmp_path, computed) -> None:
-    whole = dial(**ASKED, out=tmp_path).table
+    whole = run_dial(**ASKED, out=tmp_path).table
     one, two = sorted((tmp_path / "cells").iterdir())
     before = one.read_bytes()
     for damage, content in damages(before, two.read_bytes()):
         one.write_bytes(content)
         computed.clear()
-        assert dial(**ASKED, out=tmp_path).table.equals(whole), damage
+        assert run_dial(**ASKED, out=tmp_path).table.equals(whole), damage
         assert [cell.name for cell in computed] == [one.stem], damage
         assert one.read_bytes() == before, damage
     computed.clear()
-    assert dial(**ASKED, out=tmp_path).table.equals(whole)
+    assert run_dial(**ASKED, out=tmp_path).table.equals(whole)
     assert not computed
 
 
 def test_a_folder_in_the_place_of_a_cell_is_refused(tmp_path, computed) -> None:
-    dial(**ASKED, out=tmp_path)
+    run_dial(**ASKED, out=tmp_path)
     one = min((tmp_path / "cells").iterdir())
     one.unlink()
     one.mkdir()
     (one / "mine").write_text("mine")
     before = tree(tmp_path)
     with pytest.raises(InputError) as refused:
-        dial(**ASKED, out=tmp_path)
+        run_dial(**ASKED, out=tmp_path)
     assert refused.value.field == "out"
     assert tree(tmp_path) == before
 
 
 def test_cells_of_other_versions_are_not_mixed_with_new_ones(tmp_path, monkeypatch, computed) -> None:
-    whole = dial(**ASKED, out=tmp_path).table
+    whole = run_dial(**ASKED, out=tmp_path).table
     monkeypatch.setattr(scansnap, "__version__", "9.8.7")
     computed.clear()
-    assert dial(**ASKED, out=tmp_path).table.equals(whole)  # what is finished is read
+    assert run_dial(**ASKED, out=tmp_path).table.equals(whole)  # what is finished is read
     assert not computed
     min((tmp_path / "cells").iterdir()).unlink()
     before = tree(tmp_path)
     with pytest.raises(InputError) as refused:
-        dial(**ASKED, out=tmp_path)
+        run_dial(**ASKED, out=tmp_path)
     assert refused.value.field == "out"
     assert "9.8.7" in str(refused.value)
     assert not computed
     assert tree(tmp_path) == before
-    dial(**ASKED, out=tmp_path, overwrite=True)
+    run_dial(**ASKED, out=tmp_path, overwrite=True)
     assert len(computed) == 2
-    dial(**ASKED, out=tmp_path)
+    run_dial(**ASKED, out=tmp_path)
     assert len(computed) == 2
 
 
 def test_two_versions_are_not_put_into_one_table(tmp_path, monkeypatch, computed) -> None:
-    dial(**ASKED | {"rungs": "yz"}, out=tmp_path)
+    run_dial(**ASKED | {"components": "yz"}, out=tmp_path)
     monkeypatch.setattr(scansnap, "__version__", "9.8.7")
-    dial(**ASKED | {"rungs": "norm"}, out=tmp_path)
+    run_dial(**ASKED | {"components": "norm"}, out=tmp_path)
     assert len(computed) == 2
     with pytest.raises(InputError) as refused:
-        dial(**ASKED, out=tmp_path)
+        run_dial(**ASKED, out=tmp_path)
     assert refused.value.field == "out"
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from scansnap.dial.chain import ChainSampler
+from scansnap.dial.components import Flags
 from scansnap.dial.data import Task
-from scansnap.dial.rungs import Flags
 from scansnap.sampling.mixture import MixtureSampler
 
 CPU, T = torch.device("cpu"), 24
@@ -88,7 +88,7 @@ def test_the_class_decides_what_follows_a_common_token() -> None:
     assert known > 2.5
 
 
-def test_chains_are_for_the_rung_that_asks_every_token() -> None:
+def test_chains_are_for_the_component_with_every_position() -> None:
     for flags in (Flags(finite=True), Flags(finite=True, positions="rope")):
         assert type(Task(flags, "syn-medium", CPU, torch.float64, T).sampler) is MixtureSampler
 

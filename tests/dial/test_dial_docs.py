@@ -1,4 +1,4 @@
-"""docs/dial.md has the rungs as the source has them, a paragraph for each, and tables as the command writes them."""
+"""docs/dial.md has the source's components, a paragraph for each, and tables as the command writes them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from scansnap.dial.components import BUILT_IN, COMPONENTS, MODES, plan
 from scansnap.dial.observables import OBSERVABLES
-from scansnap.dial.rungs import LADDER, RUNGS, WAYS, plan
-from scansnap.dial.study import MARKS, Dial
+from scansnap.dial.study import MARKS, AblationStudy
 from scansnap.dial.verdicts import judge
 
 ROOT = Path(__file__).parents[2]
@@ -24,28 +24,30 @@ def cells(line: str) -> list[str]:
 def tables(text: str) -> dict[str, list[list[str]]]:
     """Way to rows, the header first, of the tables that the command writes."""
     found = {}
-    for way, table in re.findall(r"\*\*(\w+)\*\*\n\n((?:\|.*\n)+)", text):
-        found[way] = [cells(line) for line in table.splitlines() if not line.startswith("| ---")]
+    for mode, table in re.findall(r"\*\*(\w+)\*\*\n\n((?:\|.*\n)+)", text):
+        found[mode] = [cells(line) for line in table.splitlines() if not line.startswith("| ---")]
     return found
 
 
-def made(way: str, rung: str, optimizer: str) -> dict:
+def made(mode: str, component: str, optimizer: str) -> dict:
     rows = [{"observable": one.name, "value": 0.5, "low": 0.4, "high": 0.6, "verdict": "holds"} for one in OBSERVABLES]
     for row in rows:
         if row["observable"] == "sink":  # there is no first token on this page
             row.update(value=float("nan"), verdict="not applicable")
-    return {"rung": rung, "way": way, "optimizer": optimizer, "observables": rows}
+    return {"component": component, "mode": mode, "optimizer": optimizer, "observables": rows}
 
 
 def test_the_tables_have_the_columns_and_rows_of_the_command() -> None:
-    quick = "--quick" in PAGE.split("## What came out")[1].split("**alone**")[0]
+    quick = "--quick" in PAGE.split("## What came out")[1].split("**single**")[0]
     planned = list(plan(quick))
-    written = tables(Dial(tuple(made(way, rung, optimizer) for rung, way, optimizer in planned), quick).markdown)
+    written = tables(
+        AblationStudy(tuple(made(mode, component, optimizer) for component, mode, optimizer in planned), quick).markdown
+    )
     ours = tables(PAGE)
-    assert list(ours) == list(written) == list(WAYS)
-    for way in WAYS:
-        assert ours[way][0] == written[way][0]
-        assert [row[:2] for row in ours[way]] == [row[:2] for row in written[way]]
+    assert list(ours) == list(written) == list(MODES)
+    for mode in MODES:
+        assert ours[mode][0] == written[mode][0]
+        assert [row[:2] for row in ours[mode]] == [row[:2] for row in written[mode]]
 
 
 def test_every_cell_of_the_tables_is_a_number_and_a_mark() -> None:
@@ -76,27 +78,31 @@ def test_the_script_writes_the_section_and_nothing_else() -> None:
     spec = importlib.util.spec_from_file_location("_script_dial", path)
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    cells = [made(way, rung, optimizer) | {"ratios": [1.0, 10.0], "seeds": 3} for rung, way, optimizer in plan()]
+    cells = [
+        made(mode, component, optimizer) | {"ratios": [1.0, 10.0], "seeds": 3} for component, mode, optimizer in plan()
+    ]
     for cell in cells:
         for row in cell["observables"]:
             row["by_seed"] = [0.5, 0.6, 0.7] if row["verdict"] == "holds" else [float("nan")] * 3
-    found = Dial(judge(cells), quick=False)
+    found = AblationStudy(judge(cells), quick=False)
     page = script.written(PAGE, found)
     assert page.split(script.HEAD)[0] == PAGE.split(script.HEAD)[0]
     assert page.split(script.NEXT)[1] == PAGE.split(script.NEXT)[1]
     assert found.summary in page
-    assert {way: len(rows) for way, rows in tables(page).items()} == {way: len(t) for way, t in tables(PAGE).items()}
+    assert {mode: len(rows) for mode, rows in tables(page).items()} == {
+        mode: len(t) for mode, t in tables(PAGE).items()
+    }
     assert script.written(page, found) == page
 
 
-def test_the_rungs_are_those_of_the_source_and_each_has_its_paragraph() -> None:
+def test_the_components_are_those_of_the_source_and_each_has_its_paragraph() -> None:
     listed = [cells(line) for line in PAGE.split("| changes |")[1].split("\n\n")[0].splitlines()[2:]]
-    assert [row[1] for row in listed] == list(LADDER)
+    assert [row[1] for row in listed] == list(BUILT_IN)
     for row in listed:
-        assert row[2] == RUNGS[row[1]].title
-        assert row[3] == ", ".join(filter(None, RUNGS[row[1]].choices))
-    told = re.findall(r"^\* \*\*([\w-]+)\.\*\*", PAGE.split("## Rung by rung")[1], flags=re.M)
-    assert told == list(LADDER)
+        assert row[2] == COMPONENTS[row[1]].title
+        assert row[3] == ", ".join(filter(None, COMPONENTS[row[1]].choices))
+    told = re.findall(r"^\* \*\*([\w-]+)\.\*\*", PAGE.split("## Component by component")[1], flags=re.M)
+    assert told == list(BUILT_IN)
 
 
 @pytest.mark.parametrize("name", [one.name for one in OBSERVABLES])

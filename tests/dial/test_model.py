@@ -1,4 +1,4 @@
-"""The model of the rungs: with no flags the YZ model, and with any flags what a plain loop over runs computes."""
+"""The model of the components: with no flags the YZ model, and with any flags what a plain loop over runs computes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import torch
 
 import scansnap as ss
 from refusals import refused
-from scansnap.dial.cell import OPTIMIZERS, Cell
+from scansnap.dial.cells import OPTIMIZERS, Cell
+from scansnap.dial.components import BUILT_IN, COMPONENTS, Flags, flags_of
 from scansnap.dial.data import Task
-from scansnap.dial.descent import Descent
 from scansnap.dial.model import SMALL, first_scores, forward, loss, start, trained
-from scansnap.dial.rungs import LADDER, RUNGS, Flags, flags_of
-from scansnap.dial.training import Runs
+from scansnap.dial.training import CellRuns, Descent
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.kernels.cpu import library
 
 CPU, DOUBLE = torch.device("cpu"), torch.float64
 
 
-def runs_of(flags: Flags, optimizer: str, eta_y: float, eta_z: float, seeds: int = 2, data: str = "syn-medium") -> Runs:
+def runs_of(
+    flags: Flags, optimizer: str, eta_y: float, eta_z: float, seeds: int = 2, data: str = "syn-medium"
+) -> CellRuns:
     task = Task(flags, data.removeprefix("shuffled:"), CPU, DOUBLE, shuffled=data.startswith("shuffled:"))
     eta = {"y": torch.full((seeds,), eta_y, dtype=DOUBLE), "z": torch.full((seeds,), eta_z, dtype=DOUBLE)}
-    return Runs(flags, task, optimizer, np.arange(seeds), eta, 1000)
+    return CellRuns(flags, task, optimizer, np.arange(seeds), eta, 1000)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +144,13 @@ def plain_forward(p: dict[str, torch.Tensor], flags: Flags, keys, queries, bias)
     return torch.stack([p["embed"] @ v for v in x_q])
 
 
-MODELS = {f"{name}:{chosen}:alone": flags_of(f"{name}:{chosen}" if chosen else name, "alone")
-          for name in LADDER for chosen in RUNGS[name].choices}  # fmt: skip
-MODELS |= {f"{name}:cumulative": flags_of(name, "cumulative") for name in LADDER[6:]}
-MODELS |= {"without separate": flags_of("separate", "without"), "without residual": flags_of("residual", "without")}
+MODELS = {f"{name}:{chosen}:alone": flags_of(f"{name}:{chosen}" if chosen else name, "single")
+          for name in BUILT_IN for chosen in COMPONENTS[name].choices}  # fmt: skip
+MODELS |= {f"{name}:cumulative": flags_of(name, "cumulative") for name in BUILT_IN[6:]}
+MODELS |= {
+    "without separate": flags_of("separate", "leave_one_out"),
+    "without residual": flags_of("residual", "leave_one_out"),
+}
 
 
 @pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
@@ -206,7 +210,7 @@ def test_the_compiled_step_is_the_plain_one(flags: Flags, monkeypatch) -> None:
     for dtype in (torch.float32, DOUBLE):
         task = Task(flags, "syn-medium", CPU, dtype, context=24)
         eta = torch.full((2,), 0.05, dtype=dtype)
-        runs = Runs(flags, task, "sgd", np.arange(2), {"y": eta, "z": eta}, 1000)
+        runs = CellRuns(flags, task, "sgd", np.arange(2), {"y": eta, "z": eta}, 1000)
         (batch,) = task.batches(runs.streams, 4, 5)
         tables = {name: t.clone().requires_grad_() for name, t in runs.descent.tables.items()}
         total = loss({**runs.fixed, **tables}, flags, batch.of(runs.stream)).sum()
@@ -219,7 +223,7 @@ def test_the_compiled_step_is_the_plain_one(flags: Flags, monkeypatch) -> None:
 
 
 def test_gradients_of_all_runs_are_those_of_each() -> None:
-    """Runs do not see each other: one run alone moves as it does beside another, in the full model too."""
+    """CellRuns do not see each other: one run alone moves as it does beside another, in the full model too."""
     flags = flags_of("layers", "cumulative")
     both, alone = runs_of(flags, "adamw", 1e-3, 1e-3, seeds=2), runs_of(flags, "adamw", 1e-3, 1e-3, seeds=1)
     for runs in (both, alone):
@@ -228,9 +232,9 @@ def test_gradients_of_all_runs_are_those_of_each() -> None:
         np.testing.assert_allclose(both.descent.tables[name][:1], table, rtol=1e-9, atol=1e-12)
 
 
-def test_the_loss_falls_on_every_rung() -> None:
-    for name in LADDER:
-        flags = flags_of(name, "alone")
+def test_the_loss_falls_with_every_component() -> None:
+    for name in BUILT_IN:
+        flags = flags_of(name, "single")
         runs = runs_of(flags, "adamw", 0.02, 0.01, seeds=1)
         before = runs.read().loss
         runs.advance(6)
@@ -240,8 +244,8 @@ def test_the_loss_falls_on_every_rung() -> None:
 def test_a_run_that_becomes_infinite_is_told_by_its_loss_and_by_no_other() -> None:
     task = Task(Flags(separate=True), "syn-medium", CPU, DOUBLE)
     eta = torch.tensor([1e200, 0.1], dtype=DOUBLE)
-    runs = Runs(task.flags, task, "sgd", np.arange(2), {"y": eta, "z": eta}, 1000)
-    alone = Runs(task.flags, task, "sgd", np.array([1]), {"y": eta[1:], "z": eta[1:]}, 1000)
+    runs = CellRuns(task.flags, task, "sgd", np.arange(2), {"y": eta, "z": eta}, 1000)
+    alone = CellRuns(task.flags, task, "sgd", np.array([1]), {"y": eta[1:], "z": eta[1:]}, 1000)
     for each in (runs, alone):
         each.advance(4)
     found = runs.read().loss
@@ -275,8 +279,11 @@ def test_updates_in_place_are_those_of_every_other_training(optimizer: str, deca
         np.testing.assert_allclose(table, expected[name].reshape(table.shape), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("flags", [flags_of("layers", "cumulative"), flags_of("separate", "without"),
-                                   flags_of("every-position", "without"), Flags(finite=True, layers=2)])  # fmt: skip
+@pytest.mark.parametrize(
+    "flags",
+    [flags_of("layers", "cumulative"), flags_of("separate", "leave_one_out"),
+     flags_of("every-position", "leave_one_out"), Flags(finite=True, layers=2)],
+)  # fmt: skip
 def test_asked_at_the_end_the_answer_is_that_of_all_positions(flags: Flags) -> None:
     task = Task(flags, "textbook", CPU, DOUBLE, context=8)
     p = start(flags, task.vocab_size, task.context, torch.tensor([3, 5]), DOUBLE)
@@ -312,9 +319,9 @@ def test_gradients_are_those_of_double_precision_however_small_the_loss(margin: 
 
 
 def test_cells_refuse_what_there_is_not() -> None:
-    for given, field in ((("nothing", "alone", "sgd"), "rung"), (("norm:l7", "alone", "sgd"), "rung"),
-                         (("yz", "sideways", "sgd"), "way"), (("yz", "alone", "lion"), "optimizer"),
-                         (("yz", "without", "sgd"), "way"), (("99", "alone", "sgd"), "rung")):  # fmt: skip
+    for given, field in ((("nothing", "single", "sgd"), "component"), (("norm:l7", "single", "sgd"), "component"),
+                         (("yz", "sideways", "sgd"), "mode"), (("yz", "single", "lion"), "optimizer"),
+                         (("yz", "leave_one_out", "sgd"), "mode"), (("99", "single", "sgd"), "component")):  # fmt: skip
         with refused(field):
             Cell(*given)
 

@@ -113,20 +113,20 @@ def test_what_is_no_comparison_is_told_by_its_first_reason() -> None:
     """Of the reference ratio, or of all where all are used: a ratio beside it does not take its verdict away."""
     yes, no = np.ones(2, bool), np.array([False, True])  # the reference is the second of the two ratios
     fine = trajectory(scan, fall)
-    assert (fine.unfit(), fine.here.unfit()) == ("", "")
+    assert (fine.unfit(), fine.at_reference.unfit()) == ("", "")
     slow = replace(fine, met=no)
-    assert (slow.unfit(), slow.here.unfit()) == ("clock not met", "")
+    assert (slow.unfit(), slow.at_reference.unfit()) == ("rates not matched", "")
     gone = replace(slow, diverged=np.array([[False, True, False], [False, False, False]]))
-    assert (gone.unfit(), gone.here.unfit()) == ("diverged", "")
+    assert (gone.unfit(), gone.at_reference.unfit()) == ("diverged", "")
     none = replace(gone, trains=~yes)
-    assert (none.unfit(), none.here.unfit()) == ("no rates", "no rates")
+    assert (none.unfit(), none.at_reference.unfit()) == ("no rates", "no rates")
 
 
 def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
     found = trajectory(scan, fall, heads=2)
     for one in OBSERVABLES:
         if one.name != "ratio_effect":
-            np.testing.assert_array_equal(one.of(found.here)["by_seed"], one.of(found)["by_seed"])
+            np.testing.assert_array_equal(one.of(found.at_reference)["by_seed"], one.of(found)["by_seed"])
 
 
 def test_margins_are_positive_inside_the_thresholds() -> None:

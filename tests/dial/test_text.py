@@ -10,21 +10,20 @@ import pytest
 import torch
 
 from refusals import refused
-from scansnap.dial.cell import Cell, run_cell
-from scansnap.dial.clocks import Setting
+from scansnap.dial.cells import Cell, run_cell
+from scansnap.dial.components import Flags
 from scansnap.dial.data import Task
 from scansnap.dial.observables import OBSERVABLES
-from scansnap.dial.rungs import Flags
-from scansnap.dial.sources import Source, named
-from scansnap.dial.text import TWICE, TextSampler, counted
-from scansnap.dial.training import Runs
+from scansnap.dial.rate_matching import StudySettings
+from scansnap.dial.sources import TWICE, DataSource, TextSampler, count_classes, parse_source
+from scansnap.dial.training import CellRuns
 from scansnap.dial.verdicts import judge
 
 CPU, DOUBLE, T = torch.device("cpu"), torch.float64, 12
 PAIRS = (("the", "beach"), ("the", "rink"), ("a", "swim"), ("a", "skate"), ("is", "hot"), ("is", "chilly"))
 OWN = {after: [f"{after}-{letter}" for letter in "abcdef"] for _, after in PAIRS}
 PLAIN = [f"{a}{b}" for a in ("big", "old", "far", "new") for b in ("day", "walk", "house")]
-SHORT = Setting((1.0, 10.0), seeds=2, loss_step=12, context=T, end=20)
+SHORT = StudySettings((1.0, 10.0), seeds=2, loss_step=12, context=T, end=20)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def task(flags: Flags, corpus: str, **options) -> Task:
 
 
 def test_distinct_and_common_words_are_those_that_were_planted(corpus) -> None:
-    found, _ = counted(corpus, T, False)
+    found, _ = count_classes(corpus, T, False)
     classes = task(Flags(), corpus).classes
     assert {found.words[m] for m in classes.query} == {"the", "a", "is"}
     for n in range(classes.n_classes):
@@ -62,7 +61,7 @@ def test_distinct_and_common_words_are_those_that_were_planted(corpus) -> None:
 
 
 def test_windows_are_the_texts_own_and_have_the_counted_marginals(corpus) -> None:
-    found, stream = counted(corpus, T, False)
+    found, stream = count_classes(corpus, T, False)
     sampler = TextSampler(found, stream, T)
     drawn = sampler(torch.arange(4), torch.arange(50), 32)
     tokens, target = (t.reshape(-1, *t.shape[3:]).numpy() for t in (drawn.tokens, drawn.target))
@@ -86,7 +85,7 @@ def test_reading_a_text_is_at_t_infinity(flags: Flags, corpus) -> None:
     assert there.turns == (1 if not flags.sequences else 1 + -(-int((there.classes.p_context > 0).sum(1).max())
                                                                 // (T - 1 - flags.bos)))  # fmt: skip
     eta = {"y": torch.full((1,), 0.5, dtype=DOUBLE), "z": torch.full((1,), 0.1, dtype=DOUBLE)}
-    runs = Runs(flags, there, "sgd", np.arange(1), eta, 100)
+    runs = CellRuns(flags, there, "sgd", np.arange(1), eta, 100)
     own = runs.read().attention[0, 0] * (there.classes.p_context > 0)
     np.testing.assert_allclose(own / own.sum(-1, keepdims=True), there.classes.p_context, rtol=0.2, atol=0.01)
 
@@ -98,13 +97,13 @@ def test_shared_next_words_are_shared_in_text(corpus) -> None:
 
 def test_a_cell_on_text_is_measured_and_its_control_holds_nothing(corpus) -> None:
     data = f"text:{corpus}"
-    cells = [run_cell(Cell("yz", way, "sgd", data), replace(SHORT, seeds=10), device="cpu")
-             for way in ("alone", "control")]  # fmt: skip
-    found = {cell["way"]: {row["observable"]: row for row in cell["observables"]} for cell in judge(cells)}
-    assert set(found["alone"]) == {one.name for one in OBSERVABLES}
-    assert found["alone"]["scan_order_end"]["verdict"] == "holds"
-    assert found["alone"]["distinct_gap"]["verdict"] == "holds"
-    assert found["alone"]["sink"]["verdict"] == "not applicable"
+    cells = [run_cell(Cell("yz", mode, "sgd", data), replace(SHORT, seeds=10), device="cpu")
+             for mode in ("single", "control")]  # fmt: skip
+    found = {cell["mode"]: {row["observable"]: row for row in cell["observables"]} for cell in judge(cells)}
+    assert set(found["single"]) == {one.name for one in OBSERVABLES}
+    assert found["single"]["scan_order_end"]["verdict"] == "holds"
+    assert found["single"]["distinct_gap"]["verdict"] == "holds"
+    assert found["single"]["sink"]["verdict"] == "not applicable"
     assert "holds" not in {row["verdict"] for row in found["control"].values()}
 
 
@@ -115,13 +114,13 @@ def test_without_distinct_words_what_speaks_of_them_is_not_applicable(tmp_path) 
     rows = [[*rng.choice(["day", "walk", "house"], 12), *pairs[rng.integers(6)]] for _ in range(2500)]
     path = tmp_path / "flat.txt"
     path.write_text("\n".join(map(" ".join, rows)) + "\n")
-    found = run_cell(Cell("yz", "alone", "sgd", f"text:{path}"), SHORT, device="cpu")["observables"]
+    found = run_cell(Cell("yz", "single", "sgd", f"text:{path}"), SHORT, device="cpu")["observables"]
     verdict = {row["observable"]: row["verdict"] for row in found}
     assert {name for name, word in verdict.items() if word != "not applicable"} == {"effective_tokens", "c_max"}
 
 
 def test_the_sink_is_the_attention_on_the_first_token() -> None:
-    found = run_cell(Cell("finite", "alone", "sgd", "syn-medium+bos"), SHORT, device="cpu")
+    found = run_cell(Cell("finite", "single", "sgd", "syn-medium+bos"), SHORT, device="cpu")
     (sink,) = (row for row in found["observables"] if row["observable"] == "sink")
     assert sink["verdict"] == ""  # a number for which there is no threshold
     assert 0 < sink["value"] < 0.5
@@ -133,15 +132,15 @@ def test_the_sink_is_the_attention_on_the_first_token() -> None:
 
 def test_names_say_all_and_go_both_ways(corpus) -> None:
     for name in ("syn-medium", "zipf+bos", "text", f"text:{corpus}+bos"):
-        assert named(name).name == name
-    one = Cell("layers", "alone", "adamw", f"text:{corpus}+bos")
+        assert parse_source(name).name == name
+    one = Cell("layers", "single", "adamw", f"text:{corpus}+bos")
     assert one.flags.bos
     assert one.flags.finite
     assert one.command(True) == (
-        f"scansnap dial --rung layers --way alone --optimizer adamw --data text --corpus {corpus} --bos --quick"
+        f"scansnap dial --component layers --mode single --optimizer adamw --data text --corpus {corpus} --bos --quick"
     )
     assert "/" not in one.name
-    assert Cell("yz", "alone", "sgd", "syn-medium+bos").flags == Flags(finite=True, bos=True)
+    assert Cell("yz", "single", "sgd", "syn-medium+bos").flags == Flags(finite=True, bos=True)
 
 
 @pytest.mark.parametrize(
@@ -153,14 +152,14 @@ def test_names_say_all_and_go_both_ways(corpus) -> None:
 )  # fmt: skip
 def test_data_that_are_not_there_are_refused(given, field) -> None:
     with refused(field):
-        Source(*given)
+        DataSource(*given)
 
 
 def test_a_changed_text_is_measured_again(corpus, tmp_path) -> None:
     path, words = tmp_path / "a.txt", Path(corpus).read_text()
     path.write_text(words)
-    before = Source("text", str(path)).content
-    assert "beach" in counted(str(path), T, False)[0].words
+    before = DataSource("text", str(path)).content
+    assert "beach" in count_classes(str(path), T, False)[0].words
     path.write_text(words.replace("beach", "coast"))
-    assert Source("text", str(path)).content != before
-    assert "coast" in counted(str(path), T, False)[0].words
+    assert DataSource("text", str(path)).content != before
+    assert "coast" in count_classes(str(path), T, False)[0].words

@@ -78,9 +78,11 @@ def test_own_norm(said) -> None:
 
 
 @pytest.mark.integration
-def test_own_rung(said) -> None:
+def test_own_component(said) -> None:
     """Sigmoid attention beside softmax: the same observables, other numbers."""
-    softmax, sigmoid = (dict(re.findall(r"(\w+) (-?\d+\.\d+) ", line)) for line in said("own_rung.py").splitlines())
+    softmax, sigmoid = (
+        dict(re.findall(r"(\w+) (-?\d+\.\d+) ", line)) for line in said("own_component.py").splitlines()
+    )
     assert softmax.keys() == sigmoid.keys() > {"distinct_gap", "scan_order_end"}
     assert float(softmax["scan_order_end"]) == float(sigmoid["scan_order_end"]) == 1.0
     assert softmax["distinct_gap"] != sigmoid["distinct_gap"]

@@ -50,8 +50,8 @@ def commands() -> typer.Typer:
             dial.dial: (
                 "dial --list",
                 "dial --quick --out out/dial",
-                "dial --rung norm:rms --way alone --optimizer sgd --ratio 10",
-                "dial --rung layers --way cumulative --data text --corpus wikitext-2 --quick",
+                "dial --component norm:rms --mode single --optimizer sgd --ratio 10",
+                "dial --component layers --mode cumulative --data text --corpus wikitext-2 --quick",
             ),
             bench.bench: ("bench --quick",),
             explorer.explorer: (

@@ -1,4 +1,4 @@
-"""``scansnap dial``: rungs from the paper's model to a transformer, measured at equal effective rates."""
+"""``scansnap dial``: the ablation study between the paper's model and a transformer, at equal effective rates."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
 
 STYLE = {"holds": "green", "fails": "red", "undecided": "yellow", "measured": "dim", "no rates": "magenta",
-         "diverged": "magenta", "clock not met": "magenta", "not applicable": "dim"}  # fmt: skip
+         "diverged": "magenta", "rates not matched": "magenta", "not applicable": "dim"}  # fmt: skip
 
 
 def dial(
-    rung: Annotated[
-        list[str] | None, typer.Option(help="A rung by name or number: norm, norm:none, 6. [default: all]")
+    component: Annotated[
+        list[str] | None, typer.Option(help="A component by name or number: norm, norm:none, 6. [default: all]")
     ] = None,
-    way: Annotated[list[str] | None, typer.Option(help="alone, cumulative, without or control. [default: all]")] = None,
-    optimizer: Annotated[list[str] | None, typer.Option(help="sgd, adamw, … [default: those of the rung]")] = None,
+    mode: Annotated[
+        list[str] | None, typer.Option(help="single, cumulative, leave_one_out or control. [default: all]")
+    ] = None,
+    optimizer: Annotated[list[str] | None, typer.Option(help="sgd, adamw, … [default: those of the component]")] = None,
     data: Annotated[
         str,
         typer.Option(
@@ -59,25 +61,25 @@ def dial(
     address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
     gpus: Annotated[float, typer.Option("--gpus-per-group", help="With Ray: GPUs of a cell, such as 0.25.")] = 0.0,
     device: Device = "auto",
-    listed: Annotated[bool, typer.Option("--list", help="Print the rungs and what they change, and stop.")] = False,
+    listed: Annotated[
+        bool, typer.Option("--list", help="Print the components and what they change, and stop.")
+    ] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> int:
-    """Give up the paper's assumptions one at a time and see what survives, from the YZ model to a transformer.
+    """Add the components of a transformer to the paper's model one at a time and measure which effects survive.
 
-    Every rung runs at the same effective rates (kernel clock or loss clock). It can be stopped at any time: finished
-    cells are in --out, and the same command does the rest. --list has the rungs and their choices, such as norm:rms.
+    Learning rates are matched, so that every component has the same effective rates. The command can be stopped at any
+    time: finished cells are in --out, and the same command continues. --list shows the components and their choices.
     """
     if listed:
         return _list(as_json)
     from scansnap.checks import check_float, check_integer
     from scansnap.cluster import Cluster
+    from scansnap.dial.cells import CellsFailed
     from scansnap.dial.observables import OBSERVABLES
-    from scansnap.dial.places import CellsFailed
-    from scansnap.dial.sources import Source
-    from scansnap.dial.study import CELLS, FILES, FULL, QUICK, chosen
-    from scansnap.dial.study import dial as measure
-    from scansnap.dial.text import counted
+    from scansnap.dial.sources import DataSource, count_classes
+    from scansnap.dial.study import CELLS, FILES, FULL, QUICK, run_dial, select_cells
     from scansnap.dynamics.device import pick_device
     from scansnap.storage import claimed, writable
     from scansnap.storage.owned import refuse_foreign, renewing
@@ -86,11 +88,11 @@ def dial(
         raise InputError("--engine", engine, "ray when --address or --gpus-per-group is given")
     cluster = Cluster(address, 1, gpus) if engine == "ray" else None
     began, place = time.monotonic(), pick_device(device if cluster is None else "cpu")  # a cluster has its own
-    given = Source(data, corpus, bos)  # what cannot be is refused before anything is made
-    data = given.name
-    cells = chosen(rung, way, optimizer, quick=quick, data=data)
-    if given.kind == "text":
-        counted(given.corpus, (QUICK if quick else FULL).context, False)
+    source = DataSource(data, corpus, bos)  # refuses bad input first
+    data = source.name
+    cells = select_cells(component, mode, optimizer, quick=quick, data=data)
+    if source.kind == "text":
+        count_classes(source.corpus, (QUICK if quick else FULL).context, False)
     for name, number, least, most in (("seeds", seeds, 2, 1000), ("jobs", jobs, 1, 256)):
         if number is not None:
             check_integer(name, number, least=least, most=most)
@@ -101,41 +103,41 @@ def dial(
     n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
     try:
         with claimed("--out", target), progress_bar("% of the work") as bar, working():
-            found = measure(rung, way, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
+            study = run_dial(component, mode, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
                             overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
                             progress=bar)  # fmt: skip
-            found.save(target, overwrite=overwrite)
+            study.save(target, overwrite=overwrite)
             with renewing("--out", target) as scratch:
-                _draw(found, scratch)
+                _draw(study, scratch)
     except CellsFailed as error:
         err.print(f"Error: {error}. Finished cells are in {target}: the same command tries the rest.", markup=False)
         return 1
     except KeyboardInterrupt:
         err.print(f"Stopped. Finished cells are in {target}: the same command does the rest.", markup=False)
         return 130
-    counts = Counter(found.table.verdict)
+    counts = Counter(study.table.verdict)
     seconds = time.monotonic() - began
     if as_json:
-        told = {"out": str(target), "cells": len(found.cells), "verdicts": dict(counts), "seconds": round(seconds, 3)}
-        say_json(told | found.counts | {"control_holds": found.control_holds or 0})
+        report = {"out": str(target), "cells": len(study.cells), "verdicts": dict(counts), "seconds": round(seconds, 3)}
+        say_json(report | study.counts | {"control_holds": study.control_holds or 0})
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("rung", "way", "optimizer"):
+    for name in ("component", "mode", "optimizer"):
         table.add_column(name, no_wrap=True)
-    judged = [one.name for one in OBSERVABLES if one.bounded]
+    judged = [observable.name for observable in OBSERVABLES if observable.bounded]
     for name in judged:
         table.add_column(name.replace("_", " "), justify="right")
-    for cell in found.cells:
+    for cell in study.cells:
         shown = {row["observable"]: f"[{STYLE[row['verdict']]}]{_number(row['value'])}[/]"
                  for row in cell["observables"]}  # fmt: skip
-        table.add_row(cell["rung"], cell["way"], cell["optimizer"], *(shown[name] for name in judged))
+        table.add_row(cell["component"], cell["mode"], cell["optimizer"], *(shown[name] for name in judged))
     out.print(table)
-    out.print(found.summary, markup=False)
+    out.print(study.summary, markup=False)
     out.print(", ".join(f"{n} {verdict}" for verdict, n in counts.items()))
-    for remark in found.remarks:
+    for remark in study.remarks:
         out.print(remark, markup=False)
-    runs = sum(len(cell["ratios"]) * cell["seeds"] for cell in found.cells)
-    out.print(f"{len(found.cells)} cells, {runs} runs in {seconds:.0f} s, in {target}/", markup=False)
+    runs = sum(len(cell["ratios"]) * cell["seeds"] for cell in study.cells)
+    out.print(f"{len(study.cells)} cells, {runs} runs in {seconds:.0f} s, in {target}/", markup=False)
     return 0
 
 
@@ -144,31 +146,31 @@ def _number(value: float) -> str:
 
 
 def _list(as_json: bool) -> int:
-    """The rungs in their order: number, name, what it changes, its choices and optimisers."""
-    from scansnap.dial.rungs import LADDER, RUNGS
+    """Number, name, change, choices and optimisers of the components, in their order."""
+    from scansnap.dial.components import BUILT_IN, COMPONENTS
 
-    rungs = [RUNGS[name] for name in LADDER]
+    components = [COMPONENTS[name] for name in BUILT_IN]
     if as_json:
-        say_json([{"number": i, "rung": one.name, "changes": one.title, "choices": [c for c in one.choices if c],
-                   "optimizers": one.optimizers} for i, one in enumerate(rungs)])  # fmt: skip
+        say_json([{"number": i, "component": c.name, "changes": c.title, "optimizers": c.optimizers,
+                   "choices": [name for name in c.choices if name]} for i, c in enumerate(components)])  # fmt: skip
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("", "rung", "changes", "choices"):
-        table.add_column(name, no_wrap=name == "rung", ratio=3 if name == "changes" else None)
-    for i, one in enumerate(rungs):
-        table.add_row(str(i), one.name, one.title, ", ".join(filter(None, one.choices)))
+    for name in ("", "component", "changes", "choices"):
+        table.add_column(name, no_wrap=name == "component", ratio=3 if name == "changes" else None)
+    for i, c in enumerate(components):
+        table.add_row(str(i), c.name, c.title, ", ".join(filter(None, c.choices)))
     out.print(table)
-    out.print("Each alone, cumulative, without and as a control (--way); the first choice stands in cumulative models.")
+    out.print("Modes: single, cumulative, leave_one_out and control. The first choice is part of cumulative models.")
     return 0
 
 
-def _draw(found: object, target: Path) -> None:
+def _draw(study: object, target: Path) -> None:
     from scansnap.paper.studies.dial import computed, draw
     from scansnap.plots.style import add_note, save_figure, settle
 
-    seen = computed(found)  # type: ignore[arg-type]
-    figure = draw(seen)
-    add_note(figure, seen.note)
+    result = computed(study)  # type: ignore[arg-type]
+    figure = draw(result)
+    add_note(figure, result.note)
     settle(figure)
     for kind in ("png", "pdf"):
         save_figure(figure, target / f"dial.{kind}")

@@ -1,36 +1,10 @@
-"""The dial: from the paper's model to a transformer, one assumption at a time.
+"""The ablation study between the paper's model and a transformer, one component at a time.
 
-``scansnap.dial(…)`` measures it (:func:`scansnap.dial.study.dial`); a rung of one's own is made of :class:`Rung`,
-:func:`register_rung` and :func:`register_attention`.
+:func:`run_dial` measures it. A component of your own is made with :class:`Component`, :func:`register_component` and
+:func:`register_attention`.
 """
 
-from __future__ import annotations
+from scansnap.dial.components import Component, Flags, register_attention, register_component
+from scansnap.dial.study import AblationStudy, run_dial
 
-import importlib
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from scansnap.dial.rungs import Flags as Flags
-    from scansnap.dial.rungs import Rung as Rung
-    from scansnap.dial.rungs import register_attention as register_attention
-    from scansnap.dial.rungs import register_rung as register_rung
-
-_HERE = ("Flags", "Rung", "register_attention", "register_rung")
-
-
-class _Room(ModuleType):
-    """The room and what is done in it have one name, so the module can be called."""
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return importlib.import_module("scansnap.dial.study").dial(*args, **options)
-
-
-sys.modules[__name__].__class__ = _Room
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HERE:
-        raise AttributeError(f"module 'scansnap.dial' has no attribute {name!r}")
-    return getattr(importlib.import_module("scansnap.dial.rungs"), name)
+__all__ = ["AblationStudy", "Component", "Flags", "register_attention", "register_component", "run_dial"]

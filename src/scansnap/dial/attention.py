@@ -1,4 +1,4 @@
-"""Attention of the rungs: what asks, what answers, positions, and what is read; by a compiled kernel where it trains.
+"""Attention of the models: queries, keys and values, positions, and the compiled kernel where it trains.
 
 R runs · H heads · B sequences · Q queries · S keys · d width
 """
@@ -11,7 +11,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from scansnap.dial.rungs import ATTENTIONS, Flags
+from scansnap.dial.components import ATTENTIONS, Flags
 from scansnap.kernels.cpu import step
 
 ROPE_BASE = 10_000.0

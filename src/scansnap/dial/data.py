@@ -1,4 +1,4 @@
-"""What the rungs are trained and read on: sequence classes laid out in positions, or as the counts that say all.
+"""What the components are trained and read on: sequence classes laid out in positions, or as the counts that say all.
 
 A batch says which keys there are, how often each counts for which query (as a logarithm, added to the attention
 logits), and what comes next. So T = ∞ (counts are probabilities), counts of sampled contexts, and sequences with
@@ -19,9 +19,8 @@ from torch import Tensor
 
 from scansnap.classes import SequenceClasses
 from scansnap.dial.chain import ChainSampler
-from scansnap.dial.rungs import Flags
-from scansnap.dial.sources import named, synthetic
-from scansnap.dial.text import CountedClasses, TextSampler, counted
+from scansnap.dial.components import Flags
+from scansnap.dial.sources import CountedClasses, TextSampler, count_classes, parse_source, synthetic
 from scansnap.sampling.mixture import MixtureSampler
 from scansnap.sampling.philox import Purpose, uniforms
 from scansnap.sampling.sampler import Sampler
@@ -32,12 +31,12 @@ POSITIONS = 256  # of a mini-batch, where all of them are computed
 TURNS = 2  # sequences of a class that a model is read on: its tokens moved on by half of them
 LAST = 0.5  # share of the loss that the query at the end has, where every position is asked
 MASKED = 0.15  # of the other positions, where masks are asked
-LEEWAY = 3.4  # the YZ model has this many tenths of the loss when it has one in classes: text does not decide its words
+LEEWAY = 3.4  # tenths of the loss on text when the YZ model is at one tenth on classes: text leaves words open
 _FAR = 1 << 30  # steps whose next tokens serve for others: those of the control
 
 
 @dataclass(frozen=True)
-class Batch:
+class AttentionBatch:
     """Queries, keys and what is asked; the first dimension is a stream, or 1 where all read the same."""
 
     keys: Tensor  # (G, B, S) token ids
@@ -47,13 +46,13 @@ class Batch:
     weight: Tensor  # (G, B, Q) in the mean loss, summing to 1; 0 where nothing is asked
     asked: Tensor | None = None  # (G, B, N) positions that targets and weights are of, (G, B, N) too; None: the queries
 
-    def of(self, stream: Tensor) -> Batch:
+    def of(self, stream: Tensor) -> AttentionBatch:
         """For runs that read these streams: (R, …) each, or 1 where all read the same."""
-        return Batch(*(t if t is None or len(t) == 1 else t[stream] for t in vars(self).values()))
+        return AttentionBatch(*(t if t is None or len(t) == 1 else t[stream] for t in vars(self).values()))
 
 
 class Task:
-    """The classes as a rung sees them: the batches of a step, and the one that a model is read on."""
+    """The classes as a component sees them: the batches of a step, and the one that a model is read on."""
 
     def __init__(
         self,
@@ -66,11 +65,11 @@ class Task:
         shuffled: bool = False,
     ) -> None:
         self.flags, self.device, self.dtype, self.context = flags, device, dtype, context
-        self.shuffled, source = shuffled, named(data)
-        self.leeway = LEEWAY if source.kind == "text" else 1.0  # times as high a loss, for the loss clock
+        self.shuffled, source = shuffled, parse_source(data)
+        self.leeway = LEEWAY if source.kind == "text" else 1.0  # times as high a loss, for loss matching
         counts: np.ndarray | None = None
         if source.kind == "text":
-            found, stream = counted(source.corpus, context, flags.shared_next)
+            found, stream = count_classes(source.corpus, context, flags.shared_next)
             counts = found.contexts.toarray()
             plain = SequenceClasses(**found.table(), shared_next=flags.shared_next)
             self.sampler: Sampler = TextSampler(found, stream, context)
@@ -91,7 +90,7 @@ class Task:
         )
         self.vocab_size, self.n_classes = self.classes.vocab_size, self.classes.n_classes
 
-    def batches(self, seeds: Tensor, start: int, stop: int) -> list[Batch]:
+    def batches(self, seeds: Tensor, start: int, stop: int) -> list[AttentionBatch]:
         """One for each step: sampled, or the expectation over classes."""
         if not self.flags.finite:
             return [self.expectation] * (stop - start)
@@ -121,7 +120,7 @@ class Task:
     # --- without positions -----------------------------------------------------------------------------------
 
     @cached_property
-    def expectation(self) -> Batch:
+    def expectation(self) -> AttentionBatch:
         """All classes at T = ∞, each as often as it is; with shuffled next tokens each with each next token."""
         k, p = self.n_classes, torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)
         of, then = torch.arange(k, device=self.device), torch.arange(k, device=self.device)
@@ -145,10 +144,10 @@ class Task:
             )
         return p
 
-    def _counted(self, query: Tensor, counts: Tensor, target: Tensor, weight: Tensor) -> Batch:
+    def _counted(self, query: Tensor, counts: Tensor, target: Tensor, weight: Tensor) -> AttentionBatch:
         """Every token is a key once, and the sequences are queries of it: (G, B) and (G, B, M) → one row of queries."""
         keys = torch.arange(self.vocab_size, device=self.device).expand(len(query), 1, -1)
-        return Batch(keys, query[:, None], counts.log()[:, None], target[:, None], weight[:, None])
+        return AttentionBatch(keys, query[:, None], counts.log()[:, None], target[:, None], weight[:, None])
 
     def _counts(self, tokens: Tensor) -> Tensor:
         """(…, T) with the query last → (…, M), in which the query itself counts only where a mask asks."""
@@ -161,7 +160,7 @@ class Task:
 
     # --- with positions --------------------------------------------------------------------------------------
 
-    def _sequences(self, tokens: Tensor, wanted: Tensor, chance: Tensor) -> Batch:
+    def _sequences(self, tokens: Tensor, wanted: Tensor, chance: Tensor) -> AttentionBatch:
         """(G, B, T) tokens, the token after each, and a chance for each position."""
         tokens = tokens.clone()
         if self.flags.masked:  # less the first, and a mask for what comes next: then ``wanted`` is what stood here
@@ -184,7 +183,7 @@ class Task:
             others[..., -1] = False
             weight = (1 - LAST) * others.to(self.dtype) / others.sum((1, 2), keepdim=True).clamp_min(1)
             weight[..., -1] = LAST / tokens.shape[1]
-        return self._cut(Batch(tokens, tokens, bias, wanted, weight))
+        return self._cut(AttentionBatch(tokens, tokens, bias, wanted, weight))
 
     @cached_property
     def _sight(self) -> Tensor:
@@ -196,7 +195,7 @@ class Task:
         zero = torch.zeros((), dtype=self.dtype, device=self.device)
         return torch.where(before, zero, -torch.inf)[None, None]
 
-    def _cut(self, batch: Batch) -> Batch:
+    def _cut(self, batch: AttentionBatch) -> AttentionBatch:
         """What is not asked is no query of the last layer: all but the end, or all but the masks.
 
         Of masks there are more in some sequences than in others; the rest is filled up with positions of weight 0. How
@@ -209,13 +208,13 @@ class Task:
             return replace(batch, target=target, weight=weight, asked=asked)
         if self.flags.every_position or self.flags.layers > 1:
             return batch
-        return Batch(batch.keys, batch.queries[..., -1:], batch.bias[..., -1:, :], batch.target[..., -1:],
+        return AttentionBatch(batch.keys, batch.queries[..., -1:], batch.bias[..., -1:, :], batch.target[..., -1:],
                      batch.weight[..., -1:])  # fmt: skip
 
     # --- reading ---------------------------------------------------------------------------------------------
 
     @cached_property
-    def reading(self) -> Batch:
+    def reading(self) -> AttentionBatch:
         """What a model is read on: every class at T = ∞, its query last.
 
         With positions the tokens of a class take turns in them, and each counts so much that all of a token's places
@@ -247,11 +246,11 @@ class Task:
         weight = torch.zeros(1, len(flat), self.context, dtype=self.dtype, device=self.device)
         weight[..., -1] = torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)[of] / self.turns
         target = torch.tensor(self.classes.next_token, device=self.device)[of]
-        whole = Batch(flat[None], flat[None], sight + each.log()[None, :, None],
+        whole = AttentionBatch(flat[None], flat[None], sight + each.log()[None, :, None],
                       target[None, :, None].expand(-1, -1, self.context), weight)  # fmt: skip
         if self.flags.layers > 1:
             return whole
-        return Batch(whole.keys, whole.queries[..., -1:], whole.bias[..., -1:, :], whole.target[..., -1:],
+        return AttentionBatch(whole.keys, whole.queries[..., -1:], whole.bias[..., -1:, :], whole.target[..., -1:],
                      whole.weight[..., -1:])  # fmt: skip
 
     @cached_property

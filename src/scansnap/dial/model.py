@@ -1,4 +1,4 @@
-"""The model of every rung, top to bottom: tokens → attention → values → next token. Flags say what is in it.
+"""The model of every component, top to bottom: tokens → attention → values → next token. Flags say what is in it.
 
 All runs at once: every parameter has a leading run dimension, so the gradients of all runs are one backward pass of the
 summed loss. With no flags it is the YZ model of :mod:`scansnap.dynamics.yz`.
@@ -19,8 +19,8 @@ from torch import Tensor
 from scansnap.dial.attention import at_places, early, in_one, parts, read_in_one, times
 from scansnap.dial.attention import scores as attention_logits
 from scansnap.dial.attention import weights as attended
-from scansnap.dial.data import Batch
-from scansnap.dial.rungs import Flags
+from scansnap.dial.components import Flags
+from scansnap.dial.data import AttentionBatch
 from scansnap.dynamics import norms
 from scansnap.dynamics.state import initial
 from scansnap.kernels.cpu import step
@@ -93,7 +93,7 @@ def start(flags: Flags, vocab_size: int, context: int, seeds: Tensor, dtype: tor
 def forward(
     p: Parameters,
     flags: Flags,
-    batch: Batch,
+    batch: AttentionBatch,
     attention: list[Tensor] | None = None,
     *,
     at_end: bool = False,
@@ -135,7 +135,7 @@ def forward(
     return Output(logits, weights, scores)
 
 
-def first_scores(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
+def first_scores(p: Parameters, flags: Flags, batch: AttentionBatch) -> Tensor:
     """Attention logits of the first layer, (R, H, B, Q, S), and nothing above."""
     x = _pre(flags, _embedded(p, flags, batch.keys))
     every = flags.sequences and batch.queries.shape == batch.keys.shape
@@ -143,7 +143,7 @@ def first_scores(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
     return attention_logits(flags, *step.heads(parts(p, flags, ask, x, ""))[:2])
 
 
-def loss(p: Parameters, flags: Flags, batch: Batch) -> Tensor:
+def loss(p: Parameters, flags: Flags, batch: AttentionBatch) -> Tensor:
     """Mean cross-entropy of every run, (R,), as ln(1 + Σ_{j≠n} e^{l_j − l_n}) of the next token n.
 
     Its gradient has 1 − α_n as the sum of the other α_j and not as a difference, which in float32 is 0 or rounding from

@@ -1,8 +1,8 @@
-"""What is measured on every rung, through the functions that measure YZ runs, and the thresholds it is held against.
+"""What is measured in every cell, with the functions that measure YZ runs, and the thresholds it is tested against.
 
-A cell is read as a trajectory as ``simulate`` returns it, with each head as a run of its own. An observable gives one
-number for each seed, at the ratio of :data:`REFERENCE` (the ratio effect: over all ratios); what heads or classes say
-is averaged. Whether a number is beyond its threshold is decided for a whole table (:mod:`scansnap.dial.verdicts`).
+A cell is read as a trajectory in the form of ``simulate``, with each head as a run of its own. An observable is one
+number for each seed, at the ratio of :data:`REFERENCE` (the ratio effect: over all ratios), averaged over heads or
+classes. Whether a number is beyond its threshold is decided for a whole table (:mod:`scansnap.dial.verdicts`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ GATE = "distinct_gap"  # the observable without which nothing that speaks of sca
 LEAST = 3  # distinct tokens of a class without which there is no order among them
 # in the place of a verdict, the first that is true: there are no rates by the clock at all, a run went to infinity or
 # ended above its start, effective rates are not those that were asked for; none of them is a comparison
-UNFIT = ("no rates", "diverged", "clock not met")
+UNFIT = ("no rates", "diverged", "rates not matched")
 UNJUDGED = (*UNFIT, "not applicable")  # words that a cell has for itself; the others are verdicts of a table
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Trajectory:
-    """The runs of a cell: times in t₀, for every run whether it stayed finite, for every ratio what its clock says."""
+    """The runs of a cell: times in t₀, whether each run stayed finite, and whether the rates of each ratio match."""
 
     data: xr.Dataset  # run (ratio-major, then seed, then head), step, seq_class, token, query
     classes: SequenceClasses
@@ -44,17 +44,17 @@ class Trajectory:
     heads: int
     t0: float  # in steps
     diverged: np.ndarray  # (ratios, seeds)
-    trains: np.ndarray  # (ratios,) whether the clock found rates
-    met: np.ndarray  # (ratios,) whether they are those that were asked for
+    trains: np.ndarray  # (ratios,) whether there are rates
+    met: np.ndarray  # (ratios,) whether effective rates are the wanted ones
 
     def grid(self, values: np.ndarray) -> np.ndarray:
         """(run, …) as (ratios, seeds, …): heads averaged."""
         return values.reshape(len(self.ratios), self.seeds, self.heads, *values.shape[1:]).mean(2)
 
     def unfit(self) -> str:
-        """Why these runs are no comparison, or nothing."""
-        true = (~self.trains, self.diverged, ~self.met)
-        return next((word for word, those in zip(UNFIT, true, strict=True) if those.any()), "")
+        """Why these runs are no comparison, or an empty string."""
+        reasons = (~self.trains, self.diverged, ~self.met)
+        return next((word for word, holds in zip(UNFIT, reasons, strict=True) if holds.any()), "")
 
     def at(self, t: float) -> int:
         """The record nearest to a time in t₀."""
@@ -66,13 +66,13 @@ class Trajectory:
         return int(np.abs(np.log(np.array(self.ratios) / REFERENCE)).argmin())
 
     @property
-    def here(self) -> Trajectory:
+    def at_reference(self) -> Trajectory:
         """The runs at the reference ratio alone."""
         at = self.reference
         rows = np.arange(self.data.sizes["run"]).reshape(len(self.ratios), -1)[at]
-        one = slice(at, at + 1)
-        return replace(self, data=self.data.isel(run=rows), ratios=self.ratios[one], diverged=self.diverged[one],
-                       trains=self.trains[one], met=self.met[one])  # fmt: skip
+        here = slice(at, at + 1)
+        return replace(self, data=self.data.isel(run=rows), ratios=self.ratios[here], diverged=self.diverged[here],
+                       trains=self.trains[here], met=self.met[here])  # fmt: skip
 
     @property
     def tenth(self) -> int:
@@ -90,7 +90,7 @@ class Trajectory:
         return fates(self.data, self.classes)
 
     def has(self, what: str) -> bool:
-        """Whether there is what an observable speaks of.
+        """Whether an observable is defined.
 
         distinct  distinct and common tokens that can be compared · tenth  a record at which the loss is at a tenth ·
         bos  a first token that is always the same
@@ -105,7 +105,7 @@ class Observable:
     """A number per seed and the interval in which the paper's picture holds; without bounds it is only measured."""
 
     name: str
-    says: str
+    title: str
     measure: Callable[[Trajectory], np.ndarray]  # (seeds,)
     least: float | None = None
     most: float | None = None
@@ -119,7 +119,7 @@ class Observable:
 
     @property
     def bounds(self) -> str:
-        """In words: where the paper's picture holds."""
+        """The interval as text."""
         if self.least is not None and self.most is not None:
             return f" in [{self.least:g}, {self.most:g}]"
         return f" ≥ {self.least:g}" if self.least is not None else f" ≤ {self.most:g}" if self.most is not None else ""
@@ -129,10 +129,10 @@ class Observable:
         above = [] if self.least is None else [values - self.least]
         return above + ([] if self.most is None else [self.most - values])
 
-    def of(self, found: Trajectory) -> dict[str, Any]:
+    def of(self, trajectory: Trajectory) -> dict[str, Any]:
         """Its row of a cell: a number for each seed, their mean and t interval, and why it has no verdict, if so."""
-        unfit, defined = found.unfit(), all(map(found.has, self.needs))
-        values = self.measure(found) if defined else np.full(found.seeds, np.nan)
+        unfit, defined = trajectory.unfit(), all(map(trajectory.has, self.needs))
+        values = self.measure(trajectory) if defined else np.full(trajectory.seeds, np.nan)
         value, low, high = t_interval(values)
         return {"observable": self.name, "value": value, "low": low, "high": high,
                 "verdict": unfit or ("" if defined else "not applicable"), "by_seed": values.tolist()}  # fmt: skip
@@ -140,9 +140,9 @@ class Observable:
 
 def t_interval(values: np.ndarray) -> tuple[float, float, float]:
     """Mean over seeds and its 95% t interval; no interval (NaN) where a seed has no number or all seeds are equal."""
-    one = compare(values)
-    low, high = (float(x[0]) if np.isfinite(x[0]) else np.nan for x in (one.low, one.high))
-    return float(one.mean[0]), low, high
+    comparison = compare(values)
+    low, high = (float(x[0]) if np.isfinite(x[0]) else np.nan for x in (comparison.low, comparison.high))
+    return float(comparison.mean[0]), low, high
 
 
 def _share(of: Trajectory, kind: str, rises: bool) -> np.ndarray:
@@ -239,9 +239,9 @@ def _exponent(of: Trajectory) -> np.ndarray:
 
 def _snap(of: Trajectory) -> np.ndarray:
     """t_snap/t₀, pooled over heads by their mean; NaN where attention did not snap."""
-    if not np.isfinite(of.here.data.attention.values).all():
+    if not np.isfinite(of.at_reference.data.attention.values).all():
         return np.full(of.seeds, np.nan)
-    found = snap_time(of.here.data, of.classes, pool=False, resamples=50)
+    found = snap_time(of.at_reference.data, of.classes, pool=False, resamples=50)
     return found.t_snap.values.reshape(of.seeds, -1).mean(1) / of.t0
 
 

@@ -1,22 +1,21 @@
-"""All cells of the dial, here or in several processes, each kept in a file of its own as soon as it is done."""
+"""The ablation study: all cells, each in a file of its own as soon as it is done, and their table."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scansnap.checks import InputError, check_choice, check_integer
+from scansnap.checks import InputError, check_choice, check_float, check_integer
 from scansnap.cluster import Cluster
-from scansnap.dial.cell import OPTIMIZERS, Cell
-from scansnap.dial.clocks import MOST_OFF, Setting
+from scansnap.dial.cells import OPTIMIZERS, Cell, Result, cost, run_cells
+from scansnap.dial.components import MODES, find_component, label, plan
 from scansnap.dial.observables import OBSERVABLES, REFERENCE
-from scansnap.dial.places import Result, made, work
-from scansnap.dial.rungs import WAYS, find, label, plan
-from scansnap.dial.sources import named
+from scansnap.dial.rate_matching import MOST_OFF, StudySettings
+from scansnap.dial.sources import parse_source
 from scansnap.dial.verdicts import judge
 from scansnap.progress import Progress
 from scansnap.storage import writable
@@ -30,23 +29,29 @@ if TYPE_CHECKING:
 CELLS = "cells"  # the folder of their files
 FILES = ("dial.md", "dial.csv", "dial.json", "dial.png", "dial.pdf")  # the last two are drawn by the command
 MARKS = {"holds": "✓", "fails": "✗", "undecided": "?", "measured": "", "no rates": "∅", "diverged": "!",
-         "clock not met": "≠", "not applicable": "n/a"}  # fmt: skip
+         "rates not matched": "≠", "not applicable": "n/a"}  # fmt: skip
 REASONS = {
-    "no rates": "where no rates train as the clock asks",
+    "no rates": "where no rates train the model as asked",
     "diverged": "where a run became non-finite or ended above its start",
-    "clock not met": f"where what the clock measures stayed off by more than {MOST_OFF:.0%}",
+    "rates not matched": f"where effective rates, or the step of 10% loss, stayed off by more than {MOST_OFF:.0%}",
 }
 SHOWN = 6  # names in a remark
 UNSHOWN = ("log_odds_rise", "distinct_mass", "late_speed")  # in dial.csv only
-COLUMNS = ("rung", "way", "optimizer", "observable", "value", "low", "high", "verdict")
-FULL = Setting()
-# not as far, an earlier loss step, T just above the 20 tokens of a class
-QUICK = Setting((1.0, REFERENCE), seeds=3, loss_step=30, context=24, end=30)
+COLUMNS = ("component", "mode", "optimizer", "observable", "value", "low", "high", "verdict")
+FULL = StudySettings()
+# shorter runs, an earlier loss step, T just above the 20 tokens of a class
+QUICK = StudySettings((1.0, REFERENCE), seeds=3, loss_step=30, context=24, end=30)
 
 
 @dataclass(frozen=True)
-class Dial:
-    """What was measured: the table, and every cell with its clock and curves."""
+class AblationStudy:
+    """The result of :func:`run_dial`: every cell with its matched rates and curves.
+
+    Examples
+    --------
+    >>> AblationStudy((), quick=True).table.columns.tolist()[:3]
+    ['component', 'mode', 'optimizer']
+    """
 
     cells: tuple[Result, ...]
     quick: bool
@@ -62,66 +67,67 @@ class Dial:
 
     @property
     def markdown(self) -> str:
-        """A table for each way, with marks for the verdicts: those of docs/dial.md."""
+        """A table for each mode, with marks for the verdicts."""
         defined = {row["observable"] for cell in self.cells for row in cell["observables"]
                    if row["verdict"] != "not applicable" and row["value"] == row["value"]}  # fmt: skip
-        shown = [one for one in OBSERVABLES if one.name not in UNSHOWN and (one.name in defined or one.bounds)]
-        head = ["rung", "optimiser", *(f"{one.name.replace('_', ' ')}{one.bounds}" for one in shown)]
+        shown = [o for o in OBSERVABLES if o.name not in UNSHOWN and (o.name in defined or o.bounds)]
+        head = ["component", "optimiser", *(f"{o.name.replace('_', ' ')}{o.bounds}" for o in shown)]
         parts = []
-        for way in WAYS:
-            rows = [[cell["rung"], cell["optimizer"], *(_marked(cell, one.name) for one in shown)]
-                    for cell in self.cells if cell["way"] == way]  # fmt: skip
+        for mode in MODES:
+            rows = [[cell["component"], cell["optimizer"], *(_entry(cell, o.name) for o in shown)]
+                    for cell in self.cells if cell["mode"] == mode]  # fmt: skip
             if rows:
-                parts.append(f"**{way}**\n\n" + "\n".join(map(_line, [head, ["---"] * len(head), *rows])) + "\n")
+                parts.append(f"**{mode}**\n\n" + "\n".join(map(_line, [head, ["---"] * len(head), *rows])) + "\n")
         return "\n".join(parts)
 
     @property
     def counts(self) -> dict[str, int]:
         """How many of the entries with a threshold are judged, and hold, fail or are undecided, by the whole table."""
-        found = self.table.verdict.value_counts()
-        counts = {word: int(found.get(word, 0)) for word in ("holds", "fails", "undecided")}
+        n = self.table.verdict.value_counts()
+        counts = {verdict: int(n.get(verdict, 0)) for verdict in ("holds", "fails", "undecided")}
         return {"judged": sum(counts.values()), **counts}
 
     @property
     def control_holds(self) -> int | None:
-        """Of how many entries of the control the paper's picture holds, where it must not; None without a control."""
-        control = self.table[self.table.way == "control"]
+        """In how many entries of the control the paper's picture holds, where it must not; None without a control."""
+        control = self.table[self.table["mode"] == "control"]
         return int((control.verdict == "holds").sum()) if len(control) else None
 
     @property
     def summary(self) -> str:
         """The verdicts of the table, counted, and those of the control."""
         n = self.counts
-        said = (f"Of {n['judged']} entries with a threshold {n['holds']} hold, {n['fails']} fail and {n['undecided']} "
-                f"are undecided, all of them tested as one family.")  # fmt: skip
+        summary = (f"Of {n['judged']} entries with a threshold {n['holds']} hold, {n['fails']} fail and "
+                   f"{n['undecided']} are undecided, all of them tested as one family.")  # fmt: skip
         if self.control_holds is None:
-            return said
-        cells = sum(cell["way"] == "control" for cell in self.cells)
-        return f"{said} In the {cells} control cells {self.control_holds or 'nothing'} holds."
+            return summary
+        cells = sum(cell["mode"] == "control" for cell in self.cells)
+        return f"{summary} In the {cells} control cells {self.control_holds or 'nothing'} holds."
 
     @property
     def remarks(self) -> list[str]:
         """A sentence for each reason why cells are no comparison, with their names."""
-        found = []
-        for word, says in REASONS.items():
-            names = [f"{cell['rung']} {cell['way']} {cell['optimizer']}" for cell in self.cells
-                     if any(row["verdict"] == word for row in cell["observables"])]  # fmt: skip
+        remarks = []
+        for reason, explanation in REASONS.items():
+            names = [f"{cell['component']} {cell['mode']} {cell['optimizer']}" for cell in self.cells
+                     if any(row["verdict"] == reason for row in cell["observables"])]  # fmt: skip
             more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
             if names:
-                found.append(f"{word.capitalize()} in {len(names)} of {len(self.cells)} cells, {says}: "
-                             f"{', '.join(names[:SHOWN])}{more}.")  # fmt: skip
-        return found
+                remarks.append(f"{reason.capitalize()} in {len(names)} of {len(self.cells)} cells, {explanation}: "
+                               f"{', '.join(names[:SHOWN])}{more}.")  # fmt: skip
+        return remarks
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
-        """dial.csv, the same as tables in dial.md, and dial.json with clocks, curves and each cell's command.
+        """Write dial.csv, the same as tables in dial.md, and dial.json with rates, curves and each cell's command.
 
-        Files of these names that are not from here are refused, or replaced with ``overwrite``.
+        Files of these names that scansnap did not write are refused, or replaced with ``overwrite``.
         """
-        told = [{**cell, "command": _cell(cell).command(self.quick)} for cell in self.cells]
+        cells = [{**cell, "command": _cell(cell).command(self.quick)} for cell in self.cells]
+        content = json.dumps(_to_json(cells), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
         contents = {
             "dial.md": f"{self.summary}\n\n{self.markdown}",
             "dial.csv": self.table.to_csv(index=False),
-            "dial.json": json.dumps(_plain(told), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n",
+            "dial.json": f"{content}\n",
         }
         if not overwrite:
             refuse_foreign("folder", folder, contents)
@@ -130,20 +136,20 @@ class Dial:
                 (scratch / name).write_bytes(text.encode())
 
 
-def load(folder: str | Path) -> Dial:
-    """What :meth:`Dial.save` wrote, judged again from the values by seed, whatever version measured them."""
+def load(folder: str | Path) -> AblationStudy:
+    """What :meth:`AblationStudy.save` wrote, judged again from the values by seed."""
     path = Path(folder) / "dial.json"
     try:
-        told = _numbers(json.loads(path.read_text(encoding="utf-8")))
-        (quick,) = {cell.pop("command").endswith(" --quick") for cell in told}
-        return Dial(judge(told), quick)
+        cells = _from_json(json.loads(path.read_text(encoding="utf-8")))
+        (quick,) = {cell.pop("command").endswith(" --quick") for cell in cells}
+        return AblationStudy(judge(cells), quick)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, StopIteration) as error:
-        raise InputError("the folder of a dial", str(folder), "one with the dial.json of a finished dial") from error
+        raise InputError("folder", str(folder), "the folder of a finished ablation study, with dial.json") from error
 
 
-def dial(
-    rungs: str | Iterable[str] | None = None,
-    ways: str | Iterable[str] | None = None,
+def run_dial(
+    components: str | Iterable[str] | None = None,
+    modes: str | Iterable[str] | None = None,
     optimizers: str | Iterable[str] | None = None,
     *,
     quick: bool = False,
@@ -156,127 +162,151 @@ def dial(
     jobs: int = 1,
     cluster: Cluster | None = None,
     progress: Progress | None = None,
-) -> Dial:
-    """Measure rungs between the YZ model and a transformer, each by a clock that makes them comparable.
+) -> AblationStudy:
+    """Measure components between the YZ model and a transformer, at matched learning rates.
 
-    rungs       names such as ``norm`` or ``norm:none``, or numbers; all by default
-    ways        alone, cumulative, without, control; all by default
-    optimizers  sgd and adamw by default, where a rung has no other
-    quick       3 seeds, ratios 1 and 10, T = 24, to 30 t₀
-    ratios      effective η_Y/η_Z; there is no way to give nominal rates
-    data        syn-medium, zipf (p_n ∝ 1/n), textbook (one query, one common token), text or text:WHERE (a corpus);
-                with +bos at the end, after a first token that is always the same
-    out         a folder: cells that are finished there are taken over, the others are put there one by one
-    jobs        processes that share the cells
-    cluster     a Ray cluster whose workers share the cells instead; a cell whose worker dies is run again
-    progress    is told the share of the work that is done, in hundredths, first what was there already
+    Parameters
+    ----------
+    components
+        Names such as ``norm`` or ``norm:none``, or numbers; by default all.
+    modes
+        ``single`` (the YZ model and the component), ``cumulative`` (all components up to it), ``leave_one_out`` (the
+        full model without it), ``control`` (shuffled next tokens); by default all.
+    optimizers
+        By default sgd and adamw, where a component has no other.
+    quick
+        3 seeds, ratios 1 and 10, T = 24, to 30 t₀.
+    seeds
+        Paired seeds: by default 10.
+    ratios
+        Effective η_Y/η_Z. Nominal rates cannot be given.
+    data
+        syn-medium, zipf (p_n ∝ 1/n), textbook (one query, one common token), text, or text:CORPUS; ``+bos`` at the
+        end puts a first token that is always the same before every sequence.
+    out
+        A folder: finished cells in it are used, and new ones are written one by one.
+    overwrite
+        Compute all cells again.
+    device
+        auto, cpu or cuda.
+    jobs
+        Processes that share the cells.
+    cluster
+        A Ray cluster whose workers share the cells instead.
+    progress
+        Called with the finished share of the work in hundredths, and 100.
 
-    >>> dial("yz", "alone", "sgd", quick=True).table.verdict[0]  # doctest: +SKIP
-    'holds'
+    Returns
+    -------
+    AblationStudy
+        The table of observables with verdicts, and every cell.
+
+    Examples
+    --------
+    >>> from scansnap.dial import run_dial
+    >>> study = run_dial("yz", "single", "sgd", quick=True, ratios=[10], seeds=2, device="cpu")
+    >>> study.table.observable[0]
+    'distinct_gap'
     """
-    base = QUICK if quick else FULL
-    setting = Setting(
-        tuple(_ratio(r) for r in ratios) if ratios is not None else base.ratios,
-        check_integer("seeds", seeds, least=2, most=1000) if seeds is not None else base.seeds,
-        base.eta_y,
-        base.loss_step,
-        base.context,
-        base.end,
-    )
-    cells = chosen(rungs, ways, optimizers, quick=quick, data=named(data).name)
+    settings = QUICK if quick else FULL
+    if ratios is not None:
+        settings = replace(settings, ratios=tuple(check_float("ratios", r, above=0, most=1e6) for r in ratios))
+    if seeds is not None:
+        settings = replace(settings, seeds=check_integer("seeds", seeds, least=2, most=1000))
+    cells = select_cells(components, modes, optimizers, quick=quick, data=parse_source(data).name)
     jobs = check_integer("jobs", jobs, least=1, most=256)
     folder = None if out is None else writable("out", Path(out) / CELLS, inside=True)
-    found: dict[Cell, Result] = {}
-    versions: dict[Cell, dict[str, str]] = {}  # of the cells that are there
-    for cell in cells:
-        if folder is not None and not overwrite and (piece := _cache(folder, cell, setting).get(cell.name)) is not None:
-            found[cell], versions[cell] = piece.values, piece.versions
-        elif folder is not None and not overwrite and (folder / cell.name).is_dir():
-            raise InputError("out", str(folder / cell.name), "absent or a file (move it away; overwrite replaces it)")
-    if len(found) < len(cells) or len({json.dumps(each, sort_keys=True) for each in versions.values()}) > 1:
-        for each in versions.values():
-            refuse_other_versions("out", out, each)
-    weights = {same_runs(cell): work(cell, setting) for cell in cells}
+    results = {} if folder is None or overwrite else _finished(folder, cells, settings)
+    costs = {same_runs(cell): cost(cell, settings) for cell in cells}
 
-    def tell() -> None:
+    def report() -> None:
         """In hundredths of the work: cells differ by a factor of hundreds, and the longest come first."""
         if progress is not None:
-            done = {same_runs(cell) for cell in found}
-            progress(round(100 * sum(weights[one] for one in done) / sum(weights.values())), 100)
+            done = {same_runs(cell) for cell in results}
+            progress(round(100 * sum(costs[runs] for runs in done) / sum(costs.values())), 100)
 
     def store(cell: Cell, result: Result) -> None:
-        found[cell] = result
+        results[cell] = result
         if folder is not None:
-            _cache(folder, cell, setting).put(cell.name, result)
-        tell()
+            _cache(folder, cell, settings).put(cell.name, result)
+        report()
 
-    tell()
-
-    known = {same_runs(cell): cell for cell in found}
+    report()
+    computed = {same_runs(cell): cell for cell in results}
     todo: dict[Any, Cell] = {}
     for cell in cells:
-        if cell not in found and same_runs(cell) not in known:
+        if cell not in results and same_runs(cell) not in computed:
             todo.setdefault(same_runs(cell), cell)
-    for cell, result in made(list(todo.values()), setting, device, jobs, cluster):
+    for cell, result in run_cells(list(todo.values()), settings, device, jobs, cluster):
         store(cell, result)
-        known[same_runs(cell)] = cell
+        computed[same_runs(cell)] = cell
     for cell in cells:
-        if cell not in found:  # the same runs have another name too
-            store(cell, _renamed(found[known[same_runs(cell)]], cell))
-    return Dial(judge([found[cell] for cell in cells]), quick)
+        if cell not in results:  # the same runs under another name
+            store(cell, _renamed(results[computed[same_runs(cell)]], cell))
+    return AblationStudy(judge([results[cell] for cell in cells]), quick)
 
 
-def chosen(
-    rungs: str | Iterable[str] | None,
-    ways: str | Iterable[str] | None,
+def select_cells(
+    components: str | Iterable[str] | None,
+    modes: str | Iterable[str] | None,
     optimizers: str | Iterable[str] | None,
     *,
     quick: bool,
     data: str = "syn-medium",
 ) -> list[Cell]:
-    """The cells asked for, in the order of the plan; what is named exactly is made even where the plan has it not."""
-    names = [label(*find(name)) for name in _several(rungs)]
-    for way in _several(ways):
-        check_choice("way", way, WAYS)
-    for optimizer in _several(optimizers):
-        check_choice("optimizer", optimizer, OPTIMIZERS)
-    planned = [
-        Cell(*one, data)
-        for one in plan(quick)
-        if (not names or one[0] in names)
-        and (not ways or one[1] in _several(ways))
-        and (not optimizers or one[2] in _several(optimizers))
-    ]
-    if names and ways and optimizers:
-        exact = [Cell(rung, way, optimizer, data) for rung in names for way in _several(ways)
-                 for optimizer in _several(optimizers)]  # fmt: skip
+    """The cells of the plan that fit, in its order; a cell that all three names identify need not be in the plan."""
+    names = [label(*find_component(name)) for name in _as_list(components)]
+    in_modes = [check_choice("mode", mode, MODES) for mode in _as_list(modes)]
+    with_optimizers = [check_choice("optimizer", name, OPTIMIZERS) for name in _as_list(optimizers)]
+    planned = [Cell(component, mode, optimizer, data) for component, mode, optimizer in plan(quick)
+               if component in (names or [component]) and mode in (in_modes or [mode])
+               and optimizer in (with_optimizers or [optimizer])]  # fmt: skip
+    if names and in_modes and with_optimizers:
+        exact = [Cell(component, mode, optimizer, data) for component in names for mode in in_modes
+                 for optimizer in with_optimizers]  # fmt: skip
         return planned + [cell for cell in exact if cell not in planned]
-    if not planned:  # choices that only stand alone, and the like
-        asked = " ".join([*names, *_several(ways), *_several(optimizers)])
-        raise InputError("rung, way and optimizer", asked, "a combination that the plan has, or all three given")
+    if not planned:  # other choices than the first are in mode single only, and the like
+        raise InputError("component, mode and optimizer", " ".join([*names, *in_modes, *with_optimizers]),
+                         "a combination of the plan, or all three")  # fmt: skip
     return planned
 
 
 def same_runs(cell: Cell) -> tuple[Any, ...]:
-    """What decides the runs of a cell: two cells in which this is equal are one. Without decay AdamW is Adam."""
+    """What decides the runs of a cell: cells in which this is equal share them. Without decay AdamW is Adam."""
     optimizer = "adam" if cell.optimizer == "adamw" and cell.flags.decay == "none" else cell.optimizer
-    return cell.flags, optimizer, cell.data, cell.way == "control"
+    return cell.flags, optimizer, cell.data, cell.mode == "control"
+
+
+def _finished(folder: Path, cells: list[Cell], settings: StudySettings) -> dict[Cell, Result]:
+    """Results in the folder; refused if other versions computed them and they do not make up the whole table."""
+    pieces = {}
+    for cell in cells:
+        piece = _cache(folder, cell, settings).get(cell.name)
+        if piece is not None:
+            pieces[cell] = piece
+        elif (folder / cell.name).is_dir():
+            message = "a folder has the name of a cell's file; move it away or pass overwrite=True to replace it"
+            raise InputError.conflict("out", message, str(folder / cell.name))
+    if len(pieces) < len(cells) or len({json.dumps(p.versions, sort_keys=True) for p in pieces.values()}) > 1:
+        for piece in pieces.values():
+            refuse_other_versions("out", folder.parent, piece.versions)
+    return {cell: piece.values for cell, piece in pieces.items()}
 
 
 def _renamed(result: Result, cell: Cell) -> Result:
     """The runs of another cell under this one's name; they took no time of their own."""
-    names = {"rung": cell.rung, "way": cell.way, "optimizer": cell.optimizer}
+    names = {"component": cell.component, "mode": cell.mode, "optimizer": cell.optimizer}
     return result | names | {"seconds": 0.0, "cpu_seconds": 0.0}
 
 
-def _cache(folder: Path, cell: Cell, setting: Setting) -> WorkCache:
-    """Of what decides a cell's numbers; a damaged one is computed again."""
-    key = {"cell": asdict(cell), "flags": asdict(cell.flags), "setting": asdict(setting),
-           "text": named(cell.data).content}  # fmt: skip
+def _cache(folder: Path, cell: Cell, settings: StudySettings) -> WorkCache:
+    """Identified by what decides a cell's numbers; a damaged one is computed again."""
+    key = {"cell": asdict(cell), "flags": asdict(cell.flags), "settings": asdict(settings),
+           "text": parse_source(cell.data).content}  # fmt: skip
     return WorkCache(folder, json.dumps(key, sort_keys=True), decisive_versions(), damaged="missing", field="out")
 
 
-def _marked(cell: Result, name: str) -> str:
+def _entry(cell: Result, name: str) -> str:
     row = next(row for row in cell["observables"] if row["observable"] == name)
     size = abs(row["value"])
     value = "–" if not math.isfinite(size) else f"{row['value']:.2f}" if size < 1e4 else f"{row['value']:.0e}"
@@ -288,33 +318,27 @@ def _line(cells: list[str]) -> str:
 
 
 def _cell(result: Result) -> Cell:
-    return Cell(result["rung"], result["way"], result["optimizer"], result["data"])
+    return Cell(result["component"], result["mode"], result["optimizer"], result["data"])
 
 
-def _several(value: str | Iterable[str] | None) -> list[str]:
+def _as_list(value: str | Iterable[str] | None) -> list[str]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
 
 
-def _ratio(value: Any) -> float:
-    from scansnap.checks import check_float
-
-    return check_float("ratios", value, above=0, most=1e6)
-
-
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """JSON has no NaN and no infinity: null, and words."""
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return {"nan": None, "inf": "inf", "-inf": "-inf"}[str(value)]
     return value
 
 
-def _numbers(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _numbers(item) for key, item in value.items()}
+        return {key: _from_json(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_numbers(item) for item in value]
+        return [_from_json(item) for item in value]
     return math.nan if value is None else float(value) if value in ("inf", "-inf") else value

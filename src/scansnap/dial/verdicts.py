@@ -11,7 +11,7 @@ after Holm's correction: of a table whose true values all lie at their threshold
 "fails" with probability of at most 5%, however many entries there are. Where all seeds agree there is no spread for a t
 test, and a sign test takes its place, which asks for more seeds: 16 in a table of 1,000 tests.
 
-What speaks of scanning (``Observable.scans``) has no meaning where attention does not go to distinct tokens. It fails
+An observable of scanning (``Observable.scans``) has no meaning where attention does not go to distinct tokens. It fails
 where ``distinct_gap`` fails, is at best undecided where that is undecided, and has no number in either case.
 """
 
@@ -27,22 +27,22 @@ from scansnap.dial.observables import GATE, OBSERVABLES, UNJUDGED, t_interval
 from scansnap.measure.comparison import Verdict, compare
 
 Result = dict[str, Any]
-_BY_NAME = {one.name: one for one in OBSERVABLES}
+_BY_NAME = {observable.name: observable for observable in OBSERVABLES}
 _NO_NUMBER = {"value": math.nan, "low": math.nan, "high": math.nan}
 
 
 def judge(cells: Sequence[Result]) -> tuple[Result, ...]:
-    """The cells with verdicts from their values by seed alone; what they had for a verdict before plays no part."""
+    """The cells with verdicts from their values by seed alone; earlier verdicts play no part."""
     family: dict[tuple[int, str], list[np.ndarray]] = {}
     for i, cell in enumerate(cells):
         for row in cell["observables"]:
-            one = _BY_NAME[row["observable"]]
-            if one.bounded and row["verdict"] not in UNJUDGED:
-                family[i, one.name] = one.margins(_values(row))
+            observable = _BY_NAME[row["observable"]]
+            if observable.bounded and row["verdict"] not in UNJUDGED:
+                family[i, observable.name] = observable.margins(_values(row))
     tests = [margins for entry in family.values() for margins in entry]
     verdicts = iter(compare(tests).verdict if tests else [])
-    found = {entry: _verdict([next(verdicts) for _ in margins]) for entry, margins in family.items()}
-    return tuple(cell | {"observables": _gated([_judged(row, found.get((i, row["observable"])))
+    judged = {entry: _verdict([next(verdicts) for _ in margins]) for entry, margins in family.items()}
+    return tuple(cell | {"observables": _gated([_judged(row, judged.get((i, row["observable"])))
                                                 for row in cell["observables"]])}
                  for i, cell in enumerate(cells))  # fmt: skip
 
@@ -66,7 +66,7 @@ def _judged(row: Result, verdict: str | None) -> Result:
 
 
 def _gated(rows: list[Result]) -> list[Result]:
-    """What speaks of scanning is no better decided than the gain of distinct tokens."""
+    """Observables of scanning are no better decided than the gain of distinct tokens."""
     gain = next(row["verdict"] for row in rows if row["observable"] == GATE)
     if gain not in ("fails", "undecided"):
         return rows

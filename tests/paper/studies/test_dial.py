@@ -13,17 +13,17 @@ from scansnap.paper.studies import dial
 
 
 def table(*rows: tuple[str, str, str]) -> pd.DataFrame:
-    full = [("yz", way, "sgd", name, 1.0, 1.0, 1.0, verdict) for way, name, verdict in rows]
+    full = [("yz", mode, "sgd", name, 1.0, 1.0, 1.0, verdict) for mode, name, verdict in rows]
     return pd.DataFrame(full, columns=list(COLUMNS))
 
 
 def test_each_statement_is_counted_over_cells() -> None:
     found = dial.findings(
         table(
-            ("alone", "scan_order_end", "holds"),
+            ("single", "scan_order_end", "holds"),
             ("cumulative", "scan_order_end", "diverged"),
-            ("without", "scan_order_end", "undecided"),
-            ("alone", "c_max", "diverged"),
+            ("leave_one_out", "scan_order_end", "undecided"),
+            ("single", "c_max", "diverged"),
         )
     )
     (order,) = found
@@ -36,16 +36,18 @@ def test_a_control_in_which_something_holds_disagrees() -> None:
     assert (empty.verdict, full.verdict) == ("agrees", "disagrees")
 
 
-def cell(rung: str, way: str, optimizer: str) -> dict[str, object]:
-    return {"rung": rung, "way": way, "optimizer": optimizer, "ratios": [1.0, 10.0], "step": [0, 1, 10, 100], "t0": 5.0,
-            "gap": [[0, 0.1, 0.2, 0.3], [0, 0.1, 0.5, 0.9]], "seeds": 2, "clock": "kernel"}  # fmt: skip
+def cell(component: str, mode: str, optimizer: str) -> dict[str, object]:
+    return {"component": component, "mode": mode, "optimizer": optimizer, "ratios": [1.0, 10.0], "t0": 5.0,
+            "step": [0, 1, 10, 100], "gap": [[0, 0.1, 0.2, 0.3], [0, 0.1, 0.5, 0.9]], "seeds": 2,
+            "matching": "kernel"}  # fmt: skip
 
 
 def test_the_figure_has_a_half_for_each_optimiser_and_names_few_curves() -> None:
-    """One row for a rung with SGD and AdamW, one for each other optimiser, of a rung its first choice alone."""
-    asked = [("yz", "alone", "sgd"), ("yz", "alone", "adamw"), ("norm:none", "alone", "sgd"), ("heads", "alone", "sgd"),
-             ("norm:rms", "alone", "sgd"), ("optimizer", "alone", "muon"), ("layers", "cumulative", "sgd")]  # fmt: skip
-    words = ("holds", "fails", "undecided", "clock not met", "not applicable", "diverged", "no rates")
+    """One row for a component's first choice with SGD and AdamW, one for each other optimiser."""
+    asked = [("yz", "single", "sgd"), ("yz", "single", "adamw"), ("norm:none", "single", "sgd"),
+             ("heads", "single", "sgd"), ("norm:rms", "single", "sgd"), ("optimizer", "single", "muon"),
+             ("layers", "cumulative", "sgd")]  # fmt: skip
+    words = ("holds", "fails", "undecided", "rates not matched", "not applicable", "diverged", "no rates")
     rows = [(*one, name, 1.0, 1.0, 1.0, word) for one, word in zip(asked, words, strict=True) for name in dial.SHORT]
     full = pd.DataFrame(rows, columns=list(COLUMNS))
     assert [row[0] for row in dial._rows(full)] == ["yz", "norm:none", "heads", "optimizer", "layers"]
@@ -76,7 +78,7 @@ def test_the_target_takes_over_finished_cells(tmp_path, monkeypatch) -> None:
         seen.update(given)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dial, "dial", measured)
+    monkeypatch.setattr(dial, "run_dial", measured)
     with pytest.raises(KeyboardInterrupt):
         dial.compute(Effort(quick=True, device="cpu", kept=tmp_path))
     assert seen["out"].parent == tmp_path  # a folder for these versions

@@ -1,8 +1,8 @@
-"""The dial: which of the paper's statements survive on the way to a transformer, one assumption at a time.
+"""The ablation study: which of the paper's statements survive between the YZ model and a transformer.
 
-Every rung is trained at the same effective rates, alone on top of the YZ model, on top of all rungs before it, and left
-out of the full model, with SGD and with AdamW; a control has next tokens that say nothing. Only named does
-``reproduce`` make it: it takes hours.
+Every component is trained at the same effective rates, alone in the YZ model, with all components before it, and left
+out of the full model, with SGD and with AdamW; a control has shuffled next tokens. It takes hours, so that
+``reproduce`` makes it only by its name.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from scansnap.dial.components import COMPONENTS, find_component, label
 from scansnap.dial.observables import OBSERVABLES, REFERENCE, UNFIT
-from scansnap.dial.rungs import RUNGS, find, label
-from scansnap.dial.study import FULL, QUICK, Dial, dial
+from scansnap.dial.study import FULL, QUICK, AblationStudy, run_dial
 from scansnap.dynamics.device import pick_device
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.plots.style import SERIES, styled
@@ -27,16 +27,17 @@ from scansnap.storage.versions import decisive_versions
 
 TITLE = "From the YZ model to a transformer"
 CAPTION = (
-    f"What of the paper's picture holds on every rung, at an effective η_Y/η_Z of {REFERENCE:g}: in each cell SGD is "
-    "on the left and AdamW on the right. Three ways: the rung alone, all rungs up to it, the full model without it. "
+    f"Which statements of the paper hold with every component, at an effective η_Y/η_Z of {REFERENCE:g}: in each cell "
+    "SGD is on the left and AdamW on the right. Three modes: the component alone, all components up to it, the full "
+    "model without it. "
     "Below: how far logits of distinct tokens rise above those of common ones, with guides. Numbers: the tables."
 )
-NO_COMPARISON = "no comparison"  # no rates, diverged, or another clock than was asked for
+NO_COMPARISON = "no comparison"  # no rates, diverged, or other effective rates than were wanted
 COLOURS = {"holds": "#8ccfae", "fails": "#f0a58c", "undecided": "#f7e08c", NO_COMPARISON: "#cdbfe0",
            "not applicable": "#f2f2f2"}  # fmt: skip
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", NO_COMPARISON: "!", "not applicable": "–"}
 NOT_HELD = ("fails", *UNFIT, "not applicable")
-STRIPS = {"alone": "alone", "cumulative": "all rungs up to it", "without": "full model without it"}
+STRIPS = {"single": "single", "cumulative": "all components up to it", "leave_one_out": "full model without it"}
 SHORT = {"distinct_gap": "distinct gain", "distinct_rise": "distinct rise", "common_fall": "common fall",
          "scan_order_tenth": "order, 10% loss", "scan_order_end": "order, end", "frozen": "frozen", "snap": "snap time",
          "ratio_effect": "ratio effect"}  # fmt: skip
@@ -49,35 +50,34 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """The whole table; finished cells of a stopped command are taken over, if they are of the same versions."""
     jobs = max(1, (os.cpu_count() or 1) if pick_device(effort.device).type == "cpu" else 8)
     out = None if effort.kept is None else effort.kept / "-".join(decisive_versions().values())
-    found = dial(quick=effort.quick, out=out, device=effort.device, jobs=jobs, progress=progress)
-    return computed(found)
+    study = run_dial(quick=effort.quick, out=out, device=effort.device, jobs=jobs, progress=progress)
+    return computed(study)
 
 
-def computed(found: Dial) -> Computed:
-    """The table and its findings, from a dial."""
-    setting = QUICK if found.quick else FULL
-    settings = {"seeds": found.cells[0]["seeds"], "ratios": found.cells[0]["ratios"], "eta_y": setting.eta_y,
-                "loss_step": setting.loss_step, "context": setting.context, "end": setting.end,
-                "cells": len(found.cells)}  # fmt: skip
-    clocks = ", ".join(sorted({cell["clock"] for cell in found.cells}))
-    note = f"{settings['seeds']} seeds; {clocks} clock" + (
-        f"; quick: T = {setting.context}, to {setting.end} t₀" if found.quick else ""
-    )
-    return Computed(found.table, settings, findings(found.table), note, {"cells": list(found.cells)})
+def computed(study: AblationStudy) -> Computed:
+    """The table and its findings, from an ablation study."""
+    preset = QUICK if study.quick else FULL
+    settings = {"seeds": study.cells[0]["seeds"], "ratios": study.cells[0]["ratios"], "eta_y": preset.eta_y,
+                "loss_step": preset.loss_step, "context": preset.context, "end": preset.end,
+                "cells": len(study.cells)}  # fmt: skip
+    matching = ", ".join(sorted({cell["matching"] for cell in study.cells}))
+    quick = f"; quick: T = {preset.context}, to {preset.end} t₀" if study.quick else ""
+    note = f"{settings['seeds']} seeds; {matching} matching{quick}"
+    return Computed(study.table, settings, findings(study.table), note, {"cells": list(study.cells)})
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
     """Each statement counted over the cells, and the control: nothing may hold in it."""
     counted = []
-    judged = table[table.way != "control"]
-    bounded = [one for one in OBSERVABLES if one.bounded]
-    for one in bounded:
-        rows = judged[judged.observable == one.name]
+    judged = table[table["mode"] != "control"]
+    bounded = [observable for observable in OBSERVABLES if observable.bounded]
+    for observable in bounded:
+        rows = judged[judged.observable == observable.name]
         if len(rows):
             agree, open_ = int((rows.verdict == "holds").sum()), int((rows.verdict == "undecided").sum())
-            counted.append(Finding(f"{one.says} {_bounds(one.least, one.most)}", "the dial", agree, len(rows), "cells",
-                                   undecided=open_))  # fmt: skip
-    control = table[(table.way == "control") & table.observable.isin([one.name for one in bounded])]
+            counted.append(Finding(f"{observable.title} {_bounds(observable.least, observable.most)}", "ablation study",
+                                   agree, len(rows), "cells", undecided=open_))  # fmt: skip
+    control = table[(table["mode"] == "control") & table.observable.isin([observable.name for observable in bounded])]
     if len(control):
         nothing, open_ = (int(control.verdict.isin(words).sum()) for words in (NOT_HELD, ["undecided"]))
         counted.append(Finding("nothing holds where next tokens are shuffled", "control", nothing, len(control),
@@ -92,18 +92,18 @@ def _bounds(least: float | None, most: float | None) -> str:
 
 
 def draw(computed: Computed) -> Figure:
-    """Strips of verdicts, one for each way, over two panels of curves."""
+    """Strips of verdicts, one for each mode, above two panels of curves."""
     table, cells = computed.table, computed.extra["cells"]
-    ways = [way for way in STRIPS if (table.way == way).any()] or ["control"]
-    rows = _rows(table[table.way.isin(ways)])
+    modes = [mode for mode in STRIPS if (table["mode"] == mode).any()] or ["control"]
+    rows = _rows(table[table["mode"].isin(modes)])
     tall = 0.27 * len(rows) + 2.0
-    with styled(max(9.0, 2.2 + 3.4 * len(ways)), tall + 3.3) as figure:
+    with styled(max(9.0, 2.2 + 3.4 * len(modes)), tall + 3.3) as figure:
         parts: Any = figure.subfigures(2, 1, height_ratios=(tall, 3.3))
-        strips = parts[0].subplots(1, len(ways), sharey=True, squeeze=False)[0]
-        for ax, way in zip(strips, ways, strict=True):
-            _strip(ax, table[table.way == way], rows, STRIPS.get(way, way))
+        strips = parts[0].subplots(1, len(modes), sharey=True, squeeze=False)[0]
+        for ax, mode in zip(strips, modes, strict=True):
+            _strip(ax, table[table["mode"] == mode], rows, STRIPS.get(mode, mode))
         _key(parts[0])
-        shown = [cell for cell in cells if cell["way"] == "alone" or (cell["rung"], cell["way"]) == FULL_MODEL]
+        shown = [cell for cell in cells if cell["mode"] == "single" or (cell["component"], cell["mode"]) == FULL_MODEL]
         for ax, optimizer in zip(parts[1].subplots(1, 2), ("sgd", "adamw"), strict=True):
             _gaps(ax, [cell for cell in shown if cell["optimizer"] == optimizer], NAMES[optimizer])
     return figure
@@ -113,28 +113,28 @@ NAMES = {"sgd": "SGD", "adamw": "AdamW", "momentum": "momentum", "adam": "Adam",
 
 
 def _rows(table: pd.DataFrame) -> list[tuple[str, tuple[str, ...]]]:
-    """Rungs with the optimisers of a row: SGD and AdamW share one, others have their own; one choice of a rung."""
+    """Rows: a component, its first choice only, and its optimisers; SGD and AdamW share a row."""
     found: dict[tuple[str, tuple[str, ...]], None] = {}
     pair = ("sgd", "adamw")
-    first = {rung: i_first({"rung": rung}) for rung in table.rung.unique()}
-    has_first = {rung.split(":")[0] for rung, is_first in first.items() if is_first}
-    for rung, optimizer in zip(table.rung, table.optimizer, strict=True):
-        extra = not first[rung] and rung.split(":")[0] in has_first  # other choices are in the tables
-        full = rung == "optimizer" and optimizer in pair  # the full model, which has its row
+    first = {component: is_first_choice({"component": component}) for component in table.component.unique()}
+    has_first = {component.split(":")[0] for component, is_first in first.items() if is_first}
+    for component, optimizer in zip(table.component, table.optimizer, strict=True):
+        extra = not first[component] and component.split(":")[0] in has_first  # other choices are in the tables
+        full = component == "optimizer" and optimizer in pair  # the full model, which has its row
         if not extra and not full:
-            found[rung, pair if optimizer in pair else (optimizer,)] = None
-    known = list(RUNGS)
+            found[component, pair if optimizer in pair else (optimizer,)] = None
+    known = list(COMPONENTS)
     return sorted(found, key=lambda row: known.index(row[0].split(":")[0]))
 
 
 def _strip(ax: Axes, table: pd.DataFrame, rows: list[tuple[str, tuple[str, ...]]], title: str) -> None:
     """Cells of two halves, coloured and signed by verdict."""
-    verdicts = {(row.rung, row.optimizer, row.observable): row.verdict for row in table.itertuples()}
-    for i, (rung, optimizers) in enumerate(rows):
+    verdicts = {(row.component, row.optimizer, row.observable): row.verdict for row in table.itertuples()}
+    for i, (component, optimizers) in enumerate(rows):
         wide = 0.94 / len(optimizers)
         for j, name in enumerate(SHORT):
             for k, optimizer in enumerate(optimizers):
-                word = verdicts.get((rung, optimizer, name))
+                word = verdicts.get((component, optimizer, name))
                 if word is None:
                     continue
                 word = NO_COMPARISON if word in UNFIT else word
@@ -146,7 +146,7 @@ def _strip(ax: Axes, table: pd.DataFrame, rows: list[tuple[str, tuple[str, ...]]
     ax.set_title(title, fontsize=11, pad=8)
     ax.xaxis.tick_top()
     ax.set_xticks(np.arange(len(SHORT)) + 0.3, SHORT.values(), rotation=50, ha="left", rotation_mode="anchor")
-    names = [rung if len(optimizers) > 1 else NAMES[optimizers[0]] for rung, optimizers in rows]
+    names = [component if len(optimizers) > 1 else NAMES[optimizers[0]] for component, optimizers in rows]
     ax.set_yticks(np.arange(len(rows)) + 0.5, names)
     ax.tick_params(length=0, labelsize=9)
     ax.spines[:].set_visible(False)
@@ -165,9 +165,13 @@ def _gaps(ax: Axes, cells: list[dict[str, Any]], title: str) -> None:
     for cell in cells:
         at = int(np.abs(np.log(np.array(cell["ratios"]) / REFERENCE)).argmin())
         t, gap = np.array(cell["step"][1:]) / cell["t0"], np.array(cell["gap"][at][1:], dtype=float)
-        if len(gap) and np.isfinite(gap).all() and i_first(cell):
-            name = FULL_NAME if (cell["rung"], cell["way"]) == FULL_MODEL else CURVES.get(cell["rung"], "")
-            curves[cell["rung"], cell["way"]] = (t, gap, name or (cell["rung"] if len(cells) <= len(SERIES) else ""))
+        if len(gap) and np.isfinite(gap).all() and is_first_choice(cell):
+            name = FULL_NAME if (cell["component"], cell["mode"]) == FULL_MODEL else CURVES.get(cell["component"], "")
+            curves[cell["component"], cell["mode"]] = (
+                t,
+                gap,
+                name or (cell["component"] if len(cells) <= len(SERIES) else ""),
+            )
     named = [curve for curve in curves.values() if curve[2]]
     top = min(1.15 * max([1.0, *(float(gap.max()) for _, gap, _ in named)]), 6.0)
     end = max([10.0, *(float(t[-1]) for t, _, _ in curves.values())])
@@ -214,7 +218,7 @@ def _apart(heights: list[float], least: float) -> list[float]:
     return placed
 
 
-def i_first(cell: dict[str, Any]) -> bool:
-    """Whether a cell is of the first choice of its rung: one row and one curve a rung are enough."""
-    rung, _ = find(cell["rung"])
-    return bool(label(rung, next(iter(rung.choices))) == cell["rung"])
+def is_first_choice(cell: dict[str, Any]) -> bool:
+    """Whether a cell has the first choice of its component."""
+    component, _ = find_component(cell["component"])
+    return bool(label(component, next(iter(component.choices))) == cell["component"])

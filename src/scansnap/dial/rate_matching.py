@@ -1,17 +1,17 @@
-"""Two clocks that make rungs comparable; nothing here, or above, takes nominal rates.
+"""Rate matching: learning rates at which models with different components are comparable. Nominal rates are no input.
 
-*Kernel clock*, for SGD and momentum. A step changes what the model's tables Y and Z would be, and the effective rate is
-how far along the gradient of the YZ model that is,
+*Kernel matching*, for SGD and momentum. A step changes what the model's tables Y and Z would be, and the effective rate
+is how far that is along the gradient of the YZ model,
 
-    η_eff = ⟨ΔZ, G⟩/‖G‖²,   G = −∂L/∂Z at T = ∞,   likewise Y,
+    η_eff = ⟨ΔZ, G⟩/‖G‖²,   G = −∂L/∂Z at T = ∞,   likewise Y.
 
-where Z is read off as attention logits of (query, key) tokens, moved by the parameters that are trained with η_Z (an
+Z is read off as attention logits of (query, key) tokens, moved by the parameters that are trained with η_Z (an
 embedding, trained with η_Y, moves them too, and not along G). Y need not be read off: G_Y = Σ p_n f_n r_nᵀ with
-f = c/‖c‖ and r_n = e_n − α_n (Lemma 1), so ⟨ΔY, G_Y⟩ = Σ p_n r_n·Δlogits_n with attention held as it was. For the YZ
-model η_eff is its rate. Rates are tuned until the mean over the first t₀ is the wanted one.
+f = c/‖c‖ and r_n = e_n − α_n (Lemma 1), so ⟨ΔY, G_Y⟩ = Σ p_n r_n·Δlogits_n with fixed attention. For the YZ model η_eff
+is its rate. Nominal rates are searched until the mean of η_eff over the first t₀ is the wanted one.
 
-*Loss clock*, for every optimiser: the T = ∞ loss falls to 10% of its start at the same step for every rung, and t₀ is
-as much earlier as it is in the YZ model.
+*Loss matching*, for all other optimisers: the T = ∞ loss falls to 10% of its start at the same step for every
+component, and t₀ is as much earlier as it is in the YZ model.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scansnap.dial.components import Flags
 from scansnap.dial.data import CONTEXT, Task
 from scansnap.dial.model import first_scores, forward, table_of
-from scansnap.dial.rungs import Flags
-from scansnap.dial.training import Runs
+from scansnap.dial.training import CellRuns
 from scansnap.dynamics.optimizers import InPlaceOptimizer
 from scansnap.theory import t_snap
 
-KERNEL = ("sgd", "momentum")  # optimisers whose steps are along the gradient
-ETA_Y = 4.0  # effective, of every rung
-LOSS_STEP = 80  # at which the loss is at a tenth, by the loss clock: the full model is not there before step 66
+KERNEL_MATCHED = ("sgd", "momentum")  # optimisers whose steps are along the gradient
+ETA_Y = 4.0  # effective, of every component
+LOSS_STEP = 80  # at which the loss is at a tenth, in loss matching: the full model is not there before step 66
 TENTH_T0 = 1.3  # t₀ at which it is in the YZ model, at ratio 10
 TENTH = 0.1
-TUNING_SEED = 1_000_001  # of no run that is judged
-MOST_OFF = 0.25  # effective rates, or the step of the tenth: beyond it a cell says that the clock is not met
+TUNING_SEED = 1_000_001  # not a seed of the study
+MOST_OFF = 0.25  # of effective rates, or of the step of the tenth: beyond it the verdict is "rates not matched"
 _ROUNDS = 10
 _PROBE = 1e-3
 _STEEPEST = 4  # d ln η_eff/d ln η that is believed
@@ -44,8 +44,8 @@ _SIDE_BY_SIDE = 8  # rates that are tried at once
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is asked of every rung: effective rates, as η_Y and ratios, and seeds. Nominal rates cannot be given."""
+class StudySettings:
+    """Settings of all cells: effective η_Y and ratios, seeds, and lengths."""
 
     ratios: tuple[float, ...] = (1.0, 3.0, 10.0, 30.0)
     seeds: int = 10
@@ -55,26 +55,26 @@ class Setting:
     end: int = 100  # in t₀
 
     def t0(self, optimizer: str, n_classes: int, vocab_size: int) -> float:
-        """t₀ in steps: 2 K ln M/η_Y by the kernel clock, the YZ model's share of the fixed step by the loss clock."""
-        if optimizer not in KERNEL:
+        """t₀ in steps: 2 K ln M/η_Y with kernel matching, the YZ model's share of the fixed step with loss matching."""
+        if optimizer not in KERNEL_MATCHED:
             return self.loss_step / TENTH_T0
         return float(t_snap(eta_y=self.eta_y, n_classes=n_classes, vocab_size=vocab_size))
 
 
 @dataclass(frozen=True)
-class Clock:
-    """How a cell's rates were found, and what they are: one for each ratio."""
+class MatchedRates:
+    """Nominal rates of a cell, one for each ratio, and the effective rates that were measured with them."""
 
     kind: str  # kernel or loss
     eta: dict[str, np.ndarray]  # nominal rates of Y's and Z's parameters, for the record
     effective: dict[str, np.ndarray]  # measured over the first t₀
-    loss_step: np.ndarray  # where the loss was at a tenth while tuning; NaN where never
-    met: np.ndarray  # whether what was found is within MOST_OFF of what is asked
+    loss_step: np.ndarray  # step at which the loss was at a tenth during the search; NaN where never
+    met: np.ndarray  # whether effective rates are within MOST_OFF of the wanted ones
     plateau: np.ndarray  # η_eff of Z at the start over that of the first t₀
 
     @property
     def trains(self) -> np.ndarray:
-        """Whether the clock found rates: with these, the model moves and stays finite while it is tuned."""
+        """Whether there are rates with which the model moves and stays finite."""
         return np.all([np.isfinite(e) for e in (*self.eta.values(), *self.effective.values())], axis=0)
 
     def over(self, seeds: int, device: torch.device) -> dict[str, Tensor]:
@@ -82,10 +82,10 @@ class Clock:
         return {name: torch.as_tensor(np.repeat(eta, seeds), device=device) for name, eta in self.eta.items()}
 
 
-class Weighing:
+class RateMeter:
     """Effective rates of single steps: between :meth:`before` and :meth:`after` comes one step."""
 
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: CellRuns) -> None:
         self.runs = runs
         self.along = {"y": 0.0, "z": 0.0}  # type: dict[str, float | Tensor]
         self.square = {"y": 0.0, "z": 0.0}  # type: dict[str, float | Tensor]
@@ -98,8 +98,8 @@ class Weighing:
             out = forward(self.parameters, runs.flags, replace(batch, bias=bias), at_end=True)
             (slope,) = torch.autograd.grad(reader.loss(out).sum(), bias, allow_unused=True)
         slope = torch.zeros_like(bias) if slope is None else slope
-        seen = torch.where(reader.seen, slope, 0.0)
-        self.g_z = -reader.by_query(reader.by_token(seen[:, None]))  # (R, 1, Q, M)
+        slope = torch.where(reader.visible, slope, 0.0)
+        self.g_z = -reader.by_query(reader.by_token(slope[:, None]))  # (R, 1, Q, M)
         self.z = reader.z(out.scores[0].detach())
         self.attention = [a.detach() for a in out.attention]
         self.log_alpha = reader.log_alpha(out).detach()
@@ -110,18 +110,18 @@ class Weighing:
     @torch.no_grad()
     def after(self) -> None:
         runs, reader = self.runs, self.runs.reader
-        now = runs.parameters
-        out = forward(now, runs.flags, reader.batch, self.attention, at_end=True)
+        parameters = runs.parameters
+        out = forward(parameters, runs.flags, reader.batch, self.attention, at_end=True)
         r = reader.following - self.log_alpha.exp()
         moved = reader.last(out.logits) - self.logits
         g_y = self.f.mT @ (reader.p[:, None] * r)  # (R, M, M)
         self._add("y", (reader.p[:, None] * r * moved).sum((1, 2)), g_y.square().sum((1, 2)))
-        only_z = {name: t if table_of(name) == "z" else self.parameters[name] for name, t in now.items()}
+        only_z = {name: t if table_of(name) == "z" else self.parameters[name] for name, t in parameters.items()}
         z = reader.z(first_scores(only_z, runs.flags, reader.batch)) - self.z
         self._add("z", (z.mean(1, keepdim=True) * self.g_z).sum((1, 2, 3)), self.g_z.square().sum((1, 2, 3)))
 
-    def look(self, step: int, runs: Runs) -> None:
-        """Before every step: what the one before did, and what this one will be held against."""
+    def measure(self, step: int, runs: CellRuns) -> None:
+        """Before every step: measure the previous one, and prepare for this one."""
         if step:
             self.after()
         self.before()
@@ -130,66 +130,65 @@ class Weighing:
         self.along[name], self.square[name] = self.along[name] + along, self.square[name] + square
 
     def effective(self, name: str, n_ratios: int) -> np.ndarray:
-        """η_eff by ratio: all seeds and all steps that were weighed as one."""
+        """η_eff by ratio: all seeds and all measured steps as one."""
         along, square = (torch.as_tensor(x).double().cpu().reshape(n_ratios, -1).nanmean(1).numpy()
                          for x in (self.along[name], self.square[name]))  # fmt: skip
         with np.errstate(all="ignore"):
             return np.asarray(along / square)
 
 
-def tune(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
-    """Rates by the clock that the optimiser has."""
-    how = kernel_clock if optimizer in KERNEL else loss_clock
-    return how(replace(flags, decay="none"), task, optimizer, setting, steps)  # decay is no step along the gradient
+def match_rates(flags: Flags, task: Task, optimizer: str, settings: StudySettings, steps: int) -> MatchedRates:
+    """Nominal rates of a cell, by the matching of its optimiser."""
+    how = match_kernel if optimizer in KERNEL_MATCHED else match_loss
+    return how(replace(flags, decay="none"), task, optimizer, settings, steps)  # decay is no step along the gradient
 
 
-def kernel_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
+def match_kernel(flags: Flags, task: Task, optimizer: str, settings: StudySettings, steps: int) -> MatchedRates:
     """Rates whose effective ones are η_Y and η_Y/ratio over the first t₀; each ratio is tried until it is near."""
-    ratios, seeds = np.array(setting.ratios), np.arange(np.clip(setting.seeds // 2, 2, 4)) + TUNING_SEED
-    wanted = np.stack([np.full(len(ratios), setting.eta_y), setting.eta_y / ratios])  # of Y and of Z
-    window = max(2, round(setting.t0("sgd", task.n_classes, task.vocab_size)))
+    ratios, seeds = np.array(settings.ratios), np.arange(np.clip(settings.seeds // 2, 2, 4)) + TUNING_SEED
+    wanted = np.stack([np.full(len(ratios), settings.eta_y), settings.eta_y / ratios])  # of Y and of Z
+    window = max(2, round(settings.t0("sgd", task.n_classes, task.vocab_size)))
 
-    def found(eta: np.ndarray, window: int) -> np.ndarray:
-        got = weighed(flags, task, "sgd", seeds, dict(zip("yz", eta, strict=True)), window, steps)
-        return np.stack([got["y"], got["z"]])
+    def measured(eta: np.ndarray, window: int) -> np.ndarray:
+        rates = measure_rates(flags, task, "sgd", seeds, dict(zip("yz", eta, strict=True)), window, steps)
+        return np.stack([rates["y"], rates["z"]])
 
     with np.errstate(all="ignore"):
-        first = found(np.full_like(wanted, _PROBE), 1)
+        first = measured(np.full_like(wanted, _PROBE), 1)
         guess = np.log(wanted * _PROBE / np.abs(first))  # of Z it may start on either side of 0
-        search = [[_Search(guess[table, i]) for i in range(len(ratios))] for table in (0, 1)]
+        searches = [[_Search(guess[table, i]) for i in range(len(ratios))] for table in (0, 1)]
         eta, effective = np.full_like(wanted, np.nan), np.full_like(wanted, np.nan)
         near, open_ = np.full(len(ratios), np.inf), np.isfinite(guess).all(0)
         for _ in range(_ROUNDS):
             if not open_.any():
                 break
-            now = np.exp([[one.x for one in row] for row in search])[:, open_]
-            got = found(now, window)
-            off = np.nan_to_num(np.log(wanted[:, open_] / got), nan=-2.0, posinf=-2.0)  # what diverges is too fast
+            tried = np.exp([[search.x for search in row] for row in searches])[:, open_]
+            rates = measured(tried, window)
+            off = np.nan_to_num(np.log(wanted[:, open_] / rates), nan=-2.0, posinf=-2.0)  # what diverges is too fast
             for j, i in enumerate(np.flatnonzero(open_)):
                 if (worst := np.abs(off[:, j]).max()) < near[i]:
-                    near[i], eta[:, i], effective[:, i] = worst, now[:, j], got[:, j]
+                    near[i], eta[:, i], effective[:, i] = worst, tried[:, j], rates[:, j]
                 for table in (0, 1):
-                    search[table][i].seen(off[table, j])
+                    searches[table][i].update(off[table, j])
             open_ = open_ & (near > _NEAR)
         plateau = (first[1] / _PROBE) / (effective[1] / eta[1])
     met = near <= np.log1p(MOST_OFF)
-    carried = (
-        1 - InPlaceOptimizer.of(optimizer).momentum
-    )  # momentum acts as both rates divided by 1 − μ, though not at once
-    return Clock("kernel", {"y": carried * eta[0], "z": carried * eta[1]}, {"y": effective[0], "z": effective[1]},
-                 np.full(len(ratios), np.nan), met, plateau)  # fmt: skip
+    eta *= 1 - InPlaceOptimizer.of(optimizer).momentum  # which acts as both rates over 1 − μ, though not at once
+    never = np.full(len(ratios), np.nan)
+    return MatchedRates("kernel", dict(zip("yz", eta, strict=True)), dict(zip("yz", effective, strict=True)),
+                        never, met, plateau)  # fmt: skip
 
 
 class _Search:
-    """ln η of one table while it is looked for: between the last value that was too slow and the last too fast."""
+    """The search for ln η of one table: between the last value that was too slow and the last that was too fast."""
 
     def __init__(self, x: float) -> None:
         self.x = x
-        self.slow: tuple[float, float] | None = None  # ln η, and ln of what is wanted over what was found
+        self.slow: tuple[float, float] | None = None  # ln η, and the logarithm of the wanted over the measured rate
         self.fast: tuple[float, float] | None = None
 
-    def seen(self, off: float) -> None:
-        """What was found at x, and with it the next x; the other table moves too, so that an old side may be wrong."""
+    def update(self, off: float) -> None:
+        """The next x, from the result at this one; the other table moves too, so that an old side may be wrong."""
         if off > 0:
             self.slow = (self.x, off)
         else:
@@ -203,40 +202,40 @@ class _Search:
             self.x = float(self.slow[0] + share * (self.fast[0] - self.slow[0]))
 
 
-def weighed(
+def measure_rates(
     flags: Flags, task: Task, optimizer: str, seeds: np.ndarray, eta: dict[str, np.ndarray], window: int, steps: int
 ) -> dict[str, np.ndarray]:
     """Effective rates, by ratio, over the first steps with these nominal ones."""
     n = len(eta["y"])
     each = {name: torch.as_tensor(np.repeat(e, len(seeds))) for name, e in eta.items()}
-    runs = Runs(flags, task, optimizer, np.tile(seeds, n), each, steps)
-    weighing = Weighing(runs)
-    runs.advance(window, weighing.look, frozenset(range(window)))
-    weighing.after()
-    return {name: weighing.effective(name, n) for name in eta}
+    runs = CellRuns(flags, task, optimizer, np.tile(seeds, n), each, steps)
+    meter = RateMeter(runs)
+    runs.advance(window, meter.measure, frozenset(range(window)))
+    meter.after()
+    return {name: meter.effective(name, n) for name in eta}
 
 
-def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps: int) -> Clock:
+def match_loss(flags: Flags, task: Task, optimizer: str, settings: StudySettings, steps: int) -> MatchedRates:
     """Rates of Y, with those of Z below by the ratio, at which the loss is at a tenth at the fixed step.
 
     Two rounds of rates side by side, the second between the two that enclose the step, or around the rate with the
     lowest loss where none is in time yet; and a third one for ratios at which it still comes too early. Of those in
     time the smallest is taken: larger ones may be unstable.
     """
-    ratios, last = np.array(setting.ratios), _SIDE_BY_SIDE - 1
+    ratios, last = np.array(settings.ratios), _SIDE_BY_SIDE - 1
     best, best_when = np.full((2, len(ratios)), np.nan)
-    soon = setting.loss_step / (1 + MOST_OFF)
+    soon = settings.loss_step / (1 + MOST_OFF)
     todo = np.arange(len(ratios))
     exponents = np.broadcast_to(np.linspace(-3.4, 0.4, _SIDE_BY_SIDE), (len(ratios), _SIDE_BY_SIDE))
     for rounds in range(3):
-        when, lowest = _crossings(flags, task, optimizer, setting.loss_step, steps, ratios[todo], 10**exponents)
-        rows, early = np.arange(len(todo)), when <= setting.loss_step  # (ratios, rates)
-        found_one = early.any(1)
-        place = np.where(found_one, early.argmax(1), lowest.argmin(1))
-        best[todo] = np.where(found_one, exponents[rows, place], np.nan)
-        best_when[todo] = np.where(found_one, when[rows, place], np.nan)
+        when, lowest = _crossings(flags, task, optimizer, settings.loss_step, steps, ratios[todo], 10**exponents)
+        rows, early = np.arange(len(todo)), when <= settings.loss_step  # (ratios, rates)
+        in_time = early.any(1)
+        place = np.where(in_time, early.argmax(1), lowest.argmin(1))
+        best[todo] = np.where(in_time, exponents[rows, place], np.nan)
+        best_when[todo] = np.where(in_time, when[rows, place], np.nan)
         low = exponents[rows, np.maximum(place - 1, 0)]
-        high = exponents[rows, np.where(found_one, place, np.minimum(place + 1, last))]
+        high = exponents[rows, np.where(in_time, place, np.minimum(place + 1, last))]
         exponents = low[:, None] + (high - low)[:, None] * np.linspace(0, 1, _SIDE_BY_SIDE)
         if rounds == 1:
             again = best_when[todo] < soon
@@ -245,14 +244,15 @@ def loss_clock(flags: Flags, task: Task, optimizer: str, setting: Setting, steps
                 break
     eta_y = 10**best
     eta = {"y": eta_y, "z": eta_y / ratios}
-    found = {name: np.full(len(ratios), np.nan) for name in eta}
+    effective = {name: np.full(len(ratios), np.nan) for name in eta}
     if (known := np.isfinite(eta_y)).any():
-        window = max(2, round(setting.t0(optimizer, task.n_classes, task.vocab_size)))
+        window = max(2, round(settings.t0(optimizer, task.n_classes, task.vocab_size)))
         some = {name: e[known] for name, e in eta.items()}
-        for name, got in weighed(flags, task, optimizer, np.array([TUNING_SEED]), some, window, steps).items():
-            found[name][known] = got
+        seed = np.array([TUNING_SEED])
+        for name, rates in measure_rates(flags, task, optimizer, seed, some, window, steps).items():
+            effective[name][known] = rates
     met = best_when >= soon
-    return Clock("loss", eta, found, best_when, met, np.full(len(ratios), np.nan))
+    return MatchedRates("loss", eta, effective, best_when, met, np.full(len(ratios), np.nan))
 
 
 def _crossings(
@@ -260,16 +260,16 @@ def _crossings(
 ) -> tuple[np.ndarray, np.ndarray]:
     """By ratio and rate: the first step with a loss of a tenth, ∞ where it does not come in time; the lowest loss.
 
-    Looked at from half of the time on: what is there before is too early, whenever it came.
+    Measured from half of the time on: earlier ones are too early in any case.
     """
     eta = {"y": rates.flatten(), "z": (rates / ratios[:, None]).flatten()}
     each = {name: torch.as_tensor(e) for name, e in eta.items()}
-    runs = Runs(flags, task, optimizer, np.full(rates.size, TUNING_SEED), each, steps)
-    looks, losses = np.arange(until // 2, until + 1), [runs.losses()]
-    runs.advance(until, lambda _, now: losses.append(now.losses()), frozenset(looks[:-1].tolist()))
+    runs = CellRuns(flags, task, optimizer, np.full(rates.size, TUNING_SEED), each, steps)
+    measured, losses = np.arange(until // 2, until + 1), [runs.losses()]
+    runs.advance(until, lambda _, runs: losses.append(runs.losses()), frozenset(measured[:-1].tolist()))
     first, *late = torch.stack([*losses, runs.losses()]).double().cpu().numpy()
     curve = np.array(late)
     low = curve <= TENTH * task.leeway * first
-    when = np.where(low.any(0), looks[low.argmax(0)], np.inf)
+    when = np.where(low.any(0), measured[low.argmax(0)], np.inf)
     lowest = np.nan_to_num(curve, nan=np.inf).min(0)
     return when.reshape(rates.shape), lowest.reshape(rates.shape)
