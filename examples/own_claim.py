@@ -15,7 +15,7 @@ def downhill(evidence: ss.Evidence) -> ss.Claim:
     share = above.max() / np.ptp(evidence.loss)
     return DOWNHILL.judge(quantity="largest rise above an earlier loss, as a share of all that is learnt",
                           measured=share, predicted=0.0, deviation=share, tolerance=1e-6,
-                          where=f"the loss is up by {share:.1%} at t = {evidence.t[above.argmax()]:g}")  # fmt: skip
+                          failure=f"the loss is up by {share:.1%} at t = {evidence.t[above.argmax()]:g}")  # fmt: skip
 
 
 classes = ss.SequenceClasses.syn_small()
@@ -23,4 +23,4 @@ flow = ss.verify(classes, eta_y=1.0, eta_z=0.1, checks=["conservation", downhill
 leaps = ss.simulate(classes, eta_y=300.0, eta_z=0.1, steps=60, context=8, batch_size=4)
 control = ss.verify(data=leaps, checks=[downhill])
 for claim in (*flow, *control):
-    print(f"{claim.name}: {claim.status} {claim.why}".rstrip())
+    print(f"{claim.name}: {claim.status} {claim.reason}".rstrip())

@@ -73,7 +73,7 @@ def test_a_pool_ends_with_its_parent(tmp_path, warm):
 
 
 @pytest.mark.parametrize(
-    ("words", "module", "wait"), [(DIAL, "dial.cells", "wait"), (MAP, "claims.maps", "as_completed")]
+    ("words", "module", "wait"), [(DIAL, "dial.cells", "wait"), (MAP, "claims.regime_map", "as_completed")]
 )
 def test_a_command_that_is_killed_leaves_no_process(tmp_path, words, module, wait):
     killed_and_alone(tmp_path, COMMAND.format(module=module, wait=wait), *words)

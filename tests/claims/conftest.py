@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from scansnap.claims.theorems.theorem4 import rates
+from scansnap.claims.theorems import theorem4
 from scansnap.classes import SequenceClasses
 
 
@@ -16,8 +16,8 @@ def _known() -> dict[tuple[object, ...], np.ndarray]:
 
 @pytest.fixture
 def each_run_once(_known: dict[tuple[object, ...], np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    """B_n(t₀) of the same classes and rates is asked for again and again."""
-    made = rates.growth_at_snap
+    """B_n(t₀) of the same classes and theorem4 is asked for again and again."""
+    made = theorem4.growth_at_snap
 
     def remembered(classes: SequenceClasses, **settings: object) -> np.ndarray:
         key = (repr(classes.p_context.tobytes()), *settings.items())
@@ -25,4 +25,4 @@ def each_run_once(_known: dict[tuple[object, ...], np.ndarray], monkeypatch: pyt
             _known[key] = made(classes, **settings)
         return _known[key]
 
-    monkeypatch.setattr(rates, "growth_at_snap", remembered)
+    monkeypatch.setattr(theorem4, "growth_at_snap", remembered)

@@ -10,8 +10,8 @@ import pytest
 import xarray as xr
 
 from refusals import refused
-from scansnap.claims import agreement
-from scansnap.claims.agreement import parting_times, three_way
+from scansnap.claims import three_way as module
+from scansnap.claims.three_way import divergence_times, three_way
 from scansnap.classes import SequenceClasses
 from scansnap.theory import u
 
@@ -48,27 +48,27 @@ def test_one_table_with_three_sources():
 
 def test_the_gap_agrees_three_ways():
     """On Syn-Small, with cosine 0.72 between the classes, to 10% all the way."""
-    found = parting_times(small(0.9, 0.02, False))
+    found = divergence_times(small(0.9, 0.02, False))
     assert found.compared.sel(quantity="gap").all()
-    assert found.parting_t.sel(quantity="gap").isnull().all()
+    assert found.divergence_t.sel(quantity="gap").isnull().all()
     assert at(found, "largest", "gap", CLOSED_FLOW) == pytest.approx(0.034, abs=0.003)
 
 
 def test_growth_parts_from_the_closed_form_before_the_transition():
     """Theorem 4 takes C₀ from the earliest times and ξ/γ does not stay there."""
     data = small(0.9, 0.02, False)
-    found = parting_times(data)
+    found = divergence_times(data)
     for pair in (CLOSED_FLOW, CLOSED_SGD):
-        assert at(found, "parting_t", "growth", pair) < 0.6 * data.t_snap
+        assert at(found, "divergence_t", "growth", pair) < 0.6 * data.t_snap
         assert at(found, "final", "growth", pair) > 0.9
     assert not found.compared.sel(quantity="logit", pair=CLOSED_FLOW)
-    assert np.isnan(at(found, "parting_t", "logit", CLOSED_FLOW))
+    assert np.isnan(at(found, "divergence_t", "logit", CLOSED_FLOW))
 
 
 def test_sgd_meets_the_flow_again():
     """The first steps of SGD lag; at the end noise, T = 128 and the step size leave 5%."""
-    found = parting_times(small(0.9, 0.02, False))
-    assert at(found, "parting_t", "growth", FLOW_SGD) < 10
+    found = divergence_times(small(0.9, 0.02, False))
+    assert at(found, "divergence_t", "growth", FLOW_SGD) < 10
     assert at(found, "final", "growth", FLOW_SGD) < 0.05
     assert at(found, "final", "logit", FLOW_SGD) < 0.05
 
@@ -77,23 +77,23 @@ def test_small_steps_without_noise_never_part_from_the_flow():
     data = small(0.1, 0.002, True)
     assert data.seeds == 1
     assert (data.growth_error == 0).all()
-    found = parting_times(data)
-    assert found.parting_t.sel(pair=FLOW_SGD).isnull().all()
+    found = divergence_times(data)
+    assert found.divergence_t.sel(pair=FLOW_SGD).isnull().all()
     assert found.largest.sel(pair=FLOW_SGD).max() == pytest.approx(0.024, abs=0.01)
     # the difference is the step size: a tenth of the rates, a tenth of it
     assert float(found.final.sel(pair=FLOW_SGD).max()) < 0.005
 
 
 def test_steps_nine_times_as_large_do():
-    slow, fast = (parting_times(small(c * 0.1, c * 0.002, True)) for c in (1, 9))
-    assert at(fast, "parting_t", "growth", FLOW_SGD) < 10
+    slow, fast = (divergence_times(small(c * 0.1, c * 0.002, True)) for c in (1, 9))
+    assert at(fast, "divergence_t", "growth", FLOW_SGD) < 10
     assert at(fast, "largest", "growth", FLOW_SGD) > 5 * at(slow, "largest", "growth", FLOW_SGD)
 
 
 def test_the_same_run_in_parts(monkeypatch):
     """A vocabulary too large for the memory is run again for each part of the record."""
     whole = small(0.9, 0.02, False)
-    monkeypatch.setattr(agreement, "_MOST_BYTES", 8 * 34**2 * 12)
+    monkeypatch.setattr(module, "_MOST_BYTES", 8 * 34**2 * 12)
     calls = []
     parts = three_way(
         SequenceClasses.syn_small(),
@@ -121,37 +121,37 @@ def made(error: float = 0.0, jump: float = 1.3) -> xr.Dataset:
     errors[:, 2] = error
     return xr.Dataset(
         {"growth": (("t", "source"), growth), "growth_error": (("t", "source"), errors)},
-        {"t": t, "source": list(agreement.SOURCES)},
+        {"t": t, "source": list(module.SOURCES)},
     )
 
 
 def test_the_first_time_of_a_difference():
-    found = parting_times(made())
-    assert np.isnan(at(found, "parting_t", "growth", CLOSED_FLOW))
-    assert at(found, "parting_t", "growth", FLOW_SGD) == 110
+    found = divergence_times(made())
+    assert np.isnan(at(found, "divergence_t", "growth", CLOSED_FLOW))
+    assert at(found, "divergence_t", "growth", FLOW_SGD) == 110
     assert at(found, "largest", "growth", FLOW_SGD) == pytest.approx(0.3 / 1.3)
-    assert np.isnan(at(parting_times(made(), tolerance=0.5), "parting_t", "growth", FLOW_SGD))
+    assert np.isnan(at(divergence_times(made(), tolerance=0.5), "divergence_t", "growth", FLOW_SGD))
 
 
 def test_noise_is_not_parting():
-    assert np.isnan(at(parting_times(made(error=2.0)), "parting_t", "growth", FLOW_SGD))
-    assert at(parting_times(made(error=0.3)), "parting_t", "growth", FLOW_SGD) == 110
+    assert np.isnan(at(divergence_times(made(error=2.0)), "divergence_t", "growth", FLOW_SGD))
+    assert at(divergence_times(made(error=0.3)), "divergence_t", "growth", FLOW_SGD) == 110
 
 
 def test_what_is_not_a_number_is_parting():
     data = made(jump=1.0)
     data["growth"][5, 2] = np.nan
-    found = parting_times(data)
-    assert at(found, "parting_t", "growth", FLOW_SGD) == 50
+    found = divergence_times(data)
+    assert at(found, "divergence_t", "growth", FLOW_SGD) == 50
     assert at(found, "largest", "growth", FLOW_SGD) == np.inf
     data["growth"][5, 2] = np.inf
-    assert at(parting_times(data), "parting_t", "growth", FLOW_SGD) == 50
+    assert at(divergence_times(data), "divergence_t", "growth", FLOW_SGD) == 50
 
 
 def test_nothing_that_moves_does_not_part():
-    found = parting_times(made() * 0)
+    found = divergence_times(made() * 0)
     assert found.compared.all()
-    assert found.parting_t.isnull().all()
+    assert found.divergence_t.isnull().all()
     assert (found.largest == 0).all()
 
 
@@ -162,7 +162,7 @@ def test_classes_without_distinct_tokens_have_a_gap_only():
     classes = SequenceClasses([[0.5, 0.5, 0, 0, 0], [0.2, 0.8, 0, 0, 0]], query=[2, 2], next_token=[3, 4])
     data = three_way(classes, eta_y=0.5, eta_z=0.05, context=math.inf, batch_size=None, t_end=30)
     assert set(data.data_vars) == {"gap", "gap_error"}
-    assert parting_times(data).sizes["quantity"] == 1
+    assert divergence_times(data).sizes["quantity"] == 1
 
 
 def test_one_class_does_not_grow():
@@ -189,6 +189,6 @@ def test_bad_input_is_named(change, field):
 
 def test_parting_times_wants_what_three_way_returns():
     with refused("data", "with loss", names="three_way"):
-        parting_times(xr.Dataset({"loss": ("t", [1.0])}))
+        divergence_times(xr.Dataset({"loss": ("t", [1.0])}))
     with refused("tolerance"):
-        parting_times(made(), tolerance=0)
+        divergence_times(made(), tolerance=0)

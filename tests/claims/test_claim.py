@@ -16,7 +16,7 @@ def judged(deviation: float, interval: tuple[float, float] | None = None, met: b
     assumption = Assumption("a", "a holds", 1.0, 2.0, met, "")
     return SAYS.judge(
         quantity="x", measured=1.0, predicted=1.0, deviation=deviation, tolerance=0.1, interval=interval,
-        where="here", to_decide="more seeds", assumptions=[assumption],
+        failure="here", remedy="more seeds", assumptions=[assumption],
     )  # fmt: skip
 
 
@@ -37,7 +37,7 @@ def test_noise_decides_only_with_its_whole_interval(
     deviation: float, interval: tuple[float, float] | None, status: str, why: str
 ) -> None:
     claim = judged(deviation, interval)
-    assert (claim.status, claim.why) == (status, why)
+    assert (claim.status, claim.reason) == (status, why)
 
 
 def test_an_unmet_assumption_keeps_what_was_observed() -> None:

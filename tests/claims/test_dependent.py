@@ -12,12 +12,13 @@ from flows import evolve, flow, snap
 
 import scansnap as ss
 from scansnap import SequenceClasses
-from scansnap.claims.claim import Claim, Report, Statement
+from scansnap.claims.claim import Claim, Statement
 from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.lemmas.lemma4 import predicted_rate
-from scansnap.claims.registry import asked, statements
-from scansnap.claims.theorems.theorem1.decomposition import decompose, window
-from scansnap.claims.verify import judge
+from scansnap.claims.registry import select_checks, statements
+from scansnap.claims.report import Report
+from scansnap.claims.theorems.gradient_decomposition import decompose, thinned_window
+from scansnap.claims.verify import judge_evidence
 from scansnap.measure.comparison import sure_signs
 
 STATEMENTS = {statement.name: statement for statement in statements()}
@@ -45,7 +46,7 @@ def some_classes(seed: int) -> SequenceClasses:
 
 
 def judged(evidence: Evidence) -> dict[str, Claim]:
-    return {claim.name: claim for claim in judge(evidence, checks=asked(["theorem-1", "theorem-2"]))}
+    return {claim.name: claim for claim in judge_evidence(evidence, checks=select_checks(["theorem-1", "theorem-2"]))}
 
 
 def sample() -> list[Evidence]:
@@ -108,14 +109,14 @@ def test_in_sgd_the_sign_of_xi_is_evidence_of_its_own() -> None:
 def test_lemma_4_leaves_out_what_theorem_1_does(name: str) -> None:
     """ż − Lemma 4 = η_Z Σ p_n diag(f_n) rest_n with the rest of g_n outside the span of the f's."""
     evidence = flow(name)
-    times = window(evidence)
+    times = thinned_window(evidence)
     fit, f, g = decompose(evidence, times), evidence.f[times], evidence.g[times]
     inside = (evidence.classes.p_context > 0)[None]
     moving = (g - f * (f * g).sum(-1, keepdims=True)) * inside
     pull = (fit.gamma_beta @ f) * inside
     rest = moving + pull - f * (f * pull).sum(-1, keepdims=True)
     np.testing.assert_allclose(np.linalg.norm(rest, axis=-1), fit.rest, rtol=1e-3, atol=1e-9 * fit.across.max())
-    left = evidence.by_query(evidence.eta_z * evidence.classes.p_class[:, None] * f * rest)
+    left = evidence.sum_by_query(evidence.eta_z * evidence.classes.p_class[:, None] * f * rest)
     difference = evidence.z_rate[times] - predicted_rate(evidence, times, fit)
     np.testing.assert_allclose(difference, left, atol=1e-9 * np.abs(evidence.z_rate[times]).max())
 
@@ -126,8 +127,8 @@ def test_relations_name_statements_and_decide_the_kind() -> None:
         assert set(names) <= set(STATEMENTS)
         assert statement.name not in names
         assert (statement.kind == "dependent") == bool(names)
-    assert not STATEMENTS["theorem-1-beta"].of_paper
-    assert STATEMENTS["theorem-2b"].of_paper
+    assert not STATEMENTS["theorem-1-beta"].is_from_paper
+    assert STATEMENTS["theorem-2b"].is_from_paper
     for wrong in ({"kind": "dependent"}, {"implied_by": ("theorem-2a",)}, {"kind": "ours", "repeats": ("lemma-4",)}):
         with pytest.raises(ss.InputError) as error:
             Statement("mine", "Mine", "says something", **wrong)
@@ -143,9 +144,9 @@ def test_a_report_counts_independent_statements_apart() -> None:
     assert report.counts("dependent")["holds"] == 2
     assert report.summary.startswith("2 of 4 independent statements hold, 1 fail, 1 do not apply; ")
     assert "of 3 " in report.summary
-    assert repr(report).endswith(report.summary)
+    assert str(report).endswith(report.summary)
     assert claims[3].relation == "follows from a"
-    assert (claims[3].independent().kind, claims[3].independent().relation) == ("measured", "")
+    assert (claims[3].as_independent().kind, claims[3].as_independent().relation) == ("measured", "")
 
 
 def test_the_page_lists_what_depends_on_what() -> None:

@@ -9,21 +9,21 @@ import pytest
 
 from refusals import refused
 from scansnap import processes
-from scansnap.claims import maps
+from scansnap.claims import regime_map as maps
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
-from scansnap.claims.maps import Axis, MapPoint, regime_map
+from scansnap.claims.regime_map import MapAxis, MapPoint, regime_map
 from scansnap.plots import regime_map as figure
 from scansnap.plots.style import save_figure
 
 
 def test_axes_as_people_write_them():
-    ratio = Axis.parse("ratio=1:1000:log", 4)
+    ratio = MapAxis.parse("ratio=1:1000:log", 4)
     np.testing.assert_allclose(ratio.values, [1, 10, 100, 1000])
     assert ratio.log
-    overlap = Axis.parse("overlap=0.1:0.5", 3)
+    overlap = MapAxis.parse("overlap=0.1:0.5", 3)
     np.testing.assert_allclose(overlap.values, [0.1, 0.3, 0.5])
     assert not overlap.log
-    assert Axis.parse("n_classes=2:4", 30).values == (2, 3, 4)
+    assert MapAxis.parse("n_classes=2:4", 30).values == (2, 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_axes_as_people_write_them():
 )
 def test_bad_axes(text, field):
     with refused(field):
-        Axis.parse(text)
+        MapAxis.parse(text)
 
 
 @pytest.mark.parametrize("overlap", [0.05, 0.4, 0.8])
@@ -61,18 +61,18 @@ def test_the_default_setting_meets_every_assumption():
 
 
 def test_one_axis_twice_and_unknown_theorems_are_refused():
-    axis = Axis.parse("ratio=1:10", 2)
+    axis = MapAxis.parse("ratio=1:10", 2)
     with refused("the axes", "ratio twice"):
         regime_map("theorem-1", axis, axis)
     with refused("the theorem", "theorem-9"):
-        regime_map("theorem-9", axis, Axis.parse("overlap=0.1:0.2", 2))
+        regime_map("theorem-9", axis, MapAxis.parse("overlap=0.1:0.2", 2))
 
 
 @pytest.mark.integration
 def test_a_small_map_rises_with_the_ratio_and_draws(tmp_path):
     seen = []
     data = regime_map(
-        "lemma-4", Axis.parse("ratio=10:100:log", 2), Axis.parse("overlap=0.1:0.9", 3), processes=2,
+        "lemma-4", MapAxis.parse("ratio=10:100:log", 2), MapAxis.parse("overlap=0.1:0.9", 3), processes=2,
         progress=lambda done, total: seen.append((done, total)),
     )  # fmt: skip
     assert seen[-1] == (6, 6)
@@ -88,7 +88,7 @@ def test_a_small_map_rises_with_the_ratio_and_draws(tmp_path):
 
 def test_a_vocabulary_too_small_for_the_classes_is_refused():
     """2 classes with 5 distinct tokens: 1 common, 10 distinct, 1 query, 2 next tokens."""
-    assert MapPoint(vocab_size=14).classes().vocab_size == MapPoint(vocab_size=14).needed == 14
+    assert MapPoint(vocab_size=14).classes().vocab_size == MapPoint(vocab_size=14).n_tokens == 14
     with refused("vocab_size"):
         MapPoint(vocab_size=13).classes()
 
@@ -111,14 +111,14 @@ def test_a_map_without_any_classes_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(processes, "ProcessPoolExecutor", None)
     with refused("vocab_size", 20, names="62"):
         regime_map(
-            "lemma-3", Axis.parse("overlap=0.1:0.2", 2), Axis.parse("vocab_size=5:20", 3), MapPoint(n_classes=10)
+            "lemma-3", MapAxis.parse("overlap=0.1:0.2", 2), MapAxis.parse("vocab_size=5:20", 3), MapPoint(n_classes=10)
         )
 
 
 def test_corners_without_classes_are_left_out_and_said_to_be(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(maps, "as_completed", list)
-    axes = Axis("n_classes", (2, 3), log=False), Axis("vocab_size", (14, 60), log=False)
+    axes = MapAxis("n_classes", (2, 3), log=False), MapAxis("vocab_size", (14, 60), log=False)
     data = regime_map("lemma-3", *axes)
     np.testing.assert_array_equal(data.possible, [[True, False], [True, True]])  # 3 classes have 20 tokens
     np.testing.assert_array_equal(data.margin.isnull().all("claim"), ~data.possible)
@@ -137,7 +137,7 @@ def test_each_point_is_the_setting_that_stands_there(monkeypatch):
     monkeypatch.setattr(maps, "_point", lambda theorem, setting: seen.append(setting) or ({"lemma-3": 0.5}, True))
     monkeypatch.setattr(processes, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(maps, "as_completed", list)
-    regime_map("lemma-3", Axis("vocab_size", (14, 20, 500), log=True), Axis("n_classes", (2, 3), log=False))
+    regime_map("lemma-3", MapAxis("vocab_size", (14, 20, 500), log=True), MapAxis("n_classes", (2, 3), log=False))
     made = [(setting.vocab_size, setting.n_classes) for setting in seen]
     assert made == [(14, 2), (20, 2), (500, 2), (20, 3), (500, 3)]
     assert [setting.classes().vocab_size for setting in seen] == [m for m, _ in made]

@@ -10,8 +10,8 @@ from scipy.interpolate import CubicSpline
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.theorems import theorem3
-from scansnap.claims.theorems.theorem1.decomposition import coefficients
-from scansnap.claims.theorems.theorem3 import dominant
+from scansnap.claims.theorems.gradient_decomposition import coefficients
+from scansnap.claims.theorems.theorem3 import BOUNDS_TOLERANCE
 from scansnap.classes import SequenceClasses
 
 IDENTITY, LOWER, UPPER, MONOTONE = NAMES["theorem-3"]
@@ -38,7 +38,7 @@ def test_growth_along_the_path_is_the_integral_of_the_speed(preset, eta_y, eta_z
 def test_sixty_times_are_enough_for_the_tolerance_of_the_bounds():
     coarse, fine = flow_of("strong", 0.9, 0.5), flow_of("strong", 0.9, 0.5, 240)
     error = coarse.measured_growth[-1] / fine.measured_growth[-1] - 1
-    assert np.abs(error).max() < 1e-3 < dominant.BOUNDS_TOLERANCE
+    assert np.abs(error).max() < 1e-3 < BOUNDS_TOLERANCE
 
 
 def test_the_speed_is_that_of_the_full_decomposition():

@@ -41,7 +41,7 @@ def test_what_the_theory_does_not_speak_of_gets_no_verdict(options, message):
     report = verify(data=data)
     assert [claim.name for claim in report] == [statement.name for statement in statements()]
     assert {(claim.status, claim.margin) for claim in report} == {("not applicable", None)}
-    assert all(message in claim.why for claim in report), report
+    assert all(message in claim.reason for claim in report), report
     assert message in report.setting
 
 
@@ -57,7 +57,7 @@ def test_one_run_of_many_is_outside():
     """Momentum is inside, and so is the run beside one with weight decay or one that became non-finite."""
     runs = ss.grid(eta_y=[1.0, 1e38], eta_z=0.1, weight_decay=[0.0, 0.1], momentum=0.5)
     data = ss.simulate(SMALL, runs, steps=12)
-    whys = [{claim.why for claim in verify(data=data, run=run)} for run in range(4)]
+    whys = [{claim.reason for claim in verify(data=data, run=run)} for run in range(4)]
     assert all("weight decay" not in why and "non-finite" not in why for why in whys[0])
     assert whys[1] == {"there is weight decay"}
     assert len(whys[2]) == 1
@@ -72,7 +72,7 @@ def test_an_unfinished_run_is_outside():
 
     with pytest.raises(ss.Interrupted) as interrupted:
         ss.simulate(SMALL, eta_y=1.0, eta_z=0.1, steps=5000, progress=stop)
-    assert {claim.why for claim in verify(data=interrupted.value.partial)} == {
+    assert {claim.reason for claim in verify(data=interrupted.value.partial)} == {
         "the run was stopped before its last step"
     }
 
@@ -83,7 +83,7 @@ def test_an_unfinished_run_is_outside():
 )
 def test_flows_outside_the_theory(options, message):
     data = ss.flow(SMALL, **{"eta_y": 1.0, "eta_z": 0.1, "t": [0, 1, 10], **options})
-    assert {claim.why for claim in verify(data=data)} == {message}
+    assert {claim.reason for claim in verify(data=data)} == {message}
 
 
 def test_a_trajectory_of_others_is_refused_in_words():

@@ -13,7 +13,7 @@ import pytest
 
 import scansnap as ss
 from refusals import refused
-from scansnap.claims.claim import Report
+from scansnap.claims.report import Report
 from scansnap.claims.verify import verify
 
 SMALL = ss.SequenceClasses.syn_small()
@@ -23,7 +23,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "own_claim.py"
 
 def moved(evidence: ss.Evidence) -> ss.Claim:
     far = np.abs(evidence.attention - evidence.attention[0]).max()
-    return MINE.judge(quantity="|Δc|", measured=far, predicted=0, deviation=far, tolerance=0.01, where="everywhere")
+    return MINE.judge(quantity="|Δc|", measured=far, predicted=0, deviation=far, tolerance=0.01, failure="everywhere")
 
 
 def judged(**values: object) -> ss.Claim:
@@ -44,8 +44,8 @@ def test_instead_of_ours_and_beside_them() -> None:
 
 def test_the_verdict_is_by_the_same_rule() -> None:
     early, late = look(moved)["mine"], look(moved, t_end=500.0)["mine"]
-    assert (early.status, early.why, early.kind) == ("holds", "", "measured")
-    assert (late.status, late.why) == ("fails", "everywhere")
+    assert (early.status, early.reason, early.kind) == ("holds", "", "measured")
+    assert (late.status, late.reason) == ("fails", "everywhere")
     assert late.margin == pytest.approx(1 - late.measured / 0.01)
 
 
@@ -91,8 +91,8 @@ def test_evidence_has_the_loss() -> None:
         (moved, "checks"),
         ("lemma-3", "checks"),
         ([], "checks"),
-        (["lemma-5"], "a check"),
-        ([3], "a check"),
+        (["lemma-5"], "checks"),
+        ([3], "checks"),
         ([moved, moved], ("the name of a claim", "mine")),
         (["lemma-3", "lemma-3"], "the name of a claim"),
         ([lambda evidence: None], "what the check <lambda> returned"),

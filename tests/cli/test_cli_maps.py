@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from scansnap.claims import maps, sgd
+from scansnap.claims import regime_map, regime_map_sgd
 
 MAP = ("verify", "--map", "theorem-3", "--sgd", "--points", 3, "--seeds", 2, "--batch-size", 4, "--finite-T", 8,
        "--x", "vocab_size=20:60", "--device", "cpu")  # fmt: skip
@@ -29,10 +29,10 @@ def here(n):
 
 @pytest.fixture
 def work(scansnap, monkeypatch):
-    for module in (maps, sgd):
+    for module in (regime_map, regime_map_sgd):
         monkeypatch.setattr(module, "ending_at_once", here)
-    monkeypatch.setattr(maps, "_point", lambda theorem, point: ({"theorem-3-upper": point.overlap - 0.5}, True))
-    monkeypatch.setattr(maps, "as_completed", list)
+    monkeypatch.setattr(regime_map, "_point", lambda theorem, point: ({"theorem-3-upper": point.overlap - 0.5}, True))
+    monkeypatch.setattr(regime_map, "as_completed", list)
     return scansnap
 
 
@@ -52,7 +52,7 @@ def test_a_map_tells_its_cost_and_is_drawn_beside_the_flow_s(work, tmp_path):
 
 def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest(work, refuses, tmp_path, monkeypatch):
     assert work(*MAP, "--out", "whole.png")[0] == 0
-    train, made = sgd.train, []
+    train, made = regime_map_sgd.train_group, []
 
     def stops(group, *rest):
         made.append(group)
@@ -60,12 +60,12 @@ def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest
             raise KeyboardInterrupt
         return train(group, *rest)
 
-    monkeypatch.setattr(sgd, "train", stops)
+    monkeypatch.setattr(regime_map_sgd, "train_group", stops)
     code, _, err = work(*MAP, "--out", "m.png")
     assert code == 130
     assert "Stopped. Finished settings are in m.unfinished: the same command does the rest." in err
     assert not (tmp_path / "m.png").exists()
-    monkeypatch.setattr(sgd, "train", train)
+    monkeypatch.setattr(regime_map_sgd, "train_group", train)
     refuses("the folder with unfinished work", *MAP, "--seeds", 3, "--out", "m.png", names="--overwrite")
     code, _, err = work(*MAP, "--out", "m.png")
     assert code == 0
@@ -78,7 +78,7 @@ def test_nothing_finished_is_said(work, monkeypatch):
     def stops(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sgd, "train", stops)
+    monkeypatch.setattr(regime_map_sgd, "train_group", stops)
     code, _, err = work(*MAP, "--out", "m.png")
     assert (code, err) == (130, "Stopped. Nothing was finished.\n")
 

@@ -154,8 +154,8 @@ def short(folder: Path) -> Any:
 
 
 def _cut_short(patch: pytest.MonkeyPatch) -> None:
-    from scansnap.claims import agreement, maps, verify
-    from scansnap.claims.survey.statements import decay
+    from scansnap.claims import regime_map, three_way, verify
+    from scansnap.claims.survey import late_attention
     from scansnap.cli import benchmark
     from scansnap.dial import study
     from scansnap.dynamics import loop
@@ -197,19 +197,20 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return looked_up(host, *args, **options)
 
-    evidence = verify.gather(ss.SequenceClasses.syn_small(), eta_y=0.9, eta_z=0.02, context=float("inf"), t_end=2.0)
-    report = verify.judge(evidence)
+    evidence = verify.gather_evidence(
+        ss.SequenceClasses.syn_small(), eta_y=0.9, eta_z=0.02, context=float("inf"), t_end=2.0
+    )
+    report = verify.judge_evidence(evidence)
     patch.setattr(verify, "from_flow", lambda *_, **__: evidence)
-    patch.setattr(verify, "judge", lambda *_: report)
+    patch.setattr(verify, "judge_evidence", lambda *_: report)
     patch.setattr(loop.Loop, "run", few_steps)
     patch.setattr(training._TrainingLoop, "run", few_updates)
     patch.setattr(sample_text, "_draw", few_words)
     patch.setattr(socket, "getaddrinfo", local_names)
     patch.setattr(benchmark, "measure", reached)
-    patch.setattr(agreement, "three_way", reached)
-    patch.setattr(maps, "ending_at_once", reached)
-    patch.setattr("scansnap.claims.survey.run._MODULES", (decay,))
-    patch.setattr(decay, "check", reached)
+    patch.setattr(three_way, "three_way", reached)
+    patch.setattr(regime_map, "ending_at_once", reached)
+    patch.setattr("scansnap.claims.survey.run.CHECKS", (late_attention.DECAY._replace(judge=reached),))
     patch.setattr(make, "make", reached)
     patch.setattr(crew, "at_once", reached)
     patch.setattr(study, "made", reached)

@@ -53,21 +53,21 @@ EVERY = pytest.mark.parametrize("name", WRITERS)
 def evidence():
     from scansnap.classes import SequenceClasses
 
-    found = claims.gather(SequenceClasses.syn_small(), eta_y=0.9, eta_z=0.02, context=float("inf"), t_end=2.0)
-    return found, claims.Report("a setting", tuple(claims.judge(found))[:2])
+    found = claims.gather_evidence(SequenceClasses.syn_small(), eta_y=0.9, eta_z=0.02, context=float("inf"), t_end=2.0)
+    return found, claims.Report("a setting", tuple(claims.judge_evidence(found))[:2])
 
 
 @pytest.fixture
 def work(scansnap, monkeypatch, tmp_path, evidence):
     """The command line in a folder with input for everything; flows, which take long, are not computed anew."""
-    from scansnap.claims import maps
+    from scansnap.claims import regime_map
 
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(claims, "gather", lambda *_, **__: evidence[0])
-    monkeypatch.setattr(claims, "judge", lambda *_: evidence[1])
-    monkeypatch.setattr(maps, "ending_at_once", here)
-    monkeypatch.setattr(maps, "_point", lambda theorem, setting: ({"claim": setting.ratio - 100}, True))
-    monkeypatch.setattr(maps, "as_completed", iter)
+    monkeypatch.setattr(claims, "gather_evidence", lambda *_, **__: evidence[0])
+    monkeypatch.setattr(claims, "judge_evidence", lambda *_: evidence[1])
+    monkeypatch.setattr(regime_map, "ending_at_once", here)
+    monkeypatch.setattr(regime_map, "_point", lambda theorem, setting: ({"claim": setting.ratio - 100}, True))
+    monkeypatch.setattr(regime_map, "as_completed", iter)
     (tmp_path / "s.toml").write_text(SWEEP)
     (tmp_path / "d.toml").write_text(DECK)
     (tmp_path / "t.txt").write_text("the cat sat on the mat\nthe dog ran in the park\n" * 30)
@@ -147,7 +147,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(work, monkeyp
         raise AssertionError("the work was begun")
 
     for module, function in ((run_command, "find_run"), (text_command, "read_corpus"), (predict_command, "read_corpus"),
-                             (claims, "gather"), (make, "make")):  # fmt: skip
+                             (claims, "gather_evidence"), (make, "make")):  # fmt: skip
         monkeypatch.setattr(module, function, no_work)
     (tmp_path / "file").write_text("x")
     (tmp_path / "folder").mkdir()

@@ -22,7 +22,7 @@ T = [0, 1, 10, 100, 1000]
 def test_other_models_get_no_verdict(options: dict, reason: str) -> None:
     data = ss.flow(SMALL, 1.0, 0.1, T, variables=("attention", "z", "y", "g", "gap"), **options)
     report = ss.verify(data=data)
-    assert {(claim.status, claim.why) for claim in report} == {("not applicable", reason)}
+    assert {(claim.status, claim.reason) for claim in report} == {("not applicable", reason)}
 
 
 def test_half_a_flow_gets_no_verdict() -> None:
@@ -31,7 +31,9 @@ def test_half_a_flow_gets_no_verdict() -> None:
 
     with pytest.raises(ss.Interrupted) as interrupted:
         ss.flow(SMALL, 1.0, 0.1, T, progress=stop)
-    assert {claim.why for claim in ss.verify(data=interrupted.value.partial)} == {"the flow ended before its last time"}
+    assert {claim.reason for claim in ss.verify(data=interrupted.value.partial)} == {
+        "the flow ended before its last time"
+    }
 
 
 @pytest.mark.integration

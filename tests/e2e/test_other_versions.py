@@ -11,7 +11,7 @@ import pytest
 
 import scansnap as package
 from scansnap.checks import InputError
-from scansnap.claims import sgd
+from scansnap.claims import regime_map_sgd
 from scansnap.cli import run as run_command
 from scansnap.cli.text import train as text_command
 from scansnap.storage import versions
@@ -58,7 +58,7 @@ def stop_sweep(patch: pytest.MonkeyPatch) -> None:
 
 
 def stop_map(patch: pytest.MonkeyPatch) -> None:
-    joined, done = sgd._joined, []
+    joined, done = regime_map_sgd._results, []
 
     def second_stops(jobs: Any) -> Any:
         done.append(jobs)
@@ -66,7 +66,7 @@ def stop_map(patch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return joined(jobs)
 
-    patch.setattr(sgd, "_joined", second_stops)
+    patch.setattr(regime_map_sgd, "_results", second_stops)
 
 
 COMMANDS = pytest.mark.parametrize(

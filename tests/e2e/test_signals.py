@@ -236,13 +236,13 @@ def test_children_do_not_hear_what_is_for_their_parent():
 def test_a_map_ends_at_once_and_leaves_no_process(scansnap, monkeypatch, tmp_path):
     from multiprocessing import active_children
 
-    from scansnap.claims import maps
+    from scansnap.claims import regime_map
 
     def press(jobs):
         signal.raise_signal(signal.SIGTERM)
         return iter(jobs)
 
-    monkeypatch.setattr(maps, "as_completed", press)
+    monkeypatch.setattr(regime_map, "as_completed", press)
     others = set(active_children())
     code, out, err = scansnap("verify", "--map", "theorem-1", "--points", 3, "--out", "m.png")
     assert code == 143

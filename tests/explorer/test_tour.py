@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from films import Film
 
-from scansnap.claims.evidence import why_outside
+from scansnap.claims.evidence import reason_outside_theory
 from scansnap.dynamics.simulate import simulate
 from scansnap.explorer.setups.read import read_setup
 from scansnap.explorer.tour import SCENES
@@ -124,7 +124,7 @@ def test_adam_levels_what_sgd_sharpens() -> None:
     assert spread[0] < 1.01, "Adam: a rare token moves as fast as a frequent one"
     assert spread[1] > 10, "SGD: it does not"
     reading = read_setup({**BY_NAME["adam"]["setup"], "steps": 2})
-    assert why_outside(simulate(reading.classes, reading.runs, settings=reading.settings))
+    assert reason_outside_theory(simulate(reading.classes, reading.runs, settings=reading.settings))
     back = film("adam", "try")
     assert f"falls from {back['entropy'][0]:.2f} to {back['entropy'][-1]:.2f} nats" in scene["answer"]
     assert f"rises to {adam['entropy'][-1]:.2f}, almost the {np.log(10):.2f}" in scene["answer"]

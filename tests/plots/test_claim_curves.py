@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from scansnap.claims.claim import Curve, Instead, Report, Statement
+from scansnap.claims.claim import Alternative, Curve, Statement
+from scansnap.claims.report import Report
 from scansnap.plots import claim_curves
 from scansnap.plots.style import save_figure
 
@@ -28,7 +29,7 @@ def test_what_fails_comes_first_with_both_curves():
     x = np.geomspace(1, 10, 5)
     holds = claim("a", Curve("t", "y", x, x, x))
     broken = replace(claim("b", Curve("t", "B_n of class 0", x, x, x / 9)), status="fails")
-    broken = replace(broken, instead=Instead(holds, "10 t₀", x[1:], 1.01 * x[1:], 0.01, 8 / 9))
+    broken = replace(broken, alternative=Alternative(holds, "10 t₀", x[1:], 1.01 * x[1:], 0.01, 8 / 9))
     figure = claim_curves.draw([holds, broken])
     first, second = figure.axes
     assert first.get_title() == "B: fails"

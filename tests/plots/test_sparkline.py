@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from scansnap.claims.claim import Curve, Instead, Statement
+from scansnap.claims.claim import Alternative, Curve, Statement
 from scansnap.plots.sparkline import POINTS, sparkline
 
 SAYS = Statement("theorem-0", "Theorem 0", "it doubles")
@@ -30,8 +30,8 @@ def test_lines_fill_the_box_on_the_axes_of_the_curve():
 
 def test_what_holds_instead_is_on_the_same_axes_and_sets_their_range():
     one = claim(np.linspace(0, 1, 50), np.zeros(50))
-    ours = Instead(claim([1, 1], [1, 1]), x=np.array([1.0, 10.0]), y=np.array([0.0, 0.5]))
-    found = sparkline(type(one)(**{**vars(one), "instead": ours}), "here")
+    ours = Alternative(claim([1, 1], [1, 1]), x=np.array([1.0, 10.0]), y=np.array([0.0, 0.5]))
+    found = sparkline(type(one)(**{**vars(one), "alternative": ours}), "here")
     assert found.instead[0][0] == 0
     assert found.instead[-1][0] == 1
     assert max(x for x, _ in found.measured) <= 1

@@ -1,20 +1,20 @@
-"""What a verdict consists of, and the one rule by which it is given.
+"""Statements, claims, and the one rule by which a claim gets its verdict.
 
-A claim compares something measured with something predicted. ``margin`` is 1 − deviation/tolerance: 1 is exact
-agreement, 0 the edge, negative a failure. A claim whose assumptions are not met is *not applicable*, whatever was
-measured; the measurement is still reported, because where a statement holds beyond its assumptions is a finding.
+A claim compares a measured value with a predicted one. ``margin`` is 1 − deviation/tolerance: 1 is exact agreement, 0
+the limit, negative a failure. A claim whose assumptions are not met is *not applicable*, whatever the measurement. The
+measurement is still reported, because where a statement holds beyond its assumptions is a finding.
 
-A measurement with noise brings an interval of its deviation: the claim is decided only where the whole interval is on
-one side of the tolerance, and *undecided* otherwise.
+A measurement with noise has an interval of its deviation. The claim is decided only if the whole interval is on one
+side of the tolerance, and *undecided* otherwise.
 
-Not every verdict is evidence: each statement says of which ``kind`` it is, and totals count the kinds apart. What is
+Not every verdict is evidence: each statement has a ``kind``, and totals count the kinds separately. Claims of kind
 ``measured`` are the independent statements of the paper.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -24,29 +24,29 @@ from scansnap.checks import InputError, check_choice
 from scansnap.claims.assumptions import Assumption
 
 if TYPE_CHECKING:
-    from scansnap.claims.ours.path import Path
+    from scansnap.claims.ours.path import PredictedPath
 
 Status = Literal["holds", "fails", "undecided", "not applicable"]
 STATUSES: tuple[Status, ...] = ("holds", "fails", "undecided", "not applicable")
 
 # What a verdict rests on:
-#   by definition  true because of how a thing is named or drawn
-#   formula        two ways to write one formula, or algebra and symmetry of it; no run takes part
-#   identity       follows for every run from what was already established; a failure would be a bug of ours
+#   by definition  true by the definition of a term or of a drawing
+#   formula        two forms of one formula, or algebra and symmetry of it; needs no run
+#   identity       follows for every run from established facts; a failure would be a bug of ours
 #   measured       an independent statement of the paper, which could have come out otherwise
 #   dependent      measured too, but it cannot fail where the statements of ``implied_by`` hold, or it measures the same
 #                  as those of ``repeats`` in another way
-#   proof step     measured too, but the paper's proof uses it and no statement of the paper says it
-#   ours           measured too, but what is held against the run is our theory, not the paper's
+#   proof step     measured too, but only the paper's proof uses it; no statement of the paper says it
+#   ours           measured too, but the prediction is our theory's, not the paper's
 Kind = Literal["by definition", "formula", "identity", "measured", "dependent", "proof step", "ours"]
 KINDS: tuple[Kind, ...] = ("by definition", "formula", "identity", "measured", "dependent", "proof step", "ours")
 
-EVERY = 0.5  # of a statement on every case: one exception is too many, half a one is not
+ALL_CASES = 0.5  # tolerance, in cases, of a statement about every case: one exception exceeds it
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The figure that shows a claim: measured against predicted over a common axis."""
+    """The figure of a claim: measured and predicted values over a common axis."""
 
     x_label: str
     y_label: str
@@ -55,48 +55,79 @@ class Curve:
     predicted: np.ndarray
     log_x: bool = True
     log_y: bool = False
-    along: Callable[[Path], tuple[np.ndarray, np.ndarray]] | None = None  # x and y, measured on a path of ours instead
+    along: Callable[[PredictedPath], tuple[np.ndarray, np.ndarray]] | None = None  # x and y on a path of our theory
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One statement of the paper (or ours) held against one setting."""
+    """The verdict on one statement in one setting.
 
-    name: str  # short and stable, for programs: "theorem-2a"
-    reference: str  # "Theorem 2(a)"
-    statement: str  # in one line
+    Attributes
+    ----------
+    name, reference, statement
+        Short name for programs (``"theorem-2a"``), place in the paper, and the statement in one line.
+    status
+        ``"holds"``, ``"fails"``, ``"undecided"`` or ``"not applicable"``.
+    quantity, measured, predicted, unit
+        What was measured, both values, and their unit.
+    margin, tolerance
+        1 − deviation/tolerance, and the tolerance on the deviation.
+    reason
+        Why it fails, is undecided, or does not apply; empty if it holds.
+    assumptions
+        The assumptions of the statement with their values in this setting.
+    kind, implied_by, repeats
+        What the verdict rests on, and the claims that it depends on.
+    interval
+        Interval of the deviation; None for a measurement without noise.
+    curve, alternatives, alternative
+        The claim's figure, the claims of ours that may hold where it fails, and the one that does (or comes closest).
+
+    Examples
+    --------
+    >>> import scansnap as ss
+    >>> report = ss.verify(ss.SequenceClasses.textbook(), checks=["conservation"])
+    >>> claim = report["conservation-z"]
+    >>> claim.status, claim.kind, claim.margin > 0
+    ('holds', 'identity', True)
+    """
+
+    name: str
+    reference: str
+    statement: str
     status: Status
-    quantity: str  # what was measured, in words
+    quantity: str
     measured: float | None
     predicted: float | None
     margin: float | None
-    tolerance: float | None  # on the deviation whose complement the margin is
-    why: str  # where it fails, which assumption is not met, what would decide; empty when it simply holds
+    tolerance: float | None
+    reason: str
     assumptions: tuple[Assumption, ...] = ()
     curve: Curve | None = None
     kind: Kind = "measured"
-    interval: tuple[float, float] | None = None  # of the deviation; None where the measurement has no noise
-    candidates: tuple[str, ...] = ()  # the claims of ours that may hold where it fails: Statement.instead
-    instead: Instead | None = None  # what holds in its place, where it is seen to fail (claims/instead.py)
-    implied_by: tuple[str, ...] = ()  # the claims without which it is no evidence, as its statement has them …
-    repeats: tuple[str, ...] = ()  # … or none where they do not imply it in this setting
+    interval: tuple[float, float] | None = None
+    alternatives: tuple[str, ...] = ()
+    alternative: Alternative | None = None
+    implied_by: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
+    unit: str = "1"
 
     def __post_init__(self) -> None:
         check_choice(f"the status of the claim {self.name}", self.status, STATUSES)
 
     @property
     def relation(self) -> str:
-        """What it depends on, in words; empty where it is independent."""
+        """The claims that it depends on, in words; empty if it is independent."""
         words = (("follows from", self.implied_by), ("repeats", self.repeats))
-        return "; ".join(f"{says} {', '.join(names)}" for says, names in words if names)
+        return "; ".join(f"{verb} {', '.join(names)}" for verb, names in words if names)
 
-    def independent(self) -> Claim:
-        """The same claim in a setting where what usually implies it does not."""
+    def as_independent(self) -> Claim:
+        """The same claim for a setting in which nothing implies it."""
         return replace(self, kind="measured", implied_by=(), repeats=())
 
     @property
     def observed(self) -> Status:
-        """What the measurement alone would say, assumptions set aside."""
+        """The verdict of the measurement alone, without the assumptions."""
         if self.margin is None or self.tolerance is None:
             return "not applicable"
         if self.interval is None:
@@ -108,57 +139,79 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Instead:
-    """What takes the place of a statement that fails: one of ours, judged on the same data, and its curve."""
+class Alternative:
+    """A claim of ours in the place of one that fails, judged on the same data, and its curve."""
 
     claim: Claim
-    until: str = ""  # how far it goes: "10 t₀"; what fails may do so later
+    until: str = ""  # end of its range: "10 t₀"; the failing claim may fail later
     x: np.ndarray | None = None  # on the axes of the failing claim's curve
     y: np.ndarray | None = None
-    off: float | None = (
-        None  # how far it is from what was measured, and how far the failing prediction, where both are:
-    )
-    theirs: float | None = None  # the largest difference over the largest value, of a logarithmic axis relative
+    error: float | None = None  # largest difference from the measured curve over the largest value (log axis: relative)
+    paper_error: float | None = None  # the same of the failing prediction
 
     @property
     def verdict(self) -> str:
-        """Whether it does, in words."""
+        """Whether it holds, in words."""
         status = self.claim.status
         if status == "holds":
             return f"instead: {self.claim.name} holds" + (f" up to {self.until}" if self.until else "")
         return f"{self.claim.name} {status}, too" if status == "fails" else f"{self.claim.name} is {status}"
 
     def __str__(self) -> str:
-        if self.off is None or self.theirs is None:
+        if self.error is None or self.paper_error is None:
             return self.verdict
-        return f"{self.verdict}; its curve is off by {share(self.off)}, the paper's by {share(self.theirs)}"
+        ours, paper = format_error(self.error), format_error(self.paper_error)
+        return f"{self.verdict}; its curve is off by {ours}, the paper's by {paper}"
 
 
 @dataclass(frozen=True)
 class Statement:
-    """A claim before it is judged: its short name, where it stands, what it says in one line, what it rests on."""
+    """A statement before it is judged.
+
+    Parameters
+    ----------
+    name, reference, text
+        Short name, place in the paper, and the statement in one line.
+    kind
+        What a verdict on it rests on (:data:`Kind`).
+    alternatives
+        Claims of ours that may hold where it fails, the most informative first.
+    implied_by, repeats
+        Of kind "dependent": statements with which it cannot fail, or which measure the same in another way.
+    unit
+        Unit of measured and predicted values; "1" is dimensionless.
+
+    Examples
+    --------
+    >>> import scansnap as ss
+    >>> small = ss.Statement("small-z", "Own claim", "no logit leaves [−1, 1]")
+    >>> claim = small.judge(quantity="largest |z|", measured=0.4, predicted=0.0, deviation=0.4, tolerance=1.0)
+    >>> claim.status, claim.margin
+    ('holds', 0.6)
+    """
 
     name: str
     reference: str
     text: str
     kind: Kind = "measured"
-    instead: tuple[str, ...] = ()  # claims of ours that may hold where this one fails, the most telling first
-    implied_by: tuple[str, ...] = ()  # statements with which it cannot fail: kind "dependent"
-    repeats: tuple[str, ...] = ()  # statements that measure the same in another way: kind "dependent"
+    alternatives: tuple[str, ...] = ()
+    implied_by: tuple[str, ...] = ()
+    repeats: tuple[str, ...] = ()
+    unit: str = "1"
 
     def __post_init__(self) -> None:
         for field in ("name", "reference", "text"):
             value = getattr(self, field)
             if not isinstance(value, str) or not value:
-                raise InputError(f"the {field} of a statement", value, "some text")
+                raise InputError(f"the {field} of a statement", value, "a non-empty string")
         check_choice(f"the kind of the statement {self.name}", self.kind, KINDS)
         if (self.kind == "dependent") != bool(self.implied_by or self.repeats):
             names = ", ".join([*self.implied_by, *self.repeats]) or "none"
-            allowed = f"dependent if and only if implied_by or repeats names statements ({names} here)"
-            raise InputError(f"the kind of the statement {self.name}", self.kind, allowed)
+            expected = f"dependent if and only if implied_by or repeats names statements ({names} here)"
+            raise InputError(f"the kind of the statement {self.name}", self.kind, expected)
 
     @property
-    def of_paper(self) -> bool:
+    def is_from_paper(self) -> bool:
         """Whether the paper states it."""
         return self.kind not in ("proof step", "ours")
 
@@ -171,15 +224,29 @@ class Statement:
         deviation: float,
         tolerance: float,
         assumptions: Iterable[Assumption] = (),
-        where: str = "",
+        failure: str = "",
         curve: Curve | None = None,
         interval: tuple[float, float] | None = None,
-        to_decide: str = "",
+        remedy: str = "",
     ) -> Claim:
-        """Holds if deviation ≤ tolerance. A deviation that is not a number is a failure, never a pass.
+        """The claim that holds if deviation ≤ tolerance. A deviation that is not a number is a failure.
 
-        ``where`` says in words where the largest deviation is; it is shown when the claim fails. ``interval`` is the
-        deviation's, where it has noise, and ``to_decide`` says what would decide when the tolerance lies inside it.
+        Parameters
+        ----------
+        quantity, measured, predicted
+            What was measured, and both values.
+        deviation, tolerance
+            The distance that the verdict is about, and its limit.
+        assumptions
+            If one is not met, the claim is not applicable.
+        failure
+            Where the largest deviation is; the claim's reason if it fails.
+        curve
+            The claim's figure.
+        interval
+            The interval of the deviation, for a measurement with noise.
+        remedy
+            What would decide if the tolerance is inside the interval; the claim's reason if it is undecided.
         """
         measured, predicted, deviation, tolerance = (
             self._number(name, value)
@@ -188,121 +255,72 @@ class Statement:
         )  # fmt: skip
         if tolerance <= 0 or deviation < 0:
             field, value = ("tolerance", tolerance) if tolerance <= 0 else ("deviation", deviation)
-            raise InputError(f"the {field} of {self.name}", value, "above 0" if tolerance <= 0 else "at least 0")
+            raise InputError(f"the {field} of {self.name}", value, "a float > 0" if tolerance <= 0 else "a float ≥ 0")
         assumptions = tuple(assumptions)
         margin = 1 - deviation / tolerance if math.isfinite(deviation) else -math.inf
         if not math.isfinite(deviation):
-            interval = None  # a number that is not one has no noise to hide behind
+            interval = None  # it fails whatever the noise
         claim = Claim(
             self.name, self.reference, self.text, "holds", quantity, measured, predicted, margin, tolerance, "",
-            assumptions, curve, self.kind, interval, self.instead, implied_by=self.implied_by, repeats=self.repeats,
+            assumptions, curve, self.kind, interval, self.alternatives, implied_by=self.implied_by,
+            repeats=self.repeats, unit=self.unit,
         )  # fmt: skip
         unmet = [a for a in assumptions if not a.met]
         if unmet:
-            why = "; ".join(f"{a.name}: {a.value:.3g} against {a.threshold:.3g}" for a in unmet)
-            return replace(claim, status="not applicable", why=why)
-        why = {"fails": where, "undecided": to_decide}.get(claim.observed, "")
-        return replace(claim, status=claim.observed, why=why)
+            reason = "; ".join(f"{a.name}: {a.value:.3g} against {a.threshold:.3g}" for a in unmet)
+            return replace(claim, status="not applicable", reason=reason)
+        reason = {"fails": failure, "undecided": remedy}.get(claim.observed, "")
+        return replace(claim, status=claim.observed, reason=reason)
 
-    def judge_every(
+    def judge_cases(
         self,
-        good: np.ndarray,
+        agrees: np.ndarray,
         *,
         quantity: str,
-        where: str,
+        failure: str,
         assumptions: Iterable[Assumption] = (),
         curve: Curve | None = None,
-        sure: tuple[np.ndarray, np.ndarray] | None = None,
-        to_decide: str = "",
+        known: tuple[np.ndarray, np.ndarray] | None = None,
+        remedy: str = "",
     ) -> Claim:
-        """Judge a statement that is to be true of every case; ``good`` says of which it is.
+        """Judge a statement about every case; ``agrees`` is true where it is so.
 
-        ``sure`` says where that is known: of which cases it is surely true, and of which surely not. One that is
-        surely not true is enough to fail, and all must surely be true to hold.
+        With noise, ``known`` = (certainly true, certainly false) by case. One case that is certainly false is enough to
+        fail; to hold, all must be certainly true.
         """
-        share = float(np.mean(good))
-        interval = None if sure is None else (float(np.mean(sure[1])), 1 - float(np.mean(sure[0])))
+        share = float(np.mean(agrees))
+        interval = None if known is None else (float(np.mean(known[1])), 1 - float(np.mean(known[0])))
+        n_exceptions = agrees.size - np.count_nonzero(agrees)
         return self.judge(
-            quantity=quantity, measured=share, predicted=1.0, deviation=1 - share, tolerance=EVERY / good.size,
-            where=f"{good.size - np.count_nonzero(good)} of {good.size} do not; {where}", assumptions=assumptions,
-            curve=curve, interval=interval, to_decide=to_decide,
+            quantity=quantity, measured=share, predicted=1.0, deviation=1 - share, tolerance=ALL_CASES / agrees.size,
+            failure=f"{n_exceptions} of {agrees.size} do not; {failure}", assumptions=assumptions, curve=curve,
+            interval=interval, remedy=remedy,
         )  # fmt: skip
 
     def _number(self, field: str, value: Any) -> float:
         try:
             return float(value)
         except (TypeError, ValueError):
-            raise InputError(f"the {field} of {self.name}", value, "one number") from None
+            raise InputError(f"the {field} of {self.name}", value, "a number") from None
 
-    def not_applicable(self, why: str, assumptions: Iterable[Assumption] = ()) -> Claim:
-        """The statement does not speak about this setting, or the data lacks what it speaks about."""
+    def not_applicable(self, reason: str, assumptions: Iterable[Assumption] = ()) -> Claim:
+        """The claim in a setting about which the statement says nothing, or whose data lacks what it needs."""
         return Claim(
-            self.name, self.reference, self.text, "not applicable", "", None, None, None, None, why,
-            tuple(assumptions), None, self.kind, implied_by=self.implied_by, repeats=self.repeats,
+            self.name, self.reference, self.text, "not applicable", "", None, None, None, None, reason,
+            tuple(assumptions), None, self.kind, implied_by=self.implied_by, repeats=self.repeats, unit=self.unit,
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Report:
-    """All claims for one setting."""
-
-    setting: str
-    claims: tuple[Claim, ...]
-
-    def __iter__(self) -> Iterator[Claim]:
-        return iter(self.claims)
-
-    def __getitem__(self, name: str) -> Claim:
-        for claim in self.claims:
-            if claim.name == name:
-                return claim
-        raise KeyError(f"no claim {name!r}; there are {', '.join(claim.name for claim in self.claims)}")
-
-    def __len__(self) -> int:
-        return len(self.claims)
-
-    @property
-    def failures(self) -> list[Claim]:
-        """The claims that fail although their assumptions are met."""
-        return [claim for claim in self.claims if claim.status == "fails"]
-
-    def counts(self, kind: Kind = "measured") -> dict[Status, int]:
-        """How many claims of a kind have each status."""
-        return {status: sum(claim.kind == kind and claim.status == status for claim in self) for status in STATUSES}
-
-    @property
-    def summary(self) -> str:
-        """How many independent statements of the paper hold, and how many that depend on others."""
-        words = {"holds": "hold", "fails": "fail", "undecided": "are undecided", "not applicable": "do not apply"}
-        own, others = self.counts(), self.counts("dependent")
-        said = ", ".join(f"{n} {words[status]}" for status, n in own.items() if n and status != "holds")
-        text = f"{own['holds']} of {sum(own.values())} independent statements hold" + (f", {said}" if said else "")
-        if not any(others.values()):
-            return f"{text}."
-        return f"{text}; of {sum(others.values())} that follow from others or repeat them {others['holds']} hold."
-
-    def __repr__(self) -> str:
-        width = max(len(claim.reference) for claim in self.claims)
-        lines = [self.setting]
-        for claim in self.claims:
-            margin = "" if claim.margin is None else f"margin {claim.margin:6.2f}"
-            lines.append(f"  {claim.reference:<{width}}  {claim.status:<14}  {margin:<14}  {claim.why}".rstrip())
-            if claim.instead is not None:
-                lines.append(f"  {'':<{width}}  {claim.instead}")
-        lines.append(self.summary)
-        return "\n".join(lines)
-
-
-def worst(values: np.ndarray) -> tuple[int, ...]:
-    """The place of the largest value; of one that is not a number, if there is any."""
+def index_of_largest(values: np.ndarray) -> tuple[int, ...]:
+    """The index of the largest value; of a NaN if there is one."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(values)), values.shape))
 
 
-def share(value: float) -> str:
-    """A relative distance in words."""
+def format_error(value: float) -> str:
+    """A relative error in words."""
     return f"{100 * value:.2g}%" if value < 1 else f"a factor of {1 + value:.3g}"
 
 
-def nan_is_worst(value: float) -> float:
-    """For a maximum over cases: what is not a number is the largest."""
+def nan_to_inf(value: float) -> float:
+    """For a maximum over cases: a value that is not finite is the largest."""
     return float(value) if math.isfinite(value) else math.inf

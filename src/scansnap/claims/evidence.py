@@ -2,8 +2,8 @@
 
 n times · K classes · Q queries · M tokens, of which those after the last of any context may be left out. Everything a
 claim may need is here by its name in the symbol table; what the source does not hold is None, and a claim that needs it
-is not applicable. ``outside`` says why the theory does not speak of a run (:mod:`scansnap.theory.outside`): it can be
-looked at then, but ``judge`` gives no verdicts on it.
+is not applicable. ``outside_theory`` is the reason if a run is outside the theory
+(:mod:`scansnap.theory.outside`); built-in checks then give no verdicts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from scipy.special import log_softmax
 
 from scansnap.checks import InputError
 from scansnap.claims.assumptions import THEOREM_1, Assumption, check_assumptions
-from scansnap.claims.windows import LAST
+from scansnap.claims.time_windows import WINDOW_END
 from scansnap.classes import SequenceClasses
+from scansnap.measure.entropy import attention_of
 from scansnap.measure.growth import GrowthPoint
 from scansnap.theory import t_scan, t_snap
 from scansnap.theory.outside import another_model, flow_outside_theory, outside_theory
@@ -32,7 +33,7 @@ _RESPONSE_RTOL = 1e-7  # what squares leave out is 1e-6 at the least
 _LARGEST_Y = 4000  # three tables of 4000² doubles are 400 MB
 # The least movement of a logit that can be told, a hundred times its error: the flow is integrated to 1e-12 and a
 # little more as steps add up; the logarithm of a ratio of two numbers in single precision has a few of its ε, 1e-7.
-_TOLD = {"float64": 1e-9, "float32": 1e-4}
+_RESOLUTION = {"float64": 1e-9, "float32": 1e-4}
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Evidence:
     y_times: Array | None = None  # (k,) indices into t
     sampled: bool = False  # whether classes (and contexts) are drawn at random; False for the flow and expected steps
     z_seeds: Array | None = None  # (R, n, Q, M) z of the runs that differ from this one in their seed, itself first
-    outside: str = ""  # why the theory does not speak of it
+    outside_theory: str = ""  # why the run is outside the theory; empty where it is not
     loss: Array | None = None  # (n,) Σ p_n (−log α_n) at T → ∞
     momentum: float = 0.0  # of SGD; the rates have it in them
 
@@ -85,7 +86,7 @@ class Evidence:
         return self.f @ self.f.transpose(0, 2, 1)
 
     @cached_property
-    def with_distinct(self) -> list[int]:
+    def classes_with_distinct(self) -> list[int]:
         """The classes that have distinct tokens."""
         return [n for n in range(self.classes.n_classes) if len(self.classes.distinct(n))]
 
@@ -96,14 +97,18 @@ class Evidence:
         path = ((self.z[:, self.class_query[n]][:, ids], self.f[:, n][:, ids]) for n, ids in enumerate(distinct))
         return GrowthPoint.of(path).growth()
 
-    def by_query(self, by_class: Array) -> Array:
+    def attention_at(self, z: Array) -> Array:
+        """(…, K, M) c_n ∝ P(l|n) e^{z} for logits (…, Q, M)."""
+        return attention_of(self.classes.p_context[:, : z.shape[-1]], z[..., self.class_query, :])
+
+    def sum_by_query(self, by_class: Array) -> Array:
         """(n, Q, …) sums over the classes of each query, of (n, K, …)."""
         found = np.zeros((len(by_class), self.z.shape[1], *by_class.shape[2:]))
         for n, row in enumerate(self.class_query):
             found[:, row] += by_class[:, n]
         return found
 
-    def when(self, t: float) -> str:
+    def format_time(self, t: float) -> str:
         """A time in words, also in t₀."""
         return f"t = {t:.4g} ({t / self.t_snap:.3g} t₀)"
 
@@ -113,14 +118,14 @@ class Evidence:
         if self.g is None:
             return None
         projected = self.g - self.f * (self.f * self.g).sum(-1, keepdims=True)  # (I − f fᵀ) g
-        return self.by_query(self.eta_z * self.classes.p_class[:, None] * self.f * projected)
+        return self.sum_by_query(self.eta_z * self.classes.p_class[:, None] * self.f * projected)
 
     @cached_property
     def response(self) -> xr.Dataset:
         """What attention does to first order (:func:`scansnap.response`), at t = 0 and recorded times up to 10 t₀."""
         from scansnap.dynamics.response.solve import response
 
-        times = self.t[(self.t > 0) & (self.t <= LAST * self.t_snap)]
+        times = self.t[(self.t > 0) & (self.t <= WINDOW_END * self.t_snap)]
         if len(times) > _RESPONSE_TIMES:
             times = times[np.linspace(0, len(times) - 1, _RESPONSE_TIMES).round().astype(int)]
         return response(self.classes, self.eta_y, self.eta_z, np.append(0.0, times), rtol=_RESPONSE_RTOL)
@@ -128,19 +133,21 @@ class Evidence:
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
         """By name; t ≫ K² is asked only of sampled updates, at the end of the window (see windows.py)."""
-        t = min(float(self.t[-1]), LAST * self.t_snap) if self.sampled else None
+        t = min(float(self.t[-1]), WINDOW_END * self.t_snap) if self.sampled else None
         found = check_assumptions(self.classes, eta_y=self.eta_y, eta_z=self.eta_z, context=self.context, t=t)
         return {a.name: a for a in found}
 
-    def assume(self, *names: str) -> list[Assumption]:
+    def select_assumptions(self, *names: str) -> list[Assumption]:
         """The named assumptions (Theorem 1's unless given), as far as they are asked of this source."""
         names = names or THEOREM_1
         return [self.assumptions[name] for name in names if name in self.assumptions]
 
     @cached_property
-    def told(self) -> float:
+    def resolution(self) -> float:
         """Movements of a logit up to here are rounding. Numbers computed in float32 are float32 numbers still."""
-        return _TOLD["float32" if np.array_equal(self.z, self.z.astype(np.float32), equal_nan=True) else "float64"]
+        return _RESOLUTION[
+            "float32" if np.array_equal(self.z, self.z.astype(np.float32), equal_nan=True) else "float64"
+        ]
 
 
 def from_flow(
@@ -171,7 +178,7 @@ def from_flow(
     return evidence
 
 
-def why_outside(data: xr.Dataset, run: int = 0) -> str:
+def reason_outside_theory(data: xr.Dataset, run: int = 0) -> str:
     """Why the theory does not speak of a flow, or of one run of a trajectory; empty where it does."""
     if "t" in data.dims:
         return flow_outside_theory(data.attrs)
@@ -205,7 +212,7 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
         classes, float(one.eta_y) * boost, float(one.eta_z) * boost, "sgd", context,
         one["step"].values.astype(np.float64), one["z"].values.astype(np.float64), attention, g, gap,
         y, None if y is None else np.arange(len(y)), sampled, _other_seeds(data, run) if sampled else None,
-        why_outside(data, run), one["loss"].values.astype(np.float64) if "loss" in data else None,
+        reason_outside_theory(data, run), one["loss"].values.astype(np.float64) if "loss" in data else None,
         float(one.momentum),
     )  # fmt: skip
 
@@ -263,7 +270,7 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
         loss = None if loss is None else np.append(math.log(classes.vocab_size), loss)
     return Evidence(
         classes, float(data.attrs["eta_y"]), float(data.attrs["eta_z"]), "flow", math.inf, t, z, attention, g, gap,
-        y, None if y is None else np.arange(len(y)), outside=outside, loss=loss,
+        y, None if y is None else np.arange(len(y)), outside_theory=outside, loss=loss,
     )  # fmt: skip
 
 

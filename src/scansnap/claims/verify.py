@@ -1,21 +1,28 @@
-"""Every statement held against one setting: on the exact flow, on SGD, or on a saved trajectory."""
+"""``verify``: every statement on one setting, and for each failure the claim of ours that holds in its place.
+
+A statement names, where it is declared, the claims that may hold instead (``Statement.alternatives``), and its curve
+how to measure it on a path of our theory (``Curve.along``). Only failures are compared, since each path takes a
+second.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from scansnap.checks import InputError, check_float, check_integer
-from scansnap.claims.claim import Claim, Report
-from scansnap.claims.evidence import Evidence, from_flow, from_trajectory, why_outside
-from scansnap.claims.instead import with_instead
-from scansnap.claims.registry import AskedCheck, Check, asked
-from scansnap.claims.windows import LAST
+from scansnap.checks import InputError, check_choice, check_float, check_integer
+from scansnap.claims.claim import Alternative, Claim, Curve
+from scansnap.claims.evidence import Array, Evidence, from_flow, from_trajectory, reason_outside_theory
+from scansnap.claims.ours import memory, response
+from scansnap.claims.ours.path import PredictedPath
+from scansnap.claims.registry import Check, CheckFunction, checks_by_claim, select_checks
+from scansnap.claims.report import Report
+from scansnap.claims.time_windows import WINDOW_END
 from scansnap.classes import SequenceClasses
 from scansnap.progress import Progress
 from scansnap.theory import t_snap
@@ -23,6 +30,11 @@ from scansnap.theory import t_snap
 SEEDS = 8  # runs behind a verdict on SGD: a t interval is then 2.4 standard errors wide on either side
 
 _Y_BYTES = 5e8  # memory for the recorded tables Y of an SGD run
+
+# The paths of attention that claims of ours predict.
+PATHS: dict[str, Callable[[Evidence], PredictedPath | None]] = {
+    "memory": memory.predict_path, "response": response.predict_path,
+}  # fmt: skip
 
 
 def verify(
@@ -36,46 +48,79 @@ def verify(
     run: int = 0,
     seed: int = 0,
     seeds: int = SEEDS,
-    checks: Iterable[str | Check] | None = None,
+    checks: Iterable[str | CheckFunction] | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Judge every lemma and theorem for these classes and rates.
+    """Check every lemma and theorem of the paper for these classes and rates.
 
-    By default on the exact T → ∞ flow, to ``t_end`` (100 t₀ unless given; statements are judged up to 10 t₀, see
-    claims/windows.py). With a finite ``context`` SGD runs at that length are made and judged (batch 128, plain SGD,
-    to 10 t₀): the run with ``seed``, and for the signs that noise may hide as many as ``seeds``. With ``data``, a
-    flow or a trajectory from :func:`scansnap.simulate` or :func:`scansnap.load`, its run number ``run`` is judged,
-    beside those that differ from it in their seed; classes and rates are its own.
+    By default on the exact T → ∞ flow; with a finite ``context`` on SGD runs (batch 128, plain SGD); with ``data`` on a
+    saved flow or trajectory. A run outside the theory (:mod:`scansnap.theory.outside`) gets no verdicts: every built-in
+    statement is not applicable, the identities included, since their code is that of the paper's model.
 
-    A run that the theory does not speak of (:mod:`scansnap.theory.outside`) gets no verdicts: every statement is not
-    applicable, for that reason, the identities among them too, since their code is that of the paper's model.
+    Parameters
+    ----------
+    classes
+        The data distribution; not needed with ``data``.
+    eta_y, eta_z
+        Learning rates of Y and Z.
+    context
+        Sequence length T; ``math.inf`` is the flow.
+    t_end
+        End of the run: default 100 t₀ for the flow, 10 t₀ for SGD. Statements are judged up to 10 t₀
+        (:mod:`scansnap.claims.time_windows`).
+    data, run
+        A flow or a trajectory (:func:`scansnap.simulate`, :func:`scansnap.load`), and which of its runs. Runs that
+        differ from it in their seed alone contribute to claims about means.
+    seed, seeds
+        Seed of the SGD run, and the number of SGD runs for claims about signs that noise may hide.
+    checks
+        What to check, in this order: names (keys of :data:`scansnap.CHECKS`), and functions from :class:`Evidence` to
+        a :class:`Claim`, or several, made by ``Statement.judge``. Functions run on runs outside the theory too, as
+        long as Y and Z are those of the paper's model. Default: all built-in checks.
+    progress
+        Called as ``progress(done, total)`` after each check.
 
-    ``checks`` says what is judged, in this order: names of ours (the keys of ``scansnap.CHECKS``), and functions of
-    one's own that take the :class:`Evidence` and return a :class:`Claim`, or several, as ``Statement.judge`` makes
-    them. One's own are asked of runs outside the theory too, as long as Y and Z are those of the paper's model.
+    Returns
+    -------
+    Report
+        One claim per statement.
+
+    Examples
+    --------
+    >>> import scansnap as ss
+    >>> report = ss.verify(ss.SequenceClasses.textbook(), eta_y=0.9, eta_z=0.02, checks=["theorem-2"])
+    >>> report["theorem-2a"].status
+    'holds'
+    >>> report
+    <Report of 4 claims: 2 classes, 1 query, 2000 tokens, η_Y = 0.9, η_Z = 0.02, T = ∞, exact flow to t = 3378 (100 t₀)>
+      holds (3): theorem-2a, theorem-2a-rate, theorem-2b
+      not applicable (1): corollary-2
     """
-    chosen = asked(checks)
+    selected = select_checks(checks)
     if data is not None:
         from scansnap.results.trajectory import classes_of
 
         own = classes_of(data)
         if classes is not None and classes != own:
-            raise InputError("classes", classes, "left out or those of the trajectory")
+            raise InputError("classes", classes, "None, or the classes of data")
         own.need_one_class_per_next_token("verify")
         run = check_integer("run", run, most=data.sizes.get("run", 1) - 1)
-        reason = why_outside(data, run)
-        if reason and all(one.statements for one in chosen):  # no need for evidence, which there may be none of
-            return Report(f"{own}: {reason}", tuple(claim for one in chosen for claim in one.none_applies(reason)))
+        reason = reason_outside_theory(data, run)
+        if reason and all(check.statements for check in selected):  # such data need not have what evidence needs
+            claims = tuple(claim for check in selected for claim in check.not_applicable(reason))
+            return Report(f"{own}: {reason}", claims)
         evidence = from_trajectory(data, own, run)
     else:
         if not isinstance(classes, SequenceClasses):
-            raise InputError("classes", classes, "a SequenceClasses object (or give data)")
+            raise InputError("classes", classes, "a SequenceClasses object (or data)")
         classes.need_one_class_per_next_token("verify")
-        evidence = gather(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, seed=seed, seeds=seeds)
-    return judge(evidence, progress, chosen)
+        evidence = gather_evidence(
+            classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, seed=seed, seeds=seeds
+        )
+    return judge_evidence(evidence, progress, selected)
 
 
-def gather(
+def gather_evidence(
     classes: SequenceClasses,
     *,
     eta_y: float,
@@ -96,7 +141,7 @@ def gather(
     from scansnap.runs import grid
 
     seeds = check_integer("seeds", seeds, least=1)
-    steps = math.ceil(t_end) if t_end else max(int(LAST * snap), 1)  # the last one is inside the window
+    steps = math.ceil(t_end) if t_end else max(int(WINDOW_END * snap), 1)  # the last one is inside the window
     n_records = int(np.clip(_Y_BYTES / (8 * classes.vocab_size**2), 12, 80))
     options: dict[str, Any] = {"context": context, "steps": steps, "dtype": "float64", "device": "cpu",
                                "record": f"log:{n_records}"}  # fmt: skip
@@ -104,33 +149,90 @@ def gather(
     evidence = from_trajectory(data, classes)
     if seeds == 1:
         return evidence
-    # Y of every seed would not fit into memory, and only z is asked of the others.
+    # Y of every seed would exceed the memory, and the claims need only z of the others.
     others = grid(eta_y=eta_y, eta_z=eta_z, seed=range(seed + 1, seed + seeds))
     more = simulate(classes, others, variables=("z",), **options)
     finite = more["failed_step"].values < 0
     return replace(evidence, z_seeds=np.concatenate([evidence.z[None], more["z"].values[finite]]))
 
 
-def judge(evidence: Evidence, progress: Progress | None = None, checks: list[AskedCheck] | None = None) -> Report:
-    """All claims on given evidence, in the order of the paper; none of ours applies to what is outside the theory."""
+def judge_evidence(evidence: Evidence, progress: Progress | None = None, checks: list[Check] | None = None) -> Report:
+    """All claims on this evidence, in the order of the paper."""
     claims: list[Claim] = []
-    chosen = asked(None) if checks is None else checks
-    for i, check in enumerate(chosen):
-        claims += check.claims(evidence)
+    checks = select_checks(None) if checks is None else checks
+    for i, check in enumerate(checks):
+        claims += check.judge(evidence)
         if progress is not None:
-            progress(i + 1, len(chosen))
+            progress(i + 1, len(checks))
     names = [claim.name for claim in claims]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError("the name of a claim", twice[0], "its own: two claims have this one")
-    claims = with_instead(claims, evidence)
-    if evidence.outside:
-        return Report(f"{evidence.classes}: {evidence.outside}", tuple(claims))
-    where = "exact flow" if evidence.source == "flow" else "SGD"
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError("the name of a claim", repeated[0], "a unique name: two claims have this one")
+    claims = add_alternatives(claims, evidence)
+    if evidence.outside_theory:
+        return Report(f"{evidence.classes}: {evidence.outside_theory}", tuple(claims))
+    method = "exact flow" if evidence.source == "flow" else "SGD"
     if evidence.z_seeds is not None:
-        where += f" with {len(evidence.z_seeds)} seeds"
+        method += f" with {len(evidence.z_seeds)} seeds"
     length = "∞" if math.isinf(evidence.context) else f"{evidence.context:g}"
     setting = (
-        f"{evidence.classes}, η_Y = {evidence.eta_y:g}, η_Z = {evidence.eta_z:g}, T = {length}, {where} "
+        f"{evidence.classes}, η_Y = {evidence.eta_y:g}, η_Z = {evidence.eta_z:g}, T = {length}, {method} "
         f"to t = {evidence.t[-1]:.4g} ({evidence.t[-1] / evidence.t_snap:.3g} t₀)"
     )
     return Report(setting, tuple(claims))
+
+
+# --- what holds in the place of a failure ------------------------------------------------------------------------
+
+
+def add_alternatives(claims: Iterable[Claim], evidence: Evidence) -> list[Claim]:
+    """The claims; each measured failure with its alternative, also where an assumption is not met."""
+    claims = list(claims)
+    known = {claim.name: claim for claim in claims}
+    paths: dict[str, PredictedPath | None] = {}
+
+    def judged(name: str) -> Claim:
+        if name not in known:
+            checks = checks_by_claim()
+            check = checks[check_choice("alternatives", name, checks)]
+            known.update((claim.name, claim) for claim in check.judge(evidence))
+        return known[name]
+
+    def with_alternative(claim: Claim) -> Claim:
+        if claim.observed != "fails" or not claim.alternatives:
+            return claim
+        ours = choose_alternative([judged(name) for name in claim.alternatives])
+        if ours.name in PATHS and ours.name not in paths:
+            paths[ours.name] = PATHS[ours.name](evidence)
+        path = paths.get(ours.name)
+        if path is None:
+            return replace(claim, alternative=Alternative(ours))
+        until = f"{path.t[-1] / evidence.t_snap:.2g} t₀"
+        if claim.curve is None or claim.curve.along is None:
+            return replace(claim, alternative=Alternative(ours, until))
+        with np.errstate(all="ignore"):
+            x, y = claim.curve.along(path)
+            return replace(claim, alternative=Alternative(ours, until, x, y, *curve_errors(claim.curve, x, y)))
+
+    return [with_alternative(claim) for claim in claims]
+
+
+def curve_errors(curve: Curve, x: Array, y: Array) -> tuple[float | None, float | None]:
+    """Distance of a curve, and of the predicted one, from the measured one, over the axis that all of them cover."""
+    order = np.argsort(curve.x)
+    predictions = np.broadcast_to(curve.predicted, curve.x.shape)
+    measured, predicted = (np.interp(x, curve.x[order], values[order]) for values in (curve.measured, predictions))
+    inside = (x >= curve.x[order[0]]) & (x <= curve.x[order[-1]]) & (measured != 0)
+    if not inside.any():
+        return None, None
+    size = np.abs(measured[inside]) if curve.log_y else np.abs(measured[inside]).max()
+    ours, paper = (float((np.abs(values - measured)[inside] / size).max()) for values in (y, predicted))
+    return ours, paper
+
+
+def choose_alternative(claims: list[Claim]) -> Claim:
+    """The first that holds; else the first that is undecided, else that fails; else the last one."""
+    for status in ("holds", "undecided", "fails"):
+        for claim in claims:
+            if claim.status == status:
+                return claim
+    return claims[-1]

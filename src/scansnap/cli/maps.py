@@ -20,12 +20,12 @@ def regime_map(theorem: str, x: str, y: str, points: int, target: Path, overwrit
     """Compute and draw a map; the data goes beside the picture as CSV."""
     place("--out", target, *PICTURES, overwrite=overwrite)
     place("the data beside --out", target.with_suffix(".csv"), overwrite=overwrite)
-    from scansnap.claims.maps import Axis
-    from scansnap.claims.maps import regime_map as compute
+    from scansnap.claims.regime_map import MapAxis
+    from scansnap.claims.regime_map import regime_map as compute
     from scansnap.plots import regime_map as figure
     from scansnap.plots.style import save_figure
 
-    axes = Axis.parse(x, points), Axis.parse(y, points)
+    axes = MapAxis.parse(x, points), MapAxis.parse(y, points)
     with progress_bar("flows") as progress:
         data = compute(theorem, *axes, progress=progress)
     save_figure(figure.draw(data), target)
@@ -45,33 +45,33 @@ def sgd_map(
     """The map by SGD, and the flow's beside it. What is finished is kept until the picture is drawn."""
     place("--out", target, *PICTURES, overwrite=overwrite)
     place("the data beside --out", target.with_suffix(".csv"), overwrite=overwrite)
-    from scansnap.claims import sgd
-    from scansnap.claims.maps import Axis, MapLayout, MapPoint
-    from scansnap.claims.maps import regime_map as compute
+    from scansnap.claims import regime_map_sgd
+    from scansnap.claims.regime_map import MapAxis, MapLayout, MapPoint
+    from scansnap.claims.regime_map import regime_map as compute
     from scansnap.dynamics.device import pick_device
     from scansnap.plots import regime_map as figure
     from scansnap.plots.style import save_figure
 
-    layout = MapLayout.of(theorem, Axis.parse(x, points), Axis.parse(y, points), MapPoint())
-    training, on = sgd.Training(seeds, batch_size, context), pick_device(device).type
-    across, up = (Axis.parse(text, min(points, _FLOWS)) for text in (x, y))
-    cache = sgd.map_cache(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
+    layout = MapLayout.of(theorem, MapAxis.parse(x, points), MapAxis.parse(y, points), MapPoint())
+    training, on = regime_map_sgd.SgdRuns(seeds, batch_size, context), pick_device(device).type
+    across, up = (MapAxis.parse(text, min(points, _FLOWS)) for text in (x, y))
+    cache = regime_map_sgd.map_cache(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
     try:
         with working():
-            missing, seconds = sgd.estimate(layout, training, cache, device)
+            missing, seconds = regime_map_sgd.estimate_work(layout, training, cache, device)
             n = len(layout.points) * seeds
             there = f" ({n - missing} are there already)" if missing < n else ""
             flows = f"then {len(across.values) * len(up.values)} flows beside them"
             err.print(f"{n} runs on {on}, {training}{there}: about {duration(seconds)}, {flows}", markup=False)
             with progress_bar("runs") as progress:
-                data = sgd.sgd_map(layout, training, device=device, cache=cache, progress=progress)
+                data = regime_map_sgd.sgd_map(layout, training, device=device, cache=cache, progress=progress)
             with progress_bar("flows beside them") as progress:
                 flow = compute(theorem, across, up, progress=progress)
     except KeyboardInterrupt:
         rest = f"Finished settings are in {cache.path}: the same command does the rest."
         err.print(f"Stopped. {rest if cache.place.exists() else 'Nothing was finished.'}", markup=False)
         return 130
-    data = sgd.beside(data, flow)
+    data = regime_map_sgd.add_flow_margins(data, flow)
     save_figure(figure.draw_both(data, flow), target)
     _put_data(data, target)
     cache.discard()

@@ -20,8 +20,8 @@ from scansnap.cli.verify import STYLE
 from scansnap.storage import put
 
 if TYPE_CHECKING:
-    from scansnap.claims.claim import Report
-    from scansnap.claims.survey.finding import Finding
+    from scansnap.claims.report import Report
+    from scansnap.claims.survey.statement import SurveyClaim
 
 
 def survey(
@@ -67,7 +67,7 @@ def survey(
     return 0
 
 
-def row(finding: Finding) -> dict[str, Any]:
+def row(finding: SurveyClaim) -> dict[str, Any]:
     """A finding in plain numbers and strings; JSON has no infinity."""
 
     def number(value: float | None) -> float | None:
@@ -80,7 +80,7 @@ def row(finding: Finding) -> dict[str, Any]:
         "setting": finding.setting, "kind": finding.kind, "quantity": finding.quantity,
         "measured": number(finding.measured), "low": number(low), "high": number(high),
         "predicted": number(finding.predicted), "bound": number(finding.bound), "margin": number(finding.margin),
-        "verdict": finding.status, "why": finding.why,
+        "verdict": finding.status, "why": finding.reason,
     }  # fmt: skip
 
 

@@ -21,7 +21,8 @@ from scansnap.cli.run_file import find_classes
 from scansnap.storage import put
 
 if TYPE_CHECKING:
-    from scansnap.claims.claim import Claim, Report
+    from scansnap.claims.claim import Claim
+    from scansnap.claims.report import Report
 
 STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not applicable": "dim"}
 
@@ -130,17 +131,19 @@ def _tell(report: Report) -> None:
         table.add_row(claim.name, claim.reference, kind, _verdict(claim), *numbers)
     out.print(table)
     for claim in report.failures:
-        out.print(f"[{STYLE['fails']}]{claim.name}[/] fails: {escape(claim.why)} ({escape(claim.quantity)})")
-        if claim.instead is not None:
-            out.print(f"  [{STYLE[claim.instead.claim.status]}]{escape(str(claim.instead))}[/]", highlight=False)
+        out.print(f"[{STYLE['fails']}]{claim.name}[/] fails: {escape(claim.reason)} ({escape(claim.quantity)})")
+        if claim.alternative is not None:
+            out.print(
+                f"  [{STYLE[claim.alternative.claim.status]}]{escape(str(claim.alternative))}[/]", highlight=False
+            )
     for ours, names in beyond(report).items():
         out.print(f"[dim]fail where an assumption is not met: {', '.join(names)}; {escape(ours)}[/]")
     for claim in report:
         if claim.status == "undecided":
-            out.print(f"[{STYLE['undecided']}]{claim.name}[/] undecided: {escape(claim.why)}")
+            out.print(f"[{STYLE['undecided']}]{claim.name}[/] undecided: {escape(claim.reason)}")
     for claim in report:
         if claim.margin is None:
-            out.print(f"[dim]{claim.name}: {escape(claim.why)}[/]")
+            out.print(f"[dim]{claim.name}: {escape(claim.reason)}[/]")
     unmet = {a.name: a for claim in report for a in claim.assumptions if not a.met}
     for a in unmet.values():
         out.print(f"not met: {a.name}, {a.value:.4g} against {a.threshold:.4g} ({a.statement})", markup=False)
@@ -154,8 +157,8 @@ def beyond(report: Report) -> dict[str, list[str]]:
     """What fails beyond its assumptions, by what holds instead."""
     found: dict[str, list[str]] = {}
     for claim in report:
-        if claim.instead is not None and claim.status != "fails":
-            found.setdefault(claim.instead.verdict, []).append(claim.name)
+        if claim.alternative is not None and claim.status != "fails":
+            found.setdefault(claim.alternative.verdict, []).append(claim.name)
     return found
 
 
@@ -172,18 +175,18 @@ def _verdict(claim: Claim) -> str:
 
 
 def _tell_agreement(classes: Any, eta_y: float, eta_z: float, context: int) -> None:
-    from scansnap.claims.agreement import parting_times, three_way
+    from scansnap.claims.three_way import divergence_times, three_way
 
     with progress_bar("three ways") as progress:
         data = three_way(classes, eta_y=eta_y, eta_z=eta_z, context=context, progress=progress)
-    parted = parting_times(data)
+    parted = divergence_times(data)
     out.print("\nClosed form, flow and SGD on the same setting: when they part by 10%")
     for quantity in parted["quantity"].values:
         for pair in parted["pair"].values:
             one = parted.sel(quantity=quantity, pair=pair)
             if not bool(one.compared):
                 continue
-            t = float(one.parting_t)
+            t = float(one.divergence_t)
             when = "never" if math.isnan(t) else f"at t = {t:.4g}"
             sizes = f"largest difference {100 * float(one.largest):.1f}%, at the end {100 * float(one.final):.1f}%"
             out.print(f"  {quantity:<7} {pair:<20} {when:<14} {sizes}", markup=False)
@@ -205,14 +208,14 @@ def _as_json(report: Report) -> dict[str, Any]:
 
 def _plain(claim: Claim) -> dict[str, Any]:
     """A claim without its curve, and what holds instead in short; JSON has no infinity."""
-    flat = asdict(replace(claim, curve=None, instead=None)) | {"observed": claim.observed}
-    del flat["curve"], flat["candidates"]
-    if (instead := claim.instead) is not None:
-        ours = instead.claim
-        flat["instead"] = {"name": ours.name, "reference": ours.reference, "statement": ours.statement,
+    flat = asdict(replace(claim, curve=None, alternative=None)) | {"observed": claim.observed}
+    del flat["curve"], flat["alternatives"]
+    if (alternative := claim.alternative) is not None:
+        ours = alternative.claim
+        flat["alternative"] = {"name": ours.name, "reference": ours.reference, "statement": ours.statement,
                            "status": ours.status, "observed": ours.observed, "margin": _finite(ours.margin),
-                           "until": instead.until, "off": _finite(instead.off),
-                           "theirs": _finite(instead.theirs)}  # fmt: skip
+                           "until": alternative.until, "error": _finite(alternative.error),
+                           "paper_error": _finite(alternative.paper_error)}  # fmt: skip
     numbers = ("measured", "predicted", "margin", "tolerance")
     flat |= {k: _finite(flat[k]) for k in numbers}
     if flat["interval"] is not None:

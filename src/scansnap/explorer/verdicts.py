@@ -17,11 +17,11 @@ import numpy as np
 from scipy.special import log_softmax
 
 import scansnap
-from scansnap.claims.claim import Claim, Report
-from scansnap.claims.evidence import Evidence, from_trajectory, why_outside
-from scansnap.claims.registry import none_applies
-from scansnap.claims.verify import SEEDS
-from scansnap.claims.verify import judge as judge_evidence
+from scansnap.claims.claim import Claim
+from scansnap.claims.evidence import Evidence, from_trajectory, reason_outside_theory
+from scansnap.claims.registry import all_not_applicable
+from scansnap.claims.report import Report
+from scansnap.claims.verify import SEEDS, judge_evidence
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.looking import Seen
 from scansnap.dynamics.settings import ModelConfig
@@ -49,8 +49,8 @@ def judge(reading: SetupReading) -> Report:
         return {"y_rows": (("row", "column"), seen.tables["y"].numpy())}
 
     data = simulate(classes, runs, settings=looked_at, record_fn=compact_y, device="cpu")
-    if reason := why_outside(data):
-        return Report(f"{classes}: {reason}", tuple(none_applies(reason)))
+    if reason := reason_outside_theory(data):
+        return Report(f"{classes}: {reason}", tuple(all_not_applicable(reason)))
     evidence = _with_votes(from_trajectory(data, classes), data["y_rows"].values[0])
     if settings.batch_size is not None:
         first = int(runs.seed[0])
@@ -115,7 +115,7 @@ def load() -> dict[str, Any]:
 
 def claim_as_json(claim: Claim) -> dict[str, Any]:
     """A claim for the page, its curves thinned."""
-    curve, instead = claim.curve, claim.instead
+    curve, instead = claim.curve, claim.alternative
     drawn = None
     if curve is not None and claim.status != "not applicable":
         which = _thinned(len(curve.x))
@@ -126,14 +126,14 @@ def claim_as_json(claim: Claim) -> dict[str, Any]:
     if instead is not None:
         which = _thinned(0 if instead.x is None else len(instead.x))
         told = {"name": instead.claim.name, "reference": instead.claim.reference, "statement": instead.claim.statement,
-                "status": instead.claim.status, "words": instead.verdict, "off": _number(instead.off),
-                "theirs": _number(instead.theirs), "x": _numbers(instead.x, which),
+                "status": instead.claim.status, "words": instead.verdict, "off": _number(instead.error),
+                "theirs": _number(instead.paper_error), "x": _numbers(instead.x, which),
                 "y": _numbers(instead.y, which)}  # fmt: skip
     return {
         "name": claim.name, "reference": claim.reference, "statement": claim.statement, "status": claim.status,
         "kind": claim.kind, "quantity": claim.quantity, "measured": _number(claim.measured),
         "predicted": _number(claim.predicted), "margin": _number(claim.margin), "tolerance": _number(claim.tolerance),
-        "why": claim.why,
+        "why": claim.reason,
         "assumptions": [{"name": a.name, "value": _number(a.value), "threshold": _number(a.threshold), "met": a.met}
                         for a in claim.assumptions],
         "curve": drawn, "instead": told,

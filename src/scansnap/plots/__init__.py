@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import xarray as xr
 
 from scansnap.checks import InputError, check_integer
-from scansnap.claims.claim import Report
+from scansnap.claims.report import Report
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,8 @@ from matplotlib.axis import Axis
 from matplotlib.figure import Figure, SubFigure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-from scansnap.claims.claim import Claim, Report, share
+from scansnap.claims.claim import Claim, format_error
+from scansnap.claims.report import Report
 from scansnap.plots.style import DISTINCT, FILES_ONLY, HEADLINE, styled
 
 COLOURS = {"holds": "#009E73", "fails": "#D55E00", "undecided": "#8250DF", "not applicable": "0.45"}
@@ -36,7 +37,7 @@ def draw(claims: list[Claim], headline: str = "") -> Figure:
 
     headline  the claim whose panel stands for all of them
     """
-    large = [claim for claim in claims if claim.instead is not None and claim.instead.y is not None]
+    large = [claim for claim in claims if claim.alternative is not None and claim.alternative.y is not None]
     small = [claim for claim in claims if claim not in large]
     parts = [
         (some, min(per_row, len(some)), size)
@@ -58,7 +59,7 @@ def _panels(folder: SubFigure, claims: list[Claim], columns: int, headline: str)
     for i, claim in enumerate(claims):
         ax = folder.add_subplot(rows, columns, i + 1)
         ax.set_gid(HEADLINE if claim.name == headline else None)
-        curve, instead = claim.curve, claim.instead
+        curve, instead = claim.curve, claim.alternative
         assert curve is not None  # compute() kept only those
         predicted = np.broadcast_to(curve.predicted, curve.x.shape)
         shown = np.ones(len(curve.x), dtype=bool)
@@ -99,13 +100,13 @@ def _title(ax: Axes, claim: Claim, large: bool) -> None:
     observed = f" (measured: {claim.observed})" if claim.status == "not applicable" else ""
     kind = "" if claim.kind in ("measured", "ours") else f", {claim.kind}"
     title = textwrap.fill(f"{claim.reference}{kind}: {claim.status}{observed}", 40 if large else 34)
-    instead = claim.instead
+    instead = claim.alternative
     if not large or instead is None:
         ax.set_title(title, color=COLOURS[claim.status], fontsize=8)
         return
     ours = instead.verdict
-    if instead.off is not None and instead.theirs is not None:
-        ours += f"\n{share(instead.off)} off; the paper {share(instead.theirs)}"
+    if instead.error is not None and instead.paper_error is not None:
+        ours += f"\n{format_error(instead.error)} off; the paper {format_error(instead.paper_error)}"
     ax.set_title(title, color=COLOURS[claim.status], fontsize=10, pad=30)
     ax.annotate(
         ours, (0.5, 1.0), (0, 4), xycoords="axes fraction", textcoords="offset points", ha="center", va="bottom",

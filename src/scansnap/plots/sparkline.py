@@ -26,7 +26,7 @@ class Sparkline:
 
 def sparkline(claim: Claim, setting: str) -> Sparkline | None:
     """The curve of a claim on its own axes; None if it has none, or no two points that can be drawn on them."""
-    curve, ours = claim.curve, claim.instead
+    curve, ours = claim.curve, claim.alternative
     if curve is None:
         return None
     predicted = np.broadcast_to(curve.predicted, curve.x.shape)

@@ -111,8 +111,8 @@ def test_a_changed_logit_fails(small: Evidence) -> None:
     found = by_name(replace(small, z=z))
     assert found["conservation-y"].status == "holds"
     assert found["conservation-z"].status == found["common-sum"].status == "fails"
-    assert "query 31" in found["conservation-z"].why
-    assert f"t = {small.t[11]:.4g}" in found["conservation-z"].why
+    assert "query 31" in found["conservation-z"].reason
+    assert f"t = {small.t[11]:.4g}" in found["conservation-z"].reason
 
 
 @pytest.mark.parametrize("source", ["flow", "float32"])
@@ -125,7 +125,7 @@ def test_a_small_violation_in_the_beginning_fails(small: Evidence, source: str) 
     assert abs(z[2, 0, 0]) < 1e-3
     found = by_name(replace(evidence, z=z.astype(np.float32) if source == "float32" else z))
     assert found["conservation-z"].status == found["common-sum"].status == "fails"
-    assert f"t = {evidence.t[2]:.4g}" in found["conservation-z"].why
+    assert f"t = {evidence.t[2]:.4g}" in found["conservation-z"].reason
 
 
 def test_common_tokens_that_rise_on_the_way_fail(small: Evidence) -> None:
@@ -134,7 +134,7 @@ def test_common_tokens_that_rise_on_the_way_fail(small: Evidence) -> None:
     z[5, 0, small.classes.common] = 1e-3
     common = by_name(replace(small, z=z))["common-sum"]
     assert common.status == "fails"
-    assert f"t = {small.t[5]:.4g}: common +" in common.why
+    assert f"t = {small.t[5]:.4g}: common +" in common.reason
 
 
 def test_a_changed_vote_fails(small: Evidence) -> None:
@@ -142,7 +142,7 @@ def test_a_changed_vote_fails(small: Evidence) -> None:
     y[1, 13, 2] *= 1 + 1e-8
     found = by_name(replace(small, y=y))
     assert found["conservation-y"].status == "fails"
-    assert "token 13" in found["conservation-y"].why
+    assert "token 13" in found["conservation-y"].reason
     assert found["conservation-z"].status == "holds"
 
 
@@ -172,7 +172,7 @@ def test_numbers_that_are_not_numbers_fail(small: Evidence) -> None:
     z[4, 0, 3] = y[1, 2, 3] = np.nan
     found = by_name(replace(small, z=z, y=y))
     assert [claim.status for claim in found.values()] == ["fails", "fails", "fails"]
-    assert "token 2" in found["conservation-y"].why
+    assert "token 2" in found["conservation-y"].reason
 
 
 # --- degenerate classes ----------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ def test_degenerate_classes(name: str) -> None:
         found = by_name(evidence)
         assert found["conservation-y"].status == found["conservation-z"].status == "holds", found
         assert found["common-sum"].status == "not applicable"
-        assert why in found["common-sum"].why
+        assert why in found["common-sum"].reason
         for claim in found.values():
             if claim.margin is not None:
                 assert np.isfinite([claim.measured, claim.predicted, claim.margin]).all()

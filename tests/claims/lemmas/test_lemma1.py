@@ -68,7 +68,7 @@ def test_holds_on_sgd(init: str) -> None:
 
 def test_without_y_it_is_not_applicable() -> None:
     claim = lemma1.check(replace(evidence_of(SequenceClasses.syn_small()), y=None, y_times=None))
-    assert (claim.status, claim.why) == ("not applicable", "the trajectory holds no y")
+    assert (claim.status, claim.reason) == ("not applicable", "the trajectory holds no y")
 
 
 whole_batch = Batches._infinite
@@ -124,7 +124,7 @@ def test_wrong_terms_in_the_dynamics_fail(
     claim = lemma1.check(small)
     assert claim.status == "fails"
     assert claim.margin < 0
-    assert who in claim.why
+    assert who in claim.reason
 
 
 def test_the_flow_is_judged_apart_from_the_engine(monkeypatch: pytest.MonkeyPatch, small: Evidence) -> None:
@@ -161,8 +161,8 @@ def test_small_errors_are_seen(small: Evidence, way: lemma1.Way, wrong: Callable
     claim = lemma1.check(small, ways=[way._replace(by_hand=lambda *state: wrong(*way.by_hand(*state)))])
     assert claim.status == "fails"
     assert claim.margin < 0
-    assert place in claim.why
-    assert way.name in claim.why
+    assert place in claim.reason
+    assert way.name in claim.reason
 
 
 def test_the_right_gradients_of_other_states_fail(small: Evidence) -> None:

@@ -79,7 +79,7 @@ def test_too_few_sequences_leave_it_undecided(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(lemma2, "_ROUNDS", 1)
     claim = lemma2.check(textbook)
     assert claim.status == "undecided"
-    assert "more sequences would decide" in claim.why
+    assert "more sequences would decide" in claim.reason
 
 
 # --- it can fail ----------------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def other_data(layout: Layout, length: int, step: int, seed: int) -> Batch:
 def test_wrong_sequences_fail(textbook: Evidence, draw: lemma2.Draw, slope: float | None) -> None:
     claim = lemma2.check(textbook, draw=draw)
     assert claim.status == "fails"
-    assert "at T = " in claim.why
+    assert "at T = " in claim.reason
     if slope is not None:
         assert claim.measured == pytest.approx(slope, abs=0.015)
 
@@ -162,14 +162,14 @@ def test_tokens_too_rare_are_not_applicable() -> None:
     rare = SequenceClasses([[1.0, 1e-13, 0]], query=[2], next_token=[0])
     claim = lemma2.check(evidence_of(rare, t_end=1))
     assert claim.status == "not applicable"
-    assert "too rare" in claim.why
+    assert "too rare" in claim.reason
 
 
 def test_one_token_contexts_are_not_applicable() -> None:
     alone = SequenceClasses([[1.0, 0, 0], [0, 1.0, 0]], query=[2, 2], next_token=[0, 1])
     claim = lemma2.check(evidence_of(alone, t_end=1))
     assert claim.status == "not applicable"
-    assert "single token" in claim.why
+    assert "single token" in claim.reason
 
 
 def test_one_token_contexts_beside_others_do_no_harm() -> None:
@@ -197,10 +197,10 @@ def test_single_precision_is_not_asked_for_what_it_cannot_show() -> None:
     assert lemma2.check(rare).status == "holds"
     claim = lemma2.check(replace(rare, attention=rare.attention.astype(np.float32).astype(np.float64)))
     assert claim.status == "not applicable"
-    assert "single precision" in claim.why
+    assert "single precision" in claim.reason
 
 
 def test_no_attention_is_not_applicable(textbook: Evidence) -> None:
     claim = lemma2.check(replace(textbook, z=np.full_like(textbook.z, np.nan)))
     assert claim.status == "not applicable"
-    assert "not finite" in claim.why
+    assert "not finite" in claim.reason

@@ -106,14 +106,14 @@ def more_overlap(f: Any, p: Any, eta_y: float, t: Any, vocab_size: int) -> xr.Da
 def test_wrong_dynamics_fail(textbook: Evidence, wrong: lemma3.Decoder) -> None:
     gap, _ = lemma3.check(textbook, decoder=wrong)
     assert gap.status == "fails"
-    assert "for class" in gap.why
+    assert "for class" in gap.reason
 
 
 @pytest.mark.parametrize("wrong", [faster, other_start])
 def test_wrong_dynamics_fail_in_the_rows(textbook: Evidence, wrong: lemma3.Decoder) -> None:
     _, rows = lemma3.check(textbook, decoder=wrong)
     assert rows.status == "fails"
-    assert "t₀" in rows.why
+    assert "t₀" in rows.reason
 
 
 def test_more_overlap_than_there_is_fails(textbook: Evidence) -> None:
@@ -139,14 +139,14 @@ def test_a_gap_that_is_not_a_number_fails(textbook: Evidence) -> None:
 
     gap, rows = lemma3.check(textbook, decoder=lost)
     assert (gap.status, rows.status) == ("fails", "fails")
-    assert "class 1" in gap.why
+    assert "class 1" in gap.reason
 
 
 @pytest.mark.parametrize("n_queries", [1, 3, 10])
 def test_strong_overlap_is_not_applicable(n_queries: int) -> None:
     gap, rows = lemma3.check(evidence_of(SequenceClasses.syn_medium(n_queries)))
     assert (gap.status, rows.status) == ("not applicable", "not applicable")
-    assert "weak overlap" in gap.why
+    assert "weak overlap" in gap.reason
     # cosines of 0.72: with 20 of them the gap is off by 14%, while the rows stay within |λ₁(E)| all the same
     assert gap.observed == ("fails" if n_queries == 10 else "holds")
     assert rows.observed == "holds"
@@ -158,7 +158,7 @@ def test_uneven_classes_are_not_applicable() -> None:
     uneven = SequenceClasses(even.p_context, even.query, even.next_token, p_class=[0.9, 0.1])
     gap, _ = lemma3.check(evidence_of(uneven))
     assert gap.status == "not applicable"
-    assert "uniform classes" in gap.why
+    assert "uniform classes" in gap.reason
     assert gap.observed == "fails"  # the clock of a class is p_n t, not t/K
     assert gap.measured / gap.predicted == pytest.approx(0.2, abs=0.01)
 
@@ -191,7 +191,7 @@ def test_as_many_classes_as_outputs() -> None:
     full = SequenceClasses([[0.9, 0.1], [0.1, 0.9]], query=[0, 0], next_token=[0, 1])
     gap, rows = lemma3.check(evidence_of(full))
     assert gap.status == "not applicable"
-    assert "never right" in gap.why
+    assert "never right" in gap.reason
     assert rows.status == "holds"
     assert_finite(gap, rows)
 

@@ -14,8 +14,8 @@ from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.lemmas import lemma4
+from scansnap.claims.theorems import gradient_decomposition as decomposition
 from scansnap.claims.theorems import theorem1
-from scansnap.claims.theorems.theorem1 import decomposition
 
 
 def check(evidence: Evidence) -> tuple[Claim, Claim]:
@@ -27,7 +27,7 @@ def check(evidence: Evidence) -> tuple[Claim, Claim]:
 @pytest.mark.parametrize("name", ["textbook", "two queries", "three classes", "three common"])
 def test_holds_on_the_exact_flow_where_every_assumption_is_met(name: str) -> None:
     for claim in check(flow(name)):
-        assert (claim.status, claim.observed, claim.why) == ("holds", "holds", ""), claim
+        assert (claim.status, claim.observed, claim.reason) == ("holds", "holds", ""), claim
         assert claim.measured == pytest.approx(claim.predicted, rel=0.1)
         assert claim.curve is not None
         assert len(claim.curve.x) == len(claim.curve.measured) == len(claim.curve.predicted)
@@ -37,7 +37,7 @@ def test_holds_on_the_exact_flow_where_every_assumption_is_met(name: str) -> Non
 def test_the_formula_is_equation_10() -> None:
     """Written out in loops, with b = γβ."""
     evidence = flow("syn-medium")
-    times = decomposition.window(evidence)[20:21]
+    times = decomposition.thinned_window(evidence)[20:21]
     fit = decomposition.decompose(evidence, times)
     f, b = evidence.f[times[0]], fit.gamma_beta[0]
     rate = np.zeros_like(evidence.z[0])
@@ -63,7 +63,7 @@ def test_what_is_seen_on_the_presets() -> None:
     for name in ("syn-small", "syn-medium", "zipf"):
         rate, run = check(flow(name))
         assert rate.status == run.status == "not applicable"
-        assert "weak overlap" in rate.why
+        assert "weak overlap" in rate.reason
         # ξ_n/γ is small on zipf, so that what Y remembers of earlier f weighs more.
         assert rate.observed == run.observed == ("fails" if name == "zipf" else "holds"), (rate, run)
 
@@ -84,15 +84,15 @@ def test_sgd_moves_as_the_lemma_adds_up_to() -> None:
         assert run.measured == pytest.approx(run.predicted, rel=within)
     rate, run = check(sgd(16, 1))
     assert (rate.observed, run.observed) == ("fails", "fails")
-    assert "long sequences" in run.why
+    assert "long sequences" in run.reason
 
 
 def test_sparse_records_are_not_integrated() -> None:
     _, run = check(sgd(math.inf, None, record=[0, 10, 150]))
     assert (run.status, run.margin) == ("not applicable", None)
-    assert "too far apart" in run.why
+    assert "too far apart" in run.reason
     _, run = check(sgd(math.inf, None, record=[10, 20, 40, 80, 150]))
-    assert run.why == "needs the start and at least two later times"
+    assert run.reason == "needs the start and at least two later times"
 
 
 # --- it can fail -------------------------------------------------------------------------------------------------
@@ -106,8 +106,8 @@ def test_gradients_out_of_the_span_fail() -> None:
     g[30, 1, token] *= 1.002
     rate, run = check(replace(evidence, g=g))
     assert (rate.status, rate.observed) == ("fails", "fails")
-    assert f"t = {evidence.t[30]:.4g}" in rate.why
-    assert f"token {token} of query {evidence.classes.query[0]}" in rate.why
+    assert f"t = {evidence.t[30]:.4g}" in rate.reason
+    assert f"token {token} of query {evidence.classes.query[0]}" in rate.reason
     assert run.status == "holds"  # one state among forty
     assert theorem1.check(replace(evidence, g=g))[0].status == "fails"  # asked of the same part of g_n
 
@@ -120,7 +120,7 @@ def test_logits_that_went_another_way_fail() -> None:
     rate, run = check(replace(evidence, z=z))
     assert rate.status == "holds"  # it does not look at z
     assert (run.status, run.observed) == ("fails", "fails")
-    assert f"token {common}" in run.why
+    assert f"token {common}" in run.reason
 
 
 def test_logits_that_were_elsewhere_on_the_way_fail() -> None:
@@ -130,7 +130,7 @@ def test_logits_that_were_elsewhere_on_the_way_fail() -> None:
     z[3] *= 2
     _, run = check(replace(evidence, z=z))
     assert (run.status, run.measured / run.predicted) == ("fails", pytest.approx(2, rel=0.01))
-    assert f"t = {evidence.t[3]:.4g}" in run.why
+    assert f"t = {evidence.t[3]:.4g}" in run.reason
 
 
 def test_a_tenth_too_far_is_too_far_without_noise() -> None:
@@ -148,7 +148,7 @@ def test_what_is_not_a_number_never_passes() -> None:
 
 def test_a_slow_decoder_is_outside_the_lemma() -> None:
     rate, run = check(evolve(SequenceClasses.zipf(vocab=60, classes=3), eta_z=0.9))
-    assert "fast decoder: 1 against 10" in rate.why
+    assert "fast decoder: 1 against 10" in rate.reason
     assert (rate.observed, run.observed) == ("fails", "fails")
 
 
@@ -169,7 +169,7 @@ def test_a_slow_decoder_is_outside_the_lemma() -> None:
 def test_degenerate_classes(classes: SequenceClasses, why: str) -> None:
     for claim in check(evolve(classes, spans=1)):
         assert (claim.status, claim.margin, claim.measured) == ("not applicable", None, None)
-        assert why in claim.why
+        assert why in claim.reason
 
 
 def test_no_token_is_distinct() -> None:
@@ -193,10 +193,10 @@ def test_contexts_that_any_gradient_fits_say_nothing(p_context: list[list[float]
     for found in (evidence, replace(evidence, g=np.where(evidence.attention > 0, noise, 0))):
         for claim in check(found):
             assert (claim.status, claim.margin) == ("not applicable", None)
-            assert "any gradient is a combination" in claim.why
+            assert "any gradient is a combination" in claim.reason
 
 
 def test_without_gradients_or_times() -> None:
     evidence = flow("textbook")
-    assert all("needs the gradients" in claim.why for claim in check(replace(evidence, g=None)))
-    assert all("no time is recorded" in claim.why for claim in check(replace(evidence, t=evidence.t + 1e6)))
+    assert all("needs the gradients" in claim.reason for claim in check(replace(evidence, g=None)))
+    assert all("no time is recorded" in claim.reason for claim in check(replace(evidence, t=evidence.t + 1e6)))

@@ -57,13 +57,13 @@ def test_without_its_integral_or_with_attention_that_has_not_moved_it_fails(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     evidence = evolved(name)
-    whole = exact_law.pull(evidence)
-    monkeypatch.setattr(exact_law, "pull", lambda _: np.zeros_like(whole))
+    whole = exact_law.pull_rate(evidence)
+    monkeypatch.setattr(exact_law, "pull_rate", lambda _: np.zeros_like(whole))
     assert exact_law.check(evidence).status == "fails"
     along = (evidence.f * evidence.g).sum(-1) * evidence.classes.p_class  # JoMA: f² outside of the integral
     for f in (evidence.f[:1], evidence.f[-1:]):
         frozen = np.einsum("tnl,tn->tl", np.broadcast_to(f**2, evidence.f.shape), along)
-        monkeypatch.setattr(exact_law, "pull", lambda _, frozen=frozen: frozen)
+        monkeypatch.setattr(exact_law, "pull_rate", lambda _, frozen=frozen: frozen)
         assert exact_law.check(evidence).status == "fails"
 
 
@@ -84,11 +84,11 @@ def test_without_the_squares_of_the_steps_they_do_not_keep_it(monkeypatch: pytes
 
 
 def test_it_says_what_it_needs() -> None:
-    assert "momentum" in exact_law.check(stepped("log:40", momentum=0.9)).why
-    assert "sampled" in exact_law.check(stepped("log:40", batch_size=32)).why
+    assert "momentum" in exact_law.check(stepped("log:40", momentum=0.9)).reason
+    assert "sampled" in exact_law.check(stepped("log:40", batch_size=32)).reason
     evidence = evolved("one query")
-    assert "needs y" in exact_law.check(replace(evidence, y=None, y_times=None)).why
+    assert "needs y" in exact_law.check(replace(evidence, y=None, y_times=None)).reason
     few = slice(None, None, 30)
     coarse = replace(evidence, t=evidence.t[few], z=evidence.z[few], attention=evidence.attention[few],
                      g=evidence.g[few], y=evidence.y[-1:], y_times=np.array([4]))  # fmt: skip
-    assert "fewer" in exact_law.check(coarse).why
+    assert "fewer" in exact_law.check(coarse).reason

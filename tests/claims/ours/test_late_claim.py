@@ -10,7 +10,7 @@ import pytest
 import scansnap as ss
 from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.ours import late
-from scansnap.claims.ours.family import Family, find
+from scansnap.claims.ours.symmetric import SymmetricClasses, find_symmetry
 
 RATES = {"eta_y": 0.9, "eta_z": 0.45}
 
@@ -22,7 +22,7 @@ def two_classes() -> ss.SequenceClasses:
 
 
 CLASSES = two_classes()
-FAMILY = find(CLASSES)
+FAMILY = find_symmetry(CLASSES)
 T0 = float(ss.theory.t_snap(eta_y=0.9, n_classes=2, vocab_size=44))
 
 
@@ -80,24 +80,24 @@ def test_the_exponent_does_not_ask_for_units() -> None:
 def test_where_it_does_not_speak_it_says_so(evidence: Evidence) -> None:
     short = ss.verify(CLASSES, **RATES, checks=["late"])
     assert {claim.status for claim in short} == {"not applicable"}
-    assert "late times begin at 1e+06 t₀" in short["late-none"].why
+    assert "late times begin at 1e+06 t₀" in short["late-none"].reason
     many = ss.verify(ss.SequenceClasses.syn_small(), **RATES, t_end=1e7 * T0, checks=["late"])
-    assert all("there are 2 queries, not one" in claim.why for claim in many)
+    assert all("there are 2 queries, not one" in claim.reason for claim in many)
     early = np.flatnonzero(evidence.t <= 1e10 * T0)
     parts = {name: getattr(evidence, name)[early] for name in ("t", "z", "attention", "gap")}
     claim = late.judge_l2(replace(evidence, **parts), FAMILY)
     assert claim.status == "not applicable"
-    assert "held" in claim.why
+    assert "memory" in claim.reason
 
 
 def test_the_symmetric_family_is_recognised() -> None:
-    assert isinstance(FAMILY, Family)
+    assert isinstance(FAMILY, SymmetricClasses)
     assert (FAMILY.common, FAMILY.tokens[0, 0]) == (0, 1)
-    assert isinstance(find(ss.SequenceClasses.preset("textbook")), Family)
-    assert isinstance(find(ss.SequenceClasses.syn_medium(3)), str)
+    assert isinstance(find_symmetry(ss.SequenceClasses.preset("textbook")), SymmetricClasses)
+    assert isinstance(find_symmetry(ss.SequenceClasses.syn_medium(3)), str)
     p = CLASSES.p_context.copy()
     p[0, 0], p[0, 1] = 0.4, 0.6
-    assert isinstance(find(ss.SequenceClasses(p_context=p, query=[3, 3], next_token=[4, 5])), str)
+    assert isinstance(find_symmetry(ss.SequenceClasses(p_context=p, query=[3, 3], next_token=[4, 5])), str)
 
 
 @pytest.mark.integration
@@ -109,8 +109,8 @@ def test_the_law_without_a_norm_in_families_its_bounds_were_not_chosen_on(
     p[:, 0], p[np.arange(k), np.arange(1, k + 1)] = common, 1 - common
     classes = ss.SequenceClasses(p_context=p, query=[m - 1] * k, next_token=range(k + 1, 2 * k + 1))
     t0 = float(ss.theory.t_snap(eta_y=0.9, n_classes=k, vocab_size=m))
-    family = find(classes)
-    assert isinstance(family, Family)
+    family = find_symmetry(classes)
+    assert isinstance(family, SymmetricClasses)
     free, fixed = late.companions(classes, family, 0.9, 0.9 / ratio, t_end=1e12 * t0)
     assert late.judge_none(*free, t0).status == "holds"
     with_y_fixed = late.judge_fixed(*fixed, t0)

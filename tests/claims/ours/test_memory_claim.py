@@ -5,9 +5,9 @@ import pytest
 from flows import CLASSES, deviation, evolve, flow, with_logits
 
 from scansnap import theory
-from scansnap.claims.ours import drive, family, memory
-from scansnap.claims.ours.family import Family
-from scansnap.claims.ours.path import path
+from scansnap.claims.ours import drive, memory, symmetric
+from scansnap.claims.ours.path import make_path
+from scansnap.claims.ours.symmetric import SymmetricClasses
 from scansnap.classes import SequenceClasses
 
 RATIOS = {1000: 0.0009, 45: 0.02, 1: 0.9}
@@ -53,22 +53,22 @@ def test_it_says_where_it_does_not_speak() -> None:
     for name, why in (("two queries", "2 queries"), ("three common", "3 common"), ("syn-medium", "3 queries")):
         claim = memory.check(flow(name))
         assert claim.status == "not applicable"
-        assert why in claim.why
-        assert "response" in claim.why
+        assert why in claim.reason
+        assert "response" in claim.reason
     moved = memory.check(evolve(SequenceClasses.synthetic(common=1, distinct=5, common_weight=2.0), eta_z=0.45))
     assert {a.name for a in moved.assumptions if not a.met} == {"first order", "leading order in 1/M"}
 
 
 def test_a_family_is_known_by_its_symmetry() -> None:
-    found = family.find(CLASSES["textbook"])
-    assert isinstance(found, Family)
+    found = symmetric.find_symmetry(CLASSES["textbook"])
+    assert isinstance(found, SymmetricClasses)
     assert found.overlap == pytest.approx(1 - (found.f**2).sum())
     assert (np.diff(found.f) <= 0).all()
     p = CLASSES["textbook"].p_context.copy()
     p[0, [5, 4]] = p[0, [4, 5]]  # another order of the same weights is the same family
     same = SequenceClasses(p, query=[11, 11], next_token=[12, 13])
-    assert isinstance(family.find(same), Family)
-    z = found.spread(np.arange(2.0 * 6).reshape(2, 6))
+    assert isinstance(symmetric.find_symmetry(same), SymmetricClasses)
+    z = found.to_tokens(np.arange(2.0 * 6).reshape(2, 6))
     assert z[1, 0, found.common] == 11
     assert z[1, 0, found.tokens[1]].tolist() == [6, 7, 8, 9, 10]
     p[0, 1:3] += [0.01, -0.01]
@@ -77,11 +77,11 @@ def test_a_family_is_known_by_its_symmetry() -> None:
         (SequenceClasses(same.p_context, query=[11, 11], next_token=[12, 13], p_class=[0.4, 0.6]), "equally frequent"),
         (SequenceClasses.synthetic(n_queries=1, next_per_query=1), "one class"),
     ):
-        assert why in str(family.find(classes))
+        assert why in str(symmetric.find_symmetry(classes))
 
 
 def test_a_path_is_measured_as_a_run_is() -> None:
     evidence = flow("textbook", 0.02)
-    again = path(evidence, evidence.t, evidence.z)
+    again = make_path(evidence, evidence.t, evidence.z)
     np.testing.assert_allclose(again.measured_growth, evidence.measured_growth, rtol=1e-12)
     np.testing.assert_allclose(again.z_rate[:, 0, :6], evidence.z_rate[:, 0, :6], rtol=0.015)

@@ -46,7 +46,7 @@ def test_past_its_trust_it_fails_and_is_not_asked() -> None:
     data = evidence.response
     until = data.attrs["trusted_until"]
     assert until < 5 * evidence.t_snap
-    assert response.follow(evidence).t[-1] < until
+    assert response.predict_path(evidence).t[-1] < until
     blind = replace(evidence)
     object.__setattr__(blind, "response", data.assign_attrs(trusted_until=math.inf))
     assert judged(blind)["response"].status == "fails"
@@ -54,7 +54,7 @@ def test_past_its_trust_it_fails_and_is_not_asked() -> None:
     object.__setattr__(unsure, "response", data.assign_attrs(trusted_until=float(data.t[1])))
     for claim in judged(unsure).values():
         assert claim.status == "not applicable"
-        assert "trusted" in claim.why
+        assert "validity" in claim.reason
 
 
 def sampled(seeds: int, context: int, batch: int, boost: float = 1.0):
@@ -70,7 +70,7 @@ def sampled(seeds: int, context: int, batch: int, boost: float = 1.0):
 def test_sampled_runs_are_judged_by_their_mean_with_an_interval() -> None:
     few, many = judged(sampled(1, 10**6, 128))["response"], judged(sampled(6, 10**6, 1024))["response"]
     assert few.status == "undecided"
-    assert "one run" in few.why
+    assert "one run" in few.reason
     assert many.status == "holds"
     assert many.interval is not None
     assert many.interval[0] <= deviation(many) <= many.interval[1]

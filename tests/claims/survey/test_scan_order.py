@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import scansnap as ss
-from scansnap.claims.survey.statements import scan_order
+from scansnap.claims.survey import scan_order
 
 CLASSES = ss.SequenceClasses.syn_medium(n_queries=3)
 COMMON, DISTINCT = CLASSES.common, CLASSES.distinct(0)

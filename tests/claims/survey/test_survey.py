@@ -6,8 +6,8 @@ import pytest
 
 import scansnap as ss
 from refusals import refused
-from scansnap.claims.survey.finding import Finding
-from scansnap.claims.survey.run import chosen, statements
+from scansnap.claims.survey.run import select_names, statements
+from scansnap.claims.survey.statement import SurveyClaim
 
 
 def test_every_statement_has_its_own_name_a_source_and_a_setting() -> None:
@@ -22,14 +22,14 @@ def test_what_must_be_among_them() -> None:
     for name in ("joma-integral", "joma-rebound", "joma-linear", "polarisation", "polarisation-l2", "scan-order-adam",
                  "scan-order-sgd", "scan-order-muon", "class-losses-gd", "class-losses-sign", "max-margin", "decay-y",
                  "decay-z", "sink-decay", "retrieval-hard", "retrieval-soft"):  # fmt: skip
-        assert chosen((name,)) >= {name}
+        assert select_names((name,)) >= {name}
 
 
 def test_a_name_or_a_beginning() -> None:
-    assert chosen(("decay",)) == {"decay-y", "decay-z"}
-    assert chosen(("joma-linear",)) == {"joma-linear"}
-    assert chosen(("decay-y", "joma-linear")) == {"decay-y", "joma-linear"}
-    assert len(chosen(())) == len(statements())
+    assert select_names(("decay",)) == {"decay-y", "decay-z"}
+    assert select_names(("joma-linear",)) == {"joma-linear"}
+    assert select_names(("decay-y", "joma-linear")) == {"decay-y", "joma-linear"}
+    assert len(select_names(())) == len(statements())
 
 
 @pytest.mark.parametrize("name", ["nope", "", "dec", "decay-", "joma-integral-x"])
@@ -43,6 +43,6 @@ def test_a_report_with_findings() -> None:
     report = ss.survey("decay-z", "retrieval", quick=True, progress=lambda *done: seen.append(done[:2]))
     assert [claim.name for claim in report] == ["decay-z", "retrieval-hard", "retrieval-soft", "retrieval-trained-head"]
     assert [claim.status for claim in report] == ["holds", "holds", "holds", "fails"]
-    assert all(isinstance(claim, Finding) for claim in report)
+    assert all(isinstance(claim, SurveyClaim) for claim in report)
     assert seen == [(1, 2), (2, 2)]
     assert "quick" in report.setting

@@ -6,130 +6,115 @@ import numpy as np
 import pytest
 import torch
 
-from scansnap.claims.survey import dormant
-from scansnap.claims.survey.margin import factors as factor_flow
-from scansnap.claims.survey.margin import least_frobenius, least_nuclear, merged
-from scansnap.claims.survey.statements import (
-    balance,
-    causal,
-    class_losses,
-    decay,
-    entropy,
-    factors,
-    log_odds,
-    max_margin,
-    polarisation,
-    retrieval,
-    sink_logits,
-    sinks,
-)
-from scansnap.claims.survey.statements.joma import integral, rebound
+from scansnap.claims.survey import causal, class_imbalance, joma, late_attention, separators, sinks, soft_labels
 
 
 def test_the_integral_holds_before_attention_moves_and_not_after() -> None:
-    assert integral.judge(integral.LATE, *integral.errors(50.0, 0.1)).status == "holds"
-    assert integral.judge(integral.EQUAL, *integral.errors(1.0, 0.1)).status == "holds"
-    late = integral.judge(integral.EARLY, *integral.errors(50.0, 1e3))
+    assert joma.judge_integral(joma.LATE, *joma.errors(50.0, 0.1)).status == "holds"
+    assert joma.judge_integral(joma.EQUAL, *joma.errors(1.0, 0.1)).status == "holds"
+    late = joma.judge_integral(joma.EARLY, *joma.errors(50.0, 1e3))
     assert late.status == "fails"
-    assert "0.999" in late.why  # a correlation would have passed it
+    assert "0.999" in late.reason  # a correlation would have passed it
 
 
 def test_the_mean_attention_of_the_start_serves_the_integral_better() -> None:
-    assert integral.errors(50.0, 1e3)[0] < integral.errors(50.0, 1e3, present=True)[0]
+    assert joma.errors(50.0, 1e3)[0] < joma.errors(50.0, 1e3, present=True)[0]
 
 
 def test_the_rebound_is_seen_where_there_is_one() -> None:
-    nonlinear, linear = rebound.rebound(rebound.reduced(True)), rebound.rebound(rebound.reduced(False))
-    assert rebound.judge(rebound.REDUCED, float(linear)).status == "fails"
-    assert rebound.judge(rebound.RELU, float(nonlinear)).status == "holds"
-    assert rebound.judge(rebound.LINEAR, float(nonlinear)).status == "fails"
+    nonlinear, linear = joma.rebound(joma.reduced(True)), joma.rebound(joma.reduced(False))
+    assert joma.judge_rebound(joma.REDUCED, float(linear)).status == "fails"
+    assert joma.judge_rebound(joma.RELU, float(nonlinear)).status == "holds"
+    assert joma.judge_rebound(joma.LINEAR, float(nonlinear)).status == "fails"
 
 
 def test_the_rebound_of_a_curve() -> None:
-    assert rebound.rebound(np.array([3.0, 1.0, 2.0])) == 0.5
-    assert rebound.rebound(np.array([3.0, 2.0, 1.0])) == 0.0
-    assert rebound.rebound(np.array([3.0, 3.0, 3.5])) == 0.0  # nothing fell, so nothing comes back
+    assert joma.rebound(np.array([3.0, 1.0, 2.0])) == 0.5
+    assert joma.rebound(np.array([3.0, 2.0, 1.0])) == 0.0
+    assert joma.rebound(np.array([3.0, 3.0, 3.5])) == 0.0  # nothing fell, so nothing comes back
 
 
 def test_the_trained_mlp_learns_and_attention_moves() -> None:
     """Otherwise no rebound would say nothing."""
     for nonlinear in (True, False):
-        entropy = rebound.trained(nonlinear, 2, 300)
+        entropy = joma.trained(nonlinear, 2, 300)
         assert (entropy[-1] < entropy[0] - 0.3).all()
 
 
 def test_a_target_for_the_logits_brings_no_rebound_either() -> None:
     """What is shared is the residual: when it is gone, no token has a reason to catch up."""
-    entropy = rebound.trained(True, 2, 600, soft=0.2)
+    entropy = joma.trained(True, 2, 600, soft=0.2)
     assert (entropy[-1] < entropy[0] - 0.3).all()
-    assert (rebound.rebound(entropy) < rebound.LEAST).all()
+    assert (joma.rebound(entropy) < joma.LEAST).all()
 
 
 def test_polarisation_falls_with_the_norm() -> None:
-    without, with_norm = polarisation.STATEMENTS[:2]
-    assert polarisation.judge(without, *polarisation.late("l2", decades=4)).status == "fails"
-    assert polarisation.judge(with_norm, *polarisation.late("none", decades=4)).status == "holds"
+    without, with_norm = late_attention.POLARISATIONS[:2]
+    assert late_attention.judge_polarisation(without, *late_attention.late_exponent("l2", decades=4)).status == "fails"
+    assert (
+        late_attention.judge_polarisation(with_norm, *late_attention.late_exponent("none", decades=4)).status == "holds"
+    )
 
 
 def test_class_losses() -> None:
-    shared = class_losses.heavy_tailed()
-    slope = class_losses.by_sign(shared)
-    assert class_losses.judge_sign(class_losses.SIGN, slope).status == "fails"  # where classes share tokens
-    assert class_losses.judge_descent(slope, 1.0).status == "fails"  # no law of gradient descent
-    assert class_losses.by_sign(shared, rate=0.01) == pytest.approx(slope, abs=0.02)  # and none of the step's size
-    apart = class_losses.by_sign(class_losses.heavy_tailed(common=0))
-    assert class_losses.judge_sign(class_losses.SHARED, apart).status == "holds"
+    shared = class_imbalance.heavy_tailed()
+    slope = class_imbalance.by_sign(shared)
+    assert class_imbalance.judge_sign(class_imbalance.SIGN, slope).status == "fails"  # where classes share tokens
+    assert class_imbalance.judge_descent(slope, 1.0).status == "fails"  # no law of gradient descent
+    assert class_imbalance.by_sign(shared, rate=0.01) == pytest.approx(slope, abs=0.02)  # and none of the step's size
+    apart = class_imbalance.by_sign(class_imbalance.heavy_tailed(common=0))
+    assert class_imbalance.judge_sign(class_imbalance.SHARED, apart).status == "holds"
 
 
 def test_max_margin_of_other_tokens() -> None:
-    each = np.array([max_margin.angles(max_margin.draw(seed), runner_up=True) for seed in range(6)])
-    assert max_margin.judge(each).status == "fails"
+    each = np.array([separators.angles(separators.draw_margin(seed), runner_up=True) for seed in range(6)])
+    assert separators.judge_margin(each).status == "fails"
 
 
 def test_each_parametrisation_is_not_the_others_separator() -> None:
     """The norms exchanged: the merged W is not of least nuclear norm, nor the product of least Frobenius norm."""
     exchanged = []
     for seed in range(6):
-        problem, end = factors.draw(seed), np.array([1e100])
+        problem, end = separators.draw_factors(seed), np.array([1e100])
         constraints = problem.constraints(np.zeros(5, dtype=np.int64))
-        a, b = factor_flow(problem, end, np.random.default_rng(seed + 1000))
-        apart, together = a[0] @ b[0].T, merged(problem, end)[0]
-        best = least_nuclear(constraints), least_frobenius(constraints)
+        a, b = separators.factors(problem, end, np.random.default_rng(seed + 1000))
+        apart, together = a[0] @ b[0].T, separators.merged(problem, end)[0]
+        best = separators.least_nuclear(constraints), separators.least_frobenius(constraints)
         norms = [np.linalg.norm(w, norm) / (constraints * w).sum((1, 2)).min()
                  for w, norm in ((together, "nuc"), (best[0], "nuc"), (apart, "fro"), (best[1], "fro"))]  # fmt: skip
         exchanged.append([0.0, -0.4, norms[0] / norms[1], norms[2] / norms[3]])
-    rank, nuclear, frobenius = factors.judge(np.array(exchanged))
+    rank, nuclear, frobenius = separators.judge_factors(np.array(exchanged))
     assert rank.status == "fails"  # equal ranks
     assert nuclear.status == "fails"
     assert frobenius.status == "fails"
 
 
 def test_without_decay_nothing_becomes_a_nuclear_norm() -> None:
-    rates = np.array([factors.excess_rate(seed, decay=0.0) for seed in range(6)])
-    assert factors.judge_decay(rates).status == "fails"
+    rates = np.array([separators.excess_rate(seed, decay=0.0) for seed in range(6)])
+    assert separators.judge_decay(rates).status == "fails"
 
 
 def test_without_decay_attention_neither_sharpens_like_ln_t_nor_comes_back() -> None:
-    none = decay.path(0.0, 0.0)
-    assert decay.judge_y(none).status == "fails"
-    assert decay.judge_z(none).status == "fails"
+    none = late_attention.decayed(0.0, 0.0)
+    assert late_attention.judge_y(none).status == "fails"
+    assert late_attention.judge_z(none).status == "fails"
 
 
 def test_sinks() -> None:
-    softmax = dormant.train(((0.0, 0.0),), 6).weight[0]
-    reads = dormant.train(((0.0, 0.0),), 6, dormant_reads=True).weight[0]
-    assert sinks.judge(sinks.FORMS, softmax).status == "holds"
-    assert sinks.judge(sinks.FORMS, reads).status == "fails"  # who must read does not look away
-    assert sinks.judge(sinks.SIGMOID, softmax).status == "fails"
-    assert sinks.judge(sinks.SGD, softmax).status == "fails"
-    assert sinks.judge(sinks.DECAY, softmax - reads).status == "holds"
+    softmax = sinks.train(((0.0, 0.0),), 6).weight[0]
+    reads = sinks.train(((0.0, 0.0),), 6, dormant_reads=True).weight[0]
+    assert sinks.judge_sink(sinks.FORMS, softmax).status == "holds"
+    assert sinks.judge_sink(sinks.FORMS, reads).status == "fails"  # who must read does not look away
+    assert sinks.judge_sink(sinks.SIGMOID, softmax).status == "fails"
+    assert sinks.judge_sink(sinks.SGD, softmax).status == "fails"
+    assert sinks.judge_sink(sinks.DECAY, softmax - reads).status == "holds"
     for statement in (sinks.DECAY, sinks.DRAINS, sinks.DRAINED):
-        assert sinks.judge(statement, 0 * softmax).status == "fails"  # no effect is not an effect
+        assert sinks.judge_sink(statement, 0 * softmax).status == "fails"  # no effect is not an effect
 
 
 def test_what_is_held_stays() -> None:
-    value, logit = (dormant.train(((0.0, 0.0),), 2, steps=60, hold=hold) for hold in ("value", "logit"))
-    begun = dormant.train(((0.0, 0.0),), 2, steps=0)
+    value, logit = (sinks.train(((0.0, 0.0),), 2, steps=60, hold=hold) for hold in ("value", "logit"))
+    begun = sinks.train(((0.0, 0.0),), 2, steps=0)
     np.testing.assert_array_equal(value.value, begun.value)
     assert (value.weight > 3 * begun.weight).all()
     assert (logit.weight < begun.weight).all()  # others' logits rise, its own do not
@@ -137,27 +122,35 @@ def test_what_is_held_stays() -> None:
 
 
 def test_retrieval_needs_an_order_among_components() -> None:
-    ordered = retrieval.fixed_head(retrieval.GRAPH)
-    assert retrieval.judge_growth(retrieval.HARD, retrieval.fixed_head(retrieval.NO_ORDER)).status == "fails"
-    assert retrieval.judge_growth(retrieval.TRAINED, ordered).status == "holds"
-    assert retrieval.judge_mixture(retrieval.GRAPH, ordered[:1]).status == "fails"  # before it has converged
-    assert retrieval.judge_mixture(retrieval.GRAPH, retrieval.trained_head(retrieval.GRAPH)).status == "fails"
+    ordered = soft_labels.fixed_head(soft_labels.GRAPH)
+    assert soft_labels.judge_growth(soft_labels.HARD, soft_labels.fixed_head(soft_labels.NO_ORDER)).status == "fails"
+    assert soft_labels.judge_growth(soft_labels.TRAINED, ordered).status == "holds"
+    assert soft_labels.judge_mixture(soft_labels.GRAPH, ordered[:1]).status == "fails"  # before it has converged
+    assert soft_labels.judge_mixture(soft_labels.GRAPH, soft_labels.trained_head(soft_labels.GRAPH)).status == "fails"
 
 
 @pytest.mark.parametrize("eta_z", [0.0, 1.0])
 def test_contexts_that_cannot_be_told_apart_have_no_log_odds(eta_z: float) -> None:
-    found = log_odds.logits(log_odds.data(same_contexts=True), eta_z)
-    assert log_odds.judge_inside(log_odds.FROZEN, found).status == "fails"
-    assert log_odds.judge_outside(log_odds.OUT_MOVING, found).status == "fails"
+    found = soft_labels.logits(eta_z, same_contexts=True)
+    assert soft_labels.judge_inside(soft_labels.FROZEN, found).status == "fails"
+    assert soft_labels.judge_outside(soft_labels.OUT_MOVING, found).status == "fails"
 
 
 def test_balance() -> None:
-    descent = np.array([balance.imbalance(balance.descent(), seed) for seed in range(2)])
-    polar = balance.imbalance(balance.polar(), 0)
-    assert balance.judge(balance.MUON, float(descent[0])).status == "fails"
-    assert balance.judge(balance.MUON_AS_USED, polar).status == "holds"
-    assert balance.judge(balance.ADAM, balance.imbalance(balance.adam(), 0)).status == "fails"
-    assert balance.judge(balance.ADAM_ROTATED, balance.imbalance(balance.adam(), None)).status == "fails"
+    descent = np.array([class_imbalance.imbalance(class_imbalance.descent(), seed) for seed in range(2)])
+    polar = class_imbalance.imbalance(class_imbalance.polar(), 0)
+    assert class_imbalance.judge_balance(class_imbalance.MUON, float(descent[0])).status == "fails"
+    assert class_imbalance.judge_balance(class_imbalance.MUON_AS_USED, polar).status == "holds"
+    assert (
+        class_imbalance.judge_balance(class_imbalance.ADAM, class_imbalance.imbalance(class_imbalance.adam(), 0)).status
+        == "fails"
+    )
+    assert (
+        class_imbalance.judge_balance(
+            class_imbalance.ADAM_ROTATED, class_imbalance.imbalance(class_imbalance.adam(), None)
+        ).status
+        == "fails"
+    )
     assert descent[0] == pytest.approx(-1.59, abs=0.01)
     assert descent[0] == pytest.approx(descent[1], abs=1e-6)  # gradient descent does not see the rotation
 
@@ -200,36 +193,36 @@ def test_the_covariances_are_those_of_the_sequences() -> None:
 def test_a_bound_with_half_of_the_norm_is_broken() -> None:
     """One logit above equal ones is on the bound: with a smaller σ it would be below it."""
     one_above = 3.0 * np.eye(20)[0]
-    found, bound = entropy.entropies(one_above)
+    found, bound = late_attention.entropies(one_above)
     assert found == pytest.approx(bound, abs=1e-12)
-    assert found < entropy.least_entropy(np.linalg.norm(one_above - one_above.mean()) / 2, 20)
-    assert entropy.judge_bound(one_above[None] + 1e-12).status == "holds"
+    assert found < late_attention.least_entropy(np.linalg.norm(one_above - one_above.mean()) / 2, 20)
+    assert late_attention.judge_bound(one_above[None] + 1e-12).status == "holds"
 
 
 def test_no_logits_are_below_the_bound() -> None:
     drawn = np.random.default_rng(0).normal(size=(2000, 20)) * np.geomspace(0.01, 30, 2000)[:, None]
-    assert entropy.judge_bound(drawn).measured >= 0
+    assert late_attention.judge_bound(drawn).measured >= 0
 
 
 def test_a_bound_that_is_broken_is_seen(monkeypatch) -> None:
-    monkeypatch.setattr(entropy, "least_entropy", lambda sigma, keys: np.log(keys) * np.exp(-sigma / 20))
-    assert entropy.judge_bound(np.random.default_rng(0).normal(size=(200, 20)) * 3).status == "fails"
+    monkeypatch.setattr(late_attention, "least_entropy", lambda sigma, keys: np.log(keys) * np.exp(-sigma / 20))
+    assert late_attention.judge_bound(np.random.default_rng(0).normal(size=(200, 20)) * 3).status == "fails"
 
 
 def test_only_logits_of_one_token_are_near_the_bound() -> None:
-    assert entropy.judge_tight(entropy.TIGHT_L2, 8.0 * np.eye(20)[:2]).status == "holds"
+    assert late_attention.judge_tight(late_attention.TIGHT_L2, 8.0 * np.eye(20)[:2]).status == "holds"
     spread = np.random.default_rng(0).normal(size=(2, 20))
-    assert entropy.judge_tight(entropy.TIGHT, spread).status == "fails"
-    early = entropy.logits("none", decades=1)
-    assert entropy.judge_tight(entropy.TIGHT, early[0]).status == "fails"  # before attention has moved
+    assert late_attention.judge_tight(late_attention.TIGHT, spread).status == "fails"
+    early = late_attention.attention_logits("none", decades=1)
+    assert late_attention.judge_tight(late_attention.TIGHT, early[0]).status == "fails"  # before attention has moved
 
 
 def test_a_query_that_must_read_has_no_sink_that_grows() -> None:
     for held in (True, False):
-        assert sink_logits.judge(sink_logits.HELD, sink_logits.gap(held=held, dormant_reads=True)).status == "fails"
+        assert sinks.judge_logit(sinks.HELD, sinks.gap(held=held, dormant_reads=True)).status == "fails"
 
 
 def test_a_logit_that_slows_down_in_ln_t_is_seen() -> None:
-    slow = np.log(np.log(sink_logits.T))
-    assert sink_logits.judge(sink_logits.TRAINED, slow).status == "fails"
-    assert sink_logits.judge(sink_logits.TRAINED, 0.5 * np.log(sink_logits.T)).status == "holds"
+    slow = np.log(np.log(sinks.TIMES))
+    assert sinks.judge_logit(sinks.TRAINED, slow).status == "fails"
+    assert sinks.judge_logit(sinks.TRAINED, 0.5 * np.log(sinks.TIMES)).status == "holds"

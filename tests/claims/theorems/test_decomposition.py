@@ -12,9 +12,9 @@ from flows import by_name, composed, evolve, flow
 from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence
+from scansnap.claims.theorems import gradient_decomposition as decomposition
 from scansnap.claims.theorems import theorem1
-from scansnap.claims.theorems.theorem1 import decomposition
-from scansnap.claims.theorems.theorem1.decomposition import decompose, window, xi
+from scansnap.claims.theorems.gradient_decomposition import compute_xi, decompose, thinned_window
 
 
 def check(evidence: Evidence) -> dict[str, Claim]:
@@ -35,7 +35,7 @@ def test_coefficients_are_recovered() -> None:
     assert fit.determined.all()
     # ξ from its definition, although xi looks at the distinct tokens only
     expected = (gamma_beta * evidence.overlap).sum(-1)[1:]
-    np.testing.assert_allclose(xi(evidence, times, fit), expected, atol=1e-12)
+    np.testing.assert_allclose(compute_xi(evidence, times, fit), expected, atol=1e-12)
 
 
 def test_rest_is_what_lies_outside_the_span() -> None:
@@ -57,7 +57,7 @@ def test_rest_is_what_lies_outside_the_span() -> None:
 def test_parallel_classes_share_their_pull() -> None:
     """With one common token every f_n' is the same direction on the context of n; γι, ξ and signs are still known."""
     evidence = evolve(SequenceClasses.synthetic(1, 4, common=1, distinct=3, common_weight=0.5, unused=1000))
-    times = window(evidence)
+    times = thinned_window(evidence)
     fit = decompose(evidence, times)
     off = ~np.eye(4, dtype=bool)
     b = fit.gamma_beta[:, off].reshape(len(times), 4, 3)
@@ -65,13 +65,13 @@ def test_parallel_classes_share_their_pull() -> None:
     assert (b > 0).all()
     assert fit.determined.all()
     expected = (fit.gamma_beta * evidence.overlap[times]).sum(-1)
-    np.testing.assert_allclose(xi(evidence, times, fit), expected, rtol=0.01)
+    np.testing.assert_allclose(compute_xi(evidence, times, fit), expected, rtol=0.01)
 
 
 def test_xi_is_the_speed_of_distinct_tokens() -> None:
     evidence = flow("zipf")
-    times = window(evidence)
-    found = xi(evidence, times, decompose(evidence, times))
+    times = thinned_window(evidence)
+    found = compute_xi(evidence, times, decompose(evidence, times))
     for n in range(evidence.classes.n_classes):
         ids = evidence.classes.distinct(n)
         rate = evidence.z_rate[times, evidence.class_query[n]][:, ids].sum(-1)
@@ -81,8 +81,8 @@ def test_xi_is_the_speed_of_distinct_tokens() -> None:
 
 def test_large_problems_are_looked_at_fewer_times(monkeypatch: pytest.MonkeyPatch) -> None:
     evidence = flow("textbook")
-    everything = window(evidence)
+    everything = thinned_window(evidence)
     monkeypatch.setattr(decomposition, "_WORK", 1.0)
-    some = window(evidence)
+    some = thinned_window(evidence)
     assert len(some) == 8
     assert (some[0], some[-1]) == (everything[0], everything[-1])

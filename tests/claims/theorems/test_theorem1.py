@@ -14,7 +14,7 @@ from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
 from scansnap.claims.theorems import theorem1
-from scansnap.claims.theorems.theorem1.decomposition import decompose, window
+from scansnap.claims.theorems.gradient_decomposition import decompose, thinned_window
 
 
 def check(evidence: Evidence) -> dict[str, Claim]:
@@ -29,7 +29,7 @@ def test_holds_on_the_exact_flow_where_every_assumption_is_met(name: str) -> Non
     claims = check(flow(name))
     for statement in ("theorem-1-span", "theorem-1-beta", "theorem-1-xi", "theorem-1-gamma"):
         claim = claims[statement]
-        assert (claim.status, claim.observed, claim.why) == ("holds", "holds", ""), claim
+        assert (claim.status, claim.observed, claim.reason) == ("holds", "holds", ""), claim
         assert claim.quantity
         assert claim.curve is not None
         assert len(claim.curve.x) == len(claim.curve.measured) == len(claim.curve.predicted)
@@ -49,7 +49,7 @@ def test_the_size_of_xi_belongs_to_another_update_of_y() -> None:
     claim = check(replace(evidence, **late))["theorem-1-xi-size"]
     assert claim.status == "fails"
     assert claim.measured < 0.05 * claim.predicted
-    times = window(evidence)
+    times = thinned_window(evidence)
     early = decompose(evidence, times[:1])
     np.testing.assert_allclose(
         early.gamma_beta[0, 0, 1] / early.gamma_iota[0, 0], 1 / evidence.classes.vocab_size, rtol=0.01
@@ -68,7 +68,7 @@ def test_what_is_seen_on_the_presets(preset: str, fails: str) -> None:
     """Their overlap is too strong for the theorem, yet only the sizes go wrong."""
     for name, claim in check(flow(preset)).items():
         assert claim.status == "not applicable"
-        assert "weak overlap" in claim.why
+        assert "weak overlap" in claim.reason
         assert claim.observed == ("fails" if name.removeprefix("theorem-1-") in fails.split() else "holds"), claim
 
 
@@ -94,10 +94,10 @@ def test_sgd_is_judged_after_many_steps() -> None:
         dtype="float64", record=[0, 1, 20, 39, 40, 60, 100],
     )  # fmt: skip
     evidence = from_trajectory(data, classes)
-    assert evidence.t[window(evidence)].tolist() == [40, 60, 100]
+    assert evidence.t[thinned_window(evidence)].tolist() == [40, 60, 100]
     short = replace(evidence, t=evidence.t[:3], z=evidence.z[:3], attention=evidence.attention[:3], g=evidence.g[:3])
-    assert short.t[window(short)].tolist() == [20]
-    assert "many steps: 5 against 10" in check(short)["theorem-1-span"].why
+    assert short.t[thinned_window(short)].tolist() == [20]
+    assert "many steps: 5 against 10" in check(short)["theorem-1-span"].reason
 
 
 def test_many_steps_are_asked_of_the_window_and_not_of_the_record() -> None:
@@ -112,7 +112,7 @@ def test_many_steps_are_asked_of_the_window_and_not_of_the_record() -> None:
     assert end < 10 * classes.n_classes**2 < evidence.t[-1]
     assert evidence.assumptions["many steps"].value == pytest.approx(end / 16)
     assert not evidence.assumptions["many steps"].met
-    assert evidence.t[window(evidence)].tolist() == [evidence.t[evidence.t <= end][-1]]
+    assert evidence.t[thinned_window(evidence)].tolist() == [evidence.t[evidence.t <= end][-1]]
 
 
 # --- nothing to speak about --------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_degenerate_classes(name: str) -> None:
     classes, silent = DEGENERATE[name]
     for statement, claim in check(evolve(classes, spans=1)).items():
         assert claim.status == "not applicable"
-        assert claim.why
+        assert claim.reason
         assert (claim.margin is None) == (statement.removeprefix("theorem-1-") in silent.split()), claim
         for number in (claim.measured, claim.predicted, claim.margin, claim.tolerance):
             assert number is None or math.isfinite(number)
@@ -149,15 +149,15 @@ def test_the_faintest_overlap() -> None:
     claims = check(evolve(SequenceClasses(p, query=[10, 10], next_token=[11, 12]), eta_z=0.002))
     assert claims["theorem-1-xi"].observed == claims["theorem-1-beta"].observed == "holds"
     assert claims["theorem-1-xi-size"].margin is None  # 3/M for each β is more than all of E'
-    assert "leaves open" in claims["theorem-1-xi-size"].why
+    assert "leaves open" in claims["theorem-1-xi-size"].reason
 
 
 def test_without_gradients_or_times() -> None:
     evidence = flow("textbook")
     for claim in check(replace(evidence, g=None)).values():
         assert (claim.status, claim.observed) == ("not applicable", "not applicable")
-        assert "needs the gradients" in claim.why
+        assert "needs the gradients" in claim.reason
     late = replace(evidence, t=evidence.t + 1e6)
-    assert all("no time is recorded" in claim.why for claim in check(late).values())
+    assert all("no time is recorded" in claim.reason for claim in check(late).values())
     early = replace(evidence, t=evidence.t * 1e-3)
-    assert "0.1 t₀′ ≤ t ≤ 10 t₀" in check(early)["theorem-1-gamma"].why
+    assert "0.1 t₀′ ≤ t ≤ 10 t₀" in check(early)["theorem-1-gamma"].reason

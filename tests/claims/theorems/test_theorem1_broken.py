@@ -12,9 +12,9 @@ import scansnap as ss
 from scansnap import SequenceClasses
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
+from scansnap.claims.theorems import gradient_decomposition as decomposition
 from scansnap.claims.theorems import theorem1
-from scansnap.claims.theorems.theorem1 import decomposition
-from scansnap.claims.theorems.theorem1.decomposition import decompose
+from scansnap.claims.theorems.gradient_decomposition import decompose
 
 
 def check(evidence: Evidence) -> dict[str, Claim]:
@@ -26,7 +26,7 @@ def broken(name: str, evidence: Evidence) -> Claim:
     claim = check(evidence)[name]
     assert (claim.status, claim.observed) == ("fails", "fails"), claim
     assert claim.margin < 0
-    assert claim.why
+    assert claim.reason
     return claim
 
 
@@ -35,8 +35,8 @@ def test_gradients_out_of_the_span_fail() -> None:
     noise = np.random.default_rng(0).normal(size=evidence.g.shape) * (evidence.classes.p_context > 0)
     noise[:20] = 0
     claim = broken("theorem-1-span", replace(evidence, g=evidence.g * (1 + 0.5 * noise)))
-    assert claim.why.startswith("class ")
-    assert "t = " in claim.why
+    assert claim.reason.startswith("class ")
+    assert "t = " in claim.reason
 
 
 @pytest.mark.parametrize("name", ["textbook", "three classes", "syn-small"])
@@ -71,11 +71,11 @@ def test_a_negative_beta_fails() -> None:
         turned = composed(evidence, fit.gamma_iota, gamma_beta)
         claim = broken("theorem-1-beta", turned)
         assert claim.measured == pytest.approx(1 - 1 / 80)
-        assert f"for class 1 against class 0 at t = {evidence.t[25]:.4g}" in claim.why
+        assert f"for class 1 against class 0 at t = {evidence.t[25]:.4g}" in claim.reason
         xi = broken("theorem-1-xi", turned)
         assert xi.measured == pytest.approx(1 - 1 / 80)
-        assert xi.why.startswith("1 of 80 do not")
-        assert "class 1" in xi.why
+        assert xi.reason.startswith("1 of 80 do not")
+        assert "class 1" in xi.reason
 
 
 def test_flipped_signs_of_beta_fail() -> None:
@@ -96,7 +96,7 @@ def test_a_beta_below_the_error_of_the_fit_is_undecided() -> None:
     )  # fmt: skip
     claim = check(from_trajectory(data, classes))["theorem-1-beta"]
     assert (claim.status, claim.observed) == ("undecided", "undecided")
-    assert "the sign cannot be told" in claim.why
+    assert "the sign cannot be told" in claim.reason
 
 
 def test_gamma_of_the_wrong_size_fails() -> None:
@@ -123,7 +123,7 @@ def test_what_is_not_a_number_never_passes() -> None:
     g[30, 1, evidence.classes.distinct(1)[0]] = np.nan
     for claim in check(replace(evidence, g=g)).values():
         assert (claim.status, claim.observed) == ("fails", "fails"), claim
-        assert "class 1" in claim.why or "class 0" in claim.why
+        assert "class 1" in claim.reason or "class 0" in claim.reason
 
     attention = evidence.attention.copy()
     attention[30] = np.nan
@@ -136,8 +136,8 @@ def test_xi_may_be_negative_with_every_assumption_met() -> None:
     p = np.zeros((2, 3000))
     p[0, :4], p[1, [0, 4, 5]] = [0.126, 0.112, 0.386, 0.376], [0.5, 0.357, 0.143]
     evidence = evolve(SequenceClasses(p, query=[10, 10], next_token=[11, 12]), eta_z=0.09)
-    assert "class 1 against class 0" in broken("theorem-1-beta", evidence).why
-    assert "for class 1 at t = 355.8 (10 t₀)" in broken("theorem-1-xi", evidence).why
+    assert "class 1 against class 0" in broken("theorem-1-beta", evidence).reason
+    assert "for class 1 at t = 355.8 (10 t₀)" in broken("theorem-1-xi", evidence).reason
     # Half of what moves attention is then this memory, outside the span.
     assert broken("theorem-1-span", evidence).measured == pytest.approx(0.5, abs=0.05)
 
@@ -154,6 +154,6 @@ def test_beta_may_be_negative_between_weak_neighbours() -> None:
 
 def test_a_slow_decoder_is_outside_the_theorem() -> None:
     claims = check(evolve(SequenceClasses.zipf(vocab=60, classes=4, overlap=0.8), eta_z=0.9))
-    assert "fast decoder: 1 against 10" in claims["theorem-1-span"].why
+    assert "fast decoder: 1 against 10" in claims["theorem-1-span"].reason
     assert claims["theorem-1-span"].observed == "fails"  # Y remembers earlier f
     assert claims["theorem-1-gamma"].observed == "fails"

@@ -35,12 +35,12 @@ def test_holds_on_the_exact_flow_where_every_assumption_is_met(name: str, eta_z:
     for statement, claim in check(flow(name, eta_z)).items():
         if statement == silent:
             assert (claim.status, claim.margin) == ("not applicable", None)
-            assert claim.why in ("there is one common token: Theorem 2(b) speaks of it",
+            assert claim.reason in ("there is one common token: Theorem 2(b) speaks of it",
                                  "there are 3 common tokens, not one")  # fmt: skip
             continue
         if statement == "theorem-2a-rate":
             continue  # an approximation with a test of its own below
-        assert (claim.status, claim.observed, claim.why) == ("holds", "holds", ""), claim
+        assert (claim.status, claim.observed, claim.reason) == ("holds", "holds", ""), claim
         assert claim.predicted == 1
         assert claim.curve is not None
         assert len(claim.curve.x) == len(claim.curve.measured) == len(claim.curve.predicted)
@@ -75,7 +75,7 @@ def test_the_single_speed_of_a_class_needs_a_slow_attention() -> None:
     statuses = [check(flow("textbook", eta_z))["theorem-2a-rate"].status for eta_z in (0.09, 0.02, 0.002)]
     assert statuses == ["fails", "fails", "holds"]  # with every assumption met: ratios of 10, 45 and 450 all count as ≫
     claim = check(flow("textbook", 0.09))["theorem-2a-rate"]
-    assert "at t = 338.1 (10 t₀), off by 8" in claim.why
+    assert "at t = 338.1 (10 t₀), off by 8" in claim.reason
 
 
 def test_what_is_seen_on_the_presets() -> None:
@@ -85,7 +85,7 @@ def test_what_is_seen_on_the_presets() -> None:
         assert all(claim.status == "not applicable" for claim in claims.values())
         assert claims["theorem-2a"].observed == "holds"
         assert claims["theorem-2a-rate"].observed == ("fails" if name == "zipf" else "holds")
-        assert claims["theorem-2b"].why == f"there are {len(CLASSES[name].common)} common tokens, not one"
+        assert claims["theorem-2b"].reason == f"there are {len(CLASSES[name].common)} common tokens, not one"
         assert claims["corollary-2"].observed == ("fails" if name == "zipf" else "holds")
     assert check(flow("zipf"))["corollary-2"].measured == pytest.approx(0.95, abs=0.01)
 
@@ -119,8 +119,8 @@ def test_a_distinct_token_that_falls_once_fails() -> None:
     assert (claim.status, claim.observed) == ("fails", "fails")
     assert claim.measured == pytest.approx(1 - 1 / 400)
     assert claim.margin == pytest.approx(-1)
-    assert claim.why.startswith(f"1 of 400 do not; token {token} of query 11 has ż = -")
-    assert f"t = {evidence.t[17]:.4g}" in claim.why
+    assert claim.reason.startswith(f"1 of 400 do not; token {token} of query 11 has ż = -")
+    assert f"t = {evidence.t[17]:.4g}" in claim.reason
 
 
 def test_a_common_token_that_rises_fails() -> None:
@@ -129,13 +129,13 @@ def test_a_common_token_that_rises_fails() -> None:
     g[30:, :, evidence.classes.common[0]] *= 1.1
     claim = check(replace(evidence, g=g))["theorem-2b"]
     assert (claim.status, claim.observed) == ("fails", "fails")
-    assert claim.why.startswith("11 of 40 do not; token 0 of query 11 has ż = ")
+    assert claim.reason.startswith("11 of 40 do not; token 0 of query 11 has ż = ")
     several = flow("three common")
     g = several.g.copy()
     g[30:, :, 1] *= 1.1
     claim = check(replace(several, g=g))["corollary-2"]
     assert (claim.status, claim.observed) == ("fails", "fails")
-    assert "token 1 of query 13" in claim.why
+    assert "token 1 of query 13" in claim.reason
 
 
 def test_what_is_not_a_number_never_passes() -> None:
@@ -161,13 +161,13 @@ def test_distinct_tokens_may_fall_with_every_assumption_met() -> None:
     assert all(a.met for a in claim.assumptions)
     assert (claim.status, claim.observed) == ("fails", "fails")
     assert claim.measured == pytest.approx(0.885, abs=0.01)
-    assert "token 5 of query 10" in claim.why
+    assert "token 5 of query 10" in claim.reason
     assert check(evolve(classes, eta_z=0.02))["theorem-2a"].status == "holds"
 
 
 def test_a_slow_decoder_is_outside_the_theorem() -> None:
     claims = check(flow("textbook", 0.9))
-    assert all("fast decoder: 1 against 10" in claims[name].why for name in ("theorem-2a", "theorem-2a-rate"))
+    assert all("fast decoder: 1 against 10" in claims[name].reason for name in ("theorem-2a", "theorem-2a-rate"))
     assert claims["theorem-2a"].observed == "holds"
     assert claims["theorem-2a-rate"].observed == "fails"
 
@@ -176,7 +176,7 @@ def test_a_weakly_shared_common_token_may_rise() -> None:
     """Corollary 2 is not for classes of unequal overlap; the sum of the common tokens falls all the same."""
     evidence = evolve(chain(0.02, 0.4))
     claim = check(evidence)["corollary-2"]
-    assert "equal common tokens" in claim.why
+    assert "equal common tokens" in claim.reason
     assert (claim.status, claim.observed) == ("not applicable", "fails")
     rate = evidence.z_rate[1:, 0]
     assert rate[-1, 2] > 0
@@ -209,8 +209,8 @@ def test_degenerate_classes(name: str) -> None:
     classes, reasons = DEGENERATE[name]
     for claim, reason in zip(theorem2.check(evolve(classes, spans=1)), reasons, strict=True):
         assert claim.status == "not applicable"
-        assert claim.why
-        assert reason in claim.why
+        assert claim.reason
+        assert reason in claim.reason
         assert claim.observed == ("not applicable" if reason else "holds"), claim
         for number in (claim.measured, claim.predicted, claim.margin, claim.tolerance):
             assert number is None or math.isfinite(number)
@@ -219,8 +219,8 @@ def test_degenerate_classes(name: str) -> None:
 def test_without_gradients_or_times() -> None:
     evidence = flow("textbook")
     claims = check(replace(evidence, g=None))
-    assert all("needs the gradients" in claims[name].why for name in NAMES["theorem-2"][:3])
+    assert all("needs the gradients" in claims[name].reason for name in NAMES["theorem-2"][:3])
     start = replace(evidence, t=evidence.t[:1], z=evidence.z[:1], attention=evidence.attention[:1], g=evidence.g[:1])
     claims = check(start)
-    assert "no time is recorded in 0 < t ≤ 10 t₀" in claims["theorem-2a"].why
-    assert "no time is recorded" in claims["theorem-2a-rate"].why
+    assert "no time is recorded in 0 < t ≤ 10 t₀" in claims["theorem-2a"].reason
+    assert "no time is recorded" in claims["theorem-2a-rate"].reason

@@ -54,7 +54,7 @@ def test_one_sampled_run_decides_nothing() -> None:
         for name in ("theorem-2a", "theorem-2b"):
             claim = check(simulate(LONG, context, y=False))[name]
             assert (claim.status, claim.observed, claim.interval) == ("undecided", "undecided", (0, 1)), claim
-            assert "several seeds" in claim.why
+            assert "several seeds" in claim.reason
 
 
 def test_distinct_tokens_fall_at_finite_length() -> None:
@@ -69,7 +69,7 @@ def test_distinct_tokens_fall_at_finite_length() -> None:
     assert (claim.status, claim.observed) == ("fails", "fails")
     assert all(a.met for a in claim.assumptions)
     assert claim.measured < 0.7
-    assert "of 10 do not; token " in claim.why
+    assert "of 10 do not; token " in claim.reason
     change = (evidence.z_seeds[:, -1, 0] - evidence.z_seeds[:, 0, 0]).mean(0)
     for n in range(2):
         rarest, *_, commonest = LONG.distinct(n)
@@ -94,9 +94,9 @@ def with_drift(drift: float, seeds: int = 8) -> Evidence:
 def test_drift_within_the_noise_is_undecided(drift: float, status: str) -> None:
     claim = check(with_drift(drift))["theorem-2a"]
     assert claim.status == status, claim
-    assert (claim.why == "") == (status == "holds")
+    assert (claim.reason == "") == (status == "holds")
     if status == "undecided":
-        assert "8 seeds do not tell the sign" in claim.why
+        assert "8 seeds do not tell the sign" in claim.reason
 
 
 def test_pure_noise_is_seldom_called_a_fall() -> None:
@@ -127,10 +127,10 @@ def test_sgd_without_y_is_judged_on_z_alone() -> None:
     assert "noise unknown" in without["theorem-2a"].quantity
     assert without["corollary-2"].observed == "undecided"
     assert check(simulate(classes, 128, y=False, seeds=6))["corollary-2"].observed == "holds"
-    assert "needs the gradients" in without["theorem-2a-rate"].why
+    assert "needs the gradients" in without["theorem-2a-rate"].reason
     short = simulate(classes, 128)
     short = replace(short, t=short.t[:1], z=short.z[:1], attention=short.attention[:1], g=short.g[:1])
-    assert check(short)["theorem-2a"].why == "needs two recorded times"
+    assert check(short)["theorem-2a"].reason == "needs two recorded times"
 
 
 def test_net_changes_of_the_wrong_sign_fail() -> None:
@@ -139,6 +139,6 @@ def test_net_changes_of_the_wrong_sign_fail() -> None:
     z[-1, 0, 3] = -1e-9
     claim = check(replace(evidence, z=z))["theorem-2a"]
     assert (claim.status, claim.measured) == ("fails", pytest.approx(0.9))
-    assert claim.why == "1 of 10 do not; token 3 of query 11 moved by -1e-09"
+    assert claim.reason == "1 of 10 do not; token 3 of query 11 moved by -1e-09"
     claim = check(replace(evidence, z=-evidence.z))["theorem-2b"]
     assert (claim.status, claim.measured) == ("fails", 0)

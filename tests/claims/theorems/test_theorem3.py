@@ -46,7 +46,7 @@ def test_textbook(eta_z, identity, lower):
     for name, (status, off) in {IDENTITY: identity, LOWER: lower}.items():
         assert claims[name].status == status, claims[name]
         assert deviation(claims[name]) == pytest.approx(off, rel=0.05)
-        assert (claims[name].why == "") == (status == "holds")
+        assert (claims[name].reason == "") == (status == "holds")
     for name in (UPPER, MONOTONE):
         assert claims[name].status == "holds"
         assert deviation(claims[name]) == 0
@@ -54,7 +54,7 @@ def test_textbook(eta_z, identity, lower):
 
 
 def test_a_failure_says_where():
-    why = judged(flow_of("textbook", 0.9, 0.09))["theorem-3-identity"].why
+    why = judged(flow_of("textbook", 0.9, 0.09))["theorem-3-identity"].reason
     for part in ("token 5 over 3 of class 0", "t = 288.3 (8.53 t₀)", "of the growth", "at the end of the record"):
         assert part in why
 
@@ -64,7 +64,7 @@ def test_syn_small_is_outside_the_assumptions_and_still_measured():
     assert [claims[name].status for name in EVERY] == ["not applicable", "not applicable", "holds", "not applicable"]
     assert [claims[name].observed for name in EVERY] == ["holds"] * 4
     assert deviation(claims["theorem-3-identity"]) == pytest.approx(0.007, rel=0.2)
-    assert "large vocabulary" in claims["theorem-3-identity"].why
+    assert "large vocabulary" in claims["theorem-3-identity"].reason
 
 
 def test_equal_rates_break_the_identity():
@@ -76,7 +76,7 @@ def test_equal_rates_break_the_identity():
 
 def test_attention_faster_than_the_decoder_breaks_the_bounds():
     claims = judged(flow_of("strong", 0.2, 2.0))
-    assert "fast decoder" in claims[LOWER].why
+    assert "fast decoder" in claims[LOWER].reason
     assert [claims[name].observed for name in EVERY] == ["fails", "fails", "holds", "holds"]
 
 
@@ -110,8 +110,8 @@ def test_sgd_with_noise():
     assert claims["theorem-3-identity"].observed == "holds"
     assert deviation(claims["theorem-3-identity"]) == pytest.approx(0.055, abs=0.02)  # where it is worst, at 40 steps
     assert claims[LOWER].observed == "holds"
-    assert "long sequences" in claims["theorem-3-identity"].why
-    assert "distinct tokens rise" in claims[UPPER].why  # of twenty, noise lowers one or another
+    assert "long sequences" in claims["theorem-3-identity"].reason
+    assert "distinct tokens rise" in claims[UPPER].reason  # of twenty, noise lowers one or another
 
 
 def test_sgd_without_noise_is_close_to_the_flow():
@@ -119,7 +119,7 @@ def test_sgd_without_noise_is_close_to_the_flow():
     for name in EVERY:
         assert quiet[name].observed == exact[name].observed
         assert deviation(quiet[name]) == pytest.approx(deviation(exact[name]), abs=2e-3)
-    assert "common tokens fall" not in quiet[LOWER].why
+    assert "common tokens fall" not in quiet[LOWER].reason
 
 
 def test_gradients_are_not_needed():
@@ -151,11 +151,11 @@ def test_odd_classes_get_a_plain_answer(kind):
     classes, word = ODD[kind]
     for claim in theorem3.check(from_flow(classes, eta_y=0.9, eta_z=0.02, t_end=50.0, n_times=30)):
         assert claim.status == "not applicable"
-        assert claim.why
+        assert claim.reason
         for number in (claim.measured, claim.predicted, claim.margin):
             assert number is None or not math.isnan(number)
         if claim.measured is None:
-            assert word in claim.why or kind == "one token each"
+            assert word in claim.reason or kind == "one token each"
 
 
 def test_equal_tokens_stay_equal():
@@ -170,4 +170,4 @@ def test_nothing_recorded_after_the_start():
     cut = {name: getattr(evidence, name)[:1] for name in ("t", "z", "attention")}
     for claim in theorem3.check(dataclasses.replace(evidence, **cut)):
         assert claim.status == "not applicable"
-        assert "no time is recorded" in claim.why
+        assert "no time is recorded" in claim.reason

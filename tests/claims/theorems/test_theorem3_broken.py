@@ -34,7 +34,7 @@ def test_tokens_that_rise_together_break_the_identity():
     z[:, 0, own] = z[:, 0, own].mean(-1, keepdims=True)
     claim = judged(with_logits(evidence, z))["theorem-3-identity"]
     assert claim.status == "fails"
-    assert "class 0" in claim.why
+    assert "class 0" in claim.reason
     assert deviation(claim) > 0.5
 
 
@@ -46,7 +46,7 @@ def test_a_token_that_takes_from_the_others_breaks_the_upper_bound():
     z[:, 0, own[:-1]] *= -1
     claim = judged(with_logits(evidence, z))[UPPER]
     assert (claim.status, claim.observed) == ("not applicable", "fails")
-    assert "distinct tokens rise: 0 against 1" in claim.why
+    assert "distinct tokens rise: 0 against 1" in claim.reason
     assert claim.measured > claim.predicted
     assert f"token {own[-1]} of class 1" in claim.quantity
 
@@ -76,7 +76,7 @@ def test_an_early_violation_counts_as_much_as_a_late_one(name):
     assert judged(evidence)[name].status == "holds"
     claim = judged(with_logits(evidence, z))[name]
     assert claim.status == "fails"
-    assert f"t = {evidence.t[at]:.4g}" in claim.why
+    assert f"t = {evidence.t[at]:.4g}" in claim.reason
 
 
 def test_rounding_is_no_violation():
@@ -84,11 +84,11 @@ def test_rounding_is_no_violation():
     evidence = by_one_clock()
     z = evidence.z * 1e-8 / evidence.z.max()
     z[1:] += 1e-12 * np.random.default_rng(0).normal(size=z[1:].shape) * (z[1:] != 0)
-    assert evidence.told == 1e-9
+    assert evidence.resolution == 1e-9
     claims = judged(with_logits(evidence, z))
     assert claims[MONOTONE].status == "holds"
     single = dataclasses.replace(evidence, z=evidence.z.astype(np.float32).astype(np.float64))
-    assert single.told == 1e-4
+    assert single.resolution == 1e-4
 
 
 def test_a_dip_breaks_monotone_growth():
@@ -98,7 +98,7 @@ def test_a_dip_breaks_monotone_growth():
     z[80, 0, top] -= 0.05 * np.ptp(z[:, 0, top])
     claim = judged(with_logits(evidence, z))["theorem-3-monotone"]
     assert claim.status == "fails"
-    assert f"t = {evidence.t[80]:.4g}" in claim.why
+    assert f"t = {evidence.t[80]:.4g}" in claim.reason
     assert claim.measured < claim.predicted
 
 
@@ -108,7 +108,7 @@ def test_a_rising_common_token_is_another_setting():
     z[:, 0, evidence.classes.common] *= -1
     claims = judged(with_logits(evidence, z))
     assert claims[LOWER].status == "not applicable"
-    assert claims[LOWER].why == "common tokens fall: 0 against 1"
+    assert claims[LOWER].reason == "common tokens fall: 0 against 1"
     assert claims[LOWER].measured is not None
 
 

@@ -11,9 +11,8 @@ from flows import NAMES, by_name, deviation, flow_of, strong_sgd
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_flow
 from scansnap.claims.theorems import theorem4
-from scansnap.claims.theorems.theorem1.decomposition import coefficients
-from scansnap.claims.theorems.theorem4 import rates
-from scansnap.claims.theorems.theorem4.growth import predict
+from scansnap.claims.theorems.gradient_decomposition import coefficients
+from scansnap.claims.theorems.theorem4_growth import predict
 from scansnap.classes import SequenceClasses
 
 PREMISE, GROWTH, TIME, RATES = EVERY = NAMES["theorem-4"]
@@ -21,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("each_run_once")
 
 
 def all_of(evidence: Evidence) -> list[Claim]:
-    return [*theorem4.check(evidence), rates.check(evidence)]
+    return [*theorem4.check(evidence), theorem4.check_rates(evidence)]
 
 
 def judged(evidence: Evidence) -> dict[str, Claim]:
@@ -52,7 +51,7 @@ def test_textbook(eta_y, eta_z, slope, times, time):
     assert claims[TIME].measured / evidence.t_snap == pytest.approx(time, rel=0.03)
     assert claims[TIME].predicted / evidence.t_snap == pytest.approx(0.61, rel=0.03)  # what Eq. 14 would read
     assert deviation(claims[RATES]) < 1e-5
-    assert "instead of 4" in claims[PREMISE].why
+    assert "instead of 4" in claims[PREMISE].reason
     assert "the exponent that fits best is none (at best -" in claims[GROWTH].quantity
 
 
@@ -96,17 +95,17 @@ def test_syn_small_is_another_setting():
     claims = judged(flow_of("syn-small", 0.9, 0.02))
     assert {claims[name].status for name in (PREMISE, GROWTH, TIME)} == {"not applicable"}
     assert claims[RATES].status == "holds"  # algebra asks for nothing
-    assert claims[PREMISE].why == "one common token: there are 10"
+    assert claims[PREMISE].reason == "one common token: there are 10"
     assert claims[PREMISE].measured is None
     assert [claims[name].observed for name in (GROWTH, TIME, RATES)] == ["fails", "fails", "holds"]
     assert claims[TIME].measured == pytest.approx(44, rel=0.05)  # late: ρ = 0.72
-    assert "one query: 2 against 1" in claims[TIME].why
+    assert "one query: 2 against 1" in claims[TIME].reason
 
 
 def test_attention_faster_than_the_decoder():
     """Attention takes the overlap away before the decoder has learnt."""
     claims = judged(flow_of("strong", 0.2, 2.0))
-    assert "fast decoder" in claims[PREMISE].why
+    assert "fast decoder" in claims[PREMISE].reason
     assert claims[PREMISE].observed == "fails"
     assert claims[PREMISE].measured == pytest.approx(5.5, abs=0.1)
     evidence = flow_of("strong", 0.2, 2.0)
@@ -136,7 +135,7 @@ def test_sgd_with_noise():
     assert claims[TIME].interval is not None  # of one run: from its own noise
     assert [claims[name].kind for name in EVERY] == ["measured"] * 4
     assert 0.01 < deviation(claims[RATES]) < 0.06  # step size
-    assert "long sequences" in claims[GROWTH].why
+    assert "long sequences" in claims[GROWTH].reason
 
 
 def test_sgd_without_noise_is_close_to_the_flow():
@@ -148,7 +147,7 @@ def test_sgd_without_noise_is_close_to_the_flow():
 
 def test_large_steps_are_too_few():
     claims = judged(strong_sgd(eta_y=8.0, eta_z=0.8, t_end=30, context=math.inf, batch_size=None))
-    assert "too few steps" in claims[RATES].why
+    assert "too few steps" in claims[RATES].reason
 
 
 # --- classes it does not speak about -----------------------------------------------------------------------------
@@ -171,7 +170,7 @@ def test_odd_classes_get_a_plain_answer(kind):
     for claim in claims:
         # the algebra of the rates holds wherever there is growth to speak of
         assert claim.status == "not applicable" or (claim.name, claim.status) == (RATES, "holds")
-        assert claim.why or claim.status == "holds"
+        assert claim.reason or claim.status == "holds"
         for number in (claim.measured, claim.predicted, claim.margin):
             assert number is None or not math.isnan(number)
 

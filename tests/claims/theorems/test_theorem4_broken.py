@@ -10,17 +10,16 @@ from flows import NAMES, as_premised, by_name, deviation, flow_of
 
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence
-from scansnap.claims.theorems import theorem4
-from scansnap.claims.theorems.theorem1.decomposition import coefficients
-from scansnap.claims.theorems.theorem4 import attention, rates
-from scansnap.claims.theorems.theorem4.growth import predict
+from scansnap.claims.theorems import theorem4, theorem4_time
+from scansnap.claims.theorems.gradient_decomposition import coefficients
+from scansnap.claims.theorems.theorem4_growth import predict
 
 PREMISE, GROWTH, TIME, RATES = EVERY = NAMES["theorem-4"]
 pytestmark = pytest.mark.usefixtures("each_run_once")
 
 
 def all_of(evidence: Evidence) -> list[Claim]:
-    return [*theorem4.check(evidence), rates.check(evidence)]
+    return [*theorem4.check(evidence), theorem4.check_rates(evidence)]
 
 
 def judged(evidence: Evidence) -> dict[str, Claim]:
@@ -42,7 +41,7 @@ def test_where_the_premise_is_true_so_is_the_theorem(c0, eta_z):
 def test_without_gradients_the_growth_is_judged_all_the_same():
     evidence = dataclasses.replace(as_premised(), g=None)
     claims = judged(evidence)
-    assert claims[PREMISE].why == "the record holds no gradient: record y"
+    assert claims[PREMISE].reason == "the record holds no gradient: record y"
     assert claims[GROWTH].status == "holds"
     assert predict(evidence, 1).c0 == pytest.approx(10, rel=0.02)
 
@@ -61,14 +60,16 @@ def test_growth_of_another_size_fails():
     claims = judged(dataclasses.replace(evidence, z=2 * evidence.z))
     assert claims[GROWTH].status == "fails"
     assert claims[GROWTH].measured == pytest.approx(2 * claims[GROWTH].predicted, rel=0.05)
-    assert "class" in claims[GROWTH].why
-    assert "t₀)" in claims[GROWTH].why
+    assert "class" in claims[GROWTH].reason
+    assert "t₀)" in claims[GROWTH].reason
 
 
 def test_the_premise_has_its_attention():
     """Built from Eqs. 13 and 14 and the C₀ found: the tables of ``as_premised``, which were integrated."""
     evidence = as_premised()
-    found = attention.premised_attention(evidence, [predict(evidence, n) for n in range(2)], np.arange(len(evidence.t)))
+    found = theorem4_time.premised_attention(
+        evidence, [predict(evidence, n) for n in range(2)], np.arange(len(evidence.t))
+    )
     assert np.ptp(evidence.attention, axis=0).max() > 0.05
     np.testing.assert_allclose(found, evidence.attention, atol=5e-4)  # C₀ is 1% off
 
@@ -80,14 +81,14 @@ def test_a_transition_at_another_time_fails(factor):
     other = judged(dataclasses.replace(evidence, t=factor * evidence.t))[TIME]
     assert other.status == "fails"
     assert other.measured == pytest.approx(factor * other.predicted, rel=0.1)
-    assert f"{other.measured:.4g}" in other.why
+    assert f"{other.measured:.4g}" in other.reason
 
 
 def test_a_class_without_c0_has_no_time():
     evidence = as_premised()
     claim = judged(dataclasses.replace(evidence, g=-evidence.g))[TIME]
     assert (claim.status, claim.margin) == ("not applicable", None)
-    assert "has no C₀" in claim.why
+    assert "has no C₀" in claim.reason
 
 
 def test_a_transition_that_does_not_come_fails():
@@ -119,7 +120,7 @@ def test_a_speed_that_is_not_positive_fails():
     g[late, :, common] += 2 * coefficients(evidence, 0, late)[1][:, None] / evidence.f[late, :, common]  # ξ becomes −ξ
     claim = judged(dataclasses.replace(evidence, g=g))[PREMISE]
     assert claim.status == "fails"
-    assert "not positive" in claim.why
+    assert "not positive" in claim.reason
     assert claim.measured < 0
 
 
@@ -136,8 +137,8 @@ def test_short_records_are_not_judged():
     evidence = flow_of("textbook", 0.9, 0.02)
     late = {name: getattr(evidence, name)[10:] for name in ("t", "z", "attention", "g", "gap")}
     claims = judged(dataclasses.replace(evidence, **late))
-    assert "begins at t =" in claims[GROWTH].why
+    assert "begins at t =" in claims[GROWTH].reason
     few = {name: getattr(evidence, name)[[0, 30, 50]] for name in ("t", "z", "attention", "g", "gap")}
     claims = judged(dataclasses.replace(evidence, **few))
     assert {claim.status for claim in claims.values()} == {"not applicable"}
-    assert all("recorded times" in claims[name].why or "record does not" in claims[name].why for name in EVERY)
+    assert all("recorded times" in claims[name].reason or "record does not" in claims[name].reason for name in EVERY)

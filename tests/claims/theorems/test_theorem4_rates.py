@@ -12,9 +12,8 @@ from flows import NAMES, as_premised, by_name, flow_of, snap, strong_sgd
 import scansnap as ss
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
-from scansnap.claims.theorems import theorem4
-from scansnap.claims.theorems.theorem4 import rates, time
-from scansnap.claims.theorems.theorem4.rates import growth_at_snap
+from scansnap.claims.theorems import theorem4, theorem4_time
+from scansnap.claims.theorems.theorem4 import growth_at_snap
 from scansnap.classes import SequenceClasses
 from scansnap.measure.snap import snap_time
 
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("each_run_once")
 
 
 def all_of(evidence: Evidence) -> list[Claim]:
-    return [*theorem4.check(evidence), rates.check(evidence)]
+    return [*theorem4.check(evidence), theorem4.check_rates(evidence)]
 
 
 def judged(evidence: Evidence) -> dict[str, Claim]:
@@ -56,7 +55,7 @@ def test_a_time_whose_interval_reaches_across_the_tolerance_is_undecided(half, s
         return found
 
     calls = []
-    monkeypatch.setattr(time, "snap_time", measured)
+    monkeypatch.setattr(theorem4_time, "snap_time", measured)
     claim = theorem4.check(evidence)[2]
     assert claim.observed == status, claim
     assert (claim.interval is None) == (half is None)

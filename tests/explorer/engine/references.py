@@ -11,7 +11,7 @@ import xarray as xr
 
 from scansnap.claims.assumptions import check_assumptions, overlap_matrix
 from scansnap.claims.evidence import from_trajectory
-from scansnap.claims.windows import LAST
+from scansnap.claims.time_windows import WINDOW_END
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.layout import Layout, make_layout
 from scansnap.dynamics.flow.integrate import flow
@@ -102,7 +102,7 @@ def theory(reading: SetupReading) -> dict[str, Any]:
         t = (
             None
             if reading.settings.batch_size is None
-            else min(reading.settings.steps, LAST * t_snap(eta_y=eta_y, **size))
+            else min(reading.settings.steps, WINDOW_END * t_snap(eta_y=eta_y, **size))
         )
         found = check_assumptions(reading.classes, eta_y=eta_y, eta_z=eta_z, context=reading.settings.context, t=t)
     return {

@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scansnap.claims.claim import Curve, Report, Statement
+from scansnap.claims.claim import Curve, Statement
+from scansnap.claims.report import Report
 from scansnap.cli.reproduce import STYLE
 from scansnap.paper.figure import VERDICTS, Computed, Effort, Finding, Points
 from scansnap.paper.figures import claims

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.integrate import cumulative_trapezoid
 
-from scansnap.claims.claim import Claim, Curve, Statement, worst
+from scansnap.claims.claim import Claim, Curve, Statement, index_of_largest
 from scansnap.claims.evidence import Array, Evidence
 
 VOTES = Statement(
@@ -59,7 +59,7 @@ def _votes(evidence: Evidence) -> Claim:
     total = y.sum(-1)  # (k, M)
     share = _share(np.abs(total - start.sum(-1)), _scale(y, start))
     allowed = _allowed(evidence, y)[evidence.y_times]  # (k,)
-    i, token = worst(share / allowed[:, None])
+    i, token = index_of_largest(share / allowed[:, None])
     t = evidence.t[evidence.y_times]
     expected = float(start[token].sum())
     return VOTES.judge(
@@ -68,7 +68,7 @@ def _votes(evidence: Evidence) -> Claim:
         predicted=expected,
         deviation=float(share[i, token]),
         tolerance=float(allowed[i]),
-        where=f"token {token} at t = {t[i]:.4g}: off by {share[i, token]:.2g} of Σ|Y|",
+        failure=f"token {token} at t = {t[i]:.4g}: off by {share[i, token]:.2g} of Σ|Y|",
         curve=_curve(f"Σ_j Y[{token}, j]", t, total[:, token], np.full(len(t), expected)),
     )
 
@@ -79,7 +79,7 @@ def _logits(evidence: Evidence) -> Claim:
     inside = _support(evidence)  # only these move: the scale leaves out the others
     share = _share(np.abs((z - z[0]).sum(-1)), _scale(z * inside, z[0] * inside) + _terms(evidence))
     allowed = _allowed(evidence, z)  # (n,)
-    i, row = worst(share / allowed[:, None])
+    i, row = index_of_largest(share / allowed[:, None])
     query = evidence.classes.queries[row]
     return LOGITS.judge(
         quantity=f"Σ_l z[l] of query {query} at t = {t[i]:.4g}",
@@ -87,7 +87,7 @@ def _logits(evidence: Evidence) -> Claim:
         predicted=float(total[0, row]),
         deviation=float(share[i, row]),
         tolerance=float(allowed[i]),
-        where=f"query {query} at t = {t[i]:.4g}: off by {share[i, row]:.2g} of what was added up",
+        failure=f"query {query} at t = {t[i]:.4g}: off by {share[i, row]:.2g} of what was added up",
         curve=_curve(f"Σ_l z[l] of query {query}", t, total[:, row], np.full(len(t), total[0, row])),
     )
 
@@ -110,7 +110,7 @@ def _common(evidence: Evidence) -> Claim:
     error = np.where(all_rise, np.maximum(error, lost), error)  # then Σ over common may not rise
     share = _share(error, _scale(z * inside[rows], z[0] * inside[rows]) + _terms(evidence)[:, rows])
     allowed = _allowed(evidence, evidence.z)  # (n,)
-    i, q = worst(share / allowed[:, None])
+    i, q = index_of_largest(share / allowed[:, None])
     query = evidence.classes.queries[rows[q]]
     return COMMON.judge(
         quantity=f"change of Σ z over the common tokens of query {query} by t = {t[-1]:.4g} "
@@ -119,7 +119,7 @@ def _common(evidence: Evidence) -> Claim:
         predicted=float(-gained[-1, q]),
         deviation=float(share[i, q]),
         tolerance=float(allowed[i]),
-        where=f"query {query} at t = {t[i]:.4g}: common {lost[i, q]:+.3g}, distinct {gained[i, q]:+.3g}",
+        failure=f"query {query} at t = {t[i]:.4g}: common {lost[i, q]:+.3g}, distinct {gained[i, q]:+.3g}",
         curve=_curve(f"change of Σ z over the common tokens of query {query}", t, lost[:, q], -gained[:, q]),
     )
 
@@ -142,7 +142,7 @@ def _terms(evidence: Evidence) -> Array:
     if evidence.g is None:
         return np.full(evidence.z.shape[:2], _UNKNOWN_TERMS)
     by_class = evidence.eta_z * evidence.classes.p_class * (evidence.f * np.abs(evidence.g)).sum(-1)  # (n, K)
-    return cumulative_trapezoid(evidence.by_query(by_class), evidence.t, axis=0, initial=0)
+    return cumulative_trapezoid(evidence.sum_by_query(by_class), evidence.t, axis=0, initial=0)
 
 
 def _share(drift: Array, scale: Array) -> Array:

@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.claims.claim import Claim, Curve, Statement, worst
+from scansnap.claims.claim import Claim, Curve, Statement, index_of_largest
 from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.batches import Batches
@@ -92,7 +92,7 @@ def check(evidence: Evidence, *, ways: Sequence[Way] | None = None) -> Claim:
                 size[w, i, part] = np.linalg.norm(ours[part]), np.linalg.norm(true[part])
                 share[w, i, part] = _share(float(np.linalg.norm(error)), float(scale[part]))
                 cells[w, i, part] = np.unravel_index(np.abs(error).argmax(), error.shape)
-    w, i, part = worst(share)
+    w, i, part = index_of_largest(share)
     row, column = (int(j) for j in cells[w, i, part])
     t = evidence.t[evidence.y_times]
     name = "dY" if part == 0 else "dz"
@@ -106,7 +106,7 @@ def check(evidence: Evidence, *, ways: Sequence[Way] | None = None) -> Claim:
         predicted=float(size[w, i, part, 1]),
         deviation=float(share[w, i, part]),
         tolerance=TOLERANCE,
-        where=f"{ways[w].name}: {name} off by {share[w, i, part]:.2g} of its norm at t = {t[i]:.4g}, most at {place}",
+        failure=f"{ways[w].name}: {name} off by {share[w, i, part]:.2g} of its norm at t = {t[i]:.4g}, most at {place}",
         curve=curve if seen.any() else None,
     )
 

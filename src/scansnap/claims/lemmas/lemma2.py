@@ -92,10 +92,10 @@ def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> Claim
         predicted=-0.5,
         deviation=off,
         tolerance=TOLERANCE,
-        where=f"RMS {rms[worst]:.3g} instead of {expected[worst]:.3g} at T = {lengths[worst]}",
+        failure=f"RMS {rms[worst]:.3g} instead of {expected[worst]:.3g} at T = {lengths[worst]}",
         curve=Curve("T", "RMS deviation of X^T b from c_n", lengths, rms, expected, log_y=True),
         interval=(max(off - noise, 0.0), off + noise),
-        to_decide=f"more sequences would decide: the slope is known to ± {noise:.2g}",
+        remedy=f"more sequences would decide: the slope is known to ± {noise:.2g}",
     )
 
 

@@ -23,9 +23,9 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from scansnap.claims.claim import Claim, Curve, Statement, worst
+from scansnap.claims.claim import Claim, Curve, Statement, index_of_largest
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.windows import LAST
+from scansnap.claims.time_windows import WINDOW_END
 from scansnap.dynamics.flow.decoder import decoder_flow
 from scansnap.theory import u
 
@@ -47,7 +47,7 @@ INTEGRATED = 1e-6
 
 _TIMES = 60
 _FIRST = 0.01  # in t₀′: the decoder flow is integrated here, from well before attention could have moved
-_WINDOW = f"{_FIRST:g} t₀′ ≤ t ≤ {LAST:g} t₀"
+_WINDOW = f"{_FIRST:g} t₀′ ≤ t ≤ {WINDOW_END:g} t₀"
 
 Decoder = Callable[..., xr.Dataset]
 
@@ -61,7 +61,7 @@ def check(evidence: Evidence, *, decoder: Decoder = decoder_flow) -> list[Claim]
         return [statement.not_applicable(why) for statement in STATEMENTS]
     c = evidence.attention[0]  # (K, M)
     f = (c / np.linalg.norm(c, axis=-1, keepdims=True)).T  # (M, K)
-    t = np.geomspace(_FIRST * evidence.t_scan, LAST * evidence.t_snap, _TIMES)
+    t = np.geomspace(_FIRST * evidence.t_scan, WINDOW_END * evidence.t_snap, _TIMES)
     data = decoder(f, classes.p_class, evidence.eta_y, t, m)
     predicted = np.asarray(u(t / k, eta_y=evidence.eta_y, vocab_size=m))  # (n,)
     e = f.T @ f
@@ -80,14 +80,14 @@ def gap_share(e: Array, u: Array, vocab_size: int) -> Array:
 
 
 def _gap(evidence: Evidence, t: Array, gap: Array, predicted: Array, e: Array) -> Claim:
-    assumptions = evidence.assume("weak overlap", "uniform classes")
+    assumptions = evidence.select_assumptions("weak overlap", "uniform classes")
     if evidence.classes.vocab_size == evidence.classes.n_classes:
         why = "every output is some class's next token, so no output is never right and the gap has no meaning"
         return GAP.not_applicable(why, assumptions)
     error = np.abs(gap / predicted[:, None] - 1)  # (n, K)
     allowed = np.minimum(gap_share(e, predicted, evidence.classes.vocab_size), GAP_CAP) + INTEGRATED  # (n,)
     excess = error / allowed[:, None]
-    i, n = worst(excess)
+    i, n = index_of_largest(excess)
     return GAP.judge(
         quantity=f"logit gap of class {n} at t = {t[i]:.4g} ({_WINDOW})",
         measured=float(gap[i, n]),
@@ -95,7 +95,7 @@ def _gap(evidence: Evidence, t: Array, gap: Array, predicted: Array, e: Array) -
         deviation=float(error[i, n]),
         tolerance=float(allowed[i]),
         assumptions=assumptions,
-        where=f"off by {error[i, n]:.2g}, {excess[i, n]:.2g} times what is allowed, for class {n} "
+        failure=f"off by {error[i, n]:.2g}, {excess[i, n]:.2g} times what is allowed, for class {n} "
         f"at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
         curve=Curve("t", f"logit gap of class {n}", t, gap[:, n], predicted),
     )
@@ -117,8 +117,8 @@ def _rows(evidence: Evidence, t: Array, logits: Array, predicted: Array, e: Arra
         predicted=largest,
         deviation=float(np.maximum(share[i] - largest, 0)),
         tolerance=ROWS_TOLERANCE * largest + INTEGRATED,
-        assumptions=evidence.assume("weak overlap", "uniform classes"),
-        where=f"W is off by {share[i]:.2g} at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
+        assumptions=evidence.select_assumptions("weak overlap", "uniform classes"),
+        failure=f"W is off by {share[i]:.2g} at t = {t[i]:.4g} ({t[i] / evidence.t_snap:.2g} t₀)",
         curve=Curve("t", "‖W − independent rows‖/‖independent rows‖", t, share, np.full_like(t, largest)),
     )
 

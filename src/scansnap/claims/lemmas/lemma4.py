@@ -13,22 +13,22 @@ import numpy as np
 from scipy.integrate import cumulative_trapezoid
 
 from scansnap.claims.assumptions import MUCH
-from scansnap.claims.claim import Claim, Curve, Statement, worst
+from scansnap.claims.claim import Claim, Curve, Statement, index_of_largest
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorems.theorem1.decomposition import Decomposition, decompose, overlapping, thin, window
-from scansnap.claims.windows import LAST, TRAINING
+from scansnap.claims.theorems.gradient_decomposition import Decomposition, decompose, overlapping, thin, thinned_window
+from scansnap.claims.time_windows import TRAINING, WINDOW_END
 
 RATE = Statement(
     "lemma-4",
     "Lemma 4, Eq. 10",
     "ż_m = η_Z γ Σ_n p_n diag(f_n) Σ β_nn' (f_n f_nᵀ − I) f_n' at every time",
-    instead=("memory", "response"),
+    alternatives=("memory", "response"),
     kind="dependent",
     repeats=("theorem-1-span",),  # what is left is diag(f_n) times the rest that is left there, weighed otherwise
 )
 RUN = Statement(
     "lemma-4-run", "Lemma 4, Eq. 10", "over the run, the attention logits move by what Lemma 4 adds up to",
-    instead=("memory", "response"), kind="dependent", repeats=("theorem-1-span", "lemma-4"),
+    alternatives=("memory", "response"), kind="dependent", repeats=("theorem-1-span", "lemma-4"),
 )  # fmt: skip
 STATEMENTS = (RATE, RUN)
 
@@ -48,13 +48,13 @@ def predicted_rate(evidence: Evidence, times: Array, fit: Decomposition) -> Arra
     f = evidence.f[times]  # (n, K, M)
     pull = fit.gamma_beta @ f  # (n, K, M)  Σ γβ_nn' f_n'; what lies outside the context of n meets f_nl = 0 below
     pull = f * (f * pull).sum(-1, keepdims=True) - pull  # (f_n f_nᵀ − I) applied
-    return evidence.by_query(evidence.eta_z * evidence.classes.p_class[:, None] * f * pull)
+    return evidence.sum_by_query(evidence.eta_z * evidence.classes.p_class[:, None] * f * pull)
 
 
 def check(evidence: Evidence) -> list[Claim]:
     """The rate at each time, and its integral against the distance that the logits have gone."""
-    assumptions = evidence.assume()
-    times = window(evidence)
+    assumptions = evidence.select_assumptions()
+    times = thinned_window(evidence)
     why = ""
     if evidence.g is None or evidence.z_rate is None:
         why = "needs the gradients g, that is y at every recorded time"
@@ -82,13 +82,13 @@ def _rate(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
     off = _norm(lemma - exact) / np.where(size == 0, 1, size)
     i = int(np.argmax(off))
     t = evidence.t[times]
-    row, token = worst(np.abs(lemma[i] - exact[i]))
+    row, token = index_of_largest(np.abs(lemma[i] - exact[i]))
     return RATE.judge(
         quantity="‖ż‖ at the time when the exact field and Lemma 4 are relatively furthest apart "
-        f"({TRAINING.words(evidence)})",
+        f"({TRAINING.describe(evidence)})",
         measured=float(size[i]), predicted=float(_norm(lemma)[i]), deviation=float(off[i]),
-        tolerance=RATE_TOLERANCE, assumptions=evidence.assume(),
-        where=f"{evidence.when(t[i])}, off by {off[i]:.1%}, most of it at "
+        tolerance=RATE_TOLERANCE, assumptions=evidence.select_assumptions(),
+        failure=f"{evidence.format_time(t[i])}, off by {off[i]:.1%}, most of it at "
         f"token {token} of query {evidence.classes.queries[row]}",
         curve=Curve("t", "‖ż‖", t, size, _norm(lemma), log_y=True,
                     along=lambda path: (path.t[1:], _norm(path.z_rate[1:]))),
@@ -96,8 +96,8 @@ def _rate(evidence: Evidence, times: Array, fit: Decomposition) -> Claim:
 
 
 def _run(evidence: Evidence) -> Claim:
-    assumptions = evidence.assume()
-    times = thin(evidence, np.flatnonzero(evidence.t <= LAST * evidence.t_snap))
+    assumptions = evidence.select_assumptions()
+    times = thin(evidence, np.flatnonzero(evidence.t <= WINDOW_END * evidence.t_snap))
     if len(times) < 3 or evidence.t[0] != 0:
         return RUN.not_applicable("needs the start and at least two later times", assumptions)
     t = evidence.t[times]
@@ -118,13 +118,13 @@ def _run(evidence: Evidence) -> Claim:
     off = np.full(len(t), -np.inf)
     off[judged] = np.where(error[judged] == 0, 0.0, error[judged] / np.maximum(size[judged], np.finfo(float).tiny))
     i = int(np.argmax(off))  # NaN counts as the largest
-    row, token = worst(np.abs(lemma[i] - moved[i]))
+    row, token = index_of_largest(np.abs(lemma[i] - moved[i]))
     return RUN.judge(
-        quantity=f"‖z(t) − z(0)‖ at t = {t[i]:.4g} (0 ≤ t ≤ {LAST:g} t₀)",
+        quantity=f"‖z(t) − z(0)‖ at t = {t[i]:.4g} (0 ≤ t ≤ {WINDOW_END:g} t₀)",
         measured=float(size[i]), predicted=float(expected[i]), deviation=float(off[i]),
         tolerance=RUN_TOLERANCE[evidence.source],
         assumptions=assumptions,
-        where=f"{evidence.when(t[i])}, off by {off[i]:.1%} of the way, most of it at "
+        failure=f"{evidence.format_time(t[i])}, off by {off[i]:.1%} of the way, most of it at "
         f"token {token} of query {evidence.classes.queries[row]}",
         curve=Curve("t", "‖z(t) − z(0)‖", t[1:], size[1:], expected[1:], log_y=True,
                     along=lambda path: (path.t[1:], _norm(path.z[1:]))),

@@ -1,17 +1,18 @@
-"""The drift of finite sequences (**ours**): how far SGD at length T is from the same SGD as T → ∞, in the mean.
+"""The drift of finite sequences (**ours**): the mean difference between SGD at length T and the same SGD as T → ∞.
 
 Runs at length T and at T = ∞ that draw the same classes differ by the sampling of their contexts alone. The mean of
-that difference over seeds, D, is what the drift of order 1/T (:class:`scansnap.theory.drift.SampledFlow`) adds to
-expected steps, taken one by one with it and without it, P. Judged is their distance ‖D − P‖/‖P‖ over all tokens and
-recorded times, each in units of its noise (the variance over seeds, from seeds of their own; rare tokens move little,
-and are quiet). The noise of D is not counted into it: ‖D − P‖² is the mean of (D_i − P)·(D_j − P) over pairs of
-different seeds, with a jackknife interval. The slope of D on P is reported, 1 where size and sign are right.
+that difference over seeds, D, is compared with the contribution P of the drift of order 1/T
+(:class:`scansnap.theory.drift.SampledFlow`) to expected steps, computed with and without it. The measure is their
+distance ‖D − P‖/‖P‖ over all tokens and recorded times, each in units of its noise (the standard deviation over
+separate seeds; rare tokens move little and have little noise). The noise of D does not contribute: ‖D − P‖² is the
+mean of (D_i − P)·(D_j − P) over pairs of different seeds, with a jackknife interval. The slope of D on P is reported,
+1 where size and sign are right.
 
-The second claim is on the sign of z itself at the end: T → ∞ steps and drift together say which tokens rise.
+The second claim is about the sign of z itself at the end: T → ∞ steps and drift together predict which tokens rise.
 
-Neglected are 1/T² (the assumption of long sequences keeps its share to some hundredths) and what the noise of the
-tables does, of relative order η_Y/batch. The runs are the claim's own, plain SGD at the rates of the evidence: seeds of
-other runs do not share their classes, and the noise of those would be larger than the drift.
+Neglected are 1/T² (a few hundredths where sequences are long) and the effect of noise in the tables, of relative order
+η_Y/batch. The claim makes its own runs, plain SGD at the rates of the evidence: seeds of other runs do not share their
+classes, and the noise of the classes would exceed the drift.
 """
 
 from __future__ import annotations
@@ -31,31 +32,29 @@ from scansnap.theory.drift import SampledFlow
 
 STATEMENT = Statement(
     "finite-drift", "Finite-T drift (ours)",
-    "SGD at length T is off its T → ∞ limit, in the mean, by the drift of order 1/T that its sampled contexts add",
+    "SGD at length T differs from its T → ∞ limit, in the mean, by the drift of order 1/T of its sampled contexts",
     kind="ours",
 )  # fmt: skip
 FATES = Statement(
     "finite-fates", "Fates at finite T (ours)",
-    "each token rises or falls as its T → ∞ limit and the drift together say: of the distinct ones the rare may fall",
+    "each token rises or falls as its T → ∞ limit and the drift together predict; rare distinct tokens may fall",
     kind="ours",
 )  # fmt: skip
 STATEMENTS = (STATEMENT, FATES)
 
-TOLERANCE = (
-    0.1  # on the slope: 1/T² has a share of some (1/‖P‖² − 1)/T, which long sequences keep below 0.01, a few times
-)
+TOLERANCE = 0.1  # on the slope: 1/T² contributes some (1/‖P‖² − 1)/T, at most a few times 0.01 for long sequences
 _ASSUMED = ("long sequences", "eta_y below 1")
 _BATCH, _SEEDS, _ROUNDS = 128, 16, 8
 _ENOUGH = TOLERANCE**2 / 3  # rounds end when the squared distance is known this well, or to a quarter
-_LAST, _STEPS = 2.0, 1000  # in t₀, and steps at most: later the noise of attention that moves grows, the drift does not
+_LAST, _STEPS = 2.0, 1000  # in t₀, and steps at most: later the noise grows, the drift does not
 _RECORDS = 8
 _LARGEST = 10**6  # entries of Y by class: seconds for a thousand steps
 
-Pairs = Callable[..., Array]
-Forecast = Callable[..., tuple[Array, Array]]
+SimulatePairs = Callable[..., Array]
+Predict = Callable[..., tuple[Array, Array]]
 
 
-def pairs(
+def simulate_pairs(
     classes: SequenceClasses, *, eta_y: float, eta_z: float, context: float, record: list[int], seeds: range
 ) -> Array:
     """z at length T less z at T = ∞ of runs with the same classes, (R, n, Q, M)."""
@@ -68,39 +67,38 @@ def pairs(
                  record=record, variables=("z",))["z"].values
         for length in (int(context), math.inf)
     )  # fmt: skip
-    found: Array = finite - limit
-    return found
+    return np.asarray(finite - limit)
 
 
-def predicted(
+def predict_drift(
     classes: SequenceClasses, *, eta_y: float, eta_z: float, context: float, record: list[int]
 ) -> tuple[Array, Array]:
-    """z of expected steps as T → ∞, and what the drift adds to it, each (n, Q, M)."""
+    """z of expected steps as T → ∞, and the contribution of the drift, each (n, Q, M)."""
     field = SampledFlow(classes, eta_y, eta_z)
     paths = []
-    for drifts in (True, False):
-        y, z, seen = np.zeros(field.y_shape), np.zeros(field.z_shape), []
+    for with_drift in (True, False):
+        y, z, path = np.zeros(field.y_shape), np.zeros(field.z_shape), []
         for step in range(record[-1]):
             move = field.flow(y, z)
-            more = field.drift(y, z, context=context) if drifts else None
+            more = field.drift(y, z, context=context) if with_drift else None
             y, z = y + move.y + (more.y if more else 0), z + move.z + (more.z if more else 0)
             if step + 1 in record:
-                seen.append(z)
-        paths.append(np.array(seen))
+                path.append(z)
+        paths.append(np.array(path))
     return paths[1], paths[0] - paths[1]
 
 
 def check(
-    evidence: Evidence, *, runs: Pairs = pairs, forecast: Forecast = predicted, seed: int = 0
+    evidence: Evidence, *, runs: SimulatePairs = simulate_pairs, predict: Predict = predict_drift, seed: int = 0
 ) -> list[Claim]:  # fmt: skip
-    """At the length and the rates of an SGD run, to 2 t₀ or its end; ``runs`` and ``forecast`` as those above."""
-    assumptions = evidence.assume(*_ASSUMED)
+    """At the length and rates of an SGD run, to 2 t₀ or its end. ``runs``, ``predict`` replace the functions above."""
+    assumptions = evidence.select_assumptions(*_ASSUMED)
     last = int(min(evidence.t[-1], _LAST * evidence.t_snap, _STEPS))
-    if reason := _why_not(evidence, last):
+    if reason := _reason_not_applicable(evidence, last):
         return [statement.not_applicable(reason, assumptions) for statement in STATEMENTS]
     record = np.unique(np.linspace(0, last, _RECORDS + 1).astype(int))[1:].tolist()
     setting = {"eta_y": evidence.eta_y, "eta_z": evidence.eta_z, "context": evidence.context, "record": record}
-    limit, p = forecast(evidence.classes, **setting)
+    limit, p = predict(evidence.classes, **setting)
     if not np.abs(p).max() > 0:
         reason = "no drift is predicted: every context is a single token"
         return [statement.not_applicable(reason, assumptions) for statement in STATEMENTS]
@@ -123,47 +121,47 @@ def check(
     where = f"t ≤ {last} ({last / evidence.t_snap:.3g} t₀), T = {evidence.context:g}, {len(measured)} seeds"
     size = STATEMENT.judge(
         quantity=f"slope of the mean deviation of z from T = ∞ on the predicted one, all tokens, {where}; "
-        "judged by their distance",
+        "the verdict is about their distance",
         measured=slope, predicted=1.0, deviation=off, tolerance=TOLERANCE, assumptions=assumptions,
-        where=f"{name} is off by {mean[-1, row, token]:.3g} instead of {p[-1, row, token]:.3g} at t = {last}",
+        failure=f"{name} is off by {mean[-1, row, token]:.3g} instead of {p[-1, row, token]:.3g} at t = {last}",
         curve=Curve(
             "t", f"z − z(T = ∞) of {name}", np.array(record, dtype=float), mean[:, row, token], p[:, row, token],
             log_x=False,
         ),
         interval=(low, high),
-        to_decide=f"more seeds would decide: the distance is between {low:.2g} and {high:.2g}",
+        remedy=f"more seeds would decide: the distance is between {low:.2g} and {high:.2g}",
     )  # fmt: skip
     return [size, _fates(evidence, assumptions, where, limit[-1] + measured[:, -1], (limit + p)[-1])]
 
 
-def _why_not(evidence: Evidence, last: int) -> str:
+def _reason_not_applicable(evidence: Evidence, last: int) -> str:
     classes = evidence.classes
     if math.isinf(evidence.context):
-        return "T = ∞ has no drift; a finite length is asked for (--finite-T)"
+        return "T = ∞ has no drift; a finite length is needed (--finite-T)"
     size = int(classes.support_sizes.max()) * classes.n_classes * (classes.n_classes + 1)
     if size > _LARGEST:
         return f"{classes.n_classes} classes are too many to follow step by step"
-    if not evidence.assumptions["eta_y below 1"].met:  # one step goes far then, and expected ones say nothing of it
-        return f"η_Y = {evidence.eta_y:.3g} is not below 1: no runs are made for it"
-    return "" if last else "the run has not made a step"
+    if not evidence.assumptions["eta_y below 1"].met:  # expected steps do not predict such large ones
+        return f"η_Y = {evidence.eta_y:.3g} is not below 1: the claim makes no runs"
+    return "" if last else "the run has no steps"
 
 
 def _fates(evidence: Evidence, assumptions: list[Assumption], where: str, moved: Array, predicted: Array) -> Claim:
     """Signs of z at the end: ``moved`` (R, Q, M) by seed, with the noise of the classes taken out; predicted (Q, M)."""
     rows, tokens = np.nonzero(predicted)
-    along = moved[:, rows, tokens] * np.sign(predicted[rows, tokens])  # (R, p), above 0 where it is as predicted
-    sure = sure_signs(along) if np.isfinite(along).all() else None
-    own = np.isin(tokens, [token for n in evidence.with_distinct for token in evidence.classes.distinct(n)])
+    along = moved[:, rows, tokens] * np.sign(predicted[rows, tokens])  # (R, p), positive where it agrees
+    known = sure_signs(along) if np.isfinite(along).all() else None
+    own = np.isin(tokens, [token for n in evidence.classes_with_distinct for token in evidence.classes.distinct(n)])
     falls = int((predicted[rows, tokens][own] < 0).sum())
     worst = int(np.argmin(along.mean(0)))
-    open_ = 0 if sure is None else int((~(sure[0] | sure[1])).sum())
-    return FATES.judge_every(
+    n_open = 0 if known is None else int((~(known[0] | known[1])).sum())
+    return FATES.judge_cases(
         along.mean(0) > 0,
         quantity=f"share of tokens that move as predicted, {falls} of {int(own.sum())} distinct ones falling, {where}",
-        where=f"token {tokens[worst]} of query {evidence.classes.queries[rows[worst]]} moved by "
+        failure=f"token {tokens[worst]} of query {evidence.classes.queries[rows[worst]]} moved by "
         f"{moved[:, rows[worst], tokens[worst]].mean():.3g} instead of {predicted[rows[worst], tokens[worst]]:.3g}",
-        assumptions=assumptions, sure=sure,
-        to_decide=f"of {open_} of {len(tokens)} tokens the seeds do not tell the sign; more would",
+        assumptions=assumptions, known=known,
+        remedy=f"the seeds leave the sign of {n_open} of {len(tokens)} tokens open; more would decide",
         curve=Curve(
             "predicted z", "z at the end, mean over seeds", predicted[rows, tokens], moved.mean(0)[rows, tokens],
             predicted[rows, tokens], log_x=False,
@@ -172,11 +170,11 @@ def _fates(evidence: Evidence, assumptions: list[Assumption], where: str, moved:
 
 
 def _distance(off: Array) -> tuple[float, float]:
-    """The squared length of the mean of ``off`` (R, n) without what its noise adds, and the jackknife's error of it."""
+    """The squared length of the mean of ``off`` (R, n) without its noise, and its jackknife error."""
     n_runs = len(off)
     total, each = off.sum(0), (off**2).sum(1)
-    both, alone = float(total @ total), float(each.sum())
-    square = (both - alone) / (n_runs * (n_runs - 1))
+    all_pairs, own = float(total @ total), float(each.sum())
+    square = (all_pairs - own) / (n_runs * (n_runs - 1))
     # without run i: ‖Σ − o_i‖² − Σ_j≠i ‖o_j‖²
-    left = (both - 2 * off @ total + each - (alone - each)) / ((n_runs - 1) * (n_runs - 2))
+    left = (all_pairs - 2 * off @ total + each - (own - each)) / ((n_runs - 1) * (n_runs - 2))
     return square, float(np.sqrt((n_runs - 1) / n_runs * ((left - left.mean()) ** 2).sum()))

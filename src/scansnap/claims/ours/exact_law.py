@@ -4,13 +4,13 @@ d‖Y_l‖²/dt = 2η_Y Σ_n p_n f_nl (Y r_n)_l, whose sum also stands in ż. Fr
 
     Σ_m z_ml/η_Z − ½‖Y_l‖²/η_Y = −∫ R_l dt,        R_l = Σ_n p_n f_nl² (f_nᵀ Y r_n)
 
-with the sum over all queries m. The flow keeps it to the error of its integration. Plain steps k of full expectation
-keep it as a sum, to rounding, once the squares of their own size are in it:
+with the sum over all queries m. The flow obeys it to its integration error. Plain steps k of full expectation
+obey it as a sum, to rounding, with the squares of the steps added:
 
     … = −Σ_k R_l − ½ η_Y Σ_k ‖Σ_n p_n f_nl r_n‖²
 
-JoMA's relation of attention and weights is this law with f_nl² taken out of the integral, as if attention had not
-moved: an approximation where the law has none.
+JoMA's relation of attention and weights is this law with f_nl² taken out of the integral, that is for attention that
+has not moved. The law needs no such approximation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 from scipy.special import log_softmax
 
-from scansnap.claims.claim import Claim, Curve, Statement, worst
+from scansnap.claims.claim import Claim, Curve, Statement, index_of_largest
 from scansnap.claims.evidence import Array, Evidence
 
 LAW = Statement(
@@ -30,12 +30,12 @@ LAW = Statement(
 )
 STATEMENTS = (LAW,)
 
-# What flow and quadrature may leave, relative to the largest ½‖Y_l‖²/η_Y of the time: the flow is integrated to 1e-9,
-# and its 120 times leave an integral right to 1e-6. What those of a record leave is told by every other one of them.
+# Errors of flow and quadrature, relative to the largest ½‖Y_l‖²/η_Y of the time: the flow is integrated to 1e-9, and
+# its 120 times give an integral to 1e-6. For a record, the error is estimated by halving the number of its times.
 INTEGRATED = 1e-5
-# Of a sum over steps that are all recorded: an ε for each, if all of them rounded the same way, and some more at first.
+# Of a sum over steps that are all recorded: at most an ε for each, and some more at the start.
 ROUNDED = 1e3
-# If half of the times change the integral by more, the record is too coarse to tell.
+# If half of the times change the integral by more, the record is too coarse.
 COARSE = 0.01
 
 _FEWEST = 8
@@ -54,7 +54,7 @@ def check(evidence: Evidence) -> Claim:
     elif len(t) < _FEWEST:
         why = f"fewer than {_FEWEST} times are recorded"
     elif evidence.momentum:
-        why = "with momentum no step is a gradient's: the law is kept only as far as steps are small"
+        why = "with momentum no step is a gradient step: the law holds only for small steps"
     elif evidence.source == "sgd" and len(at) < len(t):
         why = "steps have a size: y is needed at every recorded time"
     if why or y is None or at is None or evidence.g is None:
@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Claim:
 
 
 def _judge(evidence: Evidence, y: Array, at: Array) -> Claim:
-    law, error = predicted(evidence, y)  # (n, M) each
+    law, error = predict(evidence, y)  # (n, M) each
     stored = (y**2).sum(-1) / (2 * evidence.eta_y)  # (k, M)
     measured = evidence.z[at].sum(1) / evidence.eta_z - stored
     learned = np.flatnonzero(stored.max(-1) > 0)
@@ -71,13 +71,13 @@ def _judge(evidence: Evidence, y: Array, at: Array) -> Claim:
         return LAW.not_applicable("the decoder has not learned")
     t, at, measured, size = evidence.t[at[learned]], at[learned], measured[learned], stored[learned].max(-1)[:, None]
     off = np.abs(measured - law[at]) / size
-    single = np.array_equal(y, y.astype(np.float32))  # what was float32 is float32 numbers still
+    single = np.array_equal(y, y.astype(np.float32))  # float32 values that were converted
     rounding = float(np.finfo(np.float32 if single else np.float64).eps) * (ROUNDED + t[:, None])
     allowed = error[at] / size + rounding + (0 if _all_steps(evidence) else INTEGRATED)
     fine = (allowed <= COARSE).all(-1)
     if not fine.any():
         return LAW.not_applicable("the recorded times are too far apart to integrate over")
-    i, token = worst(np.where(fine[:, None], off / allowed, 0.0))
+    i, token = index_of_largest(np.where(fine[:, None], off / allowed, 0.0))
     return LAW.judge(
         quantity=f"Σ_m z_ml/η_Z − ½‖Y_l‖²/η_Y of token {token} at t = {t[i]:.4g}, against what the law gives, relative "
         "to the largest ½‖Y_l‖²/η_Y",
@@ -85,24 +85,24 @@ def _judge(evidence: Evidence, y: Array, at: Array) -> Claim:
         predicted=float(law[at][i, token]),
         deviation=float(off[i, token]),
         tolerance=float(allowed[i, token]),
-        where=f"token {token}, {evidence.when(t[i])}: off by {off[i, token]:.2g} of the largest ½‖Y_l‖²/η_Y",
+        failure=f"token {token}, {evidence.format_time(t[i])}: off by {off[i, token]:.2g} of the largest ½‖Y_l‖²/η_Y",
         curve=Curve("t", f"Σ z/η_Z − ½‖Y‖²/η_Y of token {token}", t, measured[:, token], law[at][:, token]),
     )
 
 
-def predicted(evidence: Evidence, y: Array) -> tuple[Array, Array]:
+def predict(evidence: Evidence, y: Array) -> tuple[Array, Array]:
     """(n, M), (n, M) the right side of the law at every recorded time, and how far off it may be."""
-    rate = pull(evidence)
+    rate = pull_rate(evidence)
     if evidence.source == "sgd":
         rate = rate + evidence.eta_y / 2 * _squared_steps(evidence, y)
     every = np.arange(len(rate))
-    total = _added_up(rate, evidence, every)
+    total = _integrate(rate, evidence, every)
     if _all_steps(evidence):
         return -total, np.zeros_like(total)
     half = np.unique(np.append(every[::2], every[-1]))
     change = np.zeros_like(total)
-    change[half] = np.abs(_added_up(rate, evidence, half) - total[half])
-    change[:-1] = np.maximum(change[:-1], change[1:])  # of the times left out, that of the next
+    change[half] = np.abs(_integrate(rate, evidence, half) - total[half])
+    change[:-1] = np.maximum(change[:-1], change[1:])  # at the skipped times, that of the next
     # a quarter of what half of the times change, where a rule of fourth order would have a fifteenth
     return -total, np.maximum.accumulate(change, axis=0) / 4
 
@@ -111,10 +111,10 @@ def _all_steps(evidence: Evidence) -> bool:
     return evidence.source == "sgd" and bool((np.diff(evidence.t) == 1).all())
 
 
-def _added_up(rate: Array, evidence: Evidence, at: Array) -> Array:
+def _integrate(rate: Array, evidence: Evidence, at: Array) -> Array:
     """(n, M) ∫ rate dt from t = 0 on, or Σ over the steps before t, by splines through the recorded times ``at``.
 
-    The splines are in ln(1 + t/t₀′): at first that is t, in which the rate begins linearly, and later its logarithm.
+    The splines are in ln(1 + t/t₀′), which is t at first, where the rate is linear in t, and ln t later.
     """
     t, rate, scale = evidence.t[at, None], rate[at], evidence.t_scan
     clock = np.log1p(t[:, 0] / scale)
@@ -126,21 +126,21 @@ def _added_up(rate: Array, evidence: Evidence, at: Array) -> Array:
     return np.concatenate([np.zeros_like(rate[:1]), np.cumsum(parts, axis=0)])
 
 
-def pull(evidence: Evidence) -> Array:
+def pull_rate(evidence: Evidence) -> Array:
     """(n, M) R_l = Σ_n p_n f_nl² (f_nᵀ g_n)."""
     assert evidence.g is not None
     along = (evidence.f * evidence.g).sum(-1)  # (n, K)
-    found: Array = np.einsum("tnl,tn,n->tl", evidence.f**2, along, evidence.classes.p_class, optimize=True)
-    return found
+    rate: Array = np.einsum("tnl,tn,n->tl", evidence.f**2, along, evidence.classes.p_class, optimize=True)
+    return rate
 
 
 def _squared_steps(evidence: Evidence, y: Array) -> Array:
     """(n, M) ‖Σ_n p_n f_nl r_n‖², the square of a step of Y_l over η_Y."""
     k = np.arange(evidence.classes.n_classes)
-    found = np.empty((len(y), y.shape[1]))
+    squares = np.empty((len(y), y.shape[1]))
     for i, (f, table) in enumerate(zip(evidence.f, y, strict=True)):
         r = -np.exp(log_softmax(f @ table, axis=-1))  # (K, M)
         r[k, evidence.classes.next_token] += 1
         step = (evidence.classes.p_class[:, None] * f).T @ r  # (M, M)
-        found[i] = (step**2).sum(-1)
-    return found
+        squares[i] = (step**2).sum(-1)
+    return squares

@@ -1,4 +1,4 @@
-"""Late times: how the logit gap of attention grows for ever, which depends on the norm and on the decoder.
+"""Late times: the growth of attention's logit gap, which depends on the norm and on the decoder.
 
     l2 norm               −d ln ρ/d ln u is a function of ρ (:func:`scansnap.theory.late_overlap`): κ ln ln t, κ falling
     no norm               gap = 2 ln ln t
@@ -9,7 +9,7 @@ The gap is z of the dominant distinct token less that of the common one, u the l
 longer decays, and ż ∝ c_c ∝ e^{−gap}. In gap = a + κ ln(ln t − b) neither a nor b is known, and b is not small beside
 ln t in any run; but 1/(d gap/d ln t) = (ln t − b)/κ, whose slope against ln t is 1/κ whatever they are.
 
-Flows have no noise. What varies is when one looks: numbers are given over windows of time, smallest to largest.
+Flows have no noise, but the exponent depends on the time: it is measured in windows of time and reported as a range.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from scansnap import theory
 from scansnap.claims.assumptions import MUCH, Assumption
 from scansnap.claims.claim import Claim, Curve, Statement
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.ours.family import Family, find
+from scansnap.claims.ours.symmetric import SymmetricClasses, find_symmetry
 from scansnap.classes import SequenceClasses
 
 L2 = Statement(
     "late-l2",
     "Ours, late times",
-    "Once every token is held, the overlap falls with the gap at the late law's local exponent.",
+    "Once the memory of every token dominates, the overlap falls with the gap at the late law's local exponent.",
     kind="ours",
 )
 NONE = Statement(
@@ -39,28 +39,28 @@ NONE = Statement(
 FIXED = Statement("late-fixed", "Ours, late times", "Without a norm and with Y fixed it grows as ln t.", kind="ours")
 STATEMENTS = (L2, NONE, FIXED)
 
-LATE = 1e6  # in t₀: what ends before is not late
+LATE = 1e6  # in t₀: earliest end of a record
 FIRST = 1e3  # in t₀: where the windows of the flows without a norm begin
 WINDOWS = 3
 L2_TOLERANCE = 0.15  # the law leaves out 1/(ρM), a tenth to a quarter where ρM is 4 to 10
-NONE_TOLERANCE = 0.1  # of κ: what it still misses is of order 1/ln t, and ln t ends at some 30
+NONE_TOLERANCE = 0.1  # of κ: the neglected terms are of order 1/ln t, and ln t ends at some 30
 FIXED_TOLERANCE = 0.05
 LEAST_RHO_M = 3.0
-_MOST_ENTRIES = 200_000  # of Y, for the flows made here
+_MOST_ENTRIES = 200_000  # of Y, for the flows integrated here
 
 
 def check(evidence: Evidence) -> list[Claim]:
-    """The flow itself, and beside it the flows of the same classes and rates without a norm and with Y fixed."""
+    """The flow itself, and flows of the same classes and rates without a norm and with Y fixed."""
     end = float(evidence.t[-1]) / evidence.t_snap
-    family = find(evidence.classes)
+    family = find_symmetry(evidence.classes)
     if evidence.source != "flow" or end < LATE:
         why = (
             f"late times begin at {LATE:.0e} t₀ of a flow; this record is of {evidence.source} and ends at {end:.3g} t₀"
         )
     elif isinstance(family, str):
-        why = f"it speaks of the symmetric family, and {family}"
+        why = f"it is about symmetric classes, and {family}"
     elif evidence.classes.vocab_size * (evidence.classes.n_classes + 1) > _MOST_ENTRIES:
-        why = f"flows without a norm are made up to {_MOST_ENTRIES} entries of Y"
+        why = f"flows without a norm are integrated up to {_MOST_ENTRIES} entries of Y"
     else:
         first, second = companions(evidence.classes, family, evidence.eta_y, evidence.eta_z, float(evidence.t[-1]))
         return [judge_l2(evidence, family), judge_none(*first, evidence.t_snap), judge_fixed(*second, evidence.t_snap)]
@@ -68,9 +68,9 @@ def check(evidence: Evidence) -> list[Claim]:
 
 
 def companions(
-    classes: SequenceClasses, family: Family, eta_y: float, eta_z: float, t_end: float, **options: Any
+    classes: SequenceClasses, family: SymmetricClasses, eta_y: float, eta_z: float, t_end: float, **options: Any
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Without a norm, and with Y held from t₀ on besides and attention anew: times and speed of the gap per ln t."""
+    """Times and speed of the gap per ln t without a norm, and with Y fixed at its value at t₀ and z from zero."""
     from scansnap.dynamics.flow.integrate import flow
 
     start = float(theory.t_snap(eta_y=eta_y, n_classes=classes.n_classes, vocab_size=classes.vocab_size))
@@ -81,12 +81,12 @@ def companions(
     return (t, speed_per_log(free.z_rate.values, t, family)), (t, speed_per_log(fixed.z_rate.values, t, family))
 
 
-def speed_per_log(z_rate: Array, t: Array, family: Family) -> Array:
+def speed_per_log(z_rate: Array, t: Array, family: SymmetricClasses) -> Array:
     """d(z_d − z_c)/d ln t of the one query, (n, 1, M) → (n,)."""
     return np.asarray(t * (z_rate[:, 0, family.tokens[0, 0]] - z_rate[:, 0, family.common]))
 
 
-def windows(x: Array, first: float) -> list[Array]:
+def split_windows(x: Array, first: float) -> list[Array]:
     """Indices of the times from x = ``first`` on, in windows equal in x."""
     edges = np.linspace(first, x[-1], WINDOWS + 1)
     return [np.flatnonzero((x >= low) & (x <= high)) for low, high in pairwise(edges)]
@@ -101,32 +101,32 @@ def loglog_exponent(log_t: Array, speed: Array) -> float:
 def judge_none(t: Array, speed: Array, t_snap: float) -> Claim:
     """κ of the last window against 2."""
     x = np.log(t)
-    kappa = np.array([loglog_exponent(x[w], speed[w]) for w in windows(x, math.log(FIRST * t_snap))])
+    kappa = np.array([loglog_exponent(x[w], speed[w]) for w in split_windows(x, math.log(FIRST * t_snap))])
     return NONE.judge(
         quantity=f"κ of κ ln ln t without a norm, from {FIRST:g} t₀ on; {_range(kappa)} over {WINDOWS} windows",
         measured=float(kappa[-1]), predicted=2.0, deviation=float(abs(kappa[-1] / 2 - 1)), tolerance=NONE_TOLERANCE,
-        where=f"κ is {kappa[-1]:.3g} in the last window, {_range(kappa)} over all",
+        failure=f"κ is {kappa[-1]:.3g} in the last window, {_range(kappa)} over all",
         curve=Curve("t", "1/(d gap/d ln t)", t, 1 / speed, (x - x[-1]) / 2 + 1 / speed[-1]),
     )  # fmt: skip
 
 
 def judge_fixed(t: Array, speed: Array, t_snap: float) -> Claim:
     """The speed per ln t against 1."""
-    seen = speed[t >= FIRST * t_snap]
+    late = speed[t >= FIRST * t_snap]
     return FIXED.judge(
-        quantity=f"d gap/d ln t without a norm and with Y fixed, from {FIRST:g} t₀ on; {_range(seen)}",
-        measured=float(seen[-1]), predicted=1.0, deviation=float(np.abs(seen - 1).max()), tolerance=FIXED_TOLERANCE,
-        where=f"it is {_range(seen)}", curve=Curve("t", "d gap/d ln t", t, speed, np.ones_like(speed)),
+        quantity=f"d gap/d ln t without a norm and with Y fixed, from {FIRST:g} t₀ on; {_range(late)}",
+        measured=float(late[-1]), predicted=1.0, deviation=float(np.abs(late - 1).max()), tolerance=FIXED_TOLERANCE,
+        failure=f"it is {_range(late)}", curve=Curve("t", "d gap/d ln t", t, speed, np.ones_like(speed)),
     )  # fmt: skip
 
 
-def judge_l2(evidence: Evidence, family: Family) -> Claim:
-    """−d ln ρ/d ln u in the last window against the law at the same ρ, from a constant past of the first ρ."""
+def judge_l2(evidence: Evidence, family: SymmetricClasses) -> Claim:
+    """−d ln ρ/d ln u in the last window against the law at the same ρ, starting from constant ρ."""
     k, m, common = family.n_classes, family.vocab_size, family.common
     assert evidence.gap is not None
-    gone = evidence.gap[:, 0] > 0
-    u, z = evidence.gap[gone, 0], evidence.z[gone, 0, common]
-    square = evidence.attention[gone, 0] ** 2
+    learned = evidence.gap[:, 0] > 0
+    u, z = evidence.gap[learned, 0], evidence.z[learned, 0, common]
+    square = evidence.attention[learned, 0] ** 2
     rho = square[:, common] / square.sum(1)
     first_rho = family.overlap
     weakest = min(float(family.f.min()), math.sqrt(first_rho))
@@ -135,16 +135,18 @@ def judge_l2(evidence: Evidence, family: Family) -> Claim:
     start = MUCH / 2 * begins
     assumed = [
         Assumption("held", "u ≫ u* of every token, u ≫ ln(ρM)/ρ at the end", float(u[-1]),
-                   MUCH * begins, bool(u[-1] >= MUCH * begins), "the past in which they were not is forgotten as 1/u"),
+                   MUCH * begins, bool(u[-1] >= MUCH * begins), "the influence of earlier times falls as 1/u"),
         Assumption("many outputs", "ρM ≫ 1 at the end", float(rho[-1] * m), LEAST_RHO_M,
-                   bool(rho[-1] * m >= LEAST_RHO_M), "what is of order 1/(ρM) is not derived"),
+                   bool(rho[-1] * m >= LEAST_RHO_M), "terms of order 1/(ρM) are neglected"),
     ]  # fmt: skip
     if u[-1] <= start:
-        return L2.not_applicable(f"the gap ends at {u[-1]:.3g}, and every token is held from {start:.3g} on", assumed)
-    at = windows(np.log(u), math.log(start))
+        return L2.not_applicable(
+            f"the gap ends at {u[-1]:.3g}, and the memory dominates for every token from {start:.3g} on", assumed
+        )
+    at = split_windows(np.log(u), math.log(start))
     if min(len(w) for w in at) < 3:
         return L2.not_applicable("fewer than three recorded times in a window", assumed)
-    seen, kappa = (np.array([-np.polyfit(np.log(u[w]), y[w], 1)[0] for w in at]) for y in (np.log(rho), z))
+    exponent, kappa = (np.array([-np.polyfit(np.log(u[w]), y[w], 1)[0] for w in at]) for y in (np.log(rho), z))
     grid = np.linspace(0.05, 12, 1200)
     path = np.asarray(theory.late_overlap(grid, n_classes=k, overlap=first_rho))
     exponents = -np.gradient(np.log(path), grid)
@@ -155,9 +157,9 @@ def judge_l2(evidence: Evidence, family: Family) -> Claim:
     return L2.judge(
         quantity=f"−d ln ρ/d ln u in the last of {WINDOWS} windows from u = {start:.3g} to {u[-1]:.3g}, against the "
         f"law at the same ρ; κ = −dz_c/d ln u is {_range(kappa)} over the windows",
-        measured=float(seen[-1]), predicted=float(law[-1]), deviation=float(abs(seen[-1] / law[-1] - 1)),
+        measured=float(exponent[-1]), predicted=float(law[-1]), deviation=float(abs(exponent[-1] / law[-1] - 1)),
         tolerance=L2_TOLERANCE, assumptions=assumed,
-        where=f"it is {seen[-1]:.3g} against {law[-1]:.3g} at ρ = {middle[-1]:.3g}",
+        failure=f"it is {exponent[-1]:.3g} against {law[-1]:.3g} at ρ = {middle[-1]:.3g}",
         curve=Curve("gap u", "−d ln ρ/d ln u", u[late], local[late], np.interp(-rho[late], -path, exponents)),
     )  # fmt: skip
 

@@ -1,7 +1,7 @@
-"""Where attention goes by a theory of ours, and how far a run is from it.
+"""Paths of attention that a theory of ours predicts, and how far a run is from them.
 
-A path is laid out as evidence, so that whatever a statement of the paper measures on a run can be measured on it: that
-is what holds instead, on the axes of the statement that fails.
+A path has the layout of evidence, so that whatever a statement of the paper measures on a run can be measured on the
+path, for comparison on the axes of the statement that fails.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from scansnap.claims.assumptions import MUCH, Assumption
-from scansnap.claims.claim import worst
+from scansnap.claims.claim import index_of_largest
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorems.theorem4.attention import attention_at
-from scansnap.claims.windows import TRANSITION
+from scansnap.claims.time_windows import TRANSITION
 from scansnap.measure.comparison import LEVEL, t_half_width
 
-TOLERANCE = 1 / MUCH  # an equation is asked to hold to a tenth, as those of the paper are
+TOLERANCE = 1 / MUCH  # a tenth, as for equations of the paper
 
 
 @dataclass(frozen=True)
-class Path(Evidence):
-    """Logits and attention of a theory, from zero at t = 0; it has no gradients."""
+class PredictedPath(Evidence):
+    """Predicted logits and attention, from zero at t = 0; a path has no gradients."""
 
     @cached_property
     def z_rate(self) -> Array:
@@ -42,75 +41,74 @@ class Path(Evidence):
         """(n,) ξ_n = Σ ż_l/(η_Z p_n Σ f_l²) over the distinct tokens of the class (:mod:`scansnap.measure.growth`)."""
         ids = self.classes.distinct(n)
         speed = self.z_rate[:, self.class_query[n]][:, ids].sum(-1) / (self.f[:, n, ids] ** 2).sum(-1)
-        found: Array = speed / (self.eta_z * self.classes.p_class[n])
-        return found
+        return np.asarray(speed / (self.eta_z * self.classes.p_class[n]))
 
 
-def path(evidence: Evidence, t: Array, z: Array) -> Path:
-    """Of the logits (n, Q, M) at the times t."""
-    kept = {field.name: getattr(evidence, field.name) for field in fields(Evidence)}
-    kept |= {"source": "flow", "t": t, "z": z, "attention": attention_at(z, evidence), "sampled": False}
-    kept |= dict.fromkeys(("g", "gap", "y", "y_times", "z_seeds", "loss"))
-    return Path(**kept)
+def make_path(evidence: Evidence, t: Array, z: Array) -> PredictedPath:
+    """The path of the logits (n, Q, M) at the times t."""
+    values = {field.name: getattr(evidence, field.name) for field in fields(Evidence)}
+    values |= {"source": "flow", "t": t, "z": z, "attention": evidence.attention_at(z), "sampled": False}
+    values |= dict.fromkeys(("g", "gap", "y", "y_times", "z_seeds", "loss"))
+    return PredictedPath(**values)
 
 
 @dataclass(frozen=True)
-class Off:
-    """The largest relative distance of a run from a path, and the interval that noise leaves it."""
+class Deviation:
+    """The largest relative distance of a run from a path, with the interval that noise leaves it."""
 
     share: float
     interval: tuple[float, float] | None
-    time: int  # place on the path
+    time: int  # index on the path
     row: int  # query or class
     entry: int  # token
 
-    def words(self, n_runs: int) -> str:
-        """What would decide."""
+    def remedy(self, n_runs: int) -> str:
+        """What would decide an undecided claim."""
         if n_runs < 2:
-            return "one run with sampled updates cannot tell drift from noise; several seeds at the same rates can"
-        return f"the noise of {n_runs} seeds reaches across the tolerance; more would tell"
+            return "one run with sampled updates cannot separate drift from noise; several seeds at the same rates can"
+        return f"the noise of {n_runs} seeds exceeds the tolerance; more seeds would decide"
 
 
-def of_a_run(evidence: Evidence) -> list[Assumption]:
-    """What makes a run one of the flow: long contexts, and of SGD small and, where they are sampled, many steps."""
+def run_assumptions(evidence: Evidence) -> list[Assumption]:
+    """What makes a run follow the flow: long contexts, and for SGD small and, where sampled, many steps."""
     steps = ["eta_y below 1"] if evidence.source == "sgd" else []
-    return evidence.assume("long sequences", "many steps", *steps)
+    return evidence.select_assumptions("long sequences", "many steps", *steps)
 
 
 def judged_times(evidence: Evidence, t: Array) -> Array:
-    """Places in t, recorded times of the evidence, at which it is judged; of sampled runs the last, which has most."""
-    inside = np.flatnonzero(np.isin(t, evidence.t[TRANSITION.times(evidence)]))
+    """Indices into t, recorded times of the evidence, that are judged; of sampled runs the last, which moved most."""
+    inside = np.flatnonzero(np.isin(t, evidence.t[TRANSITION.select(evidence)]))
     return inside[-1:] if evidence.sampled else inside
 
 
-def runs(evidence: Evidence, t: Array) -> Array:
-    """(R, n, Q, M) z of the run, or of all seeds, at the times t, which are recorded ones."""
+def logits_by_seed(evidence: Evidence, t: Array) -> Array:
+    """(R, n, Q, M) z of the run, or of all seeds, at recorded times t."""
     at = np.searchsorted(evidence.t, t)
     return evidence.z[None, at] if evidence.z_seeds is None else evidence.z_seeds[:, at]
 
 
-def distance(evidence: Evidence, measured: Array, predicted: Array, t: Array) -> Off | None:
-    """How far runs (R, n, X, L) are from the predicted (n, X, L): the largest entry of the difference over that of
-    what is measured, by row X and time. None if nothing has moved beyond rounding.
+def largest_deviation(evidence: Evidence, measured: Array, predicted: Array, t: Array) -> Deviation | None:
+    """The distance of runs (R, n, X, L) from the predicted (n, X, L): the largest entry of the difference over the
+    largest measured one, by row X and time. None if nothing has moved beyond rounding.
 
-    A sum over steps differs from its integral by a share of 1/t, which is taken off for SGD. Of sampled runs the mean
-    is compared, with a t interval of its entry that is furthest off, at :data:`LEVEL` for all of them together.
+    A sum over steps differs from its integral by a share of 1/t, which is subtracted for SGD. For sampled runs the mean
+    is compared, with a t interval of the entry that is furthest off, at :data:`LEVEL` for all entries together.
     """
     mean = measured.mean(0)
     size = np.abs(mean).max(-1)  # (n, X)
-    moved = ~(size <= evidence.told)
+    moved = ~(size <= evidence.resolution)
     if not moved.any():
         return None
     off = np.abs(mean - predicted) / np.where(size > 0, size, 1)[..., None]
     if evidence.source == "sgd":
         off = np.where(np.isfinite(off), np.maximum(off - 1 / t[:, None, None], 0), off)
-    i, row, entry = worst(np.where(moved[..., None], off, 0.0))
+    i, row, entry = index_of_largest(np.where(moved[..., None], off, 0.0))
     share, interval = float(off[i, row, entry]), None
     if evidence.sampled:
         interval = (0.0, np.inf)
         if len(measured) > 1:
             spread = measured[:, i, row].std(0, ddof=1)  # (L,)
             entries = max(int(np.count_nonzero(spread)), 1)
-            wide = float(t_half_width(spread.max(), len(measured), LEVEL / entries) / size[i, row])
-            interval = (max(share - wide, 0.0), share + wide)
-    return Off(share, interval, i, row, entry)
+            width = float(t_half_width(spread.max(), len(measured), LEVEL / entries) / size[i, row])
+            interval = (max(share - width, 0.0), share + width)
+    return Deviation(share, interval, i, row, entry)

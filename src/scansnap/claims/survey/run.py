@@ -1,83 +1,81 @@
-"""The survey: every statement, or those that are named, held against its setting."""
+"""The survey: tests statements of the literature, all or by name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 from scansnap.checks import InputError
-from scansnap.claims.claim import Report
-from scansnap.claims.survey.finding import FULL, QUICK, Finding, Sizes, Surveyed
-from scansnap.claims.survey.statements import (
-    balance,
+from scansnap.claims.report import Report
+from scansnap.claims.survey import (
     causal,
-    class_losses,
-    decay,
-    entropy,
-    factors,
-    log_odds,
-    max_margin,
-    polarisation,
-    retrieval,
+    class_imbalance,
+    joma,
+    late_attention,
     scan_order,
-    sink_logits,
+    separators,
     sinks,
+    soft_labels,
 )
-from scansnap.claims.survey.statements.joma import integral, rebound
+from scansnap.claims.survey.statement import FULL, QUICK, SurveyCheck, SurveyClaim, SurveyStatement
 from scansnap.progress import Progress
 
-
-class _Held(Protocol):
-    """A module with statements that share their runs."""
-
-    @property
-    def STATEMENTS(self) -> tuple[Surveyed, ...]: ...
-
-    @property
-    def check(self) -> Callable[[Sizes], list[Finding]]: ...
-
-
-_MODULES: tuple[_Held, ...] = (
-    integral, rebound, polarisation, scan_order, class_losses, max_margin, factors, decay, sinks, sink_logits,
-    retrieval, log_odds, balance, causal, entropy,
+CHECKS: tuple[SurveyCheck, ...] = (
+    joma.INTEGRAL, joma.REBOUND, late_attention.POLARISATION, scan_order.ORDER, class_imbalance.CLASS_LOSSES,
+    separators.MAX_MARGIN, separators.FACTORS, late_attention.DECAY, sinks.SINKS, sinks.SINK_LOGITS,
+    soft_labels.RETRIEVAL, soft_labels.LOG_ODDS, class_imbalance.BALANCE, causal.CAUSAL, late_attention.ENTROPY,
 )  # fmt: skip
 
 
-def statements() -> list[Surveyed]:
+def statements() -> list[SurveyStatement]:
     """Every statement of the survey, in its order."""
-    return [statement for module in _MODULES for statement in module.STATEMENTS]
+    return [statement for check in CHECKS for statement in check.statements]
 
 
 def survey(*names: str, quick: bool = False, progress: Progress | None = None) -> Report:
-    """Hold statements of the literature against settings of ours.
+    """Test statements of the literature on settings of ours.
 
-    ``names`` chooses them, each by its name or by a beginning of it up to a hyphen ("joma", "scan-order"); all if there
-    are none. ``quick`` takes fewer training seeds and shorter runs. The claims of the report are
-    :class:`~scansnap.claims.survey.finding.Finding`: verdict, source, setting, what was measured with its interval over
-    training seeds, and what was predicted.
+    Parameters
+    ----------
+    *names
+        Which statements to test: a name (``"joma-linear"``), or the beginning of names up to a hyphen (``"joma"``).
+        Default: all.
+    quick
+        Fewer training seeds and shorter runs.
+    progress
+        Called as ``progress(done, total)`` after each group of statements.
+
+    Returns
+    -------
+    Report
+        Its claims are :class:`~scansnap.claims.survey.statement.SurveyClaim`: verdict, source, setting, the measured
+        value with its interval over training seeds, and the prediction.
+
+    Examples
+    --------
+    >>> import scansnap as ss
+    >>> ss.survey("causal", quick=True)["causal-parents"].status
+    'holds'
     """
     from scansnap.dynamics.device import one_thread
 
-    wanted = chosen(names)
-    todo = [module for module in _MODULES if any(one.name in wanted for one in module.STATEMENTS)]
-    sizes, found = QUICK if quick else FULL, list[Finding]()
+    selected = select_names(names)
+    checks = [check for check in CHECKS if any(statement.name in selected for statement in check.statements)]
+    effort, claims = QUICK if quick else FULL, list[SurveyClaim]()
     with one_thread():
-        for i, module in enumerate(todo):
-            found += [finding for finding in module.check(sizes) if finding.name in wanted]
+        for i, check in enumerate(checks):
+            claims += [claim for claim in check.judge(effort) if claim.name in selected]
             if progress is not None:
-                progress(i + 1, len(todo))
-    how = ", quick" if quick else ""
-    return Report(f"{len(found)} statements of the survey, {sizes.seeds} training seeds{how}", tuple(found))
+                progress(i + 1, len(checks))
+    mode = ", quick" if quick else ""
+    return Report(f"{len(claims)} statements of the survey, {effort.seeds} training seeds{mode}", tuple(claims))
 
 
-def chosen(names: tuple[str, ...]) -> set[str]:
-    """The names of the statements that are meant."""
-    every = [statement.name for statement in statements()]
-    wanted = set[str]()
+def select_names(names: tuple[str, ...]) -> set[str]:
+    """The full names of the statements that ``names`` select."""
+    known = [statement.name for statement in statements()]
+    selected = set[str]()
     for name in names:
-        meant = [own for own in every if own == name or (name and own.startswith(f"{name}-"))]
-        if not meant:
-            first = list(dict.fromkeys(own.split("-")[0] for own in every))
-            raise InputError("NAME", name, f"a statement of the survey, or how some begin: {', '.join(first)}")
-        wanted |= set(meant)
-    return wanted or set(every)
+        matches = [full for full in known if full == name or (name and full.startswith(f"{name}-"))]
+        if not matches:
+            beginnings = list(dict.fromkeys(full.split("-")[0] for full in known))
+            raise InputError("NAME", name, f"a statement of the survey, or a beginning: {', '.join(beginnings)}")
+        selected |= set(matches)
+    return selected or set(known)

@@ -17,34 +17,34 @@ import numpy as np
 from scipy.integrate import trapezoid
 
 from scansnap.claims.assumptions import Assumption
-from scansnap.claims.claim import Claim, Curve, Statement, worst
+from scansnap.claims.claim import Claim, Curve, Statement, index_of_largest
 from scansnap.claims.evidence import Array, Evidence
-from scansnap.claims.theorems.theorem1.decomposition import ROUNDING, nonzero, overlapping, window
-from scansnap.claims.windows import TRAINING
+from scansnap.claims.theorems.gradient_decomposition import ROUNDING, nonzero, overlapping, thinned_window
+from scansnap.claims.time_windows import TRAINING
 from scansnap.classes import SequenceClasses
 from scansnap.measure.comparison import sure_signs
 
 if TYPE_CHECKING:
-    from scansnap.claims.ours.path import Path
+    from scansnap.claims.ours.path import PredictedPath
 
 OURS = ("memory", "response")  # what may hold where one of these fails
 RISE = Statement("theorem-2a", "Theorem 2(a)", "every distinct token gains attention: ż_ml > 0",
-                 instead=("finite-fates", *OURS))  # fmt: skip
+                 alternatives=("finite-fates", *OURS))  # fmt: skip
 RISE_RATE = Statement(
     "theorem-2a-rate",
     "Theorem 2(a), Eq. 98",
     "ż_ml = η_Z p_n f_nl² ξ_n with one ξ_n for all distinct tokens of n",
-    instead=OURS,
+    alternatives=OURS,
 )
 # Σ_l ż_ml = 0, and all other tokens that move are distinct: where those rise, a single common token falls. In SGD the
 # sum is 0 at every step, and a sum of changes that are each surely above 0 surely is.
-FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0", instead=OURS,
+FALL = Statement("theorem-2b", "Theorem 2(b)", "a single common token loses attention: ż_ml < 0", alternatives=OURS,
                  kind="dependent", implied_by=("theorem-2a",))  # fmt: skip
 SYMMETRIC = Statement(
     "corollary-2",
     "Corollary 2",
     "in the symmetric case with one query every common token loses attention",
-    instead=OURS,
+    alternatives=OURS,
 )
 STATEMENTS = (RISE, RISE_RATE, FALL, SYMMETRIC)
 
@@ -64,7 +64,7 @@ def check(evidence: Evidence) -> list[Claim]:
 
 
 def _rise(evidence: Evidence) -> Claim:
-    assumptions = evidence.assume()
+    assumptions = evidence.select_assumptions()
     moving = _moving(evidence.classes)
     if not moving:
         return RISE.not_applicable("no two classes share a context token: attention does not move", assumptions)
@@ -76,8 +76,8 @@ def _rise(evidence: Evidence) -> Claim:
 
 
 def _rise_rate(evidence: Evidence) -> Claim:
-    assumptions = evidence.assume()
-    classes, times = evidence.classes, window(evidence)
+    assumptions = evidence.select_assumptions()
+    classes, times = evidence.classes, thinned_window(evidence)
     several = [n for n in _moving(classes) if len(classes.distinct(n)) > 1]
     if evidence.z_rate is None:
         return RISE_RATE.not_applicable(_NO_GRADIENTS, assumptions)
@@ -85,7 +85,7 @@ def _rise_rate(evidence: Evidence) -> Claim:
         why = "no class that overlaps with another has two distinct tokens to compare"
         return RISE_RATE.not_applicable(why, assumptions)
     if not len(times):
-        why = f"no time is recorded in {TRAINING.words(evidence)}, t₀ = {evidence.t_snap:.3g}"
+        why = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
         return RISE_RATE.not_applicable(why, assumptions)
     t = evidence.t[times]
     largest, found = -1.0, None
@@ -96,7 +96,7 @@ def _rise_rate(evidence: Evidence) -> Claim:
         xi = rate.sum(1) / nonzero(f2.sum(1))  # (n,)  the one that fits best, as in decomposition.xi
         speed = rate / nonzero(f2)  # (n, D)
         off = np.abs(speed - xi[:, None]) / nonzero(np.abs(xi))[:, None]
-        i, j = worst(off)
+        i, j = index_of_largest(off)
         if not off[i, j] <= largest:  # also where it is not a number
             largest, found = float(off[i, j]), (n, int(ids[j]), i, speed[:, j], xi)
         if np.isnan(largest):
@@ -104,22 +104,22 @@ def _rise_rate(evidence: Evidence) -> Claim:
     assert found is not None
     n, token, i, measured, predicted = found
 
-    def along(path: Path) -> tuple[Array, Array]:
+    def along(path: PredictedPath) -> tuple[Array, Array]:
         speed = path.z_rate[1:, path.class_query[n], token] / nonzero(path.f[1:, n, token] ** 2)
         return path.t[1:], speed / (evidence.eta_z * classes.p_class[n])
 
     return RISE_RATE.judge(
         quantity="ż_ml/(η_Z p_n f_nl²) of the distinct token that is relatively furthest from its class's ξ_n, "
-        f"{TRAINING.words(evidence)}",
+        f"{TRAINING.describe(evidence)}",
         measured=float(measured[i]), predicted=float(predicted[i]), deviation=largest, tolerance=RATE_TOLERANCE,
         assumptions=assumptions,
-        where=f"token {token} of class {n} at {evidence.when(t[i])}, off by {largest:.1%}",
+        failure=f"token {token} of class {n} at {evidence.format_time(t[i])}, off by {largest:.1%}",
         curve=Curve("t", f"ż/(η_Z p f²) of token {token} and ξ of class {n}", t, measured, predicted, along=along),
     )  # fmt: skip
 
 
 def _fall(evidence: Evidence) -> Claim:
-    assumptions = evidence.assume()
+    assumptions = evidence.select_assumptions()
     classes = evidence.classes
     if len(classes.common) != 1:
         return FALL.not_applicable(f"there are {len(classes.common)} common tokens, not one", assumptions)
@@ -134,7 +134,7 @@ def _fall(evidence: Evidence) -> Claim:
 
 def _symmetric(evidence: Evidence) -> Claim:
     classes = evidence.classes
-    assumptions = [*evidence.assume(), *_symmetry(evidence)]
+    assumptions = [*evidence.select_assumptions(), *_symmetry(evidence)]
     if len(classes.common) < 2:
         why = "there is one common token: Theorem 2(b) speaks of it" if len(classes.common) else "no common tokens"
         return SYMMETRIC.not_applicable(why, assumptions)
@@ -179,9 +179,9 @@ def _signs(
     """Judge that z of each (query, token) moves up (sign 1) or down (sign −1)."""
     if evidence.source == "sgd":
         return _net_signs(statement, evidence, rows, tokens, sign, assumptions)
-    times = TRAINING.times(evidence)
+    times = TRAINING.select(evidence)
     if evidence.z_rate is None or not len(times):
-        missing = f"no time is recorded in {TRAINING.words(evidence)}, t₀ = {evidence.t_snap:.3g}"
+        missing = f"no time is recorded in {TRAINING.describe(evidence)}, t₀ = {evidence.t_snap:.3g}"
         return statement.not_applicable(missing if evidence.z_rate is not None else _NO_GRADIENTS, assumptions)
     every = np.flatnonzero(evidence.t > 0)
     rate = sign * evidence.z_rate[every][:, rows, tokens]  # (n, p)
@@ -192,20 +192,20 @@ def _signs(
     if not inside[-1]:
         later = f"; to the end of the record, {evidence.t[-1] / evidence.t_snap:.3g} t₀, {np.mean(good):.2%}"
     relative = (rate / nonzero(scale))[inside]
-    i, j = worst(-relative)
+    i, j = index_of_largest(-relative)
     t = evidence.t[times]
     label = _label(evidence, rows[j], tokens[j])
 
-    def along(path: Path) -> tuple[Array, Array]:
+    def along(path: PredictedPath) -> tuple[Array, Array]:
         """ż of a theory of ours over the terms that cancel in it as measured."""
         both, here, there = np.intersect1d(t, path.t, return_indices=True)
         return both, path.z_rate[there, rows[j], tokens[j]] / nonzero(scale[inside][here, j])
 
-    return statement.judge_every(
+    return statement.judge_cases(
         good[inside], assumptions=assumptions,
-        quantity=f"share of tokens and times, {TRAINING.words(evidence)}, with ż {'>' if sign > 0 else '<'} 0 "
+        quantity=f"share of tokens and times, {TRAINING.describe(evidence)}, with ż {'>' if sign > 0 else '<'} 0 "
         f"beyond rounding{later}",
-        where=f"{label} has ż = {sign * rate[inside][i, j]:.3g} at {evidence.when(t[i])}",
+        failure=f"{label} has ż = {sign * rate[inside][i, j]:.3g} at {evidence.format_time(t[i])}",
         curve=Curve("t", f"ż/(η_Z p f² fᵀg) of {label}", t, sign * relative[:, j], np.zeros(len(t)),
                     along=along),
     )  # fmt: skip
@@ -214,7 +214,7 @@ def _signs(
 def _net_signs(
     statement: Statement, evidence: Evidence, rows: Array, tokens: Array, sign: int, assumptions: list[Assumption]
 ) -> Claim:
-    times = TRAINING.times(evidence)
+    times = TRAINING.select(evidence)
     if not evidence.sampled or len(times) < 2:  # from the start where there is no noise to wait for
         times = np.union1d([0], times)
     if len(times) < 2:
@@ -230,12 +230,12 @@ def _net_signs(
     if evidence.sampled and np.isfinite(paths).all():
         sure = sure_signs(paths[:, -1])
         seeds = f", in the mean over {len(runs)} seeds" if len(runs) > 1 else ", in one run"
-    return statement.judge_every(
-        mean[-1] > 0, assumptions=assumptions, sure=sure,
+    return statement.judge_cases(
+        mean[-1] > 0, assumptions=assumptions, known=sure,
         quantity=f"share of tokens whose logit {verb} from t = {t[0]:.4g} to {t[-1]:.4g}{seeds} "
         f"({_noise(evidence, times, rows, tokens)})",
-        where=f"{label} moved by {sign * mean[-1, j]:.3g}",
-        to_decide=_to_decide(sure, len(runs)),
+        failure=f"{label} moved by {sign * mean[-1, j]:.3g}",
+        remedy=_to_decide(sure, len(runs)),
         curve=Curve("t", f"z − z({t[0]:.4g}) of {label}", t[1:], sign * mean[1:, j], np.zeros(len(t) - 1),
                     along=lambda path: (path.t[1:], path.z[1:, rows[j], tokens[j]])),
     )  # fmt: skip
@@ -266,7 +266,7 @@ def _cancelling(evidence: Evidence, times: Array) -> Array:
     assert evidence.g is not None
     f = evidence.f[times]
     fg = np.abs((f * evidence.g[times]).sum(-1, keepdims=True))
-    return evidence.by_query(evidence.eta_z * evidence.classes.p_class[:, None] * f**2 * fg)
+    return evidence.sum_by_query(evidence.eta_z * evidence.classes.p_class[:, None] * f**2 * fg)
 
 
 def _moving(classes: SequenceClasses) -> list[int]:

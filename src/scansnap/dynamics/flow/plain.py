@@ -87,6 +87,10 @@ class PlainFlow:
         v = inner + self.e_m
         return inner, v, norms.apply(self.model.norm, v)
 
+    def error(self, logits: Tensor) -> Tensor:
+        """e_n − α_n, (K, J)."""
+        return error(logits, self.n_rest)
+
     def point(self, weights: FloatArray) -> Point:
         """The field at a point within a step."""
         norm, residual = self.model.norm, self.model.residual
@@ -95,7 +99,7 @@ class PlainFlow:
         c = torch.softmax(self.log_p + z[self.query], dim=1)  # (K, M)
         inner, v, f = self.f_of(c)
         logits = f @ y  # (K, J)
-        r = error(logits, self.n_rest)  # (K, J)
+        r = self.error(logits)  # (K, J)
 
         g = r @ y.mT  # (K, M)
         dc = norms.pull_back(norm, g, v, f)  # (K, M)  (∂f/∂c)ᵀ g

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.claims.claim import Claim, Report, share
+from scansnap.claims.claim import Claim, format_error
+from scansnap.claims.report import Report
 from scansnap.claims.verify import verify
 from scansnap.classes import SequenceClasses
 from scansnap.paper.figure import Computed, Effort, Finding, Points
@@ -45,7 +46,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
         {"setting": label, "eta_y": eta_y, "eta_z": eta_z, "claim": claim.name, "reference": claim.reference,
          "kind": claim.kind, "relation": claim.relation, "statement": claim.statement, "status": claim.status,
          "observed": claim.observed, "measured": claim.measured, "predicted": claim.predicted,
-         "margin": claim.margin, "why": claim.why, **_instead(claim)}
+         "margin": claim.margin, "why": claim.reason, **_instead(claim)}
         for (label, report), (_, _, eta_y, eta_z) in zip(reports.items(), chosen, strict=True) for claim in report
     )  # fmt: skip
     settings = {"settings": [{"preset": p, **k, "eta_y": y, "eta_z": z, "context": "inf"} for p, k, y, z in chosen]}
@@ -69,12 +70,12 @@ def curves(reports: dict[str, Report]) -> dict[str, Sparkline]:
 
 def _instead(claim: Claim) -> dict[str, Any]:
     """What holds in its place: its name and verdict, and how far both curves are from the measured one."""
-    found = claim.instead
+    found = claim.alternative
     if found is None:
         return {"instead": "", "instead_status": "", "instead_words": "", "instead_off": None, "off": None}
     ours = found.claim
     return {"instead": ours.name, "instead_status": ours.status, "instead_words": found.verdict,
-            "instead_off": found.off, "off": found.theirs}  # fmt: skip
+            "instead_off": found.error, "off": found.paper_error}  # fmt: skip
 
 
 def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
@@ -111,7 +112,7 @@ def _told(row: Any) -> str:
         return ""
     curves = ""
     if pd.notna(row.instead_off):
-        curves = f": its curve is off by {share(row.instead_off)}, the paper's by {share(row.off)}"
+        curves = f": its curve is off by {format_error(row.instead_off)}, the paper's by {format_error(row.off)}"
     return f" {row.instead_words[0].upper()}{row.instead_words[1:]}{curves}."
 
 

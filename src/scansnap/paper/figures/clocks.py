@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from scansnap.claims.ours.family import Family, find
-from scansnap.claims.ours.late import FIRST, NONE_TOLERANCE, loglog_exponent, windows
+from scansnap.claims.ours.late import FIRST, NONE_TOLERANCE, loglog_exponent, split_windows
+from scansnap.claims.ours.symmetric import SymmetricClasses, find_symmetry
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.measure.snap.definition import FROZEN, in_t, over_e_folds, snapped
@@ -73,8 +73,8 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 
 def curve(classes: SequenceClasses, eta_y: float, eta_z: float, last: float, **options: Any) -> pd.DataFrame:
     """Gap, its speeds, what the decoder's gap is and how much attention the first token of all has."""
-    family = find(classes)
-    assert isinstance(family, Family)
+    family = find_symmetry(classes)
+    assert isinstance(family, SymmetricClasses)
     common, dominant = family.common, family.tokens[0, 0]
     t_0 = _t0(classes, eta_y or ETA_Y)
     x = np.geomspace(1e-2, last, round(PER_DECADE * math.log10(last / 1e-2)) + 1)
@@ -105,14 +105,14 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
 
     def exponents(part: pd.DataFrame, speed: np.ndarray) -> np.ndarray:
         x = np.log(part.t.to_numpy())
-        return np.array([loglog_exponent(x[w], speed[w]) for w in windows(x, x[0] + math.log(100 * FIRST))])
+        return np.array([loglog_exponent(x[w], speed[w]) for w in split_windows(x, x[0] + math.log(100 * FIRST))])
 
     def speeds(name: str, first: float) -> np.ndarray:
         return of[name].speed_ln[of[name].t_over_t0 >= first].to_numpy()
 
     gap, left = exponents(none, none.speed_ln.to_numpy()), exponents(none, _slope(none.t, -np.log(none.not_largest)))
     u, z = np.log(l2.u.to_numpy()), l2.z_common.to_numpy()
-    kappa = np.array([-np.polyfit(u[w], z[w], 1)[0] for w in windows(u, math.log(12.0))])
+    kappa = np.array([-np.polyfit(u[w], z[w], 1)[0] for w in split_windows(u, math.log(12.0))])
     fixed, decay = speeds("fixed", FIRST), speeds("decay_y", 1e8)
     undone = of["decay_z"].gap.iloc[-1] / of["decay_z"].gap.max()
     in_time, in_log = (

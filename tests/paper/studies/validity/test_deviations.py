@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from made_up_rows import sound_rows
 
-from scansnap.claims.maps import MapPoint
+from scansnap.claims.regime_map import MapPoint
 from scansnap.paper.figure import Computed
 from scansnap.paper.studies import deviations
 from scansnap.paper.studies.deviations import by_theorem, explained, r_squared

@@ -7,7 +7,7 @@ import pytest
 
 import scansnap as ss
 from scansnap.claims.evidence import from_trajectory
-from scansnap.claims.maps import MapPoint
+from scansnap.claims.regime_map import MapPoint
 from scansnap.paper.studies.validity.measured import (
     ETA_Y,
     FULL,

@@ -1,8 +1,8 @@
 """Errors of the linear response, of the memory equation and of the paper's statements, in many settings.
 
 Most settings form two maps, (η_Y/η_Z, overlap) at M = 2000 and (M, overlap) at η_Y/η_Z = 50. They are in the symmetric
-family of :class:`scansnap.claims.maps.MapPoint`: K = 2 classes of one query, one common token, 5 distinct tokens each.
-Outside of this family the memory has no closed form; there the settings are the paper's own data.
+family of :class:`scansnap.claims.regime_map.MapPoint`: K = 2 classes of one query, one common token, 5 distinct tokens
+each. Outside of this family the memory has no closed form; there the settings are the paper's own data.
 
 Each prediction becomes evidence on which a claim is judged as on the exact flow. Nothing is fitted:
 
@@ -27,11 +27,9 @@ from scansnap import theory
 from scansnap.checks.arrays import FloatArray
 from scansnap.claims.claim import Claim
 from scansnap.claims.evidence import Evidence, from_trajectory
-from scansnap.claims.maps import MapPoint
-from scansnap.claims.theorems import theorem2
-from scansnap.claims.theorems.theorem3 import pairs
-from scansnap.claims.theorems.theorem4 import growth
-from scansnap.claims.windows import LAST, TRAINING, TRANSITION
+from scansnap.claims.regime_map import MapPoint
+from scansnap.claims.theorems import theorem2, theorem3, theorem4_growth
+from scansnap.claims.time_windows import TRAINING, TRANSITION, WINDOW_END
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.response.solve import response
@@ -82,7 +80,7 @@ def measure(setting: Setting) -> dict[str, float | str | bool]:
         row |= {f"error_{moment}": off[i] / size[i], f"estimate_{moment}": float(linear.error[i].max()),
                 f"paper_{moment}": float(theirs[: i + 1].max())}  # fmt: skip
     row |= deviations(evidence, "measured")
-    early = t[t <= LAST * t_0]  # no claim looks further
+    early = t[t <= WINDOW_END * t_0]  # no claim looks further
     by = {"response": linear.z.values[: len(early)]}
     if setting.point is not None:
         by["memory"] = memory(setting.point, early)
@@ -98,8 +96,8 @@ def deviations(evidence: Evidence, name: str) -> dict[str, float]:
     with np.errstate(all="ignore"):
         found = (
             next(claim for claim in theorem2.check(evidence) if claim.name == theorem2.RISE_RATE.name),
-            pairs.identity(evidence, TRAINING.times(evidence)),
-            growth.check(evidence),
+            theorem3.check_pairs(evidence, TRAINING.select(evidence)),
+            theorem4_growth.check_growth(evidence),
         )
     return {f"{theorem}_{name}": deviation(claim) for theorem, claim in zip(THEOREMS, found, strict=True)}
 
@@ -115,8 +113,8 @@ def paper_error(evidence: Evidence) -> FloatArray:
     """(n,) |B_n of Theorem 4/B_n − 1|, the largest over classes; 0 before t₀′/10, where C₀ is taken."""
     error = np.zeros(len(evidence.t))
     late = evidence.t >= TRANSITION.first * evidence.t_scan
-    for n in evidence.with_distinct:
-        theirs = growth.predict(evidence, n)(evidence.t[late], evidence)
+    for n in evidence.classes_with_distinct:
+        theirs = theorem4_growth.predict(evidence, n)(evidence.t[late], evidence)
         error[late] = np.maximum(error[late], np.abs(theirs / evidence.measured_growth[late, n] - 1))
     return error
 

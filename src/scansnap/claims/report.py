@@ -1,0 +1,121 @@
+"""The report of :func:`scansnap.verify` and :func:`scansnap.survey`: claims, totals, and tables of them."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from scansnap.claims.claim import STATUSES, Claim, Kind, Status
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_VERBS = {"holds": "hold", "fails": "fail", "undecided": "are undecided", "not applicable": "do not apply"}
+_COLOURS = {"holds": "#1a7f37", "fails": "#cf222e", "undecided": "#9a6700", "not applicable": "#656d76"}
+_COLUMNS = ("reference", "statement", "status", "measured", "predicted", "margin", "unit", "reason")
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """All claims for one setting: a sequence of :class:`Claim`, also indexed by name.
+
+    Examples
+    --------
+    >>> import scansnap as ss
+    >>> report = ss.verify(ss.SequenceClasses.textbook(), checks=["conservation"])
+    >>> report["conservation-z"].status
+    'holds'
+    >>> report.to_dataframe().loc["conservation-y", ["kind", "status"]].tolist()
+    ['identity', 'holds']
+    """
+
+    setting: str
+    claims: tuple[Claim, ...]
+
+    def __iter__(self) -> Iterator[Claim]:
+        return iter(self.claims)
+
+    def __getitem__(self, name: str) -> Claim:
+        for claim in self.claims:
+            if claim.name == name:
+                return claim
+        raise KeyError(f"no claim {name!r}; there are {', '.join(claim.name for claim in self.claims)}")
+
+    def __len__(self) -> int:
+        return len(self.claims)
+
+    @property
+    def failures(self) -> list[Claim]:
+        """The claims that fail although their assumptions are met."""
+        return [claim for claim in self.claims if claim.status == "fails"]
+
+    def counts(self, kind: Kind = "measured") -> dict[Status, int]:
+        """The number of claims of a kind by status."""
+        return {status: sum(claim.kind == kind and claim.status == status for claim in self) for status in STATUSES}
+
+    @property
+    def summary(self) -> str:
+        """The number of independent statements of the paper that hold, and of those that depend on others."""
+        independent, dependent = self.counts(), self.counts("dependent")
+        rest = ", ".join(f"{n} {_VERBS[status]}" for status, n in independent.items() if n and status != "holds")
+        text = f"{independent['holds']} of {sum(independent.values())} independent statements hold"
+        text += f", {rest}" if rest else ""
+        if not any(dependent.values()):
+            return f"{text}."
+        return f"{text}; of {sum(dependent.values())} that follow from others or repeat them {dependent['holds']} hold."
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """One row per claim, indexed by name; figures, intervals and assumptions are left out.
+
+        Columns: reference (place in the paper), statement, kind, status, observed, measured, predicted, margin, unit,
+        reason, implied_by, repeats, alternative (the claim of ours in its place) and quantity.
+        """
+        import pandas as pd
+
+        rows = [
+            {"name": claim.name, "reference": claim.reference, "statement": claim.statement, "kind": claim.kind,
+             "status": claim.status, "observed": claim.observed, "measured": claim.measured,
+             "predicted": claim.predicted, "margin": claim.margin, "unit": claim.unit, "reason": claim.reason,
+             "implied_by": ", ".join(claim.implied_by), "repeats": ", ".join(claim.repeats),
+             "alternative": "" if claim.alternative is None else claim.alternative.claim.name,
+             "quantity": claim.quantity}
+            for claim in self.claims
+        ]  # fmt: skip
+        table = pd.DataFrame(rows).set_index("name")
+        numbers = ["measured", "predicted", "margin"]
+        return table.astype(dict.fromkeys(numbers, "float64"))
+
+    def __repr__(self) -> str:
+        lines = [f"<Report of {len(self)} claims: {self.setting}>"]
+        for status in STATUSES:
+            names = [claim.name for claim in self if claim.status == status]
+            if names:
+                lines.append(f"  {status} ({len(names)}): {', '.join(names)}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        width = max(len(claim.reference) for claim in self.claims)
+        lines = [self.setting]
+        for claim in self.claims:
+            margin = "" if claim.margin is None else f"margin {claim.margin:6.2f}"
+            lines.append(f"  {claim.reference:<{width}}  {claim.status:<14}  {margin:<14}  {claim.reason}".rstrip())
+            if claim.alternative is not None:
+                lines.append(f"  {'':<{width}}  {claim.alternative}")
+        lines.append(self.summary)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{name}</th>" for name in ("name", *_COLUMNS))
+        body = []
+        for claim in self.claims:
+            cells = [f"<td><code>{html.escape(claim.name)}</code></td>"]
+            for column in _COLUMNS:
+                value = getattr(claim, column)
+                text = "" if value is None else f"{value:.4g}" if isinstance(value, float) else html.escape(str(value))
+                style = f' style="color:{_COLOURS[claim.status]}"' if column == "status" else ""
+                cells.append(f"<td{style}>{text}</td>")
+            body.append(f"<tr>{''.join(cells)}</tr>")
+        caption = f"<caption>{html.escape(self.setting)}<br>{html.escape(self.summary)}</caption>"
+        return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"

@@ -1,1 +1,0 @@
-"""One statement, or a few that share their runs, to a file."""

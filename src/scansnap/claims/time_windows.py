@@ -1,0 +1,62 @@
+"""The times at which a statement is held against a run. Every statement has one of the two windows here.
+
+The theorems speak of training up to and past the transition at t₀, so all windows end at 10 t₀ ("≫" is read as a
+factor of 10 throughout), however far the record goes; what comes after is told in words where it is worth telling.
+
+"t ≫ K²" (Theorem 1) is read in one way: it is asked where classes are sampled, because it is there that each must
+have been drawn about t/K times; expected gradients and the flow have no such thing to wait for. Then a window begins
+at 10 K², and the assumption "many steps" is about its end (:attr:`Evidence.assumptions`). A run that is shorter is
+looked at where it is latest; the assumption is not met then, and no verdict comes of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from scansnap.claims.assumptions import MUCH
+
+if TYPE_CHECKING:
+    from scansnap.claims.evidence import Array, Evidence
+
+WINDOW_END = MUCH  # in t₀
+_FIRST_STEP = MUCH  # a sum over steps differs from its integral by a share of 1/t
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """From ``first`` t₀′ (0: from the first time after 0) to 10 t₀."""
+
+    first: float
+
+    def select(self, evidence: Evidence) -> Array:
+        """Indices of the recorded times inside it."""
+        inside = np.flatnonzero((evidence.t > 0) & (evidence.t <= WINDOW_END * evidence.t_snap))
+        inside = inside[evidence.t[inside] >= self._start(evidence)]
+        if not evidence.sampled:
+            return inside
+        late = inside[evidence.t[inside] >= MUCH * evidence.classes.n_classes**2]
+        return late if len(late) else inside[-1:]
+
+    def describe(self, evidence: Evidence) -> str:
+        """As it is for this run, for the quantity of a claim."""
+        low = f"{self.first:g} t₀′ ≤ t" if self.first else "0 < t"
+        if self.first and evidence.source == "sgd" and self.first * evidence.t_scan < _FIRST_STEP:
+            low = f"{_FIRST_STEP:g} ≤ t"
+        if evidence.sampled and MUCH * evidence.classes.n_classes**2 > self._start(evidence):
+            low = f"{MUCH:g} K² ≤ t"
+        return f"{low} ≤ {WINDOW_END:g} t₀"
+
+    def _start(self, evidence: Evidence) -> float:
+        if not self.first:
+            return 0.0
+        start = self.first * evidence.t_scan
+        return start if evidence.source == "flow" else max(start, _FIRST_STEP)
+
+
+# What is said of every moment: Theorem 1 but for γ, Lemma 4, Theorems 2 and 3.
+TRAINING = TimeWindow(0.0)
+# What is said of the course of γ and B_n through both regimes: Theorem 1(b) and Theorem 4.
+TRANSITION = TimeWindow(1 / MUCH)
