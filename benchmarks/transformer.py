@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from scansnap.text.on_cuda import products_on
+from scansnap.text.cuda import matmul_precision
 from scansnap.text.transformer.draws import Dropout
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
@@ -65,7 +65,7 @@ def plain_step(model: PlainModel, compiled: str | None = None, precision: str = 
 
     def step(inputs: Tensor, targets: Tensor) -> Tensor:
         optimizer.zero_grad()
-        with products_on(inputs.device, precision):
+        with matmul_precision(inputs.device, precision):
             with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 loss = loss_of(inputs, targets)
             loss.backward()

@@ -1,4 +1,4 @@
-"""How fast the YZ language model trains and predicts (text predict: attention uniform, Z listening), against the same
+"""How fast the YZ language model trains and predicts (text predict: with uniform attention), against the same
 model in plain torch (plain_yz.py), on a synthetic Zipf text.
 
 python benchmarks/yz_text.py [--device cuda] [--vocab-size 33278] [--batch 20 80 320] [--window 35]
@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from plain_yz import Step, by_autograd, one_layer
-from scansnap.text.on_cuda import GraphedSteps
+from scansnap.text.cuda import GraphedSteps
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 from timing import Batch, tokens_per_second, zipf_tokens
@@ -93,9 +93,9 @@ def lines(
             tokens_per_second(YZTransformer(settings, device).train_step, batches, given.seconds),
         )
         if name == "1 layer":
-            listening = YZTransformer(settings, device, listening=True)
-            yield f"ours, {precision}, predicting", tokens_per_second(listening.train_step, batches, given.seconds)
-            del listening
+            predicting = YZTransformer(settings, device, uniform_attention=True)
+            yield f"ours, {precision}, predicting", tokens_per_second(predicting.train_step, batches, given.seconds)
+            del predicting
         torch.cuda.empty_cache()
 
 

@@ -20,7 +20,7 @@ import torch
 
 from scansnap.corpus.corpus import load_corpus
 from scansnap.measure.ranks import overlap, rank_correlation, slope
-from scansnap.text.prediction import counted_before
+from scansnap.text.prediction import count_before
 from scansnap.text.training import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
@@ -37,7 +37,7 @@ given = parser.parse_args()
 corpus = load_corpus(given.data, max_words=given.max_words or None)
 marks = [corpus.vocabulary.unk, corpus.vocabulary.eos]
 queries = np.array([i for i in range(corpus.vocab_size) if i not in marks][:100])
-counts = counted_before(corpus.train, queries, corpus.vocab_size, 35)
+counts = count_before(corpus.train, queries, corpus.vocab_size, 35)
 counts[:, marks] = 0
 steps = [step for step in (0, 10, 30, 100, 300, 1000, 3000) if step <= given.steps]
 
@@ -59,7 +59,7 @@ def run(eta: float, seed: int, *, listening: bool) -> dict[int, dict[str, Any]]:
     """By step: the change of Z, and that of the embeddings alone."""
     precision = "bf16" if given.device == "cuda" else "float32"
     settings = TransformerSettings(corpus.vocab_size, eta=eta, seed=seed, precision=precision)
-    model = Transformer(settings, given.device, listening=listening)
+    model = Transformer(settings, given.device, uniform_attention=listening)
     first, start = {name: tensor.clone() for name, tensor in model.tensors().items()}, logits(model)
     done = train(
         model, corpus.train, steps=steps[-1], shuffle=seed, snapshots=steps,
@@ -73,7 +73,7 @@ print(f"{'rate':>5s} {'step':>5s} {'predicted by':14s} {'rank':>6s} {'of 10':>6s
 for eta in given.rates:
     rows: dict[tuple[int, str], list[list[float]]] = {}
     for seed in range(given.seeds):
-        heard, learned = (run(eta, seed, listening=listening) for listening in (True, False))
+        heard, learned = (run(eta, seed, uniform_attention=listening) for listening in (True, False))
         twin = run(eta * (1 + 1e-5), seed, listening=False)
         for step in steps[1:]:
             z, own = heard[step], learned[step]

@@ -142,7 +142,7 @@ def test_predict_refuses_in_one_sentence(text_refuses, text, tmp_path, options, 
 
 def test_a_training_is_no_prediction_to_go_on_with(text_refuses, text, model):
     words = (*PREDICT, "--data", text, "--steps", 40, "--out", model, "--resume")
-    text_refuses("checkpoint", *words, names="listening")
+    text_refuses("checkpoint", *words, names="uniform_attention")
 
 
 def test_explain_shows_attention_and_votes(text_command, model):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import TokenCounter
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ import scansnap.corpus.cooccurrence as module
 from refusals import refused
 from scansnap.checks import InputError
 from scansnap.corpus import Corpus, load_corpus
-from scansnap.corpus.cooccurrence import context_counts, cooccurrence, pair_counts, pieces
+from scansnap.corpus.cooccurrence import context_counts, cooccurrence, pair_counts
+from scansnap.corpus.encoding import split_into_blocks
 from scansnap.corpus.vocabulary import EOS, UNK, Vocabulary, build
 from scansnap.results.trajectory import classes_of
 
@@ -64,7 +65,12 @@ def test_contexts_against_the_loop(dense: bool, case: dict[str, Any]) -> None:
         patch.setattr(module, "DENSE_CELLS", 10**6 if dense else 0)
         patch.setattr(module, "CONTEXT_BLOCK", 12)
         found = context_counts(
-            pieces(tokens, case["size"]), query, following, top=case["top"], window=case["window"], eos=case["eos"]
+            split_into_blocks(tokens, case["size"]),
+            query,
+            following,
+            top=case["top"],
+            window=case["window"],
+            eos=case["eos"],
         )
     expected = slow_contexts(case["stream"], case["pairs"], case["top"], case["window"], case["eos"])
     np.testing.assert_array_equal(found.toarray(), expected)
@@ -78,8 +84,8 @@ def test_pairs_against_a_counter(dense: bool, case: dict[str, Any]) -> None:
     queries = np.unique([q for q, _ in case["pairs"]])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "DENSE_CELLS", 10**6 if dense else 0)
-        found = pair_counts(pieces(np.array(stream, np.int32), case["size"]), queries, case["m"]).toarray()
-    counts = TokenCounter(itertools.pairwise(stream))
+        found = pair_counts(split_into_blocks(np.array(stream, np.int32), case["size"]), queries, case["m"]).toarray()
+    counts = Counter(itertools.pairwise(stream))
     assert found.tolist() == [[counts[int(q), n] for n in range(case["m"])] for q in queries]
 
 
@@ -134,7 +140,7 @@ def test_classes_against_the_loop(cross_eos: bool, data: st.DataObject) -> None:
         return
     stream = corpus.train.tolist()
     pairs = list(zip(found.query.tolist(), found.next_token.tolist(), strict=True))
-    counts = TokenCounter(itertools.pairwise(stream))
+    counts = Counter(itertools.pairwise(stream))
     table = slow_contexts(stream, pairs, top, 4, None if cross_eos else corpus.vocabulary.eos)
     np.testing.assert_allclose(classes.p_context, table / table.sum(1, keepdims=True), rtol=1e-12)
     np.testing.assert_allclose(classes.p_context.sum(1), 1, rtol=1e-12)

@@ -20,7 +20,7 @@ from scansnap.corpus.sources import SPLITS, TextSource
 from scansnap.corpus.vocabulary import build, id_type
 from scansnap.corpus.windows import Windows
 from scansnap.text.evaluation import perplexity
-from scansnap.text.prediction import counted_before, predict
+from scansnap.text.prediction import count_before, predict
 from scansnap.text.training import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
@@ -156,9 +156,9 @@ def test_what_counts_words_takes_a_map(book: Path, monkeypatch: pytest.MonkeyPat
         assert (a.query.tolist(), a.pair_counts.tolist()) == (b.query.tolist(), b.pair_counts.tolist())
         assert (a.contexts != b.contexts).nnz == 0
     queries = np.array([0, 5])
-    whole = counted_before(memory.train.astype(np.int64), queries, memory.vocab_size, 6)
+    whole = count_before(memory.train.astype(np.int64), queries, memory.vocab_size, 6)
     monkeypatch.setattr("scansnap.text.prediction.BLOCK", 11)
-    np.testing.assert_array_equal(counted_before(file.train, queries, file.vocab_size, 6), whole)
+    np.testing.assert_array_equal(count_before(file.train, queries, file.vocab_size, 6), whole)
     told = predict(YZSettings(file.vocab_size, eta_y=5.0, eta_z=0.5), file.train, queries=2, steps=2, batch=4, length=8)
     counts = np.bincount(memory.train)
     assert counts[told.queries].tolist() == sorted(counts, reverse=True)[:2]

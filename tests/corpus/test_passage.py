@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import TokenCounter
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def test_classes_are_counted_in_the_sentence_before_the_pair() -> None:
     words = np.array(classes.words)
     tokens, p = classes.support(0)
     before = ["the", "kitten", "sits", "by", "the", "bowl", "and", "the", "farmer", "looks", "at", "the", "cow", "and"]
-    assert dict(zip(words[tokens], p, strict=True)) == {word: n / 14 for word, n in TokenCounter(before).items()}
+    assert dict(zip(words[tokens], p, strict=True)) == {word: n / 14 for word, n in Counter(before).items()}
     np.testing.assert_allclose(classes.p_class, [3 / 5, 2 / 5])
     assert [words[classes.query[0]], words[classes.next_token[0]]] == ["drinks", "milk"]
     assert "<eos>" not in words[classes.support(1)[0]]
@@ -120,14 +120,14 @@ def test_counts_are_those_of_a_plain_count(parts: list[str]) -> None:
         found = passage(" ".join(parts))
     except InputError:
         return
-    contexts: dict[tuple[str, str], TokenCounter[str]] = {}
-    times: TokenCounter[tuple[str, str]] = TokenCounter()
+    contexts: dict[tuple[str, str], Counter[str]] = {}
+    times: Counter[tuple[str, str]] = Counter()
     for sentence in " ".join(parts).replace("\n", ".").split("."):
         words = sentence.split()
         for i in range(len(words) - 1):
             pair = words[i], words[i + 1]
             times[pair] += 1
-            contexts.setdefault(pair, TokenCounter()).update(words[:i])
+            contexts.setdefault(pair, Counter()).update(words[:i])
     expected = {pair: n for pair, n in times.items() if n > 1 and contexts[pair]}
     assert dict(zip(found.pairs, found.counts.tolist(), strict=True)) == expected
     for at, pair in enumerate(found.pairs):

@@ -231,7 +231,16 @@ def test_word_by_word_is_line_by_line(kind: str, trained: str) -> None:
     text = "the rivers , don't Ünseen e\u0301 中文 x<unk>y <unk> bank\n\n the  bank\n flow"
     cut = [pieces.tokenizer.encode(" " + part, add_special_tokens=False).ids
            for part in ("the rivers , don't Ünseen e\u0301 中文 x<unk>y", "bank", "the bank", "flow")]  # fmt: skip
-    expected = [*cut[0], pieces.unk, *cut[1], pieces.eos, pieces.eos, *cut[2], pieces.eos, *cut[3]]
+    expected = [
+        *cut[0],
+        pieces.unk,
+        *cut[1],
+        pieces.eos,
+        pieces.eos,
+        *cut[2],
+        pieces.eos,
+        *cut[3],
+    ]
     assert pieces.encode(text).tolist() == expected
     assert pieces.encode(text).tolist() == expected  # from memory
     assert pieces.words == 2 * 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import TokenCounter
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +35,7 @@ def test_ids_by_frequency_then_first_appearance() -> None:
 def test_counts_against_a_counter(lines: list[list[str]]) -> None:
     vocabulary, ids = build([joined([line]) for line in lines], min_count=1)
     words = [word for line in lines for word in [*line, EOS]]
-    counts = TokenCounter(words)
+    counts = Counter(words)
     assert dict(zip(vocabulary.words, vocabulary.counts.tolist(), strict=True)) == {UNK: 0, EOS: 0} | counts
     assert list(vocabulary.counts) == sorted(vocabulary.counts, reverse=True)
     assert [vocabulary.words[i] for i in ids] == words
@@ -56,7 +56,7 @@ def test_round_trip(lines: list[list[str]]) -> None:
 def test_limits(lines: list[list[str]], min_count: int, max_words: int | None) -> None:
     vocabulary, ids = build([joined(lines)], min_count=min_count, max_words=max_words)
     words = [word for line in lines for word in [*line, EOS]]
-    counts = TokenCounter(word for word in words if word not in (UNK, EOS))
+    counts = Counter(word for word in words if word not in (UNK, EOS))
     kept = [word for word, n in counts.most_common() if n >= min_count]  # ties by first appearance, too
     kept = kept if max_words is None else kept[: max_words - 2]
     assert set(vocabulary.words) == {*kept, UNK, EOS}

@@ -27,7 +27,7 @@ from scansnap.storage import checksums
 from scansnap.sweep.config import read as read_sweep
 from scansnap.sweep.run import prepare, run
 from scansnap.sweep.store import RegionWriter
-from scansnap.text.library import open_trained
+from scansnap.text.model_files import load_model
 from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
@@ -127,7 +127,7 @@ def read_partial(path: Path) -> Any:
 
 
 def read_model(path: Path) -> Any:
-    found = open_trained(path)
+    found = load_model(path)
     return found.header, found.model.tensors(), found.vocabulary, found.measured
 
 

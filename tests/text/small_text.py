@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from scansnap.text.model_files import build_untrained, load_checkpoint
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer
@@ -26,3 +27,9 @@ def transformer(**options):
 
 def yz(**options):
     return YZTransformer(YZSettings(M, **({"eta_y": 20.0, "eta_z": 2.0} | options)))
+
+
+def open_model(path):
+    """The model and the header of a checkpoint, with or without a vocabulary."""
+    model = build_untrained(path)
+    return model, load_checkpoint(path, model)[0]

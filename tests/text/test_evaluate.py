@@ -8,10 +8,16 @@ import torch
 
 from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
-from scansnap.text.attention_statistics import AttentionStatistics, keep_mass, smallest_set
-from scansnap.text.evaluation import attention_statistics, contextual_sparsity, perplexity, stream_batches
+from scansnap.text.evaluation import (
+    AttentionStatistics,
+    attention_statistics,
+    evaluate,
+    perplexity,
+    stream_batches,
+)
+from scansnap.text.model import sparsify_attention, top_mass_mask
 from scansnap.text.sample import sample_text, sample_tokens
-from scansnap.text.transformer.draws import hide, n_hidden, rounds
+from scansnap.text.transformer.draws import mask_every_token, mask_tokens, n_masked
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer
@@ -53,7 +59,7 @@ def test_perplexity_is_that_of_every_token_but_the_first(model, stride, n):
 @pytest.mark.parametrize(("length", "stride"), [(35, None), (5, None), (5, 2), (4, 1)])
 def test_every_token_but_the_first_is_a_new_target_once(length, stride):
     stream = torch.arange(100, 153)
-    seen = [b.targets[:, -b.new :].flatten() for b in stream_batches(stream, length, 4, stride, torch.device("cpu"))]
+    seen = [b.targets[:, -b.n_new :].flatten() for b in stream_batches(stream, length, 4, stride, torch.device("cpu"))]
     assert torch.cat(seen).tolist() == list(range(101, 153))
 
 
@@ -63,7 +69,7 @@ def test_a_model_that_knows_nothing_has_the_perplexity_of_the_vocabulary():
     assert math.isclose(perplexity(model, tokens()), M, rel_tol=1e-6)
 
 
-def test_a_masked_model_has_every_token_hidden_once():
+def test_a_masked_model_has_every_token_masked_once():
     model = Transformer(TransformerSettings(M, width=8, feed_forward=8, objective="masked", dtype="float64"))
     stream, nats = torch.from_numpy(tokens(11)).long(), []
     for start in (0, 5):  # targets are tokens 1 … 5 and 6 … 10
@@ -77,24 +83,24 @@ def test_a_masked_model_has_every_token_hidden_once():
 
 def test_hidden_tokens():
     inputs = torch.randint(0, M, (4, 20), generator=torch.Generator().manual_seed(0))
-    hidden = hide(inputs, torch.rand(4, 20, generator=torch.Generator().manual_seed(1)), 0.15, M)
-    assert hidden.places.shape == (4, 3)
+    hidden = mask_tokens(inputs, torch.rand(4, 20, generator=torch.Generator().manual_seed(1)), 0.15, M)
+    assert hidden.positions.shape == (4, 3)
     assert ((hidden.inputs == M).sum(1) == 3).all()
-    assert torch.equal(hidden.inputs.scatter(1, hidden.places, hidden.tokens), inputs)
-    places = torch.cat([h.places for h in rounds(inputs, 0.15, M)], 1).sort(1).values
+    assert torch.equal(hidden.inputs.scatter(1, hidden.positions, hidden.tokens), inputs)
+    places = torch.cat([h.positions for h in mask_every_token(inputs, 0.15, M)], 1).sort(1).values
     assert torch.equal(places, torch.arange(20).expand(4, 20))
-    assert [n_hidden(t, 0.15) for t in (1, 2, 7, 100)] == [1, 1, 1, 15]
+    assert [n_masked(t, 0.15) for t in (1, 2, 7, 100)] == [1, 1, 1, 15]
 
 
-def test_the_smallest_set_of_keys():
+def test_the_top_mass_mask_of_keys():
     b = torch.tensor([[0.5, 0.3, 0.2, 0.0], [0.25, 0.25, 0.25, 0.25], [0.0, 1.0, 0.0, 0.0]])
-    assert smallest_set(b, 0.7).tolist() == [
+    assert top_mass_mask(b, 0.7).tolist() == [
         [True, True, False, False],
         [True, True, True, False],
         [False, True, False, False],
     ]
-    torch.testing.assert_close(keep_mass(b, 0.7)[0], torch.tensor([0.625, 0.375, 0.0, 0.0]))
-    torch.testing.assert_close(keep_mass(b, 1.0), b)
+    torch.testing.assert_close(sparsify_attention(b, 0.7)[0], torch.tensor([0.625, 0.375, 0.0, 0.0]))
+    torch.testing.assert_close(sparsify_attention(b, 1.0), b)
 
 
 def test_statistics_are_means_over_rows_with_a_choice():
@@ -166,7 +172,7 @@ def test_a_model_that_snapped_is_measured_over_all_its_rows():
 )
 def test_the_keys_are_those_that_get_attention(made):
     """At their initial values no weight underflows."""
-    keys = made.keys(6)
+    keys = made.key_mask(6)
     for b in made.attention(torch.tensor([[1, 2, 3, 4, 5, 6]])):
         assert torch.equal(b[0, 0] > 0, keys)
 
@@ -179,7 +185,7 @@ def test_attention_that_is_not_a_number_is_not_sparse():
 
 def test_keys_of_another_shape_are_refused():
     b = torch.full((1, 1, 3, 3), 1 / 3)
-    with refused("keys"):
+    with refused("key_mask"):
         AttentionStatistics().add([b], torch.zeros(1, 3, dtype=torch.int64), torch.ones(2, 2).bool())
 
 
@@ -192,25 +198,27 @@ def test_uniform_attention_has_all_the_entropy_there_is():
     assert 0.5 <= found["share_needed"] < 0.55
 
 
-def test_contextual_sparsity(model):
-    found = contextual_sparsity(model, tokens(), mass=0.8, length=10)
+def test_evaluate(model):
+    found = evaluate(model, tokens(), mass=0.8, length=10)
     assert len(found["share_needed"]) == 2
     assert all(0 < share < 1 for share in found["share_needed"])
     assert found["perplexity"] == perplexity(model, tokens(), length=10)
-    assert found["perplexity_kept"] == perplexity(model, tokens(), length=10, keep=0.8) != found["perplexity"]
-    everything = contextual_sparsity(model, tokens(), mass=1.0, length=10)
-    assert math.isclose(everything["perplexity_kept"], found["perplexity"], rel_tol=1e-9)
+    assert (
+        found["perplexity_sparse"] == perplexity(model, tokens(), length=10, attention_mass=0.8) != found["perplexity"]
+    )
+    everything = evaluate(model, tokens(), mass=1.0, length=10)
+    assert math.isclose(everything["perplexity_sparse"], found["perplexity"], rel_tol=1e-9)
 
 
 def test_a_yz_model_is_evaluated_by_the_same_code():
     yz = YZTransformer(YZSettings(M, init="normal(1.0)", norm="none", query_in_keys=True, dtype="float64"))
-    found = contextual_sparsity(yz, tokens(), mass=0.6, length=10)
+    found = evaluate(yz, tokens(), mass=0.6, length=10)
     stream, tables, nats = torch.from_numpy(tokens()).long(), yz.tensors(), []
     for t in range(52):
         x = stream[t // 10 * 10 : t + 1]  # the window up to its query
-        b = keep_mass(torch.softmax(tables["layer0.z"][x[-1], x], 0), 0.6)
+        b = sparsify_attention(torch.softmax(tables["layer0.z"][x[-1], x], 0), 0.6)
         nats.append(-float(torch.log_softmax(b @ tables["layer0.y"][x], 0)[stream[t + 1]]))
-    assert math.isclose(found["perplexity_kept"], math.exp(np.mean(nats)), rel_tol=1e-9)
+    assert math.isclose(found["perplexity_sparse"], math.exp(np.mean(nats)), rel_tol=1e-9)
 
 
 @pytest.mark.parametrize("groups", [[0.5, 1], [[0]], [-2, 0], [-1, -1], []], ids=str)
@@ -221,7 +229,9 @@ def test_bad_groups_are_named(groups):
 
 def test_bad_evaluation_input_is_named(model):
     for tokens_, options, field in (
-        ([1], {}, "the stream"), ([1, 2, 3], {"stride": 9, "length": 5}, "stride"), ([1, 2], {"keep": 2.0}, "keep"),
+        ([1], {}, "tokens"),
+        ([1, 2, 3], {"stride": 9, "length": 5}, "stride"),
+        ([1, 2], {"attention_mass": 2.0}, "attention_mass"),
     ):  # fmt: skip
         with refused(field):
             perplexity(model, tokens_, **options)

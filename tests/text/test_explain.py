@@ -7,7 +7,7 @@ import torch
 from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.text.explanation import explain
-from scansnap.text.library import open_trained
+from scansnap.text.model_files import load_model
 from scansnap.text.training import train
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
@@ -102,8 +102,8 @@ def test_other_transformers_say_that_something_is_left_out():
         ({"query": "ocean"}, "the word"),
         ({"context": "  "}, "context"),
         ({"top": 0}, "top"),
-        ({"model": yz(layers=2)}, "the model"),
-        ({"model": Transformer(TransformerSettings(vocab_size=8, width=8, heads=2))}, "the model"),
+        ({"model": yz(layers=2)}, "model"),
+        ({"model": Transformer(TransformerSettings(vocab_size=8, width=8, heads=2))}, "model"),
     ],
 )
 def test_what_cannot_be_explained_is_refused(change, field):
@@ -124,7 +124,7 @@ def saved(tmp_path):
 
 def test_a_saved_model_comes_back_with_its_words_and_history(saved):
     path, model = saved
-    found = open_trained(path)
+    found = load_model(path)
     assert found.vocabulary == VOCABULARY
     assert found.title == "YZ model, 1 layer, 8 words, 6 steps"
     assert found.measured["entropy"][6] == 6.0
@@ -136,11 +136,11 @@ def test_a_model_and_its_words_are_one_file(saved):
     path, _ = saved
     assert [place.name for place in path.parent.iterdir()] == [path.name]
     path.rename(path.with_name("moved.safetensors"))
-    assert open_trained(path.with_name("moved.safetensors")).vocabulary == VOCABULARY
+    assert load_model(path.with_name("moved.safetensors")).vocabulary == VOCABULARY
 
 
 def test_a_model_without_words_is_refused(tmp_path):
     path = tmp_path / "numbers.safetensors"
     train(yz(init="zero"), np.tile([0, 2, 1, 3], 60), steps=1, batch=2, length=5, checkpoint=path)
     with refused("checkpoint"):
-        open_trained(path)
+        load_model(path)

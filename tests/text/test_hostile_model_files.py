@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
+from small_text import open_model
 
 from scansnap.checks import InputError
 from scansnap.storage import checksums
 from scansnap.text import model_files
-from scansnap.text.model_files import KEY, CheckpointHeader, check, open_model, read_header, save_checkpoint
+from scansnap.text.model_files import KEY, CheckpointHeader, check, read_header, save_checkpoint
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.transformer.settings import TransformerSettings
 from scansnap.text.yz.model import YZTransformer

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from small_text import M, stream, transformer
+from small_text import M, open_model, stream, transformer
 
 from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
@@ -17,7 +17,6 @@ from scansnap.text.model_files import (
     CheckpointHeader,
     build_model,
     load_checkpoint,
-    open_model,
     read_header,
     save_checkpoint,
 )

@@ -77,12 +77,12 @@ def test_another_schedule_is_no_continuation(tmp_path):
     for other in ({"steps": 5}, {"steps": 9, "schedule": "cosine"}, {"steps": 9, "schedule": "linear"}):
         with refused("checkpoint", names="schedule"):
             train(yz(), stream(), resume=True, **options | other)
-    assert train(yz(), stream(), steps=9, schedule="cosine(0, 5)", resume=True, **options).complete
+    assert train(yz(), stream(), steps=9, schedule="cosine(0, 5)", resume=True, **options).is_complete
     train(yz(), stream(), steps=5, overwrite=True, **options)
     with refused("checkpoint", names=("schedule", "constant")):
         train(yz(), stream(), steps=9, schedule="warmup(2) constant", resume=True, **options)
     train(yz(), stream(), steps=5, schedule="step(2, 0.5)", overwrite=True, **options)
-    assert train(yz(), stream(), steps=9, schedule="step(2, 0.5)", resume=True, **options).complete
+    assert train(yz(), stream(), steps=9, schedule="step(2, 0.5)", resume=True, **options).is_complete
 
 
 @pytest.mark.parametrize("schedule", ["sine", "step", "warmup(10) cosine", "warmup(10) linear"])

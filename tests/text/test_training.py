@@ -14,7 +14,7 @@ from small_text import M, stream, transformer, yz
 from refusals import refused
 from scansnap.corpus.windows import Windows
 from scansnap.interrupt import Interrupted
-from scansnap.text.evaluation import attention_measure, perplexity
+from scansnap.text.evaluation import perplexity
 from scansnap.text.model_files import read_header
 from scansnap.text.settings import TrainingSettings
 from scansnap.text.training import log_spaced, train
@@ -33,7 +33,7 @@ MODELS = {
 @pytest.mark.parametrize("kind", MODELS)
 def test_learns(kind):
     result = train(MODELS[kind](), stream(2000), steps=150, batch=5, length=10)
-    assert result.complete
+    assert result.is_complete
     assert result.losses.shape == (150,)
     assert result.losses[-10:].mean() < result.losses[:3].mean() - 0.4
     assert result.tokens == 150 * 50 - 5 * (150 // 40) * (10 - (399 % 10))
@@ -98,7 +98,7 @@ def test_the_time_of_updates_is_told_apart(tmp_path, monkeypatch):
     model.train_step = lambda x, n: (takes(1, None)(), step(x, n))[1]
     done = train(model, stream(), steps=8, batch=4, length=10, valid=stream(50), validate_every=4, snapshots=[0, 5],
                  measure=takes(100, {"a": 1}), checkpoint=tmp_path / "a", checkpoint_seconds=1e9)  # fmt: skip
-    assert (done.seconds, done.aside) == (12_208, 12_203)
+    assert (done.seconds, done.overhead) == (12_208, 12_203)
     assert (done.updates, done.tokens, done.first_tokens) == (8, 8 * 40, 3 * 40)
     assert done.tokens_per_second_of_updates == 40
     assert done.tokens_per_second == pytest.approx(320 / 12_208)
@@ -169,7 +169,7 @@ def test_dropout_depends_on_seed_and_step_alone():
     other.weights["embedding"].copy_(transformer().weights["embedding"])
     assert float(other.train_step(inputs, targets)) != losses[0]
     same_state = transformer()  # the masks of two steps differ: so do losses without any update
-    same_state.update = type("Still", (), {"prepare": lambda s, n: None, "__call__": lambda s, w, g: None})()
+    same_state.optimizer = type("Still", (), {"prepare": lambda s, n: None, "__call__": lambda s, w, g: None})()
     a, b = (float(same_state.train_step(inputs, targets)) for _ in range(2))
     assert a != b
 
@@ -198,10 +198,10 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path):
         train(transformer(), stream(), steps=20, batch=4, length=10, checkpoint=file, measure=press, snapshots=[6])
     first = interrupted.value.partial
     assert signal.getsignal(signal.SIGINT) is before
-    assert not first.complete
+    assert not first.is_complete
     assert first.step == 6 == read_header(file).step
     second = train(transformer(), stream(), steps=20, batch=4, length=10, checkpoint=file, resume=True)
-    assert second.complete
+    assert second.is_complete
     assert np.array_equal(second.losses, whole.losses)
 
 
@@ -222,7 +222,7 @@ def test_an_interrupt_in_the_last_step_is_not_swallowed():
 
     with pytest.raises(Interrupted) as interrupted:
         train(yz(), stream(), steps=3, batch=4, length=10, progress=stop)
-    assert interrupted.value.partial.complete
+    assert interrupted.value.partial.is_complete
 
 
 def test_a_second_ctrl_c_ends_the_program(tmp_path):
@@ -237,25 +237,13 @@ def test_a_second_ctrl_c_ends_the_program(tmp_path):
     assert not file.exists()  # perhaps amid an update: nothing that is not whole is written
 
 
-def test_measures_attention_while_training():
-    inputs = torch.from_numpy(stream(22)).long().view(2, 11)
-    model = transformer(layers=2)
-    measure = attention_measure(inputs, groups=np.arange(M) % 3, maps=True)
-    result = train(model, stream(), steps=5, batch=4, length=10, measure=measure, snapshots=[0, 5])
-    last = result.measured[5]
-    assert last["layer1.map"].shape == (1, 11, 11)
-    np.testing.assert_array_equal(last["layer0.map"], model.attention(inputs)[0][0].numpy())
-    assert last["layer0.entropy"] != result.measured[0]["layer0.entropy"]
-    assert abs(last["layer0.group_mass"].sum() - 1) < 1e-6
-
-
 def test_a_run_that_diverges_stops_and_says_where(tmp_path):
     model = transformer(clip=None, dropout=0.0)
     model.tensors()["decoder"][5, 0] = torch.nan
     result = train(model, stream(), steps=20, batch=4, length=10, checkpoint=tmp_path / "a")
     assert result.failed_step == 1
     assert not (tmp_path / "a").exists()  # a state to go on from would be overwritten
-    assert not result.complete
+    assert not result.is_complete
 
 
 def test_settings_and_keywords_are_the_same():
@@ -278,8 +266,8 @@ def test_settings_and_keywords_are_the_same():
         ({}, "steps"),
         ({"steps": 3, "epochs": 1}, "steps"),
         ({"steps": 3, "snapshots": [4], "measure": lambda m, s: {}}, "snapshots"),
-        ({"steps": 3, "tokens": np.full(400, M)}, "the stream"),
-        ({"steps": 3, "measure": lambda m, s: {"name": "text"}}, "the measurement 'name'"),
+        ({"steps": 3, "tokens": np.full(400, M)}, "tokens"),
+        ({"steps": 3, "measure": lambda m, s: {"name": "text"}}, "name"),
     ],
     ids=["neither", "both", "late snapshot", "unknown token", "text measured"],
 )

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from scansnap.corpus.encoding import EncodedText, file_name, mapped, pieces
+from scansnap.corpus.encoding import EncodedText, file_name, mapped, split_into_blocks
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import checksums, discard, replacing, sweep_up
@@ -71,7 +71,7 @@ def read(entry: Path) -> EncodedText | None:
         vocabulary = Vocabulary.from_json((entry / VOCABULARY).read_bytes())
         splits = {split: mapped(entry, split) for split in SPLITS}
         for tokens in splits.values():
-            if any(not 0 <= block.min() <= block.max() < len(vocabulary) for block in pieces(tokens)):
+            if any(not 0 <= block.min() <= block.max() < len(vocabulary) for block in split_into_blocks(tokens)):
                 raise ValueError
         return EncodedText(vocabulary, splits, {split: int(table["words"][split]) for split in SPLITS})
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

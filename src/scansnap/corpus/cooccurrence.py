@@ -31,7 +31,7 @@ from scipy import sparse
 from scansnap.checks import InputError, check_choice, check_integer, check_keys
 from scansnap.checks.arrays import IntArray
 from scansnap.corpus.corpus import Corpus, load_corpus
-from scansnap.corpus.encoding import pieces
+from scansnap.corpus.encoding import split_into_blocks
 from scansnap.corpus.sources import SPLITS, TextSource
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.progress import Progress
@@ -93,7 +93,7 @@ def cooccurrence(
     """
     tokens = corpus.split(check_choice("split", split, SPLITS))
     return count(
-        lambda: pieces(tokens),
+        lambda: split_into_blocks(tokens),
         corpus.vocabulary,
         total=tokens.size,
         queries=queries,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scansnap.checks import InputError, check_choice, check_integer
 from scansnap.corpus import cache
-from scansnap.corpus.encoding import EncodedText, TokenCounter, encode, pieces
+from scansnap.corpus.encoding import EncodedText, TokenCounter, encode, split_into_blocks
 from scansnap.corpus.sources import SPLITS, TextSource, find_corpus
 from scansnap.corpus.units import TextSize
 from scansnap.corpus.vocabulary import Tokens, Vocabulary, WordCounter
@@ -117,7 +117,7 @@ def _encoded(source: TextSource, counter: TokenCounter, folder: Path | None, pro
     """The corpus, if each split has words."""
     encoded = encode(source, counter, folder, progress)
     for name, tokens in encoded.splits.items():
-        if not any((block != encoded.vocabulary.eos).any() for block in pieces(tokens)):
+        if not any((block != encoded.vocabulary.eos).any() for block in split_into_blocks(tokens)):
             raise InputError("data", source.where[name], f"a text with words ({name} has none)")
     return encoded
 

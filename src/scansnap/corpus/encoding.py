@@ -25,7 +25,7 @@ BLOCK = 2**20  # tokens
 
 
 class TokenCounter(Protocol):
-    """Numbers for words or pieces as they come; see :class:`~scansnap.corpus.vocabulary.WordCounter`."""
+    """Numbers for words or subwords as they come; see :class:`~scansnap.corpus.vocabulary.WordCounter`."""
 
     @property
     def words(self) -> int:
@@ -85,7 +85,7 @@ def mapped(folder: Path, split: str) -> Tokens:
     return found
 
 
-def pieces(tokens: Tokens, size: int = BLOCK) -> Iterator[Tokens]:
+def split_into_blocks(tokens: Tokens, size: int = BLOCK) -> Iterator[Tokens]:
     """A stream in memory, or mapped from a file, in blocks."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size]

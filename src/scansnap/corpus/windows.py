@@ -7,7 +7,7 @@ batch goes on where column b of the batch before it stopped. The tokens that do 
 
 A stream that is a map of a file (as those of a corpus are) stays one: a batch reads its own windows of it. On CUDA a
 stream of up to 2²⁸ tokens (1 GiB) goes to the device as a whole; of a longer one some hundred batches at a time are
-sent through pinned memory, in the order that was last asked for, while the device is at work on those before.
+send through pinned memory, in the order that was last asked for, while the device is at work on those before.
 
 The order is a function of (seed, epoch): any batch can be made again after an interruption. Windows from anywhere in
 the stream are drawn by :class:`scansnap.sampling.ordered.OrderedTokens`.
@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 
 from scansnap.checks import InputError, check_integer
-from scansnap.corpus.encoding import pieces
+from scansnap.corpus.encoding import split_into_blocks
 from scansnap.sampling.philox import Purpose, uniforms
 
 ON_DEVICE = 2**28  # tokens of a stream that go to the device as a whole
-AHEAD = 256  # batches of a longer one that are sent together
+AHEAD = 256  # batches of a longer one that are send together
 
 
 class Windows:
@@ -49,7 +49,7 @@ class Windows:
             raise InputError("the stream", f"{len(stream)} tokens", f"at least {2 * self.batch} for batch {self.batch}")
         self.device = torch.device(device)
         # kept as they are (two or four bytes of a corpus): a part of the memory of the int64 that indexing wants
-        self.columns = at_hand(stream[: rows * self.batch], self.device).reshape(self.batch, rows)  # (B, n)
+        self.columns = place_stream(stream[: rows * self.batch], self.device).reshape(self.batch, rows)  # (B, n)
         here = self.columns.device.type == self.device.type
         self._ahead = None if here else _Prefetch(self.columns, self.length, self.device)
 
@@ -94,11 +94,11 @@ class Windows:
         return found.hexdigest()[:16]
 
     def _blocks(self) -> Iterator[np.ndarray]:
-        return pieces(self.columns.reshape(-1).cpu().numpy())
+        return split_into_blocks(self.columns.reshape(-1).cpu().numpy())
 
 
 class _Prefetch:
-    """Windows of columns on another device, sent ``AHEAD`` at a time in the order they are expected to be asked for."""
+    """Windows of columns on another device, send ``AHEAD`` at a time in the order they are expected to be asked for."""
 
     def __init__(self, columns: Tensor, length: int, device: torch.device) -> None:
         self.columns, self.length, self.device = columns, length, device
@@ -115,22 +115,22 @@ class _Prefetch:
         if part != self.part:
             some = self.order[part * AHEAD : (part + 1) * AHEAD].tolist()
             windows = [self.columns[:, start : start + self.width] for start in map(self._start, some)]
-            self.there, self.part = sent(torch.stack(windows).int(), self.device), part
+            self.there, self.part = send(torch.stack(windows).int(), self.device), part
         return self.there[at][:, i * self.length - self._start(i) :]
 
     def _start(self, i: int) -> int:
         return min(i * self.length, self.columns.shape[1] - self.width)
 
 
-def at_hand(stream: Tensor, device: torch.device) -> Tensor:
-    """A stream where a model on ``device`` reads it: there, unless it is too long to be sent as a whole."""
+def place_stream(stream: Tensor, device: torch.device) -> Tensor:
+    """A stream where a model on ``device`` reads it: there, unless it is too long to be send as a whole."""
     if stream.device.type == "cpu" != device.type and len(stream) > ON_DEVICE:
         return stream
     # two bytes an id are a format for files: outside a CPU torch does little with them
     return (stream.int() if device.type != "cpu" and stream.dtype == torch.uint16 else stream).to(device)
 
 
-def sent(batch: Tensor, device: torch.device) -> Tensor:
+def send(batch: Tensor, device: torch.device) -> Tensor:
     """A batch on its way to the device; nothing waits for it here."""
     return batch.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else batch.to(device)
 

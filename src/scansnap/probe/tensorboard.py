@@ -20,7 +20,7 @@ import xarray as xr
 from scansnap.checks import InputError
 from scansnap.probe.report.curves import mean, values_of
 from scansnap.storage import WriteError
-from scansnap.text.tensorboard import EventWriter, place_for_events
+from scansnap.text.tensorboard import EventWriter, check_event_folder
 
 SUFFIX = ".scansnap-probe"  # of our event files; those of an earlier export are replaced, others stay
 
@@ -29,7 +29,7 @@ def export(data: xr.Dataset, folder: str | PathLike[str]) -> Path:
     """Write all of it into event files in ``folder``; needs the package tensorboard."""
     if not isinstance(folder, str | PathLike) or not fspath(folder):
         raise InputError("tensorboard", folder, "the name of a folder")
-    place = place_for_events(Path(fspath(folder)))
+    place = check_event_folder(Path(fspath(folder)))
     found = scalars(data)
     earlier = list(place.glob(f"events.out.tfevents.*{SUFFIX}")) if place.is_dir() else []
     try:

@@ -52,7 +52,7 @@ class World:
             return torch.device(kind)
         n_devices = torch.cuda.device_count()
         if self.local_rank >= n_devices:
-            raise InputError("LOCAL_RANK", self.local_rank, f"below {n_devices}, the number of CUDA devices")
+            raise InputError("LOCAL_RANK", self.local_rank, f"an integer below {n_devices}, the number of CUDA devices")
         torch.cuda.set_device(self.local_rank)
         return torch.device("cuda", self.local_rank)
 
@@ -98,9 +98,9 @@ def join(timeout: float = TIMEOUT) -> World | None:
         return None
     for name in ("MASTER_ADDR", "MASTER_PORT"):
         if not os.environ.get(name):
-            raise InputError(name, None, "set where RANK is, as torchrun does")
+            raise InputError(name, None, "a value wherever RANK has one, as torchrun sets it")
     if not dist.is_available():
-        raise InputError("WORLD_SIZE", size, "1, as this torch has no torch.distributed")
+        raise InputError("WORLD_SIZE", size, "1", "this torch has no torch.distributed")
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     try:
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout))
@@ -149,9 +149,9 @@ def check_divisible(is_transformer: bool, batch: int, accumulate: int, world: Wo
     """Refuse a division of batches that the model or the number of processes does not allow."""
     size = 1 if world is None else world.size
     if size > 1 and not is_transformer:
-        raise InputError("WORLD_SIZE", size, "1 for a YZ model (only a transformer trains with several processes)")
+        raise InputError("WORLD_SIZE", size, "1 for a YZ model", "only a transformer trains with several processes")
     if accumulate > 1 and not is_transformer:
-        raise InputError("accumulate", accumulate, "1 for a YZ model (a larger batch is the same)")
+        raise InputError("accumulate", accumulate, "1 for a YZ model", "a larger batch has the same effect")
     if batch % size:
         raise InputError("batch", batch, f"a multiple of {size}, the number of processes")
 
@@ -200,7 +200,7 @@ class _LossModule(torch.nn.Module):
     def __init__(self, model: Transformer) -> None:
         super().__init__()
         self.model = model
-        for name, weight in model.moving.items():
+        for name, weight in model.trained.items():
             self.register_parameter(name, torch.nn.Parameter(weight))
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, model: Transformer, inputs: Tensor, targets: Tensor, *parameters: Tensor) -> Tensor:
         loss, gradients = model.gradients(inputs, targets)
-        ctx.save_for_backward(*(gradients[name].to(model.moving[name].dtype) for name in model.moving))
+        ctx.save_for_backward(*(gradients[name].to(model.trained[name].dtype) for name in model.trained))
         return loss
 
     @staticmethod

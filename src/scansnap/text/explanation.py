@@ -1,11 +1,11 @@
-"""What a query word attends to, and which next words each of them votes for: a YZ model is a readable language model.
+"""The words that a query attends to, and the next words that each of them votes for.
 
 A prediction is Σ_l f_l Y[l]: every context word l votes with its row of Y, weighted by the attention f ∝ k_l e^{z_ml}
-of the query m. With a context, k are its counts. Without one, k is how frequent each word is, the context of a text
-drawn at random; words are then ranked by z, what training has made of them, and not by how frequent they are.
+of the query m. With a context, k are its counts, and words are ranked by attention. Without one, k is the frequency of
+each word in text, and words are ranked by z, which training has learned, and not by frequency.
 
-A transformer is read through the tables its weights imply (:mod:`scansnap.text.transformer.implied_yz`), which leaves
-out its other paths; ``exact`` says whether there are any.
+A transformer is read through the tables that its weights imply (:mod:`scansnap.text.transformer.implied_yz`).
+``exact`` says whether the model has other paths, which the tables leave out.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from scansnap.text.yz.model import YZTransformer
 
 @dataclass(frozen=True)
 class AttendedWord:
-    """One word the query looks at."""
+    """A word that the query attends to."""
 
     word: str
-    count: float  # k: in the context, or how many in a thousand words of text
+    count: float  # k: in the context, or per thousand words of text
     z: float  # attention logit
-    attention: float  # c, of all attention
+    attention: float  # c, share of all attention
     votes: tuple[tuple[str, float], ...]  # next words with the largest entries of its row of Y
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Everything about one query."""
+    """What a query attends to and predicts."""
 
     query: str
     context: tuple[str, ...] | None
@@ -49,8 +49,8 @@ class Explanation:
     own: tuple[tuple[str, float], ...]  # votes of the query itself, which a residual connection adds; else empty
     predicted: tuple[tuple[str, float], ...]  # next words with their probabilities
     entropy: float  # of attention over words, nats
-    uniform_entropy: float  # of the counts alone, before anything was learned
-    exact: bool  # the words shown are all that the model computes with
+    uniform_entropy: float  # of the counts alone, as of Z = 0
+    exact: bool  # whether the words explain all that the model computes
 
 
 class ExplainedTables(Protocol):
@@ -74,41 +74,75 @@ def explain(
     top: int = 10,
     votes: int = 5,
 ) -> Explanation:
-    """The ``top`` words that ``query`` attends to, each with the next words it votes for most."""
+    """List the words that a query attends to most, each with the next words that it votes for most.
+
+    Parameters
+    ----------
+    model
+        A model of one layer, with one head if it is a transformer.
+    vocabulary
+        The words of the model.
+    query
+        The word that attends.
+    context
+        A text before the query. None: any text, in which words are as frequent as in training.
+    top
+        How many words to list.
+    votes
+        How many next words to list for each of them.
+
+    Returns
+    -------
+    Explanation
+        ``attended`` has the words, ``predicted`` the next words with their probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np, scansnap as ss
+    >>> from scansnap.corpus.vocabulary import build
+    >>> vocabulary, ids = build(["the cat sat on the mat\\n"] * 50, min_count=1)
+    >>> model = ss.text.YZTransformer(ss.text.YZSettings(len(vocabulary), eta_y=20, eta_z=2))
+    >>> run = ss.text.train(model, ids, steps=20, batch=4, length=7)
+    >>> explanation = ss.text.explain(model, vocabulary, "mat", "the cat sat on the", top=2)
+    >>> len(explanation.attended), explanation.predicted[0][0]
+    (2, '<eos>')
+    """
     check_integer("top", top, least=1)
     check_integer("votes", votes, least=1)
     m = vocabulary.id(query)
     tables = tables_of(model)
-    given = None if context is None else _context(vocabulary, context)
-    k = vocabulary.counts / vocabulary.counts.sum() if given is None else np.bincount(given, minlength=len(vocabulary))
+    ids = None if context is None else _encode_context(vocabulary, context)
+    k = vocabulary.counts / vocabulary.counts.sum() if ids is None else np.bincount(ids, minlength=len(vocabulary))
     z = tables.z(m).double().cpu().numpy()
-    seen = np.flatnonzero(k)
+    present = np.flatnonzero(k)
     c = np.zeros(len(vocabulary))
-    c[seen] = attention_of(k[seen], z[seen])
-    ranked = seen[np.argsort(-(z if given is None else c)[seen], kind="stable")][:top]
+    c[present] = attention_of(k[present], z[present])
+    ranked = present[np.argsort(-(z if ids is None else c)[present], kind="stable")][:top]
     rows = tables.y(ranked.tolist()).double().cpu().numpy()
-    counts = k if given is not None else 1000 * k
+    counts = k if ids is not None else 1000 * k
     attended = tuple(
         AttendedWord(vocabulary.words[i], float(counts[i]), float(z[i]), float(c[i]), _best(row, vocabulary, votes))
         for i, row in zip(ranked.tolist(), rows, strict=True)
     )
-    residual = model.describe().get("residual") in ("normed", "plain")
-    own = _best(tables.y([m])[0].double().cpu().numpy(), vocabulary, votes) if residual else ()
-    p = _next(model, tables, m, c, given)
-    shown = None if given is None else tuple(vocabulary.words[token] for token in given)
-    return Explanation(query, shown, attended, own, _best(p, vocabulary, top), float(entropy_of(c)),
+    has_residual = model.describe().get("residual") in ("normed", "plain")
+    own = _best(tables.y([m])[0].double().cpu().numpy(), vocabulary, votes) if has_residual else ()
+    p = _next_word_probabilities(model, tables, m, c, ids)
+    words = None if ids is None else tuple(vocabulary.words[token] for token in ids)
+    return Explanation(query, words, attended, own, _best(p, vocabulary, top), float(entropy_of(c)),
                        float(entropy_of(k / k.sum())), tables.exact)  # fmt: skip
 
 
 def tables_of(model: LanguageModel) -> ExplainedTables:
     """The rows of Y and Z of a one-layer model with one head."""
     if model.layers != 1:
-        raise InputError("the model", f"of {model.layers} layers", "of one layer (only there words vote for words)")
+        raise InputError(
+            "model", f"a model of {model.layers} layers", "a model of one layer, where words vote for words"
+        )
     if isinstance(model, YZTransformer):
         return _OwnTables(model)
     assert isinstance(model, Transformer)
     if model.settings.heads != 1:
-        raise InputError("the model", f"with {model.settings.heads} heads", "with one head")
+        raise InputError("model", f"a model with {model.settings.heads} heads", "a model with one head")
     return _ImpliedTables(model.to_yz())
 
 
@@ -141,23 +175,25 @@ class _ImpliedTables:
         return self.implied.values[0, torch.tensor(tokens)] @ self.implied.out[0].mT + self.implied.constant
 
 
-def _context(vocabulary: Vocabulary, text: str) -> np.ndarray:
+def _encode_context(vocabulary: Vocabulary, text: str) -> np.ndarray:
     tokens = vocabulary.encode(text)
     if not len(tokens):
         raise InputError("context", text, "at least one word")
     return tokens
 
 
-def _next(model: LanguageModel, tables: ExplainedTables, m: int, c: np.ndarray, given: np.ndarray | None) -> np.ndarray:
-    """Probabilities of the next word: the model's own after a context, else of f made from c."""
-    if given is not None:
-        inputs = torch.tensor([[*given.tolist(), m]], device=model.device)
+def _next_word_probabilities(
+    model: LanguageModel, tables: ExplainedTables, m: int, c: np.ndarray, context: np.ndarray | None
+) -> np.ndarray:
+    """The model's own probabilities after a context, else those of f made from c."""
+    if context is not None:
+        inputs = torch.tensor([[*context.tolist(), m]], device=model.device)
         return torch.softmax(model.logits(inputs)[0, -1].double(), 0).cpu().numpy()
-    told = model.describe()
-    norm = told["norm"] if told["kind"] == "yz" else "none"
-    inner = norms.apply(norm, torch.from_numpy(c)).numpy() if told["residual"] == "normed" else c
-    own = told["residual"] in ("normed", "plain")
-    v = inner + np.eye(1, len(c), m)[0] if own else c
+    description = model.describe()
+    norm, residual = description["norm"] if description["kind"] == "yz" else "none", description["residual"]
+    v = norms.apply(norm, torch.from_numpy(c)).numpy() if residual == "normed" else c
+    if residual in ("normed", "plain"):
+        v = v + np.eye(1, len(c), m)[0]
     f = norms.apply(norm, torch.from_numpy(v)).numpy()
     used = np.flatnonzero(f)
     logits = np.zeros(len(c))

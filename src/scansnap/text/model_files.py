@@ -1,50 +1,58 @@
-"""The file of a model, in training or trained: safetensors with all tensors and a JSON header, replaced as a whole.
+"""The file of a model, in training or trained: safetensors with all tensors and a JSON header, replaced atomically.
 
-The header says what lies there: the model's own description, the number of updates, where in the data it stands and
-what the data and the vocabulary were. Tensors are the model's (``model.…``), those of the record so far, and the
-vocabulary's JSON as bytes, so that a model and its words can neither part nor be mixed. Nothing is pickled.
+The header has the model's configuration, the number of updates, the position in the data, and fingerprints of the data
+and the vocabulary. The tensors are those of the model (``model.…``), the record of the training, and the vocabulary's
+JSON as bytes, so that a model and its words stay together. Nothing is pickled.
 
 The header carries the SHA-256 of every tensor (with its type and shape) and its own. Reading the header checks the
-header; reading a model checks all of it (about 1 GB/s) before the first tensor is used. What the header says of types,
-shapes and places is compared with the size of the file before anything is allocated.
+header; reading a model checks all of it (about 1 GB/s) before the first tensor is used. Types, shapes and offsets are
+compared with the size of the file before anything is allocated.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.checks import InputError
+from scansnap.checks import InputError, check_choice
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import checksums, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
 from scansnap.storage.objects import open_regular
 from scansnap.text.model import LanguageModel
-from scansnap.text.safetensors_layout import LayoutError, check_layout
+from scansnap.text.training_result import TrainingResult
 from scansnap.text.transformer.model import Transformer
 from scansnap.text.yz.model import YZTransformer
 
+SUFFIX = ".safetensors"
 FORMAT = 3  # 2 is read as well
 KEY = "scansnap"
 WORDS = "vocabulary"  # the tensor with the words
-LAYERS = 10_000  # of a model that is read
+MAX_LAYERS = 10_000  # of a model that is read
+MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
+SIZES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "U16": 2, "F16": 2, "BF16": 2, "I32": 4, "U32": 4, "F32": 4, "I64": 8,
+         "U64": 8, "F64": 8}  # fmt: skip
+KINDS: dict[str, type[Transformer] | type[YZTransformer]] = {"transformer": Transformer, "yz": YZTransformer}
 
 
 @dataclass(frozen=True)
 class CheckpointHeader:
-    """What a checkpoint is about."""
+    """The header of a model's file."""
 
     model: dict[str, Any]
     step: int
-    data: dict[str, Any] = field(default_factory=dict)  # stream, batch, length, order and position in them
-    vocabulary: str = ""  # fingerprint; empty: not told
+    data: dict[str, Any] = field(default_factory=dict)  # stream, batch, length, order, schedule and position in them
+    vocabulary: str = ""  # fingerprint; empty without a vocabulary
 
     def to_json(self, sums: dict[str, str]) -> str:
         """With the checksums of the tensors, and its own."""
@@ -56,8 +64,102 @@ class CheckpointHeader:
                 and type(self.step) is int and self.step >= 0)  # fmt: skip
 
 
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """A trained model with its words."""
+
+    model: LanguageModel
+    vocabulary: Vocabulary
+    header: CheckpointHeader
+    measured: dict[str, dict[int, float]]  # numbers measured in training, by name and step
+
+    @property
+    def title(self) -> str:
+        """What the model is and how long it was trained."""
+        description = self.model.describe()
+        kind = "YZ model" if description["kind"] == "yz" else "Transformer"
+        kind = f"Prediction of a {kind}" if description.get("uniform_attention") else kind
+        layers = f"{self.model.layers} layer{'s' if self.model.layers > 1 else ''}"
+        return f"{kind}, {layers}, {len(self.vocabulary):,} {self.vocabulary.unit}, {self.header.step:,} steps"
+
+
+def load_model(path: Path | str, device: str | torch.device = "cpu") -> TrainedModel:
+    """Load a trained model with its vocabulary.
+
+    Parameters
+    ----------
+    path
+        A file that ``train(..., checkpoint=path, vocabulary=vocabulary)`` or ``scansnap text train`` wrote.
+    device
+        Where the model computes.
+
+    Returns
+    -------
+    TrainedModel
+        With ``model``, ``vocabulary``, ``header`` and ``measured``.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np, scansnap as ss
+    >>> from scansnap.corpus.vocabulary import build
+    >>> vocabulary, ids = build(["the cat sat on the mat\\n"] * 20, min_count=1)
+    >>> model = ss.text.YZTransformer(ss.text.YZSettings(len(vocabulary)))
+    >>> path = tempfile.mkdtemp() + "/model.safetensors"
+    >>> run = ss.text.train(model, ids, steps=2, batch=2, checkpoint=path, vocabulary=vocabulary)
+    >>> ss.text.load_model(path).title
+    'YZ model, 1 layer, 7 words, 2 steps'
+    """
+    path = Path(path)
+    vocabulary = read_vocabulary(path)
+    model = build_untrained(path, device)
+    if model.vocab_size != len(vocabulary):
+        raise InputError("vocabulary", f"{len(vocabulary)} words", f"the {model.vocab_size} words of the model")
+    header, record = load_checkpoint(path, model)
+    result = TrainingResult.from_tensors(header.step, header.step, record)
+    measured = {"perplexity": result.valid} if result.valid else {}
+    for step, values in result.measured.items():
+        for name, value in values.items():
+            if not isinstance(value, np.ndarray):
+                measured.setdefault(name, {})[step] = float(value)
+    return TrainedModel(model, vocabulary, header, measured)
+
+
+def build_untrained(path: Path, device: str | torch.device = "cpu") -> LanguageModel:
+    """The model that a checkpoint describes, with its initial values.
+
+    Nothing of its size is allocated unless the file has tensors of the same shapes.
+    """
+    with _opened(path) as checkpoint:
+        shapes = {name: tuple(checkpoint.file.get_slice(name).get_shape()) for name in checkpoint.sums}
+        if checkpoint.format == 2:  # its velocities have another name
+            shapes |= {name.replace(".momentum", ".velocity"): shape for name, shape in shapes.items()}
+        description = checkpoint.header.model
+    mismatch = InputError(
+        "checkpoint", str(path), "a checkpoint with all tensors of the model that its header describes"
+    )
+    layers = description.get("layers", 1)
+    if not isinstance(layers, int) or layers > MAX_LAYERS:
+        raise mismatch
+    try:
+        with torch.device("meta"):
+            tensors = build_model(description, "meta").tensors()
+    except InputError as error:
+        raise InputError("checkpoint", str(path), f"a checkpoint of a valid model ({error})") from None
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise mismatch from None
+    if any(shapes.get(f"model.{name}") != tuple(tensor.shape) for name, tensor in tensors.items()):
+        raise mismatch
+    return build_model(description, device)
+
+
+def build_model(description: dict[str, Any], device: str | torch.device = "cpu") -> LanguageModel:
+    """A model from its ``describe()``, with its initial values."""
+    kind = check_choice("kind", str(description.get("kind")), KINDS)
+    return KINDS[kind].from_description(description, device)
+
+
 def fingerprint(vocabulary: Vocabulary | None) -> str:
-    """One word for how a vocabulary encodes; empty without one."""
+    """Identifies how a vocabulary encodes; empty without one."""
     return "" if vocabulary is None else vocabulary.fingerprint()
 
 
@@ -68,69 +170,71 @@ def save_checkpoint(
     record: dict[str, Tensor],
     vocabulary: Vocabulary | None = None,
 ) -> None:
-    """Write everything an exact continuation needs; the file appears whole or not at all."""
+    """Write everything that an exact continuation needs, atomically."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors = {f"model.{name}": tensor for name, tensor in model.tensors().items()} | record
     if vocabulary is not None:
         tensors[WORDS] = torch.frombuffer(bytearray(vocabulary.to_json().encode()), dtype=torch.uint8)
-    # copies: views of one vector share memory, which the format refuses
-    plain = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
-    metadata = {KEY: header.to_json({name: _digest(tensor) for name, tensor in plain.items()})}
+    # copies: the format refuses views that share memory
+    copies = {name: t.detach().cpu().clone(memory_format=torch.contiguous_format) for name, t in tensors.items()}
+    metadata = {KEY: header.to_json({name: _digest(tensor) for name, tensor in copies.items()})}
     with replacing(Path(path)) as scratch:
         try:
-            save_file(plain, scratch, metadata=metadata)
-        except SafetensorError as error:  # where the disk is full
+            save_file(copies, scratch, metadata=metadata)
+        except SafetensorError as error:  # such as a full disk
             raise OSError(None, str(error)) from error
 
 
 def read_header(path: Path) -> CheckpointHeader:
     """The header alone: cheap, whatever the size of the file."""
-    with _opened(path) as found:
-        return found.header
+    with _opened(path) as checkpoint:
+        return checkpoint.header
 
 
 def check(path: Path) -> CheckedFiles:
     """Compare every tensor with its checksum."""
-    with _opened(path) as found:
-        found.check(found.sums)
+    with _opened(path) as checkpoint:
+        checkpoint.check(checkpoint.sums)
         return CheckedFiles(1, path.stat().st_size)
 
 
 def load_checkpoint(path: Path, model: LanguageModel) -> tuple[CheckpointHeader, dict[str, Tensor]]:
-    """Write the tensors into the model, in place, and return the header and the record so far.
+    """Write the tensors into the model, in place; the header and the record of the training.
 
-    The model stays as it is unless all of the file is as it was written.
+    The model stays as it is unless the whole file is sound.
     """
-    with _opened(path) as found:
-        if found.header.model != model.describe():
-            differs = _difference(found.header.model, model.describe())
-            raise InputError("checkpoint", str(path), f"one of the same model ({differs})")
-        found.check(found.sums)
-        tensors = {name: found.file.get_tensor(name) for name in found.sums if name != WORDS}
-        if found.format == 2:
-            tensors = _moments_of_format_2(tensors, model.describe())
+    with _opened(path) as checkpoint:
+        saved, current = checkpoint.header.model, model.describe()
+        if saved != current:
+            names = [name for name in {**saved, **current} if saved.get(name) != current.get(name)][:3]
+            differences = ", ".join(f"its {name} is {saved.get(name)!r}, not {current.get(name)!r}" for name in names)
+            raise InputError("checkpoint", str(path), f"a checkpoint of the same model ({differences})")
+        checkpoint.check(checkpoint.sums)
+        tensors = {name: checkpoint.file.get_tensor(name) for name in checkpoint.sums if name != WORDS}
+        if checkpoint.format == 2:
+            tensors = _convert_moments_of_format_2(tensors, current)
         own = {f"model.{name}": tensor for name, tensor in model.tensors().items()}
         if any(name not in tensors or tensors[name].shape != tensor.shape for name, tensor in own.items()):
-            raise InputError("checkpoint", str(path), "one with all tensors of the model")
+            raise InputError("checkpoint", str(path), "a checkpoint with all tensors of the model")
         for name, tensor in own.items():
             tensor.detach().copy_(tensors.pop(name))
-    return found.header, tensors
+    return checkpoint.header, tensors
 
 
 def read_vocabulary(path: Path) -> Vocabulary:
     """The words that were saved with the model."""
-    with _opened(path) as found:
-        if WORDS not in found.sums:
-            raise InputError("checkpoint", str(path), "one that was saved with its vocabulary")
-        found.check([WORDS])
-        return Vocabulary.from_json(found.file.get_tensor(WORDS).numpy().tobytes(), str(path))
+    with _opened(path) as checkpoint:
+        if WORDS not in checkpoint.sums:
+            raise InputError("checkpoint", str(path), "a checkpoint that was saved with its vocabulary")
+        checkpoint.check([WORDS])
+        return Vocabulary.from_json(checkpoint.file.get_tensor(WORDS).numpy().tobytes(), str(path))
 
 
 @dataclass(frozen=True)
 class _CheckpointFile:
-    """A file whose header is as it was written."""
+    """A file whose header is sound."""
 
     path: Path
     file: Any
@@ -148,20 +252,20 @@ class _CheckpointFile:
 def _opened(path: Path) -> Iterator[_CheckpointFile]:
     from safetensors import SafetensorError, safe_open
 
-    foreign = InputError("checkpoint", str(path), "a checkpoint written by scansnap, whole")
+    foreign = InputError("checkpoint", str(path), "a complete checkpoint written by scansnap")
     try:
         check_layout(path)
         with safe_open(path, framework="pt") as file:
             values = (file.metadata() or {}).get(KEY)
             if values is None:
                 raise foreign
-            found = _CheckpointFile(path, file, *_header(path, values))
-            for name in sorted(set(file.keys()) ^ set(found.sums)):
-                problem = "is missing" if name in found.sums else "is not its own"
+            checkpoint = _CheckpointFile(path, file, *_parse_header(path, values))
+            for name in sorted(set(file.keys()) ^ set(checkpoint.sums)):
+                problem = "is missing" if name in checkpoint.sums else "is not its own"
                 raise Damaged("checkpoint", path, f"the tensor {name}", problem)
-            yield found
+            yield checkpoint
     except FileNotFoundError:
-        raise InputError("checkpoint", str(path), "a file that is there") from None
+        raise InputError("checkpoint", str(path), "a file that exists") from None
     except (OSError, LayoutError, SafetensorError) as error:
         if _begins_like_ours(path):
             raise Damaged("checkpoint", path, "its content", f"cannot be read ({error})") from None
@@ -176,7 +280,7 @@ def _begins_like_ours(path: Path) -> bool:
         return False
 
 
-def _header(path: Path, text: str) -> tuple[CheckpointHeader, dict[str, str], int]:
+def _parse_header(path: Path, text: str) -> tuple[CheckpointHeader, dict[str, str], int]:
     """The header, the tensors' checksums and the format."""
     try:
         values = checksums.signed(text)
@@ -188,78 +292,78 @@ def _header(path: Path, text: str) -> tuple[CheckpointHeader, dict[str, str], in
     if version not in (2, FORMAT):
         raise InputError("checkpoint", str(path), f"a checkpoint of the format {FORMAT}")
     model = values.get("model")
-    if version == 2 and isinstance(model, dict):  # it named a momentum in any case, and knew no weight decay
+    if version == 2 and isinstance(model, dict):  # it always had a momentum, and no weight decay
         momentum = model.get("momentum") if model.get("optimizer") == "momentum" else None
         model |= {"momentum": momentum, "weight_decay": 0.0}
+    if isinstance(model, dict) and "listening" in model:  # the name before 0.3
+        model["uniform_attention"] = model.pop("listening")
     header = CheckpointHeader(**values) if values.keys() == CheckpointHeader.__dataclass_fields__.keys() else None
-    if header is None or not header.is_valid() or not _are_texts(sums):
+    are_texts = isinstance(sums, dict) and all(isinstance(value, str) for value in sums.values())
+    if header is None or not header.is_valid() or not are_texts:
         raise InputError("checkpoint", str(path), "a checkpoint whose header scansnap wrote")
     return header, sums, version
 
 
-def _are_texts(table: Any) -> bool:
-    return isinstance(table, dict) and all(isinstance(value, str) for value in table.values())
-
-
-def _moments_of_format_2(tensors: dict[str, Tensor], told: dict[str, Any]) -> dict[str, Tensor]:
-    """Those of a transformer were of the gradient; now they are of its negative, as everywhere."""
-    if told["kind"] != "transformer":
+def _convert_moments_of_format_2(tensors: dict[str, Tensor], description: dict[str, Any]) -> dict[str, Tensor]:
+    """A transformer's moments were those of the gradient; now they are of its negative, as everywhere."""
+    if description["kind"] != "transformer":
         return tensors
-    turned = {name for name in tensors if name.startswith("model.") and name.endswith((".momentum", ".mean"))}
+    negated = {name for name in tensors if name.startswith("model.") and name.endswith((".momentum", ".mean"))}
     return {
-        name.replace(".momentum", ".velocity") if name in turned else name: -tensor if name in turned else tensor
+        name.replace(".momentum", ".velocity") if name in negated else name: -tensor if name in negated else tensor
         for name, tensor in tensors.items()
     }
 
 
 def _digest(tensor: Tensor) -> str:
-    """Of a tensor's type, shape and content."""
+    """SHA-256 of a tensor's type, shape and content."""
     digest = hashlib.sha256(f"{tensor.dtype} {tuple(tensor.shape)} ".encode())
     digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
-def open_model(path: Path, device: str | torch.device = "cpu") -> tuple[LanguageModel, CheckpointHeader]:
-    """The trained model a checkpoint holds, whatever its kind."""
-    model = build_for(path, device)
-    return model, load_checkpoint(path, model)[0]
+class LayoutError(ValueError):
+    """The header of a safetensors file does not describe the file."""
 
 
-def build_for(path: Path, device: str | torch.device = "cpu") -> LanguageModel:
-    """The model that a checkpoint describes, with its initial values.
-
-    Nothing of its size is allocated unless the file has tensors of the same shapes.
-    """
-    with _opened(path) as found:
-        shapes = {name: tuple(found.file.get_slice(name).get_shape()) for name in found.sums}
-        if found.format == 2:  # its velocities have another name
-            shapes |= {name.replace(".momentum", ".velocity"): shape for name, shape in shapes.items()}
-        description = found.header.model
-    other = InputError("checkpoint", str(path), "one with all tensors of the model that its header describes")
-    layers = description.get("layers", 1)
-    if not isinstance(layers, int) or layers > LAYERS:
-        raise other
+def check_layout(path: Path) -> None:
+    """LayoutError unless the header describes tensors that lie one after the other and fill the file; OSError."""
+    with open_regular(path.resolve()) as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, MAX_HEADER):
+            raise LayoutError("its header is longer than the file")
+        content = file.read(length)
     try:
-        with torch.device("meta"):
-            tensors = build_model(description, "meta").tensors()
-    except InputError as error:
-        raise InputError("checkpoint", str(path), f"one of a model that can be ({error})") from None
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        raise other from None
-    if any(shapes.get(f"model.{name}") != tuple(tensor.shape) for name, tensor in tensors.items()):
-        raise other
-    return build_model(description, device)
+        header = json.loads(content, object_pairs_hook=_without_duplicates)
+        header.pop("__metadata__", None)
+        tensors = sorted((*_byte_range(entry), name) for name, entry in header.items())
+    except LayoutError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise LayoutError("its header is not that of a safetensors file") from None
+    end = 0
+    for first, last, name in tensors:
+        if first != end:
+            raise LayoutError(f"the tensor {name[:80]} overlaps with another, or leaves a gap")
+        end = last
+    if 8 + length + end != size:
+        raise LayoutError("its tensors do not fill the file")
 
 
-def build_model(description: dict[str, Any], device: str | torch.device = "cpu") -> LanguageModel:
-    """A model as ``describe()`` told of it, with its initial values."""
-    kinds: dict[str, type[Transformer] | type[YZTransformer]] = {"transformer": Transformer, "yz": YZTransformer}
-    kind = str(description.get("kind"))
-    if kind not in kinds:
-        raise InputError("kind", kind, "one of " + ", ".join(kinds))
-    return kinds[kind].from_description(description, device)
+def _byte_range(entry: dict[str, Any]) -> tuple[int, int]:
+    """First and last byte of a tensor."""
+    (first, last), shape = entry["data_offsets"], entry["shape"]
+    if any(type(n) is not int or not 0 <= n < 2**63 for n in (first, last, *shape)):
+        raise LayoutError("a shape or an offset is not a natural number")
+    if len(shape) > 64 or last - first != math.prod(shape) * SIZES[entry["dtype"]]:
+        raise LayoutError("the size of a tensor contradicts its type and shape")
+    return first, last
 
 
-def _difference(theirs: dict[str, Any], mine: dict[str, Any]) -> str:
-    names = [name for name in {**theirs, **mine} if theirs.get(name) != mine.get(name)]
-    return ", ".join(f"its {name} is {theirs.get(name)!r}, here {mine.get(name)!r}" for name in names[:3])
+def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) != len(pairs):
+        raise LayoutError("a name in its header occurs twice")
+    return table

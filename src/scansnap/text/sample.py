@@ -26,32 +26,32 @@ def sample_tokens(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[int]:
-    """``n`` further tokens. The model sees the last ``window`` tokens, as in training.
+    """``n`` tokens after the prompt. The model sees the last ``window`` tokens, as in training.
 
-    temperature  logits are divided by it; 0 takes the likeliest token always
-    top_k        draw among the k likeliest only
-    avoid        tokens never drawn, such as <unk>
+    temperature  divides the logits; 0 always takes the most probable token
+    top_k        samples from the k most probable tokens only
+    avoid        tokens that are never sampled, such as <unk>
     """
     tokens = token_ids("prompt", prompt, model.vocab_size).ravel().tolist()
     if not tokens:
         raise InputError("prompt", prompt, "at least one token")
     if model.describe().get("objective") == "masked":
-        raise InputError("the model", "of the masked objective", "one that predicts the next token")
+        raise InputError("model", "a model of the masked objective", "a model that predicts the next token")
     check_integer("n", n)
     check_float("temperature", temperature, least=0)
     check_integer("window", window, least=1)
     k = model.vocab_size if top_k is None else check_integer("top_k", top_k, least=1)
-    never = torch.as_tensor(token_ids("avoid", list(avoid), model.vocab_size).ravel()) if len(avoid) else None
-    if never is not None and len(np.unique(never)) == model.vocab_size:
-        raise InputError("avoid", "all tokens", "fewer")
+    excluded = torch.as_tensor(token_ids("avoid", list(avoid), model.vocab_size).ravel()) if len(avoid) else None
+    if excluded is not None and len(np.unique(excluded)) == model.vocab_size:
+        raise InputError("avoid", "all tokens", "fewer tokens than the vocabulary has")
     generator = torch.Generator().manual_seed(check_integer("seed", seed))
     start = len(tokens)
     for done in range(n):
         inputs = torch.tensor([tokens[-window:]], device=model.device)
-        logits = model.logits(inputs)[0, -1].double().cpu()  # (M,), drawn from on the CPU: one sequence on every device
-        if never is not None:
-            logits[never] = -torch.inf
-        tokens.append(_draw(logits, temperature, k, generator))
+        logits = model.logits(inputs)[0, -1].double().cpu()  # (M,), sampled on the CPU: the same on every device
+        if excluded is not None:
+            logits[excluded] = -torch.inf
+        tokens.append(_sample(logits, temperature, k, generator))
         if progress is not None:
             progress(done + 1, n)
     return tokens[start:]
@@ -60,19 +60,19 @@ def sample_tokens(
 def sample_text(model: LanguageModel, vocabulary: Vocabulary, prompt: str, n: int = 100, *, temperature: float = 1.0,
                 top_k: int | None = None, unknown: bool = False, window: int = 35, seed: int = 0,
                 progress: Progress | None = None) -> str:  # fmt: skip
-    """The prompt and ``n`` further words; <unk> is among them only if ``unknown``. An empty prompt begins a line."""
+    """The prompt and ``n`` further words, <unk> among them only if ``unknown``. An empty prompt begins a line."""
     if len(vocabulary) != model.vocab_size:
-        raise InputError("vocabulary", f"{len(vocabulary)} words", f"the model's, {model.vocab_size} words")
+        raise InputError("vocabulary", f"{len(vocabulary)} words", f"the {model.vocab_size} words of the model")
     ids = vocabulary.encode(prompt).tolist()
     avoid = () if unknown else (vocabulary.unk,)
-    drawn = sample_tokens(model, ids or [vocabulary.eos], n, temperature=temperature, top_k=top_k, avoid=avoid,
-                          window=window, seed=seed, progress=progress)  # fmt: skip
-    return vocabulary.decode([*ids, *drawn])
+    sampled = sample_tokens(model, ids or [vocabulary.eos], n, temperature=temperature, top_k=top_k, avoid=avoid,
+                            window=window, seed=seed, progress=progress)  # fmt: skip
+    return vocabulary.decode([*ids, *sampled])
 
 
-def _draw(logits: torch.Tensor, temperature: float, k: int, generator: torch.Generator) -> int:
+def _sample(logits: torch.Tensor, temperature: float, k: int, generator: torch.Generator) -> int:
     if temperature == 0:
         return int(logits.argmax())
-    best, place = logits.topk(min(k, len(logits)))
+    best, index = logits.topk(min(k, len(logits)))
     p = torch.softmax(best / temperature, 0)
-    return int(place[torch.multinomial(p, 1, generator=generator)])
+    return int(index[torch.multinomial(p, 1, generator=generator)])

@@ -1,4 +1,4 @@
-"""How a text model is trained: settings that both kinds of model share, and those of a training. Loads no torch."""
+"""Settings that both kinds of text model share, and those of a training. This module does not import torch."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TextSettings:
-    """A vocabulary and how a model over it is trained; frozen, checked when made, plain values on the way out."""
+    """The vocabulary size, layers and optimizer of a text model."""
 
     vocab_size: int = setting(help="Number of words.", least=2)
     _: KW_ONLY
     layers: int = setting(1, "Layers, each with its own tables or matrices.", least=1)
     optimizer: str = setting(
-        "sgd", "The update rule; momentum is sgd with one. YZ tables are lazy: only what a batch touches moves.",
+        "sgd", "The update rule; momentum is sgd with one. YZ tables are lazy: only touched rows are updated.",
         choices=lambda: optimizer_names(entrywise=True))  # fmt: skip
     momentum: float | None = setting(
-        None, "Of the rule; none is 0.9, but 0 for sgd. Refused where the rule has none.", least=0, below=1
+        None, "Momentum of the rule; none is 0.9, but 0 for sgd. Only for rules that have one.", least=0, below=1
     )
-    weight_decay: float = setting(0.0, "Pulls all weights back towards 0 in every step.", least=0)
+    weight_decay: float = setting(0.0, "Pulls all weights towards 0 in every step.", least=0)
     beta1: float = setting(0.9, "Adam: how much of the mean of directions stays in a step.", least=0, below=1)
     beta2: float = setting(0.999, "Adam: how much of the mean of their squares stays in a step.", least=0, below=1)
     eps: float = setting(1e-8, "Adam: added to the root of the mean square.", above=0)
-    seed: int = setting(0, "Of the initial values, the dropout and the order of windows.")
-    dtype: str = setting("float32", "Numbers the weights are kept in.", choices=("float32", "float64"))
+    seed: int = setting(0, "Seed of the initial values, the dropout and the order of windows.")
+    dtype: str = setting("float32", "Data type of the weights.", choices=("float32", "float64"))
 
     def __post_init__(self) -> None:
         if momentum := self.table_optimizer.momentum:
@@ -53,45 +53,53 @@ class TextSettings:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The data type of the weights."""
         import torch
 
         return torch.float32 if self.dtype == "float32" else torch.float64
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values, for a file."""
+        """Plain values, for a file."""
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """Back from :meth:`to_dict`."""
-        check_keys("the model", values, cls.__dataclass_fields__)
+        """The inverse of :meth:`to_dict`."""
+        check_keys("model", values, cls.__dataclass_fields__)
         if "vocab_size" not in values:
-            raise InputError("vocab_size", None, "given")
+            raise InputError("vocab_size", None, "an integer ≥ 2")
         return cls(**values)
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How long, on which windows, what is looked at when, and what is written where.
+    """How long to train on which windows, when to measure, and what to write.
 
-    snapshots       steps to measure at; None: log-spaced
-    checkpoint      a file, replaced every ``checkpoint_seconds``, on Ctrl-C and at the end; ``resume`` goes on from it,
-                    and one that is there already is refused unless ``overwrite``
-    tensorboard     a folder for event files of loss, perplexity and measured numbers
+    Parameters
+    ----------
+    snapshots
+        Steps to measure at; None: log-spaced.
+    checkpoint
+        A file, replaced every ``checkpoint_seconds``, on Ctrl-C and at the end. ``resume`` continues it, and
+        ``overwrite`` replaces an existing file.
+    tensorboard
+        A folder for event files of loss, perplexity and measured numbers.
+
+    Examples
+    --------
+    >>> TrainingSettings(steps=1000, batch=40, schedule="warmup(50) cosine").length
+    35
     """
 
-    steps: int | None = setting(None, "Updates; none: as many as the epochs have.")
+    steps: int | None = setting(None, "Updates; none: those of the epochs.")
     epochs: int | None = setting(None, "Passes over the text, instead of steps.")
-    batch: int = setting(20, "Windows in a batch, of all processes together.", least=1)
-    accumulate: int = setting(
-        1, "Batches whose gradients make one update: that of a batch so many times larger.", least=1
-    )
+    batch: int = setting(20, "Windows in a batch, over all processes.", least=1)
+    accumulate: int = setting(1, "Transformer: batches whose gradients are summed for one update.", least=1)
     length: int = setting(35, "Tokens in a window.", unit="tokens", least=1)
-    shuffle: int | None = setting(None, "A seed that shuffles the windows, in each epoch otherwise; none: in order.")
+    shuffle: int | None = setting(None, "Seed that shuffles the windows, differently in each epoch; none: in order.")
     schedule: str = setting("constant", "How the rates change from the first to the last step.", accepts=FORM)
     validate_every: int | None = setting(None, "Steps between two validations; none: once an epoch.", least=1)
-    checkpoint_seconds: float = setting(300.0, "Time between two writings of the file.", unit="seconds", least=0)
+    checkpoint_seconds: float = setting(300.0, "Time between two checkpoints.", unit="seconds", least=0)
     snapshots: Sequence[int] | None = None
     checkpoint: Path | str | None = None
     resume: bool = False
@@ -100,10 +108,10 @@ class TrainingSettings:
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
-            raise InputError("steps", self.steps, "given, or epochs instead")
+            raise InputError("steps", self.steps, "either steps or epochs")
         check_fields(self)
         if self.resume and self.checkpoint is None:
-            raise InputError("resume", True, "false without a checkpoint")
+            raise InputError("resume", True, "False without a checkpoint")
         self.parsed_schedule(self.steps)
 
     def parsed_schedule(self, steps: int | None = None) -> Schedule:

@@ -1,4 +1,4 @@
-"""Numbers of a run as TensorBoard event files, where the package tensorboard is installed."""
+"""TensorBoard event files of a run, where the package tensorboard is installed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from scansnap.checks.extras import lacking
 from scansnap.storage import WriteError, writable
 
 
-def place_for_events(folder: Path) -> Path:
-    """The folder, if event files could be written there; nothing is made yet."""
+def check_event_folder(folder: Path) -> Path:
+    """The folder, if event files can be written there; nothing is created yet."""
     _summary_writer(folder)
     return writable("tensorboard", folder, inside=True)
 
 
 class EventWriter:
-    """Scalars by step; arrays are left out."""
+    """Writes scalars by step and skips arrays."""
 
     def __init__(self, folder: Path, suffix: str = "") -> None:
         self.folder = folder

@@ -1,10 +1,9 @@
-"""The one training loop for text: it feeds windows of a stream to a model that updates itself, and keeps the record.
+"""The training loop for text: it passes windows of a stream to a model that updates itself, and records the losses.
 
-What is measured when, where it is validated, how it is stopped and goes on is here; what an update is, is the model's
-own. A run interrupted and resumed is the same, bit for bit, as one that was not: batches and rates are functions of the
-step, and a model holds all else.
+The loop measures, validates, saves, stops and resumes; an update is the model's own. A resumed run equals an
+uninterrupted one bit by bit: batches and rates are functions of the step, and the file has the rest.
 
-With several processes (:mod:`scansnap.text.distributed`) each has a part of every batch, and the first alone measures,
+With several processes (:mod:`scansnap.text.distributed`) each has a part of every batch, and only the first measures,
 validates and writes. All have the same weights at all times.
 """
 
@@ -33,14 +32,14 @@ from scansnap.text.distributed import DividedUpdate, PeerLost, World, check_divi
 from scansnap.text.evaluation import perplexity
 from scansnap.text.model import LanguageModel
 from scansnap.text.model_files import CheckpointHeader, fingerprint, load_checkpoint, read_header, save_checkpoint
-from scansnap.text.record import TrainingResult, log_spaced, plain
 from scansnap.text.settings import TrainingSettings
-from scansnap.text.tensorboard import EventWriter, place_for_events
+from scansnap.text.tensorboard import EventWriter, check_event_folder
+from scansnap.text.training_result import TrainingResult, log_spaced, to_plain
 from scansnap.text.transformer.model import Transformer
 
 Measure = Callable[[LanguageModel, int], dict[str, Any]]
-READ_EVERY = 200  # steps between looks at the losses: each look waits for the device
-FIRST = 3  # updates that compile, record and fill caches: their time is told apart
+READ_EVERY = 200  # steps between two transfers of the losses, each of which waits for the device
+WARM_UP = 3  # updates that compile kernels, capture graphs and fill caches; they count as overhead
 
 
 def train(
@@ -55,35 +54,63 @@ def train(
     world: World | None = None,
     **options: Any,
 ) -> TrainingResult:
-    """Train a model on a stream of token ids for a number of steps, or of passes over it.
+    """Train a model on a stream of token ids.
 
-    settings    or its fields as keywords, see :class:`TrainingSettings`; of both, the keywords count
-    valid       a stream whose perplexity is taken after each epoch, or ``validate_every`` steps, and at the end
-    measure     measure(model, step) → numbers and arrays, kept; at the ``snapshots``
-    vocabulary  saved with the model, so that it can be asked about words
-    world       of processes that each call this with the same arguments, see :func:`scansnap.text.distributed.join`
+    Ctrl-C ends the training after the current step and raises :class:`scansnap.Interrupted`, whose ``partial`` is the
+    result so far.
 
-    Ctrl-C ends the step under way and raises :class:`scansnap.Interrupted`, whose ``partial`` is the result so far.
+    Parameters
+    ----------
+    model
+        The model; training changes it.
+    tokens
+        A row of token ids.
+    settings
+        :class:`TrainingSettings`; its fields as keywords count first. ``steps`` or ``epochs`` is required.
+    valid
+        A row of token ids; its perplexity is computed after each epoch or ``validate_every`` steps, and at the end.
+    measure
+        ``measure(model, step)`` returns numbers and arrays by name; it is called at the ``snapshots``.
+    vocabulary
+        Saved with the model, so that the file can be asked about words.
+    progress
+        Called as ``progress(done, total)`` with the number of steps.
+    world
+        The processes that each call this with the same arguments, from :func:`scansnap.text.distributed.join`.
+
+    Returns
+    -------
+    TrainingResult
+        ``losses`` by step, ``valid`` and ``measured``.
+
+    Examples
+    --------
+    >>> import numpy as np, scansnap as ss
+    >>> tokens = np.tile(np.arange(6), 100)
+    >>> model = ss.text.YZTransformer(ss.text.YZSettings(vocab_size=6, eta_y=20.0, eta_z=1.0))
+    >>> result = ss.text.train(model, tokens, steps=20, batch=4, length=8)
+    >>> bool(result.losses[-1] < result.losses[0]), result.step
+    (True, 20)
     """
     settings = TrainingSettings(**options) if settings is None else replace(settings, **options)
     stream = tokens if isinstance(tokens, Tensor) else np.asarray(tokens)
     windows = Windows(stream, settings.batch * settings.accumulate, settings.length, model.device)
     low, high = windows.bounds()
     if low < 0 or high >= model.vocab_size:
-        raise InputError("the stream", f"from {low} to {high}", f"token ids from 0 and below {model.vocab_size}")
+        raise InputError("tokens", f"ids from {low} to {high}", f"ids from 0 to {model.vocab_size - 1}")
     check_divisible(isinstance(model, Transformer), settings.batch, settings.accumulate, world)
     loop = _TrainingLoop(model, windows, settings, valid, measure, vocabulary, progress, world)
-    if world is not None and not world.is_main:
+    if not loop.is_main:
         return loop.run(settings.resume)
-    if settings.tensorboard is not None:  # say before the work begins what would go wrong after it
-        place_for_events(Path(settings.tensorboard))
+    if settings.tensorboard is not None:  # fail before the work and not after it
+        check_event_folder(Path(settings.tensorboard))
     if settings.checkpoint is None:
         return loop.run(resume=False)
     path = writable("checkpoint", Path(settings.checkpoint))
     with claimed("checkpoint", path):
         if path.exists() and not (settings.resume or settings.overwrite):
-            free = "a file that is not there yet, unless you resume or overwrite"
-            raise InputError("checkpoint", str(settings.checkpoint), free)
+            message = f"{path} exists; pass resume=True to continue it or overwrite=True to replace it"
+            raise InputError.conflict("checkpoint", message, str(path))
         return loop.run(settings.resume)
 
 
@@ -101,18 +128,20 @@ class _TrainingLoop:
         progress: Progress | None,
         world: World | None,
     ) -> None:
-        self.world, self.first = world, world is None or world.is_main
+        self.world, self.is_main = world, world is None or world.is_main
         self.model, self.windows, self.settings = model, windows, settings
         self.valid, self.measure, self.vocabulary, self.progress = valid, measure, vocabulary, progress
         total = settings.steps if settings.steps is not None else (settings.epochs or 0) * len(windows)
-        every = settings.validate_every or len(windows)
-        given = settings.snapshots
-        snapshots = log_spaced(total) if given is None else [check_integer("snapshots", s, most=total) for s in given]
-        self.validate_at = {*range(every, total, every), total} if valid is not None else set()
-        self.measure_at = set(snapshots) if measure is not None else set()
+        every, snapshots = settings.validate_every or len(windows), settings.snapshots
+        if snapshots is not None:
+            snapshots = [check_integer("snapshots", step, most=total) for step in snapshots]
+        self.validation_steps = {*range(every, total, every), total} if valid is not None else set()
+        self.measure_steps = (
+            set(log_spaced(total) if snapshots is None else snapshots) if measure is not None else set()
+        )
         self.checkpoint = None if settings.checkpoint is None else Path(settings.checkpoint)
         self.schedule, self.factor = settings.parsed_schedule(total), 1.0
-        self.done, self.asked = TrainingResult(total), False
+        self.result, self.is_stopped = TrainingResult(total), False
         self.unread: list[Tensor] = []  # losses still on the device
         self.order: tuple[int, list[int]] = (-1, [])  # epoch and its window numbers
         self.events: EventWriter | None = None
@@ -120,178 +149,176 @@ class _TrainingLoop:
     def run(self, resume: bool) -> TrainingResult:
         if resume:
             self._load()
-        self.step_on: Callable[[Tensor, Tensor], Tensor] = self.model.train_step
+        self.update: Callable[[Tensor, Tensor], Tensor] = self.model.train_step
         if self.world is not None or self.settings.accumulate > 1:
-            self.step_on = DividedUpdate(self.model, self.settings.accumulate, self.world)
-        if self.settings.tensorboard is not None and self.first:  # only now: a refused training leaves no files
+            self.update = DividedUpdate(self.model, self.settings.accumulate, self.world)
+        if self.settings.tensorboard is not None and self.is_main:  # after _load: a refused training writes no files
             self.events = EventWriter(Path(self.settings.tensorboard))
         start = time.monotonic()
         with Interrupt() as interrupt:
             try:
-                self._update(interrupt)
+                self._train(interrupt)
             except PeerLost as error:
                 raise PeerLost(f"{str(error).rstrip('.')}; {self._where_saved()}.") from error
-            self._read()
+            self._read_losses()
             if not self.schedule.is_constant:
                 self.model.scale_rates(1.0)
             self._save()
-            self.done.seconds = time.monotonic() - start
+            self.result.seconds = time.monotonic() - start
         if self.events is not None:
             self.events.close()
         if self.world is not None:
-            self.done.processes = self.world.size
-            self.world.wait()  # for the file
-        if self.asked or interrupt.asked or not (self.done.complete or self.done.failed_step):
+            self.result.processes = self.world.size
+            self.world.wait()  # until the first process has written the file
+        if self.is_stopped or interrupt.asked or not (self.result.is_complete or self.result.failed_step):
             raise self._interrupted()
-        return self.done
+        return self.result
 
     @property
     def step(self) -> int:
-        """Updates done, with those whose losses were not looked at yet."""
-        return self.done.step + len(self.unread)
+        """Updates done, with those whose losses are still on the device."""
+        return self.result.step + len(self.unread)
 
-    def _update(self, interrupt: Interrupt) -> None:
-        """Update after update, until the last, a loss that is no number, or Ctrl-C."""
+    def _train(self, interrupt: Interrupt) -> None:
+        """All updates, until the last, a loss that is not finite, or Ctrl-C."""
         saved, shown = time.monotonic(), 0.0
-        self._call(interrupt, self._look)
-        while self.step < self.done.steps and not self._stops(interrupt):
-            if self.done.updates < FIRST:
-                with self._aside():
+        self._call(interrupt, self._observe)
+        while self.step < self.result.steps and not self._stops(interrupt):
+            if self.result.updates < WARM_UP:
+                with self._overhead():
                     self._advance()
-                    self._read()
-                self.done.first_tokens = self.done.tokens
+                    self._read_losses()
+                self.result.first_tokens = self.result.tokens
             else:
                 self._advance()
-            self._call(interrupt, self._look)
+            self._call(interrupt, self._observe)
             now = time.monotonic()
             if now - saved >= self.settings.checkpoint_seconds:
                 self._save()
                 saved = time.monotonic()
-            if self.progress is not None and (now - shown > 0.1 or self.step == self.done.steps):
+            if self.progress is not None and (now - shown > 0.1 or self.step == self.result.steps):
                 shown = now
-                self._call(interrupt, partial(self.progress, self.step, self.done.steps))
+                self._call(interrupt, partial(self.progress, self.step, self.result.steps))
 
     def _call(self, interrupt: Interrupt, callback: Callable[[], None]) -> None:
-        """What may be somebody else's: a KeyboardInterrupt of theirs ends the training as Ctrl-C does."""
+        """Call the user's code: its KeyboardInterrupt ends the training as Ctrl-C does."""
         try:
             callback()
         except KeyboardInterrupt:
-            if interrupt.asked:  # a second Ctrl-C, then perhaps amid an update
+            if interrupt.asked:  # a second Ctrl-C, perhaps during an update
                 raise
-            self.asked = True
+            self.is_stopped = True
 
     def _stops(self, interrupt: Interrupt) -> bool:
-        now = self.asked or interrupt.asked or self.done.failed_step is not None
-        return now if self.world is None else self.world.any_stopped(now)
+        stops = self.is_stopped or interrupt.asked or self.result.failed_step is not None
+        return stops if self.world is None else self.world.any_stopped(stops)
 
     def _advance(self) -> None:
         """One update."""
         inputs, targets = self._batch(self.step)
-        factor = self.schedule.factor(self.step, self.done.steps)
+        factor = self.schedule.factor(self.step, self.result.steps)
         if factor != self.factor:
             self.model.scale_rates(factor)
             self.factor = factor
-        self.unread.append(self.step_on(inputs, targets))
-        self.done.tokens += inputs.numel()
-        self.done.updates += 1
-
-    def _where_saved(self) -> str:
-        if self.checkpoint is None:
-            return "no checkpoint was asked for"
-        return f"the last saved state is in {self.checkpoint}; continue it with resume"
+        self.unread.append(self.update(inputs, targets))
+        self.result.tokens += inputs.numel()
+        self.result.updates += 1
 
     def _batch(self, step: int) -> tuple[Tensor, Tensor]:
-        epoch, at = divmod(step, len(self.windows))
+        epoch, number = divmod(step, len(self.windows))
         if self.order[0] != epoch:
             self.order = (epoch, self.windows.order(self.settings.shuffle, epoch))
-        return self.windows[self.order[1][at]]
+        return self.windows[self.order[1][number]]
 
-    def _look(self) -> None:
-        """Whatever is due at this step."""
+    def _observe(self) -> None:
+        """Read losses, measure and validate where that is due."""
         step = self.step
-        if len(self.unread) >= READ_EVERY or step in self.validate_at or step in self.measure_at:
-            self._read()
-        if self.done.failed_step is not None or not self.first:
+        if len(self.unread) >= READ_EVERY or step in self.validation_steps or step in self.measure_steps:
+            self._read_losses()
+        if self.result.failed_step is not None or not self.is_main:
             return
-        with self._aside():
+        with self._overhead():
             self._measure(step)
 
     def _measure(self, step: int) -> None:
         new: dict[str, Any] = {}
-        if step in self.measure_at and step not in self.done.measured and self.measure is not None:
-            new = {name: plain(name, value) for name, value in self.measure(self.model, step).items()}
-            self.done.measured[step] = new
-        if step in self.validate_at and step not in self.done.valid:
+        if step in self.measure_steps and step not in self.result.measured and self.measure is not None:
+            new = {name: to_plain(name, value) for name, value in self.measure(self.model, step).items()}
+            self.result.measured[step] = new
+        if step in self.validation_steps and step not in self.result.valid:
             length, batch = self.windows.length, self.settings.batch
-            self.done.valid[step] = perplexity(self.model, self.valid, length=length, batch=batch)
-            new = {**new, "valid_perplexity": self.done.valid[step]}
+            self.result.valid[step] = perplexity(self.model, self.valid, length=length, batch=batch)
+            new = {**new, "valid_perplexity": self.result.valid[step]}
         if self.events is not None and new:
             self.events.add(step, new)
 
     @contextmanager
-    def _aside(self) -> Iterator[None]:
-        """The time of what is not an update. The losses were read before it, so the device has done its part."""
+    def _overhead(self) -> Iterator[None]:
+        """Time the block as overhead. The losses were read before it, so the device is idle."""
         start = time.monotonic()
         try:
             yield
         finally:
-            self.done.aside += time.monotonic() - start
+            self.result.overhead += time.monotonic() - start
 
-    def _read(self) -> None:
-        """Bring the losses over from the device."""
+    def _read_losses(self) -> None:
+        """Transfer the losses from the device."""
         if not self.unread:
             return
-        first = self.done.step + 1
+        first = self.result.step + 1
         new = torch.stack(self.unread).double().cpu().numpy()
         self.unread = []
-        self.done.losses = np.concatenate([self.done.losses, new])
+        self.result.losses = np.concatenate([self.result.losses, new])
         bad = np.flatnonzero(~np.isfinite(new))
         if len(bad):
-            self.done.failed_step = first + int(bad[0])
+            self.result.failed_step = first + int(bad[0])
         if self.events is not None:
             for i, loss in enumerate(new):
                 self.events.add(first + i, {"loss": float(loss)})
 
     def _save(self) -> None:
-        """Unless the run has failed: the last good state is of more use."""
-        self._read()
-        if self.checkpoint is None or self.done.failed_step is not None or not self.first:
+        """Write the checkpoint; a failed run keeps its last good one."""
+        self._read_losses()
+        if self.checkpoint is None or self.result.failed_step is not None or not self.is_main:
             return
-        epoch, at = divmod(self.done.step, len(self.windows))
-        data = {**self._data, "epoch": epoch, "window": at, "versions": decisive_versions()}
-        header = CheckpointHeader(self.model.describe(), self.done.step, data, fingerprint(self.vocabulary))
-        with self._aside():
-            save_checkpoint(self.checkpoint, self.model, header, self.done.tensors(), self.vocabulary)
-        self.done.saved_step = self.done.step
+        epoch, window = divmod(self.result.step, len(self.windows))
+        data = {**self._data, "epoch": epoch, "window": window, "versions": decisive_versions()}
+        header = CheckpointHeader(self.model.describe(), self.result.step, data, fingerprint(self.vocabulary))
+        with self._overhead():
+            save_checkpoint(self.checkpoint, self.model, header, self.result.tensors(), self.vocabulary)
+        self.result.saved_step = self.result.step
 
     def _load(self) -> None:
         assert self.checkpoint is not None
-        header = read_header(self.checkpoint)  # the model stays as it is until all of it fits
-        theirs = {"schedule": None, **header.data}
-        for name, mine in self._data.items():
-            if theirs.get(name) != mine:
-                raise InputError("checkpoint", str(self.checkpoint), f"one of the same data (its {name} is "
-                                 f"{theirs.get(name)!r}, here {mine!r})")  # fmt: skip
+        header = read_header(self.checkpoint)  # the model stays as it is until all checks have passed
+        saved = {"schedule": None, **header.data}
+        for name, value in self._data.items():
+            if saved.get(name) != value:
+                expected = f"a checkpoint of the same data (its {name} is {saved.get(name)!r}, not {value!r})"
+                raise InputError("checkpoint", str(self.checkpoint), expected)
         if header.vocabulary != fingerprint(self.vocabulary):
-            raise InputError("checkpoint", str(self.checkpoint), "one of the same vocabulary")
-        if header.step > self.done.steps:
-            raise InputError("steps", self.done.steps, f"at least {header.step}, those already done")
-        if header.step < self.done.steps:
+            raise InputError("checkpoint", str(self.checkpoint), "a checkpoint of the same vocabulary")
+        if header.step > self.result.steps:
+            raise InputError("steps", self.result.steps, f"at least {header.step}, the steps of the checkpoint")
+        if header.step < self.result.steps:
             refuse_other_versions("checkpoint", self.checkpoint, header.data.get("versions"))
         record = load_checkpoint(self.checkpoint, self.model)[1]
-        self.done = TrainingResult.from_tensors(self.done.steps, header.step, record)
+        self.result = TrainingResult.from_tensors(self.result.steps, header.step, record)
 
     @cached_property
     def _data(self) -> dict[str, Any]:
-        """What a continuation must have in common."""
-        stream = self.windows.digest()
-        batch, length, shuffle = self.windows.batch, self.windows.length, self.settings.shuffle
-        schedule = None if self.schedule.is_constant else str(self.schedule.resolve(self.done.steps))
-        return {"stream": stream, "batch": batch, "length": length, "shuffle": shuffle, "schedule": schedule}
+        """What a resumed run must have in common."""
+        schedule = None if self.schedule.is_constant else str(self.schedule.resolve(self.result.steps))
+        return {"stream": self.windows.digest(), "batch": self.windows.batch, "length": self.windows.length,
+                "shuffle": self.settings.shuffle, "schedule": schedule}  # fmt: skip
+
+    def _where_saved(self) -> str:
+        if self.checkpoint is None:
+            return "there is no checkpoint"
+        return f"the last saved state is in {self.checkpoint}; pass resume=True to continue it"
 
     def _interrupted(self) -> Interrupted:
-        if self.done.complete:  # the caller may have more to do
-            return Interrupted("interrupted in the last steps; the training is complete", self.done)
-        how = (f"its state is in {self.checkpoint}; go on with resume" if self.checkpoint is not None
-               else "no checkpoint was asked for, so only this result is left")  # fmt: skip
-        return Interrupted(f"stopped after {self.done.step} of {self.done.steps} steps; {how}", self.done)
+        if self.result.is_complete:  # the caller may have more to do
+            return Interrupted("interrupted in the last steps; the training is complete", self.result)
+        message = f"stopped after {self.result.step} of {self.result.steps} steps; {self._where_saved()}"
+        return Interrupted(message, self.result)

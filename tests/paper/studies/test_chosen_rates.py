@@ -82,9 +82,9 @@ class Model:
         self.log.append(("train", inputs))
         return torch.tensor(math.nan if self.eta == 3.0 else 1.0)
 
-    def logits(self, inputs, keep=None):
+    def logits(self, inputs, attention_mass=None):
         self.log.append(("logits", inputs))
-        assert keep is None
+        assert attention_mass is None
         return torch.zeros(*inputs.shape, 40).index_fill_(-1, torch.tensor([0]), -abs(math.log(self.eta)))
 
     def describe(self):

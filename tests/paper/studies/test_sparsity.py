@@ -10,7 +10,7 @@ from tiny_corpus import TINY
 from scansnap.paper.shared.text_runs import transformer
 from scansnap.paper.studies import sparsity
 from scansnap.paper.studies.words.runs import MASSES, key_sparsity, sparsity_rows, word_runs
-from scansnap.text.evaluation import contextual_sparsity
+from scansnap.text.evaluation import evaluate
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +40,12 @@ def test_rows_are_the_measured_ones(effort):
     model = transformer(setting, layers=1)
     found = {name: np.asarray(value) for name, value in key_sparsity(model, setting, [0.5, 0.8]).items()}
     rows = sparsity_rows(found, "one", 0)
-    expected = contextual_sparsity(model, setting.valid, mass=0.8)
+    expected = evaluate(model, setting.valid, mass=0.8)
     row = rows[rows.mass == 0.8].iloc[0]
     assert row.share_needed == pytest.approx(expected["share_needed"][0])
-    assert (row.perplexity, row.perplexity_kept) == pytest.approx((expected["perplexity"], expected["perplexity_kept"]))
+    assert (row.perplexity, row.perplexity_kept) == pytest.approx(
+        (expected["perplexity"], expected["perplexity_sparse"])
+    )
 
 
 def test_rates_are_those_of_the_rule_and_the_grid_is_told(computed, effort):

@@ -92,7 +92,7 @@ def test_a_batch_of_many_tokens_moves_the_same_rows(monkeypatch):
     """The embedding's gradient by rows, and as a whole table."""
     by_rows, whole = Transformer(small()), Transformer(small())
     by_rows.train_step(*batch())
-    monkeypatch.setattr("scansnap.text.transformer.model.MOST_ROWS", 1)
+    monkeypatch.setattr("scansnap.text.transformer.model.MAX_ROWS", 1)
     whole.train_step(*batch())
     torch.testing.assert_close(by_rows.weights["embedding"], whole.weights["embedding"], rtol=1e-12, atol=1e-14)
 
@@ -100,10 +100,10 @@ def test_a_batch_of_many_tokens_moves_the_same_rows(monkeypatch):
 @pytest.mark.parametrize("positions", ["none", "sinusoidal", "learned", "alibi", "rope"])
 @pytest.mark.parametrize("objective", ["next", "masked"])
 def test_fused_attention_agrees_with_the_maps(positions, objective):
-    """keep=1 takes every key, and the explicit path."""
+    """attention_mass=1 takes every key, and the explicit path."""
     model = Transformer(small(positions=positions, objective=objective, heads=2, layers=2, max_length=9))
     inputs, _ = batch()
-    torch.testing.assert_close(model.logits(inputs), model.logits(inputs, keep=1.0), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(model.logits(inputs), model.logits(inputs, attention_mass=1.0), rtol=1e-10, atol=1e-10)
     maps = model.attention(inputs)
     assert len(maps) == 2
     assert maps[0].shape == (3, 2, 9, 9)
@@ -163,7 +163,7 @@ def test_dropping_keys_changes_the_logits_as_it_should():
                 mass += float(b[t, s])
         kept[t, chosen] = b[t, chosen] / b[t, chosen].sum()
     assert (kept > 0).sum() < (b > 0).sum()
-    torch.testing.assert_close(model.logits(inputs, keep=0.7)[0], kept @ y[inputs[0]])
+    torch.testing.assert_close(model.logits(inputs, attention_mass=0.7)[0], kept @ y[inputs[0]])
 
 
 @pytest.mark.parametrize(
@@ -255,8 +255,8 @@ def test_bad_batches_are_named():
         model.train_step(inputs, targets)
     with refused("targets"):
         model.train_step(inputs, targets[:, 1:])
-    with refused("keep"):
-        model.logits(inputs[:, :4], keep=0.0)
+    with refused("attention_mass"):
+        model.logits(inputs[:, :4], attention_mass=0.0)
     with refused("layer"):
         model.to_yz(1)
 

@@ -10,8 +10,8 @@ import yz_reference as reference
 import scansnap as ss
 from refusals import refused
 from scansnap.corpus.windows import Windows
-from scansnap.text.library import open_trained
-from scansnap.text.prediction import counted_before, predict
+from scansnap.text.model_files import load_model
+from scansnap.text.prediction import count_before, predict
 from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
@@ -94,7 +94,7 @@ def test_one_run_predicts_for_every_rate_of_z_and_every_step():
 
 def test_the_words_are_those_that_stand_before_a_query():
     tokens, queries = stream(), [3, 0]
-    counts = counted_before(tokens, np.array(queries), M, length=5)
+    counts = count_before(tokens, np.array(queries), M, length=5)
     by_hand = np.zeros((2, M), dtype=int)
     for row, query in enumerate(queries):
         for place, token in enumerate(tokens):
@@ -116,7 +116,7 @@ def test_a_stopped_prediction_goes_on_to_the_same_numbers(tmp_path):
     found = predict(settings(), stream(), steps=15, checkpoint=file, resume=True, **PLAN)
     for name, tensor in whole.model.tensors().items():
         assert torch.equal(found.model.tensors()[name], tensor), name
-    with refused("checkpoint", names="listening"):  # it is no training, and none can go on as one
+    with refused("checkpoint", names="uniform_attention"):  # it is no training, and none can go on as one
         train(YZTransformer(settings()), stream(), steps=20, checkpoint=file, resume=True, **PLAN)
 
 
@@ -126,10 +126,10 @@ def test_the_file_opens_as_a_model_that_attends_by_the_prediction(tmp_path):
     words = Vocabulary(("<unk>", "<eos>", *"abcdefg"), np.arange(M, 0, -1))
     file = tmp_path / "p.safetensors"
     found = predict(settings(), stream(), steps=10, checkpoint=file, vocabulary=words, **PLAN)
-    opened = open_trained(file)
+    opened = load_model(file)
     assert opened.title.startswith("Prediction of a YZ model")
     assert isinstance(opened.model, YZTransformer)
-    assert opened.model.listening
+    assert opened.model.uniform_attention
     assert torch.equal(opened.model.z[0].matrix(), found.model.z[0].matrix())
     shown = opened.model.attention(torch.tensor([[0, 1, 2, 3]]))[0][0, 0, 3]
     wanted = torch.softmax(found.model.z[0].matrix()[3, :3], 0)
@@ -150,7 +150,7 @@ def test_what_cannot_listen_is_refused(options, field):
 
 
 def test_bad_questions_are_refused():
-    with refused("model", "one that attends", names="listening=True"):
+    with refused("model", "a model that attends", names="uniform_attention=True"):
         predict(YZTransformer(settings()), stream(), steps=1, **PLAN)
     with refused("queries", 9):
         predict(settings(), stream(), steps=1, queries=[M], **PLAN)

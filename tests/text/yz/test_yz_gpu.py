@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from scansnap.kernels.cuda import triton_available
-from scansnap.text.on_cuda import products_on
+from scansnap.text.cuda import matmul_precision
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.window import against
+from scansnap.text.yz.tables import multiply_states
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 needs_triton = pytest.mark.skipif(not triton_available(), reason="no Triton")
@@ -104,11 +104,11 @@ def test_the_kernels_listen_as_float64_does(options):
     length = options["length"]
     rest = {name: value for name, value in options.items() if name != "length"} | {"init": "zero"}
     data = batches(1003, 6, length, 6)
-    losses, wanted = trained(YZTransformer(settings(**rest, dtype="float64"), listening=True), data)
+    losses, wanted = trained(YZTransformer(settings(**rest, dtype="float64"), uniform_attention=True), data)
     _, attending = trained(YZTransformer(settings(**rest, dtype="float64")), data)
     loose = {"bf16x3": 30, "tf32": 2000}.get(options.get("precision"), 1)
     for graphs in (False, True):
-        model = YZTransformer(settings(**rest), "cuda", fused=True, graphs=graphs, listening=True)
+        model = YZTransformer(settings(**rest), "cuda", fused=True, graphs=graphs, uniform_attention=True)
         found_losses, found = trained(model, data)
         assert found_losses == pytest.approx(losses, rel=2e-6 * loose)
         for name, tensor in wanted.items():
@@ -185,8 +185,8 @@ def test_products_in_windows_are_those_of_float64_to_tf32(windows, length, width
     a, b = (torch.randn(windows, length, width, device="cuda", generator=generator) for _ in range(2))
     wide = a.double(), b.double()
     exact = wide[0] @ wide[1].mT
-    with products_on(torch.device("cuda"), "tf32"):
-        found, again = against(a, b), against(a, b)
+    with matmul_precision(torch.device("cuda"), "tf32"):
+        found, again = multiply_states(a, b), multiply_states(a, b)
     assert torch.equal(found, again)
     assert float((found - exact).norm() / exact.norm()) < 1e-3
     p = torch.softmax(a, -1)

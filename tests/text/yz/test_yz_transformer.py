@@ -18,8 +18,7 @@ from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import ModelConfig
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.start import InitialTables
-from scansnap.text.yz.tables import FullTable, Part
+from scansnap.text.yz.tables import FullTable, InitialTables, TableRows
 
 ONE_LAYER = [
     {"residual": residual, "norm": norm, "query_in_keys": self_too, "rank": rank}
@@ -177,7 +176,7 @@ def test_one_query_in_a_window_is_a_sequence_of_a_class(norm, residual, self_too
 
     before = {name: tensor.clone() for name, tensor in model.tensors().items()}
     done = model.first.forward(windows)
-    y_part = Part(model.y[0], windows)
+    y_part = TableRows(model.y[0], windows)
     h = y_part.apply(done.f)
     target = torch.from_numpy(classes.next_token.copy())[cls]
     log_alpha = torch.log_softmax(h[:, -1], -1)
@@ -232,11 +231,11 @@ def test_attention_can_be_cut_to_the_keys_that_matter():
     inputs, _ = reference.batch(9, 3, 6, seed=4)
     for options in ({}, {"layers": 2, "residual": "normed"}):
         model = reference.model(**options)
-        torch.testing.assert_close(model.logits(inputs, keep=1.0), model.logits(inputs))
-        assert not torch.allclose(model.logits(inputs, keep=0.3), model.logits(inputs))
+        torch.testing.assert_close(model.logits(inputs, attention_mass=1.0), model.logits(inputs))
+        assert not torch.allclose(model.logits(inputs, attention_mass=0.3), model.logits(inputs))
     model = reference.model()
     strongest = inputs.gather(1, model.attention(inputs)[0][:, 0].argmax(-1))  # (B, T)
-    torch.testing.assert_close(model.logits(inputs, keep=1e-6), model.tensors()["layer0.y"][strongest])
+    torch.testing.assert_close(model.logits(inputs, attention_mass=1e-6), model.tensors()["layer0.y"][strongest])
 
 
 def test_a_state_of_zeros_is_harmless():
@@ -293,7 +292,7 @@ def test_padded_tables_train_as_others_do(options, optimizer, monkeypatch):
     """As on CUDA; the padding stays zero, and what is shown has none."""
     given = {"residual": "normed", "optimizer": optimizer, "eta_y": 0.3, "eta_z": 0.2, **options}
     plain = reference.model(**given)
-    monkeypatch.setattr(FullTable, "PADDED", ("cpu",))
+    monkeypatch.setattr(FullTable, "PADDED_DEVICES", ("cpu",))
     padded = reference.model(**given)
     for seed in range(3):
         batch = reference.batch(9, 3, 5, seed=seed)
@@ -314,13 +313,13 @@ def test_models_of_one_seed_share_their_start(rank):
     alone = {n: YZTransformer(YZSettings(layers=n, **given)) for n in (1, 3)}
     start = InitialTables(YZSettings(layers=1, **given), "cpu")
     for n in (1, 3, 1):
-        shared = YZTransformer(YZSettings(layers=n, **given), start=start)
+        shared = YZTransformer(YZSettings(layers=n, **given), initial_tables=start)
         for name, tensor in alone[n].tensors().items():
             assert torch.equal(shared.tensors()[name], tensor), name
         shared.train_step(*reference.batch(9, 2, 4, seed=1))
         assert not torch.equal(shared.y[-1].matrix(), alone[n].y[-1].matrix())
-    with refused("start"):
-        YZTransformer(YZSettings(**{**given, "seed": 5}), start=start)
+    with refused("initial_tables"):
+        YZTransformer(YZSettings(**{**given, "seed": 5}), initial_tables=start)
 
 
 def test_rates_can_be_scaled_for_a_schedule():

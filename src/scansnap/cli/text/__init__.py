@@ -10,7 +10,7 @@ import typer
 from scansnap.settings import SettingSpec
 
 if TYPE_CHECKING:
-    from scansnap.text.library import TrainedModel
+    from scansnap.text.model_files import TrainedModel
 
 Model = Annotated[Path, typer.Argument(help="A model that `scansnap text train` wrote: NAME.safetensors.")]
 
@@ -41,6 +41,6 @@ def token_settings(given: dict[str, Any], max_words: int | None, device: str) ->
 def opened(path: Path, device: str) -> TrainedModel:
     """The model of a file with its words, on a device."""
     from scansnap.dynamics.device import pick_device
-    from scansnap.text.library import open_trained
+    from scansnap.text.model_files import load_model
 
-    return open_trained(path, pick_device(device))
+    return load_model(path, pick_device(device))

@@ -27,7 +27,7 @@ def evaluate(
     """
     from scansnap.corpus.sources import find_corpus
     from scansnap.corpus.units import encoded
-    from scansnap.text.evaluation import attention_statistics, contextual_sparsity
+    from scansnap.text.evaluation import evaluate as measure
 
     check_choice("--split", split, ("valid", "test"))
     trained = opened(model, device)
@@ -37,14 +37,10 @@ def evaluate(
         tokens, size = encoded(trained.vocabulary, source.blocks(split))
         if len(tokens) < 2:
             raise InputError("--data", source.where[split], "a text of at least two words")
-        progress(1, 3)
-        entropy = [row["entropy"] for row in attention_statistics(trained.model, tokens)]
-        progress(2, 3)
-        found = {"model": str(model), "corpus": source.title, "split": split, "entropy": entropy,
-                 **contextual_sparsity(trained.model, tokens, mass=mass)}  # fmt: skip
+        found = {"model": str(model), "corpus": source.title, "split": split,
+                 **measure(trained.model, tokens, mass=mass, progress=progress)}  # fmt: skip
         found |= {"perplexity_per_word": size.per_word(found["perplexity"]), "unknown": size.unknown / size.words,
                   "bits_per_character": size.bits_per_character(found["perplexity"])}  # fmt: skip
-        progress(3, 3)
     if as_json:
         say_json(found)
         return 0
@@ -53,8 +49,9 @@ def evaluate(
     out.print(f"perplexity {found['perplexity']:.2f} per token, {found['perplexity_per_word']:.2f} per word; "
               f"{found['bits_per_character']:.3f} bits per character "
               f"({100 * found['unknown']:.1f}% of the words are <unk>)", markup=False)  # fmt: skip
-    for layer, (h, share, keys) in enumerate(zip(entropy, found["share_needed"], found["keys_needed"], strict=True), 1):
+    layers = zip(found["entropy"], found["share_needed"], found["keys_needed"], strict=True)
+    for layer, (h, share, keys) in enumerate(layers, 1):
         out.print(f"layer {layer}: attention entropy {h:.2f} nats; {100 * mass:g}% of it on {100 * share:.0f}% of the "
                   f"keys ({keys:.1f})")  # fmt: skip
-    out.print(f"perplexity with those keys only {found['perplexity_kept']:.2f}")
+    out.print(f"perplexity with those keys only {found['perplexity_sparse']:.2f}")
     return 0

@@ -48,18 +48,18 @@ def predict(
     as_json: Json = False,
     **given: Any,
 ) -> int:
-    """Predict which words each query will attend to: attention stays uniform, and Z only listens.
+    """Predict which words each query will attend to, from a run with uniform attention.
 
     Options and their defaults are those of `text train`, whose Z is predicted: one layer, full rank, zero init. The
     file can be read with `text explain`. Ctrl-C keeps what there is, --resume goes on; then exit code 130.
     """
     from scansnap.dynamics.device import pick_device
-    from scansnap.text.library import SUFFIX
-    from scansnap.text.prediction import predict as listen
+    from scansnap.text.model_files import SUFFIX
+    from scansnap.text.prediction import predict as train_uniform
     from scansnap.text.yz.model import YZTransformer
 
     if model != "yz":
-        raise InputError("--model", model, "yz, of one layer and full rank: only its Z is a table that can listen")
+        raise InputError("--model", model, "yz, whose Z is a table")
     where = pick_device(device).type
     check_integer("--top", top, least=1)
     place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
@@ -69,20 +69,22 @@ def predict(
     training = {name: given.pop(name) for name in training_specs() if name in given}
     if "validate_every" in training:
         raise InputError("--validate-every", training["validate_every"], "left out: a prediction is not validated")
-    plan = training_settings(training, _listening(given, sys.maxsize, where).seed)  # refuses before any text is read
+    plan = training_settings(
+        training, _predictable_settings(given, sys.maxsize, where).seed
+    )  # refuses before any text is read
     for step in at or []:
         check_integer("--at", step, most=plan.steps)
     corpus = read_corpus(data, tokens)
-    settings = _listening(given, corpus.vocab_size, where)
+    settings = _predictable_settings(given, corpus.vocab_size, where)
     words = corpus.vocabulary
     marks = (words.unk, words.eos)
     asked = [words.id(word) for word in query] if query else [i for i in range(len(words)) if i not in marks][:QUERIES]
     err.print(repr(corpus), style="dim", markup=False)
     try:
-        with progress_bar("listening") as progress:
-            found = listen(YZTransformer(settings, where, listening=True), corpus.train, plan, queries=asked,
-                           vocabulary=words, snapshots=at or [], checkpoint=target, resume=resume, overwrite=overwrite,
-                           progress=progress)  # fmt: skip
+        with progress_bar("training with uniform attention") as progress:
+            untrained = YZTransformer(settings, where, uniform_attention=True)
+            found = train_uniform(untrained, corpus.train, plan, queries=asked, vocabulary=words, snapshots=at or [],
+                                  checkpoint=target, resume=resume, overwrite=overwrite, progress=progress)  # fmt: skip
     except Interrupted as interrupted:
         done = interrupted.partial
         err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
@@ -108,13 +110,13 @@ def predict(
     return 0
 
 
-def _listening(given: dict[str, Any], vocab_size: int, device: str) -> YZSettings:
+def _predictable_settings(given: dict[str, Any], vocab_size: int, device: str) -> YZSettings:
     """The settings of `text train`, if a prediction can be made of them."""
-    from scansnap.text.yz.model import check_listening
+    from scansnap.text.yz.model import check_predictable
 
     made = model_settings("yz", given, vocab_size, device)
     assert isinstance(made, YZSettings)
-    check_listening(made)
+    check_predictable(made)
     return made
 
 

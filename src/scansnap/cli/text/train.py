@@ -154,8 +154,8 @@ def _train(
     from scansnap.dynamics.device import pick_device
     from scansnap.text.distributed import check_divisible
     from scansnap.text.evaluation import attention_statistics
-    from scansnap.text.library import SUFFIX
-    from scansnap.text.tensorboard import place_for_events
+    from scansnap.text.model_files import SUFFIX
+    from scansnap.text.tensorboard import check_event_folder
     from scansnap.text.training import train as fit
 
     where, first = pick_device(device).type, world is None or world.is_main
@@ -164,7 +164,7 @@ def _train(
         if resume and not target.exists():
             raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
         if tensorboard is not None:
-            place_for_events(tensorboard)
+            check_event_folder(tensorboard)
     tokens = token_settings(given, max_words, where)
     training = {name: given.pop(name) for name in training_specs() if name in given}
     made = model_settings(model, given, sys.maxsize, where)  # refuses before any text is read
@@ -192,7 +192,7 @@ def _train(
     except Interrupted as interrupted:
         done = interrupted.partial
     if not first:
-        return 1 if done.failed_step is not None else 0 if done.complete else 130
+        return 1 if done.failed_step is not None else 0 if done.is_complete else 130
     if done.failed_step is not None:
         left = (
             f"The state after {done.saved_step} steps is in {target}."
@@ -203,7 +203,7 @@ def _train(
         )
         err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. {left}", markup=False)
         return 1
-    if not done.complete:
+    if not done.is_complete:
         err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
         return 130
     entropy = {step: float(found["entropy"]) for step, found in sorted(done.measured.items())}

@@ -79,16 +79,16 @@ def explain(path: Path, query: str) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _open(path: Path, changed: int) -> Any:
     """The last model is kept; ``changed`` is when its file was written."""
-    from scansnap.text.library import open_trained
+    from scansnap.text.model_files import load_model
 
-    return open_trained(path)
+    return load_model(path)
 
 
 def _found(folder: Path | None) -> dict[str, Path]:
     """Checkpoints, by their path in the folder; links that lead out of it are left out."""
     if folder is None:
         return {}
-    from scansnap.text.library import SUFFIX
+    from scansnap.text.model_files import SUFFIX
 
     root = folder.resolve()
     inside = {}

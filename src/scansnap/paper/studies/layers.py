@@ -29,7 +29,7 @@ from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
 from scansnap.text.yz.model import YZTransformer
-from scansnap.text.yz.start import InitialTables
+from scansnap.text.yz.tables import InitialTables
 
 TITLE = "Depth on text: transformers and YZ models"
 CAPTION = (
@@ -118,7 +118,7 @@ def build(
     if seed not in start:  # one at a time: seeds come one after the other
         start.clear()
         start[seed] = InitialTables(settings, setting.device)
-    return YZTransformer(settings, setting.device, start=start[seed])
+    return YZTransformer(settings, setting.device, initial_tables=start[seed])
 
 
 def guessing(setting: TextSetting) -> float:

@@ -1,7 +1,7 @@
-"""What a step draws: dropout's masks, and the tokens hidden in a window by the masked objective.
+"""Random draws of a step: the masks of dropout, and the tokens masked by the masked objective.
 
-All of it comes from the model's own generator, seeded anew for each step: a function of (seed, step), so an
-interrupted run goes on with the same draws, nobody else's random numbers are touched, and there is no state to save.
+The model's own generator is seeded for each step from (seed, step). So a resumed run has the same draws, global random
+states do not change, and there is no state to save.
 """
 
 from __future__ import annotations
@@ -47,34 +47,34 @@ class Dropout:
 
 
 class MaskedBatch(NamedTuple):
-    """A batch with tokens hidden, to be told from what stands on both sides.
+    """A batch with masked tokens, to be predicted from both sides.
 
-    Each window hides the same number of tokens, so that all shapes are known beforehand and only the hidden places
-    need logits, a seventh of the work of predicting every position.
+    Each window has the same number of masked tokens, so all shapes are fixed, and only the masked positions need
+    logits: a seventh of the work of predicting every position.
     """
 
-    inputs: Tensor  # (B, T), the mask's id at the hidden places
-    places: Tensor  # (B, k)
-    tokens: Tensor  # (B, k), what stood there
+    inputs: Tensor  # (B, T), with the mask's id at the masked positions
+    positions: Tensor  # (B, k)
+    tokens: Tensor  # (B, k), the masked tokens
 
 
-def n_hidden(length: int, share: float) -> int:
-    """How many tokens of a window are hidden: at least one, and one fewer than all where there are several."""
+def n_masked(length: int, share: float) -> int:
+    """The masked tokens of a window: at least one, and not all of several."""
     return max(1, min(round(share * length), length - 1))
 
 
-def hide(inputs: Tensor, draws: Tensor, share: float, mask: int) -> MaskedBatch:
-    """``draws`` (B, T) are uniforms; the smallest of each row are hidden: every subset is equally likely."""
-    places = draws.argsort(dim=-1, stable=True)[:, : n_hidden(inputs.shape[1], share)]
-    return MaskedBatch(inputs.scatter(1, places, mask), places, inputs.gather(1, places))
+def mask_tokens(inputs: Tensor, draws: Tensor, share: float, mask: int) -> MaskedBatch:
+    """``draws`` (B, T) are uniforms; the smallest of each row are masked, so every subset is equally likely."""
+    positions = draws.argsort(dim=-1, stable=True)[:, : n_masked(inputs.shape[1], share)]
+    return MaskedBatch(inputs.scatter(1, positions, mask), positions, inputs.gather(1, positions))
 
 
-def rounds(inputs: Tensor, share: float, mask: int) -> list[MaskedBatch]:
-    """Hide every token of a batch exactly once, every r-th at a time, for a score that draws nothing."""
+def mask_every_token(inputs: Tensor, share: float, mask: int) -> list[MaskedBatch]:
+    """Mask every token of a batch exactly once, every r-th at a time, for a score without draws."""
     length = inputs.shape[1]
-    r = max(1, -(-length // n_hidden(length, share)))
-    found = []
+    r = max(1, -(-length // n_masked(length, share)))
+    batches = []
     for first in range(min(r, length)):
-        places = torch.arange(first, length, r, device=inputs.device).expand(inputs.shape[0], -1)
-        found.append(MaskedBatch(inputs.scatter(1, places, mask), places, inputs.gather(1, places)))
-    return found
+        positions = torch.arange(first, length, r, device=inputs.device).expand(inputs.shape[0], -1)
+        batches.append(MaskedBatch(inputs.scatter(1, positions, mask), positions, inputs.gather(1, positions)))
+    return batches

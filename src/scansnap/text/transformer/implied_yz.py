@@ -1,4 +1,4 @@
-"""The tables Y and Z that the weights of a transformer imply, head by head and in factored form.
+"""The tables Y and Z that the weights of a transformer imply, for each head and in factored form.
 
     Z[m, l] = q_m · k_l/√d_head                       q_m = W_Q e_m + b_Q,  k_l = W_K e_l + b_K,  e_l = √d U[l]
     Y[l, j] = D_j · W_O v_l + (D_j · b_O + bias_j)/H     v_l = W_V e_l + b_V
@@ -8,9 +8,9 @@ positions. Then logits_t = Σ_h Σ_s softmax_s(Z_h[x_t, x_s]) Y_h[x_s], over s �
 among the keys and f = c instead of c/‖c‖. (Biases of values and of the decoder enter Y, as the weights of a row sum
 to one.)
 
-Otherwise it is the direct path through a layer and leaves out the rest: the residual's bigram path, the feed-forward,
+Otherwise the tables are the direct path through a layer. They leave out the residual's bigram path, the feed-forward,
 the scale and centring of norms (with ``pre`` their input), positions, and in layers above the first that states are
-no embeddings any more.
+no embeddings.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def implied_yz(settings: TransformerSettings, tensors: dict[str, Tensor], layer:
     """From the weights by name."""
     s, at = settings, f"layer{layer}."
     if not 0 <= layer < s.layers:
-        raise InputError("layer", layer, f"from 0 to {s.layers - 1}")
+        raise InputError("layer", layer, f"an integer from 0 to {s.layers - 1}")
     e = tensors["embedding"][: s.vocab_size] * (math.sqrt(s.width) if s.scaled else 1.0)  # (M, d)
     qkv = e @ tensors[at + "w_qkv"].mT  # (M, 3d)
     if s.bias:

@@ -1,6 +1,6 @@
-"""The weights of a transformer: which there are, where they lie, how they begin.
+"""The weights of a transformer: names, shapes and initial values.
 
-Those of all layers lie in one vector, so that one kernel casts, measures or moves them all. Initial values are drawn
+Those of all layers are one vector, so that one kernel casts, measures or updates them all. Initial values are drawn
 on the CPU, the same for every device: embeddings and decoder U(−init, init), layers as torch's own encoder layer
 draws them.
 """
@@ -59,17 +59,17 @@ class LayerWeights:
         self.sizes = [-(-math.prod(shape) // ALIGNED) * ALIGNED for shape in self.shapes.values()]
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
-        """The vector's pieces by name. One split: its gradient is one concatenation."""
-        pieces = flat.split(self.sizes)
+        """The parts of the vector by name, from one split, whose gradient is one concatenation."""
+        split_into_blocks = flat.split(self.sizes)
         return {
             name: (piece if len(piece) == math.prod(shape) else piece[: math.prod(shape)]).view(shape)
-            for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
+            for (name, shape), piece in zip(self.shapes.items(), split_into_blocks, strict=True)
         }
 
 
-def initial_weights(settings: TransformerSettings, parts: LayerWeights) -> dict[str, Tensor]:
-    """embedding (M, d), one row more for the mask of a masked objective; layers; decoder (M, d + ROOM), or with ties
-    its bias."""
+def initial_weights(settings: TransformerSettings, layout: LayerWeights) -> dict[str, Tensor]:
+    """embedding (M, d), with one more row for the mask of a masked objective; layers; decoder (M, d + ROOM), or only
+    its bias if it is tied to the embedding."""
     s = settings
     generator = torch.Generator().manual_seed(s.seed)
 
@@ -77,9 +77,9 @@ def initial_weights(settings: TransformerSettings, parts: LayerWeights) -> dict[
         return torch.empty(shape, dtype=s.torch_dtype).uniform_(-bound, bound, generator=generator)
 
     weights = {"embedding": uniform(s.vocab_size + (s.objective == "masked"), s.width, bound=s.init)}
-    flat = torch.zeros(sum(parts.sizes), dtype=s.torch_dtype)
-    for name, view in parts.views(flat).items():
-        bound = parts.bounds[name]
+    flat = torch.zeros(sum(layout.sizes), dtype=s.torch_dtype)
+    for name, view in layout.views(flat).items():
+        bound = layout.bounds[name]
         if bound > 0:
             view.copy_(uniform(*view.shape, bound=bound))
         elif bound < 0:

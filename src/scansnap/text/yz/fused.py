@@ -8,8 +8,8 @@
     entries     Z[m, l] += η dz                                                       one program for a query token
     rows        Y[l] += η Σ f e                                                      one program for a band of columns
 
-The logits are computed twice rather than kept, so e is the only thing of size N × M. Nothing is added atomically: a
-step repeats bit by bit. Token ids are not checked here; one outside the vocabulary reads foreign memory.
+The logits are computed twice and not stored, so only e has size N × M. Nothing is added atomically, so a step repeats
+bit by bit. Token ids are not checked here; one outside the vocabulary reads foreign memory.
 
 Precision: tables, softmax and all sums float32. The four products with a side of M go through the tensor cores: as six
 products of numbers split in three (as good as float32), as three of numbers split in two (``bf16x3``, 2⁻¹⁶) or as one
@@ -23,7 +23,7 @@ import torch
 import triton
 from torch import Tensor
 
-from scansnap.text.on_cuda import beside
+from scansnap.text.cuda import on_stream
 from scansnap.text.table_optimizer import IdGroups, group_ids
 from scansnap.text.yz import triton_kernels as kernels
 from scansnap.text.yz.settings import YZSettings
@@ -36,16 +36,16 @@ MOST_SPLITS = 128  # of the columns; one program joins them
 
 
 class FusedStep:
-    """Updates of one batch shape; the working memory is held between calls."""
+    """Updates of one batch shape; the working memory is reused between calls."""
 
     def __init__(
         self, y: FullTable, z: FullTable, settings: YZSettings, step: Tensor, shape: tuple[int, ...], *, uniform: bool
     ) -> None:
-        """``uniform``: attention as of Z = 0, while Z moves by its direction there."""
+        """``uniform``: attention as of Z = 0; Z is updated by its direction there."""
         self.y, self.z, self.settings, self.step = y, z, settings, step
         self.windows, self.length = shape
         self.block = max(16, triton.next_power_of_2(self.length))
-        self.places = self.windows * self.block
+        self.positions = self.windows * self.block
         tiles = triton.cdiv(settings.vocab_size, COLUMNS)
         self.tiles = triton.cdiv(tiles, max(1, min(tiles, PROGRAMS // self.windows, MOST_SPLITS)))  # of one program
         self.splits = triton.cdiv(tiles, self.tiles)
@@ -67,26 +67,26 @@ class FusedStep:
         self.f, self.f_token = buffer(*square), buffer(parts, *square, dtype=kind)
         self.first = buffer(self.windows, self.block, dtype=torch.int8)
         self.right, self.log_total = (buffer(self.windows, self.block) for _ in range(2))
-        self.partial = buffer(2, self.splits, self.places)  # running max, Σ exp
+        self.partial = buffer(2, self.splits, self.positions)  # running max, Σ exp
         self.losses = buffer(n)
         self.e, self.g = buffer(n, parts, stride, dtype=kind), buffer(self.splits, *square)
         self.dz, self.dz_token = (buffer(*square) for _ in range(2))
         self.total = None if y.optimizer.is_plain_sgd else buffer(n, stride)  # of Y's direction, by token
-        # small launches run beside the large one, and first: it would leave them no room until its end
-        self.aside = torch.cuda.Stream(priority=-1) if device.type == "cuda" else None
+        # small launches have priority: after the large one they would wait until its end
+        self.stream = torch.cuda.Stream(priority=-1) if device.type == "cuda" else None
 
     def __call__(self, inputs: Tensor, targets: Tensor) -> Tensor:
         x, target = inputs.contiguous(), targets.contiguous()
-        with beside(self.aside):
+        with on_stream(self.stream):
             at = group_ids(x.flatten())
         self._attend(x, target)
         self._normalise(x)
         self._errors(x, target)
-        with beside(self.aside):
-            self._move_z(x, at)
-        self._move_y(x)
-        if self.aside is not None:
-            torch.cuda.current_stream().wait_stream(self.aside)
+        with on_stream(self.stream):
+            self._update_z(x, at)
+        self._update_y(x)
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
         self.step += 1
         return self.losses.mean()
 
@@ -100,10 +100,10 @@ class FusedStep:
 
     def _normalise(self, x: Tensor) -> None:
         """log Σ exp of the logits f Y[x], and the losses."""
-        y, m, part = self.y.storage, self.settings.vocab_size, self.splits * self.places
+        y, m, part = self.y.storage, self.settings.vocab_size, self.splits * self.positions
         kernels.sums_kernel[(self.splits, self.windows)](x, y, y.shape[1], m, self.f, self.partial, part, **self.wide)
         kernels.normalise_kernel[(self.windows,)](
-            self.partial, part, self.places, self.splits, self.right, self.log_total, self.losses,
+            self.partial, part, self.positions, self.splits, self.right, self.log_total, self.losses,
             **self.shape, SPLITS=triton.next_power_of_2(self.splits),
         )  # fmt: skip
 
@@ -112,11 +112,11 @@ class FusedStep:
         y, m = self.y.storage, self.settings.vocab_size
         kernels.errors_kernel[(self.splits, self.windows)](
             x, target, y, y.shape[1], m, self.f, self.log_total, 1 / x.numel(), self.e, self.g,
-            self.places * self.block, **self.wide,
+            self.positions * self.block, **self.wide,
         )  # fmt: skip
 
-    def _move_z(self, x: Tensor, at: IdGroups) -> None:
-        """Z by dz, from g through the norms and the softmax."""
+    def _update_z(self, x: Tensor, at: IdGroups) -> None:
+        """Update Z by dz, from g through the norms and the softmax."""
         z, n = self.z.storage, x.numel()
         kernels.dlogits_kernel[(self.windows,)](
             x, z, z.shape[1], self.g.sum(0), self.dz, self.dz_token, **self.model
@@ -129,8 +129,8 @@ class FusedStep:
             dz = self.dz[:, : self.length, : self.length]
             self.z.update_pairs(x, dz, self.settings.query_in_keys, self.step)
 
-    def _move_y(self, x: Tensor) -> None:
-        """Y by f and e: at once, or gathered by token first and then by the rule."""
+    def _update_y(self, x: Tensor) -> None:
+        """Update Y by f and e: at once, or summed by token first and then by the rule."""
         y, stride = self.y, self.y.storage.shape[1]
         grid = (triton.cdiv(stride, COLUMNS),)
         one = {**self.shape, **self.product, "num_warps": 4, "num_stages": 1}  # loads must stay behind earlier stores
@@ -145,7 +145,7 @@ class FusedStep:
 
 
 def update_rows(y: FullTable, ids: Tensor, at: IdGroups, total: Tensor, step: Tensor) -> None:
-    """Rows of a table by momentum or Adam; ``total`` has the direction of each group of equal ids (P,)."""
+    """Update rows of a table by momentum or Adam; ``total`` has the direction of each group of equal ids (P,)."""
     token = torch.full_like(at.sorted, -1)
     token[at.group] = ids  # (P,) token of each group, −1 beyond the last
     rule, moments, stride = y.optimizer.optimizer, y.stored_moments, y.storage.shape[1]

@@ -1,5 +1,4 @@
-"""What has the size of the vocabulary in a one-layer YZ model with full tables, on CUDA in a few launches: the logits
-with their loss, the direction of f and the update of Y.
+"""The operations over the vocabulary of a one-layer YZ model with full tables, on CUDA in a few launches.
 
     logits   h = f Y[ids] with running max and Σ exp       stretches of columns × windows
     errors   e = (e_n − α)/N and the losses                positions × columns
@@ -32,27 +31,27 @@ BACK_PROGRAMS = 1056
 
 
 class WindowTokens(NamedTuple):
-    """Distinct tokens of each window; beyond its number of them the first one again, where f has no entry."""
+    """The distinct tokens of each window, padded with the first one, where f has no entry."""
 
     ids: Tensor  # (B, U)
-    places: Tensor  # (B, S), where each token that was given stands
-    sizes: Tensor  # (B,), how many they are
+    positions: Tensor  # (B, S), of each token among them
+    sizes: Tensor  # (B,), how many there are
 
     @classmethod
     def of(cls, tokens: Tensor) -> WindowTokens:
-        """Of tokens (B, S), in ascending order. On CUDA U = S: a recorded step has one shape for all batches."""
+        """Of tokens (B, S), in ascending order. On CUDA U = S: a captured graph has one shape for all batches."""
         ascending, order = torch.sort(tokens, dim=-1, stable=True)
-        new = torch.ones_like(ascending)
-        new[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
-        rank = new.cumsum(-1) - 1
-        places = torch.empty_like(order).scatter_(1, order, rank)
+        is_new = torch.ones_like(ascending)
+        is_new[:, 1:] = ascending[:, 1:] != ascending[:, :-1]
+        rank = is_new.cumsum(-1) - 1
+        positions = torch.empty_like(order).scatter_(1, order, rank)
         ids = ascending[:, :1].expand_as(ascending).clone().scatter_(1, rank, ascending)
         sizes = rank[:, -1] + 1
-        return cls(ids if ids.is_cuda else ids[:, : int(sizes.max())], places, sizes)
+        return cls(ids if ids.is_cuda else ids[:, : int(sizes.max())], positions, sizes)
 
 
 class VotesTiling:
-    """How the products f Y[ids] of one shape (B, T, U) are cut, and their working memory."""
+    """The tiles of the products f Y[ids] of one shape (B, T, U), and their working memory."""
 
     def __init__(self, y: FullTable, settings: YZSettings, shape: tuple[int, ...]) -> None:
         self.y, self.settings = y, settings
@@ -63,13 +62,13 @@ class VotesTiling:
         chunk = min(TOKENS, max(16, triton.next_power_of_2(self.tokens)))
         self.tile = {"T": self.length, "U": self.tokens, "BT": block, "BK": chunk, "BN": COLUMNS,
                      "PRECISION": precision, "SPLIT": split}  # fmt: skip
-        self.pieces = self.windows * triton.cdiv(self.length, block)
+        self.split_into_blocks = self.windows * triton.cdiv(self.length, block)
         self.chunks = triton.cdiv(self.tokens, chunk)
         self.all_tiles = triton.cdiv(settings.vocab_size, COLUMNS)
-        self.tiles, self.splits = self.cut(PROGRAMS // self.pieces)
+        self.tiles, self.splits = self.cut(PROGRAMS // self.split_into_blocks)
 
     def cut(self, parts: int) -> tuple[int, int]:
-        """VotesTiling of columns of one program, and how many programs that makes, about as many as asked for."""
+        """Tiles of columns of one program, and the number of programs, about ``parts``."""
         tiles = triton.cdiv(self.all_tiles, max(1, min(self.all_tiles, parts, MOST_SPLITS)))
         return tiles, triton.cdiv(self.all_tiles, tiles)
 
@@ -78,12 +77,12 @@ class VotesTiling:
 
 
 class FusedVotes(VotesTiling):
-    """Updates of one shape; the working memory is held between calls."""
+    """Updates of one shape; the working memory is reused between calls."""
 
     def __init__(self, y: FullTable, settings: YZSettings, step: Tensor, shape: tuple[int, ...]) -> None:
         super().__init__(y, settings, shape)
         self.step = step
-        self.back_tiles, self.back_splits = self.cut(BACK_PROGRAMS // (self.pieces * min(self.chunks, 4)))
+        self.back_tiles, self.back_splits = self.cut(BACK_PROGRAMS // (self.split_into_blocks * min(self.chunks, 4)))
         n, stride, buffer = self.windows * self.length, y.storage.shape[1], self.buffer
         parts, kind = (2, torch.bfloat16) if self.tile["SPLIT"] else (1, torch.float32)
         self.h, self.e = buffer(n, stride), buffer(n, parts, stride, dtype=kind)
@@ -91,27 +90,27 @@ class FusedVotes(VotesTiling):
         self.g = buffer(self.back_splits, *shape)
         self.total = None if y.optimizer.is_plain_sgd else buffer(self.windows * self.tokens, stride)
 
-    def __call__(self, basis: WindowTokens, f: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean loss and the direction of f, (B, T, U); Y moves. Beyond a window's tokens both f and g count for 0."""
-        ids, f, targets = basis.ids.contiguous(), f.contiguous(), targets.contiguous()
+    def __call__(self, tokens: WindowTokens, f: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean loss and the direction of f, (B, T, U); Y is updated. f and g are 0 beyond a window's tokens."""
+        ids, f, targets = tokens.ids.contiguous(), f.contiguous(), targets.contiguous()
         y, m, n = self.y.storage, self.settings.vocab_size, targets.numel()
         stride, part = y.shape[1], self.splits * n
-        kernels.logits_kernel[(self.pieces, self.splits)](
-            ids, basis.sizes, y, stride, m, f, self.h, self.partial, part, **self.tile, **LAUNCH, TILES=self.tiles
+        kernels.logits_kernel[(self.split_into_blocks, self.splits)](
+            ids, tokens.sizes, y, stride, m, f, self.h, self.partial, part, **self.tile, **LAUNCH, TILES=self.tiles
         )
         kernels.errors_kernel[(n, triton.cdiv(stride, 4096))](
             self.h, stride, m, self.partial, part, n, self.splits, targets, 1 / n, self.e, self.losses,
             SPLITS=triton.next_power_of_2(self.splits), BN=4096, SPLIT=self.tile["SPLIT"], num_warps=8,
         )  # fmt: skip
-        kernels.back_kernel[(self.chunks, self.pieces, self.back_splits)](
-            ids, basis.sizes, y, stride, self.e, self.g, self.g[0].numel(),
+        kernels.back_kernel[(self.chunks, self.split_into_blocks, self.back_splits)](
+            ids, tokens.sizes, y, stride, self.e, self.g, self.g[0].numel(),
             **self.tile, **LAUNCH, TILES=self.back_tiles,
         )  # fmt: skip
-        self._move(ids, basis.sizes, f)
+        self._update_y(ids, tokens.sizes, f)
         return self.losses.mean(), self.g.sum(0)
 
-    def _move(self, ids: Tensor, count: Tensor, f: Tensor) -> None:
-        """Y at once, or its direction gathered by token first and then by the rule."""
+    def _update_y(self, ids: Tensor, count: Tensor, f: Tensor) -> None:
+        """Add the direction to Y at once, or sum it by token first and then apply the rule."""
         y, stride = self.y, self.y.storage.shape[1]
         tile = {**self.tile, "num_warps": 4, "num_stages": 1}  # loads must stay behind earlier stores
         grid = (triton.cdiv(stride, COLUMNS),)

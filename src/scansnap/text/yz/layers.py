@@ -1,15 +1,22 @@
-"""Layers of the YZ model: forward and exact backward passes, each its own few lines of algebra.
+"""Layers of the YZ model: forward passes and exact backward passes.
 
-The state of a position is a vector u over the vocabulary. A layer is that of the paper with u for the one-hot token,
+The state of a position is a vector u over the vocabulary. A layer is that of the paper with u for the one-hot token:
 
     z_ts = u_tᵀ Z u_s     b_t = softmax_s(z_ts)     c_t = Σ_s b_ts u_s     f_t = norm(c_t), with or without u_t added
     h_t = Yᵀ f_t
 
-and between two layers the state becomes u_t ← norm(σ(h_t)), or norm(f_t + σ(h_t)) where there is a residual: a block
-of a post-norm transformer whose basis is the vocabulary. With σ = softmax the state is a *soft token*, the layer's own
-guess of the next one. In the first layer u is one-hot, and everything happens among the positions of the window
-(TokenLayer). Above it (StateLayer) u is dense, which costs six products with an (M, M) table, or a factored one, for
-each position. The last layer's h are the logits.
+Between two layers the state becomes u_t ← norm(σ(h_t)), or norm(f_t + σ(h_t)) with a residual connection: a block of a
+post-norm transformer whose basis is the vocabulary. With σ = softmax, u_t is a distribution over next tokens.
+
+In the first layer (:class:`TokenLayer`) u is one-hot. The token-level attention c_l = k_l e^{z_ml} / Σ is stored as
+weights b of *positions*; those of one token sum to its c. Norms are those of the token-level vector, ‖c‖² =
+Σ_{s,s'} b_s b_s' [x_s = x_s'] = bᵀ E b, so nothing of size M is needed, and equal tokens count as one, as in the paper.
+The first position has no earlier keys and attends to itself: c = e_m, f = e_m, and its row of z has no gradient.
+
+In the layers above (:class:`StateLayer`) u is dense, which costs six products with an (M, M) table, or with its
+factors, for each position. The h of the last layer are the logits.
+
+    B windows · T positions · t the query's position · s the key's · M vocabulary
 """
 
 from __future__ import annotations
@@ -21,69 +28,116 @@ from torch import Tensor
 
 from scansnap.dynamics import norms
 from scansnap.kernels.cuda import triton_available
+from scansnap.text.model import sparsify_attention
 from scansnap.text.yz.settings import YZSettings
-from scansnap.text.yz.tables import WeightTable
-from scansnap.text.yz.window import AttentionActivations, against, attend, attend_backward, soft, soft_backward
+from scansnap.text.yz.tables import WeightTable, multiply_states
+
+
+def key_mask(length: int, query_in_keys: bool, device: torch.device) -> Tensor:
+    """The keys s that a query t may attend to, (T, T) booleans."""
+    t = torch.arange(length, device=device)
+    mask = t <= t[:, None] if query_in_keys else t < t[:, None]
+    return mask | (t + t[:, None] == 0)
+
+
+def masked_softmax(z: Tensor, query_in_keys: bool, attention_mass: float | None = None) -> Tensor:
+    """b, the softmax of logits (B, T, T) over the keys of each query; see ``sparsify_attention`` for the mass."""
+    mask = key_mask(z.shape[-1], query_in_keys, z.device)
+    b = torch.softmax(z.masked_fill(~mask, -torch.inf), dim=-1)
+    return b if attention_mass is None else sparsify_attention(b, attention_mass)
+
+
+def softmax_backward(b: Tensor, db: Tensor) -> Tensor:
+    """dz = (diag(b) − b bᵀ) db."""
+    return b * (db - (b * db).sum(-1, keepdim=True))
+
+
+class AttentionActivations(NamedTuple):
+    """From attention to f, as weights of positions (B, T, T)."""
+
+    b: Tensor  # attention
+    inner: Tensor  # norm(c) if the residual is normed, else c
+    v: Tensor  # the input of the last norm
+    f: Tensor
+
+
+def attend(
+    z: Tensor, same: Tensor, *, norm: str, residual: str, query_in_keys: bool, attention_mass: float | None = None
+) -> AttentionActivations:
+    """``same`` is E (B, T, T), 1 where two positions hold the same token."""
+    b = masked_softmax(z, query_in_keys, attention_mass)
+    inner = norms.apply(norm, b, lambda v: v @ same) if residual == "normed" else b
+    v = inner if residual == "none" else inner + torch.eye(z.shape[-1], dtype=z.dtype, device=z.device)
+    return AttentionActivations(b, inner, v, norms.apply(norm, v, lambda v: v @ same))
+
+
+def attend_backward(g: Tensor, a: AttentionActivations, same: Tensor, *, norm: str, residual: str) -> Tensor:
+    """dz from g (B, T, T): g_ts = (Y (e_n − α_t)) at token x_s, the direction of f at that token."""
+    d = norms.pull_back(norm, g, a.v, a.f, lambda v: v @ same)
+    if residual == "normed":
+        d = norms.pull_back(norm, d, a.b, a.inner, lambda v: v @ same)
+    return softmax_backward(a.b, d)
 
 
 class TokenActivations(NamedTuple):
-    """What the first layer's backward pass needs."""
+    """What the backward pass of the first layer needs."""
 
     x: Tensor  # (B, T)
     same: Tensor  # (B, T, T)
-    mixed: AttentionActivations
+    attention: AttentionActivations
 
     @property
     def b(self) -> Tensor:
-        return self.mixed.b
+        return self.attention.b
 
     @property
     def f(self) -> Tensor:
         """Weights of positions, (B, T, T)."""
-        return self.mixed.f
+        return self.attention.f
 
-    def on_tokens(self) -> Tensor:
+    def f_by_token(self) -> Tensor:
         """f summed over equal tokens, at the first position of each, (B, T, T)."""
-        first = self.same.tril(-1).sum(-1) == 0  # no earlier position holds this token
-        return (self.f @ self.same) * first[:, None, :]
+        is_first = self.same.tril(-1).sum(-1) == 0  # no earlier position holds this token
+        return (self.f @ self.same) * is_first[:, None, :]
 
-    def on_vocabulary(self, width: int) -> Tensor:
-        """f over the vocabulary, (B, T, M), or as wide as tables are."""
-        places = self.x[:, None, :].expand_as(self.f)
-        return self.f.new_zeros(*self.f.shape[:-1], width).scatter_add_(-1, places, self.f)
+    def f_over_vocabulary(self, width: int) -> Tensor:
+        """f over the vocabulary, (B, T, M), or as wide as the tables are."""
+        index = self.x[:, None, :].expand_as(self.f)
+        return self.f.new_zeros(*self.f.shape[:-1], width).scatter_add_(-1, index, self.f)
 
 
 class TokenLayer:
-    """The attention of the layer that reads tokens."""
+    """The attention of the first layer, which reads tokens."""
 
     def __init__(self, settings: YZSettings, z: WeightTable) -> None:
         self.settings, self.z = settings, z
 
-    def forward(self, x: Tensor, keep: float | None = None, *, uniform: bool = False) -> TokenActivations:
-        """Of a batch (B, T), by Z or ``uniform``, as of Z = 0."""
+    def forward(self, x: Tensor, attention_mass: float | None = None, *, uniform: bool = False) -> TokenActivations:
+        """For a batch (B, T), by Z or with ``uniform`` attention, as of Z = 0."""
         s = self.settings
         same = (x[:, :, None] == x[:, None, :]).to(s.torch_dtype)
         z = torch.zeros_like(same) if uniform else self.z.block(x, x)
-        options = {"norm": s.norm, "residual": s.residual}
-        return TokenActivations(x, same, attend(z, same, **options, query_in_keys=s.query_in_keys, keep=keep))
+        attention = attend(z, same, norm=s.norm, residual=s.residual, query_in_keys=s.query_in_keys,
+                           attention_mass=attention_mass)  # fmt: skip
+        return TokenActivations(x, same, attention)
 
-    def backward(self, done: TokenActivations, g: Tensor, step: Tensor) -> None:
-        """Move Z by the direction g (B, T, T) of f, at the token of each position."""
+    def backward(self, saved: TokenActivations, g: Tensor, step: Tensor) -> None:
+        """Update Z by the direction g (B, T, T) of f, at the token of each position."""
         s = self.settings
-        dz = attend_backward(g, done.mixed, done.same, norm=s.norm, residual=s.residual)
-        self.z.update_pairs(done.x, dz, s.query_in_keys, step)
+        dz = attend_backward(g, saved.attention, saved.same, norm=s.norm, residual=s.residual)
+        self.z.update_pairs(saved.x, dz, s.query_in_keys, step)
 
 
 class StateActivations(NamedTuple):
-    """What a soft layer's backward pass needs, (B, T, M) but for b."""
+    """What the backward pass of a layer above the first needs, (B, T, M) but for b."""
 
     u: Tensor
-    asked: Tensor  # u Z
+    uz: Tensor  # u Z
     b: Tensor  # (B, T, T)
-    inner: Tensor  # norm(c) where the residual needs it, else c
-    of_inner: Tensor  # what that norm's backward pass needs
+    inner: Tensor  # norm(c) if the residual is normed, else c
+    inner_saved: Tensor  # for the backward pass of that norm
     f: Tensor
-    of_f: Tensor  # likewise
+    f_saved: Tensor  # likewise
 
 
 class StateLayer:
@@ -92,29 +146,28 @@ class StateLayer:
     def __init__(self, settings: YZSettings, z: WeightTable) -> None:
         self.settings, self.z = settings, z
 
-    def forward(self, u: Tensor, keep: float | None = None) -> StateActivations:
-        """Of states over the vocabulary."""
+    def forward(self, u: Tensor, attention_mass: float | None = None) -> StateActivations:
+        """For states over the vocabulary."""
         s = self.settings
-        asked = self.z.apply(u)
-        b = soft(against(asked, u), s.query_in_keys, keep)
+        uz = self.z.apply(u)
+        b = masked_softmax(multiply_states(uz, u), s.query_in_keys, attention_mass)
         c = b @ u
-        inner, of_inner = normed(s.norm, c) if s.residual == "normed" else (c, c)
-        return StateActivations(
-            u, asked, b, inner, of_inner, *normed(s.norm, inner, None if s.residual == "none" else u)
-        )
+        inner, inner_saved = apply_norm(s.norm, c) if s.residual == "normed" else (c, c)
+        f, f_saved = apply_norm(s.norm, inner, None if s.residual == "none" else u)
+        return StateActivations(u, uz, b, inner, inner_saved, f, f_saved)
 
-    def backward(self, done: StateActivations, g: Tensor, step: Tensor) -> Tensor:
-        """Move Z by the direction g of f, and return that of u."""
-        s, u = self.settings, done.u
-        dv = normed_backward(s.norm, g, done.f, done.of_f)
-        dc = normed_backward(s.norm, dv, done.inner, done.of_inner) if s.residual == "normed" else dv
-        dz = soft_backward(done.b, against(dc, u))
-        du = torch.baddbmm(dv, done.b.mT, dc) if s.residual != "none" else done.b.mT @ dc
-        du.baddbmm_(dz.mT, done.asked)
+    def backward(self, saved: StateActivations, g: Tensor, step: Tensor) -> Tensor:
+        """Update Z by the direction g of f, and return that of u."""
+        s, u = self.settings, saved.u
+        dv = norm_backward(s.norm, g, saved.f, saved.f_saved)
+        dc = norm_backward(s.norm, dv, saved.inner, saved.inner_saved) if s.residual == "normed" else dv
+        dz = softmax_backward(saved.b, multiply_states(dc, u))
+        du = torch.baddbmm(dv, saved.b.mT, dc) if s.residual != "none" else saved.b.mT @ dc
+        du.baddbmm_(dz.mT, saved.uz)
         return du.add_(self.z.apply_backward(u, dz @ u, step))
 
 
-def normed(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def apply_norm(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """norm(a + b) over the last dimension, and what its backward pass needs."""
     if name == "l2" and a.is_cuda and a.dtype == torch.float32 and triton_available():
         from scansnap.text.yz.states_triton import unit  # imports Triton
@@ -125,14 +178,14 @@ def normed(name: str, a: Tensor, b: Tensor | None = None) -> tuple[Tensor, Tenso
     return norms.apply(name, v), v
 
 
-def normed_backward(name: str, g: Tensor, f: Tensor, kept: Tensor) -> Tensor:
-    """Direction of a + b from that of f; ``kept`` came with f."""
-    if kept.ndim < f.ndim:
+def norm_backward(name: str, g: Tensor, f: Tensor, saved: Tensor) -> Tensor:
+    """Direction of a + b from that of f = norm(a + b); :func:`apply_norm` returned ``saved``."""
+    if saved.ndim < f.ndim:
         from scansnap.text.yz.states_triton import unit_backward  # imports Triton
 
-        dv: Tensor = unit_backward(g, f, kept)
+        dv: Tensor = unit_backward(g, f, saved)
         return dv
-    return norms.pull_back(name, g, kept, f)
+    return norms.pull_back(name, g, saved, f)
 
 
 class Transition(NamedTuple):
@@ -140,37 +193,26 @@ class Transition(NamedTuple):
 
     activated: Tensor  # σ(h)
     u: Tensor  # (B, T, M)
-    of_u: Tensor  # what its norm's backward pass needs
+    u_saved: Tensor  # for the backward pass of its norm
 
 
-def activate(h: Tensor, settings: YZSettings) -> Tensor:
-    """σ(h)."""
-    return {"softmax": lambda: torch.softmax(h, -1), "relu": lambda: torch.relu(h), "none": lambda: h}[
-        settings.activation
-    ]()
-
-
-def activate_backward(activated: Tensor, d: Tensor, settings: YZSettings) -> Tensor:
-    """Direction of h."""
-    if settings.activation == "softmax":
-        if d.is_cuda and d.dtype == torch.float32 and triton_available():
-            from scansnap.text.yz import states_triton  # imports Triton
-
-            dh: Tensor = states_triton.soft_backward(activated, d)
-            return dh
-        return soft_backward(activated, d)
-    return d * (activated > 0) if settings.activation == "relu" else d
-
-
-def between(h: Tensor, f: Tensor | None, settings: YZSettings) -> Transition:
-    """u = norm(σ(h) + f), f None without a residual; h may be changed."""
+def transition(h: Tensor, f: Tensor | None, settings: YZSettings) -> Transition:
+    """u = norm(σ(h) + f), with f None without a residual; h may be overwritten."""
     if settings.activation == "softmax" and h.shape[-1] > settings.vocab_size:
-        h[..., settings.vocab_size :] = -torch.inf  # no tokens
-    a = activate(h, settings)
-    return Transition(a, *normed(settings.norm, a, f))
+        h[..., settings.vocab_size :] = -torch.inf  # padding, no tokens
+    activated = h
+    if settings.activation != "none":
+        activated = torch.softmax(h, -1) if settings.activation == "softmax" else torch.relu(h)
+    return Transition(activated, *apply_norm(settings.norm, activated, f))
 
 
-def between_backward(done: Transition, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor]:
+def transition_backward(saved: Transition, du: Tensor, settings: YZSettings) -> tuple[Tensor, Tensor]:
     """Directions of h and of f."""
-    dv = normed_backward(settings.norm, du, done.u, done.of_u)
-    return activate_backward(done.activated, dv, settings), dv
+    dv = norm_backward(settings.norm, du, saved.u, saved.u_saved)
+    if settings.activation != "softmax":
+        return dv * (saved.activated > 0) if settings.activation == "relu" else dv, dv
+    if dv.is_cuda and dv.dtype == torch.float32 and triton_available():
+        from scansnap.text.yz import states_triton  # imports Triton
+
+        return states_triton.soft_backward(saved.activated, dv), dv
+    return softmax_backward(saved.activated, dv), dv

@@ -1,4 +1,4 @@
-"""What a YZ language model is, in full."""
+"""Settings of a YZ language model."""
 
 from __future__ import annotations
 
@@ -20,30 +20,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class YZSettings(TextSettings):
-    """A YZ model over a vocabulary and how it is trained: f = norm(c), with the query's state u as the residual.
+    """A YZ model over a vocabulary: f = norm(c), with the query's state u as the residual.
 
-    The factors of a low-rank table are drawn so that the entries of the table have the variance that ``init`` says.
-    bf16x3 is three products of halved numbers in the fused kernels: faster, five decimal digits, float32 elsewhere.
+    The factors of a low-rank table are drawn so that the entries of the table have the variance of ``init``. With
+    bf16x3 the fused kernels split numbers in two and use three products: faster, five decimal digits.
+
+    Examples
+    --------
+    >>> settings = YZSettings(vocab_size=1000, eta_y=100.0, eta_z=10.0, residual="normed")
+    >>> settings.rates
+    [(100.0, 10.0)]
     """
 
     rank: int | None = setting(None, "Tables of this rank, Y = A Bᵀ and Z = C Dᵀ; none: full ones.", least=1)
     norm: str = setting(
-        "l2", "What follows attention: a norm that is not dense, as states are kept by position.",
+        "l2", "The norm after attention, one that is not dense.",
         choices=lambda: [name for name, norm in NORMS.items() if not norm.dense])  # fmt: skip
     residual: str = setting(
-        "none", "Adds the query's state to what attention read, after its norm or as it is.", choices=RESIDUALS
+        "none", "Adds the query's state to the normed or plain output of attention.", choices=RESIDUALS
     )
-    query_in_keys: bool = setting(False, "Whether a position attends to itself as well.")
-    activation: str = setting("softmax", "What stands between layers.", choices=("softmax", "relu", "none"))
+    query_in_keys: bool = setting(False, "Whether a position attends to itself too.")
+    activation: str = setting("softmax", "The activation between layers.", choices=("softmax", "relu", "none"))
     init: str = setting("zero", "Initial tables: zero, uniform within ±1/√M, or normal(std).", accepts=INIT)
     eta_y: float | Sequence[float] = setting(
-        100.0, "Rate of Y on the mean loss, one number or one for each layer.", least=0, multiple=True
+        100.0, "Rate of Y on the mean loss; one number, or one for each layer.", least=0, multiple=True
     )
     eta_z: float | Sequence[float] = setting(
-        10.0, "Rate of Z on the mean loss, one number or one for each layer.", least=0, multiple=True
+        10.0, "Rate of Z on the mean loss; one number, or one for each layer.", least=0, multiple=True
     )
     precision: str = setting(
-        "float32", "Of products on CUDA; bf16x3 keeps five decimal digits, tf32 three.",
+        "float32", "Precision of products on CUDA; bf16x3 keeps five decimal digits, tf32 three.",
         choices=("float32", "bf16x3", "tf32"))  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -55,19 +61,19 @@ class YZSettings(TextSettings):
         OneLayer(init=self.init)
         if self.init == "zero" and self.rank is not None:
             raise InputError(
-                "init", self.init, "uniform or normal(std) with a rank: from two zero factors nothing moves"
+                "init", self.init, "uniform or normal(std) with a rank", "the gradient of two zero factors is 0"
             )
         if self.init == "zero" and self.layers > 1 and self.residual == "none":
-            raise InputError("init", self.init, "uniform or normal(std) with several layers and no residual: from "
-                             "zero all positions have the same state, and keep it")  # fmt: skip
+            raise InputError("init", self.init, "uniform or normal(std) with several layers and no residual",
+                             "from zero, all positions keep the same state")  # fmt: skip
 
     def _rates(self, name: str) -> tuple[float, ...]:
-        given = getattr(self, name)
-        if not isinstance(given, tuple):
-            return (given,) * self.layers
-        if len(given) != self.layers:
-            raise InputError(name, given, f"one number, or one for each of the {self.layers} layers")
-        return given
+        rates = getattr(self, name)
+        if not isinstance(rates, tuple):
+            return (rates,) * self.layers
+        if len(rates) != self.layers:
+            raise InputError(name, rates, f"one number, or one for each of the {self.layers} layers")
+        return rates
 
     @property
     def rates(self) -> list[tuple[float, float]]:

@@ -15,7 +15,7 @@ from scansnap.paper.studies import words
 from scansnap.paper.studies.words.findings import snap
 from scansnap.paper.studies.words.predictions import SLOW
 from scansnap.paper.studies.words.runs import LEAST, word_runs
-from scansnap.text.prediction import counted_before, predict
+from scansnap.text.prediction import count_before, predict
 from scansnap.text.training import train
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
@@ -72,7 +72,7 @@ def test_what_is_heard_is_a_prediction_of_each_training(computed, effort):
     corpus, queries, rates = run.setting.corpus, run.text.words.queries, run.chosen["YZ"].rates
     plan = {"steps": 10, "batch": BATCH, "length": LENGTH, "shuffle": None}
     tokens = np.roll(corpus.train, -(len(corpus.train) // (3 * BATCH)))  # where the second seed begins
-    counts = counted_before(corpus.train, queries, corpus.vocab_size, LENGTH)
+    counts = count_before(corpus.train, queries, corpus.vocab_size, LENGTH)
     counts[:, [corpus.vocabulary.unk, corpus.vocabulary.eos]] = 0
     table = computed.table[(computed.table.kind == "heard") & (computed.table.seed == 1) & (computed.table.step == 10)]
     assert sorted(table.ratio.unique()) == [10, SLOW]

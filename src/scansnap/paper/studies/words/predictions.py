@@ -29,7 +29,7 @@ from scansnap.paper.shared.run_cache import cached_run
 from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, trained
 from scansnap.paper.studies.words.runs import LEAST, Text, WordRuns, contexts_of, logits
 from scansnap.progress import Progress, share
-from scansnap.text.prediction import counted_before
+from scansnap.text.prediction import count_before
 from scansnap.text.yz.model import YZTransformer
 from scansnap.text.yz.settings import YZSettings
 
@@ -59,7 +59,7 @@ def listening(runs: WordRuns, effort: Effort, progress: Progress | None = None) 
     seeds = min(SEEDS, setting.size.seeds)
     names = np.array([setting.corpus.words[q] for q in words.queries])
     marks = [setting.corpus.vocabulary.unk, setting.corpus.vocabulary.eos]
-    counts = counted_before(setting.corpus.train, words.queries, setting.corpus.vocab_size, LENGTH)[:, : runs.text.top]
+    counts = count_before(setting.corpus.train, words.queries, setting.corpus.vocab_size, LENGTH)[:, : runs.text.top]
     counts[:, marks] = 0
     often = np.where(counts >= LEAST, counts, np.nan)
     tables = []
@@ -93,7 +93,7 @@ def _run(
     text: Text, setting: TextSetting, steps: list[int], rates: dict[str, Any], listens: bool, progress: Progress | None
 ) -> dict[str, Any]:
     """z (S, Q, top) at the steps; NaN from where a training failed."""
-    model = YZTransformer(YZSettings(setting.corpus.vocab_size, **rates), setting.device, listening=listens)
+    model = YZTransformer(YZSettings(setting.corpus.vocab_size, **rates), setting.device, uniform_attention=listens)
     done = trained(model, setting, seed=None, measure=lambda now, _: {"z": logits(text, now)}, snapshots=steps,
                    progress=progress)  # fmt: skip
     nothing = np.full((len(text.words.queries), text.top), np.nan, dtype=np.float32)

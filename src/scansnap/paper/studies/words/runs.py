@@ -212,7 +212,7 @@ def key_sparsity(
     options: dict[str, Any] = {"length": LENGTH, "batch": BATCH}
     needed = [attention_statistics(model, tokens, mass=mass, **options) for mass in masses]
     return {"masses": masses, "perplexity": perplexity(model, tokens, **options),
-            "perplexity_kept": [perplexity(model, tokens, keep=mass, **options) for mass in masses],
+            "perplexity_kept": [perplexity(model, tokens, attention_mass=mass, **options) for mass in masses],
             **{name: [[row[name] for row in rows] for rows in needed] for name in ("share_needed", "keys_needed")},
             }  # fmt: skip
 

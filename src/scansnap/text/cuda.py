@@ -1,4 +1,4 @@
-"""What steps of both kinds of model do on CUDA: precision of products, work side by side, steps recorded as graphs."""
+"""CUDA settings that both kinds of model share: precision of products, streams, and steps captured as graphs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ Step = Callable[[Tensor, Tensor], Tensor]
 
 
 @contextmanager
-def products_on(device: torch.device, precision: str) -> Iterator[None]:
-    """tf32 products inside the block if that is the precision asked for, else exact ones; nothing on a CPU."""
+def matmul_precision(device: torch.device, precision: str) -> Iterator[None]:
+    """Use tf32 products inside the block if ``precision`` is tf32, else exact ones; nothing on a CPU."""
     if device.type != "cuda":
         yield
         return
@@ -26,8 +26,8 @@ def products_on(device: torch.device, precision: str) -> Iterator[None]:
 
 
 @contextmanager
-def beside(stream: torch.cuda.Stream | None, *used: Tensor) -> Iterator[None]:
-    """On a stream that starts where the current one is; ``used`` are tensors that must outlive what is done there."""
+def on_stream(stream: torch.cuda.Stream | None, *used: Tensor) -> Iterator[None]:
+    """Run on a stream, after the work of the current one; ``used`` are tensors that must outlive the block's work."""
     if stream is None:
         yield
         return
@@ -39,29 +39,29 @@ def beside(stream: torch.cuda.Stream | None, *used: Tensor) -> Iterator[None]:
 
 
 class GraphedSteps:
-    """Steps recorded once for each batch shape and replayed: some hundred small launches are paid a single time.
+    """Steps captured as a CUDA graph for each batch shape and replayed, which saves some hundred small launches.
 
-    The first step of a shape runs as it comes: it compiles and sets libraries up, and a shape may come only once.
-    Without ``graphs``, and on a CPU, all do.
+    The first step of a shape runs without a graph: it compiles kernels and sets up libraries, and the shape may not
+    come again. Without ``graphs``, and on a CPU, all steps run so.
     """
 
     def __init__(self, device: torch.device, graphs: bool, generator: torch.Generator | None = None) -> None:
-        self.on, self.generator = graphs and device.type == "cuda", generator
-        self._recorded: dict[torch.Size, _CapturedGraph | None] = {}
+        self.is_enabled, self.generator = graphs and device.type == "cuda", generator
+        self._graphs: dict[torch.Size, _CapturedGraph | None] = {}
 
     def run(self, step: Step, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One step. (It is not kept: a model and its steps that hold each other would outlive their use.)"""
-        if not self.on or inputs.shape not in self._recorded:
-            self._recorded[inputs.shape] = None
+        """One step. (``step`` is not stored: a model and its steps would refer to each other and never be freed.)"""
+        if not self.is_enabled or inputs.shape not in self._graphs:
+            self._graphs[inputs.shape] = None
             return step(inputs, targets)
-        recorded = self._recorded[inputs.shape]
-        if recorded is None:
-            recorded = self._recorded[inputs.shape] = _CapturedGraph(step, self.generator, inputs, targets)
-        return recorded(inputs, targets)
+        graph = self._graphs[inputs.shape]
+        if graph is None:
+            graph = self._graphs[inputs.shape] = _CapturedGraph(step, self.generator, inputs, targets)
+        return graph(inputs, targets)
 
 
 class _CapturedGraph:
-    """A step of one batch shape. Random numbers, if any, come from the generator, seeded anew before each replay."""
+    """A step of one batch shape. Its random numbers come from the generator, which is seeded before each replay."""
 
     def __init__(self, step: Step, generator: torch.Generator | None, inputs: Tensor, targets: Tensor) -> None:
         self.inputs, self.targets = inputs.clone(), targets.clone()
