@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from scansnap.text.attention_statistics import smallest_set
 from torch import Tensor, nn
 
 from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.probe import Probe
 from scansnap.probe.schedule import schedule
-from scansnap.text.attention_statistics import smallest_set
 from timing import in_turn
 
 BATCH, LONG = 16, 8192

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scansnap.cli.text.train import HERE, KINDS, model_settings, model_specs
+from scansnap.cli.text.train import HERE, KINDS, model_settings
+from scansnap.dynamics.schedules import Schedule
 from scansnap.explorer.lab import lens
 from scansnap.text.model_files import read_header
 
@@ -79,7 +80,7 @@ def test_train_gathers_gradients_and_follows_a_schedule(text_command, text_refus
     code, whole, _ = text_command(*words, *rates, "--batch", 6, "--out", "b.safetensors", "--json")
     assert json.loads(out)["perplexity"] == pytest.approx(json.loads(whole)["perplexity"], rel=1e-4)
     data = read_header(tmp_path / "a.safetensors").data
-    assert data["schedule"] == "warmup(2) cosine(0.1, 6)"
+    assert data["schedule"] == str(Schedule.parse("warmup(2) cosine(0.1)").resolve(6))
     assert data == read_header(tmp_path / "b.safetensors").data
     text_refuses("checkpoint", *words, "--batch", 6, "--resume", "--out", "a.safetensors", names=("schedule", "cosine"))
 

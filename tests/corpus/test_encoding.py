@@ -172,7 +172,7 @@ def test_a_long_stream_is_sent_in_parts(book: Path, monkeypatch: pytest.MonkeyPa
     went: list[torch.Tensor] = []
     meta = torch.device("meta")
     monkeypatch.setattr(windows_module, "ON_DEVICE", len(stream) - 40)
-    monkeypatch.setattr(windows_module, "sent", lambda batch, device: went.append(batch) or batch)
+    monkeypatch.setattr(windows_module, "send", lambda batch, device: went.append(batch) or batch)
     monkeypatch.setattr(windows_module, "AHEAD", 4)
     windows, plain = Windows(stream, 4, length, meta), Windows(stream, 4, length)
     assert windows.columns.device.type == "cpu"

@@ -1,4 +1,4 @@
-"""A transformer trained with uniform attention: its loss is that of W_Q = 0, its gradients those at uniform attention."""
+"""A transformer trained with uniform attention has the loss of W_Q = 0 and the gradients there."""
 
 import pytest
 import torch

@@ -83,6 +83,7 @@ class Transformer:
         return cls(TransformerSettings.from_dict({k: v for k, v in description.items() if k != "kind"}), device)
 
     def describe(self) -> dict[str, Any]:
+        """The settings as plain values, with the ``kind`` of the model."""
         return {"kind": "transformer", **self.settings.to_dict()}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -126,12 +127,14 @@ class Transformer:
 
     @torch.no_grad()
     def attention(self, inputs: Tensor) -> list[Tensor]:
+        """For each layer (B, heads, T, T): row t is the attention of position t."""
         attention: list[Tensor] = []
         with matmul_precision(self.device, self.settings.precision):
             self._states(inputs, attention=attention)
         return [b.to(self.settings.torch_dtype) for b in attention]
 
     def key_mask(self, length: int) -> Tensor:
+        """(T, T) booleans: the positions that each position of a window may attend to."""
         is_future = self.forward.position_terms(length).is_future
         return ~is_future if self.settings.objective == "next" else torch.ones_like(is_future)
 

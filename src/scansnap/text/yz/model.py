@@ -107,6 +107,7 @@ class YZTransformer:
         return cls(YZSettings.from_dict(settings), device, uniform_attention=uniform)
 
     def describe(self) -> dict[str, Any]:
+        """The settings as plain values, with the ``kind`` of the model."""
         uniform = {"uniform_attention": True} if self.uniform_attention else {}
         return {"kind": "yz", **uniform, **self.settings.to_dict()}
 
@@ -138,15 +139,18 @@ class YZTransformer:
 
     @torch.no_grad()
     def attention(self, inputs: Tensor) -> list[Tensor]:
+        """For each layer (B, heads, T, T): row t is the attention of position t."""
         with matmul_precision(self.device, self.settings.precision):
             saved = self._forward(inputs)
             return [b[:, None] for b in (saved.first.b, *(layer.b for layer in saved.above))]
 
     def key_mask(self, length: int) -> Tensor:
+        """(T, T) booleans: the positions that each position of a window may attend to."""
         return layers.key_mask(length, self.settings.query_in_keys, self.device)
 
     @torch.no_grad()
     def train_step(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """One update on a batch, both (B, T); the mean loss before it."""
         if inputs.shape != targets.shape or inputs.ndim != 2:
             expected = f"the shape (B, T) of the inputs, {tuple(inputs.shape)}"
             raise InputError("targets", f"shape {tuple(targets.shape)}", expected)

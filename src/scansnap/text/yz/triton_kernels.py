@@ -33,7 +33,7 @@ def _attend(
     RESIDUAL: tl.constexpr, L2: tl.constexpr, SELF: tl.constexpr, UNIFORM: tl.constexpr,
     T: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """One window: E, b, the inner f with its norm and token sums, f with its own; see text/yz/window.py."""
+    """One window: E, b, the inner f with its norm and token sums, f with its own; see text/yz/layers.py."""
     t = tl.arange(0, BT)
     token = tl.load(x + tl.program_id(0) * T + t, mask=t < T, other=-1)
     q, k = t[:, None], t[None, :]
