@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scansnap.cli.text.train import HERE, KINDS, model_settings
+from scansnap.cli.text.train import HERE, KINDS, model_settings, model_specs
 from scansnap.dynamics.schedules import Schedule
 from scansnap.explorer.lab import lens
 from scansnap.text.model_files import read_header
