@@ -17,7 +17,7 @@ from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.engines.observe import Observer
 from scansnap.dynamics.state import State, start
-from scansnap.explorer.setups.read import read_setup
+from scansnap.explorer.setup import read_setup
 from scansnap.measure.growth import GrowthPoint
 
 CPU = torch.device("cpu")

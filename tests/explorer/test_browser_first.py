@@ -9,7 +9,7 @@ from browser import QUICK
 
 import scansnap as ss
 from scansnap.explorer.presets import PRESETS
-from scansnap.explorer.setups.read import read_setup
+from scansnap.explorer.setup import read_setup
 
 pytestmark = pytest.mark.integration
 

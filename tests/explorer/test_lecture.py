@@ -133,7 +133,7 @@ def computed(run: str) -> Seen:
 
 @cache
 def made(name: str) -> dict[str, Any]:
-    return lecture.find(name)
+    return lecture.load_deck(name)
 
 
 def percent(share: float) -> str:
@@ -380,7 +380,7 @@ STATEMENTS: dict[str, list[Callable[[str, Seen], None]]] = {
 }
 
 
-@pytest.mark.parametrize("name", lecture.SHIPPED)
+@pytest.mark.parametrize("name", lecture.SHIPPED_DECKS)
 def test_every_beat_of_the_shipped_decks_is_held_against_its_run(name: str) -> None:
     beats = made(name)["beat"]
     assert len(beats) == len(STATEMENTS[name])
@@ -389,7 +389,7 @@ def test_every_beat_of_the_shipped_decks_is_held_against_its_run(name: str) -> N
 
 
 def test_the_shipped_decks_ask_the_audience() -> None:
-    asked = [sum(beat["predict"] is not None for beat in made(name)["beat"]) for name in lecture.SHIPPED]
+    asked = [sum(beat["predict"] is not None for beat in made(name)["beat"]) for name in lecture.SHIPPED_DECKS]
     assert asked == [2, 1, 2]
     minutes = sum(beat["seconds"] + 45 for beat in made("paper")["beat"]) / 60
     assert 8 < minutes < 12, "with three quarters of a minute of talk to each beat: ten minutes"

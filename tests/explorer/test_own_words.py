@@ -7,7 +7,7 @@ from page_forms import bars, offer
 
 from scansnap.checks import InputError
 from scansnap.explorer.page import as_json
-from scansnap.explorer.setups.read import field_of, read_setup
+from scansnap.explorer.setup import field_of, read_setup
 
 TEXT = """\
 The kitten sits by the bowl and drinks milk.
@@ -71,7 +71,7 @@ def test_bars_keep_their_words() -> None:
         ({"text": TEXT, "window": 3}, "window"),
         ({"text": TEXT, "preset": "words"}, "preset, toml, bars or text"),
         ({"bars": {**WORDS_OF_BARS, "words": ["a"]}}, "an object"),
-        ({"bars": {**WORDS_OF_BARS, "words": {"9": "a"}}}, "below 4"),
+        ({"bars": {**WORDS_OF_BARS, "words": {"9": "a"}}}, "< 4"),
         ({"bars": {**WORDS_OF_BARS, "words": {"0": 3}}}, "text"),
         ({"bars": {**WORDS_OF_BARS, "words": {"0": "3"}}}, "another"),
     ],

@@ -15,7 +15,7 @@ from scansnap.cli.run_file import find_run
 from scansnap.explorer.controls import BY_NAME, CONTROLS, PRESET_CONTROLS, class_presets
 from scansnap.explorer.page import as_json
 from scansnap.explorer.presets import PRESETS
-from scansnap.explorer.setups.read import field_of, read_setup
+from scansnap.explorer.setup import field_of, read_setup
 
 SMALL: dict[str, Any] = {"classes": {"preset": "syn-small"}}
 BARS: dict[str, Any] = {

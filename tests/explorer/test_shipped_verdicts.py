@@ -6,7 +6,7 @@ import pytest
 
 import scansnap
 from scansnap.claims.registry import CHECKS
-from scansnap.explorer import applies, verdicts
+from scansnap.explorer import verdicts
 from scansnap.explorer.presets import PRESETS
 
 ENTRIES = verdicts.load()["entries"]
@@ -39,9 +39,11 @@ def test_a_change_of_a_preset_is_noticed() -> None:
 
 
 def test_where_a_statement_is_said_to_apply_it_does() -> None:
-    for name in applies.CHANGES:
-        judged = next(entry for entry in ENTRIES.values() if entry["digest"] == verdicts.digest(applies.where(name)))
+    for name in verdicts.CHANGES:
+        judged = next(
+            entry for entry in ENTRIES.values() if entry["digest"] == verdicts.digest(verdicts.setup_for(name))
+        )
         assert next(c for c in judged["claims"] if c["name"] == name)["status"] != "not applicable"
     textbook = {claim["name"]: claim["status"] for claim in ENTRIES["textbook"]["claims"]}
     silent = {name for name, status in textbook.items() if status == "not applicable"}
-    assert silent <= {*applies.CHANGES, *applies.COMMANDS}
+    assert silent <= {*verdicts.CHANGES, *verdicts.COMMANDS}

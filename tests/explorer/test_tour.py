@@ -9,7 +9,7 @@ from films import Film
 
 from scansnap.claims.evidence import reason_outside_theory
 from scansnap.dynamics.simulate import simulate
-from scansnap.explorer.setups.read import read_setup
+from scansnap.explorer.setup import read_setup
 from scansnap.explorer.tour import SCENES
 
 BY_NAME = {scene["name"]: scene for scene in SCENES}

@@ -26,10 +26,10 @@ def lecture(
     """
     place("--out", target, ".html", overwrite=overwrite)
     from scansnap.explorer.build import explorer_html
-    from scansnap.explorer.lecture import find
+    from scansnap.explorer.lecture import load_deck
 
-    found = find(deck)
-    put(target, explorer_html([found], lecture=True))
-    out.print(f"{found['title']}: {len(found['beat'])} beats", markup=False)
+    content = load_deck(deck)
+    put(target, explorer_html([content], lecture=True))
+    out.print(f"{content['title']}: {len(content['beat'])} beats", markup=False)
     out.print(f"file {target} ({target.stat().st_size / 2**20:.1f} MiB)", markup=False)
     return 0

@@ -1,7 +1,6 @@
-"""Every control of the page: its name, what it does in one line, what it may be. The page asks for this list.
+"""The controls of the page, one per declared setting (``scansnap.settings``): label, help, bounds, default.
 
-It comes from the declarations of the settings (``scansnap.settings``). The same list guards the server: a value
-outside ``least`` and ``most`` is refused in words that name the control.
+Page and server check values by this list.
 """
 
 from __future__ import annotations
@@ -19,12 +18,11 @@ from scansnap.runs import run_fields
 from scansnap.settings import EMPTY, Page, SettingSpec, settings_of
 
 _KINDS = {"float": "number"}
-_TYPES = {"choice": "string", "flag": "boolean", "text": "string"}
 
 
 @dataclass(frozen=True)
 class Control:
-    """One value a user can set: a declared setting, within the explorer's limits, which may be tighter than its own."""
+    """A declared setting within the explorer's limits, which may be tighter than its own."""
 
     spec: SettingSpec
     page: Page
@@ -61,32 +59,24 @@ class Control:
 
     @property
     def options(self) -> tuple[str, ...] | None:
-        """What there is to choose from now: registries may grow."""
+        """The choices; read anew each time, since registries may grow."""
         return self.spec.options or None
 
     @property
     def words(self) -> dict[str, str]:
-        """Values besides numbers, and how they read."""
-        own = {"none": "none"} if self.spec.optional else {"inf": "∞"} if self.spec.allow_inf else {}
-        return own | dict(self.page.words)
+        """Values besides numbers, and their labels."""
+        labels = {"none": "none"} if self.spec.optional else {"inf": "∞"} if self.spec.allow_inf else {}
+        return labels | dict(self.page.words)
 
     def check(self, value: Any) -> Any:
-        """``value`` if it is allowed as far as it can be told alone; rules that join controls come after."""
-        kept = self.spec.check(value)
-        if self.kind == "text" and kept is not None and not (isinstance(value, str) and len(value) <= 40):
+        """``value`` if this control allows it; rules that join several controls come later."""
+        checked = self.spec.check(value)
+        if self.kind == "text" and checked is not None and not (isinstance(value, str) and len(value) <= 40):
             raise InputError(self.name, value, "a short text")
-        return "inf" if isinstance(kept, float) and math.isinf(kept) else kept  # JSON has no infinity
-
-    def schema(self) -> dict[str, Any]:
-        """As JSON schema, for the OpenAPI description."""
-        own: dict[str, Any] = {"type": _TYPES.get(self.kind, self.kind)}
-        bounds = (("minimum", self.spec.least), ("maximum", self.spec.most), ("enum", self.options))
-        own |= {key: value for key, value in bounds if value is not None}
-        words = [{"type": "null"} if word == "none" else {"const": word} for word in self.words]
-        return {"anyOf": [own, *words], "description": self.explain}
+        return "inf" if isinstance(checked, float) and math.isinf(checked) else checked  # JSON has no infinity
 
     def to_dict(self) -> dict[str, Any]:
-        """As ``Control`` of the protocol."""
+        """As ``ControlSpec`` of static/js/messages.d.ts."""
         spec, page = self.spec, self.page
         label = page.label or self.name.replace("_", " ").capitalize()
         return {"name": self.name, "label": label, "symbol": page.symbol, "explain": self.explain, "kind": self.kind,
@@ -95,13 +85,13 @@ class Control:
 
 
 def controls() -> tuple[Control, ...]:
-    """Of a run, as declared now."""
+    """The controls of a run."""
     declared = (run_fields() | run_settings()).values()
     return tuple(Control.of(spec) for spec in declared if spec.page is not None)
 
 
 def class_settings() -> dict[str, dict[str, Control]]:
-    """Of the classes: the settings of each preset."""
+    """The controls of each class preset."""
     return {
         name: {spec.name: Control.of(spec) for spec in settings_of(make).values()} for name, make in PRESETS.items()
     }
@@ -113,7 +103,7 @@ PRESET_CONTROLS = {name: control for preset in class_settings().values() for nam
 
 
 def class_presets() -> list[dict[str, Any]]:
-    """The class presets and their knobs, for the page."""
+    """The class presets and their settings, for the page."""
     return [{"name": name, "title": name.title(), "explain": (inspect.getdoc(PRESETS[name]) or "").split("\n")[0],
-             "knobs": [one.to_dict() for one in knobs.values()]}
-            for name, knobs in class_settings().items()]  # fmt: skip
+             "settings": [control.to_dict() for control in own.values()]}
+            for name, own in class_settings().items()]  # fmt: skip

@@ -1,7 +1,6 @@
-"""What the page's engine must know of the package: every declared setting, preset and limit, as JSON at build time.
+"""The declarations that the page's engine reads: settings, presets and limits, as JSON at build time.
 
-A setting is declared once, in Python (``scansnap.settings``). The page reads set-ups by this list
-(js/engine/settings.js), so that it accepts and refuses what the command line does.
+The engine checks set-ups by this list (js/engine/setup/settings.js), so page and command line accept the same values.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _LIMITS = ("classes", "tokens", "text_characters", "frame_floats", "step_product
 
 
 def declared() -> dict[str, Any]:
-    """Everything, ready for JSON."""
+    """All declarations, ready for JSON."""
     return {
         "version": scansnap.__version__,
         "limits": {name: LIMITS[name] for name in _LIMITS},
@@ -34,8 +33,8 @@ def declared() -> dict[str, Any]:
         "optimizer": [setting(Control.of(spec)) for name, spec in settings_of(Optimizer).items()
                       if name != "optimizer"],
         "file_keys": sorted({*run_fields(), *run_settings()}),
-        "class_presets": [{**told, "knobs": [setting(spec) for spec in class_settings()[told["name"]].values()]}
-                          for told in class_presets()],
+        "class_presets": [{**preset, "settings": [setting(spec) for spec in class_settings()[preset["name"]].values()]}
+                          for preset in class_presets()],
         "tables": {name: table(make()) for name, make in CLASS_PRESETS.items() if not settings_of(make)},
         "presets": PRESETS,
         "default": DEFAULT,
@@ -51,7 +50,7 @@ def setting(control: Control) -> dict[str, Any]:
 
 
 def table(classes: SequenceClasses) -> dict[str, Any]:
-    """A preset without settings, spelled out."""
+    """The classes of a preset without settings, as tables."""
     rows = [classes.support(n) for n in range(classes.n_classes)]
     return {"tokens": [tokens for tokens, _ in rows], "probs": [probs for _, probs in rows],
             "vocab_size": classes.vocab_size, "query": classes.query, "next_token": classes.next_token,
@@ -59,6 +58,6 @@ def table(classes: SequenceClasses) -> dict[str, Any]:
 
 
 def assumptions() -> list[dict[str, str]]:
-    """Names, statements and notes of the theorems' assumptions; their values are the engine's work."""
-    found = check_assumptions(SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, t=1.0)
-    return [{"name": one.name, "statement": one.statement, "note": one.note} for one in found]
+    """Names, statements and notes of the theorems' assumptions; the engine computes their values."""
+    checked = check_assumptions(SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, t=1.0)
+    return [{"name": a.name, "statement": a.statement, "note": a.note} for a in checked]

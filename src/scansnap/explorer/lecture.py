@@ -17,11 +17,11 @@ from scansnap.classes.toml import parse
 from scansnap.explorer.controls import BY_NAME
 from scansnap.explorer.limits import LIMITS
 from scansnap.explorer.presets import PRESETS
-from scansnap.explorer.setups.read import SetupReading, read_setup
+from scansnap.explorer.setup import SetupReading, read_setup
 from scansnap.settings import EMPTY
 
 FOLDER = Path(__file__).parent / "decks"
-SHIPPED = ("paper", "holds", "adam")  # in the order they are offered
+SHIPPED_DECKS = ("paper", "holds", "adam")  # in the order they are offered
 VIEWS = ("bars", "history", "curve")
 CURVES = ("loss", "entropy", "growth", "log chi", "logits")
 KINDS = ("common", "distinct")
@@ -30,7 +30,7 @@ Check = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True)
-class Field:
+class DeckField:
     """A key of a table: how its value is checked, what it does, and its default (none: it must be given)."""
 
     check: Check
@@ -95,59 +95,59 @@ def _as_read(name: str, value: Any) -> Any:
 _STEP = partial(check_integer, most=LIMITS["steps"])
 _CLASS = partial(check_integer, most=LIMITS["classes"])
 
-MARK: dict[str, Field] = {
-    "step": Field(_STEP, "The step they change at."),
-    "eta_y": Field(_rate, "η_Y from then on; left out, as it was.", None),
-    "eta_z": Field(_rate, "η_Z from then on; left out, as it was.", None),
+MARK: dict[str, DeckField] = {
+    "step": DeckField(_STEP, "The step they change at."),
+    "eta_y": DeckField(_rate, "η_Y from then on; left out, as it was.", None),
+    "eta_z": DeckField(_rate, "η_Z from then on; left out, as it was.", None),
 }
-HIGHLIGHT: dict[str, Field] = {
-    "views": Field(_list_of(_one_of(VIEWS), f"a list of {', '.join(VIEWS)}"),
+HIGHLIGHT: dict[str, DeckField] = {
+    "views": DeckField(_list_of(_one_of(VIEWS), f"a list of {', '.join(VIEWS)}"),
                    "Of bars, history (the heat map) and curve those that count.", ()),
-    "classes": Field(_list_of(_CLASS, "a list of numbers"), "The classes on the stage; left out, all of them.", ()),
-    "tokens": Field(_list_of(_token, "a list of tokens, common or distinct"),
+    "classes": DeckField(_list_of(_CLASS, "a list of numbers"), "The classes on the stage; left out, all of them.", ()),
+    "tokens": DeckField(_list_of(_token, "a list of tokens, common or distinct"),
                     "Tokens whose bars stay bright: numbers, words, or all that are common or distinct.", ()),
 }  # fmt: skip
-PREDICT: dict[str, Field] = {
-    "question": Field(_text(LIMITS["sentence"]), "What the audience is asked."),
-    "class": Field(_CLASS, "The class whose bars may be clicked.", 0),
-    "by": Field(_one_of(("attention", "logits")),
+PREDICT: dict[str, DeckField] = {
+    "question": DeckField(_text(LIMITS["sentence"]), "What the audience is asked."),
+    "class": DeckField(_CLASS, "The class whose bars may be clicked.", 0),
+    "by": DeckField(_one_of(("attention", "logits")),
                 "What the winner has most of at the last step: attention, or gain of its logit z since the first.",
                 "attention"),
 }  # fmt: skip
-THEORY: dict[str, Field] = {
-    "name": Field(_text(40), "Whose it is, in a few words."),
-    "holds": Field(_flag, "Whether it is what was measured; decides the colour.", False),
-    "points": Field(_list_of(_point, "a list of pairs, a step and a value each"),
+THEORY: dict[str, DeckField] = {
+    "name": DeckField(_text(40), "Whose it is, in a few words."),
+    "holds": DeckField(_flag, "Whether it is what was measured; decides the colour.", False),
+    "points": DeckField(_list_of(_point, "a list of pairs, a step and a value each"),
                     "Pairs of a step and a value, in the order of the steps; between them the line is straight."),
 }  # fmt: skip
-BEAT: dict[str, Field] = {
-    "setup": Field(_as_read, "A preset's name, or a table of set-up fields; preset in it names one to start from."),
-    "marks": Field(_as_read, "Changes of the rates on the way.", ()),
-    "against": Field(_as_read, "A second run to draw over it, given as setup is.", None),
-    "from": Field(_STEP, "The step the beat begins at.", 0),
-    "to": Field(_STEP, "The step it plays to; the same one: it stands still."),
-    "seconds": Field(partial(check_float, above=0, most=600), "How long that takes, paced by ln(t + 1).", 8.0),
-    "sentence": Field(
+BEAT: dict[str, DeckField] = {
+    "setup": DeckField(_as_read, "A preset's name, or a table of set-up fields; preset in it names one to start from."),
+    "marks": DeckField(_as_read, "Changes of the rates on the way.", ()),
+    "against": DeckField(_as_read, "A second run to draw over it, given as setup is.", None),
+    "from": DeckField(_STEP, "The step the beat begins at.", 0),
+    "to": DeckField(_STEP, "The step it plays to; the same one: it stands still."),
+    "seconds": DeckField(partial(check_float, above=0, most=600), "How long that takes, paced by ln(t + 1).", 8.0),
+    "sentence": DeckField(
         _text(LIMITS["sentence"]), "What is to be seen, in large type; η_Y and e^{4z} are lowered and raised."
     ),
-    "highlight": Field(_as_read, "What to look at.", None),
-    "curve": Field(_one_of(CURVES), "The one curve beside the stage.", "entropy"),
-    "theory": Field(_as_read, "What was predicted of it; drawn as far as the run has come.", ()),
-    "predict": Field(_as_read, "A question to ask first; the sentence follows the reveal.", None),
+    "highlight": DeckField(_as_read, "What to look at.", None),
+    "curve": DeckField(_one_of(CURVES), "The one curve beside the stage.", "entropy"),
+    "theory": DeckField(_as_read, "What was predicted of it; drawn as far as the run has come.", ()),
+    "predict": DeckField(_as_read, "A question to ask first; the sentence follows the reveal.", None),
 }
-DECK: dict[str, Field] = {
-    "title": Field(_text(120), "Of the talk."),
-    "author": Field(_text(120, least=0), "Who gives it.", ""),
-    "beat": Field(_as_read, "In the order of the talk."),
+DECK: dict[str, DeckField] = {
+    "title": DeckField(_text(120), "Of the talk."),
+    "author": DeckField(_text(120, least=0), "Who gives it.", ""),
+    "beat": DeckField(_as_read, "In the order of the talk."),
 }
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def find(deck: str) -> dict[str, Any]:
+def load_deck(name: str) -> dict[str, Any]:
     """A shipped deck by its name, or one from a file."""
-    return read_deck(FOLDER / f"{deck}.toml", deck) if deck in SHIPPED else read_deck(Path(deck))
+    return read_deck(FOLDER / f"{name}.toml", name) if name in SHIPPED_DECKS else read_deck(Path(name))
 
 
 def read_deck(path: Path, name: str = "") -> dict[str, Any]:
@@ -155,7 +155,7 @@ def read_deck(path: Path, name: str = "") -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError("deck", str(path), f"a TOML file that exists, or one of {', '.join(SHIPPED)}") from None
+        raise InputError("deck", str(path), f"a TOML file that exists, or one of {', '.join(SHIPPED_DECKS)}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8"
         raise InputError("deck", str(path), f"a TOML file that can be read ({reason})") from None
@@ -172,7 +172,7 @@ def deck_of(table: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {"name": name, **_read(DECK, {**table, "beat": beats}, "the deck")}
 
 
-def _read(fields: Mapping[str, Field], table: Any, where: str) -> dict[str, Any]:
+def _read(fields: Mapping[str, DeckField], table: Any, where: str) -> dict[str, Any]:
     """A table with its defaults filled in."""
     if not isinstance(table, dict):
         raise InputError(where, table, "a table")

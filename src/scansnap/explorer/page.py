@@ -1,7 +1,4 @@
-"""One HTML file from a template of ``static/``: its styles, its icon, its script and its data inline, no request left.
-
-The explorer, a lecture and the film of a run are made by the same :func:`document`.
-"""
+"""Turns a template of ``static/`` into one HTML file with styles, icon, script and data inline."""
 
 from __future__ import annotations
 
@@ -26,8 +23,10 @@ _HEAD, _END = '<meta charset="utf-8">\n', "</body>"
 
 
 def document(template: str, data: Mapping[str, Any], *, connect: bool = False) -> str:
-    """The template as one file. ``data`` is JSON in elements ``data-NAME``; ``connect`` allows requests to its own
-    origin, for the lab extras."""
+    """The template as one file.
+
+    ``data`` becomes JSON in elements ``data-NAME``; ``connect`` allows requests to the own origin, for the lab extras.
+    """
     page = (STATIC / template).read_text(encoding="utf-8")
     entry = _SCRIPT.search(page)
     assert entry is not None, f"static/{template} has no module script"
@@ -63,7 +62,7 @@ def plain(value: Any) -> Any:
 
 
 def _policy(script: str, connect: bool) -> str:
-    """What the page may do: its own script, workers made from its own text, and no request."""
+    """The content-security policy: the page's own script, workers made from its own text, no request."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     rules = ["default-src 'none'", f"script-src 'sha256-{digest}'", "worker-src blob:", "style-src 'unsafe-inline'",
              "img-src data: blob:", "media-src blob:", "base-uri 'none'", "form-action 'none'",

@@ -19,7 +19,7 @@ from scansnap.dynamics.response.solve import response
 from scansnap.dynamics.simulate import simulate
 from scansnap.explorer.controls import BY_NAME
 from scansnap.explorer.limits import LIMITS
-from scansnap.explorer.setups.read import SetupReading
+from scansnap.explorer.setup import SetupReading
 from scansnap.measure.entropy import masked_entropy
 from scansnap.runs import grid as run_grid
 from scansnap.theory import gamma, growth, t_scan, t_snap

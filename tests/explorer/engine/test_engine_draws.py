@@ -68,9 +68,9 @@ PRESETS = [
 
 
 def test_classes_of_the_presets() -> None:
-    found = answers([{"ask": "classes", "classes": {"preset": name, "settings": knobs}} for name, knobs in PRESETS])
-    for (name, knobs), own in zip(PRESETS, found, strict=True):
-        classes = SequenceClasses.preset(name, **knobs)
+    found = answers([{"ask": "classes", "classes": {"preset": name, "settings": options}} for name, options in PRESETS])
+    for (name, options), own in zip(PRESETS, found, strict=True):
+        classes = SequenceClasses.preset(name, **options)
         rows = [classes.support(n) for n in range(classes.n_classes)]
         assert own["tokens"] == [tokens.tolist() for tokens, _ in rows]
         assert (own["query"], own["next"], own["M"]) == (

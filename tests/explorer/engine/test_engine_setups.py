@@ -22,7 +22,7 @@ from scansnap.checks import InputError
 from scansnap.explorer.controls import CONTROLS
 from scansnap.explorer.page import as_json, plain
 from scansnap.explorer.presets import DEFAULT, PRESETS
-from scansnap.explorer.setups.read import SetupReading, field_of, read_setup
+from scansnap.explorer.setup import SetupReading, field_of, read_setup
 
 pytestmark = needs_node
 SETUPS = [preset["setup"] for preset in PRESETS]

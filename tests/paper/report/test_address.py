@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 import pytest
 
 from scansnap.explorer.controls import BY_NAME
-from scansnap.explorer.setups.read import read_setup
+from scansnap.explorer.setup import read_setup
 from scansnap.paper.figure import Effort
 from scansnap.paper.figures import claims, fig1, fig2, fig3, fig4, fig5, fig6
 from scansnap.paper.report.address import PLACE, address

@@ -1,7 +1,7 @@
-"""Probes' files as pages: the same report that ``Probe.report`` writes, made anew from a file given at start.
+"""Reports of probe files: the report that ``Probe.report`` writes, made from the file at each request.
 
-What is given is one file, or a folder of them: then the page lets one choose, and a file that comes later is found. A
-training may still be writing to it; each look shows what is there by then. No other file can be asked for.
+``--probe`` names a file or a folder of files; files that appear later are found. A training may still be writing to the
+file. No other file can be asked for.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _SUFFIXES = (".zarr", ".nc")
 _MOST = 200  # files listed
 
 
-def files(given: Path | None) -> dict[str, Path]:
-    """What there is to look at, by name: the file itself, or those in the folder; links that lead out are left out."""
-    if given is None:
+def files(source: Path | None) -> dict[str, Path]:
+    """The files by name: the file itself, or those in the folder; links that lead out of it are left out."""
+    if source is None:
         return {}
-    if given.suffix in _SUFFIXES or not given.is_dir():
-        return {given.name: given}
-    root = given.resolve()
+    if source.suffix in _SUFFIXES or not source.is_dir():
+        return {source.name: source}
+    root = source.resolve()
     found: dict[str, Path] = {}
     for folder, folders, names in os.walk(root):
         for name in sorted([*folders, *names]):
@@ -34,22 +34,22 @@ def files(given: Path | None) -> dict[str, Path]:
     return found
 
 
-def check(given: Path) -> None:
-    """Refuses what cannot be shown, before anything starts: no probe's file, or a folder without one."""
-    found = files(given)
+def check(source: Path) -> None:
+    """Refuses a file that no probe wrote, or a folder without one, before the server starts."""
+    found = files(source)
     if not found:
-        raise InputError(FIELD, str(given), "a file that a probe wrote, or a folder that holds some")
-    if given.suffix in _SUFFIXES or not given.is_dir():
-        html(given)
+        raise InputError(FIELD, str(source), "a file that a probe wrote, or a folder that holds some")
+    if source.suffix in _SUFFIXES or not source.is_dir():
+        html(source)
 
 
-def html(given: Path | None, name: str = "") -> str:
+def html(source: Path | None, name: str = "") -> str:
     """The report on a file: the one of this name, or the first."""
-    found = files(given)
-    if given is None:
+    found = files(source)
+    if source is None:
         raise Refused(404, "probe", "There is no probe's file here: start with scansnap explorer --probe probe.zarr.")
     if (name and name not in found) or not found:
-        raise Refused(404, "probe", f"There is no probe's file {name[:60]!r} in the folder given at start.")
+        raise Refused(404, "probe", f"There is no probe's file {name[:60]!r} in the folder of --probe.")
     path = found[name] if name else next(iter(found.values()))
     from scansnap.probe.report.page import page
     from scansnap.results.trajectory import load
@@ -61,12 +61,12 @@ def html(given: Path | None, name: str = "") -> str:
             return page(data)
     except InputError as error:
         raise InputError(FIELD, str(path), error.expected) from None
-    except OSError as error:  # it was taken away, or is being replaced
+    except OSError as error:  # it was deleted, or is being replaced
         raise InputError(FIELD, str(path), f"a file that can be read ({error.strerror or error})") from None
 
 
 def policy() -> str:
-    """What the report may do: its one script, its own styles, and nothing else; only our own page may frame it."""
+    """The content-security policy of the report: its one script and its styles; only our page may frame it."""
     from scansnap.html.page import script_hash
     from scansnap.probe.report.page import PACKAGE
 

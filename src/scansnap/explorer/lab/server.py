@@ -20,7 +20,7 @@ from scansnap.explorer.build import explorer_html
 from scansnap.explorer.lab import lens, probe
 from scansnap.explorer.lab.refusal import Refused
 from scansnap.explorer.page import as_json
-from scansnap.explorer.setups.read import field_of
+from scansnap.explorer.setup import field_of
 
 HOST = "127.0.0.1"
 MOST_BYTES = 1 << 20  # of a request's body
@@ -41,8 +41,8 @@ class Extras:
     probe: Path | None = None
     decks: tuple[dict[str, Any], ...] = ()
 
-    def told(self) -> dict[str, bool]:
-        """As the catalogue says it."""
+    def as_catalogue(self) -> dict[str, bool]:
+        """The extras as the page's catalogue lists them."""
         return {"lens": self.folder is not None, "probe": self.probe is not None, "verify": True}
 
 
@@ -54,7 +54,7 @@ class LabServer(ThreadingHTTPServer):
     def __init__(self, extras: Extras, port: int = 0) -> None:
         super().__init__((HOST, port), _Handler)
         self.extras = extras
-        self.page = explorer_html(extras.decks, lab=extras.told())
+        self.page = explorer_html(extras.decks, lab=extras.as_catalogue())
         self.computing = threading.Lock()  # one computation at a time
 
     @property

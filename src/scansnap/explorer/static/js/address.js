@@ -33,8 +33,8 @@ function fields(setup, prefix = "") {
   const defaults = Object.fromEntries(app.catalogue.controls.map((c) => [c.name, c.default]));
   for (const [key, value] of Object.entries(setup)) {
     if (key === "classes") {
-      const { preset, ...knobs } = value;
-      if (preset) { out.push([prefix + "classes", preset]); for (const [k, v] of Object.entries(knobs)) out.push([`${prefix}classes.${k}`, JSON.stringify(v)]); }
+      const { preset, ...settings } = value;
+      if (preset) { out.push([prefix + "classes", preset]); for (const [k, v] of Object.entries(settings)) out.push([`${prefix}classes.${k}`, JSON.stringify(v)]); }
       else out.push([prefix + "classes", JSON.stringify(value)]);
     } else if (value !== defaults[key]) out.push([prefix + key, typeof value === "string" ? value : JSON.stringify(value)]);
   }

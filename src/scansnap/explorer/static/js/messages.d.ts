@@ -129,7 +129,7 @@ export interface ClassPreset {
   name: string;
   title: string;
   explain: string;
-  knobs: ControlSpec[];
+  settings: ControlSpec[];
 }
 
 /** One class as it runs. */

@@ -1,4 +1,4 @@
-// A set-up as somebody gives it, checked and turned into everything a run is made of: the twin of explorer/setups.
+// Checks a set-up and turns it into everything a run is made of: the twin of explorer/setup.py.
 
 import { InputError } from "../errors.js";
 import { SequenceClasses, distribution } from "./classes.js";
@@ -104,7 +104,7 @@ function optimizerOf(declared, given) {
  * @returns {ClassesRead}
  */
 export function readClasses(declared, form) {
-  const knobs = declared.class_presets.flatMap((preset) => preset.knobs.map(({ name }) => name));
+  const names = declared.class_presets.flatMap((preset) => preset.settings.map(({ name }) => name));
   try {
     if (typeof form !== "object" || form === null || ["preset", "toml", "bars", "text"].filter((key) => key in form).length !== 1) throw new InputError("classes", form, "an object with preset, toml, bars or text");
     if ("toml" in form) {
@@ -122,7 +122,7 @@ export function readClasses(declared, form) {
     return { classes: classesOfTable(declared, form), run: {}, note: "" };
   } catch (error) {
     if (!(error instanceof InputError)) throw error;
-    if (!(form && "preset" in form && knobs.includes(error.field))) error.field = "classes";
+    if (!(form && "preset" in form && names.includes(error.field))) error.field = "classes";
     throw error;
   }
 }
@@ -169,8 +169,8 @@ const GENERATORS = { synthetic, zipf, "syn-medium": ({ n_queries = 1 }) => synth
 function presetTable(declared, { preset, ...given }) {
   const found = declared.class_presets.find(({ name }) => name === preset), { limits } = declared;
   if (!found) throw new InputError("preset", preset, `one of ${declared.class_presets.map(({ name }) => name).join(", ")}`);
-  knownKeys("classes", given, found.knobs.map(({ name }) => name));
-  const settings = Object.fromEntries(found.knobs.map((knob) => [knob.name, knob.name in given ? check(knob, given[knob.name]) : knob.default]));
+  knownKeys("classes", given, found.settings.map(({ name }) => name));
+  const settings = Object.fromEntries(found.settings.map((setting) => [setting.name, setting.name in given ? check(setting, given[setting.name]) : setting.default]));
   if (preset === "synthetic") {
     const { n_queries, next_per_query, common, common_per_query, distinct, unused } = settings, K = n_queries * next_per_query;
     if (K > limits.classes) throw new InputError("classes", K, `n_queries · next_per_query ≤ ${limits.classes}`);

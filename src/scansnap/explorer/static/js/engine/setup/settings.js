@@ -37,7 +37,7 @@ import { InputError } from "../errors.js";
  * @property {Setting[]} controls
  * @property {Setting[]} optimizer
  * @property {string[]} file_keys
- * @property {{name: string, title: string, explain: string, knobs: Setting[]}[]} class_presets
+ * @property {{name: string, title: string, explain: string, settings: Setting[]}[]} class_presets
  * @property {Record<string, ClassTable>} tables
  * @property {{name: string, title: string, question: string, commentary: string, setup: SetupInput}[]} presets
  * @property {SetupInput} default

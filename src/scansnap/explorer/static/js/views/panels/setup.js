@@ -25,7 +25,7 @@ const GROUPS = [
 ];
 
 const panel = $("panel-setup"), general = h("p", { class: "refusal", role: "alert", hidden: true }), ratio = h("p", { class: "ratio theory", "aria-live": "polite" });
-const classRefusal = h("p", { class: "refusal", role: "alert", hidden: true, id: "classes-refusal" }), knobsBox = h("div", { class: "knobs theory" }), facts = h("p", { class: "facts theory" }), commentary = h("p", { class: "says", id: "commentary" });
+const classRefusal = h("p", { class: "refusal", role: "alert", hidden: true, id: "classes-refusal" }), presetSettings = h("div", { class: "preset-settings theory" }), facts = h("p", { class: "facts theory" }), commentary = h("p", { class: "says", id: "commentary" });
 const classSelect = h("select", { id: "c-classes", "aria-describedby": "classes-explain classes-refusal", onchange: () => pickClasses(classSelect.value) });
 /** @type {Map<string, Control>} */
 const controls = new Map();
@@ -74,7 +74,7 @@ function dataGroup() {
     h("div", { class: "control theory", "data-name": "classes" },
       h("div", { class: "row" }, h("label", { htmlFor: "c-classes" }, "Classes"), classSelect),
       h("p", { class: "explain", id: "classes-explain" }), h("p", { class: "facts", id: "classes-note" }), classRefusal),
-    knobsBox, facts,
+    presetSettings, facts,
     h("div", { class: "buttons" },
       h("button", { type: "button", id: "own-words", onclick: openWords }, "Your own words"),
       h("button", { type: "button", id: "edit-weights", class: "theory", onclick: () => openEditor("bars") }, "Edit weights"),
@@ -101,10 +101,10 @@ function showClasses() {
   $("classes-explain").textContent = preset?.explain ?? (classes.toml !== undefined ? "From the TOML you pasted." : classes.text !== undefined ? "Counted in the text you pasted." : "Weights of your own.");
   $("classes-note").textContent = note;
   classRows = new Map();
-  knobsBox.replaceChildren(...(preset?.knobs ?? []).map((knob) => {
-    const control = makeControl(knob, (v, dragging) => change("classes", { ...app.setup.classes, [knob.name]: v }, dragging), "k");
-    control.show(classes[knob.name] ?? knob.default);
-    classRows.set(knob.name, control);
+  presetSettings.replaceChildren(...(preset?.settings ?? []).map((setting) => {
+    const control = makeControl(setting, (v, dragging) => change("classes", { ...app.setup.classes, [setting.name]: v }, dragging), "k");
+    control.show(classes[setting.name] ?? setting.default);
+    classRows.set(setting.name, control);
     return control.el;
   }));
 }

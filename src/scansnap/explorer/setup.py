@@ -1,4 +1,4 @@
-"""A set-up as the page writes it: read, and checked by the same code as files and the command line."""
+"""Reads a set-up of the page and checks it by the same code as files and the command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scansnap.runs import Runs, grid, run_fields, values_of
 
 
 class ClassesError(InputError):
-    """A mistake in the classes, and the control it is shown at: a preset's setting, or the classes as a whole."""
+    """A mistake in the classes, with the control that shows it: a preset's setting, or the classes as a whole."""
 
     def __init__(self, error: InputError, control: str) -> None:
         super().__init__(error.field, error.value, error.expected)
@@ -37,24 +37,24 @@ class SetupReading:
     note: str = ""  # what of a file the page does not show
 
 
-def read_setup(given: Any) -> SetupReading:
-    """What a set-up describes, or an :class:`InputError` that names the control."""
-    if not isinstance(given, dict):
-        raise InputError("setup", given, "an object")
-    check_keys("the set-up", given, ("classes", *BY_NAME))
-    classes, form, from_file, note = _classes(given.get("classes"))
+def read_setup(value: Any) -> SetupReading:
+    """The run that a set-up describes, or an :class:`InputError` that names the control."""
+    if not isinstance(value, dict):
+        raise InputError("setup", value, "an object")
+    check_keys("the set-up", value, ("classes", *BY_NAME))
+    classes, form, from_file, note = _classes(value.get("classes"))
     values = {name: control.default for name, control in BY_NAME.items()}
-    values |= from_file | {k: v for k, v in given.items() if k != "classes"}
+    values |= from_file | {k: v for k, v in value.items() if k != "classes"}
     for control in CONTROLS:
         if control.name == "optimizer" and isinstance(values["optimizer"], dict):
             continue  # a table of its own settings, checked where it is read
         values[control.name] = control.check(values[control.name])
     rates = {name: values.pop(name) for name in run_fields() if name in values}
-    made_of = settings({**values, "record": [0]})
-    if not made_of.has_momentum:
-        rates["momentum"] = 0.0  # the page has one for every optimiser; what goes back says that there is none
+    run_options = settings({**values, "record": [0]})
+    if not run_options.has_momentum:
+        rates["momentum"] = 0.0  # the page has a momentum field for every optimiser
     runs = grid(**rates)
-    return SetupReading({"classes": form, **rates, **values}, classes, runs, made_of, note)
+    return SetupReading({"classes": form, **rates, **values}, classes, runs, run_options, note)
 
 
 def field_of(error: InputError) -> str:
@@ -63,15 +63,14 @@ def field_of(error: InputError) -> str:
         return error.control
     if error.field.isidentifier():
         return error.field
-    found = [name for name in BY_NAME if name in error.field]
-    return found[0] if found else "request"
+    return next((name for name in BY_NAME if name in error.field), "request")
 
 
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 
 def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any], str]:
-    """The classes, their form as it is kept in the set-up, what a run file says besides, and what is left out of it."""
+    """The classes, their form in the set-up, the settings of a run file, and a note on what the page leaves out."""
     try:
         if not isinstance(form, dict) or sum(key in form for key in ("preset", "toml", "bars", "text")) != 1:
             raise InputError("classes", form, "an object with preset, toml, bars or text")
@@ -86,8 +85,8 @@ def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any]
             from scansnap.corpus import passage  # SciPy's sparse tables take a second that the first run need not wait
 
             check_keys("classes", form, ("text", "pairs"))
-            found = passage.read(form["text"], most=int(LIMITS["text_characters"])).classes(form.get("pairs"))
-            return SequenceClasses(**found.table()), form, {}, ""
+            counts = passage.read(form["text"], most=int(LIMITS["text_characters"])).classes(form.get("pairs"))
+            return SequenceClasses(**counts.table()), form, {}, ""
         return _from_table(form), form, {}, ""
     except InputError as error:
         of_preset = isinstance(form, dict) and "preset" in form and error.field in PRESET_CONTROLS
@@ -95,17 +94,17 @@ def _classes(form: Any) -> tuple[SequenceClasses, dict[str, Any], dict[str, Any]
 
 
 def _from_table(table: dict[str, Any]) -> SequenceClasses:
-    """As in a file, once it is sure not to be too large to make."""
+    """Classes from a table of a file, after a check of its size."""
     if "preset" in table:
         preset = check_choice("preset", table["preset"], PRESETS)
-        knobs = {k: v for k, v in table.items() if k != "preset"}
-        for name, value in knobs.items():
+        options = {k: v for k, v in table.items() if k != "preset"}
+        for name, value in options.items():
             if name in PRESET_CONTROLS and name != "distinct_weights":
                 PRESET_CONTROLS[name].check(value)
         if preset == "synthetic":
-            _sizes(knobs)
+            _sizes(options)
         if preset == "syn-medium":
-            check_integer("n_queries", knobs.get("n_queries", 1), least=1, most=int(LIMITS["classes"]) // 2)
+            check_integer("n_queries", options.get("n_queries", 1), least=1, most=int(LIMITS["classes"]) // 2)
     elif isinstance(table.get("class"), list) and len(table["class"]) > LIMITS["classes"]:
         raise InputError("the number of classes", len(table["class"]), f"at most {LIMITS['classes']}")
     if "vocab_size" in table:
@@ -113,8 +112,8 @@ def _from_table(table: dict[str, Any]) -> SequenceClasses:
     return SequenceClasses.from_table(table, "the classes")
 
 
-def _sizes(knobs: dict[str, Any]) -> None:
-    size = {name: knobs.get(name, PRESET_CONTROLS[name].default) for name in
+def _sizes(options: dict[str, Any]) -> None:
+    size = {name: options.get(name, PRESET_CONTROLS[name].default) for name in
             ("n_queries", "next_per_query", "common", "common_per_query", "distinct", "unused")}  # fmt: skip
     k = size["n_queries"] * size["next_per_query"]
     if k > LIMITS["classes"]:
@@ -155,7 +154,7 @@ def _toml_tables(text: Any) -> tuple[dict[str, Any], dict[str, Any], str]:
 
 
 def _bars(bars: Any) -> dict[str, Any]:
-    """Weights per token and class as the explicit form of a file, normalised."""
+    """Weights per token and class, normalised, as a file has them."""
     if not isinstance(bars, dict):
         raise InputError("bars", bars, "an object with vocab_size and classes")
     check_keys("bars", bars, ("vocab_size", "words", "classes"))
@@ -176,14 +175,14 @@ def _bars(bars: Any) -> dict[str, Any]:
 
 
 def _words(words: Any, vocab_size: Any) -> list[str]:
-    """One word for every token: those given by the number of their token, and for the others that number."""
+    """One word for every token; a token without a word reads as its number."""
     size = check_integer("vocab_size", vocab_size, least=1, most=int(LIMITS["tokens"]))
     if not isinstance(words, dict):
         raise InputError("words of bars", words, "an object: the word of each token by its number")
     for token in words:
         number = digits(token) if isinstance(token, str) else None
         if number is None or number >= size:
-            raise InputError("the token of a word", token, f"a whole number below {size}")
+            raise InputError("the token of a word", token, f"an integer < {size}")
     return [words.get(str(token), str(token)) for token in range(size)]
 
 
