@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from scansnap.text.attention_statistics import smallest_set
 from torch import Tensor, nn
 
 from scansnap.probe.capture import AttentionCall, watching
 from scansnap.probe.probe import Probe
 from scansnap.probe.schedule import schedule
+from scansnap.text.model import top_mass_mask
 from timing import in_turn
 
 BATCH, LONG = 16, 8192
@@ -140,7 +140,7 @@ def naive(model: nn.Module, tokens: Tensor, facts: Facts) -> None:
 
     def look(call: AttentionCall) -> None:
         p = call.rows(at).p
-        found = [torch.special.entr(p).sum(-1), p.amax(-1), smallest_set(p, 0.95).sum(-1) / (at + 1), p[..., 0],
+        found = [torch.special.entr(p).sum(-1), p.amax(-1), top_mass_mask(p, 0.95).sum(-1) / (at + 1), p[..., 0],
                  p.diagonal(dim1=-2, dim2=-1), p.diagonal(-1, -2, -1), (p * same).sum(-1),
                  *[(p * (decile == d)).sum(-1) for d in range(10)]]  # fmt: skip
         for one in found:
