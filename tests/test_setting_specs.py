@@ -17,7 +17,7 @@ from refusals import refused
 from scansnap import runs
 from scansnap.checks import InputError
 from scansnap.cli.reference import reference, table
-from scansnap.cli.run_file import find_run
+from scansnap.cli.run import find_run
 from scansnap.dynamics import norms, optimizers
 from scansnap.dynamics import settings as declarations
 from scansnap.explorer.controls import BY_NAME, controls

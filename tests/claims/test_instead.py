@@ -130,7 +130,7 @@ def test_a_statement_of_ones_own_may_name_one_too() -> None:
 
 
 def test_the_command_line_tells_it_in_words_and_in_json(reports, capsys: pytest.CaptureFixture[str]) -> None:
-    plain = json.loads(json.dumps(command._as_json(reports["textbook"])))
+    plain = json.loads(json.dumps(command.report_as_dict(reports["textbook"])))
     (growth,) = (claim for claim in plain["claims"] if claim["name"] == "theorem-4-growth")
     assert growth["alternative"]["name"] == "memory"
     assert growth["alternative"]["status"] == "holds"
@@ -138,8 +138,8 @@ def test_the_command_line_tells_it_in_words_and_in_json(reports, capsys: pytest.
     assert "alternatives" not in growth
     (holds,) = (claim for claim in plain["claims"] if claim["name"] == "theorem-2a")
     assert holds["alternative"] is None
-    command._tell(reports["textbook"])
-    command._tell(reports["syn-medium"])
+    command.print_report(reports["textbook"])
+    command.print_report(reports["syn-medium"])
     text = " ".join(capsys.readouterr().out.split())
     assert "instead: memory holds up to 10 t₀; its curve is off by 0.4" in text
     assert "fail where an assumption is not met: theorem-1-span" in text

@@ -12,7 +12,7 @@ from scansnap.claims.claim import Statement
 from scansnap.claims.report import Report
 from scansnap.claims.verify import verify
 from scansnap.cli import verify as command
-from scansnap.cli.verify import _as_json, _tell
+from scansnap.cli.verify import print_report, report_as_dict
 
 STATEMENT = Statement("a", "Lemma 0", "nothing in particular")
 MET = Assumption("met", "", 1.0, 2.0, True, "")
@@ -168,7 +168,7 @@ def test_kinds_and_undecided_claims_are_shown_and_counted_apart(monkeypatch, cap
 
     report = Report("here", (claim("sure", "measured", 0.0), claim("open", "measured", 0.4, (0.1, np.inf)),
                              claim("law", "identity", 0.0), claim("same", "formula", 0.0)))  # fmt: skip
-    command._tell(report)
+    command.print_report(report)
     out = capsys.readouterr().out
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     assert "identity" in rows["law"]
@@ -177,7 +177,7 @@ def test_kinds_and_undecided_claims_are_shown_and_counted_apart(monkeypatch, cap
     assert "open undecided: 9 seeds [of any kind] would decide" in out
     assert "measured: 1 holds, 0 fails, 1 undecided, 0 not applicable" in out
     assert "identity: 1 holds" in out
-    plain = command._as_json(report)
+    plain = command.report_as_dict(report)
     assert plain["totals"]["measured"] == {"holds": 1, "fails": 0, "undecided": 1, "not applicable": 0}
     assert plain["claims"][1]["interval"] == [0.1, None]
     json.dumps(plain, allow_nan=False)
@@ -242,7 +242,7 @@ def test_the_command_judges_a_saved_flow(verify_command, refuses, tmp_path, vari
 
 def test_the_command_shows_what_depends_on_what(textbook, capsys):
     """On the screen and as JSON: four statements follow from others or repeat them, and do not count as their own."""
-    told = _as_json(textbook)
+    told = report_as_dict(textbook)
     assert told["summary"] == textbook.summary
     assert told["totals"]["measured"] == {"holds": 8, "fails": 5, "undecided": 0, "not applicable": 1}
     assert told["totals"]["dependent"]["holds"] == 4
@@ -250,7 +250,7 @@ def test_the_command_shows_what_depends_on_what(textbook, capsys):
     assert {name: on for name, on in depends.items() if on} == {
         "theorem-1-xi": ["theorem-2a"], "theorem-2b": ["theorem-2a"], "lemma-4": ["theorem-1-span"],
         "lemma-4-run": ["theorem-1-span", "lemma-4"]}  # fmt: skip
-    _tell(textbook)
+    print_report(textbook)
     shown = " ".join(capsys.readouterr().out.split())
     assert textbook.summary in shown
     assert shown.count("follows from") == 2

@@ -118,12 +118,22 @@ def test_bad_run_files(refuses, tmp_path, text, field):
 
 
 def test_a_result_is_not_overwritten_by_accident(scansnap, refuses, tmp_path):
-    assert scansnap("run", "--steps", 1)[0] == 0
-    before = (tmp_path / "out/run.png").stat().st_mtime_ns
-    refuses("--out", "run", "--steps", 2, names="--overwrite")
-    assert (tmp_path / "out/run.png").stat().st_mtime_ns == before
-    assert scansnap("run", "--steps", 2, "--overwrite")[0] == 0
-    assert ss.load(tmp_path / "out/run.zarr").step[-1] == 2
+    assert scansnap("run", "--steps", 1, "--out", "a.zarr")[0] == 0
+    before = (tmp_path / "a.png").stat().st_mtime_ns
+    refuses("--out", "run", "--steps", 2, "--out", "a.zarr", names="--overwrite")
+    refuses("preset", "run", "--preset", "nonsense", "--out", "a.zarr")  # what was typed before clashes of files
+    refuses("record", "run", "--record", "never", "--out", "a.zarr")
+    assert (tmp_path / "a.png").stat().st_mtime_ns == before
+    assert scansnap("run", "--steps", 2, "--out", "a.zarr", "--overwrite")[0] == 0
+    assert ss.load(tmp_path / "a.zarr").step[-1] == 2
+
+
+def test_default_outputs_are_numbered(scansnap, tmp_path):
+    for steps, name in ((1, "run"), (2, "run-2"), (3, "run-3")):
+        assert json.loads(scansnap("run", "--steps", steps, "--json")[1])["trajectory"] == f"out/{name}.zarr"
+    assert json.loads(scansnap("run", "--steps", 3, "--json", "--resume")[1])["trajectory"] == "out/run-3.zarr"
+    assert json.loads(scansnap("run", "--steps", 4, "--json", "--overwrite")[1])["trajectory"] == "out/run.zarr"
+    assert len(list((tmp_path / "out").iterdir())) == 6  # three trajectories with their figures
 
 
 def test_starting_is_quick_because_torch_is_loaded_late():

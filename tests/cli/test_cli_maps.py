@@ -63,13 +63,13 @@ def test_a_stopped_map_keeps_what_is_finished_and_the_same_command_does_the_rest
     monkeypatch.setattr(regime_map_sgd, "train_group", stops)
     code, _, err = work(*MAP, "--out", "m.png")
     assert code == 130
-    assert "Stopped. Finished settings are in m.unfinished: the same command does the rest." in err
+    assert "m.unfinished" in err
     assert not (tmp_path / "m.png").exists()
     monkeypatch.setattr(regime_map_sgd, "train_group", train)
     refuses("the folder with unfinished work", *MAP, "--seeds", 3, "--out", "m.png", names="--overwrite")
     code, _, err = work(*MAP, "--out", "m.png")
     assert code == 0
-    assert "(4 are there already)" in err
+    assert "(4 are finished already)" in err
     assert not (tmp_path / "m.unfinished").exists()
     assert (tmp_path / "m.csv").read_text() == (tmp_path / "whole.csv").read_text()
 

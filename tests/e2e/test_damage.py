@@ -285,7 +285,7 @@ def test_info_check(scansnap: Callable[..., tuple[int, str, str]], saved: Path, 
     path = saved / name
     code, out, err = scansnap("info", "--check", path)
     assert (code, err) == (0, "")
-    assert f"({KINDS[name]}) is whole" in out
+    assert f"({KINDS[name]}) is intact" in out
     told = json.loads(scansnap("info", "--check", path, "--json")[1])
     files = len(contents(path)) if path.is_dir() else 1
     size = sum(map(len, contents(path).values())) if path.is_dir() else path.stat().st_size

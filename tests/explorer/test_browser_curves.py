@@ -351,7 +351,7 @@ def test_pictures_carry_title_legend_and_settings(draw):
 
 
 def test_data_set_up_pictures_and_the_film_are_files(page, tmp_path, browser):
-    from scansnap.cli.run_file import find_run
+    from scansnap.cli.run import find_run
 
     page.run_to_end()
     page.key("2")  # so that there is a table Y

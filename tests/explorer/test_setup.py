@@ -11,7 +11,7 @@ from page_forms import summary
 
 import scansnap as ss
 from scansnap.checks import InputError
-from scansnap.cli.run_file import find_run
+from scansnap.cli.run import find_run
 from scansnap.explorer.controls import BY_NAME, CONTROLS, PRESET_CONTROLS, class_presets
 from scansnap.explorer.page import as_json
 from scansnap.explorer.presets import PRESETS

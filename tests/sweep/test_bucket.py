@@ -235,7 +235,7 @@ def test_info_of_a_bucket(s3, scansnap, tmp_path):
     code, _, err = scansnap("sweep", "sweep.toml", "--out", address, "--device", "cpu", "--endpoint", s3)
     assert code == 0, err
     assert scansnap("info", address)[1].startswith(f"{address}: a sweep, complete")
-    assert f"{address} (sweep) is whole" in scansnap("info", "--check", address)[1]
+    assert f"{address} (sweep) is intact" in scansnap("info", "--check", address)[1]
     place = place_of(address)
     content = bytearray(place.get("classes-0.zarr/loss/c/1/0"))
     content[5] ^= 1

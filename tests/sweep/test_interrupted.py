@@ -99,7 +99,7 @@ def test_ended_in_the_middle_and_resumed_it_is_the_same_store(tmp_path, whole, n
         assert code == -signal.SIGKILL
     code, out, err = finish(start(tmp_path, "--resume"))
     assert code == 0, err
-    assert "were there already" in out
+    assert "were finished before" in out
     assert contents(store) == whole
     assert {place.name for place in tmp_path.iterdir()} == {"sweep.toml", "s.zarr"}
 

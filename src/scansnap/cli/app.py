@@ -1,4 +1,4 @@
-"""The command line: puts the commands together, dispatches, and turns bad input into one sentence."""
+"""The command line: it collects the commands, calls one, and prints every mistake as one sentence."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _Misuse: Any = typer.BadParameter.__base__  # click's UsageError, of which typer
 
 
 def commands() -> typer.Typer:
-    """All commands, with the settings that are declared now."""
+    """All commands with the settings declared so far."""
     app = _group(
-        "A laboratory for attention training dynamics: simulate and verify how transformers scan and snap.",
+        "Simulate, predict, verify and watch how attention learns: the training dynamics of Scan and Snap.",
         "run --preset syn-small --eta-y 1 --eta-z 1 --momentum 0.9 --out out/first.zarr",
         {
             with_settings(run.run, run_fields() | run_settings()): (
@@ -64,7 +64,7 @@ def commands() -> typer.Typer:
         completion=True,
     )
     text = _group(
-        "Real text: train a YZ model or a transformer, read what it learned, sample from it.",
+        "Train a YZ model or a transformer on text, read what it learned, sample from it.",
         "text train --out out/yz.safetensors --max-words 2000",
         {
             with_settings(train.train, token_specs() | train.training_specs() | train.model_specs()): (
@@ -84,26 +84,29 @@ def commands() -> typer.Typer:
     app.add_typer(text, name="text")
     alias = app.command("serve", hidden=True, help="The same as explorer.", epilog="Example: scansnap serve --no-open")
     alias(explorer.explorer)
-    app.callback()(_whole)
+    app.callback()(_root)
     return app
 
 
-def _whole(
+def _root(
     version: Annotated[
-        bool, typer.Option("--version", is_eager=True, callback=lambda asked: _version(asked), help="Say which it is.")
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=lambda value: _version(value), help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(value: bool) -> None:
+    if value:
         print(f"scansnap {__version__}")
         raise typer.Exit
 
 
 def _group(
-    says: str, example: str, examples: dict[Callable[..., int], tuple[str, ...]], *, completion: bool = False
+    help_text: str, example: str, examples: dict[Callable[..., int], tuple[str, ...]], *, completion: bool = False
 ) -> typer.Typer:
     """A group of commands, each with its examples."""
     app = typer.Typer(
@@ -111,7 +114,7 @@ def _group(
         add_completion=completion,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
-        help=says,
+        help=help_text,
         epilog=f"Example: scansnap {example}",
     )
     for command, lines in examples.items():
@@ -120,31 +123,33 @@ def _group(
 
 
 def main() -> None:
-    """Entry point: exit code 2 and one sentence for bad input, 1 where the machine fails, 128 + signal when ended."""
+    """Entry point. Exit codes: 2 for bad input, 1 when the machine fails, 128 + signal when stopped."""
     with ending_quietly():
         code = _call()
         try:
-            sys.stdout.flush()  # here, where it can still be told
+            sys.stdout.flush()  # here, where an error can still be printed
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # not tried again when the process ends
+            os.dup2(
+                os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+            )  # so that the end of the process does not try again
             code = code or _ended_by(error)
     sys.exit(code)
 
 
 def _call() -> int:
-    """One command; whatever a user or a machine can do wrong is one sentence, never a traceback."""
+    """Run one command; print what a user or a machine did wrong as one sentence, without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # the name of a file need not be text
+            stream.reconfigure(errors="backslashreplace")  # a file name may hold bytes that are not text
     try:
         code = commands()(standalone_mode=False) or 0
     except InputError as error:
-        return _sorry(str(error), 2)
+        return _print_error(str(error), 2)
     except _Misuse as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             error.show()
             return 2
-        return _sorry(error.format_message().rstrip(".") + ".", 2)
+        return _print_error(error.format_message().rstrip(".") + ".", 2)
     except KeyboardInterrupt:
         return exit_code()
     except (OSError, MemoryError) as error:
@@ -157,21 +162,21 @@ def _call() -> int:
 
 
 def _ended_by(error: OSError | MemoryError) -> int:
-    if isinstance(error, BrokenPipeError):  # the reader of our output went away
+    if isinstance(error, BrokenPipeError):  # the reader of the output is gone
         return 141
     if isinstance(error, MemoryError):
-        remedy = "make the settings smaller, such as batch, context, runs or steps to record"
-        return _sorry(f"there is not enough memory ({str(error) or 'none is left'}); {remedy}.", 1)
-    return _sorry(str(error), 1)
+        hint = "choose smaller settings: batch size, context, runs or recorded steps"
+        return _print_error(f"there is not enough memory ({str(error) or 'none is left'}); {hint}.", 1)
+    return _print_error(str(error), 1)
 
 
 def _torch_reason(error: RuntimeError) -> str:
-    """What torch says of the allocation, without the places in its source and advice for programs."""
-    found = re.search(r"tried to allocate [^.,]*(\.\d+ \w+|bytes)|Storage size[^\n]*", str(error), re.IGNORECASE)
-    return f"torch {found[0][0].lower()}{found[0][1:]}" if found else "torch could not allocate a tensor"
+    """What torch says of the allocation, without lines of its source and hints for programmers."""
+    match = re.search(r"tried to allocate [^.,]*(\.\d+ \w+|bytes)|Storage size[^\n]*", str(error), re.IGNORECASE)
+    return f"torch {match[0][0].lower()}{match[0][1:]}" if match else "torch could not allocate a tensor"
 
 
-def _sorry(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     with suppress(OSError):
         print("Error:", " ".join(sentence.split()), file=sys.stderr)
     return code

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from scansnap.cli.console import duration, out, progress_bar, say_json
+from scansnap.cli.console import duration, new_table, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json
 
 if TYPE_CHECKING:
@@ -36,16 +35,15 @@ def bench(
             result = measure(seeds * PAIRS, device=device, repeats=repeats, plain_runs=plain_runs, progress=progress)
     if as_json:
         totals = ("runs", "seconds", "plain_seconds", "speedup", "runs_per_second")
-        say_json(asdict(result) | {name: getattr(result, name) for name in totals})
+        print_json(asdict(result) | {name: getattr(result, name) for name in totals})
     else:
         _print(result)
     return 0
 
 
 def _print(result: BenchResult) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("Syn-Medium", "M", "runs", "scansnap (s)", "plain loop", "faster", "entropy", "plain"):
-        table.add_column(name, justify="right")
+    columns = ("Syn-Medium", "M", "runs", "scansnap (s)", "plain loop", "faster", "entropy", "plain")
+    table = new_table(*columns, right=columns)
     for size in result.sizes:
         times = f"{size.seconds:.3f}", duration(size.plain_seconds), f"{size.speedup:,.0f}×"
         entropies = f"{size.entropy:.3f}", f"{size.plain_entropy:.3f}"

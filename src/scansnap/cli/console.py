@@ -1,34 +1,34 @@
-"""Talking to people: a progress bar on a terminal, plain lines off one."""
+"""What commands print: text, JSON, and progress (a bar on a terminal, plain lines elsewhere)."""
 
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
 
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
-SILENT = 2.0  # seconds between lines of progress, and before the first
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+SILENT = 2.0  # seconds between lines of progress, and before the first
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Any]:
-    """A progress callback (done, total) that shows pace and time left: on a terminal a bar, off one lines.
+    """A progress callback (done, total) that shows pace and time left: a bar on a terminal, else lines.
 
-    The pace is that since the first call, which says what was done before.
-
-    Off a terminal it is silent for what ends within two seconds.
+    The pace is that since the first call, which reports what was done before. Lines begin after two seconds.
     """
-    said = time.monotonic()
-    first: tuple[float, float] | None = None  # when, and what was done by then
+    printed = time.monotonic()
+    first: tuple[float, float] | None = None  # time, and what was done by then
 
-    def words(done: float, total: float) -> str:
+    def text(done: float, total: float) -> str:
         nonlocal first
         now = time.monotonic()
         began, before = first = first or (now, done)
@@ -37,20 +37,20 @@ def progress_bar(label: str) -> Iterator[Any]:
         return f"{done:.0f}/{total:.0f}{pace}"
 
     if err.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[words]}"))
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
         with Progress(*columns, console=err, transient=True) as bar:
-            task = bar.add_task(label, total=None, words="")
-            yield lambda done, total: bar.update(task, completed=done, total=total, words=words(done, total))
+            task = bar.add_task(label, total=None, text="")
+            yield lambda done, total: bar.update(task, completed=done, total=total, text=text(done, total))
         return
 
-    def line(done: float, total: float) -> None:
-        nonlocal said
-        text = words(done, total)
-        if time.monotonic() - said >= SILENT:
-            print(f"{label}: {text}", file=sys.stderr, flush=True)
-            said = time.monotonic()
+    def print_line(done: float, total: float) -> None:
+        nonlocal printed
+        line = text(done, total)
+        if time.monotonic() - printed >= SILENT:
+            print(f"{label}: {line}", file=sys.stderr, flush=True)
+            printed = time.monotonic()
 
-    yield line
+    yield print_line
 
 
 def duration(seconds: float) -> str:
@@ -61,10 +61,30 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
-def say_json(value: Any) -> None:
+def new_table(*columns: str, right: Iterable[str] = (), no_wrap: Iterable[str] = ()) -> Table:
+    """A table without lines; ``right`` are columns of numbers."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    right, no_wrap = set(right), set(no_wrap)
+    for name in columns:
+        table.add_column(name, justify="right" if name in right else "left", no_wrap=name in no_wrap)
+    return table
+
+
+def print_json(value: Any) -> None:
     """One JSON document on standard output."""
-    print(json.dumps(value, indent=2, default=_number))
+    print(json_text(value))
 
 
-def _number(value: Any) -> Any:
-    return value.item()  # NumPy's numbers as Python's
+def json_text(value: Any) -> str:
+    """Strict JSON: NumPy's numbers as Python's, NaN and infinities as null."""
+    return json.dumps(finite(value), indent=2, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """``value`` with NaN and infinities as None, which JSON has and CSV leaves empty; also inside lists and dicts."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    value = value.item() if hasattr(value, "item") else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 
 from scansnap.checks import InputError, check_choice
-from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.console import err, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
 
@@ -32,37 +32,43 @@ def dial(
     data: Annotated[
         str,
         typer.Option(
-            help="syn-medium, zipf (p_n ∝ 1/n), textbook (one query and one common token, of 74 tokens and not 2014: "
-            "with unit vectors for tokens every run holds M × M numbers), or text (200 words, classes by their counts)."
+            help="Data: syn-medium, zipf (p_n ∝ 1/n), textbook (one query, one common token, 74 tokens) or text (200 "
+            "words, classes by their counts)."
         ),
     ] = "syn-medium",
     corpus: Annotated[
         str | None,
         typer.Option(
-            help="For --data text: a folder, a .txt file, stdlib, wikitext-2 or wikitext-103. [default: stdlib]"
+            help="With --data text: a folder, a .txt file, stdlib, wikitext-2 or wikitext-103. [default: stdlib]"
         ),
     ] = None,
     bos: Annotated[
         bool,
-        typer.Option("--bos", help="A first token that is always the same; contexts are finite, sink is measured."),
+        typer.Option(
+            "--bos", help="Start every context with the same token and measure the attention sink; contexts are finite."
+        ),
     ] = False,
     target: Annotated[
-        Path, typer.Option("--out", help="The folder for dial.csv, .json, .md, .png and .pdf, and the cells.")
+        Path, typer.Option("--out", help="Write dial.csv, .json, .md, .png, .pdf and the cells into this folder.")
     ] = Path("out/dial"),
     quick: Annotated[
-        bool, typer.Option("--quick", help="3 seeds, shorter runs and contexts, first choices only.")
+        bool,
+        typer.Option("--quick", help="Use 3 seeds, shorter runs and contexts, and the first choice of each component."),
     ] = False,
-    seeds: Annotated[int | None, typer.Option(help="Paired seeds. [default: 10, quick 3]")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of paired seeds. [default: 10, quick 3]")] = None,
     ratio: Annotated[
-        list[float] | None, typer.Option(help="An effective η_Y/η_Z. [default: 1, 3, 10, 30; quick 1, 10]")
+        list[float] | None,
+        typer.Option(help="An effective η_Y/η_Z; repeat for more. [default: 1, 3, 10, 30; quick 1, 10]"),
     ] = None,
-    jobs: Annotated[int | None, typer.Option(help="Processes. [default: one a core; 8 with a GPU]")] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
-    gpus: Annotated[float, typer.Option("--gpus-per-group", help="With Ray: GPUs of a cell, such as 0.25.")] = 0.0,
+    jobs: Annotated[int | None, typer.Option(help="Number of processes. [default: one per core; 8 with a GPU]")] = None,
+    engine: Annotated[str, typer.Option(help="Run on this machine (local) or on a cluster (ray).")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Address of the Ray cluster: auto, host:port or ray://host:port.")
+    ] = None,
+    gpus: Annotated[float, typer.Option("--gpus-per-group", help="With Ray: GPUs for each cell, such as 0.25.")] = 0.0,
     device: Device = "auto",
     listed: Annotated[
-        bool, typer.Option("--list", help="Print the components and what they change, and stop.")
+        bool, typer.Option("--list", help="Print the components and what they change, and exit.")
     ] = False,
     overwrite: Overwrite = False,
     as_json: Json = False,
@@ -110,16 +116,16 @@ def dial(
             with renewing("--out", target) as scratch:
                 _draw(study, scratch)
     except CellsFailed as error:
-        err.print(f"Error: {error}. Finished cells are in {target}: the same command tries the rest.", markup=False)
+        err.print(f"Error: {error}. Finished cells are in {target}: the same command computes the rest.", markup=False)
         return 1
     except KeyboardInterrupt:
-        err.print(f"Stopped. Finished cells are in {target}: the same command does the rest.", markup=False)
+        err.print(f"Stopped. Finished cells are in {target}: the same command computes the rest.", markup=False)
         return 130
     counts = Counter(study.table.verdict)
     seconds = time.monotonic() - began
     if as_json:
         report = {"out": str(target), "cells": len(study.cells), "verdicts": dict(counts), "seconds": round(seconds, 3)}
-        say_json(report | study.counts | {"control_holds": study.control_holds or 0})
+        print_json(report | study.counts | {"control_holds": study.control_holds or 0})
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("component", "mode", "optimizer"):
@@ -151,7 +157,7 @@ def _list(as_json: bool) -> int:
 
     components = [COMPONENTS[name] for name in BUILT_IN]
     if as_json:
-        say_json([{"number": i, "component": c.name, "changes": c.title, "optimizers": c.optimizers,
+        print_json([{"number": i, "component": c.name, "changes": c.title, "optimizers": c.optimizers,
                    "choices": [name for name in c.choices if name]} for i, c in enumerate(components)])  # fmt: skip
         return 0
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -1,4 +1,4 @@
-"""``scansnap explorer``: the page as one file, or opened in the browser."""
+"""``scansnap explorer``: open the explorer in the browser, or write it as one file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 from scansnap.checks import InputError, check_integer
 from scansnap.cli.console import err, out
 from scansnap.cli.options import Overwrite
-from scansnap.cli.places import place
+from scansnap.cli.outputs import check_output, refuse_existing
 from scansnap.storage import put
 
 if TYPE_CHECKING:
@@ -21,29 +21,35 @@ if TYPE_CHECKING:
 
 
 def explorer(
-    target: Annotated[Path | None, typer.Option("--out", help="Write the page here: a name ending in .html.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Text lens: the folder of trained text models.")] = None,
-    probe: Annotated[
-        Path | None, typer.Option(help="Probe: the file of a probe (probe.zarr), or a folder of them.")
+    target: Annotated[
+        Path | None, typer.Option("--out", help="Write the page to this file: a name ending in .html.")
     ] = None,
-    verify: Annotated[bool, typer.Option("--verify", help="Judge the claims on any set-up, in Python.")] = False,
-    deck: Annotated[Path | None, typer.Option(help="A lecture's TOML file, offered first in lecture mode.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Show the trained text models in this folder (text lens).")
+    ] = None,
+    probe: Annotated[
+        Path | None, typer.Option(help="Show this file of a probe (probe.zarr), or a folder of them.")
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Check the claims on any setting, in Python.")] = False,
+    deck: Annotated[Path | None, typer.Option(help="Offer this TOML file of a lecture first in lecture mode.")] = None,
     port: Annotated[
-        int, typer.Option(help="Port of the server of --folder, --probe and --verify; 0 is a free one.")
+        int, typer.Option(help="Port of the server that --folder, --probe and --verify need; 0 picks a free one.")
     ] = 0,
     open_browser: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in a browser.")] = True,
     overwrite: Overwrite = False,
 ) -> int:
-    """Open the explorer in the browser, or write it as one HTML file (--out) that works offline anywhere.
+    """Open the explorer in the browser, or write it as one HTML file (--out) that works offline.
 
-    The page computes everything itself. Only --folder, --probe and --verify need Python beside it: then a server
-    listens on the loopback address, for one user, until Ctrl-C.
+    The page computes everything itself. Only --folder, --probe and --verify need Python: they start a server on the
+    loopback address, for one user, until Ctrl-C.
     """
     served = folder is not None or probe is not None or verify
     if target is not None:
-        place("--out", target, ".html", overwrite=overwrite)
+        check_output("--out", target, ".html")
         if served:
-            raise InputError("--out", str(target), "given without --folder, --probe and --verify: a file has no server")
+            raise InputError.conflict(
+                "--out", "a file has no server; leave out --folder, --probe and --verify", str(target)
+            )
     if folder is not None and not folder.is_dir():
         raise InputError("--folder", str(folder), "a folder that exists")
     port = check_integer("--port", port, most=65535)
@@ -59,6 +65,8 @@ def explorer(
         return _serve(Extras(folder, probe, decks), port, open_browser)
     from scansnap.explorer.build import explorer_html
 
+    if target is not None:
+        refuse_existing("--out", target, overwrite)
     page = explorer_html(decks)
     if target is None:
         target = _cache() / "explorer.html"

@@ -1,4 +1,4 @@
-"""``scansnap info``: what is in a set of classes, in a file that scansnap wrote, or in this installation."""
+"""``scansnap info``: show sequence classes, a file that scansnap wrote, or this installation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.cli.console import err, out, say_json
-from scansnap.cli.options import Json, Preset, Set, preset_settings
-from scansnap.cli.run_file import find_classes
+from scansnap.cli.console import err, new_table, out, print_json
+from scansnap.cli.options import Json, Preset, Set, find_classes, preset_settings
 from scansnap.storage.checksums import CheckedFiles, Damaged
 
 ROWS = 20  # classes shown unless all are asked for
@@ -24,20 +22,25 @@ ROWS = 20  # classes shown unless all are asked for
 def info(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A TOML file, a trajectory, a sweep, a probe's file, a text model, an unfinished run."),
+        typer.Argument(
+            help="A TOML file, a trajectory, a sweep, the file of a probe, a text model or an unfinished run."
+        ),
     ] = None,
     preset: Preset = None,
     preset_set: Set = None,
     every: Annotated[bool, typer.Option("--all", help="Show all classes.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare every byte of FILE with its checksums; exit code 1 if damaged.")
+        bool,
+        typer.Option(
+            "--check", help="Compare every byte of FILE with its checksums; the exit code is 1 if it is damaged."
+        ),
     ] = False,
     declared: Annotated[
-        bool, typer.Option("--settings", help="Print the table of all settings, as in docs/settings.md.")
+        bool, typer.Option("--settings", help="Print the tables of all settings in docs/settings.md.")
     ] = False,
     as_json: Json = False,
 ) -> int:
-    """Show sequence classes, a saved file, or (with nothing given) this installation."""
+    """Show sequence classes, a saved file or (without FILE and --preset) this installation."""
     settings = preset_settings(preset_set)
     if declared:
         from scansnap.cli.reference import reference
@@ -56,14 +59,13 @@ def info(
     classes = find_classes(file, preset, settings)
     rows = [_row(classes, n) for n in range(classes.n_classes)]
     if as_json:
-        say_json({**_totals(classes), "classes": rows})
+        print_json({**_totals(classes), "classes": rows})
         return 0
     totals = _totals(classes)
     sizes = f"vocabulary {totals['vocab_size']}, {totals['n_queries']} queries"
     out.print(f"[bold]{totals['n_classes']} classes[/], {sizes}, common tokens {_ids(classes.common)}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("class", "query", "next", "p_class", "tokens", "common", "distinct", "most likely"):
-        table.add_column(name, justify="left" if name in ("distinct", "most likely") else "right")
+    numbers = ("class", "query", "next", "p_class", "tokens", "common")
+    table = new_table(*numbers, "distinct", "most likely", right=numbers)
     for row in rows if every else rows[:ROWS]:
         likely = "  ".join(f"{_named(classes, token)}: {p:.3g}" for token, p in row["most_likely"])
         cells = [row["class"], _named(classes, row["query"]), _named(classes, row["next_token"]),
@@ -72,7 +74,7 @@ def info(
         table.add_row(*[escape(str(cell)) for cell in cells])
     out.print(table)
     if len(rows) > ROWS and not every:
-        out.print(f"… and {len(rows) - ROWS} more classes (--all shows them)")
+        out.print(f"… and {len(rows) - ROWS} more classes (show them with --all)")
     return 0
 
 
@@ -102,7 +104,7 @@ def _row(classes: SequenceClasses, n: int) -> dict[str, Any]:
 
 
 def _named(classes: SequenceClasses, token: int) -> str:
-    """A token's id, and how it reads where that is known."""
+    """A token's id, and its word if there is one."""
     return str(token) if classes.words is None else f"{token} {classes.words[token]!r}"
 
 
@@ -116,7 +118,7 @@ def _ids(ids: np.ndarray) -> str:
 
 
 def _kind(file: Path) -> str:
-    """What a file or folder is, from its name and, for a sweep, from what lies in it."""
+    """The kind of a file or folder, from its name and, for a sweep, from its contents."""
     if file.suffix == ".zarr":
         from scansnap.results.pieces import is_in_pieces
         from scansnap.storage.objects import place_of
@@ -128,7 +130,7 @@ def _kind(file: Path) -> str:
 
 
 def _check(file: Path | None, kind: str, as_json: bool) -> int:
-    """Exit code 0 if every byte is as it was written, 1 if not, 2 (by the error) if it is not a file of ours."""
+    """Exit code 0 if every byte matches its checksum, 1 if not, 2 (by the error) if scansnap did not write the file."""
     from scansnap.dynamics import checkpoint
     from scansnap.results import trajectory
     from scansnap.storage import checksums
@@ -145,27 +147,31 @@ def _check(file: Path | None, kind: str, as_json: bool) -> int:
     checks = {"trajectory": trajectory.check, "probe": trajectory.check, "sweep": store,
               "unfinished run": lambda path: checkpoint.read(path).files, "text model": model_files.check}  # fmt: skip
     if file is None or kind not in checks:
-        raise InputError("--check", str(file) if file else None, "of a saved .zarr, .nc, .partial or .safetensors")
+        raise InputError(
+            "--check", str(file) if file else None, "a FILE ending in .zarr, .nc, .partial or .safetensors"
+        )
     shown = str(place_of(file))  # an address is not a Path
     try:
         found = checks[kind](file)
     except Damaged as damage:
         if as_json:
-            say_json({"file": shown, "kind": kind, "whole": False, "part": damage.part, "problem": damage.problem})
+            print_json({"file": shown, "kind": kind, "whole": False, "part": damage.part, "problem": damage.problem})
         else:
             err.print(f"{shown} is damaged: {damage.part} {damage.problem}.", markup=False, soft_wrap=True)
         return 1
     if as_json:
-        say_json({"file": shown, "kind": kind, "whole": True, "files": found.files, "bytes": found.bytes})
+        print_json({"file": shown, "kind": kind, "whole": True, "files": found.files, "bytes": found.bytes})
     else:
         files = "1 file" if found.files == 1 else f"{found.files:,} files"
-        out.print(f"{shown} ({kind}) is whole: {files}, {found.bytes:,} bytes, each as its checksum says", markup=False)
+        out.print(
+            f"{shown} ({kind}) is intact: {files}, {found.bytes:,} bytes, all match their checksums", markup=False
+        )
     return 0
 
 
-def _say(title: str, facts: dict[str, Any], as_json: bool) -> int:
+def _print_facts(title: str, facts: dict[str, Any], as_json: bool) -> int:
     if as_json:
-        say_json(facts)
+        print_json(facts)
         return 0
     out.print(title, style="bold", markup=False)
     for name, value in facts.items():
@@ -183,11 +189,11 @@ def _probe(path: Path, as_json: bool) -> int:
         facts = {**about, "steps": data.step.values.tolist(), "layers": data.sizes["layer"],
                  "heads": data.sizes["head"], "versions": json.loads(data.attrs["versions"]),
                  "findings": summary(data)}  # fmt: skip
-    return _say(f"{path}: what a probe measured", facts, as_json)
+    return _print_facts(f"{path}: measurements of a probe", facts, as_json)
 
 
 def _sweep(path: Path, as_json: bool) -> int:
-    """From the root's metadata and the groups' marks: quick, however large the store is."""
+    """From the root's metadata and the groups' marks: so the size of the store does not matter."""
     from scansnap.storage.chunks import COMPLETE, marked_groups
     from scansnap.storage.objects import place_of
     from scansnap.sweep.plan import Plan
@@ -204,8 +210,8 @@ def _sweep(path: Path, as_json: bool) -> int:
         "complete": complete, "settings": json.loads(attrs["settings"]),
         "sweep": json.loads(attrs["sweep"]), "versions": json.loads(attrs["versions"]),
     }  # fmt: skip
-    state = "complete" if complete else "not complete: the same command with --resume does the rest"
-    return _say(f"{place}: a sweep, {state}", facts, as_json)
+    state = "complete" if complete else "not complete: the same command with --resume computes the rest"
+    return _print_facts(f"{place}: a sweep, {state}", facts, as_json)
 
 
 def _unfinished(path: Path, as_json: bool) -> int:
@@ -214,16 +220,16 @@ def _unfinished(path: Path, as_json: bool) -> int:
     saved = read(path)
     recorded = [step for values, _ in saved.records for step in values["steps"]]
     facts = {"step": saved.values["step"], "recorded": recorded, "fingerprint": saved.fingerprint}
-    return _say(f"{path}: an unfinished run; the same command with --resume goes on", facts, as_json)
+    return _print_facts(f"{path}: an unfinished run; the same command with --resume continues it", facts, as_json)
 
 
 def _model(path: Path, as_json: bool) -> int:
-    """From the header alone: quick, however large the model is."""
+    """From the header alone, so the size of the model does not matter."""
     from scansnap.text.model_files import read_header
 
     header = read_header(path)
     facts = {"steps": header.step, "model": header.model, "data": header.data, "vocabulary": header.vocabulary}
-    return _say(f"{path}: a text model", facts, as_json)
+    return _print_facts(f"{path}: a text model", facts, as_json)
 
 
 def _trajectory(path: Path, as_json: bool) -> int:
@@ -233,12 +239,12 @@ def _trajectory(path: Path, as_json: bool) -> int:
     about = {k: v for k, v in data.attrs.items() if k not in ("classes", "versions", "settings", "format")}
     settings = json.loads(data.attrs["settings"]) if "settings" in data.attrs else about  # a flow has plain ones
     if as_json:
-        say_json({"sizes": dict(data.sizes), "variables": list(map(str, data.data_vars)), "settings": settings,
+        print_json({"sizes": dict(data.sizes), "variables": list(map(str, data.data_vars)), "settings": settings,
                   "versions": json.loads(data.attrs["versions"])})  # fmt: skip
         return 0
     out.print(f"[bold]{path}[/]: " + ", ".join(f"{n} {dim}" for dim, n in data.sizes.items()))
     classes = classes_of(data)
-    out.print(f"made from {classes}", markup=False)
+    out.print(f"classes    {classes}", markup=False)
     if classes.words is not None:
         shown = ", ".join(map(repr, classes.words[:8])) + (" …" if len(classes.words) > 8 else "")
         out.print(f"words      {shown}", markup=False)
@@ -268,7 +274,7 @@ def _installation(as_json: bool) -> int:
         "compiled_kernels": library.available(),
     }
     if as_json:
-        say_json(found)
+        print_json(found)
         return 0
     for name, value in found.items():
         text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""``scansnap probe``: the attention of a folder of checkpoints, over training."""
+"""``scansnap probe``: measure the attention of a folder of checkpoints."""
 
 from __future__ import annotations
 
@@ -8,66 +8,78 @@ from typing import Annotated, Any
 import typer
 
 from scansnap.checks import InputError
-from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.console import err, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json, Overwrite
-from scansnap.cli.places import place
+from scansnap.cli.outputs import check_output, refuse_existing
 
 
 def probe(
-    folder: Annotated[Path, typer.Argument(help="Checkpoints: folders of Hugging Face, or files with state dicts.")],
-    batch: Annotated[Path, typer.Option(help="A text to look at, or token ids (sequence, position) in .pt or .npy.")],
+    folder: Annotated[
+        Path, typer.Argument(help="A folder of checkpoints: Hugging Face folders, or files with state dicts.")
+    ],
+    batch: Annotated[
+        Path, typer.Option(help="The text to measure on, or token ids (sequence, position) in .pt or .npy.")
+    ],
     loader: Annotated[
-        str, typer.Option(help="hf, or module:function with function(path) → model or (model, tokenizer).")
+        str, typer.Option(help="hf, or module:function, where function(path) returns a model or (model, tokenizer).")
     ] = "hf",
     steps: Annotated[
         str | None,
-        typer.Option(help="Regular expression whose group is the step in a name. [default: the last number]"),
+        typer.Option(help="Regular expression whose group is the step in a file name. [default: the last number]"),
     ] = None,
-    target: Annotated[Path, typer.Option("--out", help="The Zarr folder that all measurements go to.")] = Path(
+    target: Annotated[Path, typer.Option("--out", help="Write all measurements into this Zarr folder.")] = Path(
         "probe.zarr"
     ),
-    queries: Annotated[int, typer.Option(help="Positions looked at in each sequence.")] = 64,
+    queries: Annotated[int, typer.Option(help="Query positions measured in each sequence.")] = 64,
     corpus: Annotated[
-        Path | None, typer.Option(help="A text that tells common from distinct tokens. [default: the batch]")
+        Path | None, typer.Option(help="A text from which common and distinct tokens are counted. [default: the batch]")
     ] = None,
-    length: Annotated[int | None, typer.Option(help="Tokens of a sequence, odd. [default: 127]")] = None,
-    sequences: Annotated[int | None, typer.Option(help="Sequences of the text. [default: 16]")] = None,
-    report: Annotated[Path | None, typer.Option(help="A page about it: a name ending in .html.")] = None,
+    length: Annotated[int | None, typer.Option(help="Tokens per sequence, an odd number. [default: 127]")] = None,
+    sequences: Annotated[int | None, typer.Option(help="Number of sequences of the text. [default: 16]")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a report to this file: a name ending in .html.")] = None,
     device: Device = "auto",
     overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> int:
     """Measure the attention of every checkpoint, in the order of steps: which heads scan, which snap, and when.
 
-    Stopped at any time, the same command goes on. Checkpoints with the same weights are measured once.
+    After a stop, the same command continues. Checkpoints with the same weights are measured once.
     """
-    place("--out", target, ".zarr", overwrite=True)
+    check_output("--out", target, ".zarr")
     if report is not None:
-        place("--report", report, ".html", overwrite=overwrite or target.exists())
+        check_output("--report", report, ".html")
+    may_replace = overwrite or target.exists()
     from scansnap.probe.checkpoints import measure_folder
 
     try:
         with progress_bar("checkpoints") as bar:
+
+            def report_progress(done: int, total: int) -> None:
+                """Also refuses to replace a report: the first call comes when everything that was typed is read."""
+                if report is not None:
+                    refuse_existing("--report", report, may_replace)
+                bar(done, total)
+
             done = measure_folder(
                 folder, batch, out=target, loader=loader, steps=steps, queries=queries, corpus=corpus, length=length,
-                sequences=sequences, device=device, overwrite=overwrite, progress=bar,
+                sequences=sequences, device=device, overwrite=overwrite, progress=report_progress,
             )  # fmt: skip
     except InputError as error:
         if error.field != "out":
             raise
         raise error.with_field("--out", {"overwrite=True": "--overwrite"}) from None
     except KeyboardInterrupt:
-        kept = f"What was measured is in {target}: " if target.exists() else ""
-        err.print(f"Stopped. {kept}the same command goes on.", markup=False)
+        place = f"Measurements are in {target}. " if target.exists() else ""
+        err.print(f"Stopped. {place}Continue with the same command.", markup=False)
         return 130
     for sentence in done.said:
         err.print(f"Note: {sentence}.", markup=False)
     if report is not None:
         done.probe.report(report)
     if as_json:
-        say_json(_summary(done, target, report))
+        print_json(_summary(done, target, report))
     else:
-        _tell(done, target, report)
+        _print(done, target, report)
     return 0
 
 
@@ -91,7 +103,7 @@ def _summary(done: Any, target: Path, report: Path | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tell(done: Any, target: Path, report: Path | None) -> None:
+def _print(done: Any, target: Path, report: Path | None) -> None:
     from scansnap.probe.findings import summary
 
     data = done.data

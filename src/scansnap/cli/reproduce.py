@@ -1,4 +1,4 @@
-"""``scansnap reproduce``: the paper's figures, table and claims made anew, with verdicts and a report."""
+"""``scansnap reproduce``: the paper's figures, table and claims from new runs, with verdicts and a report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from scansnap.checks import InputError
-from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.console import err, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json
 from scansnap.interrupt import working
 from scansnap.paper.report.targets import GROUPS, READS_A_CORPUS, chosen, label, require
@@ -36,34 +36,38 @@ def reproduce(
         list[str] | None,
         typer.Argument(
             metavar="[TARGETS]...",
-            help="all, synthetic, theory, text, or fig1 to fig12, table1, claims, clocks, validity, deviations, "
-            "layers, words, sparsity, and what all leaves out because it takes long: probe, dial. [default: all]",
+            help="all, synthetic, theory, text, or single ones: fig1 to fig12, table1, claims, clocks, validity, "
+            "deviations, layers, words, sparsity; probe and dial take long and are not in all. [default: all]",
         ),
     ] = None,
     target: Annotated[
-        Path, typer.Option("--out", help="The folder for CSV, PNG, PDF, manifest.json, report.html and explorer.html.")
+        Path,
+        typer.Option(
+            "--out", help="Write CSV, PNG, PDF, manifest.json, report.html and explorer.html into this folder."
+        ),
     ] = Path("out"),
-    quick: Annotated[bool, typer.Option("--quick", help="Fewer seeds and settings, said on each figure.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use fewer seeds and settings; each figure says so.")] = False,
     data: Annotated[
         str | None,
-        typer.Option(help="Text to use: a folder, a file or wikitext-2. [default: SCANSNAP_DATA or stdlib]"),
+        typer.Option(help="The text: a folder, a file or wikitext-2. [default: SCANSNAP_DATA or stdlib]"),
     ] = None,
     device: Device = "auto",
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that are not from an earlier reproduction too.")
+        bool, typer.Option("--overwrite", help="Also replace files that no earlier reproduction wrote.")
     ] = False,
     against: Annotated[
         Path | None,
         typer.Option(
-            help="The manifest.json of an earlier reproduction: list which verdicts and numbers changed. Without "
-            "TARGETS, what is in --out already is compared as it is."
+            help="List which verdicts and numbers changed since this manifest.json of an earlier reproduction. Without "
+            "TARGETS, compare what --out already holds."
         ),
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Make the paper's figures, table and theorems anew, and count where they agree with the paper.
+    """Reproduce the paper's figures and claims and write a report.
 
-    Exit code 0 when everything was made, whatever the verdicts: a disagreement is a finding. 130 when stopped.
+    The exit code is 0 when everything was reproduced, whatever the verdicts: a disagreement is a finding. It is 130
+    when stopped.
     """
     if device in ("auto", "cpu") and (not names or not GROUPS.keys().isdisjoint(names)):
         warm(["scansnap.paper.report.crew", "scansnap.paper.figures.claims"])  # while this process loads them too
@@ -80,52 +84,54 @@ def reproduce(
     for name in todo:
         require(name)
     old = None if against is None else earlier(against, todo)
-    prepare(target, todo, overwrite, against=against is not None)
-    pick_device(device)  # refuse a device that is not there before any work
+    pick_device(device)  # refuse a missing device or text before clashes of files and before any work
     if any(name in READS_A_CORPUS for name in todo):
         from scansnap.corpus.sources import find_corpus
 
-        find_corpus(data)  # likewise text that is not there
+        find_corpus(data)
+    prepare(target, todo, overwrite, against=against is not None)
     effort = Effort(quick=quick, device=device, data=data)
     began = time.monotonic()
     made: list[Made] = []
     stopped = False
     with claimed("--out", target), working():
-        prepare(target, todo, overwrite, against=against is not None)  # again, now that nobody else writes there
+        prepare(target, todo, overwrite, against=against is not None)  # again, now that no other process writes there
         try:
             if (n := processes_for(todo, effort)) > 1:
                 with progress_bar(f"% of the work, {n} targets at a time") as progress:
                     for found in at_once(todo, effort, target, n, progress):
                         made.append(keep(found, effort, target))
-                        _timed(made[-1])
+                        _print_time(made[-1])
             rest = [name for name in todo if name not in {one.name for one in made}]
             for name in rest:
                 with progress_bar(f"{name} ({len(made) + 1} of {len(todo)})") as progress:
                     made.append(make(name, effort, target, progress))
-                _timed(made[-1])
+                _print_time(made[-1])
         except KeyboardInterrupt:
             stopped = True
         made.sort(key=lambda one: todo.index(one.name))
         changes = _compare(old, against, [one.name for one in made], target) if old and against and made else None
         report = _write_report(made, effort, target, changes) if len(made) > 1 else None
     if as_json:
-        say_json(_summary(made, report, stopped) | ({"changes": changes.to_dict()} if changes else {}))
+        print_json(_summary(made, report, stopped) | ({"changes": changes.to_dict()} if changes else {}))
     elif made:
-        _tell(made)
+        _print(made)
         if changes:
-            _tell_changes(changes)
-        out.print(f"{len(made)} of {len(todo)} made in {time.monotonic() - began:.0f} s, in {target}/", markup=False)
+            _print_changes(changes)
+        out.print(
+            f"{len(made)} of {len(todo)} reproduced in {time.monotonic() - began:.0f} s, in {target}/", markup=False
+        )
         if report:
             out.print(f"report {report}", style="bold", markup=False)
     if stopped:
         rest = [name for name in todo if name not in {one.name for one in made}]
         again = f"{command(' '.join(rest), effort)} --out {shlex.quote(str(target))}"
-        err.print(f"Stopped; what was finished is in {target}/. The rest: {again}", markup=False)
+        err.print(f"Stopped. Finished figures are in {target}/. The rest: {again}", markup=False)
         return 130
     return 0
 
 
-def _timed(one: Made) -> None:
+def _print_time(one: Made) -> None:
     err.print(f"[dim]{label(one.name):<10} {one.seconds:6.1f} s[/]")
 
 
@@ -139,7 +145,7 @@ def _write_report(made: list[Made], effort: Effort, target: Path, changes: Chang
 
 
 def _compare(old: dict[str, Any], against: Path, names: list[str], target: Path) -> Changes:
-    """What is in the folder now with what was found earlier; also as a file."""
+    """Compare the folder with earlier findings; write the comparison as a file, too."""
     from scansnap.paper.report.changes import compare, write
     from scansnap.paper.report.manifest import read_manifest
 
@@ -149,15 +155,13 @@ def _compare(old: dict[str, Any], against: Path, names: list[str], target: Path)
 
 
 def _only_compare(old: dict[str, Any], against: Path, names: list[str], target: Path, as_json: bool) -> int:
-    """Nothing is made; a report that is there is told what changed."""
+    """Compare without reproducing anything; add the changes to an existing report."""
     from scansnap.paper.report.make import REPORT, prepare, write_page
     from scansnap.paper.report.manifest import MANIFEST
     from scansnap.paper.report.page import changed
 
     if (against / MANIFEST if against.is_dir() else against).samefile(target / MANIFEST):
-        raise InputError(
-            "--against", str(against), "the manifest of another folder than --out, unless TARGETS are named"
-        )
+        raise InputError("--against", str(against), "the manifest of another folder than --out", "or name TARGETS")
     prepare(target, [], against=True)
     with claimed("--out", target):
         changes = _compare(old, against, names, target)
@@ -165,19 +169,19 @@ def _only_compare(old: dict[str, Any], against: Path, names: list[str], target: 
         if report.is_file():
             write_page(REPORT, changed(report.read_text(encoding="utf-8"), changes), target)
     if as_json:
-        say_json(changes.to_dict())
+        print_json(changes.to_dict())
     else:
-        _tell_changes(changes)
+        _print_changes(changes)
     return 0
 
 
-def _tell_changes(changes: Changes) -> None:
+def _print_changes(changes: Changes) -> None:
     from scansnap.paper.report.changes import RULE
 
     out.print(f"against {changes.against}", style="bold", markup=False)
     if changes.other_settings:
         differ = ", ".join(label(name) for name in changes.other_settings)
-        out.print(f"Made with other settings then: {differ}.", markup=False)
+        out.print(f"Reproduced with other settings before: {differ}.", markup=False)
     if changes.found:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("", "statement", "verdict", "holds in", "numbers", "beyond error"):
@@ -197,7 +201,7 @@ def _tell_changes(changes: Changes) -> None:
     out.print(changes.summary, markup=False)
 
 
-def _tell(made: list[Made]) -> None:
+def _print(made: list[Made]) -> None:
     from scansnap.paper.figure import told
 
     table = Table(box=None, pad_edge=False, header_style="bold")

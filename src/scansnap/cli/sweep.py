@@ -1,4 +1,4 @@
-"""``scansnap sweep``: many runs from one TOML file into one store, on this machine or on a Ray cluster."""
+"""``scansnap sweep``: train many runs from one TOML file into one store, on this machine or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -10,38 +10,41 @@ from typing import Annotated, Any
 import typer
 
 from scansnap.checks import InputError, check_choice
-from scansnap.cli.console import duration, err, out, progress_bar, say_json
+from scansnap.cli.console import duration, err, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json, Overwrite
 from scansnap.interrupt import working
 
-_SHOWN = 5  # failures that are told; the rest are counted
+_SHOWN = 5  # failures that are printed; the rest are counted
 
 
 def sweep(
     file: Annotated[Path, typer.Argument(help="A TOML file with [classes], [grid], [run] and [measure].")],
     target: Annotated[
-        str, typer.Option("--out", help="The Zarr store that all runs go into: a folder, or s3://bucket/prefix.zarr.")
+        str, typer.Option("--out", help="Write all runs into this Zarr store: a folder, or s3://bucket/prefix.zarr.")
     ] = "out/sweep.zarr",
     endpoint: Annotated[
-        str | None, typer.Option(help="With s3://: the server's address, if not Amazon's. [default: AWS_ENDPOINT_URL]")
+        str | None,
+        typer.Option(help="With s3://: the address of a server other than Amazon's. [default: AWS_ENDPOINT_URL]"),
     ] = None,
-    engine: Annotated[str, typer.Option(help="local, or ray for a cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Ray cluster: auto, host:port or ray://host:port.")] = None,
-    cpus: Annotated[int, typer.Option("--cpus-per-group", help="With Ray: CPUs, and threads, of a group.")] = 1,
+    engine: Annotated[str, typer.Option(help="Run on this machine (local) or on a cluster (ray).")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Address of the Ray cluster: auto, host:port or ray://host:port.")
+    ] = None,
+    cpus: Annotated[int, typer.Option("--cpus-per-group", help="With Ray: CPUs (and threads) for each group.")] = 1,
     gpus: Annotated[
-        float, typer.Option("--gpus-per-group", help="With Ray: GPUs of a group; above 0 it runs on CUDA.")
+        float, typer.Option("--gpus-per-group", help="With Ray: GPUs for each group; more than 0 runs it on CUDA.")
     ] = 0.0,
-    memory: Annotated[str | None, typer.Option(help="Most memory a group may take. [default: 4GB]")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory limit of a group. [default: 4GB]")] = None,
     device: Device = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Do what is missing in the store.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Compute what is missing in the store.")] = False,
     overwrite: Overwrite = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan, write nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and write nothing.")] = False,
     as_json: Json = False,
 ) -> int:
-    """Run a grid of rates, seeds and class sets, in batched groups, into one store.
+    """Train a grid of rates, seeds and class sets, in batched groups, into one store.
 
-    It can be stopped or killed at any time: --resume does what is missing and ends with the same bytes. Exit code 1
-    when groups failed or the disk is full.
+    You can stop or kill it at any time: --resume computes what is missing and ends with the same bytes. The exit code
+    is 1 when groups failed or the disk is full.
     """
     from scansnap.cluster import Cluster
     from scansnap.sweep.config import read
@@ -52,7 +55,7 @@ def sweep(
     if engine == "local" and (address is not None or gpus or cpus != 1):
         raise InputError("--engine", engine, "ray when --address, --cpus-per-group or --gpus-per-group is given")
     if resume and overwrite:
-        raise InputError("--resume", True, "left out when --overwrite is given")
+        raise InputError.conflict("--resume", "--overwrite is given, too; pass one of them", True)
     began = time.monotonic()
     cluster = Cluster(address, cpus, gpus) if engine == "ray" else None
     try:
@@ -64,30 +67,30 @@ def sweep(
         _note(ready)
         with progress_bar("runs") as bar, working():
             outcome = run(ready, cluster=cluster, progress=bar,
-                          note=lambda words: _say(f"Note: {words}."))  # fmt: skip
+                          note=lambda text: _print_note(f"Note: {text}."))  # fmt: skip
     except KeyboardInterrupt:
-        kept = f"Finished groups are in {target}: the same command with --resume does the rest."
-        _say(f"Stopped. {kept if _is_there(target, endpoint) else 'Nothing was written.'}")
+        rest = f"Finished groups are in {target}: the same command with --resume computes the rest."
+        _print_note(f"Stopped. {rest if _is_there(target, endpoint) else 'Nothing was written.'}")
         return 130
     except StoreError as error:
-        rest = "Nothing that was finished is lost: when it is mended, the same command with --resume does the rest."
-        _say(f"Error: {error}. {rest}")
+        rest = "Finished groups are safe: after repair, the same command with --resume computes the rest."
+        _print_note(f"Error: {error}. {rest}")
         return 1
     for damage in ready.store.recomputed:
-        _say(f"Note: damaged and computed again: {damage}.")
+        _print_note(f"Note: damaged, computed again: {damage}.")
     for group, reason in outcome.failures[:_SHOWN]:
-        _say(f"Failed: {group}: {reason}")
+        _print_note(f"Failed: {group}: {reason}")
     if len(outcome.failures) > _SHOWN:
-        _say(f"Failed: {len(outcome.failures) - _SHOWN} more groups.")
+        _print_note(f"Failed: {len(outcome.failures) - _SHOWN} more groups.")
     summary = {
         "store": str(target), "runs": outcome.n_runs, "groups": outcome.n_groups, "skipped_runs": outcome.skipped,
         "finished_runs": outcome.finished, "complete": outcome.complete, "seconds": round(time.monotonic() - began, 3),
         "failed": [{"group": str(group), "reason": reason} for group, reason in outcome.failures],
     }  # fmt: skip
     if as_json:
-        say_json(summary)
+        print_json(summary)
     else:
-        _tell(summary)
+        _print(summary)
     return 0 if outcome.complete else 1
 
 
@@ -96,25 +99,25 @@ def _is_there(target: str, endpoint: str | None) -> bool:
 
     try:
         return place_of(target, endpoint=endpoint).exists()
-    except (OSError, InputError):  # a server that is gone: what it has is told by --resume
+    except (OSError, InputError):  # the server is gone: --resume tells what it has
         return True
 
 
-def _say(words: str) -> None:
-    err.print(words, markup=False, soft_wrap=True)
+def _print_note(text: str) -> None:
+    err.print(text, markup=False, soft_wrap=True)
 
 
-def _tell(summary: dict[str, Any]) -> None:
+def _print(summary: dict[str, Any]) -> None:
     n, seconds = summary["finished_runs"], summary["seconds"]
-    before = f", {summary['skipped_runs']} were there already" if summary["skipped_runs"] else ""
+    before = f", {summary['skipped_runs']} were finished before" if summary["skipped_runs"] else ""
     out.print(f"{n} of {summary['runs']} runs in {seconds:.1f} s ({n / max(seconds, 1e-9):.0f} runs/s){before}")
     if not summary["complete"]:
-        out.print("[bold]incomplete:[/] the same command with --resume tries again what is missing")
+        out.print("[bold]incomplete:[/] the same command with --resume computes what is missing")
     out.print(f"store {summary['store']}", markup=False)
 
 
 def _note(ready: Any) -> None:
-    """What need not stop a sweep but is better known beforehand."""
+    """Warn when the disk may be too small."""
     from scansnap.storage.objects import Folder
     from scansnap.sweep.plan import in_words
 
@@ -124,11 +127,11 @@ def _note(ready: Any) -> None:
             folder = folder.parent
         free, needed = shutil.disk_usage(folder).free, ready.store.template.n_bytes
         if free < needed:
-            _say(f"Note: the store may take {in_words(needed)} before compression; {in_words(free)} are free.")
+            _print_note(f"Note: the store may take {in_words(needed)} before compression; {in_words(free)} are free.")
 
 
 def _show_plan(ready: Any, as_json: bool) -> None:
-    """The plan, and an estimate of time measured here."""
+    """The plan, and the time estimated from a short measurement."""
     from scansnap.sweep.backends import estimate_seconds
     from scansnap.sweep.plan import in_words
 
@@ -142,7 +145,7 @@ def _show_plan(ready: Any, as_json: bool) -> None:
     summary = {"runs": len(ready.sweep), "groups": len(plan), "device": plan.device, "memory_bytes": plan.memory,
                "store_bytes": n_bytes, "estimated_seconds": seconds, "class_sets": sets}  # fmt: skip
     if as_json:
-        say_json(summary)
+        print_json(summary)
         return
     out.print(f"{len(ready.sweep)} runs in {len(plan)} groups on {plan.device}")
     for s, one in enumerate(sets):
@@ -150,4 +153,4 @@ def _show_plan(ready: Any, as_json: bool) -> None:
         out.print(f"class set {s} ({knobs}): {one['groups']} groups of at most {one['runs_per_group']} runs, "
                   f"{in_words(one['group_bytes'])} each")  # fmt: skip
     out.print(f"store {in_words(n_bytes)} before compression: {ready.store.place}", markup=False)
-    out.print(f"time about {duration(seconds)} on this machine alone (estimated from a short measured piece)")
+    out.print(f"time about {duration(seconds)} on this machine alone (estimated from a short measurement)")

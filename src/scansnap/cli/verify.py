@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,21 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
-from scansnap.checks import InputError
-from scansnap.cli.console import out, progress_bar
-from scansnap.cli.maps import regime_map, sgd_map
-from scansnap.cli.options import Device, Overwrite, Preset, Set, preset_settings
-from scansnap.cli.places import PICTURES, place
-from scansnap.cli.run_file import find_classes
+from scansnap.checks import InputError, check_float
+from scansnap.cli.console import duration, err, finite, json_text, new_table, out, progress_bar
+from scansnap.cli.options import Device, Overwrite, Preset, Set, find_classes, preset_settings
+from scansnap.cli.outputs import PICTURES, check_output, default_output, refuse_existing
+from scansnap.interrupt import working
 from scansnap.storage import put
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from scansnap.claims.claim import Claim
     from scansnap.claims.report import Report
 
 STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not applicable": "dim"}
+_FLOWS = 20  # points along each axis of the flow's map beside one by SGD, at most: between them it is smooth
 
 
 def verify(
@@ -34,75 +34,104 @@ def verify(
     ] = None,
     preset: Preset = None,
     preset_set: Set = None,
-    eta_y: Annotated[float, typer.Option(help="Decoder rate η_Y.")] = 0.9,
-    eta_z: Annotated[float, typer.Option(help="Attention rate η_Z.")] = 0.02,
+    eta_y: Annotated[float, typer.Option(help="Learning rate η_Y of the decoder.")] = 0.9,
+    eta_z: Annotated[float, typer.Option(help="Learning rate η_Z of attention.")] = 0.02,
     finite_t: Annotated[
-        int | None, typer.Option("--finite-T", help="Judge an SGD run at this length T. [default of a map by SGD: 128]")
+        int | None,
+        typer.Option(
+            "--finite-T", help="Check an SGD run with sequences of this length T. [default of a map by SGD: 128]"
+        ),
     ] = None,
-    t_end: Annotated[float | None, typer.Option(help="How far to go. [default: 100 t₀, SGD 10 t₀]")] = None,
-    run: Annotated[int, typer.Option(help="Which run of a saved trajectory.")] = 0,
-    three_way: Annotated[bool, typer.Option("--three-way", help="When closed form, flow and SGD part.")] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the report here (- is the screen).")] = None,
+    t_end: Annotated[float | None, typer.Option(help="End of the run. [default: 100 t₀, SGD 10 t₀]")] = None,
+    run: Annotated[int, typer.Option(help="Number of the run in a saved trajectory.")] = 0,
+    three_way: Annotated[
+        bool, typer.Option("--three-way", help="Print when closed form, flow and SGD begin to differ.")
+    ] = False,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the report to this file (- is the screen).")
+    ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the claims' curves into this PNG, PDF or SVG.")] = None,
     map_of: Annotated[str | None, typer.Option("--map", help="Draw a regime map of this theorem instead.")] = None,
     sgd: Annotated[
-        bool, typer.Option("--sgd", help="The map by SGD runs as well, with an interval over seeds, beside the flow's.")
+        bool, typer.Option("--sgd", help="Add a map by SGD runs, with an interval over seeds, beside the flow's.")
     ] = False,
-    seeds: Annotated[int, typer.Option(help="SGD runs behind each setting of the map.")] = 10,
+    seeds: Annotated[int, typer.Option(help="SGD runs for each setting of the map.")] = 10,
     batch_size: Annotated[int, typer.Option(help="Sequences per update of the map's SGD runs.")] = 128,
     device: Device = "auto",
     x: Annotated[str, typer.Option(help="Horizontal axis of the map.")] = "ratio=1:1000:log",
     y: Annotated[str, typer.Option(help="Vertical axis of the map.")] = "overlap=0.01:0.9",
     points: Annotated[int, typer.Option(help="Points along each axis of the map.")] = 30,
-    target: Annotated[Path, typer.Option("--out", help="Where the map goes; its data goes beside it as CSV.")] = Path(
-        "out/map.png"
-    ),
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Write the map here, and its data beside it as CSV. "
+            "[default: out/map.png; where that exists out/map-2.png, and so on]",
+        ),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> int:
-    """Hold every lemma and theorem against a setting: holds, fails, or not applicable, with numbers.
+    """Check every lemma and theorem of the paper on your setting: holds, fails or not applicable, with numbers.
 
-    Exit code 0 when nothing fails, 1 when something does. By default on the exact T → ∞ flow.
+    By default the claims are checked on the exact T → ∞ flow. The exit code is 0 when nothing fails, 1 when something
+    does.
 
-    A map by SGD tells how long it will take, and can be stopped at any time: the same command does the rest.
+    A map by SGD first prints how long it takes. After a stop, the same command computes the rest.
     """
-    if map_of is not None and sgd:
-        length = 128 if finite_t is None else finite_t
-        return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size, length, device)
+    if sgd and map_of is None:
+        raise InputError("--sgd", True, "--map as well", "to check one setting by SGD pass --finite-T")
     if map_of is not None:
+        target = target or default_output(Path("out/map.png"), ".csv", overwrite=overwrite)
+        check_output("--out", target, *PICTURES)
+        check_output("the data beside --out", target.with_suffix(".csv"))
+        if sgd:
+            length = 128 if finite_t is None else finite_t
+            return sgd_map(map_of, x, y, points, target, overwrite, seeds, batch_size, length, device)
         return regime_map(map_of, x, y, points, target, overwrite)
-    if sgd:
-        raise InputError("--sgd", True, "given together with --map (one setting is judged by SGD with --finite-T)")
     if file is not None and classes_file is not None:
-        raise InputError("--classes", str(classes_file), "left out when FILE is given")
-    file, knobs = file or classes_file, preset_settings(preset_set)
+        raise InputError("--classes", str(classes_file), "no value when FILE is given")
+    file, preset_options = file or classes_file, preset_settings(preset_set)
     if figure is not None:
-        place("--figure", figure, *PICTURES, overwrite=overwrite)
+        check_output("--figure", figure, *PICTURES)
     if json_file is not None and str(json_file) != "-":
-        place("--json", json_file, overwrite=overwrite, stream=True)
+        check_output("--json", json_file, stream=True)
         if figure is not None and json_file.absolute() == figure.absolute():
             raise InputError("--json", str(json_file), "another file than --figure")
-    saved = file is not None and file.suffix in (".zarr", ".nc")
-    if saved and three_way:
-        raise InputError("--three-way", True, "left out for a saved trajectory (give a preset or classes)")
-    from scansnap.claims.verify import verify as judge_all
+    is_saved = file is not None and file.suffix in (".zarr", ".nc")
+    if is_saved and three_way:
+        raise InputError("--three-way", True, "no value for a saved trajectory", "pass a preset or classes")
+    from scansnap.claims.verify import verify as check_claims
 
+    data = None
+    if file is not None and is_saved:
+        from scansnap.results.trajectory import load
+
+        data = load(file)
+        last = data.sizes.get("run", 1) - 1  # a flow is one run
+        if not 0 <= run <= last:
+            raise InputError("--run", run, f"an integer between 0 and {last}")
+        classes = None
+    else:
+        from scansnap.dynamics.settings import settings
+        from scansnap.runs import grid
+
+        classes = find_classes(file, preset, preset_options)
+        grid(eta_y=eta_y, eta_z=eta_z)  # like the next lines: report what was typed before clashes of files
+        settings({} if finite_t is None else {"context": finite_t})
+        t_end = None if t_end is None else check_float("t_end", t_end, above=0)
+    if figure is not None:
+        refuse_existing("--figure", figure, overwrite)
+    if json_file is not None and str(json_file) != "-":
+        refuse_existing("--json", json_file, overwrite)
     with progress_bar("claims") as progress:
-        if file is not None and saved:
-            from scansnap.results.trajectory import load
-
-            data = load(file)
-            n_runs = data.sizes.get("run", 1)  # a flow is one
-            if not 0 <= run < n_runs:
-                raise InputError("--run", run, f"from 0 to {n_runs - 1}")
-            classes = None
-            report = judge_all(data=data, run=run, progress=progress)
+        if data is not None:
+            report = check_claims(data=data, run=run, progress=progress)
         else:
-            classes = find_classes(file, preset, knobs)
             context = math.inf if finite_t is None else finite_t
-            report = judge_all(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, progress=progress)
-    _tell(report)
+            report = check_claims(classes, eta_y=eta_y, eta_z=eta_z, context=context, t_end=t_end, progress=progress)
+    print_report(report)
     if three_way:
-        _tell_agreement(classes, eta_y, eta_z, finite_t or 128)
+        _print_agreement(classes, eta_y, eta_z, finite_t or 128)
     if figure is not None:
         from scansnap.plots import claim_curves
         from scansnap.plots.style import save_figure
@@ -110,7 +139,7 @@ def verify(
         save_figure(claim_curves.draw(claim_curves.compute(report)), figure)
         out.print(f"figure {figure}", markup=False)
     if json_file is not None:
-        text = json.dumps(_as_json(report), indent=2)
+        text = json_text(report_as_dict(report))
         if str(json_file) == "-":
             print(text)
         else:
@@ -118,17 +147,16 @@ def verify(
     return 1 if report.failures else 0
 
 
-def _tell(report: Report) -> None:
+def print_report(report: Report) -> None:
     out.print(report.setting)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("claim", "reference", "kind", "verdict"):
-        table.add_column(name, no_wrap=name in ("claim", "reference"))
-    for name in ("measured", "predicted", "margin"):
-        table.add_column(name, justify="right", no_wrap=True)
+    numbers = ("measured", "predicted", "margin")
+    table = new_table("claim", "reference", "kind", "verdict", *numbers, right=numbers,
+                      no_wrap=("claim", "reference", *numbers))  # fmt: skip
     for claim in report:
-        numbers = [_number(x) for x in (claim.measured, claim.predicted, claim.margin)]
+        cells = ["" if x is None else f"{x:.4g}" for x in (claim.measured, claim.predicted, claim.margin)]
         kind = claim.kind if claim.kind == "measured" else f"[dim]{claim.relation or claim.kind}[/]"
-        table.add_row(claim.name, claim.reference, kind, _verdict(claim), *numbers)
+        observed = f" (measured: {claim.observed})" if claim.status != claim.observed else ""
+        table.add_row(claim.name, claim.reference, kind, f"[{STYLE[claim.status]}]{claim.status}{observed}[/]", *cells)
     out.print(table)
     for claim in report.failures:
         out.print(f"[{STYLE['fails']}]{claim.name}[/] fails: {escape(claim.reason)} ({escape(claim.quantity)})")
@@ -149,79 +177,148 @@ def _tell(report: Report) -> None:
         out.print(f"not met: {a.name}, {a.value:.4g} against {a.threshold:.4g} ({a.statement})", markup=False)
     out.print(report.summary, markup=False)
     for kind, counts in totals(report).items():
-        told = ", ".join(f"{n} {status}" for status, n in counts.items() if n or kind == "measured")
-        out.print(f"{kind}: {told}")
+        listed = ", ".join(f"{n} {status}" for status, n in counts.items() if n or kind == "measured")
+        out.print(f"{kind}: {listed}")
 
 
 def beyond(report: Report) -> dict[str, list[str]]:
-    """What fails beyond its assumptions, by what holds instead."""
-    found: dict[str, list[str]] = {}
+    """Claims that fail only beyond their assumptions, by what holds instead."""
+    names: dict[str, list[str]] = {}
     for claim in report:
         if claim.alternative is not None and claim.status != "fails":
-            found.setdefault(claim.alternative.verdict, []).append(claim.name)
-    return found
+            names.setdefault(claim.alternative.verdict, []).append(claim.name)
+    return names
 
 
 def totals(report: Report) -> dict[str, dict[str, int]]:
-    """How many claims have each status, the measured ones first and the other kinds, which are no evidence, apart."""
+    """How many claims have each status, by kind; measured claims come first, the other kinds are no evidence."""
     kinds = sorted({claim.kind for claim in report}, key=lambda kind: (kind != "measured", kind))
     return {kind: {str(status): n for status, n in report.counts(kind).items()} for kind in kinds}
 
 
-def _verdict(claim: Claim) -> str:
-    """With what was measured in brackets where an assumption is not met."""
-    observed = f" (measured: {claim.observed})" if claim.status != claim.observed else ""
-    return f"[{STYLE[claim.status]}]{claim.status}{observed}[/]"
-
-
-def _tell_agreement(classes: Any, eta_y: float, eta_z: float, context: int) -> None:
+def _print_agreement(classes: Any, eta_y: float, eta_z: float, context: int) -> None:
     from scansnap.claims.three_way import divergence_times, three_way
 
-    with progress_bar("three ways") as progress:
+    with progress_bar("closed form, flow and SGD") as progress:
         data = three_way(classes, eta_y=eta_y, eta_z=eta_z, context=context, progress=progress)
-    parted = divergence_times(data)
-    out.print("\nClosed form, flow and SGD on the same setting: when they part by 10%")
-    for quantity in parted["quantity"].values:
-        for pair in parted["pair"].values:
-            one = parted.sel(quantity=quantity, pair=pair)
-            if not bool(one.compared):
+    differences = divergence_times(data)
+    out.print("\nWhen closed form, flow and SGD differ by 10% on the same setting")
+    for quantity in differences["quantity"].values:
+        for pair in differences["pair"].values:
+            difference = differences.sel(quantity=quantity, pair=pair)
+            if not bool(difference.compared):
                 continue
-            t = float(one.divergence_t)
+            t = float(difference.divergence_t)
             when = "never" if math.isnan(t) else f"at t = {t:.4g}"
-            sizes = f"largest difference {100 * float(one.largest):.1f}%, at the end {100 * float(one.final):.1f}%"
+            largest, final = (100 * float(difference[name]) for name in ("largest", "final"))
+            sizes = f"largest difference {largest:.1f}%, at the end {final:.1f}%"
             out.print(f"  {quantity:<7} {pair:<20} {when:<14} {sizes}", markup=False)
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None
-
-
-def _as_json(report: Report) -> dict[str, Any]:
-    claims = [_plain(claim) for claim in report]
+def report_as_dict(report: Report) -> dict[str, Any]:
     return {"setting": report.setting, "failures": len(report.failures), "summary": report.summary,
-            "totals": totals(report), "claims": claims}  # fmt: skip
+            "totals": totals(report), "claims": [_claim_as_dict(claim) for claim in report]}  # fmt: skip
 
 
-def _plain(claim: Claim) -> dict[str, Any]:
-    """A claim without its curve, and what holds instead in short; JSON has no infinity."""
-    flat = asdict(replace(claim, curve=None, alternative=None)) | {"observed": claim.observed}
-    del flat["curve"], flat["alternatives"]
+def _claim_as_dict(claim: Claim) -> dict[str, Any]:
+    """A claim without its curve, and what holds instead in short."""
+    fields = asdict(replace(claim, curve=None, alternative=None)) | {"observed": claim.observed}
+    del fields["curve"], fields["alternatives"]
     if (alternative := claim.alternative) is not None:
         ours = alternative.claim
-        flat["alternative"] = {"name": ours.name, "reference": ours.reference, "statement": ours.statement,
-                           "status": ours.status, "observed": ours.observed, "margin": _finite(ours.margin),
-                           "until": alternative.until, "error": _finite(alternative.error),
-                           "paper_error": _finite(alternative.paper_error)}  # fmt: skip
-    numbers = ("measured", "predicted", "margin", "tolerance")
-    flat |= {k: _finite(flat[k]) for k in numbers}
-    if flat["interval"] is not None:
-        flat["interval"] = [bound if math.isfinite(bound) else None for bound in flat["interval"]]
-    for assumption in flat["assumptions"]:
-        for key in ("value", "threshold"):
-            if not math.isfinite(assumption[key]):
-                assumption[key] = None
-    return flat
+        fields["alternative"] = {"name": ours.name, "reference": ours.reference, "statement": ours.statement,
+                             "status": ours.status, "observed": ours.observed, "margin": ours.margin,
+                             "until": alternative.until, "error": alternative.error,
+                             "paper_error": alternative.paper_error}  # fmt: skip
+    return {name: finite(value) for name, value in fields.items()}
+
+
+# --- regime maps --------------------------------------------------------------------------------------------------
+
+
+def regime_map(theorem: str, x: str, y: str, points: int, target: Path, overwrite: bool) -> int:
+    """Compute and draw a map by the exact flow; write its data beside it as CSV."""
+    from scansnap.claims.regime_map import MapAxis, MapLayout, MapPoint
+    from scansnap.claims.regime_map import regime_map as compute
+    from scansnap.plots import regime_map as figure
+    from scansnap.plots.style import save_figure
+
+    axes = MapAxis.parse(x, points), MapAxis.parse(y, points)
+    MapLayout.of(theorem, *axes, MapPoint())  # refuse an unknown theorem before clashes of files
+    _refuse_existing_map(target, overwrite)
+    with progress_bar("flows") as progress:
+        data = compute(theorem, *axes, progress=progress)
+    save_figure(figure.draw(data), target)
+    put(target.with_suffix(".csv"), data.to_dataframe().reset_index().to_csv(index=False))
+    # where a claim has nothing to measure it neither holds nor fails
+    shares = (data.margin >= 0).where(data.margin.notnull()).mean(("y", "x"))
+    for name in data.claim.values:
+        out.print(f"{name}: holds on {100 * float(shares.sel(claim=name)):.0f}% of the map")
+    _print_map(data, target)
+    return 0
+
+
+def sgd_map(
+    theorem: str, x: str, y: str, points: int, target: Path, overwrite: bool, seeds: int, batch_size: int, context: int,
+    device: str,
+) -> int:  # fmt: skip
+    """The map by SGD beside that of the flow. A cache holds finished settings until the picture is drawn."""
+    from scansnap.claims import regime_map_sgd
+    from scansnap.claims.regime_map import MapAxis, MapLayout, MapPoint
+    from scansnap.claims.regime_map import regime_map as compute
+    from scansnap.dynamics.device import pick_device
+    from scansnap.plots import regime_map as figure
+    from scansnap.plots.style import save_figure
+
+    layout = MapLayout.of(theorem, MapAxis.parse(x, points), MapAxis.parse(y, points), MapPoint())
+    training, device_type = regime_map_sgd.SgdRuns(seeds, batch_size, context), pick_device(device).type
+    across, up = (MapAxis.parse(text, min(points, _FLOWS)) for text in (x, y))
+    _refuse_existing_map(target, overwrite)
+    cache = regime_map_sgd.map_cache(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
+    try:
+        with working():
+            missing, seconds = regime_map_sgd.estimate_work(layout, training, cache, device)
+            n = len(layout.points) * seeds
+            finished = f" ({n - missing} are finished already)" if missing < n else ""
+            flows = f"then {len(across.values) * len(up.values)} flows beside them"
+            err.print(f"{n} runs on {device_type}, {training}{finished}: about {duration(seconds)}, {flows}",
+                      markup=False)  # fmt: skip
+            with progress_bar("runs") as progress:
+                data = regime_map_sgd.sgd_map(layout, training, device=device, cache=cache, progress=progress)
+            with progress_bar("flows beside them") as progress:
+                flow = compute(theorem, across, up, progress=progress)
+    except KeyboardInterrupt:
+        rest = f"Finished settings are in {cache.path}: the same command computes the rest."
+        err.print(f"Stopped. {rest if cache.place.exists() else 'Nothing was finished.'}", markup=False)
+        return 130
+    data = regime_map_sgd.add_flow_margins(data, flow)
+    save_figure(figure.draw_both(data, flow), target)
+    put(target.with_suffix(".csv"), data.to_dataframe().reset_index().to_csv(index=False))
+    cache.discard()
+    for name in data.claim.values:
+        out.print(_shares(data, str(name)), markup=False)
+    _print_map(data, target)
+    return 0
+
+
+def _refuse_existing_map(target: Path, overwrite: bool) -> None:
+    refuse_existing("--out", target, overwrite)
+    refuse_existing("the data beside --out", target.with_suffix(".csv"), overwrite)
+
+
+def _shares(data: xr.Dataset, name: str) -> str:
+    claim = data.sel(claim=name)
+    known = claim.margin.notnull()
+    holds, fails = claim.low >= 0, claim.high < 0
+    shares = [100 * float(part.where(known).mean()) for part in (holds, fails, ~(holds | fails))]
+    decided = known & (holds | fails) & claim.flow_margin.notnull()
+    same = 100 * float((holds == (claim.flow_margin >= 0)).where(decided).mean())
+    by_sgd = "by SGD holds on {:.0f}% of the map, fails on {:.0f}%, undecided on {:.0f}%".format(*shares)
+    return f"{name}: {by_sgd}; where it is decided the flow agrees on {same:.0f}%"
+
+
+def _print_map(data: xr.Dataset, target: Path) -> None:
+    if data.attrs["left_out"]:
+        out.print(data.attrs["left_out"])
+    met = float(data.assumptions_met.where(data.possible).mean())
+    out.print(f"all assumptions of the paper are met on {100 * met:.0f}% of it\nmap {target}", markup=False)

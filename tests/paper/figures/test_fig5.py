@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr, ttest_1samp
 
 import scansnap as ss
-from scansnap.cli.run_file import find_run
+from scansnap.cli.run import find_run
 from scansnap.paper.figure import Effort
 from scansnap.paper.figures import fig5
 

@@ -1,4 +1,4 @@
-"""``scansnap text evaluate``: how good a model is, how sparse its attention, and what sparsity costs."""
+"""``scansnap text evaluate``: perplexity, sparsity of attention, and what sparsity costs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from scansnap.checks import InputError, check_choice
-from scansnap.cli.console import out, progress_bar, say_json
+from scansnap.cli.console import out, print_json, progress_bar
 from scansnap.cli.options import Data, Device, Json
 from scansnap.cli.text import Model, opened
 
@@ -16,14 +16,15 @@ from scansnap.cli.text import Model, opened
 def evaluate(
     model: Model,
     data: Data = None,
-    split: Annotated[str, typer.Option(help="valid or test.")] = "valid",
-    mass: Annotated[float, typer.Option(help="Share of attention that the kept keys carry.")] = 0.95,
+    split: Annotated[str, typer.Option(help="Split of the text: valid or test.")] = "valid",
+    mass: Annotated[float, typer.Option(help="Share of attention that the keys must carry.")] = 0.95,
     device: Device = "auto",
     as_json: Json = False,
 ) -> int:
-    """Perplexity, attention entropy, and what attention to few keys costs.
+    """Evaluate a trained model: perplexity, attention entropy, and what attention to few keys costs.
 
-    Between models with other tokens compare the perplexity per word or the bits per character, and the share of <unk>.
+    To compare models with different tokens, use the perplexity per word or the bits per character, and the share of
+    <unk>.
     """
     from scansnap.corpus.sources import find_corpus
     from scansnap.corpus.units import encoded
@@ -42,7 +43,7 @@ def evaluate(
         found |= {"perplexity_per_word": size.per_word(found["perplexity"]), "unknown": size.unknown / size.words,
                   "bits_per_character": size.bits_per_character(found["perplexity"])}  # fmt: skip
     if as_json:
-        say_json(found)
+        print_json(found)
         return 0
     took = time.monotonic() - began
     out.print(f"{trained.title}; {source.title}, {split} ({len(tokens):,} tokens, {took:.1f} s)", markup=False)

@@ -1,4 +1,4 @@
-"""``scansnap text explain``: what a query attends to, and what that votes for."""
+"""``scansnap text explain``: what a query attends to, and what the attended words predict."""
 
 from __future__ import annotations
 
@@ -10,31 +10,35 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from scansnap.cli.console import out, say_json
+from scansnap.cli.console import out, print_json
 from scansnap.cli.options import Device, Json, Overwrite
-from scansnap.cli.places import PICTURES, place
+from scansnap.cli.outputs import PICTURES, check_output, refuse_existing
 from scansnap.cli.text import Model, opened
 
 
 def explain(
     model: Model,
-    query: Annotated[str, typer.Option(help="The word that attends.")],
-    context: Annotated[str | None, typer.Option(help="Words before it; without, a text drawn at random.")] = None,
-    top: Annotated[int, typer.Option(help="How many words to show.")] = 10,
+    query: Annotated[str, typer.Option(help="The query: the word whose attention is shown.")],
+    context: Annotated[
+        str | None, typer.Option(help="The words before it. [default: words drawn by their frequency]")
+    ] = None,
+    top: Annotated[int, typer.Option(help="Number of words to show.")] = 10,
     figure: Annotated[Path | None, typer.Option(help="Draw it into this PNG, PDF or SVG.")] = None,
     overwrite: Overwrite = False,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> int:
-    """Show which context words a query attends to and which next words each of them votes for."""
+    """Show which context words a query attends to and which next words each of them makes more likely."""
     from scansnap.text.explanation import explain as ask
 
     if figure is not None:
-        place("--figure", figure, *PICTURES, overwrite=overwrite)
+        check_output("--figure", figure, *PICTURES)
     trained = opened(model, device)
     found = ask(trained.model, trained.vocabulary, query, context, top=top)
+    if figure is not None:
+        refuse_existing("--figure", figure, overwrite)
     if as_json:
-        say_json(asdict(found))
+        print_json(asdict(found))
     else:
         out.print(f"{trained.title}", style="dim")
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -52,7 +56,7 @@ def explain(
         out.print(f"next: {guesses}", markup=False)
         out.print(f"attention entropy {found.entropy:.2f} nats; {found.uniform_entropy:.2f} before training")
         if not found.exact:
-            out.print("[dim]Read through the tables its weights imply; residual, norms and positions are left out.[/]")
+            out.print("[dim]From the tables that its weights imply, without residual, norms and positions.[/]")
     if figure is not None:
         from scansnap.plots import explanation
         from scansnap.plots.style import save_figure

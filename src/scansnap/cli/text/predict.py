@@ -1,4 +1,4 @@
-"""``scansnap text predict``: which words each query will attend to, before attention is trained."""
+"""``scansnap text predict``: which words each query will attend to, predicted without training attention."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from scansnap.checks import InputError, check_integer
-from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.console import err, new_table, out, print_json, progress_bar
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
-from scansnap.cli.places import place
+from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, refuse_existing
 from scansnap.cli.text import token_settings
 from scansnap.cli.text.train import model_settings, read_corpus, training_settings, training_specs
 from scansnap.interrupt import Interrupted
@@ -27,20 +26,20 @@ QUERIES = 10  # of the most frequent words, where none are given
 
 
 def predict(
-    model: Annotated[str, typer.Option(help="yz: a prediction is made for its tables.")] = "yz",
+    model: Annotated[str, typer.Option(help="Only yz: its tables can be predicted.")] = "yz",
     data: Data = None,
-    target: Annotated[Path, typer.Option("--out", help="Where Y and the predicted Z go: NAME.safetensors.")] = Path(
-        "out/prediction.safetensors"
-    ),
+    target: Annotated[
+        Path, typer.Option("--out", help="Write Y and the predicted Z to this file: NAME.safetensors.")
+    ] = Path("out/prediction.safetensors"),
     max_words: Annotated[
-        int | None, typer.Option(help="Only the most frequent words. [default: 5000 on a CPU]")
+        int | None, typer.Option(help="Keep only this many most frequent words. [default: 5000 on a CPU]")
     ] = None,
     query: Annotated[
         list[str] | None,
-        typer.Option(help="A word to predict for, as often as you like. [default: the 10 most frequent]"),
+        typer.Option(help="A query word; repeat for more. [default: the 10 most frequent]"),
     ] = None,
-    at: Annotated[list[int] | None, typer.Option(help="An earlier step to predict for as well.")] = None,
-    top: Annotated[int, typer.Option(help="How many words to show.")] = 10,
+    at: Annotated[list[int] | None, typer.Option(help="Also predict this earlier step; repeat for more.")] = None,
+    top: Annotated[int, typer.Option(help="Number of words to show.")] = 10,
     *,
     device: Device = "auto",
     resume: Resume = False,
@@ -50,9 +49,10 @@ def predict(
 ) -> int:
     """Predict which words each query will attend to, from a run with uniform attention.
 
-    Options and their defaults are those of `text train`, whose Z is predicted: one layer, full rank, zero init. The
-    file can be read with `text explain`. Ctrl-C keeps what there is, --resume goes on; then exit code 130.
+    Options and defaults are those of `text train`, whose Z is predicted: one layer, full rank, zero init. Read the file
+    with `text explain`. Ctrl-C saves the state (exit code 130), and --resume continues.
     """
+    from scansnap.corpus.sources import find_corpus
     from scansnap.dynamics.device import pick_device
     from scansnap.text.model_files import SUFFIX
     from scansnap.text.prediction import predict as train_uniform
@@ -62,18 +62,19 @@ def predict(
         raise InputError("--model", model, "yz, whose Z is a table")
     where = pick_device(device).type
     check_integer("--top", top, least=1)
-    place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
+    check_output("--out", target, SUFFIX)
     if resume and not target.exists():
-        raise InputError("--out", str(target), "a prediction to go on with (there is none; leave --resume out)")
+        raise InputError.conflict("--out", f"{target} does not exist; leave out --resume", str(target))
     tokens = token_settings(given, max_words, where)
     training = {name: given.pop(name) for name in training_specs() if name in given}
     if "validate_every" in training:
-        raise InputError("--validate-every", training["validate_every"], "left out: a prediction is not validated")
-    plan = training_settings(
-        training, _predictable_settings(given, sys.maxsize, where).seed
-    )  # refuses before any text is read
+        raise InputError("--validate-every", training["validate_every"], "no value: a prediction is not validated")
+    seed = _predictable_settings(given, sys.maxsize, where).seed  # checked before any text is read
+    plan = training_settings(training, seed)
     for step in at or []:
         check_integer("--at", step, most=plan.steps)
+    find_corpus(data)
+    refuse_existing("--out", target, resume or overwrite, RESUME_OR_REPLACE)
     corpus = read_corpus(data, tokens)
     settings = _predictable_settings(given, corpus.vocab_size, where)
     words = corpus.vocabulary
@@ -87,7 +88,7 @@ def predict(
                                   checkpoint=target, resume=resume, overwrite=overwrite, progress=progress)  # fmt: skip
     except Interrupted as interrupted:
         done = interrupted.partial
-        err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
+        err.print(f"Stopped after {done.step} of {done.steps} steps. Continue with the same command and --resume.")
         return 130
     done = found.training
     if done.failed_step is not None:
@@ -95,15 +96,13 @@ def predict(
         return 1
     speed = round(done.tokens_per_second)
     if as_json:
-        say_json({"model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
+        print_json({"model": str(target), "corpus": corpus.title, "vocab_size": corpus.vocab_size, "steps": done.step,
                   "tokens_per_second": speed, "predicted": _told(found, words, top)})  # fmt: skip
         return 0
     out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s, {speed:,} tokens/s", markup=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("query", "step", "will attend to most, of the words often before it"):
-        table.add_column(name, justify="right" if name == "step" else "left")
+    table = new_table("query", "step", "will attend most to, of the words often before it", right=("step",))
     for one in _told(found, words, top):
-        named = " ".join(word for word, _ in one["words"]) or "(no word stands often enough before it)"
+        named = " ".join(word for word, _ in one["words"]) or "(no word occurs often enough before it)"
         table.add_row(escape(one["query"]), f"{one['step']:,}", escape(named))
     out.print(table)
     out.print(f"prediction {target}", markup=False)

@@ -1,4 +1,4 @@
-"""``scansnap text sample``: a text goes on as the model would."""
+"""``scansnap text sample``: write text with a trained model."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scansnap.cli.text import Model, opened
 
 def sample(
     model: Model,
-    prompt: Annotated[str, typer.Option(help="How the text begins.")] = "",
-    words: Annotated[int, typer.Option(help="How many words to add, or tokens where the model's are subwords.")] = 60,
-    temperature: Annotated[float, typer.Option(help="0 always takes the likeliest word.")] = 0.8,
-    top_k: Annotated[int | None, typer.Option(help="Draw among the k likeliest words only.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed writes the same text.")] = 0,
+    prompt: Annotated[str, typer.Option(help="The beginning of the text.")] = "",
+    words: Annotated[int, typer.Option(help="Number of words to add (of subwords, if the model has these).")] = 60,
+    temperature: Annotated[float, typer.Option(help="Temperature; 0 always takes the likeliest word.")] = 0.8,
+    top_k: Annotated[int | None, typer.Option(help="Draw only among this many likeliest words.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed writes the same text.")] = 0,
     device: Device = "cpu",
 ) -> int:
     """Write text with a trained model."""

@@ -1,4 +1,4 @@
-"""``scansnap text train``: a language model of either kind, with every setting that is declared for it."""
+"""``scansnap text train``: train a language model with every setting that is declared for it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scansnap.checks import InputError, check_choice, check_float
-from scansnap.cli.console import err, out, progress_bar, say_json
+from scansnap.cli.console import err, out, print_json, progress_bar
 from scansnap.cli.options import Data, Device, Json, Overwrite, Resume
-from scansnap.cli.places import place
+from scansnap.cli.outputs import RESUME_OR_REPLACE, check_output, refuse_existing
 from scansnap.cli.text import token_settings
 from scansnap.interrupt import Interrupted
 from scansnap.settings import SettingSpec, settings_of
@@ -65,7 +65,7 @@ def training_specs() -> dict[str, SettingSpec]:
 
 def training_settings(given: dict[str, Any], seed: int) -> TrainingSettings:
     if "steps" in given and "epochs" in given:
-        raise InputError("--epochs", given["epochs"], "left out when --steps is given")
+        raise InputError.conflict("--epochs", "--steps is given, too; pass one of them", given["epochs"])
     return TrainingSettings(**({"shuffle": seed} | ({} if "steps" in given else {"epochs": 1}) | given))
 
 
@@ -105,32 +105,32 @@ def _build(settings: TextSettings, device: str) -> LanguageModel:
 
 
 def train(
-    model: Annotated[str, typer.Option(help="yz or transformer.")] = "yz",
+    model: Annotated[str, typer.Option(help="The model: yz or transformer.")] = "yz",
     data: Data = None,
-    target: Annotated[Path, typer.Option("--out", help="Where the model goes: a name ending in .safetensors.")] = Path(
-        "out/model.safetensors"
-    ),
+    target: Annotated[
+        Path, typer.Option("--out", help="Write the model to this file: a name ending in .safetensors.")
+    ] = Path("out/model.safetensors"),
     max_words: Annotated[
-        int | None, typer.Option(help="Only the most frequent words. [default: 5000 on a CPU]")
+        int | None, typer.Option(help="Keep only this many most frequent words. [default: 5000 on a CPU]")
     ] = None,
     *,
     device: Device = "auto",
     resume: Resume = False,
     overwrite: Overwrite = False,
-    tensorboard: Annotated[Path | None, typer.Option(help="A folder for TensorBoard event files.")] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Write TensorBoard event files into this folder.")] = None,
     timeout: Annotated[
-        float, typer.Option(help="With several processes: seconds to wait for the others before all end.")
+        float, typer.Option(help="With several processes: seconds to wait for the others before all stop.")
     ] = 1800.0,
     as_json: Json = False,
     **given: Any,
 ) -> int:
-    """Train a language model on text; Ctrl-C keeps what there is, --resume goes on to the same numbers.
+    """Train a language model on text; Ctrl-C saves the state, and --resume continues to the same numbers.
 
     Several processes, or GPUs, train a transformer together when started by
-    `torchrun --nproc-per-node 2 -m scansnap text train ...`; the first one measures, prints and writes. Exit code 130
-    when stopped, 1 when the loss became infinite or a process was lost.
+    `torchrun --nproc-per-node 2 -m scansnap text train ...`; the first one measures, prints and writes. The exit
+    code is 130 when stopped, 1 when the loss became infinite or a process was lost.
     """
-    if "RANK" in os.environ:  # before torch is loaded: pages of its own on a lost connection would bury our sentence
+    if "RANK" in os.environ:  # before torch is loaded: its pages on a lost connection would hide our message
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")
     from scansnap.text.distributed import joined
 
@@ -151,6 +151,7 @@ def _train(
     given: dict[str, Any],
     world: World | None,
 ) -> int:
+    from scansnap.corpus.sources import find_corpus
     from scansnap.dynamics.device import pick_device
     from scansnap.text.distributed import check_divisible
     from scansnap.text.evaluation import attention_statistics
@@ -160,9 +161,9 @@ def _train(
 
     where, first = pick_device(device).type, world is None or world.is_main
     if first:
-        place("--out", target, SUFFIX, overwrite=resume or overwrite, hint="--overwrite or --resume")
+        check_output("--out", target, SUFFIX)
         if resume and not target.exists():
-            raise InputError("--out", str(target), "a model to go on with (there is none; leave --resume out)")
+            raise InputError.conflict("--out", f"{target} does not exist; leave out --resume", str(target))
         if tensorboard is not None:
             check_event_folder(tensorboard)
     tokens = token_settings(given, max_words, where)
@@ -170,6 +171,9 @@ def _train(
     made = model_settings(model, given, sys.maxsize, where)  # refuses before any text is read
     plan = training_settings(training, made.seed)
     check_divisible(model == "transformer", plan.batch, plan.accumulate, world)
+    if first:
+        find_corpus(data)
+        refuse_existing("--out", target, resume or overwrite, RESUME_OR_REPLACE)
     corpus = read_corpus(data, tokens, shown=first)
     own = where if world is None else str(world.device(where))
     trained = _build(model_settings(model, given, corpus.vocab_size, where), own)
@@ -197,14 +201,14 @@ def _train(
         left = (
             f"The state after {done.saved_step} steps is in {target}."
             if done.saved_step is not None
-            else f"What was in {target} before is still there."
+            else f"The earlier {target} is unchanged."
             if target.exists()
             else "Nothing was written."
         )
         err.print(f"The loss became infinite at step {done.failed_step}: try smaller rates. {left}", markup=False)
         return 1
     if not done.is_complete:
-        err.print(f"Stopped after {done.step} of {done.steps} steps. Nothing is lost: add --resume to go on.")
+        err.print(f"Stopped after {done.step} of {done.steps} steps. Continue with the same command and --resume.")
         return 130
     entropy = {step: float(found["entropy"]) for step, found in sorted(done.measured.items())}
     summary: dict[str, Any] = {
@@ -216,7 +220,7 @@ def _train(
         "entropy_start": next(iter(entropy.values())), "entropy": list(entropy.values())[-1],
     }  # fmt: skip
     if as_json:
-        say_json(summary)
+        print_json(summary)
         return 0
     out.print(f"{done.step} steps on {corpus.title} in {done.seconds:.1f} s: "
               f"{summary['tokens_per_second_of_updates']:,} tokens/s in updates, "

@@ -70,7 +70,8 @@ def band(ax: Any, x: ArrayLike, values: ArrayLike, *, colour: Any, label: str | 
 
 
 MOST_NAMED = 6
-WORDS = {"n_query": "queries", "eta_z": "η_Z", "eta_y": "η_Y", "ratio": "η_Y/η_Z"}  # columns, in a sentence
+WORDS = {"n_query": "queries", "eta_z": "η_Z", "eta_y": "η_Y", "ratio": "η_Y/η_Z",
+         "seq_class": "class"}  # columns, in a sentence  # fmt: skip
 
 
 def paired(table: pd.DataFrame, value: str, *, by: Sequence[str], along: str, low: Any, high: Any) -> pd.DataFrame:
