@@ -159,6 +159,35 @@ def test_plots_are_labelled(data: xr.Dataset) -> None:
     assert label_from_attrs(data.step) == "step [updates]"
 
 
+# --- without checksums ----------------------------------------------------------------------------------------
+
+
+def test_a_damaged_chunk_is_found_when_it_is_read(data: xr.Dataset, tmp_path: Path) -> None:
+    ss.save(data, tmp_path / "a.zarr")
+    chunk = next(path for path in sorted((tmp_path / "a.zarr" / "z" / "c").rglob("*")) if path.is_file())
+    chunk.write_bytes(b"x" + chunk.read_bytes()[1:])
+    with pytest.raises(Damaged, match="z/c"):
+        ss.load(tmp_path / "a.zarr")
+    back = ss.load(tmp_path / "a.zarr", verify=False)
+    xr.testing.assert_identical(back.drop_vars("z"), data.drop_vars("z"))
+    with pytest.raises(Exception, match=r"."):
+        back.z.load()
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_unverified_opening_reads_no_chunk(
+    data: xr.Dataset, tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ss.save(data, tmp_path / f"a.{suffix}")
+    monkeypatch.setattr(trajectory, "check", lambda path: pytest.fail("the file was read"))
+    back = ss.load(tmp_path / f"a.{suffix}", verify=False)
+    assert not back.variables["attention"]._in_memory
+    xr.testing.assert_identical(back, data)
+    for name in ("nowhere.zarr", "a.csv"):
+        with refused("the result path"):
+            ss.load(tmp_path / name, verify=False)
+
+
 # --- saving over something ------------------------------------------------------------------------------------
 
 

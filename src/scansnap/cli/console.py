@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -13,6 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
+
+from scansnap.storage.json_text import to_json
 
 out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -77,7 +78,7 @@ def print_json(value: Any) -> None:
 
 def json_text(value: Any) -> str:
     """Strict JSON: NumPy's numbers as Python's, NaN and infinities as null."""
-    return json.dumps(finite(value), indent=2, allow_nan=False)
+    return to_json(finite(value), indent=2, ensure_ascii=True)
 
 
 def finite(value: Any) -> Any:

@@ -19,6 +19,7 @@ from scansnap.dial.sources import parse_source
 from scansnap.dial.verdicts import judge
 from scansnap.progress import Progress
 from scansnap.storage import writable
+from scansnap.storage.json_text import to_json
 from scansnap.storage.owned import refuse_foreign, renewing
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
 from scansnap.storage.work_cache import WorkCache
@@ -123,7 +124,7 @@ class AblationStudy:
         Files of these names that scansnap did not write are refused, or replaced with ``overwrite``.
         """
         cells = [{**cell, "command": _cell(cell).command(self.quick)} for cell in self.cells]
-        content = json.dumps(_to_json(cells), indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False)
+        content = to_json(cells, indent=1, sort_keys=True)
         contents = {
             "dial.md": f"{self.summary}\n\n{self.markdown}",
             "dial.csv": self.table.to_csv(index=False),
@@ -323,17 +324,6 @@ def _cell(result: Result) -> Cell:
 
 def _as_list(value: str | Iterable[str] | None) -> list[str]:
     return [] if value is None else [value] if isinstance(value, str) else list(value)
-
-
-def _to_json(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null, and words."""
-    if isinstance(value, dict):
-        return {key: _to_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_to_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"nan": None, "inf": "inf", "-inf": "-inf"}[str(value)]
-    return value
 
 
 def _from_json(value: Any) -> Any:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from scansnap.explorer.bundle import bundle
+from scansnap.storage.json_text import to_json
 
 STATIC = Path(__file__).parent / "static"
 _STYLE = re.compile(r'^<link rel="stylesheet" href="static/([^"]+)">\n', re.M)
@@ -44,21 +41,8 @@ def document(template: str, data: Mapping[str, Any], *, connect: bool = False) -
 
 def as_json(value: Any) -> str:
     """Strict JSON in which nothing looks like the beginning or end of an element."""
-    text = json.dumps(plain(value), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    text = to_json(value, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def plain(value: Any) -> Any:
-    """Ready for JSON: NumPy numbers as Python's, NaN as null, ∞ as the word."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
-    if isinstance(value, float) and not math.isfinite(value):
-        return None if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return value
 
 
 def _policy(script: str, connect: bool) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -17,6 +16,8 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+
+from scansnap.storage.json_text import to_json
 
 _MODULE = re.compile(r"^import [^;]*;\n|^export \{\};.*\n|^export (?=function|const)", flags=re.MULTILINE)
 
@@ -53,5 +54,5 @@ def script_hash(package: str) -> str:
 
 def embedded(value: Any) -> Markup:
     """JSON in a page; nothing in it can end its element."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = to_json(value, separators=(",", ":"))
     return Markup(text.replace("&", r"\u0026").replace("<", r"\u003c").replace(">", r"\u003e"))

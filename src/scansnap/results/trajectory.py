@@ -11,7 +11,6 @@ that do not know the former), in NetCDF as :mod:`scansnap.results.netcdf` says, 
 from __future__ import annotations
 
 import json
-import math
 import platform
 import warnings
 from collections.abc import Collection, Hashable, Mapping
@@ -30,7 +29,7 @@ from scansnap.results import netcdf, pieces
 from scansnap.runs import Runs
 from scansnap.storage import checksums, put, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
-from scansnap.storage.chunks import MARKER
+from scansnap.storage.json_text import to_json
 from scansnap.storage.objects import Folder, Objects, place_of
 
 FORMAT, FORMER = "scansnap trajectory 2", "scansnap trajectory 1"
@@ -58,7 +57,7 @@ def assemble(
         "failed_step": ("run", failed_step),
         **(labelled or {}),
     }
-    attrs = {"complete": int(stopped != "interrupted"), "stopped": stopped, "settings": json.dumps(_plain(settings)),
+    attrs = {"complete": int(stopped != "interrupted"), "stopped": stopped, "settings": to_json(settings),
              "format": FORMAT, "versions": json.dumps(versions())}  # fmt: skip
     variables = {name: (("run", "step", *dims[name]), values) for name, values in records.items()}
     return xr.Dataset(variables, coords=coords, attrs=attrs)
@@ -114,16 +113,39 @@ def write(data: xr.Dataset, target: Path, overwrite: bool) -> None:
         put(target, netcdf.encoded(data))
 
 
-def load(path: str | PathLike[str]) -> xr.Dataset:
-    """Open a saved trajectory, from a file, a folder or ``s3://bucket/name.zarr``; arrays are read when they are used.
+def load(path: str | PathLike[str], *, verify: bool = True) -> xr.Dataset:
+    """Open a saved trajectory; arrays are read from the disk when they are used.
 
-    All of it is compared with its checksums first (about 1 GB/s): what is damaged is refused, and the part named. A
-    bucket has checksums of its own, and only sizes are compared.
+    Parameters
+    ----------
+    path : str or path
+        A file ``….nc``, a folder ``….zarr``, or ``s3://bucket/name.zarr``.
+    verify : bool
+        Whether to compare all of it with its checksums first (about 1 GB/s): damage is refused, and the damaged part
+        named. Without, a Zarr folder of any size opens at once, and a damaged chunk raises when it is read. In a
+        bucket, which has checksums of its own, only sizes are compared.
+
+    Returns
+    -------
+    xarray.Dataset
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import scansnap as ss
+    >>> data = ss.simulate(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=1.0, steps=2)
+    >>> path = tempfile.mkdtemp() + "/run.zarr"
+    >>> ss.save(data, path)
+    >>> ss.load(path).identical(data)
+    True
     """
     target, place = Path(path), place_of(path, _FIELD)
     if not place.trusted and pieces.is_in_pieces(target):
         return _load_pieces(target)
-    _check_remote(place) if place.trusted else check(target)
+    if verify:
+        _check_remote(place) if place.trusted else check(target)
+    elif not place.trusted:
+        _check_kind(target)
     try:
         if _kind(target) == "zarr":
             from scansnap.storage.zarr_store import open_dataset
@@ -133,13 +155,11 @@ def load(path: str | PathLike[str]) -> xr.Dataset:
             data = netcdf.open_dataset(_FIELD, target)
     except InputError:
         raise
-    except (OSError, ValueError, KeyError, TypeError) as error:  # whole, so it is something else
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(_FIELD, fspath(path), f"a readable trajectory ({error})") from None
     if data.attrs.get("format") not in (FORMAT, PROBED):
         data.close()
         raise InputError(_FIELD, fspath(path), f"a file of the format '{FORMAT}'")
-    if MARKER in data.coords:  # runs of a sweep, which may go on
-        data.attrs["complete"] = int(data[MARKER].all())
     return data.rename({"class": "seq_class"}) if "class" in data.dims else data  # its name until version 0.2
 
 
@@ -150,15 +170,21 @@ def _load_pieces(path: Path) -> xr.Dataset:
     return data
 
 
-def check(path: Path) -> CheckedFiles:
-    """Compare every byte of a saved trajectory with its checksums; refuses what is damaged or something else."""
+def _check_kind(path: Path) -> str:
+    """Refuse a path that does not exist or is not what its suffix says; returns the suffix."""
     kind = _kind(path)
     if not path.exists():
         partial = path.with_name(path.name + ".partial")
-        hint = "; an unfinished run is there: continue it with resume" if partial.exists() else ""
-        raise InputError(_FIELD, str(path), f"a saved trajectory{hint}")
+        hint = "an unfinished run is there; continue it with resume=True" if partial.exists() else ""
+        raise InputError(_FIELD, str(path), "a saved trajectory", hint)
     if path.is_dir() != (kind == "zarr"):
         raise InputError(_FIELD, str(path), f"a readable trajectory (a {'folder' if kind == 'zarr' else 'file'})")
+    return kind
+
+
+def check(path: Path) -> CheckedFiles:
+    """Compare every byte of a saved trajectory with its checksums; refuses what is damaged or something else."""
+    kind = _check_kind(path)
     if kind == "nc":
         return netcdf.check(_FIELD, path, (FORMAT, PROBED), FORMER)
     if pieces.is_in_pieces(path):
@@ -216,14 +242,3 @@ def _kind(path: Path) -> str:
     if path.suffix not in (".zarr", ".nc"):
         raise InputError(_FIELD, fspath(path), "a name ending in .zarr or .nc")
     return path.suffix[1:]
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no infinity: T = ∞ is written as the word."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    if isinstance(value, np.generic):
-        return _plain(value.item())
-    return "inf" if isinstance(value, float) and math.isinf(value) else value

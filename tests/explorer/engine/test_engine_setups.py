@@ -20,9 +20,10 @@ from page_forms import offer, summary
 
 from scansnap.checks import InputError
 from scansnap.explorer.controls import CONTROLS
-from scansnap.explorer.page import as_json, plain
+from scansnap.explorer.page import as_json
 from scansnap.explorer.presets import DEFAULT, PRESETS
 from scansnap.explorer.setup import SetupReading, field_of, read_setup
+from scansnap.storage.json_text import to_jsonable
 
 pytestmark = needs_node
 SETUPS = [preset["setup"] for preset in PRESETS]
@@ -120,9 +121,9 @@ def test_set_ups_are_read_and_refused_alike() -> None:
             continue
         n_read += 1
         assert not isinstance(own, Refused), (setup, str(own))
-        close(own["setup"], plain(made.setup))
-        close(own["summary"], plain(summary(made.classes)), 1e-14)
-        close(own["theory"], plain(references.theory(made)))
+        close(own["setup"], to_jsonable(made.setup))
+        close(own["summary"], to_jsonable(summary(made.classes)), 1e-14)
+        close(own["theory"], to_jsonable(references.theory(made)))
         assert own["floats"] == references.frame_layout(made)["floats"]
         assert own["note"] == made.note
     assert n_read > 30  # a good part is allowed
@@ -242,10 +243,10 @@ def test_curves_and_overlays() -> None:
         {"ask": "overlay", "setup": setup, "last": 500, "points": 20},
         {"ask": "overlay", "setup": setup | {"eta_z": 0.01}, "last": 500, "points": 20, "by": "response"},
     ])  # fmt: skip
-    close(curves, plain(references.curves(made, 500, 20)))
-    close_series(flow, plain(references.overlay(made, 500, 20)), 1e-4)
+    close(curves, to_jsonable(references.curves(made, 500, 20)))
+    close_series(flow, to_jsonable(references.overlay(made, 500, 20)), 1e-4)
     slow = references.overlay(read_setup(setup | {"eta_z": 0.01}), 500, 20, "response")
-    close_series(response, plain(slow), 1e-4)
+    close_series(response, to_jsonable(slow), 1e-4)
 
 
 def close_series(own: dict[str, Any], theirs: dict[str, Any], tolerance: float) -> None:

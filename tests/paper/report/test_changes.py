@@ -12,6 +12,7 @@ from refusals import refused
 from scansnap.cli.reproduce import reproduce as command
 from scansnap.paper.figure import Computed, Effort, Finding, Points
 from scansnap.paper.report import changes, manifest, page
+from scansnap.storage.json_text import to_json
 
 QUICK = Effort(quick=True, device="cpu")
 
@@ -23,7 +24,7 @@ def finding(says="It rises", agree=3, of=3, points=None, **more):
 def told(*findings, settings=None):
     """A manifest with Figure 3, as JSON gives it back."""
     entry = {"files": [], "settings": settings or {}, "findings": [manifest.told(f) for f in findings]}
-    return json.loads(json.dumps(manifest.plain({"format": manifest.FORMAT, "files": [], "targets": {"fig3": entry}})))
+    return json.loads(to_json({"format": manifest.FORMAT, "files": [], "targets": {"fig3": entry}}))
 
 
 def compared(old, new):

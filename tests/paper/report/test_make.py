@@ -148,10 +148,6 @@ def test_a_target_that_fails_leaves_no_files(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_numbers_that_json_lacks_become_words():
-    assert manifest.plain({"t": float("inf"), "x": [float("nan"), 1.5]}) == {"t": "inf", "x": ["nan", 1.5]}
-
-
 def test_a_manifest_of_the_first_version_is_added_to_and_becomes_one_of_this(tmp_path):
     """What it says of other targets stays; its findings have no numbers."""
     old = {"format": "scansnap reproduction 1", "files": ["fig8.csv"],

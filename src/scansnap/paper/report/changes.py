@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,8 +11,9 @@ from typing import Any, Literal
 from scansnap.checks import InputError
 from scansnap.measure.comparison import said
 from scansnap.paper.figure import ROUNDING, Number, beyond
-from scansnap.paper.report.manifest import FORMAT, MANIFEST, announce, parsed, plain
+from scansnap.paper.report.manifest import FORMAT, MANIFEST, announce, parsed
 from scansnap.storage import put
+from scansnap.storage.json_text import to_float, to_json
 
 CHANGES = "changes.json"
 RULE = (
@@ -143,7 +143,7 @@ def compare(old: dict[str, Any], new: dict[str, Any], names: Sequence[str], agai
 def write(changes: Changes, out: Path) -> Path:
     """changes.json beside the manifest."""
     announce((CHANGES,), out)
-    put(out / CHANGES, json.dumps(plain(changes.to_dict()), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    put(out / CHANGES, to_json(changes.to_dict(), indent=2) + "\n")
     return out / CHANGES
 
 
@@ -172,7 +172,7 @@ def _shifts(old: list[dict[str, Any]], new: list[dict[str, Any]]) -> Iterator[Sh
 
 
 def _number(told: dict[str, Any]) -> Number:
-    return Number(told["case"], float(told["value"]), float(told["half_width"]))  # "inf" and "nan" are words in JSON
+    return Number(told["case"], to_float(told["value"]), to_float(told["half_width"]))
 
 
 def _counted(finding: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import platform
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from scansnap.checks import InputError
 from scansnap.paper.figure import Computed, Effort, Finding
 from scansnap.results.trajectory import versions
 from scansnap.storage import put
+from scansnap.storage.json_text import to_json
 
 MANIFEST = "manifest.json"
 ANNOUNCED = "files"  # in the manifest: all that was ever written here, or was about to be
@@ -112,17 +112,4 @@ def enter(made: Made, effort: Effort, out: Path) -> None:
 
 
 def _write(manifest: dict[str, Any], out: Path) -> None:
-    put(out / MANIFEST, json.dumps(plain(manifest), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def plain(value: Any) -> Any:
-    """As JSON has it: NumPy's numbers as Python's, and the infinities and NaN, which JSON lacks, as words."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value
+    put(out / MANIFEST, to_json(manifest, indent=2) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
@@ -18,11 +17,12 @@ from scansnap.paper.figure import MOSTLY, PLURAL, VERDICTS, Effort, Finding, Poi
 from scansnap.paper.report.address import address
 from scansnap.paper.report.changes import RULE, Changes
 from scansnap.paper.report.make import command
-from scansnap.paper.report.manifest import Made, all_versions, machine, plain
+from scansnap.paper.report.manifest import Made, all_versions, machine
 from scansnap.paper.report.mathml import mathml
 from scansnap.paper.report.svg import Drawings, size_of
 from scansnap.paper.report.targets import BEYOND, TARGETS, label
 from scansnap.plots.sparkline import Line
+from scansnap.storage.json_text import to_json
 
 PACKAGE = "scansnap.paper.report"
 HEADLINES = 5
@@ -188,5 +188,5 @@ FILTERS = {
     "by_claim": by_claim, "duration": duration, "label": label, "mathml": mathml, "percent": percent,
     "polyline": polyline, "prose": prose, "size": lambda one: size_of(one.svg),
     "explore": lambda one: address(one.computed.settings),
-    "json": lambda settings: json.dumps(plain(settings), indent=1, ensure_ascii=False),
+    "json": lambda settings: to_json(settings, indent=1),
 }  # fmt: skip
