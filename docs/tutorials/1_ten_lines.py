@@ -13,18 +13,16 @@
 # %% [markdown]
 # # Scan and snap in ten lines
 #
-# **The question.** A transformer with one layer reads some words and predicts
-# the next one. Most words of the context are of no use: they stand before every
-# next word. A few tell which one it will be. Nobody says which is which. How
-# does attention find them, and does it ever stop looking?
+# This tutorial trains a 1-layer transformer on two kinds of sequences and shows
+# how its attention changes. You will see attention leave uninformative words
+# (*scan*) and then almost stop changing (*snap*), check both with numbers, and
+# see a control in which nothing is scanned. It takes a few seconds.
 #
-# **The data.** `syn_small` has two *sequence classes*. A sequence of a class is
-# a context of words drawn from the class's own distribution P(l|n), then a
-# query (the last word), then the next word n, which is to be predicted. Ten
-# words are *common*: they stand in both contexts. Ten are *distinct* to each
-# class, from rare to frequent.
-#
-# Here is the whole experiment.
+# **The data.** `syn_small` has two *sequence classes*. A class draws the words
+# of a context from its own distribution P(l|n), followed by a query (the last
+# word) and the next word n, which the model predicts. Ten words are *common*:
+# they occur in both classes and do not tell which word comes next. Ten words
+# are *distinct* to each class, from rare to frequent.
 
 # %%
 import scansnap as ss
@@ -48,18 +46,17 @@ for step in (0, 10, 25, 50, 100):
 ss.plot(data)
 
 # %% [markdown]
-# **What one sees.** Above, one row is one step and one column is one word of
-# the class: common words first (orange bar), then the distinct ones (blue bar)
-# from rare to frequent. Three things happen.
+# **What the figure shows.** In the upper panels each row is a step and each
+# column a word of the class: common words first (orange bar), then distinct
+# words (blue bar) from rare to frequent.
 #
-# 1. *Scan.* Common words lose attention, and distinct ones gain it.
-# 2. Not all distinct words gain alike: the frequent ones win. The most frequent
-#    of all has the most attention in the end.
-# 3. *Snap.* After some steps hardly anything moves any more, although the loss
-#    goes on falling.
+# 1. *Scan.* Common words lose attention and distinct words gain it.
+# 2. Frequent distinct words gain most. The most frequent one ends with the most
+#    attention.
+# 3. *Snap.* After some steps attention hardly changes, although the loss still
+#    falls.
 #
-# A picture can be read as one likes, so here is each of the three as a number,
-# and as an `assert` that would fail.
+# The next cell checks each of the three with a number and an `assert`.
 
 # %%
 start, end = attention.isel(step=0), attention.isel(step=-1)
@@ -71,7 +68,7 @@ assert (
     == 10
 )
 
-# 1. every class looks much less at common words, and so more at its own
+# 1. common words lose at least 30% of their attention in every class
 assert (on_common.isel(step=-1) < 0.7 * on_common.isel(step=0)).all()
 
 # 2. the winner is the most frequent distinct word
@@ -82,7 +79,7 @@ for n in range(classes.n_classes):
     print(f"class {n}: word {winner} wins, its attention {a:.0%} → {b:.0%}")
     assert winner == own[classes.p_context[n, own].argmax()]
 
-# 3. how far attention moves (total variation) in either half of the training
+# 3. how far attention moves (total variation) in each half of the training
 middle = attention.sel(step=50)
 first = float(abs(middle - start).sum("token").mean() / 2)
 last = float(abs(end - middle).sum("token").mean() / 2)
@@ -96,46 +93,45 @@ assert (
 ).all()  # the loss still falls
 
 # %% [markdown]
-# **Why.** The model has two tables. Y[l, j] is the vote of a context word l for
-# an output j. Z[m, l] is how much the query m wants to look at l. With c the
-# attention by word, f = c/‖c‖ and α the prediction, one step of gradient ascent
-# is
+# **Why.** The model has two tables. Y[l, j] is the vote of context word l for
+# output j. Z[m, l] is the attention logit of query m for word l. With attention
+# c by word, f = c/‖c‖ and the prediction α, one step of gradient ascent is
 #
 # ```text
 # ΔY   = η_Y f (e_n − α)ᵀ
 # Δz_m = η_Z diag(f) (I − f fᵀ) Y (e_n − α)
 # ```
 #
-# The first line: what is attended to learns to vote. The second: what votes
-# well is attended to more. A distinct word is always right: its votes add up. A
-# common word has voted for both next words, and its votes cancel. So attention
-# goes from the second kind to the first. A frequent word is voted with more
-# often, and so it gains faster. And the snap: both lines have the factor e_n −
-# α, the error that is left. Once Y predicts well there is hardly anything that
-# could move attention.
+# The first line trains the votes of the words that receive attention. The
+# second gives more attention to words whose votes predict the next word. A
+# distinct word always votes for the right output, so its votes add up. A common
+# word votes for both, so its votes cancel. Therefore attention moves from
+# common to distinct words, and faster to frequent ones, which are trained more
+# often. Both lines contain the error e_n − α. Once Y predicts well, the error
+# is small, and attention snaps.
 
 # %% [markdown]
-# **A control.** If this is right, words that tell nothing must not be scanned.
-# Take the same words, but let both classes draw from the *same* distribution:
-# every word is common now. Both classes get one query, since a query of its own
-# would tell a class too. Training is on the exact expectation over all
-# sequences (`context=math.inf`, `batch_size=None`), so that no noise of
-# sampling is taken for an effect.
+# **A control.** If this explanation is right, words that carry no information
+# must not be scanned. The control uses the same words, but both classes draw
+# from the *same* distribution, so that every word is common. Both classes share
+# one query, because a query of its own would reveal the class. Training uses
+# the exact expectation over all sequences (`context=math.inf`,
+# `batch_size=None`), so that sampling noise cannot look like an effect.
 
 # %%
 import math
 
 p, query = classes.p_context, classes.query[[0, 0]]
-telling = ss.SequenceClasses(
+informative = ss.SequenceClasses(
     p_context=p, query=query, next_token=classes.next_token
 )
-nothing = ss.SequenceClasses(
+uninformative = ss.SequenceClasses(
     p_context=p[[0, 0]], query=query, next_token=classes.next_token
 )
 
 
-def gone(words, **how):
-    """How far attention is from its start (total variation), by step."""
+def distance(words, **options):
+    """Total variation distance of attention from its start, by step."""
     path = ss.simulate(
         words,
         eta_y=1.0,
@@ -143,15 +139,15 @@ def gone(words, **how):
         momentum=0.9,
         steps=100,
         record="all",
-        **how,
+        **options,
     ).attention.isel(run=0)
     return abs(path - path.isel(step=0)).sum("token").mean("seq_class") / 2
 
 
 exact = {"context": math.inf, "batch_size": None}
-far, near = gone(telling, **exact), gone(nothing, **exact)
-print(f"attention moves by {float(far[-1]):.0%} where some words tell the next")
-print(f"and by {float(near[-1]):.0%} where no word does")
+far, near = distance(informative, **exact), distance(uninformative, **exact)
+print(f"attention moves by {float(far[-1]):.0%} if some words are informative")
+print(f"and by {float(near[-1]):.0%} if no word is")
 assert far[-1] > 0.1
 assert near.max() < 1e-4
 
@@ -161,9 +157,9 @@ from scansnap.plots.style import COMMON, DISTINCT, styled
 with styled(6.4, 2.6) as figure:
     axes = figure.subplots()
     axes.plot(
-        data.step, far, color=DISTINCT, label="some words tell the next one"
+        data.step, far, color=DISTINCT, label="some words are informative"
     )
-    axes.plot(data.step, near, color=COMMON, label="control: no word does")
+    axes.plot(data.step, near, color=COMMON, label="control: no word is")
     axes.axvline(
         float(snap.t_snap[0]), color="0.6", linestyle=":", label="snap"
     )
@@ -178,16 +174,16 @@ figure
 #   (`data.entropy` has the answer, and Figure 6 of the paper is about it.)
 # - Other seeds at once: `ss.simulate(classes, ss.grid(eta_y=1.0, eta_z=1.0,
 #   seed=range(20)), …)`. Which of the three statements hold in every seed?
-# - The control with noise: `gone(nothing, seed=0)` trains on sampled sequences.
-#   How far does attention wander by noise alone?
-# - Words in place of numbers: `ss.SequenceClasses.bundled_words()`, whose
-#   `words` say what a token reads.
+# - The control with noise: `distance(uninformative, seed=0)` trains on sampled
+#   sequences. How far does noise alone move attention?
+# - Words instead of numbers: `ss.SequenceClasses.bundled_words()`; its `words`
+#   name the tokens.
 #
 # ## Read on
 #
-# - [Which theorem holds for my data](2_which_theorem.py): the same with data of
-#   your own, and what can be proved about it.
-# - [Two time scales](../time_scales.md): attention may stop in t and
-#   still move in ln t; the definition of a snap.
-# - [What holds](../theory.md): closed forms for what was seen here.
-# - [Settings](../settings.md): everything that `simulate` takes.
+# - [Which theorem holds for my data](2_which_theorem.py): the same with your
+#   own data, and what the theorems guarantee.
+# - [Two time scales](../time_scales.md): attention may stop in t and still move
+#   in ln t; the definition of a snap.
+# - [What holds](../theory.md): closed forms for these dynamics.
+# - [Settings](../settings.md): all options of `simulate`.

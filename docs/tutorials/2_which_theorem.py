@@ -13,14 +13,15 @@
 # %% [markdown]
 # # Which theorem holds for my data
 #
-# **The question.** The paper proves theorems about data of a certain kind. Mine
-# are not of that kind, or not quite. Which of its statements may I rely on, how
-# far, and what holds where they do not?
+# The paper's theorems assume a certain kind of data. This tutorial describes
+# your own data, asks `ss.verify` which statements hold for it, changes the data
+# until all assumptions are met, and shows what holds where a theorem fails. It
+# takes less than a minute.
 #
-# **The data.** A diary of the weather. Before *tomorrow* stand some words,
-# after it *rain* or *sun*. Articles tell nothing; clouds and larks do. Data of
-# your own are three things: how often each word stands in the contexts of a
-# class, the query, and the next word.
+# **The data.** A diary of the weather. Some words precede *tomorrow*, and
+# *rain* or *sun* follows it. Articles carry no information; clouds and larks
+# do. You describe such data by three things: how often each word occurs in the
+# contexts of a class, the query, and the next word.
 
 # %%
 import numpy as np
@@ -58,9 +59,8 @@ for n, after in enumerate(("rain", "sun")):
     )
 
 # %% [markdown]
-# `ss.verify` trains these classes on the exact flow (sequences of infinite
-# length, steps of no size) and holds every lemma and theorem against what
-# happens.
+# `ss.verify` integrates the exact flow of these classes (sequences of infinite
+# length, infinitely small steps) and checks every lemma and theorem on it.
 
 # %%
 report = ss.verify(mine, eta_y=0.9, eta_z=0.1)
@@ -80,14 +80,14 @@ def table(report):
 shown = table(report)
 
 # %% [markdown]
-# **What one sees.** A verdict is one of four words. *Holds* and *fails* are
-# plain. *Not applicable* means that an assumption of the theorem is not met, so
-# that it promises nothing; what was measured is told all the same, because a
-# statement often holds far outside its proof. (*Undecided* needs noise, and a
-# flow has none.) The margin is 1 for exact agreement, 0 at the edge, negative
+# **How to read it.** A verdict is one of four words. *Holds* and *fails* mean
+# what they say. *Not applicable* means that the data violate an assumption of
+# the theorem; the report still shows the measurement, because a statement often
+# holds far outside its proof. *Undecided* occurs only with noise, and a flow
+# has none. The margin is 1 for exact agreement, 0 at the tolerance and negative
 # beyond it.
 #
-# Most theorems do not speak of this diary. Every claim says why not:
+# Most theorems do not apply to this diary. Every claim gives the reason:
 
 # %%
 reasons = {
@@ -108,8 +108,8 @@ assert "theorem-2a" in held  # every distinct word rises: the scan needs less
 # %% [markdown]
 # ## Meeting the assumptions
 #
-# The list above is a list of things to change: a larger dictionary, a decoder
-# that is much faster than attention, one common word.
+# The violated assumptions tell what to change: use a larger vocabulary, a
+# decoder that learns much faster than attention, and one common word.
 
 # %%
 ideal = diary(common={"the": 4}, unused=2000)
@@ -130,18 +130,18 @@ for name in ("theorem-1-xi-size", "theorem-3-lower", "theorem-4-growth"):
     assert report[name].status == "fails"
 
 # %% [markdown]
-# Now the theorems speak, and most of them hold: each distinct word rises (2a),
-# the common one falls (2b), winners win as Theorem 3 says, and the phase
-# transition comes when Theorem 4 says. Some fail although nothing is assumed
-# wrongly. The size of what moves attention is not what the proofs make it, and
-# neither is the growth B_n of Theorem 4.
+# Now the theorems apply, and most hold: each distinct word gains attention
+# (2a), the common one loses it (2b), the relative gain follows Theorem 3, and
+# the phase transition comes at the time of Theorem 4. Some statements fail
+# although every assumption is met: the size of the force on attention differs
+# from that in the proofs, and so does the growth B_n of Theorem 4.
 #
 # ## What holds instead
 #
-# A claim that fails brings what takes its place, judged on the same data: a
-# theory of the decoder's *memory* (Y was learned with earlier attention, which
-# holds attention back) and its general form, the *linear response*. Nothing in
-# it is fitted.
+# A claim that fails names a replacement, tested on the same data: our theory of
+# the decoder's *memory* (Y was trained with earlier attention and pulls
+# attention back), and its general form, the *linear response*. Neither has a
+# fitted parameter.
 
 # %%
 for claim in report.failures:
@@ -159,14 +159,14 @@ assert all(
 ss.plot(ss.verify(ideal, eta_y=0.9, eta_z=0.02, checks=["theorem-4", "memory"]))
 
 # %% [markdown]
-# Blue is what happened, dashed is the theorem, and the green band is what holds
-# instead.
+# Blue is the flow, dashed is the theorem, and the green band is the
+# replacement.
 #
-# ## A map for my data
+# ## A map for your data
 #
-# My diary has three common words and a small dictionary, and that will not
-# change. What I can choose are the rates. So: the same statements for η_Y/η_Z
-# from 1 to 300, each column a flow of its own.
+# The diary has three common words and a small vocabulary, and you cannot change
+# that. You can choose the learning rates. The map checks the same statements
+# for η_Y/η_Z from 1 to 300, with one flow per column.
 
 # %%
 RATIOS = (1, 3, 10, 30, 100, 300)
@@ -217,10 +217,10 @@ with styled(7.0, 3.6) as figure:
 figure
 
 # %% [markdown]
-# Blue holds, red fails. Most rows turn blue as the decoder gets faster: read
-# from the right, a statement holds for my data down to the ratio at which it
-# turns red. The speed γ(t) is the exception. What spoils it is that the two
-# contexts overlap, and only a fast attention takes the overlap away in time.
+# Blue holds, red fails. Most rows turn blue as the decoder gets faster: a
+# statement holds for this data down to the ratio at which its row turns red.
+# The speed γ(t) is the exception. It fails because the two contexts overlap,
+# and only a fast attention removes the overlap in time.
 
 # %%
 for name, row in zip(NAMES, margin, strict=True):
@@ -229,24 +229,23 @@ for name, row in zip(NAMES, margin, strict=True):
     ]
     print(f"{name:20s} holds at η_Y/η_Z =", *(good or ["none of these"]))
 at = dict(zip(NAMES, margin, strict=True))
-# who rises and who falls: at every ratio
+# which words rise and fall: at every ratio
 assert (at["theorem-2a"] >= 0).all()
-# how fast: with a fast decoder only, and γ the other way round
+# how fast: only with a fast decoder, and γ only with a slow one
 for name in ("theorem-1-span", "theorem-3-identity"):
     assert at[name][0] < 0 <= at[name][-1]
 assert at["theorem-1-gamma"][-1] < 0 <= at["theorem-1-gamma"][0]
-# how far: nowhere
+# how far: at no ratio
 assert (at["theorem-4-growth"] < 0).all()
-# ours: everywhere, as long as it trusts itself
+# ours: at every ratio, while it is trusted
 assert (at["response"] >= 0).all()
 
 # %% [markdown]
-# **Why.** *Who* rises is a matter of signs, and signs are robust. *How fast* is
-# an equation in which the decoder forgets; it does not, and its memory counts
-# as η_Z/η_Y. *How far* rests on an estimate of what moves attention, the size
-# of ξ, which is one of the statements that failed above. The last row is the
-# theory that keeps the memory. It says itself how long it may be trusted, and
-# is judged until then:
+# **Why.** *Which* words rise depends on signs, and signs are robust. *How fast*
+# they rise follows an equation in which the decoder has no memory; in fact its
+# memory has a relative effect of order η_Z/η_Y. *How far* they rise depends on
+# an estimate of ξ, which failed above. The last row is the theory with memory.
+# It estimates how long it can be trusted, and is tested until then:
 
 # %%
 for ratio in (1, 10, 100):
@@ -264,7 +263,7 @@ for ratio in (1, 10, 100):
 #   5](5_own_text.py)).
 # - Sequences of finite length, by SGD: `ss.verify(mine, eta_y=0.9, eta_z=0.1,
 #   context=128)`. Which verdicts become *undecided*?
-# - A claim of your own beside ours: `checks=["theorem-2", my_check]`; see
+# - Your own claim: `checks=["theorem-2", my_check]`; see
 #   [claims](../claims.md#a-claim-of-your-own).
 # - A map over two parameters: `scansnap verify --map theorem-3 --x
 #   ratio=1:1000:log --y overlap=0.01:0.9`.
@@ -275,4 +274,4 @@ for ratio in (1, 10, 100):
 #   the verdicts for the paper's own data.
 # - [What holds](../theory.md): drive, memory and response. [Where it
 #   holds](../validity.md): maps of their error.
-# - [The flow](../flow.md): what it is that `verify` judges.
+# - [The flow](../flow.md): the dynamics that `verify` checks.

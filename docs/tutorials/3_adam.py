@@ -13,15 +13,16 @@
 # %% [markdown]
 # # What Adam does
 #
-# **The question.** The paper's analysis is about SGD: attention turns to
-# distinct words, *the frequent ones first*. Nearly everybody trains with Adam.
-# Is the order the same?
+# The paper analyses SGD: attention moves to distinct words, *frequent ones
+# first*. Most people train with Adam. This tutorial measures the order with
+# four optimisers, finds that Adam reverses it, and derives why from two
+# training steps. It takes less than a minute.
 #
-# **The measure.** How far did the logit z of each distinct word rise, and how
-# frequent is the word? Spearman's rank correlation of the two is +1 if frequent
-# words rise most, −1 if rare ones do. It is taken when the loss has fallen to a
-# tenth, so that fast and slow optimisers are compared at the same point of
-# learning, and it is one number for each seed.
+# **The measure.** We correlate how far the logit z of each distinct word rises
+# with the frequency of the word. Spearman's rank correlation is +1 if frequent
+# words rise most and −1 if rare words do. We measure when the loss has fallen
+# to a tenth, so that fast and slow optimisers are compared at the same point of
+# learning. Each seed gives one number.
 
 # %%
 import numpy as np
@@ -60,8 +61,9 @@ def order(data):
 
 
 # %% [markdown]
-# For Adam a rate is the size of a step, for SGD it multiplies the gradient. So
-# the rates differ; each falls to a tenth of the loss within 100 steps.
+# Adam's learning rate sets the size of a step; SGD's multiplies the gradient.
+# So the rates below differ. With each of them the loss falls to a tenth within
+# 100 steps.
 
 # %%
 RATES = {"sgd": 1.0, "muon": 0.1, "adam": 0.03, "sign": 0.03}
@@ -73,9 +75,8 @@ for name, values in orders.items():
     )
 
 # %% [markdown]
-# **What one sees.** SGD and Muon raise the frequent words most, as the paper
-# says. Adam and sign descent do the opposite, in every single seed: they raise
-# the *rare* words most.
+# **Result.** SGD and Muon raise frequent words most, as the paper says. Adam
+# and sign descent raise *rare* words most, in every seed.
 
 # %%
 for name in ("sgd", "muon"):
@@ -116,14 +117,14 @@ figure
 # %% [markdown]
 # ## Why
 #
-# Two steps from Y = Z = 0 are enough to see it, without any noise: with
+# Two steps from Y = Z = 0 show the reason without noise: with
 # `context=math.inf` and `batch_size=None` the gradient is the exact
 # expectation.
 #
-# **The first step moves only Y** (Z feels nothing while Y = 0). The gradient of
-# a distinct word's row is p_n f_l (e_n − 1/M). SGD takes it as it is, so a word
-# that is twice as frequent gets votes twice as loud. Adam and sign descent take
-# its *sign*: all distinct words vote equally loudly, however rare they are.
+# **The first step changes only Y**, because Z has no gradient while Y = 0. The
+# gradient of a distinct word's row is p_n f_l (e_n − 1/M). SGD uses it
+# unchanged, so a word that is twice as frequent gets twice the votes. Adam and
+# sign descent use its *sign*, so all distinct words get equal votes.
 
 # %%
 import math
@@ -160,14 +161,14 @@ assert np.allclose(loud["adam"], loud["adam"][0], rtol=1e-3)  # all alike
 assert np.allclose(loud["sign"], loud["sign"][0])
 
 # %% [markdown]
-# **The second step moves attention.** What attention feels is diag(f)(I − f fᵀ)
-# g, where g_l is how well word l votes. With SGD g_l ∝ f_l, and frequent words
-# gain most. With equal votes g_l is the same for all distinct words, and then
-# the best unit vector f is the one that is *equal* on all of them. So words
-# that have less than their share f* rise, and those that have more fall:
+# **The second step moves attention.** The gradient of z is diag(f)(I − f fᵀ) g,
+# where g_l measures how well word l votes. With SGD g_l ∝ f_l, and frequent
+# words gain most. With equal votes g_l is the same for all distinct words, and
+# the best unit vector f is *equal* on all of them. Words below this share f*
+# rise, and words above it fall:
 #
 # ```text
-# Δz_l = η_Z sign(f* − f_l)      by sign descent
+# Δz_l = η_Z sign(f* − f_l)      with sign descent
 # ```
 
 # %%
@@ -186,7 +187,7 @@ assert f[own][rising].max() < f[own][~rising].min()
 # %% [markdown]
 # ## Is it Adam on Y, or Adam on Z?
 #
-# Each table may have an optimiser of its own, so this can be asked.
+# Each table can have its own optimiser, so we can test this.
 
 # %%
 mixed = {
@@ -202,13 +203,12 @@ assert mixed["SGD on Y, Adam on Z"].min() > 0.9
 assert abs(mixed["Adam on Y, SGD on Z"]).max() < 0.3
 
 # %% [markdown]
-# Adam on Z alone changes nothing: loud votes for frequent words keep the order.
-# Adam on Y alone takes the order away, and only both together turn it round.
-# The formula says why. With equal votes the gradient of z_l is f_l (f* − f_l),
-# up to a factor: a parabola. It is small for the rarest words because they are
-# hardly there, and falls again towards f*. SGD follows the parabola, which has
-# no order; Adam makes all its positive values alike and leaves the frequent
-# words last.
+# Adam on Z alone keeps the order: frequent words still have larger votes. Adam
+# on Y alone removes the order, and both together reverse it. The formula
+# explains this. With equal votes the gradient of z_l is proportional to f_l (f*
+# − f_l), a parabola: small for the rarest words and small again near f*. SGD
+# follows the parabola, which has no order. Adam makes all positive values equal
+# and leaves frequent words last.
 
 # %%
 _, z = after(2, {"y": "sign", "z": "sgd"}, 0.03, 1.0)
@@ -236,9 +236,9 @@ with styled(6.4, 2.6) as figure:
 figure
 
 # %% [markdown]
-# **And the end?** Equal votes ask for equal attention, and sign descent comes
-# to rest there. Adam goes beyond: after 1000 steps its rarest words have *more*
-# attention than the frequent ones. For that nobody has a derivation yet.
+# **At the end of training**, equal votes favour equal attention, and sign
+# descent stops there. Adam goes further: after 1000 steps its rarest words have
+# *more* attention than the frequent ones. We have no derivation of this.
 
 # %%
 for name in ("sgd", "sign", "adam"):
@@ -254,19 +254,19 @@ for name in ("sgd", "sign", "adam"):
 # %% [markdown]
 # ## Try
 #
-# - A decoder that is ten times as fast as attention: `trained("adam", 0.03,
-#   0.003)`. The order is still reversed, but weaker. Why? (How far has
-#   attention moved when the loss is at a tenth?)
-# - No norm: `trained("sign", 0.03, 0.03, norm="none")`. Without f fᵀ there is
-#   nothing that asks for equal shares. What becomes of the order?
-# - Adam with a large ε is SGD: `ss.Optimizer("adam", eps=1.0)`. Where does the
-#   order turn?
+# - A decoder ten times as fast as attention: `trained("adam", 0.03, 0.003)`.
+#   The order is still reversed, but less. Why? (How far has attention moved
+#   when the loss is at a tenth?)
+# - No norm: `trained("sign", 0.03, 0.03, norm="none")`. Without f fᵀ nothing
+#   favours equal shares. What happens to the order?
+# - Adam with a large ε equals SGD: `ss.Optimizer("adam", eps=1.0)`. At which ε
+#   does the order reverse?
 #
 # ## Read on
 #
 # - [Other papers](../survey.md#adam-reverses-the-scan-order): the derivation in
 #   full, with f*.
-# - [The dial](../dial.md): SGD and AdamW on the way from this model to a
+# - [The ablation study](../dial.md): SGD and AdamW between this model and a
 #   transformer.
 # - [Extension points](../extending.md): write an optimiser in a few lines, and
 #   test whether it keeps the order.

@@ -13,20 +13,21 @@
 # %% [markdown]
 # # Watch a Hugging Face model train
 #
-# **The question.** The theory is about a model with one layer and two tables.
-# GPT-2 has positions, residual connections, several heads, layers and Adam. Do
-# its heads scan and snap? The probe looks at any PyTorch model while it trains,
-# and leaves no trace in the training.
+# The theory treats a model with one layer and two tables. GPT-2 has positions,
+# residual connections, several heads and layers, and trains with Adam. This
+# tutorial attaches the probe to a small GPT-2, finds which heads scan and which
+# snap, and runs two controls in which nothing may be found. It takes about a
+# minute on a CPU.
 #
-# This needs `pip install 'scansnap[probe]'`. Nothing is downloaded: the model
-# is built from a configuration, and the text is made here.
+# You need `pip install 'scansnap[probe]'`. The tutorial downloads nothing: it
+# builds the model from a configuration and generates the text.
 #
 # ## A text
 #
-# The package has six little stories in words: three last words with two next
-# words each. *Kitten* and *bowl* stand before *drinks milk*, *office* and
-# *tired* before *drinks coffee*, and *the* before everything. A sentence is
-# sixteen words of a story, its last word, and the word to be guessed.
+# The package contains six little stories in words: three last words with two
+# next words each. *Kitten* and *bowl* precede *drinks milk*, *office* and
+# *tired* precede *drinks coffee*, and *the* precedes everything. A sentence has
+# sixteen words of a story, its last word, and the word to predict.
 
 # %%
 import textwrap
@@ -55,23 +56,26 @@ def sentences(classes, n, step):
     return torch.cat([drawn.tokens[0, 0], drawn.target[0, 0, :, None]], dim=1)
 
 
-LOOKED_AT, COUNTED = 1_000_000, 2_000_000  # steps that training never comes to
-looked_at = sentences(stories, 64, LOOKED_AT)
-for row in looked_at[:3]:
+PROBE_SEED, CORPUS_SEED = (
+    1_000_000,
+    2_000_000,
+)  # steps that training never comes to
+probe_batch = sentences(stories, 64, PROBE_SEED)
+for row in probe_batch[:3]:
     print(textwrap.fill(" ".join(words[token] for token in row), 76))
 
 # %% [markdown]
 # ## A model and two probes
 #
-# A probe is told on which batch to look, and by which corpus to tell common
-# from distinct words. *Distinctness* of a word is the share of the corpus on
-# words that are in more sentences: 0 is the most common, 1 the rarest. A head
-# *scans* if the words it looks at become more distinct, beyond what chance
-# would give.
+# A probe gets a fixed batch, and a corpus that decides which words are common
+# and which are distinct. The *distinctness* of a word is the share of the
+# corpus that belongs to words in more sentences: 0 is the most common word, 1
+# the rarest. A head *scans* if the words it attends to become more distinct,
+# beyond what chance would give.
 #
-# The second probe is a **control**. It looks at the same attention, but its
-# corpus has the words renamed at random, so that its "distinctness" means
-# nothing. It must find nothing.
+# The second probe is a **control**. It measures the same attention, but its
+# corpus has a shuffled vocabulary, so its "distinctness" means nothing. It must
+# find nothing.
 
 # %%
 HEADS, LAYERS, STEPS = 4, 2, 200
@@ -94,7 +98,7 @@ def gpt2():
 
 
 def train(model, classes, probes):
-    """AdamW at a constant rate; probes measure where it is due."""
+    """AdamW at a constant rate; the probes measure at their steps."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.0)
     losses = []  # of the last word alone
     for step in range(STEPS + 1):
@@ -112,42 +116,47 @@ def train(model, classes, probes):
     return losses
 
 
-def probe_of(model, classes, rename=None):
-    batch = {"input_ids": sentences(classes, 64, LOOKED_AT)}
-    corpus = sentences(classes, 4000, COUNTED)
-    if rename is not None:
-        corpus = rename[corpus]
+def probe_of(model, classes, permutation=None):
+    batch = {"input_ids": sentences(classes, 64, PROBE_SEED)}
+    corpus = sentences(classes, 4000, CORPUS_SEED)
+    if permutation is not None:
+        corpus = permutation[corpus]
     return ss.Probe(model, batch, corpus=corpus, every="log:10", words=words)
 
 
 model = gpt2()
-rename = torch.randperm(len(words), generator=torch.Generator().manual_seed(1))
-probe, renamed = probe_of(model, stories), probe_of(model, stories, rename)
+permutation = torch.randperm(
+    len(words), generator=torch.Generator().manual_seed(1)
+)
+probe, shuffled = (
+    probe_of(model, stories),
+    probe_of(model, stories, permutation),
+)
 
 # %% [markdown]
-# Where does the first layer look? Before training and after it, over the 64
-# sentences: the share of attention on words that are distinct to one story, by
-# head and by the position that looks.
+# Where does the first layer attend? The figure shows, before and after
+# training, the share of attention on words that are distinct to one story, by
+# head and by query position, averaged over 64 sentences.
 
 # %%
 own = {token for n in range(stories.n_classes) for token in stories.distinct(n)}
-telling = torch.tensor([token in own for token in range(len(words))])
-is_telling = telling[looked_at[:, :-1]].numpy()  # (sentence, word)
+informative = torch.tensor([token in own for token in range(len(words))])
+is_informative = informative[probe_batch[:, :-1]].numpy()  # (sentence, word)
 
 
 def on_distinct():
     """(head, position), mean over the sentences."""
     with torch.no_grad():
-        seen = model(input_ids=looked_at[:, :-1], output_attentions=True)
-    attention = seen.attentions[0].numpy()  # (sentence, head, position, word)
-    return (attention * is_telling[:, None, None]).sum(-1).mean(0)
+        output = model(input_ids=probe_batch[:, :-1], output_attentions=True)
+    attention = output.attentions[0].numpy()  # (sentence, head, position, word)
+    return (attention * is_informative[:, None, None]).sum(-1).mean(0)
 
 
 before = on_distinct()
-losses = train(model, stories, [probe, renamed])
+losses = train(model, stories, [probe, shuffled])
 after = on_distinct()
 print(f"loss of the last word: {losses[0]:.2f} → {np.mean(losses[-10:]):.2f}")
-print(f"two words may follow a query: guessing would cost {np.log(2):.2f}")
+print(f"two words may follow a query: guessing costs {np.log(2):.2f}")
 print("on distinct words, before:", *(f"{x:.2f}" for x in before.mean(1)))
 print("                   after: ", *(f"{x:.2f}" for x in after.mean(1)))
 print("     by the query, after: ", *(f"{x:.2f}" for x in after[:, -1]))
@@ -164,78 +173,84 @@ with styled(7.0, 2.8) as figure:
         axes.plot(
             range(T), after[head], color=SERIES[head], label=f"head {head}"
         )
-    axes.set(xlabel="position that looks (the last is the query)", ylim=(0, 1))
+    axes.set(xlabel="query position (the last predicts)", ylim=(0, 1))
     axes.set(ylabel="share on distinct words")
     axes.legend(ncols=5, loc="lower center")
 figure
 
 # %% [markdown]
-# Most positions come to look at words that tell. The query itself need not, and
-# here GPT-2 differs from the model of the theory: with a second layer the query
-# may read what other positions have gathered. Run it with another seed, and the
-# heads divide the work in another way. So one position proves nothing, and
-# neither does one head: the probe takes all of them, in 64 sentences, with
+# Most positions learn to attend to informative words. The last position need
+# not: with a second layer it can read what other positions have gathered. With
+# another seed the heads divide the work differently. So one position or one
+# head proves nothing. The probe uses all of them, over 64 sentences, with
 # intervals.
 #
 # ## Which heads scan, which snap
 
 # %%
-seen, control = probe.dataset(), renamed.dataset()
+data, control = probe.dataset(), shuffled.dataset()
 
 print("head verdict, scan index and its interval over sentences")
 ALL = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 for layer, head in ALL:
     at = {"layer": layer, "head": head, "step": -1}
-    one, other = seen.isel(at), control.isel(at)
-    index, low, high = one.scan_index, one.scan_low_all, one.scan_high_all
+    head_data, head_control = data.isel(at), control.isel(at)
+    index, low, high = (
+        head_data.scan_index,
+        head_data.scan_low_all,
+        head_data.scan_high_all,
+    )
     print(
-        f"{layer}.{head}  {one.verdict.item():15s}",
+        f"{layer}.{head}  {head_data.verdict.item():15s}",
         f"{index:+.3f} ({low:+.3f} to {high:+.3f}),",
-        f"renamed {other.scan_index:+.3f}, frozen {one.frozenness_ln:.2f}",
+        f"shuffled {head_control.scan_index:+.3f},",
+        f"frozen {head_data.frozenness_ln:.2f}",
     )
 
-scans, renamed_scan = ((one.scans == 1).values for one in (seen, control))
+scans, shuffled_scan = ((d.scans == 1).values for d in (data, control))
 print(f"\n{scans[0].sum()} of {HEADS} heads of the first layer scan,", end=" ")
-print(f"{scans[1].sum()} of the second; renamed {renamed_scan.sum()}")
-index = seen.scan_index.isel(step=-1).mean("head").values
+print(f"{scans[1].sum()} of the second; shuffled {shuffled_scan.sum()}")
+index = data.scan_index.isel(step=-1).mean("head").values
 assert scans[0].sum() >= 3
 assert index[0] > 3 * abs(index[1])
-assert not renamed_scan.any()
+assert not shuffled_scan.any()
 
 # %% [markdown]
-# **What one sees.** The heads of the first layer scan: the words they look at
-# become more distinct, by that share of the text. The second layer does so far
-# less, if at all: it reads what the first has gathered, and its positions are
-# no longer single words. The control finds nothing, from the same attention.
+# **Result.** The heads of the first layer scan: the words they attend to become
+# more distinct. The second layer does so far less, if at all. It reads what the
+# first layer has gathered, so its positions no longer stand for single words.
+# The control finds nothing in the same attention.
 #
-# *Frozen in ln t* is 1 for what stands still and 0 for what moves by the same
-# amount in every e-fold of steps. From 0.5 on a head *snaps*.
+# *Frozen in ln t* is 1 for attention that stands still, and 0 for attention
+# that moves equally far in every e-fold of steps. A head *snaps* from 0.5 on.
 #
 # ## Is it the words?
 #
-# The control above asks whether the *measure* deceives. A second one asks
-# whether *training* does: a text in which every story draws its words from the
-# same mixture, with the same last and next words. There is nothing to find in
-# it. The same model, the same rate, the same steps:
+# The first control tests the *measure*. A second one tests *training*: in its
+# text every story draws its words from the same mixture, with the same last and
+# next words. There is nothing to learn from the context. Model, rate and steps
+# are the same:
 
 # %%
 same = np.broadcast_to(stories.p_context.mean(0), stories.p_context.shape)
-nothing = ss.SequenceClasses(
+uninformative_stories = ss.SequenceClasses(
     p_context=same,
     query=stories.query,
     next_token=stories.next_token,
     words=words,
 )
-untold = gpt2()
-watched = probe_of(untold, nothing)
-lost = train(untold, nothing, [watched])
-told = watched.dataset()
-instead = told.scan_index.isel(step=-1).mean("head").values
-scan, snap = ((told[name] == 1).values for name in ("scans", "snaps"))
-print(f"loss of the last word: {np.mean(lost[-10:]):.2f}, it cannot be guessed")
+second_model = gpt2()
+uninformative_probe = probe_of(second_model, uninformative_stories)
+losses_2 = train(second_model, uninformative_stories, [uninformative_probe])
+uninformative = uninformative_probe.dataset()
+instead = uninformative.scan_index.isel(step=-1).mean("head").values
+scan, snap = ((uninformative[name] == 1).values for name in ("scans", "snaps"))
+print(
+    f"loss of the last word: {np.mean(losses_2[-10:]):.2f}, the minimum is ln 2"
+)
 print(f"first layer's mean scan index: {instead[0]:+.3f}, not {index[0]:+.3f}")
 print(f"of {len(ALL)} heads {scan.sum()} scan, {snap.sum()} snap")
-assert np.mean(lost[-10:]) > 0.9 * np.log(2)
+assert np.mean(losses_2[-10:]) > 0.9 * np.log(2)
 assert abs(instead[0]) < index[0] / 5
 assert scan.sum() < scans.sum()
 assert snap.any()
@@ -243,16 +258,20 @@ assert snap.any()
 # %%
 with styled(7.0, 2.9) as figure:
     panels = figure.subplots(1, 3, sharey=True)
-    titles = ("Words that tell", "Control: renamed", "Control: nothing to tell")
-    for axes, data, title in zip(
-        panels, (seen, control, told), titles, strict=True
+    titles = (
+        "Informative words",
+        "Control: shuffled",
+        "Control: uninformative",
+    )
+    for axes, curves, title in zip(
+        panels, (data, control, uninformative), titles, strict=True
     ):
         for layer, head in ALL:
             style = {
                 "color": SERIES[layer],
                 "label": None if head else f"layer {layer}",
             }
-            axes.plot(data.step, data.scan_index[:, layer, head], **style)
+            axes.plot(curves.step, curves.scan_index[:, layer, head], **style)
         axes.axhline(0, color="0.7", linewidth=0.6)
         axes.set(title=title, xlabel="step", xscale="symlog", xlim=(0, STEPS))
         axes.set_xticks((0, 1, 10, 100), ("0", "1", "10", "100"))
@@ -261,13 +280,13 @@ with styled(7.0, 2.9) as figure:
 figure
 
 # %% [markdown]
-# **A word of caution.** In the second control there is hardly any scan, and yet
-# heads snap: what has nothing to find soon stops looking. *Snaps* alone says
-# little; *scans and snaps* is the statement of the paper.  A learning rate that
-# goes to zero freezes any attention as well, so the rate above is constant.
+# **Caution.** In the second control hardly any head scans, and yet heads snap:
+# attention with nothing to find soon stops moving. So *snaps* alone means
+# little; the paper's statement is *scans and snaps*. A learning rate that
+# decays to zero freezes any attention as well, so the rate above is constant.
 #
-# And a text of six stories is made for scanning. On real text it is a matter of
-# size: [the study](../probe_study.md) has GPT-2 and Llama on WikiText-2.
+# A text of six stories is made for scanning. [The study](../probe_study.md) has
+# the results for GPT-2 and Llama on WikiText-2.
 #
 # ## Your own model
 #
@@ -283,18 +302,16 @@ figure
 #
 # ## Try
 #
-# - SGD in place of AdamW: `torch.optim.SGD(model.parameters(), lr=0.1,
+# - SGD instead of AdamW: `torch.optim.SGD(model.parameters(), lr=0.1,
 #   momentum=0.9)`. Do the heads still scan? Do they snap?
 # - One layer: `LAYERS = 1`. Or eight heads: do all of them find the same words?
-# - `seen.mass_by_decile`: where does the attention go, by tenths of
+# - `data.mass_by_decile`: where does the attention go, by tenths of
 #   distinctness?
-# - Look at `seen.rank_corr`: is it the rare words or the telling ones that
-#   attention follows?
+# - `data.rank_corr`: does attention follow rare words or informative ones?
 #
 # ## Read on
 #
-# - [The probe](../probe.md): everything it measures, what it leaves behind
-#   (nothing), and what may deceive.
-# - [The dial](../dial.md): from the paper's model to a transformer, one
-#   assumption at a time.
+# - [The probe](../probe.md): everything it measures, and what can mislead you.
+# - [The ablation study](../dial.md): from the paper's model to a transformer,
+#   one assumption at a time.
 # - [What Adam does](3_adam.py).

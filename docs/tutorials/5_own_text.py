@@ -13,13 +13,13 @@
 # %% [markdown]
 # # Predict attention on your own text
 #
-# **The question.** Here is a text. A model will be trained on it, and its
-# attention will turn to some words. Can one say which, before attention is
-# trained?
+# Train a model on a text, and its attention moves to some words. This tutorial
+# predicts which ones, before attention is trained, and compares the prediction
+# with training and with two baselines. It takes a few minutes on a CPU.
 #
-# **The text.** Any text does: a `.txt` file, a folder of them, or a corpus by
-# name. The one below is on every machine that has Python, the docstrings of its
-# standard library. Change one line to use your own.
+# **The text.** You can use any text: a `.txt` file, a folder of them, or a
+# corpus by name. The cell below uses the docstrings of Python's standard
+# library, which every machine has. Change one line to use your own.
 
 # %%
 import numpy as np
@@ -39,14 +39,13 @@ print(f"{len(corpus.train):,} words to train on, {len(words)} different ones")
 print(f"all others are {words[corpus.vocabulary.unk]}")
 
 # %% [markdown]
-# If you have WikiText-2, `TEXT` is its folder (with `train.txt`, `valid.txt`
-# and `test.txt`, or `wiki.train.tokens` and so on, as its authors name them).
-# With `pip install 'scansnap[text]'` and a network, `TEXT = "wikitext-2"`
-# fetches it.
+# If you have WikiText-2, set `TEXT` to its folder (with `train.txt`,
+# `valid.txt` and `test.txt`, or `wiki.train.tokens` and so on). With `pip
+# install 'scansnap[text]'` and a network, `TEXT = "wikitext-2"` downloads it.
 #
-# The words asked about are the 20 most frequent ones that are made of letters.
-# Scores count, of all words, those that stand at least 20 times before a query:
-# what is seen less is told by chance.
+# The queries are the 20 most frequent words that consist of letters. Scores
+# count only words that precede a query at least 20 times, because rarer ones
+# are predicted by chance.
 
 # %%
 LETTERS = np.array([word.isalpha() and len(word) > 1 for word in words])
@@ -56,10 +55,10 @@ print(*(words[query] for query in queries))
 # %% [markdown]
 # ## First idea: count classes
 #
-# The theory speaks of sequence classes: a query, a next word, and how often
-# each word stands before the two. All of it can be counted. Every query gets
-# its two most frequent next words, and the exact flow of these classes says who
-# wins.
+# The theory describes sequence classes: a query, a next word, and the
+# distribution of words before them. We can count all of these in a text. Every
+# query gets its two most frequent next words, and the exact flow of these
+# classes predicts which words gain attention.
 
 # %%
 asked = [words[query] for query in queries]
@@ -74,10 +73,10 @@ print(f"words before only one of the {classes.n_classes} classes: {distinct}")
 assert distinct < 0.01 * classes.support_sizes.sum()
 
 # %% [markdown]
-# This is the first thing to learn about text: **hard distinctness hardly
-# exists**. Given enough text every word stands before everything now and then.
-# Words are more or less telling, and a theorem about words that tell for
-# certain has little to hold on to. The flow can be run all the same.
+# **Hard distinctness hardly exists in text.** In enough text every word
+# precedes everything now and then. Words are more or less informative, and
+# theorems about perfectly distinct words hardly apply. We can integrate the
+# flow anyway.
 
 # %%
 size = {"n_classes": classes.n_classes, "vocab_size": classes.vocab_size}
@@ -86,23 +85,25 @@ flow = ss.flow(classes, eta_y=1.0, eta_z=0.1, t=[snap], variables=["z"])
 by_classes = flow.z.isel(t=0).sel(query=queries).values  # (query, word)
 
 # %% [markdown]
-# ## Second idea: let attention listen
+# ## Second idea: predict with uniform attention
 #
-# Train the decoder Y on the text with attention kept *uniform*, and let Z only
-# listen: add up the gradients it would have followed, without following them.
-# The model never attends to anything. Its Z is the first order of what training
-# would do, with all next words in it and with the decoder's saturation.
+# Train the decoder Y on the text while attention stays *uniform*, and
+# accumulate the gradients of Z without applying them. This model never changes
+# its attention. Its accumulated Z is the first order of what training would do,
+# with all next words and with the saturation of the decoder.
 #
-# The prediction is made now, before any attention has been trained.
+# The prediction is made now, before any attention is trained.
 
 # %%
 STEPS, RATES = 300, {"eta_y": 30.0, "eta_z": 3.0}
 PLAN = {"steps": STEPS, "shuffle": 0}
 settings = YZSettings(len(words), **RATES)
-told = ss.text.predict(settings, corpus.train, queries=queries.tolist(), **PLAN)
-listening = told.z[STEPS]  # (query, word)
+prediction = ss.text.predict(
+    settings, corpus.train, queries=queries.tolist(), **PLAN
+)
+predicted = prediction.z[STEPS]  # (query, word)
 
-counted = (told.counts >= 20) & LETTERS
+counted = (prediction.counts >= 20) & LETTERS
 
 
 def top(table, i, n=8):
@@ -112,12 +113,12 @@ def top(table, i, n=8):
 
 
 for i in (0, 5, 10, 15):
-    print(f"{words[queries[i]]:8s} will attend to:", *top(listening, i))
+    print(f"{words[queries[i]]:8s} will attend to:", *top(predicted, i))
 
 # %% [markdown]
 # ## Train, and check
 #
-# Now the model that attends, on the same windows of text in the same order.
+# Now we train attention as well, on the same windows of text in the same order.
 
 # %%
 model = YZTransformer(settings)
@@ -128,17 +129,17 @@ for i in (0, 5, 10, 15):
     print(f"{words[queries[i]]:8s} does attend to:  ", *top(trained, i))
 
 # %% [markdown]
-# That looks good, but a few lists prove nothing, and the most frequent words
-# would be in many of them anyway. So the prediction is scored over all queries,
-# beside a **baseline** that knows only how often a word stands before the
-# query, and beside chance: how many of the ten words most attended to are
-# named, and the rank correlation over all words.
+# A few lists prove nothing: the most frequent words would be in many of them
+# anyway. So we score the prediction over all queries, beside a **baseline**
+# that knows only how often a word precedes the query, and beside chance. The
+# scores are how many of the ten most attended words are named, and the rank
+# correlation over all words.
 
 # %%
 CANDIDATES = {
-    "listening": listening,
+    "predicted": predicted,
     "flow of counted classes": by_classes,
-    "baseline: frequency": told.counts.astype(float),
+    "baseline: frequency": prediction.counts.astype(float),
 }
 
 
@@ -156,8 +157,8 @@ for name in scores:
     said = f"{ten[name]:4.1f} of 10, rank correlation {ranks[name]:+.2f}"
     print(f"{name:24s} {said}")
 print(f"{'chance':24s} {chance:4.1f} of 10")
-assert ten["listening"] > ten["baseline: frequency"] + 2
-assert ranks["listening"] > 0.7 > ranks["flow of counted classes"]
+assert ten["predicted"] > ten["baseline: frequency"] + 2
+assert ranks["predicted"] > 0.7 > ranks["flow of counted classes"]
 assert ten["flow of counted classes"] < ten["baseline: frequency"]
 
 # %%
@@ -173,13 +174,13 @@ with styled(7.0, 3.0) as figure:
     left.annotate(
         "chance", (chance, -0.45), color="0.35", fontsize=8, ha="left"
     )
-    labels = ["listening", "flow of\nclasses", "baseline:\nfrequency"]
+    labels = ["predicted", "flow of\nclasses", "baseline:\nfrequency"]
     left.set_yticks(range(len(scores)), labels)
     left.set(
         title="Named of the ten", xlabel="words (dots: queries)", xlim=(0, 10)
     )
     left.invert_yaxis()
-    x, y = listening[0], trained[0]
+    x, y = predicted[0], trained[0]
     right.plot(x[counted[0]], y[counted[0]], ".", color=SERIES[0], markersize=4)
     beside = {"textcoords": "offset points", "fontsize": 8, "ha": "right"}
     for word in top(trained, 0, 5):
@@ -191,19 +192,19 @@ with styled(7.0, 3.0) as figure:
 figure
 
 # %% [markdown]
-# **What one sees.** The model that never attended names most of the words. How
-# often a word stands before the query is a much weaker guess, and the flow of
-# counted classes does not even reach that: two next words for each query are
-# too few for a language.
+# **Result.** The model with uniform attention names most of the words. The
+# frequency of a word before the query is a much weaker predictor. The flow of
+# counted classes is weaker still, because two next words per query are too few
+# for a language.
 #
-# **Why it works.** Attention enters the gradient only through what it has
-# become, and while η_Z ≪ η_Y it is still nearly uniform. To first order all
-# that moves it is the drive of a decoder that sees everything alike.
+# **Why it works.** Attention enters the gradient only through its own value,
+# and while η_Z ≪ η_Y it is nearly uniform. To first order the force on
+# attention comes from a decoder that attends to everything equally.
 #
-# ## When it stops
+# ## When it fails
 #
-# Then a faster attention must be harder to predict. What listens is
-# proportional to η_Z, so there is nothing to predict anew.
+# A faster attention must be harder to predict. The accumulated Z is
+# proportional to η_Z, so the prediction needs no second run.
 
 # %%
 lost = []
@@ -213,8 +214,8 @@ for eta_z in (3.0, 30.0, 300.0):
     )
     train(faster, corpus.train, **PLAN)
     now = faster.z[0].matrix()[queries].numpy()
-    named, agrees = (float(np.mean(values)) for values in score(listening, now))
-    expected = eta_z / RATES["eta_z"] * listening
+    named, agrees = (float(np.mean(values)) for values in score(predicted, now))
+    expected = eta_z / RATES["eta_z"] * predicted
     size = float(now[counted].std() / expected[counted].std())
     print(
         f"η_Y/η_Z = {RATES['eta_y'] / eta_z:4.1f}: {named:.1f} of 10,",
@@ -225,23 +226,23 @@ assert lost[0][0] < lost[1][0] < lost[2][0]  # the order
 assert all(size > ranks for ranks, size in lost[1:])  # the size, sooner
 
 # %% [markdown]
-# The order is lost slowly, the size sooner: the decoder remembers earlier
-# attention and holds it back.
+# The order is lost slowly, the size sooner: the decoder was trained with
+# earlier attention and pulls attention back.
 #
 # ## Try
 #
-# - Your own text in `TEXT`. How many words does it take until listening beats
-#   the baseline?
-# - A query of your own: `queries = [corpus.vocabulary.id("file")]`.
-# - More steps: `STEPS = 3000`. Listening at every step on the way is one run:
-#   `snapshots=[10, 100, 1000]` among its options, and `told.z` has them all.
+# - Your own text in `TEXT`. How many words does it take until the prediction
+#   beats the baseline?
+# - Your own query: `queries = [corpus.vocabulary.id("file")]`.
+# - More steps: `STEPS = 3000`. One run predicts every step on the way:
+#   pass `snapshots=[10, 100, 1000]` and read `.z` of the prediction.
 # - On the command line: `scansnap text predict --data my_text.txt --query
 #   river`, then `scansnap text train` and `scansnap text explain`.
 #
 # ## Read on
 #
-# - [Text](../text.md): the same on WikiText-2 with its whole vocabulary, how
-#   the score falls with time, and the ordinary transformer.
-# - [What holds](../theory.md): the drive, and the memory that it leaves out.
+# - [Study](../text_study.md): the same on WikiText-2 with its whole
+#   vocabulary, over time, and for the transformer.
+# - [What holds](../theory.md): the drive, and the memory that this leaves out.
 # - [Which theorem holds for my data](2_which_theorem.py): for classes that are
 #   distinct.

@@ -69,7 +69,6 @@ def test_it_is_a_notebook_that_teaches(name: str) -> None:
     cells = read(FOLDER / f"{name}.py")
     assert cells[0].kind == "markdown"
     assert re.findall(r"^# .*", prose(cells), re.M) == [cells[0].text.splitlines()[0]]  # one title, first
-    assert "**The question.**" in cells[0].text
     assert cells[-1].kind == "markdown"
     for part in ("## Try", "## Read on"):
         assert part in cells[-1].text
