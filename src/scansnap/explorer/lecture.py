@@ -1,7 +1,6 @@
-"""Lectures: decks read from TOML files, with every set-up filled in.
+"""Reads lecture decks from TOML files and fills in every set-up.
 
-A table of the file is described by the fields below: how a value is checked, its default, and the sentence that
-docs/lecture.md has of it. The page computes the runs.
+The fields below describe the tables of a file: check, default, and the help text that docs/lecture.md repeats.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from scansnap.explorer.setup import SetupReading, read_setup
 from scansnap.settings import EMPTY
 
 FOLDER = Path(__file__).parent / "decks"
-SHIPPED_DECKS = ("paper", "holds", "adam")  # in the order they are offered
+SHIPPED_DECKS = ("paper", "holds", "adam")  # in the order of the list
 VIEWS = ("bars", "history", "curve")
 CURVES = ("loss", "entropy", "growth", "log chi", "logits")
 KINDS = ("common", "distinct")
@@ -31,7 +30,7 @@ Check = Callable[[str, Any], Any]
 
 @dataclass(frozen=True)
 class DeckField:
-    """A key of a table: how its value is checked, what it does, and its default (none: it must be given)."""
+    """A key of a table: its check, its help text, and its default (none: required)."""
 
     check: Check
     help: str
@@ -87,8 +86,8 @@ def _flag(name: str, value: Any) -> bool:
     return value
 
 
-def _as_read(name: str, value: Any) -> Any:
-    """A table within a beat, read before the beat itself."""
+def _keep(name: str, value: Any) -> Any:
+    """A nested table, read before the beat itself."""
     return value
 
 
@@ -96,49 +95,47 @@ _STEP = partial(check_integer, most=LIMITS["steps"])
 _CLASS = partial(check_integer, most=LIMITS["classes"])
 
 MARK: dict[str, DeckField] = {
-    "step": DeckField(_STEP, "The step they change at."),
-    "eta_y": DeckField(_rate, "η_Y from then on; left out, as it was.", None),
-    "eta_z": DeckField(_rate, "η_Z from then on; left out, as it was.", None),
+    "step": DeckField(_STEP, "The step of the change."),
+    "eta_y": DeckField(_rate, "η_Y from this step on; by default unchanged.", None),
+    "eta_z": DeckField(_rate, "η_Z from this step on; by default unchanged.", None),
 }
 HIGHLIGHT: dict[str, DeckField] = {
     "views": DeckField(_list_of(_one_of(VIEWS), f"a list of {', '.join(VIEWS)}"),
-                   "Of bars, history (the heat map) and curve those that count.", ()),
-    "classes": DeckField(_list_of(_CLASS, "a list of numbers"), "The classes on the stage; left out, all of them.", ()),
+                   "The views to emphasise: bars, history (the heat map), curve.", ()),
+    "classes": DeckField(_list_of(_CLASS, "a list of numbers"), "The classes on the stage; by default all.", ()),
     "tokens": DeckField(_list_of(_token, "a list of tokens, common or distinct"),
-                    "Tokens whose bars stay bright: numbers, words, or all that are common or distinct.", ()),
+                    "The tokens whose bars stay bright: numbers, words, common or distinct.", ()),
 }  # fmt: skip
 PREDICT: dict[str, DeckField] = {
-    "question": DeckField(_text(LIMITS["sentence"]), "What the audience is asked."),
-    "class": DeckField(_CLASS, "The class whose bars may be clicked.", 0),
+    "question": DeckField(_text(LIMITS["sentence"]), "The question to the audience."),
+    "class": DeckField(_CLASS, "The class whose bars can be clicked.", 0),
     "by": DeckField(_one_of(("attention", "logits")),
-                "What the winner has most of at the last step: attention, or gain of its logit z since the first.",
+                "What decides at the last step: attention, or logits (their gain since the first step).",
                 "attention"),
 }  # fmt: skip
 THEORY: dict[str, DeckField] = {
-    "name": DeckField(_text(40), "Whose it is, in a few words."),
-    "holds": DeckField(_flag, "Whether it is what was measured; decides the colour.", False),
+    "name": DeckField(_text(40), "The label of the line."),
+    "holds": DeckField(_flag, "Whether the prediction holds; it decides the colour.", False),
     "points": DeckField(_list_of(_point, "a list of pairs, a step and a value each"),
-                    "Pairs of a step and a value, in the order of the steps; between them the line is straight."),
+                    "Pairs of a step and a value, in ascending order of the steps, joined by straight lines."),
 }  # fmt: skip
 BEAT: dict[str, DeckField] = {
-    "setup": DeckField(_as_read, "A preset's name, or a table of set-up fields; preset in it names one to start from."),
-    "marks": DeckField(_as_read, "Changes of the rates on the way.", ()),
-    "against": DeckField(_as_read, "A second run to draw over it, given as setup is.", None),
-    "from": DeckField(_STEP, "The step the beat begins at.", 0),
-    "to": DeckField(_STEP, "The step it plays to; the same one: it stands still."),
-    "seconds": DeckField(partial(check_float, above=0, most=600), "How long that takes, paced by ln(t + 1).", 8.0),
-    "sentence": DeckField(
-        _text(LIMITS["sentence"]), "What is to be seen, in large type; η_Y and e^{4z} are lowered and raised."
-    ),
-    "highlight": DeckField(_as_read, "What to look at.", None),
-    "curve": DeckField(_one_of(CURVES), "The one curve beside the stage.", "entropy"),
-    "theory": DeckField(_as_read, "What was predicted of it; drawn as far as the run has come.", ()),
-    "predict": DeckField(_as_read, "A question to ask first; the sentence follows the reveal.", None),
+    "setup": DeckField(_keep, "A preset's name, or a table of set-up fields, whose preset is the start."),
+    "marks": DeckField(_keep, "Changes of the rates during the run.", ()),
+    "against": DeckField(_keep, "A second run to draw over the first, in the form of setup.", None),
+    "from": DeckField(_STEP, "The first step of the beat.", 0),
+    "to": DeckField(_STEP, "The last step of the beat; equal to from, the beat stands still."),
+    "seconds": DeckField(partial(check_float, above=0, most=600), "The duration, paced by ln(t + 1).", 8.0),
+    "sentence": DeckField(_text(LIMITS["sentence"]), "The sentence in large type; η_Y and e^{4z} are typeset."),
+    "highlight": DeckField(_keep, "What to emphasise.", None),
+    "curve": DeckField(_one_of(CURVES), "The curve beside the stage.", "entropy"),
+    "theory": DeckField(_keep, "Predictions of the curve, drawn up to the step on screen.", ()),
+    "predict": DeckField(_keep, "A question to ask first; the sentence follows the reveal.", None),
 }
 DECK: dict[str, DeckField] = {
-    "title": DeckField(_text(120), "Of the talk."),
-    "author": DeckField(_text(120, least=0), "Who gives it.", ""),
-    "beat": DeckField(_as_read, "In the order of the talk."),
+    "title": DeckField(_text(120), "The title."),
+    "author": DeckField(_text(120, least=0), "The speaker; optional.", ""),
+    "beat": DeckField(_keep, "One table `[[beat]]` for each beat, in order."),
 }
 
 
