@@ -33,8 +33,7 @@ from scansnap.settings import (
     setting,
     settings_of,
 )
-from scansnap.sweep.axes import Axes
-from scansnap.sweep.config import from_table
+from scansnap.sweep.config import Axes, from_table
 
 SWEEP: dict[str, Any] = {"classes": {"preset": "syn-small"}, "grid": {"eta_z": 1, "eta_y": 1}}
 Command = Callable[..., tuple[int, str, str]]
@@ -73,7 +72,7 @@ def dummy_field(monkeypatch: pytest.MonkeyPatch) -> None:
         tilt: Any = setting(0.5, "How much a dummy run is tilted.", per_run=float, least=0, below=2)
 
     monkeypatch.setattr(runs, "Runs", Wider)
-    monkeypatch.setattr("scansnap.sweep.axes.Runs", Wider)
+    monkeypatch.setattr("scansnap.sweep.config.Runs", Wider)
 
 
 @pytest.fixture

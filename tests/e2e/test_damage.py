@@ -217,7 +217,7 @@ def test_a_thousand_damages(saved: Path, tmp_path: Path, name: str) -> None:
     assert found["refused"] > 120
 
 
-# --- a sweep is mended where it can be ---------------------------------------------------------------------------
+# --- a sweep is recomputed where it can be ---------------------------------------------------------------------------
 
 
 def contents(store: Path) -> dict[str, bytes]:

@@ -5,8 +5,7 @@ import pytest
 
 import scansnap as ss
 from refusals import refused
-from scansnap.sweep.axes import Axes
-from scansnap.sweep.config import from_table
+from scansnap.sweep.config import Axes, from_table
 
 BASE = {"classes": {"preset": "syn-small"}, "grid": {"eta_z": 1, "eta_y": 1}}
 
@@ -21,10 +20,13 @@ def test_axes_are_the_outer_product_with_the_seed_slowest():
     assert ours.seed.dtype == np.int64
 
 
-def test_a_list_of_knobs_is_a_class_set_for_each():
+def test_a_list_of_settings_is_a_class_set_for_each():
     sweep = from_table(BASE | {"classes": {"preset": "synthetic", "n_queries": [1, 3], "distinct": 2,
                                            "distinct_weights": [0.5, 1.0]}})  # fmt: skip
-    assert [one.knobs for one in sweep.class_sets] == [{"n_queries": 1, "distinct": 2}, {"n_queries": 3, "distinct": 2}]
+    assert [one.settings for one in sweep.class_sets] == [
+        {"n_queries": 1, "distinct": 2},
+        {"n_queries": 3, "distinct": 2},
+    ]
     expected = ss.SequenceClasses.synthetic(n_queries=3, distinct=2, distinct_weights=[0.5, 1.0])
     assert sweep.class_sets[1].classes == expected
     two = from_table(BASE | {"classes": [{"preset": "syn-small"}, {"preset": "zipf", "vocab": 50, "classes": 3}]})
@@ -67,11 +69,11 @@ BAD = {
         {"grid": {"eta_z": 1, "eta_y": 1, "momentum": 0}, "run": {"momentum": 0.5}},
         "momentum in [run]",
     ),
-    "measure": ({"measure": {"entropi": {}}}, "the measure"),
+    "measure": ({"measure": {"entropi": {}}}, "measure"),
     "measure option": ({"measure": {"recall": {"treshold": 1}}}, "treshold"),
     "measure pool": ({"measure": {"snap_time": {"pool": True}}}, "pool"),
     "measure form": ({"measure": {"recall": 3}}, "recall in [measure]"),
-    "measure name": ({"measure": {"entropy": {"function": "top_mass"}}}, "the name in [measure]"),
+    "measure name": ({"measure": {"entropy": {"function": "top_mass"}}}, "name in [measure]"),
     "groups": ({"groups": {"runs": 0}}, "runs in [groups]"),
 }
 
@@ -84,5 +86,5 @@ def test_mistakes_are_one_sentence(change, field):
 
 @pytest.mark.parametrize("table", ["classes", "grid"])
 def test_needed_tables(table):
-    with refused(f"the table [{table}] in the sweep", None):
+    with refused(f"[{table}]", None):
         from_table({name: value for name, value in BASE.items() if name != table})

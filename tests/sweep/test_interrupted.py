@@ -131,5 +131,5 @@ def test_a_file_size_limit_is_one_sentence_and_resumable(tmp_path):
 
 def test_bad_input_leaves_nothing(tmp_path, refuses):
     write(tmp_path, LONG.replace("recall", "recal"))
-    refuses("the measure", "sweep", "sweep.toml", value="recal")
+    refuses("measure", "sweep", "sweep.toml", value="recal")
     assert [place.name for place in tmp_path.iterdir()] == ["sweep.toml"]

@@ -7,8 +7,9 @@ import pytest
 
 import scansnap as ss
 from refusals import refused
+from scansnap.checks.memory import format_bytes, parse_memory
 from scansnap.sweep.config import from_table
-from scansnap.sweep.plan import Plan, in_words, look, make_plan, parse_memory
+from scansnap.sweep.plan import SweepPlan, inspect_class_sets, make_plan
 from scansnap.sweep.run import prepare
 
 TABLE = {
@@ -20,8 +21,8 @@ TABLE = {
 
 def plan_of(table, memory=10**10):
     sweep = from_table(table)
-    layouts = look(sweep, "cpu", memory)
-    return make_plan(sweep, layouts, memory, "cpu"), layouts
+    class_sets = inspect_class_sets(sweep, "cpu", memory)
+    return make_plan(sweep, class_sets, memory, "cpu"), class_sets
 
 
 def test_groups_cover_every_run_once():
@@ -35,16 +36,16 @@ def test_groups_cover_every_run_once():
         assert ours[0].start == 0
         assert ours[-1].stop == 300
         assert all(a.stop == b.start for a, b in pairwise(ours))
-    assert Plan.from_json(plan.to_json()) == plan
+    assert SweepPlan.from_json(plan.to_json()) == plan
 
 
 def test_memory_decides_how_large_groups_are():
     table = TABLE | {"run": TABLE["run"] | {"variables": ["attention"], "record": "all"}}
-    large, layouts = plan_of(table)
+    large, class_sets = plan_of(table)
     small, _ = plan_of(table, memory=200_000_000)
     assert small.sizes[1] < large.sizes[1]
     assert small.sizes[1] < small.sizes[0]  # more tokens, larger runs
-    for cost, size in zip(layouts.costs, small.sizes, strict=True):
+    for cost, size in zip(class_sets.costs, small.sizes, strict=True):
         assert cost.bytes(size) <= 200_000_000
         assert np.all(np.diff([cost.bytes(n) for n in (1, 2, 10, 100, 1000)]) > 0)
     with refused("--memory", "1 MB"):
@@ -81,7 +82,7 @@ def test_what_a_measure_refuses_is_refused_before_the_start():
         plan_of(TABLE | {"run": {"record": [0, 5]}, "measure": {"snap_time": {}}})
     with refused("k", 100):
         plan_of(TABLE | {"measure": {"top_mass": {"k": 100}}})
-    with refused("the name of the measured variable 'drop_time'", "drop_time"):
+    with refused("drop_time in [measure]", "drop_time"):
         plan_of(TABLE | {"run": {"record": [0, 5]}, "measure": {"scan_order": {}, "drop_time": {"function": "recall"}}})
 
 
@@ -97,4 +98,4 @@ def test_bad_memory_words(text):
 
 
 def test_in_words():
-    assert [in_words(n) for n in (12, 4.2e9, 5e5, 2e13)] == ["12 B", "4.2 GB", "500 kB", "20 TB"]
+    assert [format_bytes(n) for n in (12, 4.2e9, 5e5, 2e13)] == ["12 B", "4.2 GB", "500 kB", "20 TB"]

@@ -180,7 +180,7 @@ def test_refusals(tmp_path, whole):
     file = write(tmp_path)
     with refused("--out", names=("--resume", "--overwrite")):
         prepare(read(file), whole)
-    with refused("the sweep to resume", "changed in [grid], [run]"):
+    with refused("sweep file", "[grid], [run]"):
         prepare(read(write(tmp_path, **{"0:3": "0:4", "steps = 6": "steps = 7"})), whole, resume=True)
     with refused("--memory"):
         prepare(read(write(tmp_path)), whole, resume=True, memory="1GB")
@@ -287,7 +287,7 @@ def test_nothing_in_the_store_tells_when_it_was_made(tmp_path, whole):
     ours = ready.store.writer()
     for group in reversed(ready.plan.groups()):
         classes = ready.sweep.class_sets[group.class_set].classes
-        job = backends.Job(ready.sweep.axes, ready.sweep.options, ready.sweep.stored, ready.sweep.measures, "cpu")
+        job = backends.SweepJob(ready.sweep.axes, ready.sweep.options, ready.sweep.stored, ready.sweep.measures, "cpu")
         ours.write(group, backends.run_group(job, classes, group.start, group.stop))
     assert all(ours.summarise(piece) for piece in store.summary_pieces(ready.plan))
     assert ready.store.finish(True)

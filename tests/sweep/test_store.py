@@ -17,16 +17,16 @@ from scansnap.storage.chunks import group_chunks
 from scansnap.storage.objects import Folder
 from scansnap.sweep import template
 from scansnap.sweep.config import read
-from scansnap.sweep.plan import Group
-from scansnap.sweep.run import Prepared, prepare, run
+from scansnap.sweep.plan import RunGroup
+from scansnap.sweep.run import PreparedSweep, prepare, run
 from scansnap.sweep.store import StoreError
-from scansnap.sweep.work import Job, run_group
+from scansnap.sweep.work import SweepJob, run_group
 
 TEXT = SMALL.replace("n_queries = [1, 2]", "n_queries = 1").replace("[0.5, 1]", "0.5")  # 3 groups, the last of 1 run
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def ready(tmp_path_factory: pytest.TempPathFactory) -> PreparedSweep:
     """A sweep that is done, with chunks so small that arrays are cut along every dimension."""
     folder = tmp_path_factory.mktemp("store")
     with pytest.MonkeyPatch.context() as patch:
@@ -37,7 +37,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
 
 
 @pytest.fixture
-def copy(ready: Prepared, tmp_path: Path) -> Path:
+def copy(ready: PreparedSweep, tmp_path: Path) -> Path:
     write(tmp_path, TEXT)
     return Path(shutil.copytree(str(ready.store.place), tmp_path / "s.zarr"))
 
@@ -54,7 +54,7 @@ def chunk_files(folder: Path) -> list[str]:
     return [name for name in checksums.files_in(folder) if "/c/" in name]
 
 
-def test_every_group_has_all_its_chunks(ready: Prepared) -> None:
+def test_every_group_has_all_its_chunks(ready: PreparedSweep) -> None:
     """The chunks that the groups must have are the files that are there, each once, fill values included."""
     folder = Folder(Path(str(ready.store.place)) / "classes-0.zarr")
     arrays = [v.name for v in ready.store.template.filled(0)]
@@ -87,7 +87,7 @@ def test_a_deleted_chunk_is_noticed_though_zarr_reads_on(copy: Path) -> None:
 
 @pytest.mark.parametrize("name", ["loss/c/1/0", "z/c/2/1/0/1", "status/c/0", "failed_step/c/2"])
 @pytest.mark.parametrize("change", ["delete", "damage"])
-def test_a_group_with_a_bad_chunk_is_computed_again(copy: Path, ready: Prepared, name: str, change: str) -> None:
+def test_a_group_with_a_bad_chunk_is_computed_again(copy: Path, ready: PreparedSweep, name: str, change: str) -> None:
     whole, path = contents(copy), copy / "classes-0.zarr" / name
     before = path.read_bytes()
     path.unlink()
@@ -99,7 +99,7 @@ def test_a_group_with_a_bad_chunk_is_computed_again(copy: Path, ready: Prepared,
     assert contents(copy) == whole
 
 
-def test_a_deleted_marker_makes_its_group_missing(copy: Path, ready: Prepared) -> None:
+def test_a_deleted_marker_makes_its_group_missing(copy: Path, ready: PreparedSweep) -> None:
     whole = contents(copy)
     (copy / "classes-0.zarr/done/c/1").unlink()
     assert resumed(copy) == (len(ready.plan.groups()[1]), [])
@@ -132,7 +132,7 @@ def test_a_group_that_is_written_twice_is_the_same(copy: Path) -> None:
     """By a worker that was thought dead, say: nothing is locked, as nothing can go wrong."""
     whole = contents(copy)
     found = prepare(read(copy.with_name("sweep.toml")), copy, resume=True)
-    job = Job(found.sweep.axes, found.sweep.options, found.sweep.stored, found.sweep.measures, "cpu")
+    job = SweepJob(found.sweep.axes, found.sweep.options, found.sweep.stored, found.sweep.measures, "cpu")
     group = found.plan.groups()[1]
     made = run_group(job, found.sweep.class_sets[0].classes, group.start, group.stop)
     found.store.writer().write(group, made)
@@ -148,10 +148,10 @@ def test_a_machine_that_does_not_see_the_store_says_so_and_writes_nothing(
     assert str(writer.place) == str(copy)  # whatever folder a worker is in
     elsewhere = replace(writer, place=Folder(tmp_path / "not mounted" / "s.zarr"))
     with pytest.raises(StoreError, match=r"all machines must see it, by a shared folder or s3://"):
-        elsewhere.write(Group(0, 0, 0, 3), {})
+        elsewhere.write(RunGroup(0, 0, 0, 3), {})
     other = replace(writer, table=[1, "another"])
     before = contents(copy)
     with pytest.raises(StoreError, match="another sweep has taken its place"):
-        other.write(Group(0, 0, 0, 3), {})
+        other.write(RunGroup(0, 0, 0, 3), {})
     assert contents(copy) == before
     assert not (tmp_path / "not mounted").exists()

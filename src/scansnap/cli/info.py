@@ -196,12 +196,12 @@ def _sweep(path: Path, as_json: bool) -> int:
     """From the root's metadata and the groups' marks: so the size of the store does not matter."""
     from scansnap.storage.chunks import COMPLETE, marked_groups
     from scansnap.storage.objects import place_of
-    from scansnap.sweep.plan import Plan
+    from scansnap.sweep.plan import SweepPlan
     from scansnap.sweep.store import read_attributes
 
     place = place_of(path)
     attrs = read_attributes(place, "the store")
-    plan = Plan.from_json(attrs["plan"])
+    plan = SweepPlan.from_json(attrs["plan"])
     names = list(place.sizes())
     done = sum(len(marked_groups(names, f"classes-{s}.zarr/")) for s in range(len(plan.sizes)))
     complete = COMPLETE in names

@@ -118,8 +118,8 @@ def _print(summary: dict[str, Any]) -> None:
 
 def _note(ready: Any) -> None:
     """Warn when the disk may be too small."""
+    from scansnap.checks.memory import format_bytes
     from scansnap.storage.objects import Folder
-    from scansnap.sweep.plan import in_words
 
     if isinstance(ready.store.place, Folder):
         folder = ready.store.place.path.absolute().parent
@@ -127,17 +127,19 @@ def _note(ready: Any) -> None:
             folder = folder.parent
         free, needed = shutil.disk_usage(folder).free, ready.store.template.n_bytes
         if free < needed:
-            _print_note(f"Note: the store may take {in_words(needed)} before compression; {in_words(free)} are free.")
+            _print_note(
+                f"Note: the store may take {format_bytes(needed)} before compression; {format_bytes(free)} are free."
+            )
 
 
 def _show_plan(ready: Any, as_json: bool) -> None:
     """The plan, and the time estimated from a short measurement."""
+    from scansnap.checks.memory import format_bytes
     from scansnap.sweep.backends import estimate_seconds
-    from scansnap.sweep.plan import in_words
 
-    plan, seconds = ready.plan, estimate_seconds(ready.sweep, ready.plan, ready.layouts)
+    plan, seconds = ready.plan, estimate_seconds(ready.sweep, ready.plan, ready.class_sets)
     sets = [
-        {"classes": repr(one.classes), "knobs": one.knobs, "runs": plan.n_runs, "runs_per_group": size,
+        {"classes": repr(one.classes), "settings": one.settings, "runs": plan.n_runs, "runs_per_group": size,
          "groups": -(-plan.n_runs // size), "group_bytes": n_bytes}
         for one, size, n_bytes in zip(ready.sweep.class_sets, plan.sizes, ready.group_bytes, strict=True)
     ]  # fmt: skip
@@ -149,8 +151,8 @@ def _show_plan(ready: Any, as_json: bool) -> None:
         return
     out.print(f"{len(ready.sweep)} runs in {len(plan)} groups on {plan.device}")
     for s, one in enumerate(sets):
-        knobs = ", ".join(f"{name} = {value}" for name, value in one["knobs"].items()) or one["classes"]
-        out.print(f"class set {s} ({knobs}): {one['groups']} groups of at most {one['runs_per_group']} runs, "
-                  f"{in_words(one['group_bytes'])} each")  # fmt: skip
-    out.print(f"store {in_words(n_bytes)} before compression: {ready.store.place}", markup=False)
+        settings = ", ".join(f"{name} = {value}" for name, value in one["settings"].items()) or one["classes"]
+        out.print(f"class set {s} ({settings}): {one['groups']} groups of at most {one['runs_per_group']} runs, "
+                  f"{format_bytes(one['group_bytes'])} each")  # fmt: skip
+    out.print(f"store {format_bytes(n_bytes)} before compression: {ready.store.place}", markup=False)
     out.print(f"time about {duration(seconds)} on this machine alone (estimated from a short measurement)")

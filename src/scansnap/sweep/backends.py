@@ -14,9 +14,9 @@ from scansnap.classes import SequenceClasses
 from scansnap.cluster import Cluster, Failure, spread
 from scansnap.dynamics.simulate import simulate
 from scansnap.sweep.config import Sweep
-from scansnap.sweep.plan import Group, Layouts, Plan
+from scansnap.sweep.plan import ClassSetCosts, RunGroup, SweepPlan
 from scansnap.sweep.store import RegionWriter, StoreError, SummaryPiece, summary_pieces
-from scansnap.sweep.work import Job, run_group
+from scansnap.sweep.work import SweepJob, run_group
 
 TASK = "scansnap-group"  # how a task is called in Ray's own views
 Note = Callable[[str], None]
@@ -24,8 +24,8 @@ _PROBE_SECONDS = 0.3
 
 
 def run_locally(
-    sweep: Sweep, job: Job, writer: RegionWriter, groups: Iterable[Group], report: Callable[[int], None]
-) -> Generator[tuple[Group, Failure | None]]:
+    sweep: Sweep, job: SweepJob, writer: RegionWriter, groups: Iterable[RunGroup], report: Callable[[int], None]
+) -> Generator[tuple[RunGroup, Failure | None]]:
     """Compute and write each group; yields it with the reason if it failed. A store that takes no more ends it.
 
     The engine uses all cores, or the GPU, inside a group. ``report(runs)`` is called with the share that is done.
@@ -46,9 +46,9 @@ def run_locally(
 
 
 def run_on_ray(
-    cluster: Cluster, job: Job, sweep: Sweep, writer: RegionWriter, groups: Sequence[Group],
-    memory: Callable[[Group], int], note: Note,
-) -> Generator[tuple[Group, Failure | None]]:  # fmt: skip
+    cluster: Cluster, job: SweepJob, sweep: Sweep, writer: RegionWriter, groups: Sequence[RunGroup],
+    memory: Callable[[RunGroup], int], note: Note,
+) -> Generator[tuple[RunGroup, Failure | None]]:  # fmt: skip
     """As :func:`run_locally`, in the order in which groups are finished."""
     shared = (job, tuple(class_set.classes for class_set in sweep.class_sets), writer)
     with cluster.connected(max(map(memory, groups), default=0)):
@@ -77,7 +77,7 @@ def _raised(result: Any) -> Any:
     return result
 
 
-def _group(shared: tuple[Job, tuple[SequenceClasses, ...], RegionWriter], group: Group) -> StoreError | None:
+def _group(shared: tuple[SweepJob, tuple[SequenceClasses, ...], RegionWriter], group: RunGroup) -> StoreError | None:
     job, classes, writer = shared
     arrays = run_group(job, classes[group.class_set], group.start, group.stop)
     try:
@@ -94,14 +94,14 @@ def _piece(writer: RegionWriter, piece: SummaryPiece) -> bool | StoreError:
         return StoreError(str(error))
 
 
-def estimate_seconds(sweep: Sweep, plan: Plan, layouts: Layouts) -> float:
+def estimate_seconds(sweep: Sweep, plan: SweepPlan, class_sets: ClassSetCosts) -> float:
     """Seconds the whole sweep may take here, from a short measured piece of each class set's first group.
 
     Steps are timed on all runs of the group (at most 64) until there is something to time; measures that go run by
     run as the schema took them. Recording and writing are not in it.
     """
     total = 0.0
-    for class_set, schema, size in zip(sweep.class_sets, layouts.schemas, plan.sizes, strict=True):
+    for class_set, schema, size in zip(sweep.class_sets, class_sets.schemas, plan.sizes, strict=True):
         runs = sweep.axes.take(0, min(size, 64))
         steps, seconds, options = 1, 0.0, sweep.options | {"variables": ["loss"]}
 

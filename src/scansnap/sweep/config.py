@@ -29,21 +29,85 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from scansnap.checks import InputError, check_choice, check_integer, check_keys
+from scansnap.checks import InputError, check_choice, check_integer, check_keys, digits
 from scansnap.classes import PRESETS, SequenceClasses
 from scansnap.classes.toml import load_table
 from scansnap.dynamics.settings import Settings, arguments, run_settings, settings
-from scansnap.runs import SHARED
+from scansnap.runs import DECAYS, SHARED, Runs, grid, run_fields, values_of
 from scansnap.settings import SettingSpec, settings_of
-from scansnap.sweep.axes import Axes
 from scansnap.sweep.measures import Measure, measures
+
+_RANGE = "a number, a list of numbers, or for integers a range such as '0:10' (10 not included)"
+
+
+@dataclass(frozen=True)
+class Axes:
+    """Named values of each axis, slowest first: the outer product of rates and seeds, of which any slice can be made.
+
+    The seed varies slowest, whatever the order in the file, and the last other axis fastest. So neighbouring runs share
+    a seed, hence their data, and a slice samples each of its few streams once.
+    """
+
+    values: dict[str, np.ndarray]
+
+    @classmethod
+    def of(cls, table: dict[str, Any]) -> Axes:
+        """From the ``[grid]`` table, checked as :func:`scansnap.grid` checks it."""
+        check_keys("[grid]", table, run_fields())
+        # grid refuses fields that do not go together
+        grid(**{name: 1 if name in ("eta_y", "eta_z", "ratio") else 0 for name in table})
+        values = {name: _values(name, value) for name, value in table.items()}
+        seeds = {"seed": values.pop("seed")} if "seed" in values else {}
+        if "ratio" in values and not math.isfinite(float(values["ratio"].max()) * float(values["eta_z"].max())):
+            raise InputError("ratio · eta_z", math.inf, "a finite number")
+        return cls(seeds | values)
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for values in self.values.values())
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
+        """The run fields a store has along its runs: one weight decay for both tables, unless they have their own."""
+        apart = any(name in self.values for name in DECAYS)
+        return tuple(name for name in run_fields() if name not in (("weight_decay",) if apart else DECAYS))
+
+    @property
+    def decays(self) -> bool:
+        """Whether any run has weight decay."""
+        return any(np.any(self.values[name]) for name in ("weight_decay", *DECAYS) if name in self.values)
+
+    @property
+    def n_seeds(self) -> int:
+        return len(self.values.get("seed", [0]))
+
+    def take(self, start: int, stop: int) -> Runs:
+        """Runs start … stop − 1."""
+        at = np.unravel_index(np.arange(start, stop), [len(v) for v in self.values.values()])
+        column = {name: v[i] for (name, v), i in zip(self.values.items(), at, strict=True)}
+        return replace(Runs.of(column), given=SHARED)
+
+
+def _values(name: str, value: Any) -> np.ndarray:
+    if isinstance(value, str):
+        low, colon, high = value.partition(":")
+        first, last = digits(low.strip()), digits(high.strip())
+        if not colon or first is None or last is None or first >= last:
+            raise InputError(name, value, _RANGE)
+        value = np.arange(first, last)
+        if name == "seed":
+            return value
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, list | dict) for item in value)):
+        raise InputError(name, value, _RANGE)
+    return np.array(values_of(run_fields()[name], value))
+
 
 TABLES = ("classes", "grid", "run", "measure", "groups")
 _STORED = ("loss", "entropy")
@@ -51,10 +115,10 @@ _STORED = ("loss", "entropy")
 
 @dataclass(frozen=True)
 class ClassSet:
-    """One set of classes and the numbers that tell it from the others."""
+    """One set of classes, and the numbers by which it differs from the others."""
 
     classes: SequenceClasses
-    knobs: dict[str, float | int]
+    settings: dict[str, float | int]  # of the preset
 
 
 @dataclass(frozen=True)
@@ -84,25 +148,25 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
     check_keys(where, table, TABLES)
     for name in ("classes", "grid"):
         if name not in table:
-            raise InputError(f"the table [{name}] in {where}", None, "given")
+            raise InputError(f"[{name}]", None, f"a table in {where}")
     for name in TABLES[1:]:
         if not isinstance(table.get(name, {}), dict):
-            raise InputError(name, table[name], f"a table: [{name}]")
+            raise InputError(name, table[name], f"a table [{name}]")
     run = dict(table.get("run", {}))
     check_keys("[run]", run, (*run_settings(), *SHARED))
     axes_table = dict(table["grid"])
     for name in SHARED:
         if name in run:
             if name in axes_table:
-                raise InputError(f"{name} in [run]", run[name], "left out, since [grid] gives it")
+                raise InputError(f"{name} in [run]", run[name], "no value", "[grid] has it too")
             if isinstance(run[name], list | str):
-                raise InputError(f"{name} in [run]", run[name], "one number (several belong to [grid])")
+                raise InputError(f"{name} in [run]", run[name], "one number", "put several into [grid]")
             axes_table[name] = run.pop(name)
     wanted = measures(table.get("measure", {}))
     stored = settings({"variables": run.get("variables", _STORED)}).variables
-    if repeated := [one.name for one in wanted if one.name in stored]:
-        raise InputError("the name in [measure]", repeated[0], "another one, since a variable of the run has it")
-    needed = dict.fromkeys((*stored, *(name for one in wanted for name in one.needs)))
+    if repeated := [measure.name for measure in wanted if measure.name in stored]:
+        raise InputError("name in [measure]", repeated[0], "a name that no variable of the run has")
+    needed = dict.fromkeys((*stored, *(name for measure in wanted for name in measure.needs)))
     options = {**run, "variables": tuple(needed)}
     checked, axes = settings(options), Axes.of(axes_table)
     checked.refuse_idle_momentum(axes.values.get("momentum", np.zeros(1)))
@@ -121,26 +185,26 @@ def from_table(table: dict[str, Any], where: str = "the sweep") -> Sweep:
     )
 
 
-def _class_sets(given: Any) -> tuple[ClassSet, ...]:
-    tables = given if isinstance(given, list) else [given]
-    if not tables or not all(isinstance(one, dict) for one in tables):
-        raise InputError("classes", given, "a table [classes], or several [[classes]]")
-    found = []
+def _class_sets(value: Any) -> tuple[ClassSet, ...]:
+    tables = value if isinstance(value, list) else [value]
+    if not tables or not all(isinstance(table, dict) for table in tables):
+        raise InputError("classes", value, "a table [classes], or several [[classes]]")
+    class_sets = []
     for table in tables:
         specs = settings_of(PRESETS[check_choice("preset", table["preset"], PRESETS)]) if "preset" in table else {}
-        lists = {name: value for name, value in table.items()
-                 if "preset" in table and _is_axis(specs.get(name), value)}  # fmt: skip
-        for name, value in lists.items():
-            if not value:
+        lists = {name: values for name, values in table.items()
+                 if "preset" in table and _is_axis(specs.get(name), values)}  # fmt: skip
+        for name, values in lists.items():
+            if not values:
                 raise InputError(f"{name} in [classes]", "empty", "at least one value")
         for point in product(*lists.values()):
-            one = table | dict(zip(lists, point, strict=True))
-            knobs = {name: v for name, v in one.items() if isinstance(v, int | float) and "preset" in table}
-            found.append(ClassSet(SequenceClasses.from_table(one, "[classes]"), knobs))
-    return tuple(found)
+            single = table | dict(zip(lists, point, strict=True))
+            numbers = {name: v for name, v in single.items() if isinstance(v, int | float) and "preset" in table}
+            class_sets.append(ClassSet(SequenceClasses.from_table(single, "[classes]"), numbers))
+    return tuple(class_sets)
 
 
-def _is_axis(setting: SettingSpec | None, value: Any) -> bool:
-    if setting is not None and setting.kind == "text":  # a list is one value of it
-        return isinstance(value, list) and any(isinstance(one, list) for one in value)
+def _is_axis(spec: SettingSpec | None, value: Any) -> bool:
+    if spec is not None and spec.kind == "text":  # a list is a single value
+        return isinstance(value, list) and any(isinstance(item, list) for item in value)
     return isinstance(value, list)

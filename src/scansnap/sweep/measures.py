@@ -63,24 +63,23 @@ class Measure:
         if "pool" in parameters:
             options["pool"] = False
         with np.errstate(divide="ignore", invalid="ignore"):
-            found = function(data["attention"] if _TAKES[self.function] == "attention" else data, **options)
-        if isinstance(found, xr.DataArray):
-            return found.to_dataset(name=self.name)
+            result = function(data["attention"] if _TAKES[self.function] == "attention" else data, **options)
+        if isinstance(result, xr.DataArray):
+            return result.to_dataset(name=self.name)
         prefix = "" if self.name == self.function else f"{self.name}_"
-        return found.rename({name: f"{prefix}{name}" for name in found.data_vars}) if prefix else found
+        return result.rename({name: f"{prefix}{name}" for name in result.data_vars}) if prefix else result
 
 
 def measures(table: dict[str, Any]) -> tuple[Measure, ...]:
     """From the ``[measure]`` table; names and options are checked, values are when they meet the first run."""
-    found = []
-    for name, given in table.items():
-        if given is True:
-            given = {}
-        if not isinstance(given, dict):
-            raise InputError(f"{name} in [measure]", given, "a table of options: {} for none")
-        options = {key: value for key, value in given.items() if key != "function"}
+    result = []
+    for name, value in table.items():
+        settings = {} if value is True else value
+        if not isinstance(settings, dict):
+            raise InputError(f"{name} in [measure]", value, "a table of options: {} for none")
+        options = {key: value for key, value in settings.items() if key != "function"}
         function = check_choice(
-            "function" if "function" in given else "the measure", given.get("function", name), _TAKES
+            "function" if "function" in settings else "measure", settings.get("function", name), _TAKES
         )
         allowed = [key for key in inspect.signature(getattr(measure, function)).parameters if key not in _OURS]
         check_keys(f"{name} of [measure]", options, ("function", *allowed))
@@ -92,6 +91,6 @@ def measures(table: dict[str, Any]) -> tuple[Measure, ...]:
                     f"{key} of {name} in [measure]", value, "a number, a text or a list of these"
                 ) from None
         if not name.replace("_", "a").isalnum():
-            raise InputError("the name in [measure]", name, "letters, digits and underscores")
-        found.append(Measure(name if "function" in given else _NAMES.get(name, name), function, options))
-    return tuple(found)
+            raise InputError("name in [measure]", name, "letters, digits and underscores")
+        result.append(Measure(name if "function" in settings else _NAMES.get(name, name), function, options))
+    return tuple(result)

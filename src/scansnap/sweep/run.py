@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from scansnap.checks import InputError
+from scansnap.checks.memory import format_bytes, parse_memory
 from scansnap.cluster import Cluster, import_ray
 from scansnap.dynamics.device import pick_device
 from scansnap.progress import Progress
@@ -16,39 +17,39 @@ from scansnap.storage import claimed
 from scansnap.storage.objects import Folder, Objects, place_of
 from scansnap.sweep import backends
 from scansnap.sweep.config import Sweep
-from scansnap.sweep.plan import DEFAULT_MEMORY, Group, Layouts, Plan, look, make_plan, parse_memory
-from scansnap.sweep.store import Store, stored_plan
+from scansnap.sweep.plan import DEFAULT_MEMORY, ClassSetCosts, RunGroup, SweepPlan, inspect_class_sets, make_plan
+from scansnap.sweep.store import SweepStore, stored_plan
 from scansnap.sweep.template import StoreTemplate
-from scansnap.sweep.work import Job
+from scansnap.sweep.work import SweepJob
 
 
 @dataclass
-class Outcome:
-    """What came of a sweep."""
+class SweepOutcome:
+    """Counts of a finished or interrupted sweep."""
 
     n_runs: int
     n_groups: int
-    skipped: int = 0  # runs that were in the store already
-    finished: int = 0  # runs done now
-    failures: list[tuple[Group, str]] = field(default_factory=list)
+    skipped: int = 0  # runs that were in the store before
+    finished: int = 0  # runs of this process
+    failures: list[tuple[RunGroup, str]] = field(default_factory=list)
     complete: bool = False
 
 
 @dataclass
-class Prepared:
+class PreparedSweep:
     """A sweep that is ready to start."""
 
     sweep: Sweep
-    plan: Plan
-    layouts: Layouts
-    store: Store
+    plan: SweepPlan
+    class_sets: ClassSetCosts
+    store: SweepStore
     resumed: bool
-    replaces: bool  # whatever is there
+    replaces: bool  # an existing store
 
     @property
     def group_bytes(self) -> list[int]:
         """Memory of the largest group, by class set."""
-        return [cost.bytes(size) for cost, size in zip(self.layouts.costs, self.plan.sizes, strict=True)]
+        return [cost.bytes(size) for cost, size in zip(self.class_sets.costs, self.plan.sizes, strict=True)]
 
 
 def prepare(
@@ -61,13 +62,13 @@ def prepare(
     cluster: Cluster | None = None,
     resume: bool = False,
     overwrite: bool = False,
-) -> Prepared:
-    """Everything that can be refused, before anything is written."""
+) -> PreparedSweep:
+    """Check everything before anything is written."""
     place = place_of(target, "--out", endpoint)
     if not str(place).endswith(".zarr"):
         raise InputError("--out", str(place), "a name ending in .zarr")
     if find_spec("zarr") is None:
-        raise InputError("--out", str(place), "written by Zarr, which is not installed (pip install scansnap)")
+        raise InputError.conflict("--out", "Zarr is not installed; pip install scansnap", str(place))
     if cluster is not None:
         import_ray()
     exists = _exists(place)
@@ -78,31 +79,33 @@ def prepare(
     if resumed:
         plan = stored_plan(place, sweep)
         if memory is not None and parse_memory(memory) != plan.memory:
-            raise InputError("--memory", memory, "left out with --resume: the store's groups stay as they are")
+            raise InputError("--memory", memory, format_bytes(plan.memory), "--resume keeps the groups of the store")
         wanted = device if device == "auto" else _device(device, cluster)
         if wanted not in ("auto", plan.device) or (cluster is not None and _device("auto", cluster) != plan.device):
-            raise InputError("the device", _device(device, cluster), f"{plan.device}, on which the store was begun")
+            raise InputError("device", _device(device, cluster), f"{plan.device}, as in the store")
         _device(plan.device, cluster)
-        layouts = look(sweep, plan.device, plan.memory)
+        class_sets = inspect_class_sets(sweep, plan.device, plan.memory)
     else:
         kind = _device(device, cluster)
         limit = parse_memory(memory or DEFAULT_MEMORY)
-        layouts = look(sweep, kind, limit)
-        plan = make_plan(sweep, layouts, limit, kind)
-    return Prepared(sweep, plan, layouts, Store(place, StoreTemplate(sweep, plan, layouts.schemas)), resumed, overwrite)
+        class_sets = inspect_class_sets(sweep, kind, limit)
+        plan = make_plan(sweep, class_sets, limit, kind)
+    return PreparedSweep(
+        sweep, plan, class_sets, SweepStore(place, StoreTemplate(sweep, plan, class_sets.schemas)), resumed, overwrite
+    )
 
 
 def _exists(place: Objects) -> bool:
     try:
         return place.exists()
     except OSError as error:
-        raise InputError("--out", str(place), f"a place that can be reached ({error.strerror or error})") from None
+        raise InputError("--out", str(place), f"a reachable place ({error.strerror or error})") from None
 
 
 def _check_free(place: Objects, exists: bool, may_exist: bool) -> None:
     if exists and not may_exist:
-        allowed = "a path that does not exist yet (or say --resume to finish it, --overwrite to start again)"
-        raise InputError("--out", str(place), allowed)
+        message = f"{place} exists; pass --resume to continue it or --overwrite to replace it"
+        raise InputError.conflict("--out", message, str(place))
 
 
 def _device(name: str, cluster: Cluster | None) -> str:
@@ -110,54 +113,56 @@ def _device(name: str, cluster: Cluster | None) -> str:
     if cluster is None:
         return pick_device(name).type
     if name not in ("auto", "cuda" if cluster.gpus > 0 else "cpu"):
-        raise InputError("--device", name, "auto, or fit --gpus-per-group (cuda above 0, cpu at 0)")
+        raise InputError("--device", name, "auto, or what --gpus-per-group asks for: cuda above 0, cpu at 0")
     return "cuda" if cluster.gpus > 0 else "cpu"
 
 
 def run(
-    ready: Prepared,
+    ready: PreparedSweep,
     *,
     cluster: Cluster | None = None,
     progress: Progress = lambda done, total: None,
     note: Callable[[str], None] = lambda words: None,
-) -> Outcome:
-    """Do what is missing; a group that fails is left for the next time, Ctrl-C leaves at once."""
+) -> SweepOutcome:
+    """Compute the missing groups. A group that fails is left for the next time, Ctrl-C ends at once."""
     store = ready.store
-    with ExitStack() as held:
-        if isinstance(store.place, Folder):  # a second command is told; nothing else rests on it
-            held.enter_context(claimed("--out", store.place.path))
+    with ExitStack() as stack:
+        if isinstance(store.place, Folder):  # refuses a second command; the results do not depend on it
+            stack.enter_context(claimed("--out", store.place.path))
         if not ready.resumed:
-            if cluster is not None:  # what it refuses, before anything is written
-                held.enter_context(cluster.connected(max(ready.group_bytes)))
+            if cluster is not None:  # refuses before anything is written
+                stack.enter_context(cluster.connected(max(ready.group_bytes)))
             _check_free(store.place, _exists(store.place), ready.replaces)
             store.create(replaces=ready.replaces)
         elif stored_plan(store.place, ready.sweep) != ready.plan:
-            raise InputError("--out", str(store.place), "the store as it was a moment ago")
+            raise InputError.conflict("--out", f"another process has just replaced {store.place}", str(store.place))
         try:
             return _fill(ready, cluster, progress, note)
         finally:
             store.place.tidy()
 
 
-def _fill(ready: Prepared, cluster: Cluster | None, progress: Progress, note: Callable[[str], None]) -> Outcome:
+def _fill(
+    ready: PreparedSweep, cluster: Cluster | None, progress: Progress, note: Callable[[str], None]
+) -> SweepOutcome:
     sweep, plan, store = ready.sweep, ready.plan, ready.store
-    outcome = Outcome(len(sweep), len(plan))
+    outcome = SweepOutcome(len(sweep), len(plan))
 
-    def tell(part: int) -> None:
+    def report(part: int) -> None:
         progress(outcome.skipped + outcome.finished + part, len(sweep))
 
     missing = store.missing() if ready.resumed else plan.groups()
     outcome.skipped = len(sweep) - sum(map(len, missing))
-    tell(0)
+    report(0)
     if store.complete:
         outcome.complete = True
         return outcome
-    job = Job(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
+    job = SweepJob(sweep.axes, sweep.options, sweep.stored, sweep.measures, plan.device)
     writer = store.writer()
     if cluster is None:
-        results = backends.run_locally(sweep, job, writer, missing, tell)
+        results = backends.run_locally(sweep, job, writer, missing, report)
     else:
-        costs = ready.layouts.costs  # the longest first, so that all workers end at about the same time
+        costs = ready.class_sets.costs  # the longest first, so that all workers end at about the same time
         missing.sort(key=lambda g: -costs[g.class_set].run_seconds * len(g))
         results = backends.run_on_ray(cluster, job, sweep, writer, missing,
                                       lambda g: costs[g.class_set].bytes(len(g)), note)  # fmt: skip
@@ -167,7 +172,7 @@ def _fill(ready: Prepared, cluster: Cluster | None, progress: Progress, note: Ca
                 outcome.failures.append((group, failure.reason))
             else:
                 outcome.finished += len(group)
-                tell(0)
+                report(0)
     pieces = list(backends.summarise(writer, cluster, max(ready.group_bytes), note))
     outcome.complete = store.finish(all(pieces))
     return outcome

@@ -1,4 +1,4 @@
-"""What a class set's part of the store will hold, learnt from the state before the first update.
+"""What the store will hold of a class set, from the state before the first update.
 
 One run of zero steps, its record repeated to the length the real ones will have, is measured as the real ones
 will be. So names, dimensions and types come from the code that makes them, and an option that a measure refuses
@@ -47,24 +47,24 @@ class Schema:
 
     @property
     def run_bytes(self) -> int:
-        return sum(one.run_bytes for one in self.variables)
+        return sum(variable.run_bytes for variable in self.variables)
 
 
-def schema(sweep: Sweep, one: ClassSet) -> Schema:
+def make_schema(sweep: Sweep, class_set: ClassSet) -> Schema:
     """The schema of one class set."""
     options = sweep.options | {"steps": 0, "record": [0]}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=RuntimeWarning)  # means of nothing, in a run that stands still
-        data = simulate(one.classes, sweep.axes.take(0, 1), **options, device="cpu")
+        warnings.filterwarnings("ignore", category=RuntimeWarning)  # means over nothing
+        data = simulate(class_set.classes, sweep.axes.take(0, 1), **options, device="cpu")
         steps = np.array(sweep.settings.record, dtype=np.int64)
         data = data.isel(step=np.zeros(len(steps), dtype=int)).assign_coords(step=steps)
-        found = results(data, one.classes, sweep.stored, sweep.measures)
+        stored = results(data, class_set.classes, sweep.stored, sweep.measures)
         began = time.perf_counter()
-        results(data, one.classes, (), tuple(m for m in sweep.measures if m.one_by_one))
+        results(data, class_set.classes, (), tuple(m for m in sweep.measures if m.one_by_one))
         seconds = time.perf_counter() - began
     variables, fixed = [], {}
-    for name, variable in found.variables.items():
-        if name in run_fields() or name == "run":  # known beforehand
+    for name, variable in stored.variables.items():
+        if name in run_fields() or name == "run":  # known before the runs
             continue
         if variable.dims[:1] == ("run",):
             kind = variable.dtype if variable.dtype.kind in "fiub" else np.dtype(object)
@@ -80,19 +80,19 @@ def _plain(attrs: dict[Any, Any]) -> dict[str, Any]:
 
 
 def summary(variables: tuple[StoredVariable, ...]) -> tuple[StoredVariable, ...]:
-    """What the root of the store says of every run: variables along run and step, those by class as their mean."""
-    found = []
-    for one in variables:
-        kept = tuple(dim for dim in one.dims if dim != "seq_class")
-        if not set(kept) <= {"run", "step"}:
+    """What the root of the store has of every run: variables along run and step, those by class as their mean."""
+    root = []
+    for v in variables:
+        dims = tuple(dim for dim in v.dims if dim != "seq_class")
+        if not set(dims) <= {"run", "step"}:
             continue
-        if kept == one.dims:
-            found.append(one)
-        elif one.dtype.kind == "f":
-            shape = tuple(n for dim, n in zip(one.dims[1:], one.shape, strict=True) if dim != "seq_class")
-            attrs = one.attrs | {"long_name": "mean over classes: " + one.attrs.get("long_name", one.name)}
-            found.append(StoredVariable(one.name, kept, shape, one.dtype, attrs))
-    return tuple(found)
+        if dims == v.dims:
+            root.append(v)
+        elif v.dtype.kind == "f":
+            shape = tuple(n for dim, n in zip(v.dims[1:], v.shape, strict=True) if dim != "seq_class")
+            attrs = v.attrs | {"long_name": "mean over classes: " + v.attrs.get("long_name", v.name)}
+            root.append(StoredVariable(v.name, dims, shape, v.dtype, attrs))
+    return tuple(root)
 
 
 def class_mean(values: np.ndarray, axis: int) -> np.ndarray:

@@ -35,7 +35,7 @@ from scansnap.storage.chunks import COMPLETE, group_chunks, marked_groups, probl
 from scansnap.storage.objects import Entry, Folder, Objects, of_bytes
 from scansnap.storage.versions import refuse_other_versions
 from scansnap.sweep.config import Sweep
-from scansnap.sweep.plan import Group, Plan
+from scansnap.sweep.plan import RunGroup, SweepPlan
 from scansnap.sweep.schema import class_mean
 from scansnap.sweep.template import DONE, FORMAT, ROOT_CHUNK, StoreTemplate, prefix_of, set_name
 from scansnap.sweep.work import Arrays
@@ -47,7 +47,7 @@ class StoreError(Exception):
     """The place does not take the results."""
 
 
-class Store:
+class SweepStore:
     """A sweep's store, in a folder or a bucket, as its driver sees it."""
 
     def __init__(self, place: Objects, template: StoreTemplate) -> None:
@@ -65,12 +65,12 @@ class Store:
         place = Folder(self.place.path.absolute()) if isinstance(self.place, Folder) else self.place
         return RegionWriter.of(place, self.template)
 
-    def missing(self) -> list[Group]:
+    def missing(self) -> list[RunGroup]:
         """Groups without a marker or with damage, whose markers then are gone; refuses a damaged template."""
         with _writing(self.place, "what was left unfinished"):
             sizes = self.place.sizes()
             self._check_template(sizes)
-            damaged: dict[Group, str] = {}
+            damaged: dict[RunGroup, str] = {}
             missing = []
             for s in range(len(self.template.schemas)):
                 bad, marked = self._damage(s, sizes)
@@ -99,7 +99,7 @@ class Store:
         return complete
 
     def _check_template(self, sizes: dict[str, int]) -> None:
-        """What the folders had from the beginning: it says what the groups are, so it cannot be made again."""
+        """Compare the template with its checksums: it defines the groups, so it cannot be computed again."""
         for s in (*range(len(self.template.schemas)), None):
             prefix = prefix_of(s)
             try:
@@ -111,7 +111,7 @@ class Store:
                 raise Damaged("--out", self.place, damage.part, damage.problem, "--overwrite starts again") from None
 
     def _damage(self, s: int | None, sizes: dict[str, int]) -> tuple[dict[int, str], set[int]]:
-        """Of the groups of a folder that are marked: what is wrong with each, and all their numbers."""
+        """What is wrong with the marked groups of a folder, by number, and the numbers of all marked groups."""
         prefix, marked = prefix_of(s), marked_groups(sizes, prefix_of(s))
         names = [v.name for v in self.template.filled(s)]
         n_groups = len(self.template.plan.groups(s) if s is not None else summary_pieces(self.template.plan))
@@ -133,7 +133,7 @@ class SummaryPiece:
         return f"the summary of runs {self.start} to {self.stop - 1}"
 
 
-def summary_pieces(plan: Plan) -> list[SummaryPiece]:
+def summary_pieces(plan: SweepPlan) -> list[SummaryPiece]:
     """All pieces of the root's summary."""
     total = plan.n_runs * len(plan.sizes)
     return [SummaryPiece(first, min(first + ROOT_CHUNK, total)) for first in range(0, total, ROOT_CHUNK)]
@@ -145,7 +145,7 @@ class RegionWriter:
 
     place: Objects
     table: Entry  # of the root's checksums: a store of another sweep is not written to
-    plan: Plan
+    plan: SweepPlan
     means: dict[str, int | None]  # the root's arrays, and along which dimension a class set's are averaged
     _arrays: dict[str, Any] = field(default_factory=dict, compare=False)
 
@@ -158,7 +158,7 @@ class RegionWriter:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_arrays": {}}  # Zarr's are of one process
 
-    def write(self, group: Group, arrays: Arrays) -> None:
+    def write(self, group: RunGroup, arrays: Arrays) -> None:
         """All chunks of a group, its marker last."""
         with _writing(self.place, str(group)):
             self._refuse_another()
@@ -178,7 +178,7 @@ class RegionWriter:
             self._array(prefix + name)[start : start + len(value)] = value
 
     def _means(self, name: str, piece: SummaryPiece) -> Iterator[np.ndarray]:
-        """Group by group: what is averaged may be many times as large as its means."""
+        """RunGroup by group: what is averaged may be many times as large as its means."""
         n, axis = self.plan.n_runs, self.means[name]
         for s in range(piece.start // n, (piece.stop - 1) // n + 1):
             source, size = self._array(f"{set_name(s)}/{name}"), self.plan.sizes[s]
@@ -198,17 +198,17 @@ class RegionWriter:
         return self._arrays[name]
 
     def _refuse_another(self) -> None:
-        """The store is not here, or somebody has put another one in its place."""
+        """Refuse to write where the store is missing, or another one is in its place."""
         try:
             table = of_bytes(self.place.get(NAME))
         except FileNotFoundError:
-            raise OSError(2, "there is no store here: all machines must see it, by a shared folder or s3://") from None
+            raise OSError(2, "there is no store here; all machines must see it, by a shared folder or s3://") from None
         if table != self.table:
             raise OSError(17, "another sweep has taken its place meanwhile")
 
 
 def read_attributes(place: Objects, field: str = "--out") -> dict[str, Any]:
-    """What a store says of itself, if that is as it was written."""
+    """The attributes of a store's root, after a check."""
     ((_, document), (_, table)) = place.contents(["zarr.json", NAME])
     try:
         attrs = json.loads(document)["attributes"]
@@ -216,7 +216,8 @@ def read_attributes(place: Objects, field: str = "--out") -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError):
         attrs, stored = {}, None
     if stored in _OLDER:
-        raise InputError(field, str(place), f"made anew, since it is from an earlier version, {stored} (--overwrite)")
+        message = f"{place} has the format '{stored}' of an earlier version; pass --overwrite to replace it"
+        raise InputError.conflict(field, message, str(place))
     if stored == FORMAT or not isinstance(table, str):
         checksums.check_files(field, place, checksums.read_table(field, place), ["zarr.json"])
     if stored != FORMAT:
@@ -224,16 +225,16 @@ def read_attributes(place: Objects, field: str = "--out") -> dict[str, Any]:
     return dict(attrs)
 
 
-def stored_plan(place: Objects, sweep: Sweep) -> Plan:
+def stored_plan(place: Objects, sweep: Sweep) -> SweepPlan:
     """The plan of the store to be resumed; refuses another sweep's."""
     attrs = read_attributes(place)
-    stored, plan = json.loads(attrs["sweep"]), Plan.from_json(attrs["plan"])
+    stored, plan = json.loads(attrs["sweep"]), SweepPlan.from_json(attrs["plan"])
     if attrs["sweep"] != sweep.text:
         given = json.loads(sweep.text)
         tables = [name for name in sorted(stored.keys() | given.keys()) if stored.get(name) != given.get(name)]
         differs = ", ".join(f"[{name}]" for name in tables)
-        raise InputError("the sweep to resume", f"changed in {differs}",
-                         f"the one that {place} was begun with (or say --overwrite to start again)")  # fmt: skip
+        message = f"{place} was begun with another {differs}; pass --overwrite to replace it"
+        raise InputError.conflict("sweep file", message, differs)
     return plan
 
 

@@ -22,7 +22,7 @@ from scansnap.storage.checksums import NAME, ChecksumTable
 from scansnap.storage.chunks import MARKER
 from scansnap.storage.objects import of_bytes
 from scansnap.sweep.config import Sweep
-from scansnap.sweep.plan import Plan
+from scansnap.sweep.plan import SweepPlan
 from scansnap.sweep.schema import Schema, StoredVariable, summary
 from scansnap.sweep.work import HEALTH
 
@@ -50,7 +50,7 @@ class StoreTemplate:
     """What a sweep and its plan say about a store before any run is made."""
 
     sweep: Sweep
-    plan: Plan
+    plan: SweepPlan
     schemas: tuple[Schema, ...]
 
     @cached_property
@@ -86,7 +86,7 @@ class StoreTemplate:
             steps: Any = {"step": (("step",), np.array(self.sweep.settings.record, dtype=np.int64), {})}
             self._create_arrays(root, None, range(len(self.schemas)), steps, min(len(self.sweep), ROOT_CHUNK))
             for s, class_set in enumerate(self.sweep.class_sets):
-                own = identity(class_set.classes) | {"knobs": json.dumps(class_set.knobs)}
+                own = identity(class_set.classes) | {"class_settings": json.dumps(class_set.settings)}
                 group = root.create_group(set_name(s), attributes=common | own)
                 self._create_arrays(group, s, [s], self.schemas[s].fixed, self.plan.sizes[s])
         contents = {name: memory[name].to_bytes() for name in sorted(memory)}
@@ -128,8 +128,8 @@ class StoreTemplate:
         runs, class_sets = self.sweep.axes.take(0, n), [self.sweep.class_sets[s] for s in sets]
         coords = {name: np.tile(getattr(runs, name), len(sets)) for name in self.sweep.axes.coordinates}
         coords["class_set"] = np.repeat(np.array(sets), n)
-        for name in dict.fromkeys(name for class_set in class_sets for name in class_set.knobs):
-            values = np.array([class_set.knobs.get(name, np.nan) for class_set in class_sets])
+        for name in dict.fromkeys(name for class_set in class_sets for name in class_set.settings):
+            values = np.array([class_set.settings.get(name, np.nan) for class_set in class_sets])
             coords[f"classes_{name}" if name in taken else name] = np.repeat(values, n)  # seed is the runs'
         return coords
 
