@@ -32,7 +32,7 @@ import torch
 from scansnap.corpus import Corpus, load_corpus
 from scansnap.corpus.cooccurrence import cooccurrence, count
 from scansnap.corpus.corpus import TRAINED_ON
-from scansnap.corpus.encoding import BLOCK, mapped
+from scansnap.corpus.encoding import BLOCK, map_split
 from scansnap.corpus.sources import SPLITS, find_corpus
 from scansnap.corpus.subwords import Subwords
 from scansnap.corpus.tokenizers import SubwordEncoder, train_bpe
@@ -221,11 +221,11 @@ def reading(path: Path) -> None:
     """Batches of 20 windows of 35 tokens: from the map, its pages in memory or not, and from an array."""
     for name, order in (("in order", None), ("shuffled", 0)):
         drop(path)
-        maps = Windows(mapped(path.parent, "train"), 20, 35)
+        maps = Windows(map_split(path.parent, "train"), 20, 35)
         batches(f"map, {name}, from the disk", maps, order)
         batches(f"map, {name}, again", maps, order)
         del maps
-    array = mapped(path.parent, "train").astype(np.int32)
+    array = map_split(path.parent, "train").astype(np.int32)
     for name, order in (("in order", None), ("shuffled", 0)):
         batches(f"plain: an array, {name}", Windows(array, 20, 35), order)
     some = torch.from_numpy(array[: 1 << 26])

@@ -13,7 +13,7 @@ import pytest
 
 import scansnap.corpus.corpus as corpus_module
 from scansnap.corpus import Corpus, cache, find_corpus, load_corpus
-from scansnap.corpus.encoding import EncodedText, mapped
+from scansnap.corpus.encoding import EncodedText, map_split
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import WordCounter
 
@@ -86,10 +86,10 @@ def test_other_settings_are_other_entries(folder: Path, own_cache: Path, encoded
 
 
 def test_key_knows_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = cache.key("a b/../c", "0", min_count=1)
+    before = cache.entry_name("a b/../c", "0", min_count=1)
     assert "/" not in before
     monkeypatch.setattr(cache, "FORMAT", cache.FORMAT + 1)
-    assert cache.key("a b/../c", "0", min_count=1)[-32:] != before[-32:]
+    assert cache.entry_name("a b/../c", "0", min_count=1)[-32:] != before[-32:]
 
 
 def flip_a_bit(path: Path) -> None:
@@ -107,7 +107,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("file", ["train.npy", "valid.npy", "vocabulary.json", "checksums.json"])
+@pytest.mark.parametrize("file", ["train.npy", "valid.npy", "entry"])
 def test_damage_is_noticed_and_mended(
     folder: Path, own_cache: Path, encoded: list[int], file: str, damage: str
 ) -> None:
@@ -128,8 +128,8 @@ def test_ids_outside_the_vocabulary_are_not_trusted(folder: Path, own_cache: Pat
     (entry,) = own_cache.iterdir()
     for split in SPLITS:
         np.save(entry / f"{split}.npy", good.split(split) + np.uint16(50))
-    cache.seal(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
-    assert cache.read(entry) is None
+    corpus_module.seal_entry(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
+    assert corpus_module.read_entry(entry) is None
 
 
 def test_pickles_are_not_loaded(folder: Path, own_cache: Path) -> None:
@@ -138,9 +138,9 @@ def test_pickles_are_not_loaded(folder: Path, own_cache: Path) -> None:
     (entry,) = own_cache.iterdir()
     np.save(entry / "train.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="object"):
-        mapped(entry, "train")
-    cache.seal(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
-    assert cache.read(entry) is None
+        map_split(entry, "train")
+    corpus_module.seal_entry(entry, EncodedText(good.vocabulary, {}, dict.fromkeys(SPLITS, 1)))
+    assert corpus_module.read_entry(entry) is None
     assert same(load_corpus(folder), good)
 
 
@@ -195,7 +195,7 @@ from scansnap.corpus.vocabulary import WordCounter
 def other(*args):
     print("writing", flush=True)
     time.sleep(600)
-patch.object(WordCounter, "other", other).start()
+patch.object(WordCounter, "held_out", other).start()
 load_corpus(sys.argv[1])
 """
     process = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
@@ -217,7 +217,7 @@ def test_interrupted_while_writing_leaves_nothing(
         assert next(own_cache.rglob("train.first")).exists()  # amid its files
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(WordCounter, "other", other)
+    monkeypatch.setattr(WordCounter, "held_out", other)
     with pytest.raises(KeyboardInterrupt):
         load_corpus(folder)
     assert list(own_cache.iterdir()) == []

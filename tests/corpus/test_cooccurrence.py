@@ -189,10 +189,10 @@ def test_synthetic_classes_have_no_words() -> None:
         ({"queries": 100}, "queries"),
         ({"queries": "the"}, "queries"),
         ({"queries": []}, "queries"),
-        ({"queries": ["horse"]}, ("the word", "horse")),
+        ({"queries": ["horse"]}, ("word", "horse")),
         ({"queries": ["a", "a"]}, "queries"),
-        ({"queries": ["fox"], "top": 3}, "the query"),
-        ({"queries": ["fox"]}, "the query"),  # only <eos> follows it
+        ({"queries": ["fox"], "top": 3}, "queries"),
+        ({"queries": ["fox"]}, "queries"),  # only <eos> follows it
         ({"next_per_query": 0}, "next_per_query"),
         ({"top": 0}, "top"),
         ({"window": 0}, "window"),
@@ -207,7 +207,7 @@ def test_bad_settings(wrong: dict[str, Any], field: str) -> None:
 
 def test_empty_context_is_refused() -> None:
     corpus = corpus_of("a b c\n", min_count=1)
-    with refused("the context of the pair", "a b"):
+    with refused("queries", "a b"):
         cooccurrence(corpus, queries=["a"], next_per_query=1).table()
 
 

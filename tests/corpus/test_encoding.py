@@ -89,11 +89,7 @@ def test_more_words_than_two_bytes_can_number(tmp_path: Path) -> None:
 def test_nothing_but_the_entry_is_left(book: Path, own_cache: Path) -> None:
     load_corpus(book)
     (entry,) = own_cache.iterdir()
-    assert {path.name for path in entry.iterdir()} == {
-        "checksums.json",
-        "vocabulary.json",
-        *map(encoding.file_name, SPLITS),
-    }
+    assert {path.name for path in entry.iterdir()} == {"entry", *map(encoding.file_name, SPLITS)}
 
 
 def test_a_map_is_not_the_file(book: Path) -> None:
@@ -108,7 +104,7 @@ def test_a_disk_that_is_full_amid_the_text(book: Path, own_cache: Path, monkeypa
 
     expected = load_corpus(book, use_cache=False)
     with monkeypatch.context() as patch:
-        patch.setattr(encoding, "mapped", full)
+        patch.setattr(encoding, "map_split", full)
         found = load_corpus(book)
     assert found.vocabulary == expected.vocabulary
     np.testing.assert_array_equal(found.train, expected.train)
@@ -120,7 +116,7 @@ def test_batches_from_a_map_are_those_from_memory(tmp_path_factory, batch: int, 
     stream = np.random.default_rng(3).integers(0, 60_000, 97)
     folder = tmp_path_factory.mktemp("map")
     np.save(folder / "train.npy", stream.astype(np.uint16))
-    a, b = Windows(stream.astype(np.int32), batch, length), Windows(encoding.mapped(folder, "train"), batch, length)
+    a, b = Windows(stream.astype(np.int32), batch, length), Windows(encoding.map_split(folder, "train"), batch, length)
     assert a.digest() == b.digest()
     assert a.bounds() == b.bounds()
     for (x, y), (u, v) in zip(a.epoch(seed), b.epoch(seed), strict=True):
@@ -171,9 +167,9 @@ def test_a_long_stream_is_sent_in_parts(book: Path, monkeypatch: pytest.MonkeyPa
     stream = load_corpus(book).train
     went: list[torch.Tensor] = []
     meta = torch.device("meta")
-    monkeypatch.setattr(windows_module, "ON_DEVICE", len(stream) - 40)
+    monkeypatch.setattr(windows_module, "MAX_ON_DEVICE", len(stream) - 40)
     monkeypatch.setattr(windows_module, "send", lambda batch, device: went.append(batch) or batch)
-    monkeypatch.setattr(windows_module, "AHEAD", 4)
+    monkeypatch.setattr(windows_module, "PREFETCH", 4)
     windows, plain = Windows(stream, 4, length, meta), Windows(stream, 4, length)
     assert windows.columns.device.type == "cpu"
     for a, b in zip(windows.epoch(seed, 2), plain.epoch(seed, 2), strict=True):
@@ -182,7 +178,7 @@ def test_a_long_stream_is_sent_in_parts(book: Path, monkeypatch: pytest.MonkeyPa
             assert (x.dtype, x.is_contiguous()) == (torch.int64, True)
     assert len(went) == -(-len(plain) // 4)  # each once, many at a time
     assert torch.equal(windows[0][0], plain[0][0])  # in any other order as well
-    monkeypatch.setattr(windows_module, "ON_DEVICE", len(stream))
+    monkeypatch.setattr(windows_module, "MAX_ON_DEVICE", len(stream))
     assert Windows(stream, 4, 10, meta).columns.device == meta  # a short one goes as a whole
 
 
@@ -190,8 +186,8 @@ def test_a_long_stream_is_sent_in_parts(book: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_batches_sent_to_a_gpu_are_those_that_lie_there(book: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus, losses = load_corpus(book), []
-    for most in (windows_module.ON_DEVICE, 0):
-        monkeypatch.setattr(windows_module, "ON_DEVICE", most)
+    for most in (windows_module.MAX_ON_DEVICE, 0):
+        monkeypatch.setattr(windows_module, "MAX_ON_DEVICE", most)
         windows = Windows(corpus.train, 4, 10, "cuda")
         assert windows.columns.is_cuda == (most > 0)
         for (x, y), (u, v) in zip(windows.epoch(seed=2), Windows(corpus.train, 4, 10).epoch(seed=2), strict=True):

@@ -74,7 +74,7 @@ def test_rare_words_are_unknown_unless_the_text_marks_them() -> None:
 def test_unknown_words() -> None:
     vocabulary, _ = build(["a a\n"])
     assert vocabulary.decode(vocabulary.encode("a b\nc")) == "a <unk>\n<unk>"
-    with refused("the word", "b"):
+    with refused("word", "b"):
         vocabulary.id("b")
     with refused("ids"):
         vocabulary.decode([99])
@@ -91,7 +91,7 @@ def test_file(tmp_path: Path) -> None:
     vocabulary.save(tmp_path / "words.json")
     assert Vocabulary.load(tmp_path / "words.json") == vocabulary
     assert "中" in json.loads((tmp_path / "words.json").read_text(encoding="utf-8"))["words"]
-    with refused("the vocabulary file"):
+    with refused("path"):
         Vocabulary.load(tmp_path / "none.json")
 
 

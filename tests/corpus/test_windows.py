@@ -19,7 +19,7 @@ from scansnap.corpus.windows import Windows
 )
 def test_windows_cover_the_stream_once(n: int, batch: int, length: int, seed: int | None) -> None:
     if n < 2 * batch:
-        with refused("the stream"):
+        with refused("tokens"):
             Windows(np.arange(n), batch, length)
         return
     windows = Windows(np.arange(n, dtype=np.int32), batch, length)
@@ -81,7 +81,7 @@ def test_digest_is_that_of_four_bytes_an_id() -> None:
 
 @pytest.mark.parametrize("stream", [np.zeros((3, 3), int), np.zeros(9)])
 def test_what_is_no_stream(stream: np.ndarray) -> None:
-    with refused("the stream"):
+    with refused("tokens"):
         Windows(stream, 1, 1)
 
 

@@ -18,7 +18,7 @@ import xarray as xr
 import scansnap as ss
 from refusals import refused
 from scansnap.checks import InputError
-from scansnap.corpus import cache
+from scansnap.corpus import cache, corpus
 from scansnap.corpus.encoding import EncodedText
 from scansnap.corpus.sources import SPLITS
 from scansnap.corpus.vocabulary import Vocabulary
@@ -132,7 +132,7 @@ def read_model(path: Path) -> Any:
 
 
 def read_entry(path: Path) -> Any:
-    found = cache.read(path)
+    found = corpus.read_entry(path)
     if found is None:  # as good as absent: the text is encoded again
         raise InputError("the cache", str(path), "whole")
     return found.vocabulary, {split: np.array(tokens) for split, tokens in found.splits.items()}, found.words
@@ -163,7 +163,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with cache.writing(folder / "entry") as entry:
         for split in SPLITS:
             np.save(entry / f"{split}.npy", np.arange(6, dtype=np.uint16))
-        cache.seal(entry, EncodedText(WORDS, {}, dict.fromkeys(SPLITS, 6)))
+        corpus.seal_entry(entry, EncodedText(WORDS, {}, dict.fromkeys(SPLITS, 6)))
     (folder / "sweep.toml").write_text(SWEEP)
     assert run(prepare(read_sweep(folder / "sweep.toml"), folder / "s.zarr", device="cpu")).complete
     return folder

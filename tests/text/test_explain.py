@@ -99,7 +99,7 @@ def test_other_transformers_say_that_something_is_left_out():
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"query": "ocean"}, "the word"),
+        ({"query": "ocean"}, "word"),
         ({"context": "  "}, "context"),
         ({"top": 0}, "top"),
         ({"model": yz(layers=2)}, "model"),

@@ -1,9 +1,9 @@
-"""EncodedText corpora on disk, so that a large text is cut into words once and need not fit into memory.
+"""Finished texts on disk, so that a large text is encoded once and need not fit into memory.
 
-An entry is a folder: one .npy file per split, vocabulary.json, and checksums.json written with them. It appears
-whole or not at all, and every byte is checked against its checksum before use: what is damaged, cut short or from
-another format is as good as absent. The ids are then used where they lie, as a map of the file. The cache is a
-convenience, so no failure to read or write it stops anything.
+An entry is a folder of files and one piece of a :class:`~scansnap.storage.work_cache.WorkCache`, which has their
+checksums and what else belongs to them. It appears atomically, and every byte is checked before use: a damaged,
+truncated or foreign entry counts as missing. Arrays are then mapped from their files. A cache is a convenience, so no
+failure to read or write it stops anything.
 """
 
 from __future__ import annotations
@@ -13,72 +13,69 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from scansnap.corpus.encoding import EncodedText, file_name, mapped, split_into_blocks
-from scansnap.corpus.sources import SPLITS
-from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import checksums, discard, replacing, sweep_up
+from scansnap.storage.work_cache import WorkCache
 
-FORMAT = 3  # goes up when words are cut, counted or stored differently
+FORMAT = 4  # increase it when words are cut, counted or stored differently
 VARIABLE = "SCANSNAP_CACHE"
-VOCABULARY = "vocabulary.json"
+PIECE = "entry"
 
 
-def folder(given: Path | str | None = None) -> Path | None:
-    """Where entries lie: ``given``, else SCANSNAP_CACHE, else ~/.cache/scansnap; None for a user without a home."""
+def cache_folder(path: Path | str | None = None) -> Path | None:
+    """The folder of all entries: in ``path``, else SCANSNAP_CACHE, else ~/.cache/scansnap; None without a home."""
     try:
-        return Path(given or os.environ.get(VARIABLE) or "~/.cache/scansnap").expanduser() / "corpus"
+        return Path(path or os.environ.get(VARIABLE) or "~/.cache/scansnap").expanduser() / "corpus"
     except RuntimeError:
         return None
 
 
-def key(name: str, content: str, **settings: int | str | None) -> str:
-    """The entry's name: readable, and different for any other content, vocabulary settings or format."""
-    what = json.dumps([FORMAT, content, settings], sort_keys=True)
+def entry_name(name: str, content: str, **settings: int | str | None) -> str:
+    """A readable name, different for any other content, vocabulary settings or format."""
+    identity = json.dumps([FORMAT, content, settings], sort_keys=True)
     readable = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[:40].lstrip(".") or "corpus"
-    return f"{readable}-v{FORMAT}-{hashlib.sha256(what.encode()).hexdigest()[:32]}"
+    return f"{readable}-v{FORMAT}-{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
 
 
 @contextmanager
 def writing(entry: Path) -> Iterator[Path]:
-    """A folder to encode into; once :func:`seal` has put the rest, it becomes the entry."""
+    """A folder to write files into; after :func:`seal` it becomes the entry."""
     with replacing(entry) as scratch:
         scratch.mkdir()
         yield scratch
 
 
-def seal(folder: Path, encoded: EncodedText) -> None:
-    """What belongs to an entry beside the ids: the vocabulary and the checksums."""
-    (folder / VOCABULARY).write_text(encoded.vocabulary.to_json(), encoding="utf-8")
-    files = checksums.of_files(folder, [VOCABULARY, *map(file_name, SPLITS)])
-    table = checksums.sign({"format": FORMAT, "files": files, "words": encoded.words})
-    (folder / checksums.NAME).write_text(table, encoding="utf-8")
+def seal(folder: Path, values: Mapping[str, Any], files: Iterable[str]) -> None:
+    """Complete an entry with values that JSON can hold and the checksums of its files."""
+    _pieces(folder).put(PIECE, {"values": values, "files": checksums.of_files(folder, files)})
 
 
-def read(entry: Path) -> EncodedText | None:
-    """What the entry holds, or None where there is none that can be trusted."""
+def read(entry: Path) -> dict[str, Any] | None:
+    """The values of a sound entry; None for any other, which is deleted."""
     try:
-        sweep_up(entry.parent)  # what a killed process left beside it
+        sweep_up(entry.parent)  # what a killed process left
         if not entry.exists():
             return None
-        table = checksums.signed((entry / checksums.NAME).read_bytes())
-        names = [VOCABULARY, *map(file_name, SPLITS)]
-        if table["format"] != FORMAT or checksums.of_files(entry, names) != table["files"]:
-            raise ValueError
-        vocabulary = Vocabulary.from_json((entry / VOCABULARY).read_bytes())
-        splits = {split: mapped(entry, split) for split in SPLITS}
-        for tokens in splits.values():
-            if any(not 0 <= block.min() <= block.max() < len(vocabulary) for block in split_into_blocks(tokens)):
-                raise ValueError
-        return EncodedText(vocabulary, splits, {split: int(table["words"][split]) for split in SPLITS})
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        _discard(entry)
-        return None
+        piece = _pieces(entry).get(PIECE)
+        if piece is not None:
+            files = piece.values["files"]
+            if {name: list(found) for name, found in checksums.of_files(entry, files).items()} == files:
+                return dict(piece.values["values"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    remove(entry)
+    return None
 
 
-def _discard(entry: Path) -> None:
+def remove(entry: Path) -> None:
+    """Delete an entry, if that is possible."""
     with contextlib.suppress(OSError):
         discard(entry)
+
+
+def _pieces(folder: Path) -> WorkCache:
+    return WorkCache(folder, f"corpus {FORMAT}", damaged="missing")

@@ -1,17 +1,17 @@
-"""What stands before a query and its next word: counts that turn a corpus into sequence classes.
+"""Counts of the words before a query and its next word, which turn a corpus into sequence classes.
 
 At position i the query is x_i, the next word x_{i+1}, and the context x_{i−window} … x_{i−1}: the query does not
-attend to itself. A class is a pair (query, next word); its context distribution P(l|n) is how often l stands in
-the contexts of all occurrences of the pair, each as often as it is there.
+attend to itself. A class is a pair (query, next word); its context distribution P(l|n) is the frequency of l in the
+contexts of all occurrences of the pair.
 
-**One class per next word.** In the theory ψ(n) is a function: the next token determines its query. In text it does
-not ("of the", "in the"), and :class:`~scansnap.classes.SequenceClasses` refuses two classes with one next token.
+**One class per next word.** In the theory ψ(n) is a function: the next token determines its query. In text it does not
+("of the", "in the"), and :class:`~scansnap.classes.SequenceClasses` refuses two classes with one next token.
 Pairs are therefore chosen greedily by their count, each next word for the query it follows most often among those
-still open (``disjoint=True``); ``share`` says how much of the queries' occurrences the chosen pairs cover. Counting
-itself takes any pairs (``disjoint=False``), which is enough for measures of distinctness.
+still free (``disjoint=True``); ``share`` is the part of the queries' occurrences that the chosen pairs cover. With
+``disjoint=False`` a next word may be in several pairs, which is enough for measures of distinctness.
 
-**Lines.** Contexts reach across <eos> by default, as the windows do on which language models train; <eos> then is a
-context word like others. ``cross_eos=False`` stops them at the start of the line.
+**Lines.** Contexts cross <eos> by default, as the windows of language models do; <eos> is then a context word like
+others. With ``cross_eos=False`` they stop at the start of the line.
 
 The stream is read twice, in blocks: once for the pairs, once for their contexts. Memory depends on the block and on
 the size of the tables, never on the length of the stream.
@@ -39,7 +39,7 @@ from scansnap.progress import Progress
 CONTEXT_BLOCK = 2**22  # context tokens gathered at a time
 DENSE_CELLS = 2**22  # tables up to this size are counted densely (32 MiB)
 
-Blocks = Callable[[], Iterable[np.ndarray]]  # consecutive pieces of a stream; called once for each pass
+Blocks = Callable[[], Iterable[np.ndarray]]  # consecutive blocks of a stream; called once for each pass
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +49,8 @@ class Cooccurrence:
     query: IntArray  # (K,) word ids
     next_token: IntArray  # (K,)
     pair_counts: IntArray  # (K,) how often the query is followed by the next word
-    contexts: Any  # (K, top) sparse: how often the word stands in the pair's contexts
-    query_total: int  # occurrences of the queries that are followed by anything
+    contexts: Any  # (K, top) sparse: how often each word occurs in the pair's contexts
+    query_total: int  # occurrences of the queries before any word
     window: int
     cross_eos: bool
     words: tuple[str, ...]  # of the top columns
@@ -61,12 +61,13 @@ class Cooccurrence:
         return float(self.pair_counts.sum() / self.query_total)
 
     def table(self) -> dict[str, Any]:
-        """What ``SequenceClasses`` takes: P(l|n) from the contexts, p_n from the pair counts, and the words."""
+        """The arguments of ``SequenceClasses``: P(l|n) from the contexts, p_n from the pair counts, and the words."""
         totals = self.contexts.sum(axis=1)
         if not totals.all():
             n = int(np.flatnonzero(totals == 0)[0])
             pair = f"{self.words[self.query[n]]} {self.words[self.next_token[n]]}"
-            raise InputError("the context of the pair", pair, f"not empty: raise top (now {len(self.words)})")
+            expected = "a pair with context words among the top words"
+            raise InputError("queries", pair, expected, f"increase top (now {len(self.words)})")
         table = sparse.csr_array(self.contexts / totals[:, None])
         p_class = self.pair_counts / self.pair_counts.sum()
         return {"p_context": table, "query": self.query, "next_token": self.next_token, "p_class": p_class,
@@ -87,8 +88,8 @@ def cooccurrence(
 ) -> Cooccurrence:
     """Count the contexts of the most frequent pairs of a corpus.
 
-    ``queries``: a number (that many of the most frequent words, <unk> and <eos> left out) or the words themselves.
-    Each gets its ``next_per_query`` most frequent next words, fewer where there are no more. Queries, next words
+    ``queries``: a number of the most frequent words (without <unk> and <eos>), or the words themselves. Each gets its
+    ``next_per_query`` most frequent next words, or fewer. Queries, next words
     and contexts are all among the ``top`` most frequent words (None: all). ``progress(done, total)`` in tokens.
     """
     tokens = corpus.split(check_choice("split", split, SPLITS))
@@ -107,9 +108,9 @@ def cooccurrence(
 
 
 def of_text(corpus: Corpus | TextSource | Path | str | None = None, **settings: Any) -> Cooccurrence:
-    """The counts of a corpus, or of what :func:`~scansnap.corpus.corpus.load_corpus` makes of ``corpus``."""
+    """The counts of a corpus, or of a text for :func:`~scansnap.corpus.corpus.load_corpus`."""
     known = inspect.signature(cooccurrence).parameters
-    check_keys("the settings of from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
+    check_keys("from_corpus", settings, [name for name in known if name not in ("corpus", "disjoint")])
     return cooccurrence(corpus if isinstance(corpus, Corpus) else load_corpus(corpus), **settings)
 
 
@@ -133,15 +134,20 @@ def count(
         check_integer("window", window, least=1),
     )
     ids = _query_ids(queries, vocabulary, top)
-    tell = _telling(progress, 2 * total)
-    pairs = pair_counts(tell(blocks()), ids, len(vocabulary))
+    report = _report_to(progress, 2 * total)
+    pairs = pair_counts(report(blocks()), ids, len(vocabulary))
     row, token, n = _choose(pairs, [vocabulary.unk, vocabulary.eos], top, next_per_query, disjoint)
     for i, word in enumerate(ids):
         if i not in row:
-            allowed = f"followed by one of the {top} most frequent words that no other query has taken"
-            raise InputError("the query", vocabulary.words[word], allowed)
+            expected = f"words before one of the {top} most frequent words that no other query has"
+            raise InputError("queries", vocabulary.words[word], expected)
     contexts = context_counts(
-        tell(blocks(), start=total), ids[row], token, top=top, window=window, eos=None if cross_eos else vocabulary.eos
+        report(blocks(), start=total),
+        ids[row],
+        token,
+        top=top,
+        window=window,
+        eos=None if cross_eos else vocabulary.eos,
     )
     return Cooccurrence(
         ids[row], token, n, contexts, int(pairs.sum()), window, cross_eos, vocabulary.words[:top]
@@ -172,30 +178,30 @@ def context_counts(
     window: int = 35,
     eos: int | None = None,
 ) -> Any:
-    """(K, top) sparse: how often each word stands in the ``window`` tokens before each pair (query, next token).
+    """(K, top) sparse: how often each word occurs in the ``window`` tokens before each pair (query, next token).
 
     Words from ``top`` on are not counted; with ``eos`` given, contexts stop after its last occurrence.
     """
-    width = top + 1  # the last column takes all that is not to be counted, and is dropped in the end
+    width = top + 1  # the last column is for words that do not count
     table = _Table(len(query), width)
     span = int(max(query.max(), next_token.max())) + 1
     keys = query * span + next_token
     by_key = np.argsort(keys)
     keys = keys[by_key]
-    asked = np.zeros(span + 1, dtype=bool)
-    asked[query] = True
+    is_query = np.zeros(span + 1, dtype=bool)
+    is_query[query] = True
     step = max(1, CONTEXT_BLOCK // window)
-    stream = np.full(window, -1, np.int64)  # before the beginning there is nothing
+    stream = np.full(window, -1, np.int64)  # nothing before the beginning
     for block in blocks:
-        stream = np.concatenate([stream, block])  # the last window + 1 tokens before the block (fewer at first), and it
-        at = window + np.flatnonzero(asked[np.minimum(stream[window:-1], span)])
+        stream = np.concatenate([stream, block])  # with up to window + 1 tokens before the block
+        at = window + np.flatnonzero(is_query[np.minimum(stream[window:-1], span)])
         at = at[stream[at + 1] < span]
         pair = stream[at] * span + stream[at + 1]
-        place = np.minimum(np.searchsorted(keys, pair), len(keys) - 1)
-        hit = keys[place] == pair
-        at, row = at[hit], by_key[place[hit]]
-        shown = np.where((stream < 0) | (stream >= top), top, stream)
-        before = np.lib.stride_tricks.sliding_window_view(shown, window)  # before[i]: stream[i : i + window]
+        index = np.minimum(np.searchsorted(keys, pair), len(keys) - 1)
+        is_pair = keys[index] == pair
+        at, row = at[is_pair], by_key[index[is_pair]]
+        counted = np.where((stream < 0) | (stream >= top), top, stream)
+        before = np.lib.stride_tricks.sliding_window_view(counted, window)  # before[i]: stream[i : i + window]
         start = None if eos is None else _line_start(stream, eos)
         for a in range(0, len(at), step):
             some = at[a : a + step]
@@ -208,7 +214,7 @@ def context_counts(
 
 
 def _line_start(stream: IntArray, eos: int) -> IntArray:
-    """For each position the one after the last <eos> before it (0 if there is none)."""
+    """For each position the start of its line: after the last <eos> before it, or 0."""
     after = np.where(stream == eos, np.arange(1, len(stream) + 1), 0)
     return np.concatenate([[0], np.maximum.accumulate(after)[:-1]])
 
@@ -218,36 +224,36 @@ def _query_ids(queries: int | Sequence[str], vocabulary: Vocabulary, top: int) -
         n = check_integer("queries", queries, least=1)
         ids = [i for i in range(min(top, n + 2)) if i not in (vocabulary.unk, vocabulary.eos)][:n]
         if len(ids) < n:
-            raise InputError("queries", n, f"at most the number of words, {len(ids)}")
+            raise InputError("queries", n, f"an integer from 1 to {len(ids)}, the number of words")
         return np.array(ids, dtype=np.int64)
     if isinstance(queries, str) or not queries:
         raise InputError("queries", queries, "a number or a list of words")
     ids = [vocabulary.id(word) for word in queries]
     for i, word in zip(ids, queries, strict=True):
         if i >= top:
-            raise InputError("the query", word, f"among the {top} most frequent words (it is number {i + 1})")
+            raise InputError("queries", word, f"one of the {top} most frequent words (it is number {i + 1})")
     if len(set(ids)) < len(ids):
-        raise InputError("queries", list(queries), "different from each other")
+        raise InputError("queries", list(queries), "different words")
     return np.array(ids, dtype=np.int64)
 
 
 def _choose(
-    pairs: Any, marks: list[int], top: int, next_per_query: int, disjoint: bool
+    pairs: Any, special: list[int], top: int, next_per_query: int, disjoint: bool
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Rows, next words and counts of the chosen pairs: greedily by count; ties by query, then by word."""
     table = pairs.tocoo()
     row, token, n = table.row.astype(np.int64), table.col.astype(np.int64), table.data
-    fits = (token < top) & ~np.isin(token, marks)
+    fits = (token < top) & ~np.isin(token, special)
     row, token, n = row[fits], token[fits], n[fits]
     order = np.lexsort([token, row, -n])
     room = np.full(pairs.shape[0], next_per_query)
-    open_ = np.ones(top, dtype=bool)
+    is_free = np.ones(top, dtype=bool)
     chosen = []
     for i in order:
-        if room[row[i]] and open_[token[i]]:
+        if room[row[i]] and is_free[token[i]]:
             chosen.append(i)
             room[row[i]] -= 1
-            open_[token[i]] = not disjoint
+            is_free[token[i]] = not disjoint
             if not room.any():
                 break
     at = np.array(chosen, dtype=np.int64)
@@ -256,7 +262,7 @@ def _choose(
 
 
 class _Table:
-    """Counts of cells (row · columns + column): dense while small, else sorted runs added up as sparse rows."""
+    """Counts of cells (row · columns + column): a dense array if it is small, else a sum of sparse arrays."""
 
     def __init__(self, rows: int, columns: int) -> None:
         self.shape = (rows, columns)
@@ -275,8 +281,8 @@ class _Table:
         return self.total if self.dense is None else sparse.csr_array(self.dense.reshape(self.shape))
 
 
-def _telling(progress: Progress | None, total: int) -> Any:
-    def told(blocks: Iterable[np.ndarray], start: int = 0) -> Iterator[np.ndarray]:
+def _report_to(progress: Progress | None, total: int) -> Any:
+    def report(blocks: Iterable[np.ndarray], start: int = 0) -> Iterator[np.ndarray]:
         done = start
         for block in blocks:
             yield block
@@ -284,4 +290,4 @@ def _telling(progress: Progress | None, total: int) -> Any:
             if progress is not None and total:
                 progress(done, total)
 
-    return told
+    return report

@@ -1,33 +1,74 @@
-"""A corpus: a source's three splits as token ids, with the vocabulary of its training split."""
+"""A corpus: the three splits of a source as token ids, with the vocabulary of its training split.
+
+A perplexity is per token, word or character. A text has the same nats however it is cut, but the number of tokens
+depends on the cuts, so a perplexity per token compares only models with the same tokens. Every token but the first is
+predicted, and every word but the first; the end of a line is a word. Where a vocabulary does not know a word, <unk> is
+predicted instead, which is easier: ``unknown`` counts them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
+
 from scansnap.checks import InputError, check_choice, check_integer
 from scansnap.corpus import cache
-from scansnap.corpus.encoding import EncodedText, TokenCounter, encode, split_into_blocks
+from scansnap.corpus.encoding import EncodedText, TokenCounter, encode, file_name, map_split, split_into_blocks
 from scansnap.corpus.sources import SPLITS, TextSource, find_corpus
-from scansnap.corpus.units import TextSize
-from scansnap.corpus.vocabulary import Tokens, Vocabulary, WordCounter
+from scansnap.corpus.vocabulary import Tokens, Vocabulary, WordCounter, split_words
 from scansnap.progress import Progress
 from scansnap.storage import WriteError
 
-VOCAB_SIZE = 8000  # of a tokenizer that is trained, unless said otherwise
+VOCAB_SIZE = 8000  # of a trained tokenizer, by default
 TRAINED_ON = 2**25  # bytes of text, about, that a tokenizer is trained on, spread evenly over the training split
 Data = TextSource | Path | str | Sequence[Path | str]
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """The size of a text in several units."""
+
+    tokens: int
+    words: int  # line ends too
+    characters: int = 0  # with single blanks and line feeds; 0: not counted
+    unknown: int = 0  # tokens that are <unk>
+
+    def per_word(self, perplexity: float) -> float:
+        """The perplexity per word, from that per token."""
+        nats = self._nats(perplexity) / max(self.words - 1, 1)
+        return math.exp(nats) if nats < 700 else math.inf
+
+    def bits_per_character(self, perplexity: float) -> float:
+        """log₂ of 1/p of the text per character, from the perplexity per token."""
+        return self._nats(perplexity) / math.log(2) / self.characters
+
+    def _nats(self, perplexity: float) -> float:
+        return math.log(perplexity) * (self.tokens - 1)
+
+
+def encode_blocks(vocabulary: Vocabulary, blocks: Iterable[str]) -> tuple[Tokens, TextSize]:
+    """The ids of a text given in blocks of whole lines, and its size."""
+    parts: list[Tokens] = [np.zeros(0, np.int32)]
+    words = characters = 0
+    for block in blocks:
+        parts.append(vocabulary.encode(block))
+        words += len(split_words(block))
+        characters += sum(len(" ".join(line.split())) for line in block.split("\n")) + block.count("\n")
+    tokens = np.concatenate(parts)
+    return tokens, TextSize(len(tokens), words, characters, int((tokens == vocabulary.unk).sum()))
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
     """Token ids of the three splits; ``words[i]`` is the word (or subword) with id i.
 
-    The ids of a corpus from the cache are maps of its files: they are read where and when they are used.
+    The ids of a corpus from the cache are mapped from its files, and read when they are used.
     """
 
     name: str
@@ -40,7 +81,7 @@ class Corpus:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The vocabulary's words, the most frequent first."""
+        """The words of the vocabulary, the most frequent first."""
         return self.vocabulary.words
 
     @property
@@ -54,7 +95,7 @@ class Corpus:
         return tokens
 
     def per_word(self, perplexity: float, split: str = "valid") -> float:
-        """The perplexity per word of a split, from that per token: comparable whatever the tokens are."""
+        """The perplexity per word of a split, from that per token: comparable for any tokens."""
         tokens = self.split(split).size
         return TextSize(tokens, self.n_words.get(split, tokens)).per_word(perplexity)
 
@@ -74,47 +115,93 @@ def load_corpus(
     use_cache: bool = True,
     progress: Progress | None = None,
 ) -> Corpus:
-    """Read and encode a source (see :func:`~scansnap.corpus.sources.find_corpus`), or take it from the cache.
+    """Read and encode a text, or take it from the cache.
 
-    tokenizer    ``words``; ``bpe``: subwords, trained on the training split; or the path of a ``tokenizer.json``
-    min_count, max_words    bound a vocabulary of words (see :class:`~scansnap.corpus.vocabulary.WordCounter`)
-    vocab_size   of a tokenizer that is trained, 8,000 unless given
+    Parameters
+    ----------
+    data
+        A folder, a .txt file, ``wikitext-2``, ``wikitext-103`` or ``stdlib``; see
+        :func:`~scansnap.corpus.sources.find_corpus`.
+    min_count, max_words
+        Bounds of a vocabulary of words; see :class:`~scansnap.corpus.vocabulary.WordCounter`.
+    tokenizer
+        ``words``; ``bpe``: subwords, trained on the training split; or the path of a ``tokenizer.json``.
+    vocab_size
+        Of a trained tokenizer, 8,000 by default.
+    cache_dir
+        Where the cache is, by default SCANSNAP_CACHE or ~/.cache/scansnap. If it cannot be written, the text is encoded
+        each time and stays in memory.
+    use_cache
+        Whether to use the cache.
+    progress
+        Called as ``progress(done, total)`` with the approximate number of bytes.
 
-    ``progress(done, total)`` counts bytes, about. The cache lies in ``cache_dir``, by default SCANSNAP_CACHE or
-    ~/.cache/scansnap; its ids are used where they lie. Where it cannot be written the corpus is encoded anew each time
-    and held in memory.
+    Returns
+    -------
+    Corpus
+        With ``train``, ``valid``, ``test`` and ``vocabulary``.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for split in ("train", "valid", "test"):
+    ...     size = (folder / f"{split}.txt").write_text("the cat sat on the mat\\n" * 3)
+    >>> load_corpus(folder, use_cache=False).words[:2]
+    ('the', 'cat')
     """
-    settings, counter = _counter(tokenizer, vocab_size, min_count, max_words)
+    settings, make_counter = _counter(tokenizer, vocab_size, min_count, max_words)
     source = data if isinstance(data, TextSource) else find_corpus(data)
-    if use_cache and (folder := cache.folder(cache_dir)) is not None:
+    if use_cache and (folder := cache.cache_folder(cache_dir)) is not None:
         content = source.fingerprint()
-        entry = folder / cache.key(source.name, content, **settings)
-        known = cache.read(entry)
-        if known is not None:
-            return _corpus(source, known)
-        made = counter(source)
+        entry = folder / cache.entry_name(source.name, content, **settings)
+        cached = read_entry(entry)
+        if cached is not None:
+            return _corpus(source, cached)
+        counter = make_counter(source)
         try:
             with cache.writing(entry) as scratch:
-                encoded = _encoded(source, made, scratch, progress)
+                encoded = _encode(source, counter, scratch, progress)
                 if source.fingerprint() != content:
                     raise _SourceChanged
-                cache.seal(scratch, encoded)
+                seal_entry(scratch, encoded)
             return _corpus(source, encoded)
-        except (
-            _SourceChanged
-        ):  # while it was read: the files are gone from the folder, and stay as long as they are mapped
+        except _SourceChanged:  # its files are deleted, and stay readable as long as they are mapped
             return _corpus(source, encoded)
         except WriteError:
             pass
-    return _corpus(source, _encoded(source, counter(source), None, progress))
+    return _corpus(source, _encode(source, make_counter(source), None, progress))
 
 
 class _SourceChanged(Exception):
-    """The text is no longer that which the entry is named after."""
+    """The text changed while it was read."""
 
 
-def _encoded(source: TextSource, counter: TokenCounter, folder: Path | None, progress: Progress | None) -> EncodedText:
-    """The corpus, if each split has words."""
+def seal_entry(folder: Path, encoded: EncodedText) -> None:
+    """Complete a cache entry that has the ids of all splits."""
+    values = {"vocabulary": encoded.vocabulary.to_json(), "words": encoded.words}
+    cache.seal(folder, values, map(file_name, SPLITS))
+
+
+def read_entry(entry: Path) -> EncodedText | None:
+    """The encoded text of a sound cache entry."""
+    values = cache.read(entry)
+    if values is None:
+        return None
+    try:
+        vocabulary = Vocabulary.from_json(values["vocabulary"])
+        splits = {split: map_split(entry, split) for split in SPLITS}
+        for tokens in splits.values():
+            if any(not 0 <= block.min() <= block.max() < len(vocabulary) for block in split_into_blocks(tokens)):
+                raise ValueError
+        return EncodedText(vocabulary, splits, {split: int(values["words"][split]) for split in SPLITS})
+    except (OSError, ValueError, KeyError, TypeError):
+        cache.remove(entry)
+        return None
+
+
+def _encode(source: TextSource, counter: TokenCounter, folder: Path | None, progress: Progress | None) -> EncodedText:
+    """Encode a source whose splits all have words."""
     encoded = encode(source, counter, folder, progress)
     for name, tokens in encoded.splits.items():
         if not any((block != encoded.vocabulary.eos).any() for block in split_into_blocks(tokens)):
@@ -129,24 +216,24 @@ def _corpus(source: TextSource, encoded: EncodedText) -> Corpus:
 def _counter(
     tokenizer: Path | str, vocab_size: int | None, min_count: int | None, max_words: int | None
 ) -> tuple[dict[str, int | str | None], Callable[[TextSource], TokenCounter]]:
-    """What a vocabulary depends on beside the text, and how it is made; refuses what does not go together."""
+    """The settings that decide the vocabulary, and a function that makes its counter; refuses contradictions."""
     from scansnap.corpus import tokenizers
     from scansnap.corpus.subwords import SubwordCounter
 
     if vocab_size is not None and str(tokenizer) != "bpe":
-        raise InputError("vocab_size", vocab_size, "left out unless the tokenizer is bpe")
+        raise InputError("vocab_size", vocab_size, "None unless the tokenizer is bpe")
     if str(tokenizer) == "words":
-        checked = WordCounter(min_count, max_words)
+        checked = WordCounter(min_count, max_words)  # refuses bad input
         settings: dict[str, int | str | None] = {"min_count": checked.min_count, "max_words": checked.max_words}
         return settings, lambda source: WordCounter(min_count, max_words)
     for name, value in (("min_count", min_count), ("max_words", max_words)):
         if value is not None:
-            raise InputError(name, value, "left out with a tokenizer, whose vocabulary is its own")
+            raise InputError(name, value, "None with a tokenizer, which has its own vocabulary")
     if str(tokenizer) == "bpe":
         size = (
             VOCAB_SIZE
             if vocab_size is None
-            else check_integer("vocab_size", vocab_size, least=tokenizers.LEAST, most=2**24)
+            else check_integer("vocab_size", vocab_size, least=tokenizers.MIN_VOCAB_SIZE, most=2**24)
         )
 
         def trained(source: TextSource) -> TokenCounter:

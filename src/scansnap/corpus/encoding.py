@@ -1,9 +1,9 @@
-"""A source's text to files of token ids, in one pass over the text and in memory that does not grow with it.
+"""Encode a text into files of token ids, in one pass and in memory that does not grow with the text.
 
-Ids go by frequency, which is known only at the end. So the text is encoded once, with the numbers a counter gives its
-words as they come (four bytes each, in a file beside), and these numbers are then exchanged for ids, block by block and
-without the text. The files are plain ``.npy``, two bytes for each id where the vocabulary allows it, and are used where
-they lie: :func:`mapped` reads nothing before it is asked for.
+Ids are ordered by frequency, which is known only at the end. So the text is first encoded with the numbers that a
+counter assigns to words as they appear (four bytes each, in a temporary file), and these numbers are then replaced by
+ids, block by block. The files are plain ``.npy`` with two bytes for each id where the vocabulary allows it, and
+:func:`map_split` maps them without reading.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ BLOCK = 2**20  # tokens
 
 
 class TokenCounter(Protocol):
-    """Numbers for words or subwords as they come; see :class:`~scansnap.corpus.vocabulary.WordCounter`."""
+    """Numbers words or subwords as they appear; see :class:`~scansnap.corpus.vocabulary.WordCounter`."""
 
     @property
     def words(self) -> int:
-        """In all text so far, line ends too."""
+        """Their number in all text so far, with line ends."""
 
     def train(self, text: str) -> Tokens:
-        """First numbers of some more of the training text."""
+        """First numbers of a part of the training text."""
 
-    def other(self, text: str) -> Tokens:
-        """First numbers of held-out text, once the training text is complete."""
+    def held_out(self, text: str) -> Tokens:
+        """First numbers of held-out text, after all training text."""
 
     def finish(self) -> tuple[Vocabulary, Tokens]:
         """The vocabulary, and the id of each first number."""
@@ -43,7 +43,7 @@ class TokenCounter(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class EncodedText:
-    """Ids of the splits, and how many words (with line ends) each has, whatever the tokens are."""
+    """Ids of the splits, and the number of words of each (with line ends) for any tokens."""
 
     vocabulary: Vocabulary
     splits: dict[str, Tokens]
@@ -53,7 +53,7 @@ class EncodedText:
 def encode(
     source: TextSource, counter: TokenCounter, folder: Path | None, progress: Progress | None = None
 ) -> EncodedText:
-    """Encode a source into ``folder``, one file for each split, or in memory without one."""
+    """Encode a source into ``folder``, one file for each split; without a folder in memory."""
     words: dict[str, int] = {}
     with ExitStack() as stack:
         first = {split: stack.enter_context(_scratch(folder, split)) for split in SPLITS}
@@ -61,7 +61,7 @@ def encode(
         for split in SPLITS:
             before = counter.words
             for block in source.blocks(split):
-                first[split].write((counter.train if split == "train" else counter.other)(block).tobytes())
+                first[split].write((counter.train if split == "train" else counter.held_out)(block).tobytes())
                 done += len(block)
                 if progress is not None:
                     progress(min(done, source.size), source.size)
@@ -73,20 +73,20 @@ def encode(
 
 
 def file_name(split: str) -> str:
-    """Of the split's ids in a folder."""
+    """The name of the file with the ids of a split."""
     return f"{split}.npy"
 
 
-def mapped(folder: Path, split: str) -> Tokens:
-    """The ids of a split as they lie on the disk; what is written to the array stays in memory."""
-    found: Tokens = np.load(folder / file_name(split), mmap_mode="c", allow_pickle=False)
-    if found.ndim != 1 or found.dtype not in (np.uint16, np.int32):
+def map_split(folder: Path, split: str) -> Tokens:
+    """The ids of a split, mapped from its file; changes of the array stay in memory."""
+    tokens: Tokens = np.load(folder / file_name(split), mmap_mode="c", allow_pickle=False)
+    if tokens.ndim != 1 or tokens.dtype not in (np.uint16, np.int32):
         raise ValueError("not a file of token ids")
-    return found
+    return tokens
 
 
 def split_into_blocks(tokens: Tokens, size: int = BLOCK) -> Iterator[Tokens]:
-    """A stream in memory, or mapped from a file, in blocks."""
+    """Blocks of a stream, in memory or mapped from a file."""
     for start in range(0, len(tokens), size):
         yield tokens[start : start + size]
 
@@ -96,7 +96,7 @@ def _scratch(folder: Path | None, split: str) -> IO[bytes]:
 
 
 def _renumbered(first: IO[bytes], number: Tokens, folder: Path | None, split: str) -> Tokens:
-    """First numbers exchanged for ids."""
+    """Replace first numbers by ids."""
     size = first.tell() // 4
     first.seek(0)
     if folder is None:
@@ -104,9 +104,9 @@ def _renumbered(first: IO[bytes], number: Tokens, folder: Path | None, split: st
         first.truncate(0)
         return ids
     with (folder / file_name(split)).open("wb") as file:
-        told = {"descr": np.lib.format.dtype_to_descr(number.dtype), "fortran_order": False, "shape": (size,)}
-        np.lib.format.write_array_header_1_0(file, told)
+        header = {"descr": np.lib.format.dtype_to_descr(number.dtype), "fortran_order": False, "shape": (size,)}
+        np.lib.format.write_array_header_1_0(file, header)
         while block := first.read(4 * BLOCK):
             file.write(number[np.frombuffer(block, np.int32)].tobytes())
     (folder / f"{split}.first").unlink()
-    return mapped(folder, split)
+    return map_split(folder, split)

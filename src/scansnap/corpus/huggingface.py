@@ -1,7 +1,7 @@
-"""WikiText from the Hugging Face hub by name: one revision, compared with what it should be, and kept.
+"""WikiText from the Hugging Face hub by name: one revision, compared with its published size, and cached.
 
-The package ``datasets`` fetches it the first time. The text is then written beside the encoded corpora (see
-:mod:`scansnap.corpus.cache`), as the folder that anybody may have of it, and read from there without hub and package.
+The package ``datasets`` downloads it the first time. The text is then written to the cache
+(:mod:`scansnap.corpus.cache`) as a folder of text files, and read from there without hub and package.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from scansnap.checks import InputError
 from scansnap.checks.extras import how
 from scansnap.corpus import cache
 from scansnap.corpus.sources import SPLITS, TextSource, digest, find_corpus
-from scansnap.storage import WriteError, checksums, sweep_up
+from scansnap.storage import WriteError
 
 REPOSITORY = "Salesforce/wikitext"
 REVISION = "b08601e04326c79dfdd32d625aee71d232d685c3"
 THEIR_NAMES = {"train": "train", "valid": "validation", "test": "test"}
 FILES = tuple(f"{split}.txt" for split in SPLITS)
-ROWS = 20_000  # lines taken at a time
+ROWS = 20_000  # lines read at a time
 
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """What a split holds: lines, and bytes as the hub counts them (a line without words has none)."""
+    """The size of a split: lines, and bytes as the hub counts them (a line without words has none)."""
 
     lines: int
     bytes: int
-    words: str | None = None  # the checksum of :func:`checksum_of`, where the text was at hand to take it
+    words: str | None = None  # :func:`checksum_of`, where it is known
 
 
 # lines and bytes are those of the dataset's card, less the four bytes that its table needs for each line
@@ -57,38 +57,38 @@ PUBLISHED = {
 
 
 def from_hub(name: str, title: str) -> TextSource:
-    """``wikitext-2`` or ``wikitext-103``, word level with <unk>; fetched on first use, kept in the cache."""
-    entries = cache.folder()
-    kept = None if entries is None else entries / f"{name}-{REVISION[:12]}"
-    if kept is None or not _is_whole(kept):
-        source = _fetched(name, title)
-        if kept is None or not _keep(source, kept):
+    """``wikitext-2`` or ``wikitext-103``, word level with <unk>; downloaded on first use, then cached."""
+    folder = cache.cache_folder()
+    entry = None if folder is None else folder / f"{name}-{REVISION[:12]}"
+    if entry is None or cache.read(entry) is None:
+        source = _download(name, title)
+        if entry is None or not _write(source, entry):
             return source
-    return replace(find_corpus(kept), name=name, title=title)
+    return replace(find_corpus(entry), name=name, title=title)
 
 
 def checksum_of(lines: Iterable[str]) -> str:
-    """Σ SHA-256(words of a line, single blanks between them) mod 2²⁵⁶: the same however articles and blanks stand."""
+    """Σ SHA-256(words of a line, single blanks between them) mod 2²⁵⁶: independent of the order of lines."""
     total = sum(int.from_bytes(hashlib.sha256(" ".join(line.split()).encode()).digest()) for line in lines)
     return f"{total % 2**256:064x}"
 
 
-def _fetched(name: str, title: str) -> TextSource:
+def _download(name: str, title: str) -> TextSource:
     elsewhere = "a folder with train.txt, valid.txt and test.txt"
     try:
         datasets = importlib.import_module("datasets")
     except ImportError:
-        allowed = f"{elsewhere} unless the package datasets is installed to fetch it by name ({how('datasets')})"
+        allowed = f"{elsewhere}; the package datasets downloads it by name ({how('datasets')})"
         raise InputError("data", name, allowed) from None
     try:
         table = datasets.load_dataset(REPOSITORY, f"{name}-v1", revision=REVISION)
-    except Exception as error:  # the network, the hub and the disk fail in many ways; the user needs one sentence
+    except Exception as error:  # the network, the hub and the disk raise many kinds of errors
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        raise InputError("data", name, f"{elsewhere}, or within reach of the Hugging Face hub ({reason})") from None
+        raise InputError("data", name, f"{elsewhere}, or a reachable Hugging Face hub ({reason})") from None
     for split, published in PUBLISHED[name].items():
         if _content(table[THEIR_NAMES[split]], published.words is not None) != published:
             whose = f"{REPOSITORY} at {REVISION[:12]}"
-            raise InputError("data", name, f"as it was published, and the {split} split of {whose} came otherwise")
+            raise InputError("data", name, f"the published text; the {split} split of {whose} differs")
 
     def read(split: str) -> Iterator[bytes]:
         """Each row of the table is a line, with or without its line feed."""
@@ -118,25 +118,15 @@ def _rows(table: Any) -> Iterator[list[str]]:
         yield table[start : start + ROWS]["text"]
 
 
-def _keep(source: TextSource, kept: Path) -> bool:
-    """Write the text where it is found again; a cache that cannot be written is none."""
+def _write(source: TextSource, entry: Path) -> bool:
+    """Write the text to the cache; False if that is not possible."""
     try:
-        with cache.writing(kept) as scratch:
+        with cache.writing(entry) as scratch:
             for split, file in zip(SPLITS, FILES, strict=True):
                 with (scratch / file).open("wb") as out:
                     for _, blocks in source.read(split):
                         out.writelines(blocks)
-            table = checksums.sign({"files": checksums.of_files(scratch, FILES)})
-            (scratch / checksums.NAME).write_text(table, encoding="utf-8")
+            cache.seal(scratch, {}, FILES)
     except (WriteError, OSError):
         return False
     return True
-
-
-def _is_whole(kept: Path) -> bool:
-    try:
-        sweep_up(kept.parent)  # what a killed process left beside it
-        table = checksums.signed((kept / checksums.NAME).read_bytes())
-        return bool(checksums.of_files(kept, FILES) == table["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return False

@@ -1,7 +1,7 @@
-"""Where text comes from: folders, files, a well-known corpus by name, or what every machine already has.
+"""Sources of text: folders, files, a well-known corpus by name, or the docstrings of the standard library.
 
-A source is three splits of plain text. What a line and a word are is the same for all: a line ends with a line
-feed, words stand between white space. Nothing is read before it is asked for, and then in blocks of whole lines.
+A source is three splits of plain text. A line ends with a line feed, and white space separates words. Text is read when
+it is needed, in blocks of whole lines.
 """
 
 from __future__ import annotations
@@ -20,34 +20,34 @@ from scansnap.checks import InputError, check_choice
 SPLITS = ("train", "valid", "test")
 NAMES = ("stdlib", "wikitext-2", "wikitext-103")
 VARIABLE = "SCANSNAP_DATA"
-FILE_NAMES = ("{}.txt", "wiki.{}.tokens")  # the second is how WikiText's authors name theirs
+FILE_NAMES = ("{}.txt", "wiki.{}.tokens")  # the second is that of WikiText's authors
 TITLES = {"wikitext-2": "WikiText-2", "wikitext-103": "WikiText-103"}
-BLOCK = 4 * 2**20  # bytes; a block's words as Python strings take about fifteen times as much
+BLOCK = 4 * 2**20  # bytes; the words of a block as Python strings take about fifteen times as much memory
 
 
-Text = tuple[str, Iterator[bytes]]  # what to call it in a message, and its blocks of whole lines
+Text = tuple[str, Iterator[bytes]]  # its name in messages, and its blocks of whole lines
 
 
 @dataclass(frozen=True)
 class TextSource:
-    """Text in three splits. ``title`` says in words what it is, for figures."""
+    """Text in three splits; ``title`` is for figures."""
 
     name: str
     title: str
-    read: Callable[[str], Iterable[Text]]  # the texts of a split, one after the other; the last line ended too
-    fingerprint: Callable[[], str]  # changes whenever the text does; cheaper than reading where text is computed
-    size: int  # about how many bytes of text, to say how far reading has come
-    where: Mapping[str, str]  # split: the file, or what else to call it in a message
+    read: Callable[[str], Iterable[Text]]  # the texts of a split, one after the other; their last lines are complete
+    fingerprint: Callable[[], str]  # changes with the text
+    size: int  # bytes of text, about, for the progress
+    where: Mapping[str, str]  # the file of each split, or its name in messages
 
     def blocks(self, split: str) -> Iterator[str]:
         """The split's text in blocks of whole lines."""
-        for place, blocks in self.read(check_choice("split", split, SPLITS)):
+        for name, blocks in self.read(check_choice("split", split, SPLITS)):
             start = 0
             for block in blocks:
                 try:
                     yield block.decode("utf-8").removeprefix("\ufeff" if start == 0 else "")
                 except UnicodeDecodeError as error:
-                    at = f"{place} (byte 0x{block[error.start]:02x} at {start + error.start})"
+                    at = f"{name} (byte 0x{block[error.start]:02x} at {start + error.start})"
                     raise InputError("data", at, "UTF-8 text") from None
                 start += len(block)
 
@@ -56,10 +56,9 @@ def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> TextSo
     """The source that ``data`` names: a folder, a file, one of NAMES; without it SCANSNAP_DATA, else ``stdlib``.
 
     A folder holds train.txt, valid.txt and test.txt, or for each of them several: a folder train with .txt files in
-    it, or train-1.txt, train-2.txt, …. A single file, or a folder of .txt files with other names, is cut by lines, in
-    order: the last tenth is the test split, the tenth before it the validation split (rounded down, but one line at
-    least). Several of all these, in a list or with commas between them, are one text: each split of the first, then of
-    the second.
+    it, or train-1.txt, train-2.txt, …. A single file, or a folder of .txt files with other names, is split by lines, in
+    order: the last tenth is the test split, the tenth before it the validation split (rounded down, but at least one
+    line). Several of these, in a list or separated by commas, are one text, split by split.
     """
     if data is None or str(data) == "":
         data = os.environ.get(VARIABLE) or "stdlib"
@@ -83,7 +82,7 @@ def find_corpus(data: Path | str | Sequence[Path | str] | None = None) -> TextSo
     if path.is_file():
         if path.suffix != ".txt":
             raise InputError("data", str(data), "a folder, or a file whose name ends with .txt")
-        return _cut_by_lines(path, [path])
+        return _split_by_lines(path, [path])
     raise InputError("data", str(data), f"a folder or a .txt file that exists, or one of {', '.join(NAMES)}")
 
 
@@ -99,10 +98,12 @@ class _Span:
 def _folder(path: Path) -> TextSource:
     found = {split: _files_of(path, split) for split in SPLITS}
     if not any(found.values()) and (texts := sorted(path.glob("*.txt"))):
-        return _cut_by_lines(path, texts)
+        return _split_by_lines(path, texts)
     for split, files in found.items():
         if not files:
-            raise InputError("data", str(path), f"a folder with train.txt, valid.txt and test.txt ({split}.txt is not)")
+            raise InputError(
+                "data", str(path), f"a folder with train.txt, valid.txt and test.txt ({split}.txt is missing)"
+            )
     name = path.resolve().name
     return _of_spans(name, {split: [_Span(file) for file in files] for split, files in found.items()}, path)
 
@@ -116,12 +117,12 @@ def _files_of(path: Path, split: str) -> list[Path]:
     return inside or sorted(file for file in path.glob(f"{split}-*.txt") if file.is_file())
 
 
-def _cut_by_lines(path: Path, files: list[Path]) -> TextSource:
-    """Files as one text, of which the last lines are held out."""
+def _split_by_lines(path: Path, files: list[Path]) -> TextSource:
+    """Files as one text whose last lines are held out."""
     lines = [sum(block.count(b"\n") for block in _lines(file)) for file in files]
     total, held_out = sum(lines), max(1, sum(lines) // 10)
     if total < 3:
-        raise InputError("data", f"{path} ({total} lines)", "a text of at least 3 lines, or a folder of three files")
+        raise InputError("data", f"{path} with {total} lines", "a text of at least 3 lines, or a folder of three files")
     borders = (0, total - 2 * held_out, total - held_out, total)
     spans: dict[str, list[_Span]] = {split: [] for split in SPLITS}
     before = 0
@@ -151,21 +152,21 @@ def _of_spans(name: str, spans: Mapping[str, list[_Span]], path: Path) -> TextSo
 
 
 def _joined(sources: Sequence[TextSource]) -> TextSource:
-    """Several as one: their training splits after each other, and so on."""
+    """Several sources as one: each split is a concatenation."""
     if len(sources) == 1:
         return sources[0]
     return TextSource(
         "+".join(source.name for source in sources),
         " + ".join(source.title for source in sources),
         read=lambda split: chain.from_iterable(source.read(split) for source in sources),
-        fingerprint=lambda: hashlib.sha256(" ".join(one.fingerprint() for one in sources).encode()).hexdigest(),
+        fingerprint=lambda: hashlib.sha256(" ".join(source.fingerprint() for source in sources).encode()).hexdigest(),
         size=sum(source.size for source in sources),
         where={split: ", ".join(source.where[split] for source in sources) for split in SPLITS},
     )
 
 
 def _lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """Blocks of whole lines between two byte offsets; a last line without its end gets one."""
+    """Blocks of whole lines between two byte offsets; a missing line feed at the end is added."""
     try:
         with path.open("rb") as file:
             file.seek(start)
@@ -182,7 +183,7 @@ def _lines(path: Path, start: int = 0, end: int | None = None) -> Iterator[bytes
 
 
 def _line_starts(path: Path, numbers: Sequence[int], lines: int) -> list[int | None]:
-    """The byte offsets at which lines with these numbers (ascending) begin; None for the end of the file."""
+    """The byte offsets of lines with these numbers (ascending); None for the end of the file."""
     starts: list[int | None] = [0 for number in numbers if number == 0]
     line = offset = 0
     for block in _lines(path):
@@ -195,7 +196,7 @@ def _line_starts(path: Path, numbers: Sequence[int], lines: int) -> list[int | N
 
 
 def digest(splits: Iterable[Iterable[bytes]]) -> str:
-    """SHA-256 over the bytes of all splits, each with its own digest so that a moved border is a change."""
+    """SHA-256 over the bytes of all splits, each with its own digest, so that moved text is a change."""
     whole = hashlib.sha256()
     for blocks in splits:
         part = hashlib.sha256()

@@ -1,9 +1,8 @@
-"""The text that is on every machine with Python: the docstrings of its standard library.
+"""A text that every machine with Python has: the docstrings of its standard library.
 
-The modules are parsed, never imported. Each paragraph of a docstring is one line; words and punctuation marks
-stand apart and in lower case, for the corpus is small and a capital at the start of a sentence makes no other word.
-The split goes by module (a digest of its path, 8 : 1 : 1), so that the held-out text is from other files, and the
-same module falls in the same split in every version of Python. Tests and installed packages are left out.
+The modules are parsed and not imported. Each paragraph of a docstring is one line of words and punctuation marks in
+lower case, since the corpus is small. A digest of its path decides the split of a module (8 : 1 : 1), so that held-out
+text is from other files, and the same in every version of Python. Tests and installed packages are excluded.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from pathlib import Path
 from scansnap.checks import InputError
 from scansnap.corpus.sources import SPLITS, TextSource
 
-RULES = 1  # goes up when what is extracted, or how it is cut into words, changes
-LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+RULES = 1  # increase it when the extraction changes
+EXCLUDED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 TEXT_PER_MODULE = 3000  # bytes, about
 WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]")
 
@@ -49,14 +48,14 @@ def standard_library(root: Path | None = None) -> TextSource:
 
 def split_of(module: str) -> str:
     """The split of a module, from its path relative to the library: 8 : 1 : 1."""
-    place = int.from_bytes(hashlib.sha256(module.encode()).digest()[:8], "big") % 10
-    return "train" if place < 8 else SPLITS[place - 7]
+    number = int.from_bytes(hashlib.sha256(module.encode()).digest()[:8], "big") % 10
+    return "train" if number < 8 else SPLITS[number - 7]
 
 
 def paragraphs(code: str) -> Iterator[str]:
     """The docstrings' paragraphs in the order of the file, as words between single blanks."""
     with warnings.catch_warnings(), _no_collection():
-        warnings.simplefilter("ignore")  # an old escape in somebody's string is not our user's concern
+        warnings.simplefilter("ignore")  # such as an old escape in a string
         try:
             tree = ast.parse(code)
         except (SyntaxError, ValueError):  # a template, or a file for another version
@@ -69,13 +68,13 @@ def paragraphs(code: str) -> Iterator[str]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Syntax trees have no cycles, but so many nodes that the collector would take most of the time."""
-    was_on = gc.isenabled()
+    """Syntax trees have no cycles, but so many nodes that garbage collection takes most of the time."""
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
+        if was_enabled:
             gc.enable()
 
 
@@ -91,11 +90,11 @@ def _documented(node: ast.AST) -> Iterator[Documented]:
 
 
 def _modules(root: Path) -> list[str]:
-    found = []
+    modules = []
     for folder, inner, files in os.walk(root):
-        inner[:] = [name for name in inner if name not in LEFT_OUT]  # not even walked through
-        found += [Path(folder, name).relative_to(root).as_posix() for name in files if name.endswith(".py")]
-    return sorted(found)
+        inner[:] = [name for name in inner if name not in EXCLUDED]
+        modules += [Path(folder, name).relative_to(root).as_posix() for name in files if name.endswith(".py")]
+    return sorted(modules)
 
 
 def _code(path: Path) -> bytes:

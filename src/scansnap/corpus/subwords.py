@@ -1,8 +1,7 @@
-"""Vocabularies of subwords: a tokenizer's pieces, numbered like words from the most frequent to the rarest.
+"""Vocabularies of subwords: the tokens of a tokenizer, numbered from the most frequent to the rarest, like words.
 
-So the k most frequent pieces are the ids below k, as everywhere; the tokenizer's own numbers are kept beside them. All
-its pieces stay, those that the text does not have as well (count 0). A piece that begins a word is shown bare, one that
-goes on with ## before it: ``river``, ``##bank``.
+The k most frequent subwords are the ids below k. All subwords of the tokenizer are included, also those with count 0.
+A subword that begins a word is written as it is, one that continues a word with ## before it: ``river``, ``##bank``.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from scansnap.storage import checksums
 
 
 class Subwords(Vocabulary):
-    """M pieces, the most frequent first. ``words`` are how they are shown, ``own`` their numbers in the tokenizer.
+    """M subwords, the most frequent first; ``own`` are their numbers in the tokenizer.
 
-    The package ``tokenizers`` is asked for when something is encoded or decoded, not before.
+    The package ``tokenizers`` is imported only to encode or decode.
     """
 
     unit = "subwords"
@@ -35,7 +34,7 @@ class Subwords(Vocabulary):
         self.tokenizer = tokenizer  # its JSON
         self.own: IntArray = np.asarray(own, dtype=np.int64)
         if self.own.shape != (len(self.words),):
-            raise InputError("own", f"of shape {self.own.shape}", f"one for each of {len(self.words)} words")
+            raise InputError("own", f"shape {self.own.shape}", f"shape ({len(self.words)},)")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Subwords) and super().__eq__(other) and self.tokenizer == other.tokenizer
@@ -43,32 +42,33 @@ class Subwords(Vocabulary):
     __hash__ = None
 
     def id(self, word: str) -> int:
-        """The id of a piece as it is shown; a word of several pieces is told them."""
+        """The id of a subword; the error names the subwords of a longer word."""
         if word in self.index:
             return self.index[word]
         made_of = ", ".join(self.words[i] for i in self.encode(word))
-        raise InputError("the word", word, f"one of the {len(self)} subwords of the vocabulary (this one is {made_of})")
+        expected = f"one of the {len(self)} subwords of the vocabulary"
+        raise InputError("word", word, expected, f"this word is {made_of}")
 
     def encode(self, text: str) -> Tokens:
-        """Ids of the pieces of a text, <eos> for each line feed."""
+        """Ids of the subwords of a text, <eos> for each line feed."""
         return np.asarray(self._number[self._pieces.encode(text)])
 
     def decode(self, ids: ArrayLike) -> str:
-        """The text of ids: pieces joined to words, words between single blanks and lines for <eos>."""
+        """The text of ids: words between single blanks, lines for <eos>."""
         return self._pieces.decode(self.own[token_ids("ids", ids, len(self)).ravel()].tolist())
 
     def fingerprint(self) -> str:
-        """One word for how it encodes: two tokenizers may have the same pieces and cut differently."""
+        """Identifies how it encodes: two tokenizers may have the same subwords and use them differently."""
         return hashlib.sha256("\n".join([self.tokenizer, *self.words]).encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
-        """As that of words, with the tokenizer and its numbers."""
+        """As for words, with the tokenizer and its numbers."""
         return checksums.sign({"format": WITH_TOKENIZER, "words": self.words, "counts": self.counts.tolist(),
                                "own": self.own.tolist(), "tokenizer": self.tokenizer})  # fmt: skip
 
     @classmethod
     def from_table(cls, table: dict[str, Any]) -> Subwords:
-        """Back from what :meth:`to_json` wrote."""
+        """The inverse of :meth:`to_json`."""
         return cls(table["words"], table["counts"], table["own"], table["tokenizer"])
 
     @cached_property
@@ -78,14 +78,11 @@ class Subwords(Vocabulary):
     @cached_property
     def _number(self) -> Tokens:
         """The id of each of the tokenizer's numbers."""
-        return numbered(self.own)
+        return inverse(self.own)
 
 
 class SubwordCounter:
-    """A tokenizer's numbers for a text that is given bit by bit, and their counts.
-
-    As :class:`~scansnap.corpus.vocabulary.WordCounter`: what :meth:`finish` finds turns first numbers into ids.
-    """
+    """Counts the tokens of a tokenizer in a text; see :class:`~scansnap.corpus.vocabulary.WordCounter`."""
 
     def __init__(self, tokenizer: str) -> None:
         self.tokenizer, self.pieces = tokenizer, SubwordEncoder(tokenizer)
@@ -93,30 +90,30 @@ class SubwordCounter:
 
     @property
     def words(self) -> int:
-        """In all text so far, line ends too."""
+        """Their number in all text so far, with line ends."""
         return self.pieces.words
 
     def train(self, text: str) -> Tokens:
-        """Numbers of the pieces of some more of the training text."""
+        """Numbers of the subwords of a part of the training text."""
         ids = self.pieces.encode(text)
         self.counts += np.bincount(ids, minlength=len(self.counts))
         return ids
 
-    def other(self, text: str) -> Tokens:
-        """Those of held-out text."""
+    def held_out(self, text: str) -> Tokens:
+        """Numbers of the subwords of held-out text."""
         return self.pieces.encode(text)
 
     def finish(self) -> tuple[Vocabulary, Tokens]:
         """The vocabulary, and the id of each of the tokenizer's numbers."""
         names = self.pieces.names()
-        there = np.array(sorted(names), dtype=np.int64)  # numbers may have gaps
-        own = there[np.argsort(-self.counts[there], kind="stable")]
+        numbers = np.array(sorted(names), dtype=np.int64)  # with gaps
+        own = numbers[np.argsort(-self.counts[numbers], kind="stable")]
         vocabulary = Subwords([names[number] for number in own.tolist()], self.counts[own], own, self.tokenizer)
-        return vocabulary, numbered(own)
+        return vocabulary, inverse(own)
 
 
-def numbered(own: IntArray) -> Tokens:
-    """The place of each number in ``own``."""
+def inverse(own: IntArray) -> Tokens:
+    """The index of each number in ``own``."""
     number = np.full(int(own.max()) + 1, -1, np.int32)
     number[own] = np.arange(len(own), dtype=np.int32)
     return number

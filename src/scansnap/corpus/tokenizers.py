@@ -1,10 +1,10 @@
-"""Tokenizers of the package ``tokenizers``: trained on a text or read from a tokenizer.json, and how they cut words.
+"""Tokenizers of the package ``tokenizers``, trained on a text or read from a tokenizer.json.
 
-A line is its words between single blanks, whatever the tokenizer, and every word is cut with the blank before it. Where
-no piece can reach over a blank (byte-level, Metaspace and BERT-like tokenizers) a word is cut once, however often it
-stands in the text, which is ten times as fast as cutting lines. The words <unk> and <eos> are marks, never cut.
+A line is its words between single blanks, and every word is encoded with the blank before it. Where no token contains a
+blank (byte-level, Metaspace and BERT-like tokenizers) each word is encoded once, however often it occurs, which is ten
+times as fast as encoding lines. The words <unk> and <eos> are special tokens and stay whole.
 
-The package is needed to train, encode and decode; it comes with ``scansnap[text]``.
+Training, encoding and decoding need the package, which is part of ``scansnap[text]``.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from scansnap.checks import InputError
 from scansnap.checks.extras import lacking
 from scansnap.corpus.vocabulary import EOS, UNK, Tokens, split_words
 
-LEAST = 256 + 2  # every byte and both marks
-LINES = 1000  # given to the package at a time
-REMEMBERED = 2**20  # different words whose pieces are kept (some 200 MB)
-CONTINUES = "##"  # before a piece that goes on with a word, when it is shown
-_BLANK = "Ġ"  # how byte-level tokenizers write the byte 0x20
-# what leaves every word to itself, blanks being single
+MIN_VOCAB_SIZE = 256 + 2  # every byte and both special tokens
+LINES = 1000  # that the package encodes at a time
+MAX_WORDS = 2**20  # different words whose subwords are stored (some 200 MB)
+CONTINUES = "##"  # before a subword that continues a word
+_BLANK = "Ġ"  # the byte 0x20 in byte-level tokenizers
+# steps that encode each word by itself
 _LOCAL_CUTS = {"ByteLevel", "Metaspace", "Whitespace", "WhitespaceSplit", "BertPreTokenizer"}
 _LOCAL_FORMS = {"NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer", "Sequence"}
 
 
 def package() -> Any:
-    """``tokenizers``, or a sentence that says how to get it."""
+    """The package ``tokenizers``; the error says how to install it."""
     try:
         return importlib.import_module("tokenizers")
     except ImportError:
-        raise lacking("tokenizer", "one of subwords", "words", "tokenizers") from None
+        raise lacking("tokenizer", "a tokenizer of subwords", "words", "tokenizers") from None
 
 
 def train_bpe(blocks: Iterable[str], vocab_size: int) -> str:
-    """A byte-level BPE tokenizer with ``vocab_size`` tokens, fewer where no pair is left twice, as its JSON.
+    """The JSON of a byte-level BPE tokenizer with ``vocab_size`` tokens, or fewer if no pair repeats.
 
-    Every byte and the marks <unk> and <eos> are tokens, so nothing is unknown but what the text itself marks.
+    Every byte and the special tokens <unk> and <eos> are tokens, so only <unk> in the text is unknown.
     """
     made = package()
     tokenizer = made.Tokenizer(made.models.BPE())
@@ -60,17 +60,17 @@ def train_bpe(blocks: Iterable[str], vocab_size: int) -> str:
 
 
 def read(path: Path) -> str:
-    """The JSON of a ``tokenizer.json``, if texts can be encoded with it."""
+    """The JSON of a ``tokenizer.json`` that can encode texts."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
-        raise InputError("tokenizer", str(path), "words, bpe, or a tokenizer.json that can be read") from None
+        raise InputError("tokenizer", str(path), "words, bpe, or a readable tokenizer.json") from None
     SubwordEncoder(text, str(path))
     return text
 
 
 class SubwordEncoder:
-    """A tokenizer at work. Its ids are the tokenizer's own; marks it does not have come after them."""
+    """Encodes and decodes text with a tokenizer's own ids; special tokens that it lacks have the ids after them."""
 
     def __init__(self, text: str, where: str = "saved with the vocabulary") -> None:
         try:
@@ -78,54 +78,54 @@ class SubwordEncoder:
             self.table = json.loads(text)
         except InputError:
             raise
-        except Exception:  # the package has no kind of error of its own
-            raise InputError("tokenizer", where, "words, bpe, or a tokenizer.json as the package tokenizers writes it"
+        except Exception:  # the package has no exception class of its own
+            raise InputError("tokenizer", where, "words, bpe, or a tokenizer.json that the package tokenizers can read"
                              ) from None  # fmt: skip
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
         vocabulary: dict[str, int] = self.tokenizer.get_vocab(with_added_tokens=True)
-        self.tokens = {number: token for token, number in vocabulary.items()}  # as the tokenizer writes them
+        self.tokens = {number: token for token, number in vocabulary.items()}
         size = max(self.tokens, default=-1) + 1
         unknown = _unknown(self.table["model"], self.tokenizer)
         if unknown is None and not self._has_all_bytes(vocabulary):
-            can = "one that can encode any text (with an unknown token such as <unk>, or with all bytes)"
-            raise InputError("tokenizer", where, can)
+            expected = "a tokenizer that can encode any text (with an unknown token such as <unk>, or with all bytes)"
+            raise InputError("tokenizer", where, expected)
         self.unk = next((i for i in (unknown, vocabulary.get(UNK)) if i is not None), size)
         self.eos = vocabulary.get(EOS, max(size, self.unk + 1))
         self.size = max(size, self.unk + 1, self.eos + 1)
-        self.by_words = _leaves_words_alone(self.table)
-        self.words = 0  # encoded so far, line ends too
-        self._remember([UNK, EOS])  # the marks are words with one piece
-        self._flat = np.array([self.unk, self.eos], np.int32)  # pieces of all words, one word after the other
+        self.encodes_by_word = _encodes_by_word(self.table)
+        self.words = 0  # encoded so far, with line ends
+        self._remember([UNK, EOS])  # words with one subword
+        self._flat = np.array([self.unk, self.eos], np.int32)  # subwords of all words, one word after the other
         self._lengths = np.ones(2, np.int64)
 
     def encode(self, text: str) -> Tokens:
-        """Ids of the pieces of a text, <eos> for each line feed."""
+        """Ids of the subwords of a text, <eos> for each line feed."""
         words = split_words(text)
         self.words += len(words)
-        return self._word_by_word(words) if self.by_words else self._line_by_line(words)
+        return self._word_by_word(words) if self.encodes_by_word else self._line_by_line(words)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids: pieces joined to words, words between blanks, lines for <eos>."""
+        """The text of ids: words between single blanks, lines for <eos>."""
         lines, run = [""], list[int]()
 
         def flush() -> None:
             if run:
                 piece = self.tokenizer.decode(run, skip_special_tokens=False)
-                lines[-1] = _put(lines[-1], piece.strip(" "), self.continues(run[0]))
+                lines[-1] = _append(lines[-1], piece.strip(" "), self.continues(run[0]))
                 run.clear()
 
         for number in ids:
             if number in (self.unk, self.eos):
                 flush()
-                lines[-1:] = [lines[-1], ""] if number == self.eos else [_put(lines[-1], UNK, False)]
+                lines[-1:] = [lines[-1], ""] if number == self.eos else [_append(lines[-1], UNK, False)]
             else:
                 run.append(number)
         flush()
         return "\n".join(lines)
 
     def continues(self, number: int) -> bool:
-        """Whether a piece goes on with the word before it."""
+        """Whether a subword continues the word before it."""
         token = self.tokens.get(number, UNK)
         if token in self._added:
             return False
@@ -136,25 +136,25 @@ class SubwordEncoder:
         return token.startswith(CONTINUES)
 
     def names(self) -> dict[int, str]:
-        """How each piece is shown: bare where it begins a word, with ## before it where it goes on; no two alike."""
-        found = {self.unk: UNK, self.eos: EOS}
-        taken = set(found.values())
+        """A unique name of each subword, with ## before it if it continues a word."""
+        names = {self.unk: UNK, self.eos: EOS}
+        taken = set(names.values())
         for number, token in sorted(self.tokens.items()):
-            if number in found:
+            if number in names:
                 continue
             name = self._name(number, token)
             while name in taken:
                 name += f"#{number}"
-            found[number] = name
+            names[number] = name
             taken.add(name)
-        return found
+        return names
 
     def _name(self, number: int, token: str) -> str:
         if token in self._added or not (self._bytes or "Metaspace" in self._types):
             return token
-        goes_on = self.continues(number)
+        continues = self.continues(number)
         if self._bytes:
-            content = bytes(_BYTES.get(letter, ord("?")) for letter in (token if goes_on else token[1:]))
+            content = bytes(_BYTES.get(letter, ord("?")) for letter in (token if continues else token[1:]))
             whole = bytes(_BYTES.get(letter, ord("?")) for letter in token)
             try:
                 body = content.decode("utf-8")
@@ -163,8 +163,8 @@ class SubwordEncoder:
             if not body or not body.isprintable() or " " in body:
                 return "".join(f"<0x{byte:02X}>" for byte in whole)
         else:
-            body = token if goes_on else token[1:] or token
-        return CONTINUES + body if goes_on else body
+            body = token if continues else token[1:] or token
+        return CONTINUES + body if continues else body
 
     @property
     def _bytes(self) -> bool:
@@ -184,47 +184,47 @@ class SubwordEncoder:
         return bool(self.table["model"].get("byte_fallback")) and all(f"<0x{b:02X}>" in vocabulary for b in range(256))
 
     def _remember(self, words: Iterable[str]) -> None:
-        """Words that have been cut; one that is asked for beside them gets the next number."""
+        """Number these words; a new word gets the next number."""
         self._number = defaultdict[str, int](None, ((word, number) for number, word in enumerate(words)))
         self._number.default_factory = self._number.__len__
 
     def _word_by_word(self, words: list[str]) -> Tokens:
-        if len(self._number) > REMEMBERED:  # those that came first stay: they are the frequent ones
-            self._remember(islice(self._number, REMEMBERED // 2))
-            self._lengths = self._lengths[: REMEMBERED // 2]
+        if len(self._number) > MAX_WORDS:  # the first words stay, since they are frequent
+            self._remember(islice(self._number, MAX_WORDS // 2))
+            self._lengths = self._lengths[: MAX_WORDS // 2]
             self._flat = self._flat[: self._lengths.sum()]
         numbers = np.fromiter(map(self._number.__getitem__, words), np.int64, len(words))
         new = [" " + word for word in islice(self._number, len(self._lengths), None)]
         if new:
-            cut = [found.ids for found in self.tokenizer.encode_batch(new, add_special_tokens=False)]
-            self._flat = np.concatenate([self._flat, *(np.array(ids, np.int32) for ids in cut)])
-            self._lengths = np.append(self._lengths, [len(ids) for ids in cut])
+            encoded = [encoding.ids for encoding in self.tokenizer.encode_batch(new, add_special_tokens=False)]
+            self._flat = np.concatenate([self._flat, *(np.array(ids, np.int32) for ids in encoded)])
+            self._lengths = np.append(self._lengths, [len(ids) for ids in encoded])
         lengths = self._lengths[numbers]
         starts = (np.cumsum(self._lengths) - self._lengths)[numbers]
         before = np.cumsum(lengths) - lengths
         return np.asarray(self._flat[np.arange(lengths.sum()) + np.repeat(starts - before, lengths)])
 
     def _line_by_line(self, words: list[str]) -> Tokens:
-        marks = {UNK: [self.unk], EOS: [self.eos]}
+        special = {UNK: [self.unk], EOS: [self.eos]}
         lines: list[list[str]] = [[]]
-        order: list[list[int] | None] = []  # what to put: a mark, or the next line that was cut
+        order: list[list[int] | None] = []  # a special token, or None for the next line
         for word in words:
-            if word in marks:
-                order += [None, marks[word]]
+            if word in special:
+                order += [None, special[word]]
                 lines.append([])
             else:
                 lines[-1].append(word)
-        cut = iter(self.tokenizer.encode_batch([" ".join(line) for line in lines], add_special_tokens=False))
-        parts = [next(cut).ids if mark is None else mark for mark in [*order, None]]
+        encoded = iter(self.tokenizer.encode_batch([" ".join(line) for line in lines], add_special_tokens=False))
+        parts = [next(encoded).ids if ids is None else ids for ids in [*order, None]]
         return np.concatenate([np.array(part, np.int32) for part in parts])
 
 
-def _put(line: str, piece: str, goes_on: bool) -> str:
-    return line + piece if goes_on or not line else f"{line} {piece}"
+def _append(line: str, subword: str, continues: bool) -> str:
+    return line + subword if continues or not line else f"{line} {subword}"
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[list[str]]:
-    """Lines as they are encoded, without marks."""
+    """Lines without special tokens."""
     for block in blocks:
         lines = [" ".join(word for word in line.split() if word not in (UNK, EOS)) for line in block.split("\n")]
         for start in range(0, len(lines), LINES):
@@ -236,20 +236,20 @@ def _unknown(model: dict[str, Any], tokenizer: Any) -> int | None:
     if isinstance(model.get("unk_id"), int):
         return int(model["unk_id"])
     token = model.get("unk_token")
-    found = tokenizer.token_to_id(token) if isinstance(token, str) else None
-    return None if found is None else int(found)
+    number = tokenizer.token_to_id(token) if isinstance(token, str) else None
+    return None if number is None else int(number)
 
 
 def _types(part: Any) -> set[str]:
-    """Kinds of pre-tokenizers, decoders or normalizers, in sequences too."""
+    """Types of pre-tokenizers, decoders or normalizers, also in sequences."""
     if not isinstance(part, dict):
         return set()
     inside = [*(part.get("pretokenizers") or []), *(part.get("decoders") or []), *(part.get("normalizers") or [])]
     return {str(part.get("type"))}.union(*map(_types, inside))
 
 
-def _leaves_words_alone(table: dict[str, Any]) -> bool:
-    """Whether a line is cut as its words are, one by one."""
+def _encodes_by_word(table: dict[str, Any]) -> bool:
+    """Whether the tokens of a line are those of its words, one by one."""
     cuts = table.get("pre_tokenizer")
     steps = [cuts] if isinstance(cuts, dict) and cuts.get("type") != "Sequence" else (cuts or {}).get("pretokenizers")
     local = any(step["type"] in _LOCAL_CUTS and step.get("use_regex", True) and step.get("split", True)
@@ -259,10 +259,10 @@ def _leaves_words_alone(table: dict[str, Any]) -> bool:
 
 
 def _byte_letters() -> dict[str, int]:
-    """The letters by which byte-level tokenizers write bytes: themselves if they can be seen, else from U+0100 on."""
-    seen = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(256 + i): byte for i, byte in enumerate(others)}
+    """The letters of bytes in byte-level tokenizers: themselves if printable, else from U+0100 on."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
 _BYTES = _byte_letters()

@@ -1,8 +1,7 @@
 """Words and their ids: ids in order of frequency, so that the k most frequent words are the ids below k.
 
-Word level, as in WikiText: words stand between white space and every line ends with ``<eos>``. Words left out of
-the vocabulary, and words never seen in training, are ``<unk>``. Both marks are words like any other when a text
-contains them itself, and take their place by frequency.
+Word level, as in WikiText: white space separates words and every line ends with ``<eos>``. Words outside the vocabulary
+are ``<unk>``. A text may contain both special tokens itself; their ids follow from their frequency, as for any word.
 """
 
 from __future__ import annotations
@@ -47,21 +46,21 @@ class Vocabulary:
     (('to', 'be'), 'be or <unk>\\n')
     """
 
-    unit = "words"  # what its tokens are, in messages
+    unit = "words"  # the name of its tokens in messages
 
     def __init__(self, words: Sequence[str], counts: ArrayLike) -> None:
         self.words = tuple(words)
         self.counts: IntArray = np.asarray(counts, dtype=np.int64)
         self.index = _Index((word, number) for number, word in enumerate(self.words))
         if self.counts.shape != (len(self.words),):
-            raise InputError("counts", f"of shape {self.counts.shape}", f"one for each of {len(self.words)} words")
+            raise InputError("counts", f"shape {self.counts.shape}", f"shape ({len(self.words)},)")
         if len(self.index) != len(self.words):
-            raise InputError("words", f"{len(self.words) - len(self.index)} words twice", "different from each other")
-        for mark in (UNK, EOS):
-            if mark not in self.index:
-                raise InputError("words", f"a list without {mark}", f"a list with {UNK} and {EOS}")
+            raise InputError("words", f"{len(self.words) - len(self.index)} repeated words", "different words")
+        for special in (UNK, EOS):
+            if special not in self.index:
+                raise InputError("words", f"a list without {special}", f"a list with {UNK} and {EOS}")
         if (np.diff(self.counts) > 0).any() or (self.counts < 0).any():
-            raise InputError("counts", self.counts, "from the most frequent word to the rarest")
+            raise InputError("counts", self.counts, "integers ≥ 0 in descending order")
         self.unk, self.eos = self.index[UNK], self.index[EOS]
 
     def __len__(self) -> int:
@@ -78,9 +77,9 @@ class Vocabulary:
         return f"{type(self).__name__}({len(self)} {self.unit}, {int(self.counts.sum())} tokens)"
 
     def id(self, word: str) -> int:
-        """The id of a word that must be known."""
+        """The id of a word; an unknown word is an error."""
         if word not in self.index:
-            raise InputError("the word", word, f"one of the {len(self)} words of the vocabulary")
+            raise InputError("word", word, f"one of the {len(self)} words of the vocabulary")
         return self.index[word]
 
     def encode(self, text: str) -> Tokens:
@@ -89,7 +88,7 @@ class Vocabulary:
         return np.fromiter(map(self.index.__getitem__, words), np.int32, len(words))
 
     def fingerprint(self) -> str:
-        """One word for how it encodes."""
+        """Identifies how it encodes."""
         return hashlib.sha256("\n".join(self.words).encode()).hexdigest()[:16]
 
     def decode(self, ids: ArrayLike) -> str:
@@ -107,8 +106,8 @@ class Vocabulary:
         return checksums.sign({"format": FORMAT, "words": self.words, "counts": self.counts.tolist()})
 
     @classmethod
-    def from_json(cls, text: str | bytes, where: str = "something else") -> Vocabulary:
-        """What :meth:`to_json` wrote; ``where`` it was, to be told in case it is damaged."""
+    def from_json(cls, text: str | bytes, where: str = "a text") -> Vocabulary:
+        """The inverse of :meth:`to_json`; ``where`` names the text in errors."""
         try:
             table = checksums.signed(text)
             fits = table["format"] in (FORMAT, WITH_TOKENIZER)
@@ -119,38 +118,38 @@ class Vocabulary:
 
             return Subwords.from_table(table)
         if not fits:
-            allowed = f"as it was written: JSON of format {FORMAT} with words, counts and a checksum that fits"
-            raise InputError("the vocabulary", where, allowed)
+            expected = f"JSON of format {FORMAT} with words, counts and a matching checksum"
+            raise InputError("vocabulary", where, expected)
         return cls(table["words"], np.array(table["counts"], dtype=np.int64))
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the words as JSON; the file appears whole or not at all."""
+        """Write the words as JSON, atomically."""
         put(Path(path), self.to_json())
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Vocabulary:
-        """Read a file that :meth:`save` wrote; refuses one that is damaged."""
+        """Read a file that :meth:`save` wrote; a damaged one is an error."""
         try:
             text = Path(path).read_bytes()
         except OSError:
-            raise InputError("the vocabulary file", str(path), "a file that exists and can be read") from None
+            raise InputError("path", str(path), "a readable file") from None
         return cls.from_json(text, str(path))
 
 
 def split_words(text: str) -> list[str]:
-    """Words between white space; each line feed is the word <eos>."""
+    """The words of a text; each line feed is the word <eos>."""
     return text.replace("\n", f" {EOS} ").split()
 
 
 class WordCounter:
-    """Words numbered as they first appear in a text that is given bit by bit, and counted.
+    """Counts the words of a text in parts, and numbers them in order of appearance.
 
-    ``train`` and ``other`` give these first numbers; what :meth:`finish` finds turns them into ids. Memory depends on
-    the number of different words, not on the length of the text.
+    ``train`` and ``held_out`` return these first numbers, and :meth:`finish` the id of each. Memory depends on the
+    number of different words, not on the length of the text.
 
-    Kept are words that occur at least ``min_count`` times and of those the ``max_words`` − 2 most frequent
-    (ties: the first to appear); the rest is <unk>. ``min_count=None`` is 1 for a text that marks its rare words
-    with <unk> already and 2 for any other, so that <unk> is something a model can learn.
+    The vocabulary has words that occur at least ``min_count`` times, and of those the ``max_words`` − 2 most frequent
+    (ties: the first to appear); the rest is <unk>. ``min_count=None`` is 1 for a text with <unk> and 2 for any other,
+    so that a model can learn <unk>.
     """
 
     def __init__(self, min_count: int | None = None, max_words: int | None = None) -> None:
@@ -159,10 +158,10 @@ class WordCounter:
         self.first: defaultdict[str, int] = defaultdict()
         self.first.default_factory = self.first.__len__  # a new word gets the next number
         self.counts: IntArray = np.zeros(0, np.int64)
-        self.words = 0  # in all text so far, line ends too
+        self.words = 0  # in all text so far, with line ends
 
     def train(self, text: str) -> Tokens:
-        """First numbers of the words of some more of the training text."""
+        """First numbers of the words of a part of the training text."""
         words = split_words(text)
         ids = np.fromiter(map(self.first.__getitem__, words), np.int32, len(words))
         counts = np.bincount(ids, minlength=len(self.first))
@@ -170,38 +169,38 @@ class WordCounter:
         self.counts, self.words = counts, self.words + len(words)
         return ids
 
-    def other(self, text: str) -> Tokens:
-        """Those of held-out text, once the training text is complete: words never seen are <unk>."""
-        self._marks()
+    def held_out(self, text: str) -> Tokens:
+        """First numbers of the words of held-out text, after all training text; new words are <unk>."""
+        self._number_special()
         words, unk = split_words(text), self.first[UNK]
         self.words += len(words)
         return np.fromiter(map(self.first.get, words, repeat(unk)), np.int32, len(words))
 
     def finish(self) -> tuple[Vocabulary, Tokens]:
         """The vocabulary, and the id of each first number."""
-        self._marks()
+        self._number_special()
         eos, unk, counts = self.first[EOS], self.first[UNK], self.counts.copy()
         least = self.min_count if self.min_count is not None else 1 if counts[unk] else 2
-        kept = counts >= least
-        kept[[eos, unk]] = False  # they stay whatever their number is
+        included = counts >= least
+        included[[eos, unk]] = False  # they are included in any case
         if self.max_words is not None:
             by_count = np.argsort(-counts, kind="stable")
-            kept[by_count[kept[by_count]][self.max_words - 2 :]] = False
-        kept[[eos, unk]] = True
-        counts[unk] += counts[~kept].sum()
-        counts[~kept] = 0
+            included[by_count[included[by_count]][self.max_words - 2 :]] = False
+        included[[eos, unk]] = True
+        counts[unk] += counts[~included].sum()
+        counts[~included] = 0
         order = np.argsort(-counts, kind="stable")
-        order = order[kept[order]]
+        order = order[included[order]]
         number = np.full(len(self.first), -1, np.int32)
         number[order] = np.arange(len(order), dtype=np.int32)
-        number[~kept] = number[unk]
+        number[~included] = number[unk]
         words = list(self.first)
         return Vocabulary([words[i] for i in order], counts[order]), number
 
-    def _marks(self) -> None:
-        """Both marks get a number, if the text has not given them one."""
-        for mark in (EOS, UNK):
-            if self.first[mark] == len(self.counts):  # it is new
+    def _number_special(self) -> None:
+        """Number both special tokens, if the text did not contain them."""
+        for special in (EOS, UNK):
+            if self.first[special] == len(self.counts):  # it is new
                 self.counts = np.append(self.counts, 0)
 
 

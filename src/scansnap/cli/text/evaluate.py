@@ -26,8 +26,8 @@ def evaluate(
     To compare models with different tokens, use the perplexity per word or the bits per character, and the share of
     <unk>.
     """
+    from scansnap.corpus.corpus import encode_blocks
     from scansnap.corpus.sources import find_corpus
-    from scansnap.corpus.units import encoded
     from scansnap.text.evaluation import evaluate as measure
 
     check_choice("--split", split, ("valid", "test"))
@@ -35,7 +35,7 @@ def evaluate(
     source = find_corpus(data)
     began = time.monotonic()
     with progress_bar("passes over the text") as progress:
-        tokens, size = encoded(trained.vocabulary, source.blocks(split))
+        tokens, size = encode_blocks(trained.vocabulary, source.blocks(split))
         if len(tokens) < 2:
             raise InputError("--data", source.where[split], "a text of at least two words")
         found = {"model": str(model), "corpus": source.title, "split": split,
