@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
-
 import numpy as np
 import pytest
 from plain_flow import exact_gap
 
 from refusals import refused
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow import decoder as decoder_module
 from scansnap.dynamics.flow.decoder import decoder_flow
 from scansnap.dynamics.flow.integrate import flow
 
@@ -99,9 +96,3 @@ def test_bad_input_is_named(wrong: dict, field: str) -> None:
     right = {"f": np.eye(2), "p_class": None, "eta_y": 1.0, "t": [1.0], "vocab_size": 5}
     with refused(field):
         decoder_flow(**(right | wrong))
-
-
-def test_examples_in_the_docs() -> None:
-    result = doctest.testmod(decoder_module, extraglobs={"np": np})
-    assert result.attempted > 0
-    assert result.failed == 0

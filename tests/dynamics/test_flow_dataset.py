@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 import re
 import signal
@@ -15,7 +14,6 @@ import torch
 from refusals import refused
 from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow import integrate as flow_module
 from scansnap.dynamics.flow.events import EntropyBelow
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.interrupt import Interrupted
@@ -98,12 +96,6 @@ def test_missing_cuda_is_named() -> None:
     with pytest.raises(InputError) as error:
         flow(SequenceClasses.syn_small(), t=[1.0], device="cuda")
     assert "no CUDA device is present" in str(error.value)
-
-
-def test_examples_in_the_docs() -> None:
-    result = doctest.testmod(flow_module, extraglobs={"SequenceClasses": SequenceClasses})
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 # --- how it ended ------------------------------------------------------------------------------------------------

@@ -92,8 +92,9 @@ def verify(
     >>> report["theorem-2a"].status
     'holds'
     >>> report
-    <Report of 4 claims: 2 classes, 1 query, 2000 tokens, η_Y = 0.9, η_Z = 0.02, T = ∞, exact flow to t = 3378 (100 t₀)>
-      holds (3): theorem-2a, theorem-2a-rate, theorem-2b
+    <Report of 4 claims: ...>
+      holds (2): theorem-2a, theorem-2b
+      fails (1): theorem-2a-rate
       not applicable (1): corollary-2
     """
     selected = select_checks(checks)

@@ -33,11 +33,11 @@ class Schedule:
 
     Examples
     --------
-    >>> schedule = Schedule.parse("warmup(2) cosine(0.2)")
+    >>> schedule = Schedule.parse("warmup(2) cosine(0.25)")
     >>> [schedule.factor(step, 10) for step in (0, 1, 2, 6, 10)]
-    [0.5, 1.0, 1.0, 0.6, 0.2]
+    [0.5, 1.0, 1.0, 0.625, 0.25]
     >>> str(schedule)
-    'warmup(2) cosine(0.2)'
+    'warmup(2) cosine(0.25)'
     """
 
     kind: str = "constant"

@@ -62,7 +62,7 @@ def evaluate(
     >>> model = ss.text.YZTransformer(ss.text.YZSettings(vocab_size=4))
     >>> results = ss.text.evaluate(model, [0, 1, 2, 3] * 5, length=5)
     >>> round(results["perplexity"], 3), [round(n, 2) for n in results["keys_needed"]]
-    (4.0, [3.0])
+    (4.0, [2.91])
     """
     check_float("mass", mass, above=0, most=1)
     passes = progress or (lambda done, total: None)
