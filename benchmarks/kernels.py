@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.engines.trained import TrainedYZ
+from scansnap.dynamics.engines.trainers import YZTrainer
 from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.kernels.cpu import library
 from scansnap.paper.shared.medium_runs import SYN_MEDIUM
@@ -61,7 +61,7 @@ def size(n_queries: int, rounds: int) -> tuple[dict[str, float], dict[str, float
     classes = SequenceClasses.syn_medium(n_queries)
     runs = grid(eta_z=RATES, ratio=2.0, seed=range(SEEDS), momentum=SYN_MEDIUM.momentum)
     plan = Settings(steps=SYN_MEDIUM.steps, record=(SYN_MEDIUM.steps,), model=ModelConfig(init=SYN_MEDIUM.init))
-    trained = {name: TrainedYZ(classes, runs, plan, CPU, name) for name in ("fused", "general")}
+    trained = {name: YZTrainer(classes, runs, plan, CPU, name) for name in ("fused", "general")}
     one, state = trained["fused"], trained["fused"].start()
     stretch = one.batches.take(0, plan.steps)
     places = one.batches.seeds, torch.arange(plan.steps)

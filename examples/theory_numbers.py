@@ -42,7 +42,7 @@ def memory() -> None:
     t = TIMES * snap(TEXTBOOK)
     sizes = {"eta_y": ETA_Y, "n_classes": K, "vocab_size": M}
     gap = theory.u(t / K, eta_y=ETA_Y, vocab_size=M)
-    clock = theory.frozen_decoder(t, **sizes, overlap=rho).clock
+    clock = theory.frozen_decoder(t, **sizes, overlap=rho).x
     print("2. z of the dominant token, predicted over the flow's, at t/t₀ =", *(f"{x:g}" for x in TIMES))
     for ratio in (1000, 45, 1):
         rates = sizes | {"eta_z": ETA_Y / ratio}
@@ -88,7 +88,7 @@ def response() -> None:
     small = simple(2, 44)
     t = TIMES * snap(small)
     rates = {"eta_y": ETA_Y, "n_classes": 2, "vocab_size": 44}
-    clock = theory.frozen_decoder(t, **rates, overlap=0.5).clock
+    clock = theory.frozen_decoder(t, **rates, overlap=0.5).x
     alone = theory.memory_tokens(clock, **rates, eta_z=ETA_Y / 2, f_distinct=[np.sqrt(0.5)], form="exact").z[:, 0]
     z = ss.flow(small, ETA_Y, ETA_Y / 2, t, variables=["z"]).z.values[:, 0, 1]
     full = ss.response(small, ETA_Y, ETA_Y / 2, t)

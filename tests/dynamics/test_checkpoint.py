@@ -25,7 +25,7 @@ from refusals import refused
 from scansnap import storage
 from scansnap.dynamics import checkpoint, loop
 from scansnap.dynamics.engines.hand_written import Engine
-from scansnap.dynamics.engines.observe import Observer
+from scansnap.dynamics.engines.trainers import YZMeasurement
 from scansnap.storage import put
 from scansnap.storage.checksums import Damaged
 from scansnap.storage.work_cache import WorkCache
@@ -117,8 +117,8 @@ def test_ctrl_c_raises_with_what_was_done_until_then(plan: dict[str, Any]) -> No
         (Engine, "advance", 1, False, 0),  # before anything was done
         (Engine, "advance", 5, False, 4),
         (Engine, "advance", 5, True, 4),  # the work of the stretch is dropped
-        (Observer, "__call__", 2, False, 3),  # the state moved, its record is missing
-        (Observer, "__call__", 2, True, 3),
+        (YZMeasurement, "__call__", 2, False, 3),  # the state moved, its record is missing
+        (YZMeasurement, "__call__", 2, True, 3),
         (loop.Loop, "_record", 5, True, 4),
     ],
 )

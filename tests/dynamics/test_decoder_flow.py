@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from plain_flow import exact_gap
+from gap_reference import exact_gap
 
 from refusals import refused
 from scansnap.classes import SequenceClasses

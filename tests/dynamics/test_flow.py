@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 import xarray as xr
-from plain_flow import Plain, ragged
+from gap_reference import Plain, ragged
 
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.flow import votes
+from scansnap.dynamics.flow import decoder_rows
 from scansnap.dynamics.flow.events import EntropyBelow
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.results.variables import FLOWING
@@ -52,8 +52,8 @@ def test_follows_an_independent_solver_from_a_prior() -> None:
 def test_sparse_common_rows_give_the_same_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     classes, t = ragged(3, n_classes=9), np.geomspace(1, 1e3, 6)
     dense = flow(classes, 1.0, 0.5, t, rtol=1e-10, variables=EVERYTHING)
-    monkeypatch.setattr(votes, "_DENSE", 2.0)
-    monkeypatch.setitem(votes._CHUNK, "cpu", 100)  # several chunks
+    monkeypatch.setattr(decoder_rows, "_DENSE", 2.0)
+    monkeypatch.setitem(decoder_rows._CHUNK, "cpu", 100)  # several chunks
     sparse = flow(classes, 1.0, 0.5, t, rtol=1e-10, variables=EVERYTHING)
     for name in EVERYTHING:
         np.testing.assert_allclose(sparse[name], dense[name], rtol=1e-8, atol=1e-12, err_msg=name)
@@ -230,7 +230,7 @@ def test_extreme_probabilities_stay_finite() -> None:
 @pytest.mark.parametrize("norm", ["l2", "layernorm"])
 def test_cuda_gives_the_same_flow(sparse: bool, norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if sparse:
-        monkeypatch.setattr(votes, "_DENSE", 2.0)
+        monkeypatch.setattr(decoder_rows, "_DENSE", 2.0)
     classes, t = ragged(3, n_classes=9), np.geomspace(1, 1e3, 6)
     events = [EntropyBelow(0.5, n) for n in range(3, 9)]
     cpu = flow(classes, 1.0, 0.5, t, norm=norm, variables=EVERYTHING, device="cpu", events=events)

@@ -143,7 +143,7 @@ def test_what_stopped_it_is_kept_in_files(tmp_path: Path) -> None:
     save(data, tmp_path / "flow.nc")
     loaded = load(tmp_path / "flow.nc")
     assert loaded.attrs["stopped"] == "event: entropy of class 0 below 5"
-    assert (loaded.attrs["norm"], loaded.attrs["residual"], loaded.attrs["field"]) == ("none", "none", "plain")
+    assert (loaded.attrs["norm"], loaded.attrs["residual"], loaded.attrs["field"]) == ("none", "none", "dense")
     loaded.close()
 
 

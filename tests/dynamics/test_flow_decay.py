@@ -10,7 +10,7 @@ import pytest
 import scansnap as ss
 from refusals import refused
 from scansnap.dynamics.flow.events import Crossing
-from scansnap.theory.outside import flow_outside_theory
+from scansnap.theory.applicability import why_flow_not_applicable
 
 CLASSES = ss.SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=1, distinct=2, unused=10)
 T0 = float(ss.theory.t_snap(eta_y=1.0, n_classes=2, vocab_size=CLASSES.vocab_size))
@@ -82,9 +82,9 @@ def test_decay_of_y_to_very_late_times() -> None:
 
 def test_the_theory_is_told_of_it() -> None:
     y = ss.flow(CLASSES, 1.0, 0.5, [1.0], variables=("y",)).y[0]
-    assert flow_outside_theory(ss.flow(CLASSES, t=[1.0], weight_decay_z=0.1).attrs) == "there is weight decay"
-    assert flow_outside_theory(ss.flow(CLASSES, t=[1.0], y0=y).attrs) == "the flow does not start from Y = 0"
-    assert flow_outside_theory(ss.flow(CLASSES, t=[1.0]).attrs) == ""
+    assert why_flow_not_applicable(ss.flow(CLASSES, t=[1.0], weight_decay_z=0.1).attrs) == "there is weight decay"
+    assert why_flow_not_applicable(ss.flow(CLASSES, t=[1.0], y0=y).attrs) == "the flow does not start from Y = 0"
+    assert why_flow_not_applicable(ss.flow(CLASSES, t=[1.0]).attrs) == ""
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_the_theory_is_told_of_it() -> None:
         ({"weight_decay_z": math.nan}, "weight_decay_z"),
         ({"eta_y": 0.0}, "eta_y"),
         ({"eta_y": 0.0, "eta_z": 0.0, "y0": np.zeros((18, 18))}, "eta_y"),
-        ({"y0": np.zeros(3)}, ("y0", "of shape (3,)")),
+        ({"y0": np.zeros(3)}, ("y0", "shape (3,)")),
         ({"y0": np.arange(324.0).reshape(18, 18)}, "y0"),
         ({"y0": np.full((18, 18), math.inf)}, "y0"),
     ],

@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 import xarray as xr
-from plain_flow import ragged
+from gap_reference import ragged
 
 from refusals import refused
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.events import Crossing, EntropyBelow, Event, FateFlip
 from scansnap.dynamics.flow.integrate import flow
-from scansnap.dynamics.flow.readings import FlowState
+from scansnap.dynamics.flow.state import FlowState
 
 
 def test_entropy_event_is_where_the_entropy_is() -> None:
@@ -114,7 +114,7 @@ def test_named_events_are_functions_of_the_state() -> None:
 
 @pytest.mark.parametrize("residual", ["none", "plain"])
 def test_named_events_of_other_models(residual: str) -> None:
-    """The plain field: an entropy where it is, a fate where the rate changes its sign."""
+    """The dense field: an entropy where it is, a fate where the rate changes its sign."""
     classes, options = ragged(1), {"norm": "none", "residual": residual}
     t = np.geomspace(0.1, 300, 200)
     seen = flow(classes, 1.0, 2.0, t, variables=("z_rate", "entropy"), **options)
@@ -135,7 +135,7 @@ def test_named_events_of_other_models(residual: str) -> None:
 def test_rounding_does_not_flip_a_fate_in_the_plain_field() -> None:
     classes = SequenceClasses.synthetic(2, 2, common=0)
     events = [FateFlip(int(classes.query[n]), int(classes.distinct(n)[4])) for n in range(4)]
-    assert np.isnan(flow(classes, t=[1e5], events=events, field="plain").event_t).all()
+    assert np.isnan(flow(classes, t=[1e5], events=events, field="dense").event_t).all()
 
 
 def test_direction() -> None:
@@ -169,7 +169,7 @@ def test_attributes_of_a_function_count_as_with_scipy() -> None:
     assert float(data.loss[-1]) == pytest.approx(0.5 * math.log(34), rel=1e-8)
 
 
-@pytest.mark.parametrize("field", ["auto", "plain"])
+@pytest.mark.parametrize("field", ["auto", "dense"])
 def test_a_terminal_event_ends_the_flow_and_is_its_last_reading(field: str) -> None:
     classes, t = SequenceClasses.syn_small(), np.geomspace(1, 1e4, 30)
     end = EntropyBelow(2.1, 1, terminal=True)

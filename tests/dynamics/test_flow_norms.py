@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from plain_flow import ragged
+from gap_reference import ragged
 from torch import Tensor
 
 import scansnap as ss
 from refusals import refused
 from scansnap.dynamics import norms
+from scansnap.dynamics.flow.compact import CompactFlow, PaddedLayout
+from scansnap.dynamics.flow.dense import DenseFlow
 from scansnap.dynamics.flow.integrate import flow
-from scansnap.dynamics.flow.plain import PlainFlow
-from scansnap.dynamics.flow.population import Places, PopulationFlow
 from scansnap.dynamics.norms import NORMS, Norm
 from scansnap.results.variables import FLOWING
 
@@ -35,7 +35,7 @@ def state(classes: ss.SequenceClasses, seed: int = 0) -> tuple[np.ndarray, np.nd
 def plain_rates(
     classes: ss.SequenceClasses, model: ss.ModelConfig, y: np.ndarray, z: np.ndarray
 ) -> tuple[Tensor, Tensor]:
-    field = PlainFlow(classes, model, 1.0, 1.0, z, CPU)
+    field = DenseFlow(classes, model, 1.0, 1.0, z, CPU)
     field.y.value.copy_(torch.as_tensor(y))
     field.rates(0, np.zeros(0))
     return field.y.rate[0], field.z.rate[0]
@@ -79,14 +79,14 @@ def test_the_field_is_the_gradient(norm: str, residual: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_fast_field_is_the_plain_one(seed: int) -> None:
-    """votes.py and population.py against plain.py, at any state."""
+def test_the_compact_field_is_the_dense_one(seed: int) -> None:
+    """decoder_rows.py and compact.py against dense.py, at any state."""
     classes = ragged(seed, n_classes=7, n_queries=3)
     y, z = state(classes, seed)
     y[~(classes.p_context > 0).any(0)] = 0  # rows of tokens in no context: the fast field has none
     exact_y, exact_z = plain_rates(classes, ss.ModelConfig(), y, z)
-    places = Places(classes)
-    fast = PopulationFlow(places, 1.0, 1.0, z, CPU)
+    places = PaddedLayout(classes)
+    fast = CompactFlow(places, 1.0, 1.0, z, CPU)
     full = np.repeat(y[:, -1:], classes.vocab_size, axis=1)
     full[:, classes.next_token] = y[:, :-1]
     fast.put_y(full)
@@ -106,8 +106,8 @@ def test_both_fields_make_the_same_flow(classes: ss.SequenceClasses) -> None:
     t = np.append(0, np.geomspace(0.1, 1e4, 12))
     z0 = np.random.default_rng(0).normal(size=(len(classes.queries), classes.vocab_size))
     fast = flow(classes, 1.0, 0.5, t, z0=z0, rtol=1e-10, variables=EVERYTHING)
-    plain = flow(classes, 1.0, 0.5, t, z0=z0, rtol=1e-10, variables=EVERYTHING, field="plain")
-    assert (fast.attrs["field"], plain.attrs["field"]) == ("compact", "plain")
+    plain = flow(classes, 1.0, 0.5, t, z0=z0, rtol=1e-10, variables=EVERYTHING, field="dense")
+    assert (fast.attrs["field"], plain.attrs["field"]) == ("compact", "dense")
     for name in EVERYTHING:
         np.testing.assert_allclose(plain[name], fast[name], rtol=1e-8, atol=1e-11, err_msg=name)
     assert fast.z.dims == plain.z.dims
@@ -123,7 +123,7 @@ def test_both_fields_make_the_same_flow(classes: ss.SequenceClasses) -> None:
 def test_expected_sgd_tends_to_the_flow_with_slope_one_in_the_rate(norm: str, residual: str) -> None:
     classes, end, rates = ss.SequenceClasses.syn_medium(1), 20.0, np.array([0.08, 0.04, 0.02])
     exact = flow(classes, 1.0, 0.5, [end], norm=norm, residual=residual, rtol=1e-10, variables=("attention", "z", "y"))
-    assert exact.attrs["field"] == ("compact" if (norm, residual) == ("l2", "none") else "plain")
+    assert exact.attrs["field"] == ("compact" if (norm, residual) == ("l2", "none") else "dense")
     runs, steps = ss.grid(eta_z=0.5 * rates, ratio=2.0), np.round(end / rates).astype(int)
     data = ss.simulate(classes, runs, steps=int(steps.max()), context=math.inf, batch_size=None, norm=norm,
                        residual=residual, dtype="float64", record=steps, variables=list(exact.data_vars))  # fmt: skip
@@ -286,17 +286,17 @@ def test_a_norm_that_stops_being_defined_ends_the_flow(monkeypatch: pytest.Monke
 
 
 def test_a_norm_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """l2 under another name takes the plain field and makes the same flow."""
+    """l2 under another name takes the dense field and makes the same flow."""
     monkeypatch.setitem(NORMS, "mine", NORMS["l2"])
     classes, t = ragged(0), [1.0, 100.0]
     mine, l2 = flow(classes, 1.0, 1.0, t, norm="mine"), flow(classes, 1.0, 1.0, t)
-    assert (mine.attrs["norm"], mine.attrs["field"]) == ("mine", "plain")
+    assert (mine.attrs["norm"], mine.attrs["field"]) == ("mine", "dense")
     np.testing.assert_allclose(mine.attention, l2.attention, rtol=1e-7)
 
 
 def test_the_model_is_said() -> None:
     data = flow(ragged(0), t=[1.0], norm="none", residual="plain")
-    assert (data.attrs["norm"], data.attrs["residual"], data.attrs["field"]) == ("none", "plain", "plain")
+    assert (data.attrs["norm"], data.attrs["residual"], data.attrs["field"]) == ("none", "plain", "dense")
 
 
 @pytest.mark.parametrize(
@@ -312,8 +312,8 @@ def test_bad_input_is_named(wrong: dict, field: str) -> None:
         flow(ss.SequenceClasses.syn_small(), t=[1.0], **wrong)
 
 
-def test_a_plain_field_beyond_memory_is_refused_before_the_work() -> None:
+def test_a_dense_field_beyond_memory_is_refused_before_the_work() -> None:
     p = scipy.sparse.eye(2000, 50_000, format="csr")
     classes = ss.SequenceClasses(p, np.zeros(2000, dtype=int), np.arange(2000))
-    with refused("the size of the plain field"):
+    with refused("the size of the flow"):
         flow(classes, t=[1.0], norm="none", variables=("loss",))

@@ -6,7 +6,7 @@ import hashlib
 
 import numpy as np
 import torch
-from plain_flow import exact_gap
+from gap_reference import exact_gap
 
 from refusals import refused
 from scansnap.dynamics.flow.decoder import DecoderFlow, decoder_flow

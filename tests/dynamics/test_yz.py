@@ -20,7 +20,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
 from scansnap.dynamics.engines import hand_written as engine
 from scansnap.dynamics.engines.batches import Batches
-from scansnap.dynamics.engines.layout import Layout, make_layout
+from scansnap.dynamics.engines.layout import TableLayout, make_layout
 from scansnap.dynamics.settings import NORMS, OUTPUTS, RESIDUALS, ModelConfig, Settings
 
 CPU = torch.device("cpu")
@@ -44,8 +44,8 @@ def contexts(classes: SequenceClasses, cls: np.ndarray, length: int, rng: np.ran
 
 
 def batch_of(
-    layout: Layout, classes: SequenceClasses, model: ModelConfig, cls: Tensor, context: Tensor, weight: Tensor
-) -> yz.Batch:
+    layout: TableLayout, classes: SequenceClasses, model: ModelConfig, cls: Tensor, context: Tensor, weight: Tensor
+) -> yz.CountBatch:
     """The sequences in count form, made by comparing every position with every slot."""
     slots = torch.from_numpy(layout.slots)[cls]  # (R, B, S)
     is_key = (context[..., None, :] == slots[..., None]).double()  # (R, B, S, T - 1)
@@ -53,16 +53,16 @@ def batch_of(
     if model.query_in_keys:
         counts += slots == torch.from_numpy(classes.query.copy())[cls][..., None]
     counts[torch.arange(slots.shape[-1]) >= torch.from_numpy(layout.n_slots)[cls][..., None]] = 0  # padding
-    return yz.Batch(cls, counts, weight)
+    return yz.CountBatch(cls, counts, weight)
 
 
-def compact(layout: Layout, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+def compact(layout: TableLayout, y: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
     """Full tables (R, M, M) and (R, H, M, M) in the layout's coordinates."""
     columns = np.where(layout.columns >= 0, layout.columns, lumped(layout)[:1].sum())
     return y[:, layout.rows][:, :, columns], z[:, :, layout.queries]
 
 
-def lumped(layout: Layout) -> np.ndarray:
+def lumped(layout: TableLayout) -> np.ndarray:
     """Outputs that have no column of their own."""
     return np.setdiff1d(np.arange(layout.vocab_size), layout.columns)
 
@@ -122,7 +122,7 @@ def test_lemma_1_as_printed(classes: SequenceClasses, seed: int) -> None:
         alpha = np.exp(y.T @ f) / np.exp(y.T @ f).sum()
         error = np.eye(m)[classes.next_token[n]] - alpha
         one = torch.ones(1, 1, dtype=torch.float64)
-        batch = yz.Batch(torch.tensor([[n]]), torch.from_numpy(layout.slot_p[n])[None, None], one)
+        batch = yz.CountBatch(torch.tensor([[n]]), torch.from_numpy(layout.slot_p[n])[None, None], one)
         tensors = torch.from_numpy(y)[None], torch.from_numpy(z[layout.queries])[None, None]
         found = yz.gradients(*tensors, batch, tables, model)
         same(found.dy[0], np.outer(f, error), "dY")

@@ -15,7 +15,7 @@ import torch
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.engines.observe import Observer
+from scansnap.dynamics.engines.trainers import YZMeasurement
 from scansnap.dynamics.state import State, start
 from scansnap.explorer.setup import read_setup
 from scansnap.measure.growth import GrowthPoint
@@ -58,7 +58,7 @@ class Film:
 
     def _frame(self, engine: Engine, batches: Batches, state: State) -> dict[str, np.ndarray]:
         with torch.inference_mode():
-            values = Observer(self.classes, engine, batches)(state, ("attention", "entropy", "loss", "z"))
+            values = YZMeasurement(self.classes, engine, batches)(state, ("attention", "entropy", "loss", "z"))
         found = {name: np.array(values[name][0]) for name in ("attention", "entropy", "loss", "z")}
         return {**found, "z": found["z"].mean(0) if found["z"].ndim == 3 else found["z"]}  # over heads
 

@@ -17,13 +17,13 @@ from numpy.testing import assert_array_equal
 from test_kernels import Case, random_classes, within_rounding
 
 import scansnap as ss
-from scansnap.dynamics.engines import blocks
+from scansnap.dynamics.engines import cuda_engine
 from scansnap.dynamics.engines.batches import Batches
-from scansnap.dynamics.engines.blocks import Blocks
+from scansnap.dynamics.engines.cuda_engine import CudaEngine
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import settings
-from scansnap.kernels.cuda.runs import Data, Program
+from scansnap.kernels.cuda.runs import KernelData, Program
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
 
@@ -37,7 +37,7 @@ def on_blocks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def init(engine: Engine, *given: Any, **named: Any) -> None:
         make(engine, *given, **named)
         if engine.fused:
-            engine.blocks = Blocks(engine.layout, engine.settings, engine.runs, MACHINE)
+            engine.blocks = CudaEngine(engine.layout, engine.settings, engine.runs, MACHINE)
             expected = engine.layout.expected_counts(engine.settings.context, engine.settings.model.query_in_keys)
             engine.blocks.program = Program(engine.layout, MACHINE, expected, **chosen)
             assert engine.blocks.why_not() is None
@@ -60,7 +60,7 @@ def test_the_same_data_is_drawn(context: int) -> None:
     program = Program(layout, MACHINE, layout.slot_p)
     own = layout.slot_query if plan.model.query_in_keys else None
     drawn = program.draw(seeds, 4, 3, 37, context - 1, own)
-    wanted = Data.of(stretch.cls, stretch.counts, stretch.weight, program.tables["order"])
+    wanted = KernelData.of(stretch.cls, stretch.counts, stretch.weight, program.tables["order"])
     assert_array_equal(drawn.start, wanted.start)
     assert_array_equal(drawn.rank, wanted.rank)
     assert_array_equal(drawn.counts.to(torch.float32), wanted.counts)
@@ -130,7 +130,7 @@ def test_what_leaves_is_that_of_the_general_path(
 ) -> None:
     """Attention, entropy, loss and z of runs that are done at once, with every option the kernel takes."""
     on_blocks |= kernel
-    monkeypatch.setattr(Blocks, "advance", lambda *_, **__: pytest.fail("it was not done at once"))
+    monkeypatch.setattr(CudaEngine, "advance", lambda *_, **__: pytest.fail("it was not done at once"))
     found, wanted = paper(1, **options)
     assert set(found.data_vars) == {"attention", "entropy", "loss", "z"}
     assert np.abs(wanted.z[:, -1] - wanted.z[:, 0]).max() > 1e-3, "hardly moved: nothing to compare"
@@ -184,8 +184,8 @@ def test_runs_may_be_done_in_several_launches(on_blocks: dict[str, Any], monkeyp
     sizes = []
     whole = Program.train
     monkeypatch.setattr(Program, "train", lambda *a, **k: sizes.append(len(a[2])) or whole(*a, **k))
-    monkeypatch.setattr(blocks, "_DATA_BYTES", 2 * 2 * 5 * 20)  # two streams
-    monkeypatch.setattr(blocks, "_RECORD_FLOATS", 4 * (4 * 40 + 3 * 33))  # four runs
+    monkeypatch.setattr(cuda_engine, "_DATA_BYTES", 2 * 2 * 5 * 20)  # two streams
+    monkeypatch.setattr(cuda_engine, "_RECORD_FLOATS", 4 * (4 * 40 + 3 * 33))  # four runs
     parts = ss.simulate(classes, runs, **options)
     assert sizes == [4, 4, 4, 3]
     for name in once.data_vars:
@@ -213,5 +213,5 @@ def test_runs_whose_rates_are_too_large_take_the_general_path(on_blocks: dict[st
 
 def test_what_is_too_large_is_refused_in_words() -> None:
     layout = make_layout(ss.SequenceClasses.zipf(vocab=1200, classes=2), ss.ModelConfig(init="uniform"), decays=False)
-    found = Blocks(layout, settings({"init": "uniform"}), ss.grid(eta_y=1.0, eta_z=1.0), MACHINE)
+    found = CudaEngine(layout, settings({"init": "uniform"}), ss.grid(eta_y=1.0, eta_z=1.0), MACHINE)
     assert found.why_not() == "there are more than 1024 outputs"

@@ -60,7 +60,7 @@ def test_a_run_gives_the_same_numbers_on_both_devices(options):
 
 @pytest.mark.parametrize("length", [1, 127, 999])
 def test_blocks_draw_the_same_data(length):
-    from scansnap.kernels.cuda.runs import Data, Machine, Program
+    from scansnap.kernels.cuda.runs import KernelData, Machine, Program
 
     layout = make_layout(ss.SequenceClasses.syn_medium(3), ss.ModelConfig(), decays=False)
     program = Program(layout, Machine.cuda(torch.device("cuda")), layout.slot_p)
@@ -68,7 +68,7 @@ def test_blocks_draw_the_same_data(length):
     seeds, steps = torch.arange(3, device="cuda"), torch.arange(2, 7, device="cuda")
     cls = sample_classes(layout.table, seeds, steps, 64)
     counts = sample_counts(layout.table, cls, seeds, steps, length)
-    wanted = Data.of(cls, counts, torch.ones_like(cls), program.tables["order"])
+    wanted = KernelData.of(cls, counts, torch.ones_like(cls), program.tables["order"])
     assert torch.equal(drawn.start, wanted.start)
     assert torch.equal(drawn.rank, wanted.rank)
     assert torch.equal(drawn.counts.to(torch.float32), wanted.counts)

@@ -18,7 +18,7 @@ from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import settings
 from scansnap.dynamics.state import start
-from scansnap.kernels.cuda.runs import Begin, Program, Rates
+from scansnap.kernels.cuda.runs import InitialValues, KernelRates, Program
 from scansnap.runs import Runs
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C++ compiler")
@@ -51,8 +51,8 @@ class Trained:
         shapes = ((n, *y), (n, *y), (n, *z), (n, *z))
         new = tuple(torch.full(shape, torch.nan) for shape in shapes)
         one = np.ones(STEPS)
-        rates = Rates(runs.eta_y, runs.eta_z, runs.momentum, one, one)
-        begin = Begin(*plan.model.init_scale(layout.vocab_size))
+        rates = KernelRates(runs.eta_y, runs.eta_z, runs.momentum, one, one)
+        begin = InitialValues(*plan.model.init_scale(layout.vocab_size))
         record_z, loss, finite = self.program.train(data, stream, runs.seed, rates, begin, record=(0, STEPS), new=new)  # type: ignore[arg-type]
         assert finite.all()
         self.y, self.v, self.z, self.vz = (table.numpy() for table in new)

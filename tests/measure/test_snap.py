@@ -12,8 +12,7 @@ import xarray as xr
 from refusals import refused
 from scansnap.classes import SequenceClasses
 from scansnap.measure.snap import log_odds, snap_time
-from scansnap.measure.snap.definition import EARLIER, FROZEN, HARDLY_BEGUN, NOT_YET, e_folds, in_t
-from scansnap.measure.snap.interval import snap_of
+from scansnap.measure.snap_curves import EARLIER, FROZEN, HARDLY_BEGUN, NOT_YET, e_folds, estimate_snap, in_t
 
 CLASSES = SequenceClasses.synthetic(n_queries=1, next_per_query=2, common=2, distinct=3)
 TIMES = np.concatenate([[0.0], np.geomspace(0.3, 3000, 80)])
@@ -173,7 +172,7 @@ def test_what_has_hardly_begun_to_move_has_not_snapped(seeds: int) -> None:
     fastest = steps[np.argmax(moved.mean(0) / steps)]
     assert 3 < fastest < 30, "the curve is the one that was marked"
     assert moved.mean(0)[steps == fastest] < 0.1 * moved.mean(0).max()
-    found = snap_of(steps, moved, np.random.default_rng(0))
+    found = estimate_snap(steps, moved, np.random.default_rng(0))
     assert not found.t.found
     assert HARDLY_BEGUN in found.t.reason
     assert found.t.said() == "has not snapped"
@@ -189,8 +188,8 @@ def test_attention_that_goes_round_has_not_frozen_in_ln_t() -> None:
     assert (steps[end] / steps[np.minimum(start + 1, end)] < math.e).all()
     middle, way = np.sqrt(steps[start] * steps[end]), moved[:, end]
     slow, steady = (np.abs(moved[:, end] - moved[:, start]), np.full_like(way, 0.2) * np.minimum(middle / 500, 1.0))
-    assert snap_of(steps, moved, np.random.default_rng(0), folds=(middle, slow, way)).ln.found
-    found = snap_of(steps, moved, np.random.default_rng(0), folds=(middle, steady, way)).ln
+    assert estimate_snap(steps, moved, np.random.default_rng(0), folds=(middle, slow, way)).ln.found
+    found = estimate_snap(steps, moved, np.random.default_rng(0), folds=(middle, steady, way)).ln
     assert not found.found
 
 

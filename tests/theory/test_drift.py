@@ -38,7 +38,9 @@ def contexts(n: int, size: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def engine(classes: ss.SequenceClasses, y: np.ndarray, z: np.ndarray, batch: yz.Batch) -> tuple[np.ndarray, np.ndarray]:
+def engine(
+    classes: ss.SequenceClasses, y: np.ndarray, z: np.ndarray, batch: yz.CountBatch
+) -> tuple[np.ndarray, np.ndarray]:
     """Lemma 1's gradients in the mean over a weighted batch, by the engine; (M, M) and (Q, M)."""
     layout = make_layout(classes, MODEL, decays=False)
     tables = yz.Tables.of(layout, CPU, torch.float64)
@@ -53,7 +55,7 @@ def expected(classes: ss.SequenceClasses, y: np.ndarray, z: np.ndarray, n: int) 
     layout = make_layout(classes, MODEL, decays=False)
     every = contexts(n, layout.slot_p.shape[1])
     weight = [p * multinomial(n, row).pmf(every) for p, row in zip(classes.p_class, layout.slot_p, strict=True)]
-    batch = yz.Batch(
+    batch = yz.CountBatch(
         torch.arange(classes.n_classes).repeat_interleave(len(every))[None],
         torch.tensor(np.tile(every, (classes.n_classes, 1)), dtype=torch.float64)[None],
         torch.tensor(np.concatenate(weight))[None],

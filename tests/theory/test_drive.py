@@ -13,7 +13,7 @@ import scansnap as ss
 from refusals import refused
 from scansnap import theory
 from scansnap.dynamics.flow.decoder import decoder_flow
-from scansnap.theory.frozen import Family, exp_beyond_linear
+from scansnap.theory.frozen import SymmetricFamily, exp_beyond_linear
 
 FAMILY = {"n_classes": 3, "vocab_size": 200, "overlap": 0.4}
 RATES = dict(FAMILY, eta_y=0.5, eta_z=0.1)
@@ -59,7 +59,7 @@ def test_growth_drive_is_the_integral_of_the_drive() -> None:
         u = theory.u(t / 3, eta_y=0.5, vocab_size=200)
         area = quad(lambda x: theory.drive(x, **FAMILY), 0, u, epsabs=0, epsrel=1e-12)[0]
         assert theory.growth_drive(t, **RATES) == pytest.approx(0.2 * area, rel=1e-11)
-        x = theory.frozen_decoder(t, eta_y=0.5, **FAMILY).clock
+        x = theory.frozen_decoder(t, eta_y=0.5, **FAMILY).x
         area = quad(lambda x: theory.drive(x, **FAMILY, form="exact"), 0, x, epsabs=0, epsrel=1e-12)[0]
         assert theory.growth_drive(t, **RATES, form="exact") == pytest.approx(0.2 * area, rel=1e-11)
     for rho in (1e-12, 1e-3, 0.5):
@@ -107,10 +107,10 @@ def test_the_path_of_the_decoder_keeps_its_digits(k: int, m: int, rho: float) ->
             return (m - k + 1) / scale * mpmath.log1p(-end * mpmath.expm1(-tau)) + m * kappa / (1 - r) / scale * tau
 
         tau = [mpmath.findroot(lambda s, x=x_: clock(s) - x, float(t_)) for x_, t_ in
-               zip(map(mpmath.mpf, x), Family(*np.array([k, m, rho])).tau(x), strict=True)]  # fmt: skip
+               zip(map(mpmath.mpf, x), SymmetricFamily(*np.array([k, m, rho])).tau(x), strict=True)]  # fmt: skip
         q = [mpmath.log1p(-end * mpmath.expm1(-s)) for s in tau]
         y = [float((q_ - r * x_) / kappa) for q_, x_ in zip(q, map(mpmath.mpf, x), strict=True)]
-    now = Family(*np.array([k, m, rho])).at(x)
+    now = SymmetricFamily(*np.array([k, m, rho])).at(x)
     np.testing.assert_allclose(now.q, [float(value) for value in q], rtol=1e-12)
     np.testing.assert_allclose(now.y, y, rtol=1e-12)
 
@@ -219,7 +219,7 @@ def test_everything_starts_at_zero() -> None:
         assert theory.growth_drive(0, **RATES, form=form) == 0
         assert theory.drive_rate(0, **FAMILY, form=form) == pytest.approx(2 * 0.4 / 200)
     state = theory.frozen_decoder(0, eta_y=1, **FAMILY)
-    assert (state.clock, state.own, state.other, state.gap, state.gamma_beta) == (0, 0, 0, 0, 0)
+    assert (state.x, state.own, state.other, state.gap, state.gamma_beta) == (0, 0, 0, 0, 0)
     assert state.alpha == pytest.approx(1 / 200)
 
 
@@ -230,13 +230,13 @@ def test_everything_starts_at_zero() -> None:
 def test_nothing_overflows_and_the_growth_rises(t: float, later: float, k: int, more: int, rho: float) -> None:
     sizes, times = family(k, k + more, rho), np.array([t, t * later])
     state = theory.frozen_decoder(times, eta_y=1.0, **sizes)
-    for values in (state.clock, state.gap, state.gap_other, state.growth):
+    for values in (state.x, state.gap, state.gap_other, state.growth):
         assert np.isfinite(values).all()
         assert (values >= 0).all()
         assert values[1] >= values[0] * (1 - 1e-11)
     assert (state.other <= 0).all()
     gap = theory.u(times / k, eta_y=1.0, vocab_size=k + more)
-    assert (state.clock >= gap * (1 - 1e-12)).all()  # e^w ≤ e^x: overlap can only slow the softmax
+    assert (state.x >= gap * (1 - 1e-12)).all()  # e^w ≤ e^x: overlap can only slow the softmax
     for form in ("leading", "exact"):
         assert (theory.drive_rate(gap, **sizes, form=form) >= 0).all()
         assert np.isfinite(theory.growth_drive(times, eta_y=1.0, eta_z=0.1, **sizes, form=form)).all()

@@ -168,7 +168,7 @@ def over_flow(
     f = family(k, m, rho + shift, WEIGHTS)[1]
     rates = {"eta_y": 0.9, "n_classes": k, "vocab_size": m}
     exact = form == "exact"
-    u = theory.frozen_decoder(t, **rates, overlap=rho).clock if exact else theory.u(t / k, eta_y=0.9, vocab_size=m)
+    u = theory.frozen_decoder(t, **rates, overlap=rho).x if exact else theory.u(t / k, eta_y=0.9, vocab_size=m)
     return theory.memory_tokens(u, **rates, eta_z=0.9 / ratio, f_distinct=f, form=form).z / flow_z(
         k, m, rho, ratio, times
     )
@@ -215,7 +215,7 @@ def test_several_common_tokens(ratio: float) -> None:
     rho = float((f[:3] ** 2).sum())
     rates = {"eta_y": 0.9, "n_classes": 3, "vocab_size": 5000}
     t = np.array([0.1, 1, 10]) * theory.t_snap(**rates)
-    u = theory.frozen_decoder(t, **rates, overlap=rho).clock
+    u = theory.frozen_decoder(t, **rates, overlap=rho).x
     given_ = dict(rates, eta_z=0.9 / ratio, f_distinct=f[3:6])
     found = theory.memory_tokens(u, **given_, f_common=f[:3], form="exact").z
     flow = ss.flow(classes, 0.9, 0.9 / ratio, t, rtol=1e-10, variables=("z",)).z.values[:, 0, [3, 4, 5, 0, 1, 2]]

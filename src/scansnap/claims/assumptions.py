@@ -17,7 +17,7 @@ from scipy import sparse
 from scansnap.checks import InputError, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.measure.entropy import attention_of
-from scansnap.theory.inputs import FloatArray
+from scansnap.theory.arguments import FloatArray
 
 # "≫" has no number in the paper. The terms dropped in the proofs are of relative order 1/factor, so a factor
 # of 10 keeps each below a tenth, about what can be told apart in a plot. "≪" is the same read backwards.

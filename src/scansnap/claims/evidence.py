@@ -2,8 +2,8 @@
 
 n times · K classes · Q queries · M tokens, of which those after the last of any context may be left out. Everything a
 claim may need is here by its name in the symbol table; what the source does not hold is None, and a claim that needs it
-is not applicable. ``outside_theory`` is the reason if a run is outside the theory
-(:mod:`scansnap.theory.outside`); built-in checks then give no verdicts.
+is not applicable. ``why_not_applicable`` is the reason if a run is outside the theory
+(:mod:`scansnap.theory.applicability`); built-in checks then give no verdicts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.measure.entropy import attention_of
 from scansnap.measure.growth import GrowthPoint
 from scansnap.theory import t_scan, t_snap
-from scansnap.theory.outside import another_model, flow_outside_theory, outside_theory
+from scansnap.theory.applicability import why_flow_not_applicable, why_not_applicable, why_not_paper_model
 
 Array = np.ndarray
 _RESPONSE_TIMES = 60  # about ten in a decade: what is between them is smooth
@@ -54,7 +54,7 @@ class Evidence:
     y_times: Array | None = None  # (k,) indices into t
     sampled: bool = False  # whether classes (and contexts) are drawn at random; False for the flow and expected steps
     z_seeds: Array | None = None  # (R, n, Q, M) z of the runs that differ from this one in their seed, itself first
-    outside_theory: str = ""  # why the run is outside the theory; empty where it is not
+    why_not_applicable: str = ""  # why the run is outside the theory; empty where it is not
     loss: Array | None = None  # (n,) Σ p_n (−log α_n) at T → ∞
     momentum: float = 0.0  # of SGD; the rates have it in them
 
@@ -181,11 +181,11 @@ def from_flow(
 def reason_outside_theory(data: xr.Dataset, run: int = 0) -> str:
     """Why the theory does not speak of a flow, or of one run of a trajectory; empty where it does."""
     if "t" in data.dims:
-        return flow_outside_theory(data.attrs)
+        return why_flow_not_applicable(data.attrs)
     rates = {name: float(_by_run(data, name)[run]) for name in ("eta_y", "eta_z")}
     rates["weight_decay"] = max(float(_by_run(data, name)[run]) for name in _decays(data))
     failed, complete = int(_by_run(data, "failed_step")[run]), bool(data.attrs["complete"])
-    return outside_theory(_settings(data), **rates, failed_step=failed, complete=complete)
+    return why_not_applicable(_settings(data), **rates, failed_step=failed, complete=complete)
 
 
 def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) -> Evidence:
@@ -199,7 +199,7 @@ def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) ->
     if "t" in data.dims:
         return _from_flow_data(data, classes)
     settings = _settings(data)
-    if reason := another_model(settings["model"]):
+    if reason := why_not_paper_model(settings["model"]):
         raise InputError("the model of the trajectory", reason, "the paper's: its Y and Z mean something else")
     one = data.isel(run=run) if "run" in data.dims else data
     boost = 1 / (1 - float(one.momentum))
@@ -260,7 +260,7 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
     if "gap" in data and not np.isnan(data["gap"].values).all():
         gap = data["gap"].values
     loss = data["loss"].values if "loss" in data else None
-    outside = flow_outside_theory(data.attrs)
+    outside = why_flow_not_applicable(data.attrs)
     if (
         t[0] > 0 and data.attrs["z0"] == "zero"
     ):  # the start is known even where it is not recorded: all tables are 0, attention is P(l|n)
@@ -270,7 +270,7 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
         loss = None if loss is None else np.append(math.log(classes.vocab_size), loss)
     return Evidence(
         classes, float(data.attrs["eta_y"]), float(data.attrs["eta_z"]), "flow", math.inf, t, z, attention, g, gap,
-        y, None if y is None else np.arange(len(y)), outside_theory=outside, loss=loss,
+        y, None if y is None else np.arange(len(y)), why_not_applicable=outside, loss=loss,
     )  # fmt: skip
 
 

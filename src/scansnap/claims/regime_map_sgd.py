@@ -35,9 +35,9 @@ from scansnap.claims.regime_map import T_END, GridIndex, MapLayout, MapPoint
 from scansnap.claims.registry import BUILT_IN
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.looking import Seen
 from scansnap.dynamics.settings import ModelConfig
 from scansnap.dynamics.simulate import simulate
+from scansnap.dynamics.state_view import StateView
 from scansnap.interrupt import deaf_children
 from scansnap.measure.comparison import mean_interval
 from scansnap.measure.entropy import attention_of
@@ -239,7 +239,7 @@ def train_group(group: MapGroup, settings: SgdRuns, device: str) -> list[PointRu
     rows = make_layout(classes, ModelConfig(), decays=False).rows
     steps = np.unique(np.append(0, np.rint(np.geomspace(1, group.steps, _TIMES)))).astype(int)
 
-    def context_rows(state: Seen) -> dict[str, Any]:
+    def context_rows(state: StateView) -> dict[str, Any]:
         y, z = state.tables["y"], state.tables["z"][:, 0, 0, :]
         z = z[:, torch.as_tensor(rows, device=z.device)]
         return {"rows_y": (("row", "column"), y.cpu().numpy()), "row_z": (("row",), z.cpu().numpy())}

@@ -30,8 +30,8 @@ class Check:
 
     def judge(self, evidence: Evidence) -> list[Claim]:
         """The claims on this evidence. Built-in statements do not apply to a run outside the theory."""
-        if evidence.outside_theory and self.statements:
-            return self.not_applicable(evidence.outside_theory)
+        if evidence.why_not_applicable and self.statements:
+            return self.not_applicable(evidence.why_not_applicable)
         result = self.function(evidence)
         claims = [result] if isinstance(result, Claim) else result
         if not isinstance(claims, list | tuple) or not claims or not all(isinstance(c, Claim) for c in claims):

@@ -54,8 +54,8 @@ def verify(
     """Check every lemma and theorem of the paper for these classes and rates.
 
     By default on the exact T → ∞ flow; with a finite ``context`` on SGD runs (batch 128, plain SGD); with ``data`` on a
-    saved flow or trajectory. A run outside the theory (:mod:`scansnap.theory.outside`) gets no verdicts: every built-in
-    statement is not applicable, the identities included, since their code is that of the paper's model.
+    saved flow or trajectory. A run outside the theory (:mod:`scansnap.theory.applicability`) gets no verdicts: every
+    built-in statement is not applicable, the identities included, since their code is that of the paper's model.
 
     Parameters
     ----------
@@ -169,8 +169,8 @@ def judge_evidence(evidence: Evidence, progress: Progress | None = None, checks:
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise InputError("the name of a claim", repeated[0], "a unique name: two claims have this one")
     claims = add_alternatives(claims, evidence)
-    if evidence.outside_theory:
-        return Report(f"{evidence.classes}: {evidence.outside_theory}", tuple(claims))
+    if evidence.why_not_applicable:
+        return Report(f"{evidence.classes}: {evidence.why_not_applicable}", tuple(claims))
     method = "exact flow" if evidence.source == "flow" else "SGD"
     if evidence.z_seeds is not None:
         method += f" with {len(evidence.z_seeds)} seeds"

@@ -13,10 +13,10 @@ import xarray as xr
 
 from scansnap.checks import InputError
 from scansnap.dynamics.checkpoint import Checkpoint, Records
-from scansnap.dynamics.engines.trained import Trained
+from scansnap.dynamics.engines.trainers import Trainer
 from scansnap.dynamics.fingerprint import run_fingerprint
-from scansnap.dynamics.looking import RecordFn, Seen, Until, own_records, source_of
 from scansnap.dynamics.state import State
+from scansnap.dynamics.state_view import RecordFn, StateView, Until, call_record_fn, describe_function
 from scansnap.interrupt import Interrupt
 from scansnap.progress import Progress
 from scansnap.results.trajectory import assemble, write
@@ -31,29 +31,33 @@ class Loop:
     """One simulation under way: the current state and what was recorded so far."""
 
     def __init__(
-        self, trained: Trained, variables: tuple[str, ...], record_fn: RecordFn | None, until: Until | None
+        self, trainer: Trainer, variables: tuple[str, ...], record_fn: RecordFn | None, until: Until | None
     ) -> None:
-        self.trained, self.settings, self.device = trained, trained.settings, trained.device
+        self.trainer, self.settings, self.device = trainer, trainer.settings, trainer.device
         self.variables, self.record_fn, self.until = variables, record_fn, until
         self._state: State | None = None
         self.records: list[Piece] = []  # in order; each added at once, as Ctrl-C may come between
         self.stopped = ""  # why it ended, where that was not the last step
-        self.dims = {name: trained.dims[name] for name in variables}
+        self.dims = {name: trainer.dims[name] for name in variables}
         if record_fn is not None:  # tried before the work: a mistake in it costs nothing
-            self.dims |= own_records(record_fn, Seen(trained, self.state))[1]
+            self.dims |= call_record_fn(record_fn, StateView(trainer, self.state))[1]
         if until is not None:
-            self._asks_to_stop(Seen(trained, self.state))
-        own = {name: source_of(function) for name, function in (("record_fn", record_fn), ("until", until)) if function}
-        what, device = {**trained.mark(), **own}, trained.device.type
+            self._should_stop(StateView(trainer, self.state))
+        own = {
+            name: describe_function(function)
+            for name, function in (("record_fn", record_fn), ("until", until))
+            if function
+        }
+        what, device = {**trainer.fingerprint_parts(), **own}, trainer.device.type
         self.fingerprint = run_fingerprint(
-            what, trained.runs, trained.settings, engine=trained.engine_used, device=device
+            what, trainer.runs, trainer.settings, engine=trainer.engine_used, device=device
         )
 
     @property
     def state(self) -> State:
         """The current one; the first is made when it is asked for, since many runs may do without."""
         if self._state is None:
-            self._state = self.trained.start()
+            self._state = self.trainer.start()
         return self._state
 
     @state.setter
@@ -81,18 +85,18 @@ class Loop:
     ) -> None:
         """To the last step, or until it is interrupted. The state only ever moves by whole stretches."""
         total, saved = self.settings.steps, time.monotonic()
-        if self._at_once():
+        if self._run_at_once():
             if progress is not None:
                 progress(total, total)
             return
-        length = self._bounded(_STRETCH_SECONDS / self.trained.seconds_per_step)
+        length = self._bounded(_STRETCH_SECONDS / self.trainer.seconds_per_step)
         try:
             self._record()
             while not self.complete and not interrupt.asked:
                 began = time.monotonic()
                 stop = min(self.state.step + length, self._next_wanted(self.state.step), total)
                 n_done = stop - self.state.step
-                self.state = self.trained.advance(self.state, stop)
+                self.state = self.trainer.advance(self.state, stop)
                 if self.device.type == "cuda":
                     torch.cuda.synchronize(self.device)
                 self._record()
@@ -109,14 +113,14 @@ class Loop:
                 self._checkpoint(checkpoint)
             self._record(always=True)
 
-    def _at_once(self) -> bool:
+    def _run_at_once(self) -> bool:
         """All steps without a look in between, where nobody asks for one and it takes a moment."""
         if self._state is not None or self.record_fn is not None or self.until is not None:
             return False
-        found = self.trained.at_once(self.variables)
+        found = self.trainer.run_at_once(self.variables)
         if found is None:
             return False
-        healthy = torch.full((len(self.trained.runs),), -1, dtype=torch.int64)
+        healthy = torch.full((len(self.trainer.runs),), -1, dtype=torch.int64)
         self._state = State(self.settings.steps, {}, {}, healthy)
         self.records = [(list(self.settings.record), found)]
         return True
@@ -135,19 +139,19 @@ class Loop:
         step = self.state.step
         last = self.records[-1][0][-1] if self.records else -1
         if step > last and (always or self._next_wanted(step - 1) == step):
-            seen = Seen(self.trained, self.state)
-            found = seen.make(self.variables)
+            view = StateView(self.trainer, self.state)
+            found = view.make(self.variables)
             if self.record_fn is not None:
-                own, dims = own_records(self.record_fn, seen)
+                own, dims = call_record_fn(self.record_fn, view)
                 if dims != {name: self.dims[name] for name in self.dims if name not in self.variables}:
                     raise InputError("what record_fn returns", list(own), "the same names and dims at every step")
                 found |= own
             self.records.append(([step], {name: array[:, None] for name, array in found.items()}))
-            if self.until is not None and not always and self._asks_to_stop(seen):
+            if self.until is not None and not always and self._should_stop(view):
                 self.stopped = f"event: {getattr(self.until, '__name__', 'until')}"
 
-    def _asks_to_stop(self, seen: Seen) -> bool:
-        answer = self.until(seen) if self.until is not None else False
+    def _should_stop(self, view: StateView) -> bool:
+        answer = self.until(view) if self.until is not None else False
         if not isinstance(answer, bool | np.bool_):
             raise InputError("what until returns", answer, "true or false")
         return bool(answer)
@@ -169,20 +173,20 @@ class Loop:
         return self._bounded(min(n_done * 4, n_done * _STRETCH_SECONDS / max(seconds, 1e-6)))
 
     def _bounded(self, length: float) -> int:
-        return int(max(1, min(length, _STRETCH_FLOATS // self.trained.floats_per_step, 4096)))
+        return int(max(1, min(length, _STRETCH_FLOATS // self.trainer.floats_per_step, 4096)))
 
     def dataset(self) -> xr.Dataset:
         failed = self.state.failed_step.cpu().numpy()
-        described = {**self.settings.to_dict(), "device": str(self.device), "engine": self.trained.engine_used}
+        described = {**self.settings.to_dict(), "device": str(self.device), "engine": self.trainer.engine_used}
         stopped = self.stopped or ("complete" if self.complete else "interrupted")
         if stopped == "complete" and (failed >= 0).all():
             stopped = "non-finite"
         records = _joined([records for _, records in self.records])
-        labelled = self.trained.labels({dim for name in records for dim in self.dims[name]})
+        labelled = self.trainer.coordinates({dim for name in records for dim in self.dims[name]})
         data = assemble(
-            self.trained.runs, described, _steps(self.records), records, self.dims, failed, stopped, labelled
+            self.trainer.runs, described, _steps(self.records), records, self.dims, failed, stopped, labelled
         )
-        self.trained.describe(data)
+        self.trainer.add_attributes(data)
         data.attrs["fingerprint"] = self.fingerprint
         return data
 

@@ -17,15 +17,15 @@ from scansnap.classes import SequenceClasses
 from scansnap.classes.sampler import ClassSampler
 from scansnap.dynamics.checkpoint import Checkpoint
 from scansnap.dynamics.device import pick_device
-from scansnap.dynamics.engines.autograd import LOSS, TrainedModule
+from scansnap.dynamics.engines.autograd import LOSS, ModuleTrainer
 from scansnap.dynamics.engines.hand_written import ENGINES
-from scansnap.dynamics.engines.trained import Trained, TrainedYZ
+from scansnap.dynamics.engines.trainers import Trainer, YZTrainer
 from scansnap.dynamics.fingerprint import describe_difference
-from scansnap.dynamics.looking import RecordFn, Until
 from scansnap.dynamics.loop import Loop
 from scansnap.dynamics.options import SimulateOptions
 from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.settings import settings as merged
+from scansnap.dynamics.state_view import RecordFn, Until
 from scansnap.interrupt import Interrupt, Interrupted
 from scansnap.progress import Progress
 from scansnap.results.trajectory import load
@@ -91,13 +91,13 @@ def simulate(
     place = pick_device(device)
     check_float("checkpoint_seconds", checkpoint_seconds, least=0)
     check_choice("engine", engine, ENGINES)
-    trained: Trained
+    trainer: Trainer
     if module is None:
         assert isinstance(classes, SequenceClasses)
         if attention:
             raise InputError("attention", list(attention), "left out without a module")
         plan = merged({**given, "settings": settings, "model": model})
-        trained = yz = TrainedYZ(classes, runs, plan, place, engine)
+        trainer = yz = YZTrainer(classes, runs, plan, place, engine)
         if engine == "fused" and yz.engine.why_not_fused():
             raise InputError("engine", engine, f"auto or general here, since {yz.engine.why_not_fused()}")
         names = plan.variables
@@ -105,13 +105,13 @@ def simulate(
         _refuse_with_module({**given, "model": model, "engine": None if engine == "auto" else engine})
         names = given.pop("variables", (LOSS,))
         plan = replace(merged({**given, "settings": settings}), variables=())
-        trained = TrainedModule(module, _sampler(classes, plan), runs, plan, place, attention=attention,
+        trainer = ModuleTrainer(module, _sampler(classes, plan), runs, plan, place, attention=attention,
                                 init=given.get("init"))  # fmt: skip
         names = (names,) if isinstance(names, str) else tuple(names)
         for name in names:
-            check_choice("variables", name, trained.dims)
+            check_choice("variables", name, trainer.dims)
     plan.refuse_idle_momentum(runs.momentum)
-    loop = Loop(trained, names, record_fn, until)
+    loop = Loop(trainer, names, record_fn, until)
 
     if save_to is None:
         if resume:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.engines.layout import TableLayout
 from scansnap.dynamics.optimizers import Moments, Optimizer
 from scansnap.dynamics.settings import Settings
 from scansnap.kernels.cpu import library
@@ -82,7 +82,7 @@ def begin(tables: dict[str, Tensor], optimizers: dict[str, Optimizer]) -> State:
     return State(0, tables, moments, torch.full((n_runs,), -1, dtype=torch.int64, device=device))
 
 
-def start(layout: Layout, settings: Settings, seeds: np.ndarray, device: torch.device) -> State:
+def start(layout: TableLayout, settings: Settings, seeds: np.ndarray, device: torch.device) -> State:
     """The YZ model before the first update; the seed alone decides the initial values."""
     model, dtype = settings.model, getattr(torch, settings.dtype)
     unique, which = np.unique(seeds, return_inverse=True)

@@ -15,7 +15,7 @@ from scansnap.runs import Runs
 
 
 @dataclass(frozen=True)
-class Rates:
+class RunRates:
     """One number per run (R,), by the name of the table where tables differ."""
 
     eta: dict[str, Tensor]
@@ -23,7 +23,7 @@ class Rates:
     momentum: Tensor
 
     @classmethod
-    def of(cls, runs: Runs, tables: Mapping[str, str], device: torch.device, dtype: torch.dtype) -> Rates:
+    def of(cls, runs: Runs, tables: Mapping[str, str], device: torch.device, dtype: torch.dtype) -> RunRates:
         """Those of some runs; ``tables`` says which of the two rates, ``y`` or ``z``, a table is trained with."""
 
         def put(values: np.ndarray) -> Tensor:
@@ -35,20 +35,20 @@ class Rates:
             put(runs.momentum),
         )
 
-    def scaled(self, factors: Mapping[str, float]) -> Rates:
+    def scaled(self, factors: Mapping[str, float]) -> RunRates:
         """With the schedules' factors on the rates."""
         return replace(self, eta={name: eta * factors[name] for name, eta in self.eta.items()})
 
-    def take(self, runs: Tensor) -> Rates:
+    def take(self, runs: Tensor) -> RunRates:
         """Those of some of the runs."""
         eta, decay = ({name: t[runs] for name, t in each.items()} for each in (self.eta, self.weight_decay))
-        return Rates(eta, decay, self.momentum[runs])
+        return RunRates(eta, decay, self.momentum[runs])
 
 
 def one_step(
     state: State,
     directions: Mapping[str, Tensor],
-    rates: Rates,
+    rates: RunRates,
     step: int | Tensor,
     optimizers: Mapping[str, Optimizer],
     *,

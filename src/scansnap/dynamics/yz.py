@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from scansnap.dynamics import norms
-from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.engines.layout import TableLayout
 from scansnap.dynamics.settings import ModelConfig
 
 
-class Batch(NamedTuple):
+class CountBatch(NamedTuple):
     """Sampled sequences: their classes, token counts by slot, and weights in the mean (summing to 1)."""
 
     cls: Tensor  # (R, B)
@@ -42,7 +42,7 @@ class Tables:
     class_query: Tensor  # (K,)
 
     @classmethod
-    def of(cls, layout: Layout, device: torch.device, dtype: torch.dtype) -> Tables:
+    def of(cls, layout: TableLayout, device: torch.device, dtype: torch.dtype) -> Tables:
         index = {name: torch.as_tensor(getattr(layout, name), device=device)
                  for name in ("slots", "slot_row", "target", "class_query")}  # fmt: skip
         real = {name: torch.as_tensor(getattr(layout, name), device=device, dtype=dtype)
@@ -76,7 +76,7 @@ def attention_of(counts: Tensor, logit: Tensor) -> Tensor:
     return c.div_(c.sum(-1, keepdim=True))
 
 
-def forward(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: ModelConfig) -> Forward:
+def forward(y: Tensor, z: Tensor, batch: CountBatch, tables: Tables, model: ModelConfig) -> Forward:
     """c_l ∝ k_l e^{z_ml}, f = norm(c) or its residual form, α = softmax(Yᵀf)."""
     z_class = z[:, :, tables.class_query[:, None], tables.slots]  # (R, H, K, S)
     logit = torch.take_along_dim(z_class, batch.cls[:, None, :, None], dim=2)  # (R, H, B, S)
@@ -93,7 +93,7 @@ def forward(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: ModelConf
     return Forward(heads, c, inner, f, torch.log_softmax(logits + tables.multiplicity.log(), dim=-1))
 
 
-def gradients(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: ModelConfig) -> Gradients:
+def gradients(y: Tensor, z: Tensor, batch: CountBatch, tables: Tables, model: ModelConfig) -> Gradients:
     """Lemma 1, and its analogues for the other norms, the residual and several heads."""
     heads, c, inner, f, log_alpha = forward(y, z, batch, tables, model)
     n = tables.target[batch.cls][..., None]  # (R, B, 1) column of the next token
@@ -117,13 +117,13 @@ def gradients(y: Tensor, z: Tensor, batch: Batch, tables: Tables, model: ModelCo
     return Gradients(loss, dy, _to_z(dlogit, z, batch, tables))
 
 
-def _to_rows(f: Tensor, batch: Batch, tables: Tables, n_rows: int) -> Tensor:
+def _to_rows(f: Tensor, batch: CountBatch, tables: Tables, n_rows: int) -> Tensor:
     """f by rows of Y instead of slots of its class, (R, B, L)."""
     rows = torch.zeros(*f.shape[:-1], n_rows, dtype=f.dtype, device=f.device)
     return rows.scatter_add_(-1, tables.slot_row[batch.cls], f)  # padded slots add 0
 
 
-def _to_z(dlogit: Tensor, z: Tensor, batch: Batch, tables: Tables) -> Tensor:
+def _to_z(dlogit: Tensor, z: Tensor, batch: CountBatch, tables: Tables) -> Tensor:
     """Sum over the samples of a class, then over the classes of a query: row m of Z gets all of ψ⁻¹(m)."""
     r, h, _, s = dlogit.shape
     k, m = len(tables.slots), z.shape[-1]

@@ -18,7 +18,7 @@ from scansnap.explorer.limits import LIMITS
 from scansnap.explorer.presets import DEFAULT, PRESETS
 from scansnap.runs import run_fields
 from scansnap.settings import settings_of
-from scansnap.theory.outside import SMALLEST_RATE
+from scansnap.theory.applicability import SMALLEST_RATE
 
 _LIMITS = ("classes", "tokens", "text_characters", "frame_floats", "step_products")
 

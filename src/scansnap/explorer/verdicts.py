@@ -23,9 +23,9 @@ from scansnap.claims.registry import all_not_applicable
 from scansnap.claims.report import Report
 from scansnap.claims.verify import SEEDS, judge_evidence
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.looking import Seen
 from scansnap.dynamics.settings import ModelConfig
 from scansnap.dynamics.simulate import simulate
+from scansnap.dynamics.state_view import StateView
 from scansnap.explorer.page import as_json
 from scansnap.explorer.presets import PRESETS
 from scansnap.explorer.setup import SetupReading, read_setup
@@ -64,7 +64,7 @@ def judge(reading: SetupReading) -> Report:
     settings = replace(reading.settings, dtype="float64", record=tuple(times.tolist()), variables=("z",))
     looked_at = replace(settings, variables=("attention", "z", "loss"))
 
-    def compact_y(seen: Seen) -> dict[str, Any]:
+    def compact_y(seen: StateView) -> dict[str, Any]:
         return {"y_rows": (("row", "column"), seen.tables["y"].numpy())}
 
     data = simulate(classes, runs, settings=looked_at, record_fn=compact_y, device="cpu")

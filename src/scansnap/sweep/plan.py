@@ -23,7 +23,7 @@ import torch
 from scansnap.checks import InputError
 from scansnap.checks.memory import format_bytes
 from scansnap.dynamics.engines.batches import Batches
-from scansnap.dynamics.engines.layout import Layout, make_layout
+from scansnap.dynamics.engines.layout import TableLayout, make_layout
 from scansnap.sweep.config import ClassSet, Sweep
 from scansnap.sweep.schema import Schema, make_schema
 
@@ -104,14 +104,14 @@ def group_cost(sweep: Sweep, class_set: ClassSet, schema: Schema | None, device:
     )
 
 
-def _run_seconds(layout: Layout, sweep: Sweep) -> float:
+def _run_seconds(layout: TableLayout, sweep: Sweep) -> float:
     samples = sweep.settings.batch_size or len(layout.slots)
     columns = len(layout.columns) + _OVERHEAD_COLUMNS
     per_step = samples * layout.slots.shape[1] * columns * 2 / _FLOATS_PER_SECOND
     return per_step * (sweep.settings.steps + len(sweep.settings.record))
 
 
-def _index_bytes(layout: Layout) -> int:
+def _index_bytes(layout: TableLayout) -> int:
     """The layout's tables, on the host and on the device."""
     return 4 * sum(a.nbytes for a in (layout.slots, layout.slot_p, layout.slot_query, layout.slot_row))
 

@@ -1,13 +1,13 @@
 """Closed forms for given rates, classes and vocabulary: what the paper predicts, and what holds in its place.
 
 The paper's: closed_form, expansions, token_growth. Ours (``docs/theory.md``), for one query and equal overlaps: frozen,
-drive, memory, late, momentum; for any classes: clocks, drift. Numbers in, numbers out.
+drive, memory, late, momentum; for any classes: class_drive, drift. Numbers in, numbers out.
 
 Every function broadcasts over its arguments and returns a float when all of them are scalars. t counts
 batch-size-1 steps; s = t/K is the number of visits of one class.
 """
 
-from scansnap.theory.clocks import ClassDrive, class_drive
+from scansnap.theory.class_drive import ClassDrive, class_drive
 from scansnap.theory.closed_form import gamma, gamma_integral, h, h_recursion, u
 from scansnap.theory.drift import SampledFlow, drift_tokens, fall_below, sampling_push
 from scansnap.theory.drive import (
@@ -21,15 +21,23 @@ from scansnap.theory.drive import (
 from scansnap.theory.expansions import gamma_early, gamma_late, growth_early, growth_late, snap_delta, t_scan, t_snap
 from scansnap.theory.frozen import FrozenDecoder, frozen_decoder
 from scansnap.theory.late import late_exponent, late_overlap
-from scansnap.theory.memory import Memory, memory_early, memory_gain, memory_late, memory_speed, memory_tokens, u_star
+from scansnap.theory.memory import (
+    TokenMemory,
+    memory_early,
+    memory_gain,
+    memory_late,
+    memory_speed,
+    memory_tokens,
+    u_star,
+)
 from scansnap.theory.momentum import momentum_gap, momentum_growth, momentum_lag
 from scansnap.theory.token_growth import chi, growth, relative_gain
 
 __all__ = [
     "ClassDrive",
     "FrozenDecoder",
-    "Memory",
     "SampledFlow",
+    "TokenMemory",
     "beta",
     "chi",
     "class_drive",

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from scipy.special import wrightomega
 
 from scansnap.checks import InputError, check_integer
-from scansnap.theory.inputs import FloatArray, Result, read, result
+from scansnap.theory.arguments import FloatArray, Result, to_arrays, to_result
 
 _NEWTON_STEPS = 3  # the start is good to 1e-15 absolute; the first step makes that relative, two are spare
 _LARGEST = 1e300  # of M η_Y s; e^u ≤ 1 + M η_Y s, so below it nothing can overflow
@@ -29,7 +29,7 @@ def u(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
     Solved by u = a − ω(a − ln(M−1)), a = (M η_Y s + 1)/(M − 1), ω the Wright omega function, then polished by
     Newton steps. Accurate to a few units in the last place for every s ≥ 0 and M ≥ 2 with M η_Y s ≤ 1e300.
     """
-    return result(_u(*read(s=s, eta_y=eta_y, vocab_size=vocab_size)))
+    return to_result(_u(*to_arrays(s=s, eta_y=eta_y, vocab_size=vocab_size)))
 
 
 def h(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
@@ -38,17 +38,17 @@ def h(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
     The decoder's logits for class n are (M − 1) h for its own next token and −h for all others. The step-wise
     value is :func:`h_recursion`, which exceeds h by at most 2η_Y/M when η_Y < 1 (Lemma 7).
     """
-    s_, eta_y_, m = read(s=s, eta_y=eta_y, vocab_size=vocab_size)
-    return result(_u(s_, eta_y_, m) / m)
+    s_, eta_y_, m = to_arrays(s=s, eta_y=eta_y, vocab_size=vocab_size)
+    return to_result(_u(s_, eta_y_, m) / m)
 
 
 def h_recursion(steps: int, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> FloatArray:
     """h after 0, 1, …, ``steps`` gradient steps: h ← h + η_Y/(M − 1 + e^{Mh}) from h = 0 (Lemma 5, Eq. 33).
 
-    The step is the first axis of the result; the shape of ``eta_y`` and ``vocab_size`` follows.
+    The step is the first axis of the to_result; the shape of ``eta_y`` and ``vocab_size`` follows.
     """
     steps = check_integer("steps", steps)
-    eta_y_, m = np.broadcast_arrays(*read(eta_y=eta_y, vocab_size=vocab_size))
+    eta_y_, m = np.broadcast_arrays(*to_arrays(eta_y=eta_y, vocab_size=vocab_size))
     u_ = np.zeros((steps + 1, *m.shape))
     for step in range(steps):
         decay = np.exp(-u_[step])  # e^{−u} instead of e^u: a step of η_Y = 1000 must not overflow
@@ -64,9 +64,9 @@ def gamma(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: A
     It rises like η_Y t/K, peaks a little before t₀′ (at 0.8 to 0.9 t₀′ for M from 100 to 10⁶) and falls like
     ln t/t (:func:`gamma_early`, :func:`gamma_late`).
     """
-    t_, eta_y_, k, m = read(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
+    t_, eta_y_, k, m = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
     u_ = _u(t_ / k, eta_y_, m)
-    return result((m - 1) / m * u_ / (1 + np.exp(u_) / (m - 1)))
+    return to_result((m - 1) / m * u_ / (1 + np.exp(u_) / (m - 1)))
 
 
 def gamma_integral(
@@ -76,8 +76,8 @@ def gamma_integral(
 
     Exact for the γ of :func:`gamma`: along the flow γ dt = (K/η_Y)(M − 1)² h dh.
     """
-    t_, eta_y_, eta_z_, k, m = read(t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
-    return result(eta_z_ / eta_y_ * k * ((m - 1) / m * _u(t_ / k, eta_y_, m)) ** 2 / 2)
+    t_, eta_y_, eta_z_, k, m = to_arrays(t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
+    return to_result(eta_z_ / eta_y_ * k * ((m - 1) / m * _u(t_ / k, eta_y_, m)) ** 2 / 2)
 
 
 def _u(s: FloatArray, eta_y: FloatArray, m: FloatArray) -> FloatArray:

@@ -31,17 +31,17 @@ from scipy.special import dawsn, log_softmax
 from scansnap.checks import InputError, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.measure.entropy import attention_of
+from scansnap.theory.arguments import FloatArray, Result, to_arrays, to_result
 from scansnap.theory.drive import Form, drive
 from scansnap.theory.frozen import panels
-from scansnap.theory.inputs import FloatArray, Result, read, result
-from scansnap.theory.memory import Memory, Tokens
+from scansnap.theory.memory import SymmetricTokens, TokenMemory
 
 _START = 1e-9  # of the clock: D/u tends to (K − 1)ρ/M
 
 
 @dataclass(frozen=True)
-class Rates:
-    """Rates of Y by row and column, and of z by query and token."""
+class DriftRates:
+    """DriftRates of Y by row and column, and of z by query and token."""
 
     y: FloatArray
     z: FloatArray
@@ -73,13 +73,13 @@ class SampledFlow:
             self.target, self.multiplicity = np.asarray(classes.next_token), np.ones(m)
         self.y_shape, self.z_shape = (m, len(self.multiplicity)), (len(classes.queries), m)
 
-    def flow(self, y: ArrayLike, z: ArrayLike) -> Rates:
+    def flow(self, y: ArrayLike, z: ArrayLike) -> DriftRates:
         """Ẏ and ż as T → ∞: Lemma 1 in expectation over the classes."""
         at = self._at(y, z)
         dy = at.f[..., None] * at.r[:, None]
         return self._sum(dy, at.f * (at.g - at.f * at.h[:, None]))
 
-    def drift(self, y: ArrayLike, z: ArrayLike, *, context: float) -> Rates:
+    def drift(self, y: ArrayLike, z: ArrayLike, *, context: float) -> DriftRates:
         """What sequences of length T = ``context``, the query included, add to :meth:`flow`, to order 1/T."""
         n = check_float("context", context, least=2) - 1
         at = self._at(y, z)
@@ -119,11 +119,11 @@ class SampledFlow:
         r[own] = -r.sum(1)  # 1 − α_n without cancellation
         return _Point(f, rows, x, alpha, r, _dot(rows, r), (x * r).sum(1))
 
-    def _sum(self, dy: FloatArray, dz: FloatArray) -> Rates:
+    def _sum(self, dy: FloatArray, dz: FloatArray) -> DriftRates:
         y, z = np.zeros(self.y_shape), np.zeros(self.z_shape)
         np.add.at(y, self.token, self.eta_y * self.p_class[:, None, None] * dy / self.multiplicity)
         np.add.at(z, (self.row[:, None], self.token), self.eta_z * self.p_class[:, None] * dz)
-        return Rates(y, z)
+        return DriftRates(y, z)
 
 
 @dataclass(frozen=True)
@@ -174,17 +174,17 @@ def sampling_push(f: ArrayLike, *, context: ArrayLike, p: ArrayLike | None = Non
 
         N w_l = s f_l [f_l (s − 2q) − 1 + 2f_l²]
     """
-    f_, length = read(f=f)[0], read(context=context)[0]
-    p_ = f_ / f_.sum(-1, keepdims=True) if p is None else read(p=p)[0]
+    f_, length = to_arrays(f=f)[0], to_arrays(context=context)[0]
+    p_ = f_ / f_.sum(-1, keepdims=True) if p is None else to_arrays(p=p)[0]
     noise = Noise.of(f_, np.broadcast_to(p_, f_.shape))
     push = f_**2 * noise.variance.sum(-1, keepdims=True) - noise.variance
-    return result(push / (length[..., None] - 1))
+    return to_result(push / (length[..., None] - 1))
 
 
 def drift_tokens(
     u: ArrayLike, *, eta_y: float, eta_z: float, n_classes: int, f_distinct: ArrayLike,
     f_common: ArrayLike | None = None, context: float,
-) -> Memory:  # fmt: skip
+) -> TokenMemory:  # fmt: skip
     """What length T = ``context`` adds to z of the symmetric family, held back by the memory as the drive's effect is.
 
     ε w_l u per unit of the clock is a constant source of the equation of :mod:`scansnap.theory.memory`: in each of its
@@ -192,13 +192,13 @@ def drift_tokens(
     of w: at first ε w_l u²/2, late a logarithm of u. To leading order in 1/M, 1/T and z; it adds to
     :func:`scansnap.theory.memory_tokens`.
     """
-    (u_,) = read(u=u)
-    eta_y_, eta_z_, k = read(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes)
-    tokens = Tokens.of(f_distinct, f_common)
+    (u_,) = to_arrays(u=u)
+    eta_y_, eta_z_, k = to_arrays(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes)
+    tokens = SymmetricTokens.of(f_distinct, f_common)
     lam, part = tokens.modes(k, np.asarray(sampling_push(tokens.f, context=context)))
     sigma = np.sqrt(eta_z_ / eta_y_ * lam / 2)
     reach = u_[..., None] * sigma
-    return Memory(2 * _dawson_integral(reach) @ part, 2 * sigma * dawsn(reach) @ part)
+    return TokenMemory(2 * _dawson_integral(reach) @ part, 2 * sigma * dawsn(reach) @ part)
 
 
 def fall_below(
@@ -215,13 +215,17 @@ def fall_below(
     that fall whatever the length. For longer sequences N P* → u/D(u): M/((K − 1)ρ) occurrences at first, fewer as D/u
     grows; late (``form="exact"``) κ²/((K − 1)ρ²(1 + κ)). It is not P_l T of order 1. The memory is left out.
     """
-    (u_,), (length,), (k, m) = read(u=u), read(context=context), read(n_classes=n_classes, vocab_size=vocab_size)
-    tokens = Tokens.of(f_distinct, f_common)
+    (u_,), (length,), (k, m) = (
+        to_arrays(u=u),
+        to_arrays(context=context),
+        to_arrays(n_classes=n_classes, vocab_size=vocab_size),
+    )
+    tokens = SymmetricTokens.of(f_distinct, f_common)
     s, q = tokens.f.sum(), (tokens.f**3).sum()
     at, sizes = np.maximum(u_, _START), {"n_classes": k, "vocab_size": m, "overlap": tokens.rho}
     ratio = np.asarray(drive(at, **sizes, form=form)) / at
     c = s - 2 * q + (length - 1) * ratio / s
-    return result((length - 1) / s * 2 / (c + np.sqrt(c**2 + 8)))
+    return to_result((length - 1) / s * 2 / (c + np.sqrt(c**2 + 8)))
 
 
 def _dawson_integral(y: FloatArray) -> FloatArray:

@@ -28,9 +28,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.checks import check_choice
+from scansnap.theory.arguments import FloatArray, Result, positive_t, to_arrays, to_result
 from scansnap.theory.closed_form import u as logit_gap
-from scansnap.theory.frozen import Family, exp_beyond_linear, frozen_decoder
-from scansnap.theory.inputs import FloatArray, Result, positive_t, read, result
+from scansnap.theory.frozen import SymmetricFamily, exp_beyond_linear, frozen_decoder
 
 Form = Literal["leading", "exact"]
 FORMS = ("leading", "exact")
@@ -40,10 +40,10 @@ def beta(
     u: ArrayLike, *, n_classes: ArrayLike, vocab_size: ArrayLike, overlap: ArrayLike, form: Form = "leading"
 ) -> Result:
     """γβ_nn' per unit of the clock u. Leading order: [u e^{ρu} + (e^{ρu} − 1)/ρ − u]/M, from u/M at ρ = 0."""
-    u_, k, m, rho = read(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
+    u_, k, m, rho = to_arrays(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
     if check_choice("form", form, FORMS) == "exact":
-        return result(Family(k, m, rho).at(u_).beta)
-    return result((u_ * np.exp(rho * u_) + u_ * _mean_growth(rho * u_)) / m + 0 * k)
+        return to_result(SymmetricFamily(k, m, rho).at(u_).beta)
+    return to_result((u_ * np.exp(rho * u_) + u_ * _mean_growth(rho * u_)) / m + 0 * k)
 
 
 def drive(
@@ -53,8 +53,8 @@ def drive(
 
     The exact one goes on linearly in u: see :func:`drive_rate`.
     """
-    u_, k, m, rho = read(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
-    return result((k - 1) * rho * np.asarray(beta(u_, n_classes=k, vocab_size=m, overlap=rho, form=form)))
+    u_, k, m, rho = to_arrays(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
+    return to_result((k - 1) * rho * np.asarray(beta(u_, n_classes=k, vocab_size=m, overlap=rho, form=form)))
 
 
 def drive_rate(
@@ -64,11 +64,11 @@ def drive_rate(
 
     The exact one tends to (K − 1)ρ²(1 + κ)/κ², κ = 1 + ρ(K − 2), as M → ∞ and u ≫ ln(ρM)/ρ.
     """
-    u_, k, m, rho = read(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
+    u_, k, m, rho = to_arrays(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
     if check_choice("form", form, FORMS) == "exact":
-        return result((k - 1) * rho * Family(k, m, rho).at(u_).beta_rate)
+        return to_result((k - 1) * rho * SymmetricFamily(k, m, rho).at(u_).beta_rate)
     growth = np.exp(rho * u_)
-    return result((k - 1) * rho / m * (growth + np.expm1(rho * u_) + rho * u_ * growth))
+    return to_result((k - 1) * rho / m * (growth + np.expm1(rho * u_) + rho * u_ * growth))
 
 
 def growth_drive(
@@ -82,15 +82,15 @@ def growth_drive(
 
     p_n = 1/K is in it, unlike in the paper's.
     """
-    t_, eta_y_, eta_z_, k, m, rho = read(
+    t_, eta_y_, eta_z_, k, m, rho = to_arrays(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap
     )
     if check_choice("form", form, FORMS) == "exact":
         state = frozen_decoder(t_, eta_y=eta_y_, n_classes=k, vocab_size=m, overlap=rho)
-        return result(eta_z_ / eta_y_ * state.growth)
+        return to_result(eta_z_ / eta_y_ * state.growth)
     u_ = np.asarray(logit_gap(t_ / k, eta_y=eta_y_, vocab_size=m))
     # u(e^{ρu} − 1) − ρu²/2 = u [(e^{ρu} − 1 − ρu) + ρu/2]: nothing cancels
-    return result(eta_z_ / eta_y_ * (k - 1) / m * u_ * (exp_beyond_linear(rho * u_) + rho * u_ / 2))
+    return to_result(eta_z_ / eta_y_ * (k - 1) / m * u_ * (exp_beyond_linear(rho * u_) + rho * u_ / 2))
 
 
 def growth_drive_early(
@@ -98,10 +98,10 @@ def growth_drive_early(
     overlap: ArrayLike,
 ) -> Result:  # fmt: skip
     """B_n ≈ (K − 1)ρ η_Y η_Z t²/(2K²M), to a relative ρη_Y t/K: the gap is η_Y t/K and every β is 1/M."""
-    t_, eta_y_, eta_z_, k, m, rho = read(
+    t_, eta_y_, eta_z_, k, m, rho = to_arrays(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap
     )
-    return result((k - 1) * rho / m * eta_z_ * eta_y_ * (t_ / k) ** 2 / 2)
+    return to_result((k - 1) * rho / m * eta_z_ * eta_y_ * (t_ / k) ** 2 / 2)
 
 
 def growth_drive_late(
@@ -116,15 +116,15 @@ def growth_drive_late(
     In the second the gap of the logits is λ(A − C) with λ = (1 − ρ)(1 + ρ(K − 1))/κ, so that its u is
     ln(M η_Y t/K)/λ.
     """
-    t_, eta_y_, eta_z_, k, m, rho = read(
+    t_, eta_y_, eta_z_, k, m, rho = to_arrays(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap
     )
     u_ = np.log(m * eta_y_ * positive_t(t_) / k)
     if check_choice("form", form, FORMS) == "exact":
         kappa = 1 + rho * (k - 2)
         u_ = u_ * kappa / ((1 - rho) * (1 + rho * (k - 1)))
-        return result(eta_z_ / eta_y_ * (k - 1) * rho**2 * (1 + kappa) / kappa**2 * u_**2 / 2)
-    return result(eta_z_ / eta_y_ * (k - 1) / m * u_ * np.exp(rho * u_))
+        return to_result(eta_z_ / eta_y_ * (k - 1) * rho**2 * (1 + kappa) / kappa**2 * u_**2 / 2)
+    return to_result(eta_z_ / eta_y_ * (k - 1) / m * u_ * np.exp(rho * u_))
 
 
 def _mean_growth(x: FloatArray) -> FloatArray:

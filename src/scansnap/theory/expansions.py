@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
-from scansnap.theory.inputs import FloatArray, Result, positive_t, read, result
+from scansnap.theory.arguments import FloatArray, Result, positive_t, to_arrays, to_result
 from scansnap.theory.token_growth import Premise, growth_from
 
 
@@ -22,8 +22,8 @@ def t_scan(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> 
     Up to here the early expansions give the order of magnitude. At t₀′ itself e^u ≈ 0.567 M, and γ is already
     down to 1/1.567 ≈ 64% of :func:`gamma_early` for M → ∞ (58% at M = 1000).
     """
-    eta_y_, k, m = read(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
-    return result(k * np.log(m) / eta_y_)
+    eta_y_, k, m = to_arrays(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
+    return to_result(k * np.log(m) / eta_y_)
 
 
 def t_snap(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike, delta: ArrayLike = 0.0) -> Result:
@@ -33,8 +33,8 @@ def t_snap(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike, del
     time the paper quotes as t₀ ≈ 2K ln M/η_Y (Section 6, insight a). The value its proof uses is
     ``delta=snap_delta(vocab_size)``, which moves t₀ later by 40% at M = 100 and 20% at M = 10⁶.
     """
-    eta_y_, k, m, delta_ = read(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, delta=delta)
-    return result(2 * (1 + delta_) * k * np.log(m) / eta_y_)
+    eta_y_, k, m, delta_ = to_arrays(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, delta=delta)
+    return to_result(2 * (1 + delta_) * k * np.log(m) / eta_y_)
 
 
 def snap_delta(vocab_size: ArrayLike) -> Result:
@@ -43,16 +43,16 @@ def snap_delta(vocab_size: ArrayLike) -> Result:
     From that gap on, e^{Mh} outweighs (M − 1) M h in the equation of h. In closed form the root is
     u = −W₋₁(−1/(M − 1)). δ is 0 for M < 1 + e, where e^u always outweighs and there is no root.
     """
-    (m,) = read(vocab_size=vocab_size)
+    (m,) = to_arrays(vocab_size=vocab_size)
     branch = np.maximum(m - 1, np.e)  # W₋₁ is real only up to M − 1 = e
     root = -lambertw(-1 / branch, k=-1).real
-    return result(np.where(m - 1 < np.e, 0.0, np.maximum(root / np.log(m) - 1, 0.0)))
+    return to_result(np.where(m - 1 < np.e, 0.0, np.maximum(root / np.log(m) - 1, 0.0)))
 
 
 def gamma_early(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike) -> Result:
     """γ ≈ η_Y t/K for t ≤ t₀′ (Theorem 1b). As t → 0 the exact γ is ((M − 1)/M)² times this."""
-    t_, eta_y_, k = read(t=t, eta_y=eta_y, n_classes=n_classes)
-    return result(eta_y_ * t_ / k)
+    t_, eta_y_, k = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes)
+    return to_result(eta_y_ * t_ / k)
 
 
 def gamma_late(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> Result:
@@ -61,9 +61,9 @@ def gamma_late(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_si
     As t → ∞ the exact γ tends to ((M − 1)/M)² times this, slowly: the relative error is about u/(η_Y t/K), and at
     t₀ the exact value is still twice as large. Before M η_Y t/K = 1 the expansion is negative and means nothing.
     """
-    t_, eta_y_, k, m = read(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
+    t_, eta_y_, k, m = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
     s = positive_t(t_) / k
-    return result(np.log(m * eta_y_ * s) / (eta_y_ * s))
+    return to_result(np.log(m * eta_y_ * s) / (eta_y_ * s))
 
 
 def growth_early(

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.checks import InputError
+from scansnap.theory.arguments import FloatArray, Result, to_arrays, to_result
 from scansnap.theory.closed_form import u as logit_gap
-from scansnap.theory.inputs import FloatArray, Result, read, result
 
 _SERIES = 0.5  # below it e^x − 1 − x is summed
 _TERMS = 14  # 0.5¹⁴/16! is below the last place
@@ -55,8 +55,8 @@ def panels() -> tuple[FloatArray, FloatArray]:
 
 
 @dataclass(frozen=True)
-class InClock:
-    """The decoder when its clock A − C is x."""
+class DecoderState:
+    """The decoder when A − C is x."""
 
     x: FloatArray
     y: FloatArray  # B − C, never positive
@@ -68,7 +68,7 @@ class InClock:
     growth: FloatArray  # −½ (K − 1) ρ a_n·a_n', which is B_n η_Y/η_Z
 
 
-class Family:
+class SymmetricFamily:
     """K classes of one query with overlaps ρ, M outputs; broadcasts as its arguments do."""
 
     def __init__(self, k: FloatArray, m: FloatArray, rho: FloatArray) -> None:
@@ -95,13 +95,13 @@ class Family:
         return tau
 
     def path(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-        """E, q, y and τ at the clock x."""
+        """E, q, y and τ at x."""
         tau = self.tau(x)
         e = -self.e_end * np.expm1(-tau)
         q = np.log1p(e)
         return e, q, -(self.e_end * exp_beyond_linear(-tau) + exp_beyond_linear(q)) / self.scale, tau
 
-    def at(self, x: FloatArray) -> InClock:
+    def at(self, x: FloatArray) -> DecoderState:
         k, m, rho = self.k, self.m, self.rho
         e, q, y, tau = self.path(x)
         error = (k - 1) * e + m
@@ -109,7 +109,7 @@ class Family:
         # β = [x(1 + E) − y(E + M − K + 1)]/error. Its derivative, with every term positive:
         e_rate = own * rho * m * np.exp(-tau) / error
         turn = (m - k + 1) * (x + (k - 1) * y) - m * y
-        return InClock(
+        return DecoderState(
             x + 0 * y, y, q, x + rho * (k - 1) * y, error,
             beta=(x * own - y * rest) / error,
             beta_rate=(own + e * rest / error + e_rate * turn / error) / error,
@@ -117,17 +117,17 @@ class Family:
         )  # fmt: skip
 
     def time(self, x: FloatArray) -> FloatArray:
-        """η_Y p t at the clock x: x + ∫₀ˣ (e^w − 1)/((K − 1)E + M), over the last 44 units where w is that long."""
+        """η_Y p t at x: x + ∫₀ˣ (e^w − 1)/((K − 1)E + M), over the last 44 units where w is that long."""
         fall = (1 - self.rho) * (1 + self.rho * (self.k - 1)) / self.kappa  # the least dw/dx
         length = np.minimum(x, _REACH / fall)
         share, weights = panels()
         at = (x - length)[..., None] + length[..., None] * share
-        inside = Family(self.k[..., None], self.m[..., None], self.rho[..., None])
+        inside = SymmetricFamily(self.k[..., None], self.m[..., None], self.rho[..., None])
         e, _, y, _ = inside.path(at)
         rate = np.expm1(at + inside.rho * (inside.k - 1) * y) / ((inside.k - 1) * e + inside.m)
         return x + length * (rate @ weights)
 
-    def clock(self, target: FloatArray) -> FloatArray:
+    def x_at(self, target: FloatArray) -> FloatArray:
         """x at η_Y p t = ``target``: Newton steps in ln t, halving where they leave the bracket.
 
         From below e^w ≤ e^x, from above w ≥ λx, each with the gap's own closed form.
@@ -161,7 +161,7 @@ class Family:
 class FrozenDecoder:
     """The exact frozen decoder at given times; each field a float or an array as the arguments were."""
 
-    clock: Result  # x = A − C, the clock of the exact drive
+    x: Result  # A − C, the variable of the exact drive
     own: Result  # A, the entry of a_n at its own next token
     other: Result  # B, at another class's
     rest: Result  # C, at each of the others
@@ -181,17 +181,17 @@ def frozen_decoder(
     The same as :func:`scansnap.dynamics.flow.decoder.decoder_flow` for equal overlaps, to 1e-12 at any time.
     """
     t_, eta_y_, k, m, rho = np.broadcast_arrays(
-        *read(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
+        *to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
     )
-    family = Family(k, m, rho)
-    now = family.at(family.clock(eta_y_ * t_ / k))
+    family = SymmetricFamily(k, m, rho)
+    now = family.at(family.x_at(eta_y_ * t_ / k))
     x, y, own, e = now.x, now.y, np.exp(now.w), np.exp(now.q)
     rest = -(x + (k - 1) * y) / m
     wrong = m - k + (k - 1) * e
     total = own + wrong
     return FrozenDecoder(
-        clock=result(x), own=result(x + rest), other=result(y + rest), rest=result(rest),
-        gap=result(now.w), gap_other=result(now.q), alpha=result(own / total),
-        gamma_iota=result((x * wrong - (k - 1) * y * e) / total),
-        gamma_beta=result(now.beta * now.error / total), growth=result(now.growth),
+        x=to_result(x), own=to_result(x + rest), other=to_result(y + rest), rest=to_result(rest),
+        gap=to_result(now.w), gap_other=to_result(now.q), alpha=to_result(own / total),
+        gamma_iota=to_result((x * wrong - (k - 1) * y * e) / total),
+        gamma_beta=to_result(now.beta * now.error / total), growth=to_result(now.growth),
     )  # fmt: skip

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from scipy.integrate import solve_ivp
 
 from scansnap.checks import InputError
-from scansnap.theory.inputs import FloatArray, Result, read, result
+from scansnap.theory.arguments import FloatArray, Result, to_arrays, to_result
 
 
 def late_overlap(log_u: ArrayLike, *, n_classes: float, overlap: float) -> Result:
@@ -32,7 +32,7 @@ def late_overlap(log_u: ArrayLike, *, n_classes: float, overlap: float) -> Resul
 
     The past is forgotten as 1/u; where it began to be held is the caller's to say.
     """
-    (at,), (k, rho) = read(log_u=log_u), read(n_classes=n_classes, overlap=overlap)
+    (at,), (k, rho) = to_arrays(log_u=log_u), to_arrays(n_classes=n_classes, overlap=overlap)
     if k.ndim or rho.ndim or k < 2 or rho == 0:
         raise InputError("n_classes and overlap", (n_classes, overlap), "two numbers, at least 2 and above 0")
     sigma = rho / (1 + rho * (k - 2))
@@ -43,14 +43,14 @@ def late_overlap(log_u: ArrayLike, *, n_classes: float, overlap: float) -> Resul
         _rates, (0, max(ends[-1], 1e-9)), start, t_eval=ends, args=(float(k),), method="LSODA", rtol=1e-10, atol=1e-14
     )
     a, _, d = run.y
-    return result((d**2 / (a**2 + d**2))[where[1:]].reshape(at.shape))
+    return to_result((d**2 / (a**2 + d**2))[where[1:]].reshape(at.shape))
 
 
 def late_exponent(overlap: ArrayLike, *, n_classes: ArrayLike) -> Result:
     """−d ln ρ/d ln u of attention that is held, to first order: 2(K − 1)ρ(1 − ρ)(1 + κ)/κ², κ = 1 + ρ(K − 2)."""
-    rho, k = read(overlap=overlap, n_classes=n_classes)
+    rho, k = to_arrays(overlap=overlap, n_classes=n_classes)
     kappa = 1 + rho * (k - 2)
-    return result(2 * (k - 1) * rho * (1 - rho) * (1 + kappa) / kappa**2)
+    return to_result(2 * (k - 1) * rho * (1 - rho) * (1 + kappa) / kappa**2)
 
 
 def _rates(_: float, state: FloatArray, k: float) -> FloatArray:

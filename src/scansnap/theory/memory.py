@@ -30,8 +30,8 @@ from numpy.typing import ArrayLike
 from scipy.special import dawsn, erf, erfcx
 
 from scansnap.checks import InputError, check_choice
+from scansnap.theory.arguments import FloatArray, Result, to_arrays, to_result
 from scansnap.theory.drive import FORMS, Form, drive, drive_rate
-from scansnap.theory.inputs import FloatArray, Result, read, result
 
 _SMALL = 2.0  # of ρu + κu²/2: below it the closed form cancels, and 20 nodes are exact
 _NODES = 20
@@ -42,8 +42,8 @@ _ROUNDING = 1e-9  # of a sum of squares
 
 def u_star(*, eta_y: ArrayLike, eta_z: ArrayLike, f: ArrayLike) -> Result:
     """u* = √(2 η_Y/η_Z)/f_l, the gap from which a token of normalised attention f_l is held by the memory."""
-    eta_y_, eta_z_, f_ = read(eta_y=eta_y, eta_z=eta_z, f=f)
-    return result(np.sqrt(2 * eta_y_ / eta_z_) / f_)
+    eta_y_, eta_z_, f_ = to_arrays(eta_y=eta_y, eta_z=eta_z, f=f)
+    return to_result(np.sqrt(2 * eta_y_ / eta_z_) / f_)
 
 
 def memory_speed(
@@ -56,7 +56,7 @@ def memory_speed(
     form, to 1e-12 for κu² up to 1e6; exact: by quadrature.
     """
     u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
-    return result(_v(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
+    return to_result(_v(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
 
 
 def memory_gain(
@@ -65,7 +65,7 @@ def memory_gain(
 ) -> Result:  # fmt: skip
     """z_l(u) = ∫₀ᵘ v_l du of one distinct token, without v̄; by quadrature of :func:`memory_speed`."""
     u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
-    return result(_z(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
+    return to_result(_z(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
 
 
 def memory_early(
@@ -74,7 +74,7 @@ def memory_early(
 ) -> Result:  # fmt: skip
     """v_l ≈ κ D(u), the drive alone, κ = (η_Z/η_Y) f_l²: an upper bound, above by a relative κu²/3 at first; u ≪ u*."""
     u_, eta_y_, eta_z_, k, m, rho, f_ = _read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
-    return result(eta_z_ / eta_y_ * f_**2 * drive(u_, n_classes=k, vocab_size=m, overlap=rho, form=form))
+    return to_result(eta_z_ / eta_y_ * f_**2 * drive(u_, n_classes=k, vocab_size=m, overlap=rho, form=form))
 
 
 def memory_late(
@@ -88,11 +88,11 @@ def memory_late(
     u_, eta_y_, eta_z_, k, m, rho, f_ = _read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
     stiff = eta_z_ / eta_y_ * f_**2
     rate = np.asarray(drive_rate(u_, n_classes=k, vocab_size=m, overlap=rho, form=form))
-    return result(stiff * rate / (stiff * u_ + rho))
+    return to_result(stiff * rate / (stiff * u_ + rho))
 
 
 @dataclass(frozen=True)
-class Memory:
+class TokenMemory:
     """z and v = dz/du of the tokens of a class (last axis): the distinct ones as given, then the common ones."""
 
     z: FloatArray
@@ -102,36 +102,36 @@ class Memory:
 def memory_tokens(
     u: ArrayLike, *, eta_y: float, eta_z: float, n_classes: int, vocab_size: int, f_distinct: ArrayLike,
     f_common: ArrayLike | None = None, form: Form = "leading",
-) -> Memory:  # fmt: skip
+) -> TokenMemory:  # fmt: skip
     """The memory equation with v̄, for all tokens of a class; ``f_distinct`` and ``f_common`` are their f_l.
 
     Left out, there is one common token of f_c² = ρ = 1 − Σ f_l². All arguments but u are single numbers or rows.
     Conservation holds as in the flow: K Σ_l z_l + Σ_c z_c = 0.
     """
-    (u_,) = read(u=u)
-    eta_y_, eta_z_, k, m = read(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
-    tokens = Tokens.of(f_distinct, f_common)
+    (u_,) = to_arrays(u=u)
+    eta_y_, eta_z_, k, m = to_arrays(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
+    tokens = SymmetricTokens.of(f_distinct, f_common)
     lam, part = tokens.modes(k, tokens.squares * np.append(np.ones(tokens.n), np.full(tokens.more, 1 - 1 / tokens.rho)))
     each = np.broadcast_arrays(u_[..., None], eta_z_ / eta_y_ * lam, k, m, tokens.rho)
-    return Memory(_z(form, *each) @ part, _v(form, *each) @ part)
+    return TokenMemory(_z(form, *each) @ part, _v(form, *each) @ part)
 
 
 @dataclass(frozen=True)
-class Tokens:
+class SymmetricTokens:
     """The tokens of a class of the symmetric family: first the distinct ones, then those it shares with all others."""
 
     f: FloatArray
     n: int  # how many are distinct
 
     @classmethod
-    def of(cls, f_distinct: ArrayLike, f_common: ArrayLike | None) -> Tokens:
-        (f,) = read(f=f_distinct)
+    def of(cls, f_distinct: ArrayLike, f_common: ArrayLike | None) -> SymmetricTokens:
+        (f,) = to_arrays(f=f_distinct)
         rest = np.asarray(1 - (f**2).sum())
         if f.ndim != 1 or not 0 < rest < 1:
             raise InputError("f_distinct", f_distinct, "a row of numbers whose squares have a sum below 1")
         if f_common is None:
             return cls(np.append(f, np.sqrt(rest)), len(f))
-        (common,) = read(f=f_common)
+        (common,) = to_arrays(f=f_common)
         if common.ndim != 1 or abs((common**2).sum() - rest) > _ROUNDING:
             raise InputError("f_common", f_common, f"a row of numbers whose squares have the sum {rest:.6g}")
         return cls(np.append(f, common), len(f))
@@ -166,7 +166,7 @@ class Tokens:
 def _read(
     u: ArrayLike, eta_y: ArrayLike, eta_z: ArrayLike, k: ArrayLike, m: ArrayLike, rho: ArrayLike, f: ArrayLike
 ) -> list[FloatArray]:
-    return read(u=u, eta_y=eta_y, eta_z=eta_z, n_classes=k, vocab_size=m, overlap=rho, f=f)
+    return to_arrays(u=u, eta_y=eta_y, eta_z=eta_z, n_classes=k, vocab_size=m, overlap=rho, f=f)
 
 
 def _v(form: Form, u: FloatArray, kappa: FloatArray, k: FloatArray, m: FloatArray, rho: FloatArray) -> FloatArray:

@@ -25,16 +25,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from scansnap.theory.arguments import FloatArray, Result, to_arrays, to_result
 from scansnap.theory.closed_form import u as logit_gap
 from scansnap.theory.drive import drive_rate
 from scansnap.theory.frozen import exp_beyond_linear, panels
-from scansnap.theory.inputs import FloatArray, Result, read, result
 
 
 def momentum_lag(t: ArrayLike, *, momentum: ArrayLike) -> Result:
     """ℓ(1 − μ^t), how many steps the start takes from a motion of constant direction: exactly, at every step t."""
-    t_, mu = read(t=t, momentum=momentum)
-    return result(mu / (1 - mu) * (1 - mu**t_))
+    t_, mu = to_arrays(t=t, momentum=momentum)
+    return to_result(mu / (1 - mu) * (1 - mu**t_))
 
 
 def momentum_gap(
@@ -46,8 +46,8 @@ def momentum_gap(
 
     with the gap of the first two terms in the logarithm. For μ = 0 it is :func:`scansnap.theory.h_recursion` times M.
     """
-    t_, eta, k, m, mu = read(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, momentum=momentum)
-    return result(_gap(t_, eta / (1 - mu), k, m, mu))
+    t_, eta, k, m, mu = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, momentum=momentum)
+    return to_result(_gap(t_, eta / (1 - mu), k, m, mu))
 
 
 def momentum_growth(
@@ -59,7 +59,7 @@ def momentum_growth(
     Exact at the start, where the gap is a line: step by step its double sum is
     Σ_{j<t} (1 − μ^{t−j})(j − ℓ(1 − μ^j)) = t²/2 − (2ℓ + ½)t + 3ℓ² + 2ℓ − …, with terms in μ^t.
     """
-    t_, eta, eta_z_, k, m, rho, mu = np.broadcast_arrays(*read(
+    t_, eta, eta_z_, k, m, rho, mu = np.broadcast_arrays(*to_arrays(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap, momentum=momentum
     ))  # fmt: skip
     rate = eta / (1 - mu)
@@ -76,7 +76,7 @@ def momentum_growth(
     # what the sums of the start have beyond the two terms, D being D′(0) u and u = u̇₀ (t − ℓ(1 − μ^t))
     x = t_ - lag * (1 - mu**t_)
     start = (k - 1) * rho / m * (rate / k) ** 2 * (_double_sum(t_, mu, lag) - (x**2 / 2 - (lag + 0.5) * x))
-    return result(eta_z_ / eta * (whole - late + start))
+    return to_result(eta_z_ / eta * (whole - late + start))
 
 
 def _gap(t: FloatArray, rate: FloatArray, k: FloatArray, m: FloatArray, mu: FloatArray) -> FloatArray:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.checks import InputError, check_choice
+from scansnap.theory.arguments import FloatArray, Result, to_arrays, to_result
 from scansnap.theory.closed_form import gamma_integral
-from scansnap.theory.inputs import FloatArray, Result, read, result
 
 Form = Literal["corrected", "printed"]
 FORMS = ("corrected", "printed")
@@ -67,7 +67,7 @@ def growth_from(
 ) -> Result:  # fmt: skip
     """B_n from Γ(t, η_Y, η_Z, K, M), exact or expanded: (p_n/P)(1/q) ln(1 + qPΓ/C₀), or printed …ln(C₀ + qPΓ)."""
     given = dict(zip(("eta_y", "eta_z", "n_classes", "vocab_size"), rates_and_sizes, strict=True))
-    t_, eta_y_, eta_z_, k, m, c0_, q, p_n, p = read(
+    t_, eta_y_, eta_z_, k, m, c0_, q, p_n, p = to_arrays(
         t=t, **given, c0=c0, exponent=exponent, p_class=p_class, p_query=p_query
     )
     check_choice("form", form, FORMS)
@@ -75,7 +75,7 @@ def growth_from(
         over = np.broadcast_arrays(p_n, p)[0][p_n > p * (1 + _ROUNDING)]
         raise InputError("p_class", float(over.max()), "at most p_query: a class is one of its query's")
     reach = q * p * integral(t_, eta_y_, eta_z_, k, m)
-    return result(p_n / p * (np.log(c0_ + reach) if form == "printed" else np.log1p(reach / c0_)) / q)
+    return to_result(p_n / p * (np.log(c0_ + reach) if form == "printed" else np.log1p(reach / c0_)) / q)
 
 
 def chi(
@@ -93,9 +93,9 @@ def chi(
     inf.
     """
     b = growth(t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, **premise)
-    (f,) = read(f_dominant=f_dominant)
+    (f,) = to_arrays(f_dominant=f_dominant)
     with np.errstate(over="ignore"):
-        return result(np.exp(2 * f**2 * b)), result(np.exp(2 * np.asarray(b)))
+        return to_result(np.exp(2 * f**2 * b)), to_result(np.exp(2 * np.asarray(b)))
 
 
 def relative_gain(r0: ArrayLike, chi: ArrayLike) -> Result:
@@ -104,5 +104,5 @@ def relative_gain(r0: ArrayLike, chi: ArrayLike) -> Result:
     Exact as long as ż_ml/f_nl² is the same for both tokens; in exact flows that holds while η_Y ≫ η_Z. For the
     weaker of the two tokens r(0) < 0, and its χ stays below 1/|r(0)|.
     """
-    r0_, chi_ = read(r0=r0, chi=chi)
-    return result(r0_ * chi_)
+    r0_, chi_ = to_arrays(r0=r0, chi=chi)
+    return to_result(r0_ * chi_)

@@ -19,8 +19,8 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms, yz
 from scansnap.dynamics.engines import batches
 from scansnap.dynamics.engines.batches import Batches, Stretch
-from scansnap.dynamics.flow import population, votes
-from scansnap.dynamics.flow.plain import error
+from scansnap.dynamics.flow import compact, decoder_rows
+from scansnap.dynamics.flow.dense import error
 from scansnap.sampling.counts import weighted_counts
 
 CLASSES = {
@@ -111,10 +111,10 @@ def half(method: Callable[..., Tensor]) -> Callable[..., Tensor]:
         (yz, "_to_rows", half(yz._to_rows), "the engine in expectation: d"),
         (Batches, "_infinite", every_class_alike, "the engine in expectation: d"),
         (batches, "weighted_counts", without_the_last_token, "the engine on sampled sequences: d"),
-        (population, "error", error_with_one_output_for_all, "the flow: d"),
-        (votes.DistinctVotes, "pull", half(votes.DistinctVotes.pull), "the flow: dz"),
-        (votes.CommonVotes, "pull", half(votes.CommonVotes.pull), "the flow: dz"),
-        (votes.CommonVotes, "_spread", half(votes.CommonVotes._spread), "the flow: d"),
+        (compact, "error", error_with_one_output_for_all, "the flow: d"),
+        (decoder_rows.DistinctRows, "back_project", half(decoder_rows.DistinctRows.back_project), "the flow: dz"),
+        (decoder_rows.CommonRows, "back_project", half(decoder_rows.CommonRows.back_project), "the flow: dz"),
+        (decoder_rows.CommonRows, "_spread", half(decoder_rows.CommonRows._spread), "the flow: d"),
     ],
 )
 def test_wrong_terms_in_the_dynamics_fail(

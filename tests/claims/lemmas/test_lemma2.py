@@ -16,9 +16,9 @@ from scansnap.claims.evidence import Evidence, from_flow, from_trajectory
 from scansnap.claims.lemmas import lemma2
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
-from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.engines.layout import TableLayout
 from scansnap.dynamics.settings import ModelConfig
-from scansnap.dynamics.yz import Batch, forward
+from scansnap.dynamics.yz import CountBatch, forward
 from scansnap.sampling.counts import SamplingTable
 
 CLASSES = {
@@ -85,25 +85,25 @@ def test_too_few_sequences_leave_it_undecided(monkeypatch: pytest.MonkeyPatch, t
 # --- it can fail ----------------------------------------------------------------------------------------------
 
 
-def repeated(layout: Layout, length: int, step: int, seed: int) -> Batch:
+def repeated(layout: TableLayout, length: int, step: int, seed: int) -> CountBatch:
     """63 independent tokens, each repeated: the sequence grows, what it says does not."""
     return lemma2.sequences(layout, 63, step, seed)
 
 
-def correlated(layout: Layout, length: int, step: int, seed: int) -> Batch:
+def correlated(layout: TableLayout, length: int, step: int, seed: int) -> CountBatch:
     """Runs of equal tokens that grow with the length: √T independent ones."""
     return lemma2.sequences(layout, math.isqrt(length), step, seed)
 
 
-def slower(layout: Layout, length: int, step: int, seed: int) -> Batch:
+def slower(layout: TableLayout, length: int, step: int, seed: int) -> CountBatch:
     return lemma2.sequences(layout, round(length**0.9), step, seed)
 
 
-def slightly_slower(layout: Layout, length: int, step: int, seed: int) -> Batch:
+def slightly_slower(layout: TableLayout, length: int, step: int, seed: int) -> CountBatch:
     return lemma2.sequences(layout, round(length**0.94), step, seed)
 
 
-def other_data(layout: Layout, length: int, step: int, seed: int) -> Batch:
+def other_data(layout: TableLayout, length: int, step: int, seed: int) -> CountBatch:
     p = layout.slot_p * np.linspace(0.98, 1.02, layout.slot_p.shape[1])
     table = SamplingTable(layout.table.p_class, p / p.sum(1, keepdims=True))
     return lemma2.sequences(replace(layout, table=table), length, step, seed)
@@ -121,12 +121,12 @@ def test_wrong_sequences_fail(textbook: Evidence, draw: lemma2.Draw, slope: floa
         assert claim.measured == pytest.approx(slope, abs=0.015)
 
 
-def blind_to_counts(y: Tensor, z: Tensor, batch: Batch, tables: yz.Tables, model: ModelConfig) -> yz.Forward:
+def blind_to_counts(y: Tensor, z: Tensor, batch: CountBatch, tables: yz.Tables, model: ModelConfig) -> yz.Forward:
     """Attends to which tokens there are, not to how often."""
     return forward(y, z, batch._replace(counts=(batch.counts > 0).to(y.dtype)), tables, model)
 
 
-def colder(y: Tensor, z: Tensor, batch: Batch, tables: yz.Tables, model: ModelConfig) -> yz.Forward:
+def colder(y: Tensor, z: Tensor, batch: CountBatch, tables: yz.Tables, model: ModelConfig) -> yz.Forward:
     return forward(y, 1.2 * z, batch, tables, model)
 
 
@@ -180,7 +180,7 @@ def test_one_token_contexts_beside_others_do_no_harm() -> None:
 
 
 def test_sequences_that_were_not_sampled_fail(monkeypatch: pytest.MonkeyPatch, textbook: Evidence) -> None:
-    def exact(layout: Layout, length: int, step: int, seed: int) -> Batch:
+    def exact(layout: TableLayout, length: int, step: int, seed: int) -> CountBatch:
         batch = lemma2.sequences(layout, length, step, seed)
         return batch._replace(counts=torch.tensor(layout.slot_p)[batch.cls])
 

@@ -40,7 +40,7 @@ def test_without_the_mean_it_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         rho = 1 - (np.asarray(f_distinct) ** 2).sum()
         setting = {"eta_y": eta_y, "eta_z": eta_z, "n_classes": n_classes, "vocab_size": vocab_size, "overlap": rho}
         z = theory.memory_gain(np.asarray(u)[:, None], f=np.asarray(f_distinct), form=form, **setting)
-        return theory.Memory(np.column_stack([z, -n_classes * z.sum(-1)]), np.zeros(0))
+        return theory.TokenMemory(np.column_stack([z, -n_classes * z.sum(-1)]), np.zeros(0))
 
     monkeypatch.setattr(memory, "memory_tokens", alone)
     assert memory.check(flow("textbook", 0.09)).status == "fails"

@@ -19,7 +19,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.hand_written import Engine
-from scansnap.dynamics.engines.layout import Layout, make_layout
+from scansnap.dynamics.engines.layout import TableLayout, make_layout
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import OUTPUTS, RESIDUALS, ModelConfig, Settings
 from scansnap.dynamics.state import start
@@ -143,7 +143,7 @@ def test_expected_counts() -> None:
 # --- that leaving out the rest changes nothing -----------------------------------------------------------
 
 
-def advanced(layout: Layout, plan: Settings, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
+def advanced(layout: TableLayout, plan: Settings, runs: Runs) -> tuple[np.ndarray, np.ndarray]:
     """Full Y (R, M, columns expanded) and z after all steps from the plan's start, in the given layout."""
     engine = Engine(layout, plan, runs, CPU, "general")
     batches = Batches(layout, plan, np.unique(runs.seed), CPU)
@@ -154,7 +154,7 @@ def advanced(layout: Layout, plan: Settings, runs: Runs) -> tuple[np.ndarray, np
     return y, state.tables["z"].numpy()
 
 
-def whole(classes: SequenceClasses, model: ModelConfig) -> Layout:
+def whole(classes: SequenceClasses, model: ModelConfig) -> TableLayout:
     """The layout that keeps every row and column: that of a random start under weight decay."""
     layout = make_layout(classes, replace(model, init="uniform"), decays=True)
     assert len(layout.rows) == classes.vocab_size

@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 
 import scansnap as ss
 from refusals import refused
-from scansnap.dynamics.flow import votes
+from scansnap.dynamics.flow import decoder_rows
 from scansnap.dynamics.response import block
 
 ETA_Y = 0.9
@@ -136,7 +136,7 @@ def test_blocks_threads_and_sparse_products_change_nothing(monkeypatch: pytest.M
     before = torch.get_num_threads()
     monkeypatch.setattr(block, "_CACHED", 1)
     for threads, dense_share in ((1, 0.02), (2, 0.02), (2, 2.0)):
-        monkeypatch.setattr(votes, "_DENSE", dense_share)
+        monkeypatch.setattr(decoder_rows, "_DENSE", dense_share)
         torch.set_num_threads(threads)
         try:
             found = ss.response(classes, ETA_Y, 0.05, times)

@@ -13,7 +13,7 @@ from scansnap.claims.assumptions import check_assumptions, overlap_matrix
 from scansnap.claims.evidence import from_trajectory
 from scansnap.claims.time_windows import WINDOW_END
 from scansnap.classes import SequenceClasses
-from scansnap.dynamics.engines.layout import Layout, make_layout
+from scansnap.dynamics.engines.layout import TableLayout, make_layout
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.response.solve import response
 from scansnap.dynamics.simulate import simulate
@@ -23,7 +23,7 @@ from scansnap.explorer.setup import SetupReading
 from scansnap.measure.entropy import masked_entropy
 from scansnap.runs import grid as run_grid
 from scansnap.theory import gamma, growth, t_scan, t_snap
-from scansnap.theory.outside import SMALLEST_RATE, outside_theory
+from scansnap.theory.applicability import SMALLEST_RATE, why_not_applicable
 
 CLOCK = (
     "The theory's t counts SGD steps with one sequence each; a step on a batch's mean gradient moves as far, so "
@@ -32,11 +32,11 @@ CLOCK = (
 _SMALLEST = 1e-12  # of 1/C₀: below it the closed forms have nothing to say
 
 
-def layout_of(reading: SetupReading) -> Layout:
+def layout_of(reading: SetupReading) -> TableLayout:
     return make_layout(reading.classes, reading.settings.model, decays=reading.runs.decays)
 
 
-def query_tokens(layout: Layout) -> list[np.ndarray]:
+def query_tokens(layout: TableLayout) -> list[np.ndarray]:
     """For each query the tokens that its classes attend to, ascending."""
     own = [layout.slots[n, : layout.n_slots[n]] for n in range(len(layout.slots))]
     return [np.unique(np.concatenate([own[n] for n in np.flatnonzero(layout.class_query == q)]))
@@ -87,7 +87,9 @@ def why_not(reading: SetupReading, failed_step: int | None = None) -> str:
     eta_y, eta_z = float(runs.eta_y[0]), float(runs.eta_z[0])
     decay = max(float(runs.weight_decay_y[0]), float(runs.weight_decay_z[0]))
     failed = -1 if failed_step is None else failed_step
-    return outside_theory(reading.settings.to_dict(), eta_y=eta_y, eta_z=eta_z, weight_decay=decay, failed_step=failed)
+    return why_not_applicable(
+        reading.settings.to_dict(), eta_y=eta_y, eta_z=eta_z, weight_decay=decay, failed_step=failed
+    )
 
 
 def theory(reading: SetupReading) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scansnap.measure.snap.definition import EARLIER, FROZEN, MOVED, NOT_YET, SHORT, UNMOVED, in_t
+from scansnap.measure.snap_curves import EARLIER, FROZEN, MOVED, NOT_YET, SHORT, UNMOVED, in_t
 from scansnap.probe.findings.snap import GAPS, Snap, e_folds, snap, snap_of
 
 STEPS = np.unique(np.rint(np.append(0, np.geomspace(1, 10_000, 80)))).astype(int)

@@ -170,7 +170,8 @@ def test_one_query_in_a_window_is_a_sequence_of_a_class(norm, residual, self_too
     counts = torch.stack([torch.bincount(w if self_too else w[:-1], minlength=m) for w in windows]).double()
     weight = torch.full((1, len(cls)), 1 / len(cls), dtype=torch.float64)
     wanted = yz.gradients(
-        y.clone()[None], z[torch.from_numpy(layout.queries)][None, None], yz.Batch(cls[None], counts[None], weight),
+        y.clone()[None], z[torch.from_numpy(layout.queries)][None, None],
+        yz.CountBatch(cls[None], counts[None], weight),
         yz.Tables.of(layout, torch.device("cpu"), torch.float64), form,
     )  # fmt: skip
 

@@ -4,7 +4,7 @@ With f_n = c_n/‖c_n‖ and r_n = e_n − α_n, one sequence of class n moves t
 
     dY = f_n r_nᵀ        dz_m = diag(f_n)(I − f_n f_nᵀ) Y r_n,   m = ψ(n)
 
-These lines stand in the engine of ``simulate`` (dynamics/yz.py) and in the field of ``flow`` (flow/population.py),
+These lines stand in the engine of ``simulate`` (dynamics/yz.py) and in the field of ``flow`` (flow/compact.py),
 each in coordinates of its own. The claim puts every recorded Y and Z into both, lets them make one step, and holds
 what they moved along against autograd through a plainly written forward pass:
 
@@ -34,7 +34,7 @@ from scansnap.classes import SequenceClasses
 from scansnap.dynamics.engines.batches import Batches
 from scansnap.dynamics.engines.hand_written import Engine
 from scansnap.dynamics.engines.layout import make_layout
-from scansnap.dynamics.flow.population import Places, PopulationFlow
+from scansnap.dynamics.flow.compact import CompactFlow, PaddedLayout
 from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.state import start
 from scansnap.runs import grid
@@ -137,8 +137,8 @@ def by_engine_sampled(y: Array, z: Array, classes: SequenceClasses) -> tuple[Arr
 
 def by_flow(y: Array, z: Array, classes: SequenceClasses) -> tuple[Array, Array]:
     """The flow's field at η_Y = η_Z = 1, as the integrator gets it."""
-    places = Places(classes)
-    field = PopulationFlow(places, 1.0, 1.0, z, _CPU)
+    places = PaddedLayout(classes)
+    field = CompactFlow(places, 1.0, 1.0, z, _CPU)
     dz = np.zeros_like(z)
     with torch.inference_mode():
         field.put_y(y)

@@ -24,7 +24,7 @@ from scansnap.claims.evidence import Array, Evidence
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import yz
 from scansnap.dynamics.engines.batches import Batches
-from scansnap.dynamics.engines.layout import Layout, make_layout
+from scansnap.dynamics.engines.layout import TableLayout, make_layout
 from scansnap.dynamics.settings import ModelConfig, Settings
 
 STATEMENT = Statement(
@@ -45,10 +45,10 @@ _SAMPLES, _ROUNDS = 256, 64  # sequences per length and round, and rounds at mos
 _ENOUGH = TOLERANCE / 4  # rounds end when the slope is known this well
 _CPU = torch.device("cpu")
 
-Draw = Callable[[Layout, int, int, int], yz.Batch]
+Draw = Callable[[TableLayout, int, int, int], yz.CountBatch]
 
 
-def sequences(layout: Layout, length: int, step: int, seed: int) -> yz.Batch:
+def sequences(layout: TableLayout, length: int, step: int, seed: int) -> yz.CountBatch:
     """A mini-batch of ``simulate`` with ``length`` context tokens."""
     plan = Settings(context=length + 1, batch_size=_SAMPLES, dtype="float64")
     return (
@@ -99,7 +99,7 @@ def check(evidence: Evidence, *, draw: Draw = sequences, seed: int = 0) -> Claim
     )
 
 
-def _fit(layout: Layout, z: Array, c: Array, lengths: Array, draw: Draw, seed: int) -> tuple[Array, float, float]:
+def _fit(layout: TableLayout, z: Array, c: Array, lengths: Array, draw: Draw, seed: int) -> tuple[Array, float, float]:
     """RMS deviation at each length, the slope of its logarithm, and the slope's standard error."""
     x = np.log(lengths - 1.0)
     lever = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
@@ -117,7 +117,7 @@ def _fit(layout: Layout, z: Array, c: Array, lengths: Array, draw: Draw, seed: i
     return np.sqrt(samples.mean(1)), slope, slope_error
 
 
-def _deviations(layout: Layout, z: Array, c: Array, batch: yz.Batch) -> Array:
+def _deviations(layout: TableLayout, z: Array, c: Array, batch: yz.CountBatch) -> Array:
     """‖X^T b − c_n‖² of each sequence, (B,), with the attention that the engine gives it."""
     y = torch.zeros(1, len(layout.rows), len(layout.columns), dtype=torch.float64)
     tables = yz.Tables.of(layout, _CPU, torch.float64)

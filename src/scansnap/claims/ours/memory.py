@@ -56,7 +56,7 @@ def predict_path(evidence: Evidence) -> PredictedPath | None:
 def _clock(evidence: Evidence, family: SymmetricClasses, t: Array) -> Array:
     k, m = family.n_classes, family.vocab_size
     state = frozen_decoder(t, eta_y=evidence.eta_y, n_classes=k, vocab_size=m, overlap=family.overlap)
-    return np.asarray(state.clock)
+    return np.asarray(state.x)
 
 
 def _logits(evidence: Evidence, family: SymmetricClasses, t: Array) -> Array:

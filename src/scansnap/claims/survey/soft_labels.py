@@ -40,13 +40,13 @@ from scansnap.claims.survey.statement import (
     survey_statement,
 )
 from scansnap.classes import SequenceClasses
+from scansnap.dynamics.flow.dense import DenseFlow
 from scansnap.dynamics.flow.integrators import Stacked, radau, threads_for
-from scansnap.dynamics.flow.plain import PlainFlow
 from scansnap.dynamics.settings import ModelConfig
 from scansnap.measure.entropy import attention_of
 
 
-class SoftLabelFlow(PlainFlow):
+class SoftLabelFlow(DenseFlow):
     """The population flow with a distribution of the next token in each context, instead of one next token."""
 
     def __init__(

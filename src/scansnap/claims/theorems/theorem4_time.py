@@ -13,7 +13,7 @@ from scansnap.claims.theorems.theorem4_growth import Prediction, assumptions, pr
 from scansnap.claims.time_windows import WINDOW_END
 from scansnap.classes import SequenceClasses
 from scansnap.measure.snap import snap_time
-from scansnap.measure.snap.interval import LEAST_TIMES
+from scansnap.measure.snap_curves import MIN_TIMES
 
 TIME = Statement(
     "theorem-4-time",
@@ -29,7 +29,7 @@ _SUBSTEPS = 4  # between two recorded times
 
 
 def check(evidence: Evidence) -> Claim:
-    """Where attention's mean speed in t is greatest (:func:`scansnap.measure.snap.snap_time`, ``t_fastest``), against
+    """Where attention's mean speed in t is greatest (:func:`scansnap.measure.snap_time`, ``t_fastest``), against
     the same estimator on attention that obeys Eqs. 13 and 14, at the same times.
 
     Where a smooth curve changes its regime is a matter of definition: where the premise is true this one says 0.5 t₀ to
@@ -37,8 +37,8 @@ def check(evidence: Evidence) -> Claim:
     """
     assumed = assumptions(evidence)
     inside = np.flatnonzero(evidence.t <= WINDOW_END * evidence.t_snap)
-    if int((evidence.t[inside] > 0).sum()) < LEAST_TIMES:
-        return TIME.not_applicable(f"fewer than {LEAST_TIMES} recorded times up to {WINDOW_END:g} t₀", assumed)
+    if int((evidence.t[inside] > 0).sum()) < MIN_TIMES:
+        return TIME.not_applicable(f"fewer than {MIN_TIMES} recorded times up to {WINDOW_END:g} t₀", assumed)
     if evidence.t[0] != 0:
         return TIME.not_applicable(f"the record begins at t = {evidence.t[0]:.4g}, not at 0", assumed)
     classes_with_distinct = evidence.classes_with_distinct

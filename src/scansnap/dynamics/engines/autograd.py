@@ -24,21 +24,21 @@ from torch.func import functional_call, grad_and_value, vmap
 from scansnap.checks import InputError
 from scansnap.dynamics.checkpoint import Records
 from scansnap.dynamics.fingerprint import digest
-from scansnap.dynamics.looking import source_of
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State, begin, initial
-from scansnap.dynamics.step import Rates, one_step
+from scansnap.dynamics.state_view import describe_function
+from scansnap.dynamics.step import RunRates, one_step
 from scansnap.results.variables import add_labels
 from scansnap.runs import Runs
 from scansnap.sampling.philox import Purpose
 from scansnap.sampling.sampler import Sampler, Sequences, draw
 
 LOSS = "batch_loss"
-Batch = tuple[Tensor, Tensor, Tensor]  # tokens, target, weight, (R, B, …) each
+TokenBatch = tuple[Tensor, Tensor, Tensor]  # tokens, target, weight, (R, B, …) each
 _GROUP_FLOATS = 16 << 20  # logits of the runs that are trained side by side
 
 
-class TrainedModule:
+class ModuleTrainer:
     """Runs of a module on what a sampler draws.
 
     ``attention`` names the parameters (or their common beginnings) that are trained with η_Z and drawn as Z is; all
@@ -58,7 +58,7 @@ class TrainedModule:
     ) -> None:
         self.runs, self.settings, self.device, self.sampler, self.init = runs, settings, device, sampler, init
         self.dtype = getattr(torch, settings.dtype)
-        self.source, self.attention = source_of(module), tuple(attention)
+        self.source, self.attention = describe_function(module), tuple(attention)
         self.module = copy.deepcopy(module).to(device=device, dtype=self.dtype)
         self.own = {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
         self.fixed = {name: t.detach() for name, t in (*self.module.named_parameters(), *self.module.named_buffers())
@@ -73,7 +73,7 @@ class TrainedModule:
                 raise InputError("attention", start, "parameters of the module: " + ", ".join(self.own))
         self.kind = {name: "z" if _belongs(name, self.attention) else "y" for name in self.own}
         self.optimizers = {name: settings.optimizers[kind] for name, kind in self.kind.items()}
-        self.rates = Rates.of(runs, self.kind, device, self.dtype)
+        self.rates = RunRates.of(runs, self.kind, device, self.dtype)
         seeds, stream = np.unique(runs.seed, return_inverse=True)
         self.seeds, self.stream = (torch.as_tensor(a, device=device) for a in (seeds, stream))
         self.dims = {LOSS: (), **{name: _dims(name, p) for name, p in self.own.items()}}
@@ -84,7 +84,7 @@ class TrainedModule:
         self.seconds_per_step = 1e-3 * len(runs)
         self.engine_used = "autograd"
 
-    def _follow(self, batch: Batch) -> Callable[..., tuple[dict[str, Tensor], Tensor]]:
+    def _follow(self, batch: TokenBatch) -> Callable[..., tuple[dict[str, Tensor], Tensor]]:
         """Gradients over runs, tried on one mini-batch before any work: what cannot be trained is refused here."""
         one = grad_and_value(self._loss)
 
@@ -175,30 +175,30 @@ class TrainedModule:
         gradients = {name: torch.cat([g[name] for g, _ in parts]) for name in self.own}
         return gradients, torch.cat([loss for _, loss in parts])
 
-    def at_once(self, names: tuple[str, ...]) -> Records | None:
+    def run_at_once(self, names: tuple[str, ...]) -> Records | None:
         return None
 
-    def observe(self, state: State, names: tuple[str, ...]) -> Records:
+    def measure(self, state: State, names: tuple[str, ...]) -> Records:
         found = {name: state.tables[name].cpu().numpy() for name in names if name != LOSS}
         if LOSS in names:
             _, loss = self._over_runs(state, self._draw(state.step, state.step + 1), 0)
             found[LOSS] = loss.cpu().numpy()
         return found
 
-    def mark(self) -> dict[str, Any]:
+    def fingerprint_parts(self) -> dict[str, Any]:
         values = {name: p.cpu().numpy() for name, p in {**self.own, **self.fixed}.items()}
         return {"data": self.sampler.describe(), "module": self.source, "attention": list(self.attention),
                 "module_init": self.init or "its own values", "values": digest(values)}  # fmt: skip
 
-    def labels(self, dims: Collection[Hashable]) -> dict[str, Any]:
+    def coordinates(self, dims: Collection[Hashable]) -> dict[str, Any]:
         return {}
 
-    def describe(self, data: xr.Dataset) -> None:
+    def add_attributes(self, data: xr.Dataset) -> None:
         add_labels(data)
         data.attrs |= {"module": self.source.split()[0], "data": self.sampler.describe()}
 
 
-def _batch(drawn: Sequences, i: int, stream: Tensor) -> Batch:
+def _batch(drawn: Sequences, i: int, stream: Tensor) -> TokenBatch:
     """The i-th mini-batch for runs that read the given streams, (R, B, …) each."""
     return drawn.tokens[stream, i], drawn.target[stream, i], drawn.weight[stream, i]
 

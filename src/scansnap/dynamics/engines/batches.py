@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.engines.layout import TableLayout
 from scansnap.dynamics.settings import Settings
-from scansnap.dynamics.yz import Batch
+from scansnap.dynamics.yz import CountBatch
 from scansnap.kernels.cpu import library
 from scansnap.kernels.cpu import sampling as compiled
 from scansnap.kernels.cuda import triton_available
@@ -33,15 +33,15 @@ class Stretch:
     def __len__(self) -> int:
         return self.cls.shape[1]
 
-    def batch(self, i: int, stream: Tensor) -> Batch:
+    def batch(self, i: int, stream: Tensor) -> CountBatch:
         """The i-th mini-batch, for runs that read the given streams."""
-        return Batch(self.cls[stream, i], self.counts[stream, i], self.weight[stream, i])
+        return CountBatch(self.cls[stream, i], self.counts[stream, i], self.weight[stream, i])
 
 
 class Batches:
     """Makes stretches of mini-batches for the given seeds on one device."""
 
-    def __init__(self, layout: Layout, settings: Settings, seeds: np.ndarray, device: torch.device) -> None:
+    def __init__(self, layout: TableLayout, settings: Settings, seeds: np.ndarray, device: torch.device) -> None:
         self.layout, self.settings, self.device = layout, settings, device
         self.dtype = getattr(torch, settings.dtype)
         self.seeds = torch.as_tensor(seeds, device=device)
@@ -88,11 +88,11 @@ class Batches:
         tokens = torch.as_tensor(self.layout.slots, device=self.device)[cls].gather(-1, slots)
         return cls[:, 0], tokens[:, 0]
 
-    def expected(self, n_runs: int) -> Batch:
+    def expected(self, n_runs: int) -> CountBatch:
         """The classes themselves instead of samples, weighted by p_n, for each of ``n_runs`` runs."""
         k = len(self._expected)
         cls = torch.arange(k, device=self.device)
-        return Batch(cls.expand(n_runs, k), self._expected.expand(n_runs, -1, -1), self._p_class.expand(n_runs, k))
+        return CountBatch(cls.expand(n_runs, k), self._expected.expand(n_runs, -1, -1), self._p_class.expand(n_runs, k))
 
     def _counts(self, steps: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
         exact = self.length < 2**24 or self.dtype == torch.float32  # the compiled samplers return float32

@@ -8,7 +8,9 @@ equal.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,13 +19,12 @@ from torch import Tensor
 from scansnap.dynamics import yz
 from scansnap.dynamics.device import one_thread
 from scansnap.dynamics.engines.batches import Stretch
-from scansnap.dynamics.engines.blocks import Blocks
-from scansnap.dynamics.engines.graphed import GraphedStep
-from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.engines.cuda_engine import CudaEngine
+from scansnap.dynamics.engines.layout import TableLayout
 from scansnap.dynamics.schedules import Schedule
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.state import State
-from scansnap.dynamics.step import Rates, one_step
+from scansnap.dynamics.step import RunRates, one_step
 from scansnap.kernels.cpu import fused, library
 from scansnap.kernels.cuda import compiler
 from scansnap.runs import Runs
@@ -32,21 +33,24 @@ ENGINES = ("auto", "general", "fused")
 _GROUP_BYTES = {"cpu": 4 << 20, "cuda": 4 << 30}  # temporaries of one group of runs: the cache, or the memory
 
 
+OneStep = Callable[[State, yz.CountBatch, RunRates, Tensor], State]
+
+
 class Engine:
     """Update rules for one layout and one set of runs."""
 
     def __init__(
-        self, layout: Layout, settings: Settings, runs: Runs, device: torch.device, engine: str = "auto"
+        self, layout: TableLayout, settings: Settings, runs: Runs, device: torch.device, engine: str = "auto"
     ) -> None:
         self.layout, self.settings, self.runs, self.device = layout, settings, runs, device
         self.dtype = getattr(torch, settings.dtype)
         self.tables = yz.Tables.of(layout, device, self.dtype)
         self.stream = torch.as_tensor(np.unique(runs.seed, return_inverse=True)[1], device=device)
-        self.rates = Rates.of(runs, {"y": "y", "z": "z"}, device, self.dtype)
+        self.rates = RunRates.of(runs, {"y": "y", "z": "z"}, device, self.dtype)
         self.limits = {"y": largest_y(self.dtype, layout.vocab_size), "z": math.inf}
         self.multiplicity = {"y": self.tables.multiplicity}
         self._graphed: GraphedStep | None = None
-        self.blocks: Blocks | None = None  # what the fused path is on CUDA
+        self.blocks: CudaEngine | None = None  # what the fused path is on CUDA
         self.fused = engine != "general" and self.why_not_fused() is None
         self.bounded = self._bounded()
         per_sample = len(layout.rows) * 2 + len(layout.columns) * 4 + layout.slots.shape[1] * 8
@@ -71,7 +75,7 @@ class Engine:
         }
         found = next((reason for reason, applies in reasons.items() if applies), None)
         if found is None and self.device.type == "cuda":
-            self.blocks = self.blocks or Blocks.on_cuda(self.layout, self.settings, self.runs, self.device)
+            self.blocks = self.blocks or CudaEngine.on_cuda(self.layout, self.settings, self.runs, self.device)
             found = self.blocks.why_not()
         return found
 
@@ -111,7 +115,7 @@ class Engine:
         """What the schedules make of the rates in this update."""
         return {name: o.rate_factor(step, self.settings.steps) for name, o in self.settings.optimizers.items()}
 
-    def step(self, state: State, batch: yz.Batch, rates: Rates, step: int | Tensor) -> State:
+    def step(self, state: State, batch: yz.CountBatch, rates: RunRates, step: int | Tensor) -> State:
         """One update of some of the runs."""
         grad = yz.gradients(state.tables["y"], state.tables["z"], batch, self.tables, self.settings.model)
         return one_step(state, {"y": grad.dy, "z": grad.dz}, rates, step, self.settings.optimizers,
@@ -185,6 +189,45 @@ class Engine:
         # Bounded runs fail only where the data itself leaves the float range (a position bias of hundreds). The
         # general path finds the step and leaves the run at its last finite state.
         return new.put(where, self._advance_general(state.take(where), stretch, which[where]))
+
+
+class GraphedStep:
+    """An update recorded once as a CUDA graph and replayed: the cost of many small launches is paid once."""
+
+    def __init__(self, one_step: OneStep, state: State, batch: yz.CountBatch, rates: RunRates) -> None:
+        self.state = state.map(torch.clone)
+        self.batch = yz.CountBatch(*[t.clone() for t in batch])
+        self.rates = rates.take(torch.arange(len(rates.momentum), device=rates.momentum.device))
+        self.step = torch.zeros((), dtype=torch.float64, device=rates.momentum.device)
+        aside = torch.cuda.Stream()
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):  # libraries set themselves up outside the recording
+            one_step(self.state, self.batch, self.rates, self.step)
+        torch.cuda.current_stream().wait_stream(aside)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            after = one_step(self.state, self.batch, self.rates, self.step).arrays()
+            for name, tensor in self.state.arrays().items():
+                tensor.copy_(after[name])
+            self.step += 1
+
+    def load(self, state: State) -> None:
+        """Start from this state."""
+        for name, tensor in state.arrays().items():
+            self.state.arrays()[name].copy_(tensor)
+        self.step.fill_(state.step)
+
+    def replay(self, batch: yz.CountBatch, rates: RunRates) -> None:
+        """One update with this mini-batch."""
+        for mine, given in zip(self.batch, batch, strict=True):
+            mine.copy_(given)
+        for name, eta in rates.eta.items():
+            self.rates.eta[name].copy_(eta)
+        self.graph.replay()
+
+    def result(self, step: int) -> State:
+        """A copy of the state now."""
+        return replace(self.state.map(torch.clone), step=step)
 
 
 def largest_y(dtype: torch.dtype, vocab_size: int) -> float:

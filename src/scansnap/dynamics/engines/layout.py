@@ -23,7 +23,7 @@ from scansnap.sampling.counts import SamplingTable
 
 
 @dataclass(frozen=True)
-class Layout:
+class TableLayout:
     """Index tables between tokens, slots, rows and columns; plain NumPy, moved to a device by the engine."""
 
     vocab_size: int
@@ -56,7 +56,7 @@ class Layout:
         return full
 
 
-def make_layout(classes: SequenceClasses, model: ModelConfig, *, decays: bool) -> Layout:
+def make_layout(classes: SequenceClasses, model: ModelConfig, *, decays: bool) -> TableLayout:
     """The smallest exact layout; ``decays``: weight decay moves even what the data does not touch."""
     k, m = classes.n_classes, classes.vocab_size
     with_query = model.query_in_keys or model.residual != "none"
@@ -80,7 +80,7 @@ def make_layout(classes: SequenceClasses, model: ModelConfig, *, decays: bool) -
     slot_row = np.minimum(np.searchsorted(rows, slots), len(rows) - 1)  # padding points anywhere, with weight 0
     columns, multiplicity, target = _columns(classes, model.outputs, lump=zero)
     queries, class_query = np.unique(classes.query, return_inverse=True)
-    return Layout(
+    return TableLayout(
         m, slots, n_slots, slot_p, slot_query, rows, slot_row, columns, multiplicity, target,
         queries, class_query, SamplingTable(classes.p_class, slot_p),
     )  # fmt: skip

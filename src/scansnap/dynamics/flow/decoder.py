@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from scansnap.checks import InputError, check_float, check_integer
+from scansnap.dynamics.flow.dense import error
 from scansnap.dynamics.flow.integrate import checked_times
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked, dop853, threads_for
-from scansnap.dynamics.flow.plain import error
 from scansnap.results.trajectory import versions
 from scansnap.results.variables import DECODER, add_labels
 

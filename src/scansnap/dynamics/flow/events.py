@@ -1,4 +1,4 @@
-"""Moments worth knowing precisely: found between the steps of a flow, located on its interpolant."""
+"""Events of a flow: detected between its steps and located on the interpolant."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from scipy.optimize import brentq
 from scansnap.checks import InputError, check_float, check_integer
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrators import FloatArray, Span
-from scansnap.dynamics.flow.readings import Field, FlowState
+from scansnap.dynamics.flow.state import FlowField, FlowState
 
-_LOOKS = (0.25, 0.5, 0.75, 1.0)  # where in a step to look: two crossings closer than that can be missed
+_CHECKED = (0.25, 0.5, 0.75, 1.0)  # where in a step events are checked: two crossings closer than that can be missed
 _NOISE = 1e-11  # a rate this small beside the terms that cancel in it has no sign
 
 
@@ -48,7 +48,9 @@ class FateFlip:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A function of the :class:`State` passes through 0, as ``lambda state: state["gap"].min() - 5``.
+    """A function of a :class:`~scansnap.dynamics.flow.state.FlowState` crosses 0.
+
+    For example ``lambda state: state["gap"].min() - 5``.
 
     direction   1: rising only, −1: falling only, 0: both
     terminal    the flow ends there
@@ -67,14 +69,14 @@ class Crossing:
 Event = EntropyBelow | FateFlip | Crossing | Callable[[FlowState], float]
 
 
-class Watch:
+class EventTracker:
     """One event during one flow; ``times`` collects its occurrences."""
 
     def __init__(self, event: Event, classes: SequenceClasses) -> None:
         self.times: list[float] = []
         self.crossing = _crossing(event, classes)
         self._from_start = isinstance(event, EntropyBelow)
-        self._sign = 0.0  # the last sign seen, 0 before there was any
+        self._sign = 0.0  # the last sign, 0 before the first
 
     def _value(self, state: FlowState) -> float:
         value: Any = self.crossing.function(state)
@@ -87,15 +89,15 @@ class Watch:
         return number
 
     def start(self, state: FlowState) -> float:
-        """Look at t = 0. Returns when the flow must end for this event: then or never (∞)."""
+        """Check t = 0. Returns when the flow must end for this event: then or never (∞)."""
         self._sign = np.sign(self._value(state))
         if self._from_start and self._sign <= 0:
             self.times.append(0.0)
             self._sign = -1.0
         return 0.0 if self.times and self.crossing.terminal else math.inf
 
-    def look(self, step: Span, field: Field, states: Sequence[FlowState]) -> float:
-        """Look for changes of sign within a step. Returns when in it the flow must end for this event, or ∞."""
+    def locate(self, step: Span, field: FlowField, states: Sequence[FlowState]) -> float:
+        """Find changes of sign within a step. Returns when in it the flow must end for this event, or ∞."""
 
         def value(time: float) -> float:
             return self._value(FlowState(time, field, step.weights(time)))
@@ -111,13 +113,13 @@ class Watch:
         return self.times[seen] if self.crossing.terminal and len(self.times) > seen else math.inf
 
 
-def looks(step: Span, field: Field) -> list[FlowState]:
-    """Where in a step the events are looked at."""
-    return [FlowState(time, field, step.weights(time)) for time in (step.t + step.h * part for part in _LOOKS)]
+def states_within(step: Span, field: FlowField) -> list[FlowState]:
+    """The states within a step at which events are checked."""
+    return [FlowState(time, field, step.weights(time)) for time in (step.t + step.h * part for part in _CHECKED)]
 
 
 def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
-    """What to watch."""
+    """What to tracker."""
     if isinstance(event, EntropyBelow):
         n = check_integer("the class of an event", event.seq_class, most=classes.n_classes - 1)
         level = check_float("the level of an event", event.level)
@@ -143,15 +145,15 @@ def _crossing(event: Event, classes: SequenceClasses) -> Crossing:
         )
         raise InputError("an event", event, allowed)
     if not isinstance(event.terminal, bool):
-        raise InputError(f"terminal of the event {str(event)!r}", event.terminal, "true or false")
+        raise InputError(f"terminal of the event {str(event)!r}", event.terminal, "a bool")
     direction = np.sign(check_float(f"direction of the event {str(event)!r}", event.direction))
     return Crossing(event.function, int(direction), event.terminal, str(event))
 
 
-def event_times(watches: Sequence[Watch]) -> FloatArray:
+def event_times(trackers: Sequence[EventTracker]) -> FloatArray:
     """Times by event and occurrence, padded with NaN; at least one column."""
-    most = max([1, *(len(watch.times) for watch in watches)])
-    times = np.full((len(watches), most), np.nan)
-    for row, watch in zip(times, watches, strict=True):
-        row[: len(watch.times)] = watch.times
+    most = max([1, *(len(tracker.times) for tracker in trackers)])
+    times = np.full((len(trackers), most), np.nan)
+    for row, tracker in zip(times, trackers, strict=True):
+        row[: len(tracker.times)] = tracker.times
     return times

@@ -19,18 +19,18 @@ from numpy.typing import ArrayLike
 from scansnap.checks import InputError, check_choice, check_float
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import pick_device
-from scansnap.dynamics.flow.events import Event, Watch, event_times, looks
+from scansnap.dynamics.flow.compact import CompactFlow, PaddedLayout
+from scansnap.dynamics.flow.dense import DenseFlow
+from scansnap.dynamics.flow.events import Event, EventTracker, event_times, states_within
 from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Span, dop853, radau, threads_for
-from scansnap.dynamics.flow.plain import PlainFlow
-from scansnap.dynamics.flow.population import Places, PopulationFlow
-from scansnap.dynamics.flow.readings import Field, FlowState, Readings, check_memory
+from scansnap.dynamics.flow.state import FlowField, FlowRecorder, FlowState, check_memory
 from scansnap.dynamics.settings import ModelConfig
 from scansnap.interrupt import Interrupt, Interrupted
 from scansnap.progress import Progress, report_share
 from scansnap.results.trajectory import identity
 from scansnap.results.variables import FLOWING, USUAL
 
-FIELDS = ("auto", "plain")
+FIELDS = ("auto", "dense")
 
 
 def flow(
@@ -53,33 +53,51 @@ def flow(
     field: str = "auto",
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """Integrate the population flow from t = 0 and read it at the times ``t``.
+    """Integrate the population flow from t = 0 and return it at the times ``t``.
 
-    classes      the data distribution
-    eta_y, eta_z learning rates of Y and Z; eta_z = 0 freezes the attention, eta_y = 0 the decoder ``y0``
-    t            ascending times (default: 200 from 0.1 to 1e5, evenly in log t)
-    norm         l2, none, layernorm or one of your own, and
-    residual     none, normed or plain: see :class:`scansnap.ModelConfig`
-    rtol, atol   error per step of every entry of Y and Z, relative to the largest entry of its row (a token's row
-                 of Y, a query's row of Z), plus atol
-    z0           initial z by query (in the order of ``classes.queries``) and token, (Q, M); default 0
-    y0           initial Y by token and output, (M, M), as the variable ``y`` has it; default 0
+    Parameters
+    ----------
+    classes
+        The data distribution.
+    eta_y, eta_z
+        Learning rates of Y and Z. ``eta_z=0`` freezes attention, ``eta_y=0`` the decoder ``y0``.
+    t
+        Ascending times; default: 200 from 0.1 to 1e5, evenly in log t.
+    norm, residual
+        As in :class:`scansnap.ModelConfig`; a registered norm too.
+    rtol, atol
+        Error per step of every entry of Y and Z, relative to the largest entry of its row, plus ``atol``. A row is a
+        token's in Y, a query's in Z.
+    z0
+        Initial z by query (in the order of ``classes.queries``) and token, shape (Q, M); default 0.
+    y0
+        Initial Y by token and output, shape (M, M); default 0.
     weight_decay_y, weight_decay_z
-                 λ in Ẏ = η_Y(… − λ Y), ż = η_Z(… − λ z). Such flows are stiff: small ones only, by implicit steps whose
-                 error is relative to each entry
-    device       cpu, cuda, or auto: cuda where there is one and the problem is large
-    events       moments to locate: ``EntropyBelow(level, seq_class)``, ``FateFlip(query, token)``, or where a function
-                 of the :class:`~scansnap.dynamics.flow.readings.State` passes through 0, given as it is or as
-                 ``Crossing(function, direction, terminal, name)``; ``event_t`` holds their times by event and
-                 occurrence, NaN for none
-    variables    what to return: any of attention, loss, entropy, z, z_rate, y, f, g, gap
-    field        "plain" keeps away from the fast field of the l2 norm without residual (for comparison)
-    progress     called after every step with (done, total), in thousandths of log t, which is what the work follows
+        λ in Ẏ = η_Y(… − λ Y), ż = η_Z(… − λ z). Such flows are stiff: only small ones are possible, by implicit steps
+        whose error is relative to each entry.
+    device
+        cpu, cuda, or auto: CUDA where it is available and the problem is large.
+    events
+        Moments to locate: ``EntropyBelow(level, seq_class)``, ``FateFlip(query, token)``, or where a function of
+        :class:`~scansnap.dynamics.flow.state.FlowState` crosses 0, given as it is or as
+        ``Crossing(function, direction, terminal, name)``. ``event_t`` holds their times by event and occurrence, NaN
+        for none.
+    variables
+        Any of attention, loss, entropy, z, z_rate, y, f, g, gap.
+    field
+        "dense" avoids the fast implementation for the l2 norm without residual (for comparison).
+    progress
+        Called after every step with (done, total), in thousandths of log t.
 
-    ``attrs["stopped"]`` says how it ended: "complete", "event: NAME" (a terminal one), "non-finite" (it could not be
-    followed further) or "interrupted". If not complete, the last time is that of the end. Ctrl-C raises
-    :class:`scansnap.Interrupted`, whose ``partial`` is the Dataset until then.
+    Returns
+    -------
+    xarray.Dataset
+        The variables along ``t``. ``attrs["stopped"]`` is "complete", "event: NAME" (a terminal one), "interrupted"
+        or "non-finite"; if not complete, the last time is that of the end.
 
+    Examples
+    --------
+    >>> from scansnap import SequenceClasses, flow
     >>> flow(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.02, t=[0, 10, 100]).loss.values.round(4)
     array([3.5264, 0.7304, 0.0437])
     """
@@ -98,38 +116,38 @@ def flow(
     check_choice("field", field, FIELDS)
     classes.need_one_class_per_next_token("the flow")
     z_start, y_start = _z_start(z0, classes), None if y0 is None else _y_start(y0, classes)
-    watches = [Watch(event, classes) for event in events]
-    readings = Readings(classes, wanted, times)
+    trackers = [EventTracker(event, classes) for event in events]
+    recorder = FlowRecorder(classes, wanted, times)
     stiff = any(decay)
     first_step = 0.01 / ((eta_y or eta_z) * classes.p_class.max())
-    system: Field
+    system: FlowField
     steps: Iterator[Span]
-    if model != ModelConfig() or field == "plain" or y_start is not None or stiff:
-        plain, where, n_entries = _plain(classes, model, eta_y, eta_z, z_start, device, y_start, decay)
-        system, steps = plain, (radau if stiff else dop853)(plain, times[-1], first_step, rtol, atol)
+    if model != ModelConfig() or field == "dense" or y_start is not None or stiff:
+        dense, where, n_entries = _dense_field(classes, model, eta_y, eta_z, z_start, device, y_start, decay)
+        system, steps = dense, (radau if stiff else dop853)(dense, times[-1], first_step, rtol, atol)
     else:
-        system, where, n_entries = _compact(classes, eta_y, eta_z, z_start, device)
+        system, where, n_entries = _compact_field(classes, eta_y, eta_z, z_start, device)
         steps = dop853(system, times[-1], first_step, rtol, atol)
 
-    def done(step: Span) -> None:
+    def report(step: Span) -> None:
         report_share(progress, float(np.log1p(step.end / first_step) / np.log1p(times[-1] / first_step)))
 
     with threads_for(n_entries), torch.inference_mode(), Interrupt() as interrupt:
-        n_steps, stopped = _follow(system, steps, readings, watches, done, interrupt)
+        n_steps, stopped = _follow(system, steps, recorder, trackers, report, interrupt)
     settings = {"eta_y": eta_y, "eta_z": eta_z, "norm": norm, "residual": residual, "rtol": rtol, "atol": atol,
                 "method": "radau" if stiff else "dop853", "field": system.name, "device": str(where),
                 "z0": "zero" if z0 is None else "given", "y0": "zero" if y0 is None else "given",
                 "weight_decay_y": decay[0], "weight_decay_z": decay[1], "n_steps": n_steps,
                 "n_classes": classes.n_classes, "vocab_size": classes.vocab_size}  # fmt: skip
-    dataset = readings.dataset(settings | {"stopped": stopped, **identity(classes)})
-    if watches:
+    dataset = recorder.dataset(settings | {"stopped": stopped, **identity(classes)})
+    if trackers:
         dataset["event_t"] = (
             ("event", "occurrence"),
-            event_times(watches),
+            event_times(trackers),
             {"long_name": "time of the event", "units": ""},
         )
-        dataset = dataset.assign_coords(event=[str(watch.crossing) for watch in watches])
-    reached = f"at t = {readings.taken[-1]:g} of {times[-1]:g}"
+        dataset = dataset.assign_coords(event=[str(tracker.crossing) for tracker in trackers])
+    reached = f"at t = {recorder.recorded[-1]:g} of {times[-1]:g}"
     if stopped == "non-finite":
         warnings.warn(f"the flow became non-finite, or too steep for its rtol, {reached}", stacklevel=2)
     elif stopped == "interrupted":
@@ -139,17 +157,17 @@ def flow(
     return dataset
 
 
-def _compact(
+def _compact_field(
     classes: SequenceClasses, eta_y: float, eta_z: float, z0: FloatArray, device: str
-) -> tuple[PopulationFlow, torch.device, int]:
-    """The fast field, where it is, and how many entries its Y has."""
-    places = Places(classes)
-    n_entries = len(np.unique(places.token[places.used])) * (classes.n_classes + 1)
-    where = _place(device, n_entries)
-    return PopulationFlow(places, eta_y, eta_z, z0, where), where, n_entries
+) -> tuple[CompactFlow, torch.device, int]:
+    """The fast field, its device and the number of entries of its Y."""
+    layout = PaddedLayout(classes)
+    n_entries = len(np.unique(layout.token[layout.used])) * (classes.n_classes + 1)
+    where = _pick_device(device, n_entries)
+    return CompactFlow(layout, eta_y, eta_z, z0, where), where, n_entries
 
 
-def _plain(
+def _dense_field(
     classes: SequenceClasses,
     model: ModelConfig,
     eta_y: float,
@@ -158,74 +176,74 @@ def _plain(
     device: str,
     y0: FloatArray | None,
     decay: tuple[float, float],
-) -> tuple[PlainFlow, torch.device, int]:
-    """The same of the plain one, which knows every norm, residual, start and decay."""
+) -> tuple[DenseFlow, torch.device, int]:
+    """The dense field, for every norm, residual, start and decay, its device and the number of entries of Y."""
     n_entries = classes.vocab_size * (classes.n_classes + 1)
     size = 8 * (N_STAGES + 1) * (n_entries + z0.size)
-    check_memory("the size of the plain field", size, "fewer classes or tokens, or the l2 norm without residual")
-    where = _place(device, n_entries)
-    system = PlainFlow(classes, model, eta_y, eta_z, z0, where, y0, decay)
+    check_memory("the size of the flow", size, "fewer classes or tokens, or the l2 norm without residual")
+    where = _pick_device(device, n_entries)
+    system = DenseFlow(classes, model, eta_y, eta_z, z0, where, y0, decay)
     system.check_start()
     return system, where, n_entries
 
 
-def _place(device: str, n_entries: int) -> torch.device:
-    """Small problems are faster on the CPU, whatever else there is."""
+def _pick_device(device: str, n_entries: int) -> torch.device:
+    """The device; small problems are faster on the CPU."""
     return pick_device("cpu" if device == "auto" and n_entries < 2**20 else device)
 
 
 def _follow(
-    field: Field,
+    field: FlowField,
     steps: Iterator[Span],
-    readings: Readings,
-    watches: Sequence[Watch],
-    done: Callable[[Span], None],
+    recorder: FlowRecorder,
+    trackers: Sequence[EventTracker],
+    report: Callable[[Span], None],
     interrupt: Interrupt,
 ) -> tuple[int, str]:
-    """Read and watch the flow step by step; the number of steps, and why it ended."""
+    """Read and tracker the flow step by step; the number of steps, and why it ended."""
     n_steps, start = 0, FlowState(0.0, field, np.zeros(0))
-    ends = [watch.start(start) for watch in watches]
-    for _ in readings.due(0.0):
-        readings.take(start)
+    ends = [tracker.start(start) for tracker in trackers]
+    for _ in recorder.times_until(0.0):
+        recorder.record(start)
     if 0.0 in ends:
-        return n_steps, _end(readings, start, watches, ends)
+        return n_steps, _end(recorder, start, trackers, ends)
     try:
         for step in steps:
             n_steps += 1
-            states = looks(step, field) if watches else []
-            ends = [watch.look(step, field, states) for watch in watches]
+            states = states_within(step, field) if trackers else []
+            ends = [tracker.locate(step, field, states) for tracker in trackers]
             end = min([step.end, *ends])
-            for time in readings.due(end):
-                readings.take(FlowState(time, field, step.weights(time)))
+            for time in recorder.times_until(end):
+                recorder.record(FlowState(time, field, step.weights(time)))
             if end in ends:
-                return n_steps, _end(readings, FlowState(end, field, step.weights(end)), watches, ends)
+                return n_steps, _end(recorder, FlowState(end, field, step.weights(end)), trackers, ends)
             try:
-                done(step)
+                report(step)
             except KeyboardInterrupt:
                 interrupt.asked = True
-            if interrupt.asked and step.end < readings.times[-1]:
-                _close(readings, FlowState(step.end, field, step.weights(step.end)))
+            if interrupt.asked and step.end < recorder.times[-1]:
+                _close(recorder, FlowState(step.end, field, step.weights(step.end)))
                 return n_steps, "interrupted"
     except NonFinite as error:
         if n_steps == 0:
             raise
-        _close(readings, FlowState(error.t, field, np.zeros(0)))
+        _close(recorder, FlowState(error.t, field, np.zeros(0)))
         return n_steps, "non-finite"
     return n_steps, "complete"
 
 
-def _end(readings: Readings, state: FlowState, watches: Sequence[Watch], ends: Sequence[float]) -> str:
-    """End the flow at the earliest of the events that end it, and forget what comes after it."""
-    _close(readings, state)
-    for watch in watches:
-        watch.times = [time for time in watch.times if time <= state.t]
-    return f"event: {watches[int(np.argmin(ends))].crossing}"
+def _end(recorder: FlowRecorder, state: FlowState, trackers: Sequence[EventTracker], ends: Sequence[float]) -> str:
+    """End the flow at the earliest terminal event and drop later events."""
+    _close(recorder, state)
+    for tracker in trackers:
+        tracker.times = [time for time in tracker.times if time <= state.t]
+    return f"event: {trackers[int(np.argmin(ends))].crossing}"
 
 
-def _close(readings: Readings, state: FlowState) -> None:
-    """Read the state in which the flow ends, unless that was asked for anyway."""
-    if not readings.taken or readings.taken[-1] < state.t:
-        readings.take(state)
+def _close(recorder: FlowRecorder, state: FlowState) -> None:
+    """Record the last state, unless it is recorded already."""
+    if not recorder.recorded or recorder.recorded[-1] < state.t:
+        recorder.record(state)
 
 
 def checked_times(t: ArrayLike) -> FloatArray:
@@ -233,16 +251,16 @@ def checked_times(t: ArrayLike) -> FloatArray:
     try:
         times = np.atleast_1d(np.asarray(t, dtype=np.float64))
     except (TypeError, ValueError):
-        raise InputError("t", t, "numbers") from None
+        raise InputError("t", t, "an array of numbers") from None
     if times.ndim != 1 or times.size == 0:
-        raise InputError("t", f"of shape {times.shape}", "a list of at least one time")
+        raise InputError("t", f"an array of shape {times.shape}", "a list of at least one time")
     if not np.isfinite(times).all():
-        raise InputError("t", float(times[~np.isfinite(times)][0]), "finite")
+        raise InputError("t", float(times[~np.isfinite(times)][0]), "finite times")
     if times.min() < 0:
-        raise InputError("t", float(times.min()), "at least 0")
+        raise InputError("t", float(times.min()), "times ≥ 0")
     if (np.diff(times) <= 0).any():
         i = int(np.flatnonzero(np.diff(times) <= 0)[0])
-        raise InputError("t", f"{times[i]:g} followed by {times[i + 1]:g}", "ascending, each time once")
+        raise InputError("t", f"{times[i]:g} followed by {times[i + 1]:g}", "strictly ascending times")
     return times
 
 
@@ -253,11 +271,11 @@ def _z_start(z0: ArrayLike | None, classes: SequenceClasses) -> FloatArray:
     try:
         z = np.array(z0, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("z0", z0, "numbers") from None
+        raise InputError("z0", z0, "an array of numbers") from None
     if z.shape != shape:
-        raise InputError("z0", f"of shape {z.shape}", f"of shape {shape}: by query and token")
+        raise InputError("z0", f"shape {z.shape}", f"shape {shape} (query, token)")
     if not np.isfinite(z).all():
-        raise InputError("z0", float(z[~np.isfinite(z)][0]), "finite")
+        raise InputError("z0", float(z[~np.isfinite(z)][0]), "finite numbers")
     return z
 
 
@@ -266,12 +284,12 @@ def _y_start(y0: ArrayLike, classes: SequenceClasses) -> FloatArray:
     try:
         y = np.array(y0, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError("y0", y0, "numbers") from None
+        raise InputError("y0", y0, "an array of numbers") from None
     if y.shape != (m, m):
-        raise InputError("y0", f"of shape {y.shape}", f"of shape {(m, m)}: by token and output")
+        raise InputError("y0", f"shape {y.shape}", f"shape {(m, m)} (token, output)")
     if not np.isfinite(y).all():
-        raise InputError("y0", float(y[~np.isfinite(y)][0]), "finite")
+        raise InputError("y0", float(y[~np.isfinite(y)][0]), "finite numbers")
     never = np.setdiff1d(np.arange(m), classes.next_token)
     if len(never) and (y[:, never] != y[:, never[:1]]).any():
-        raise InputError("y0", "with different columns", "the same for all outputs that are never a next token")
+        raise InputError("y0", "different columns", "equal columns for all outputs that are never a next token")
     return y

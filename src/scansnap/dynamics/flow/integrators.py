@@ -243,23 +243,23 @@ def radau(system: StiffSystem, t_end: float, first_step: float, rtol: float, ato
 
     The estimated error of a step is at most atol + rtol · |entry|, as a root mean square over the entries.
     """
-    # by their places in the table laid out flat, which are found once: a mask is searched through at every use
+    # indices into the flat table, computed once: a mask would be searched at every use
     tables = [(table, mask.flatten().nonzero()[:, 0]) for table, mask in system.moving()]
-    sizes = [len(places) for _, places in tables]
+    sizes = [len(entries) for _, entries in tables]
     if sum(sizes) > MAX_STIFF_ENTRIES:
         allowed = f"at most {MAX_STIFF_ENTRIES} with weight decay: fewer classes or tokens"
         raise InputError("the number of entries of Y and Z that move", sum(sizes), allowed)
 
     def put(x: FloatArray) -> None:
-        for (table, places), part in zip(tables, _parts(x, sizes), strict=True):
-            table.value.view(-1).index_copy_(0, places, part.to(table.value.device))
+        for (table, entries), part in zip(tables, _parts(x, sizes), strict=True):
+            table.value.view(-1).index_copy_(0, entries, part.to(table.value.device))
 
     def field(_: float, x: FloatArray) -> FloatArray:
         put(x)
         system.rates(0, np.zeros(0))
-        return torch.cat([table.rate[0].view(-1)[places] for table, places in tables]).cpu().numpy()
+        return torch.cat([table.rate[0].view(-1)[entries] for table, entries in tables]).cpu().numpy()
 
-    start = torch.cat([table.value.view(-1)[places] for table, places in tables]).cpu().numpy()
+    start = torch.cat([table.value.view(-1)[entries] for table, entries in tables]).cpu().numpy()
     if t_end == 0:
         return
     solver = Radau(field, 0.0, start, t_end, first_step=min(first_step, t_end), rtol=rtol, atol=atol)
@@ -272,8 +272,8 @@ def radau(system: StiffSystem, t_end: float, first_step: float, rtol: float, ato
         cubic = solver.dense_output()
         put(cubic.y_old)
         for power in range(3):
-            for (table, places), part in zip(tables, _parts(cubic.Q[:, power], sizes), strict=True):
-                table.rate[power].zero_().view(-1).index_copy_(0, places, part.to(table.value.device))
+            for (table, entries), part in zip(tables, _parts(cubic.Q[:, power], sizes), strict=True):
+                table.rate[power].zero_().view(-1).index_copy_(0, entries, part.to(table.value.device))
         end = t_end if solver.status == "finished" else float(solver.t)
         yield StiffStep(t, end - t, end)
 

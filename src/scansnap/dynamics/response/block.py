@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from scansnap.checks.arrays import IntArray
+from scansnap.dynamics.flow.decoder_rows import Pattern
 from scansnap.dynamics.flow.integrators import END, N_STAGES, largest
-from scansnap.dynamics.flow.votes import Pattern
 
 _CACHED = 2**16  # numbers in a (B, J) table: some of them together fit in a core's cache
 _PADDED = 1.25  # most by which a class's tokens are padded, where that costs anything
@@ -52,7 +52,7 @@ class Block:
         """(B, J)."""
         return _total(self.e_stack, w)
 
-    def pull(self, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    def back_project(self, r: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
         """δY_l·r_n by distinct token, (B, d), and a_n·r_n, (B, 1); r (B, J)."""
         d, s = self.d, len(w)
         products = (r[:, None] @ self.stack[:, : d + 1 + s].mT)[:, 0]  # (B, d + 1 + s)
@@ -62,7 +62,7 @@ class Block:
             products[:, d : d + 1] + stages.sum(1, keepdim=True),
         )
 
-    def votes(self, g: Tensor, w: Tensor) -> Tensor:
+    def logits(self, g: Tensor, w: Tensor) -> Tensor:
         """Σ_l g_nl δY_l, (B, d) → (B, J)."""
         s = len(w)
         along = (g[:, None] @ self.df[:, :s].mT) * w  # (B, 1, s)

@@ -34,22 +34,28 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from scansnap.checks.arrays import FloatArray
+from scansnap.dynamics.flow.compact import PaddedLayout
+from scansnap.dynamics.flow.dense import error
 from scansnap.dynamics.flow.integrators import END, INSIDE, PROBE, Stacked
-from scansnap.dynamics.flow.plain import error
-from scansnap.dynamics.flow.population import Places
 from scansnap.dynamics.response.block import Block, cut
 
 T = TypeVar("T")
-_SEEN = {0: 0.0, 5: 1 / 3, 14: 0.2, INSIDE: PROBE, END: 1.0}  # stages that also ask the flow itself: share of the step
+_ERROR_STAGES = {
+    0: 0.0,
+    5: 1 / 3,
+    14: 0.2,
+    INSIDE: PROBE,
+    END: 1.0,
+}  # stage: share of the step; also evaluates the flow
 
 
-class Each(Protocol):
+class BlockMap(Protocol):
     """As ``map``, or the ``map`` of a pool of threads."""
 
     def __call__(self, function: Callable[[Block], T], blocks: Iterable[Block], /) -> Iterator[T]: ...
 
 
-class Part(NamedTuple):
+class BlockResponse(NamedTuple):
     """What the classes of a block contribute at a point within a step; B classes, R common tokens, J outputs."""
 
     memory: Tensor  # (B, d) δY_l·r_n of the distinct tokens
@@ -63,37 +69,38 @@ class Part(NamedTuple):
 
 
 class ResponseField:
-    """State and vector field, as the integrator asks for them; classes are in the order of ``places``.
+    """State and vector field, as the integrator asks for them; classes are in the order of ``layout``.
 
-    The clock is θ = ln(1 + t/τ), τ = 1/(η_Y max p_n), in which all is smooth: after t₀ the decoder grows as ln t.
+    The integrator's time is θ = ln(1 + t/τ), τ = 1/(η_Y max p_n), in which all is smooth: after t₀ the decoder grows as
+    ln t.
     """
 
-    def __init__(self, places: Places, eta_y: float, eta_z: float, each: Each = map) -> None:
+    def __init__(self, layout: PaddedLayout, eta_y: float, eta_z: float, each: BlockMap = map) -> None:
         """``each`` applies a function to blocks of classes, as ``map`` does; a pool's does so at the same time."""
-        classes = places.classes
+        classes = layout.classes
         k = classes.n_classes
-        self.places, self.eta_y, self.eta_z, self.each = places, eta_y, eta_z, each
+        self.layout, self.eta_y, self.eta_z, self.each = layout, eta_y, eta_z, each
         self.n_rest = classes.vocab_size - k
-        self.d = max(places.n_distinct)
-        self.p = torch.as_tensor(places.p)  # (K, L), 0 at padding
+        self.d = max(layout.n_distinct)
+        self.p = torch.as_tensor(layout.p)  # (K, L), 0 at padding
         self.f = self.p / torch.linalg.vector_norm(self.p, dim=1, keepdim=True)  # (K, L)
         self.own = (self.f[:, : self.d] ** 2).sum(1, keepdim=True)  # (K, 1) f_n·f_n on its distinct tokens
         self.per_own = torch.where(self.own > 0, 1 / self.own, 0.0)  # (K, 1)
-        self.p_class = torch.as_tensor(classes.p_class[places.order, None])  # (K, 1)
-        self.cell, self.cell_query = torch.as_tensor(places.cell), torch.as_tensor(places.cell_query)
+        self.p_class = torch.as_tensor(classes.p_class[layout.order, None])  # (K, 1)
+        self.cell, self.cell_query = torch.as_tensor(layout.cell), torch.as_tensor(layout.cell_query)
         self.n_evaluations = 0
         self.theta, self.tau = 0.0, 1 / (eta_y * classes.p_class.max())
-        nothing = torch.zeros(len(places.cell_query), dtype=torch.float64)
+        nothing = torch.zeros(len(layout.cell_query), dtype=torch.float64)
         self.z, self.drive = Stacked(nothing), Stacked(nothing)  # (cells,) each
-        self.off, self.off_rate = nothing.clone(), dict.fromkeys(_SEEN, nothing)
-        n_rows = int(places.common_row.max(initial=-1)) + 1
+        self.off, self.off_rate = nothing.clone(), dict.fromkeys(_ERROR_STAGES, nothing)
+        n_rows = int(layout.common_row.max(initial=-1)) + 1
         self.y = Stacked(torch.zeros(2 * n_rows, k + 1, dtype=torch.float64))  # common tokens' Y, then its change
         self.blocks = [
-            Block(some, places.n_distinct[some.stop - 1], k + 1, places.common_row[some], n_rows)
-            for some in cut(places.n_distinct, k + 1, n_rows)
+            Block(some, layout.n_distinct[some.stop - 1], k + 1, layout.common_row[some], n_rows)
+            for some in cut(layout.n_distinct, k + 1, n_rows)
         ]
 
-    def clock(self, t: FloatArray) -> FloatArray:
+    def log_time(self, t: FloatArray) -> FloatArray:
         """θ of times."""
         return np.asarray(np.log1p(t / self.tau))
 
@@ -126,17 +133,17 @@ class ResponseField:
 
     def _part(
         self, block: Block, stage: int, w: Tensor, df: Tensor, both: Tensor, true_f: Tensor | None, pace: float
-    ) -> Part:
+    ) -> BlockResponse:
         """The tables of a block: all that costs time. Stores their rates."""
         some, d, pattern = block.classes, block.d, block.pattern
         f, df, own = self.f[some], df[some], self.own[some]
         f_c, df_c = f[:, self.d :], df[:, self.d :]
         y, dy = both.chunk(2)  # (R, J) each
         a, e = block.a(w), block.e(w)
-        r = error(pattern.votes(f_c, y).addcmul_(own, a), self.n_rest, some.start)
-        memory, kept = block.pull(r, w)
+        r = error(pattern.logits(f_c, y).addcmul_(own, a), self.n_rest, some.start)
+        memory, kept = block.back_project(r, w)
         turn = (f * df)[:, :d].sum(1, keepdim=True)  # (B, 1)
-        dl = block.twice.votes(torch.cat([df_c, f_c], 1), both).add_(e).addcmul_(turn, a)
+        dl = block.twice.logits(torch.cat([df_c, f_c], 1), both).add_(e).addcmul_(turn, a)
 
         # α_n = e_n − r_n, so α_n·δl_n is the right output's δl less r_n·δl_n
         right, along = dl[:, some.start :].diagonal()[:, None], _dot(r, dl)  # (B, 1) each
@@ -146,12 +153,12 @@ class ResponseField:
         step = pace * self.eta_y * self.p_class[some]  # (B, 1)
         a_rate, e_rate = block.rates_of(stage)
         self._each_output(torch.mul(r, step, out=a_rate))
-        turned, turned_c = _dot(a, dr), pattern.pull(dr, y)
+        turned, turned_c = _dot(a, dr), pattern.back_project(dr, y)
         da_rate = self._each_output(dr.mul_(step))
-        y_r, dy_r = block.twice.pull(r, both).chunk(2, 1)  # (B, C) each
+        y_r, dy_r = block.twice.back_project(r, both).chunk(2, 1)  # (B, C) each
         y_rate = block.twice.collect(torch.cat([f_c, df_c], 1), a_rate)
         y_rate[len(y) :] += pattern.collect(f_c, da_rate)
-        part = Part(
+        part = BlockResponse(
             F.pad(memory, (0, self.d - d)), kept, _dot(e, r), turned, y_r, dy_r + turned_c, y_rate,
             None if true_f is None else self._true(block, w, true_f[some], a, e, y + dy),
         )  # fmt: skip
@@ -170,11 +177,11 @@ class ResponseField:
         old, f_d, f_c = self.f[some, :d], f[:, :d], f[:, self.d :]
         along = (f_d * old).sum(1, keepdim=True)  # (B, 1)
         share = along * self.per_own[some]
-        logits = pattern.votes(f_c, y).addcmul_(along, a).addcmul_(share, e).add_(block.votes(f_d - share * old, w))
+        logits = pattern.logits(f_c, y).addcmul_(along, a).addcmul_(share, e).add_(block.logits(f_d - share * old, w))
         r = error(logits, self.n_rest, some.start)
-        memory, kept = block.pull(r, w)
+        memory, kept = block.back_project(r, w)
         distinct = self._whole(memory, _dot(e, r), some) + old * kept
-        g = torch.cat([F.pad(distinct, (0, self.d - d)), pattern.pull(r, y)], dim=1)
+        g = torch.cat([F.pad(distinct, (0, self.d - d)), pattern.back_project(r, y)], dim=1)
         return f * (g - f * _dot(logits, r))
 
     def _whole(self, memory: Tensor, change: Tensor, some: slice) -> Tensor:
@@ -193,7 +200,7 @@ class ResponseField:
         """Rows are, for each query, its row of z, and the rows of a."""
         z = torch.cat([self.z.value[None], self.z.sums(weights)]).abs()
         index = self.cell_query.expand_as(z)
-        by_query = z.new_zeros(len(z), len(self.places.queries)).scatter_reduce_(1, index, z, "amax")
+        by_query = z.new_zeros(len(z), len(self.layout.queries)).scatter_reduce_(1, index, z, "amax")
         w = torch.as_tensor(weights)
         return torch.cat([by_query, *self.each(lambda block: block.magnitudes(w), self.blocks)], dim=1)
 
@@ -221,8 +228,10 @@ class ResponseField:
 
         By the polynomial through some stages: for an estimate that is plenty.
         """
-        degrees = np.arange(1, len(_SEEN) + 1)
-        weights = step * np.linalg.solve(np.vander(list(_SEEN.values()), increasing=True).T, share**degrees / degrees)
+        degrees = np.arange(1, len(_ERROR_STAGES) + 1)
+        weights = step * np.linalg.solve(
+            np.vander(list(_ERROR_STAGES.values()), increasing=True).T, share**degrees / degrees
+        )
         return self.off + sum(float(w) * rate for w, rate in zip(weights, self.off_rate.values(), strict=True))
 
     def gap(self, weights: FloatArray) -> Tensor:

@@ -16,10 +16,10 @@ from scansnap.checks import check_choice, check_float
 from scansnap.checks.arrays import FloatArray
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.device import one_thread
+from scansnap.dynamics.flow.compact import PaddedLayout
 from scansnap.dynamics.flow.integrate import checked_times
 from scansnap.dynamics.flow.integrators import NonFinite, dop853
-from scansnap.dynamics.flow.population import Places
-from scansnap.dynamics.flow.readings import check_memory
+from scansnap.dynamics.flow.state import check_memory
 from scansnap.dynamics.response.field import ResponseField
 from scansnap.measure.growth import GrowthPoint
 from scansnap.progress import Progress, report_share
@@ -68,28 +68,28 @@ def response(
     for name in wanted:
         check_choice("variables", name, ANSWERS)
     classes.need_one_class_per_next_token("the response")
-    field = ResponseField(Places(classes), eta_y, eta_z)
-    clock = field.clock(times)
-    readings = _Readings(field, times, clock, wanted)
+    field = ResponseField(PaddedLayout(classes), eta_y, eta_z)
+    log_times = field.log_time(times)
+    recorder = _ResponseRecorder(field, times, log_times, wanted)
     n_steps, stopped = 0, "complete"
     pool_of = partial(ThreadPoolExecutor, initializer=torch.set_num_threads, initargs=(1,))  # none starts its own
     with one_thread() as threads, pool_of(threads) as pool, torch.inference_mode():
         if threads > 1 and len(field.blocks) > 1:
             field.each = pool.map
-        readings.look(0.0, np.zeros(0), 0.0, 0.0)
+        recorder.record(0.0, np.zeros(0), 0.0, 0.0)
         try:
-            for step in dop853(field, clock[-1], 0.1, rtol, atol):
+            for step in dop853(field, log_times[-1], 0.1, rtol, atol):
                 n_steps += 1
-                asked = clock[(clock > step.t) & (clock <= step.end)]
-                for at in np.union1d(asked, np.append(step.t + step.h * _BETWEEN, step.end)):
-                    readings.look(at, step.weights(at), (at - step.t) / step.h, step.h)
-                report_share(progress, float(step.end / clock[-1]))
-                if step.end < clock[-1] and readings.error_at(step.weights(step.end), 1.0, step.h).max() > most:
+                due = log_times[(log_times > step.t) & (log_times <= step.end)]
+                for at in np.union1d(due, np.append(step.t + step.h * _BETWEEN, step.end)):
+                    recorder.record(at, step.weights(at), (at - step.t) / step.h, step.h)
+                report_share(progress, float(step.end / log_times[-1]))
+                if step.end < log_times[-1] and recorder.error_at(step.weights(step.end), 1.0, step.h).max() > most:
                     stopped = "error"
                     break
         except NonFinite as failed:
             raise NonFinite(field.tau * math.expm1(failed.t)) from None
-    data = readings.dataset()
+    data = recorder.dataset()
     late = data.t.values[(data.error > trust).any("query").values]
     return data.assign_attrs({"eta_y": eta_y, "eta_z": eta_z, "rtol": rtol, "atol": atol, "trust": trust,
                               "trusted_until": float(late[0]) if len(late) else math.inf, "stopped": stopped,
@@ -98,12 +98,12 @@ def response(
                               **identity(classes)})  # fmt: skip
 
 
-class _Readings:
-    """The variables at the asked times; the path between them for B_n, which is an integral along it."""
+class _ResponseRecorder:
+    """The variables at the requested times; the path between them for B_n, which is an integral along it."""
 
-    def __init__(self, field: ResponseField, times: FloatArray, clock: FloatArray, wanted: Sequence[str]) -> None:
-        self.field, self.clock, self.wanted = field, clock, wanted
-        places, classes = field.places, field.places.classes
+    def __init__(self, field: ResponseField, times: FloatArray, log_times: FloatArray, wanted: Sequence[str]) -> None:
+        self.field, self.log_times, self.wanted = field, log_times, wanted
+        layout, classes = field.layout, field.layout.classes
         self.coords = {"t": times, "query": classes.queries, "token": np.arange(classes.vocab_size),
                        "seq_class": np.arange(classes.n_classes)}  # fmt: skip
         shapes = {name: tuple(len(self.coords[dim]) for dim in ("t", *RESPONSE[name].dims)) for name in wanted}
@@ -112,45 +112,45 @@ class _Readings:
             largest = max(need, key=lambda name: need[name])
             check_memory("the size of the result", sum(need.values()), f"ask for fewer times or leave out {largest!r}")
         self.data = {name: np.zeros(shape) for name, shape in shapes.items()}
-        self.error = np.zeros((len(times), len(places.queries)))
+        self.error = np.zeros((len(times), len(layout.queries)))
         self.path: list[tuple[FloatArray, FloatArray]] = []  # z and f of the distinct tokens' sums, by class
-        self.places: list[int] = []  # of the asked times on the path
+        self.recorded: list[int] = []  # path index of each requested time
 
-    def look(self, at: float, weights: FloatArray, share: float, step: float) -> None:
+    def record(self, at: float, weights: FloatArray, share: float, step: float) -> None:
         """Note where the path is at θ = ``at``, a share of the present step; read the variables if they are due."""
-        d, places, row = self.field.d, self.field.places, len(self.places)
+        d, layout, row = self.field.d, self.field.layout, len(self.recorded)
         z_now = self.field.z.at(weights)
         z, f = z_now.numpy(), self.field.attention(z_now).numpy()  # (cells,), (K, L)
-        x = z[places.cell[:, :d]]  # (K, D)
+        x = z[layout.cell[:, :d]]  # (K, D)
         with np.errstate(divide="ignore"):
-            self.path.append(((x * places.used[:, :d]).sum(1), 1 / (f[:, :d] ** 2).sum(1)))
-        if row == len(self.clock) or at != self.clock[row]:
+            self.path.append(((x * layout.used[:, :d]).sum(1), 1 / (f[:, :d] ** 2).sum(1)))
+        if row == len(self.log_times) or at != self.log_times[row]:
             return
-        self.places.append(len(self.path) - 1)
+        self.recorded.append(len(self.path) - 1)
         self.error[row] = self.error_at(weights, share, step)
         drive, off = self.field.drive.at(weights).numpy(), self.field.neglected(share, step).numpy()
         cells = {"z": z, "drive": drive, "memory": z - drive, "z_error": off}
         by_class = {"attention": f / f.sum(1, keepdims=True), "f": f}
         for name, data in self.data.items():
             if name in cells:
-                data[row, places.cell_query, places.cell_token] = cells[name]
+                data[row, layout.cell_query, layout.cell_token] = cells[name]
             elif name in by_class:
-                data[row, places.order[places.pairs[0]], places.token[places.pairs]] = by_class[name][places.pairs]
+                data[row, layout.order[layout.pairs[0]], layout.token[layout.pairs]] = by_class[name][layout.pairs]
             elif name == "gap":
-                data[row, places.order] = self.field.gap(weights).numpy()
+                data[row, layout.order] = self.field.gap(weights).numpy()
 
     def error_at(self, weights: FloatArray, share: float, step: float) -> FloatArray:
         """Largest entry of what is neglected over that of z, by query, (Q,)."""
         off, z = np.zeros((2, self.error.shape[1]))
-        np.maximum.at(off, self.field.places.cell_query, np.abs(self.field.neglected(share, step).numpy()))
-        np.maximum.at(z, self.field.places.cell_query, np.abs(self.field.z.at(weights).numpy()))
+        np.maximum.at(off, self.field.layout.cell_query, np.abs(self.field.neglected(share, step).numpy()))
+        np.maximum.at(z, self.field.layout.cell_query, np.abs(self.field.z.at(weights).numpy()))
         return np.divide(off, z, out=np.zeros_like(z), where=z > 0)
 
     def dataset(self) -> xr.Dataset:
         if "growth" in self.data:
             height, weight = (np.stack(part) for part in zip(*self.path, strict=True))  # (path, K)
             growth = GrowthPoint(height, weight).growth()
-            self.data["growth"][: len(self.places), self.field.places.order] = growth[self.places]
+            self.data["growth"][: len(self.recorded), self.field.layout.order] = growth[self.recorded]
         variables = {name: (("t", *RESPONSE[name].dims), self.data[name]) for name in self.wanted}
         variables["error"] = (("t", *RESPONSE["error"].dims), self.error)
-        return add_labels(xr.Dataset(variables, self.coords).isel(t=slice(len(self.places))), RESPONSE)
+        return add_labels(xr.Dataset(variables, self.coords).isel(t=slice(len(self.recorded))), RESPONSE)

@@ -178,7 +178,7 @@ INLINE int64_t class_of(double u, const double *edges, int64_t n) {
 /* What a draw needs to know of a slot: the smaller of p and 1 − p, its odds and ln(1 − p), and whether it was turned. */
 typedef struct { double p, odds, log_rest, flip; } chance;
 
-/* Places [first, last) of the n_seeds × n_steps grid. Counts are left alone when n_slots is 0. Returns 0. */
+/* PaddedLayout [first, last) of the n_seeds × n_steps grid. Counts are left alone when n_slots is 0. Returns 0. */
 int sample_places(
     int64_t first, int64_t last, int64_t n_steps, int64_t batch_size, int64_t n_classes, int64_t n_slots,
     double length, const int64_t *seeds, const int64_t *steps, const double *class_edges, /* (K,) */

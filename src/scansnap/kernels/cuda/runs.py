@@ -40,7 +40,7 @@ SOURCES = {
 
 
 @dataclass(frozen=True)
-class Data:
+class KernelData:
     """Mini-batches of G streams at N steps, the samples of a step by class."""
 
     start: Tensor  # (G, N, K + 1) int32, first sample of a class
@@ -49,7 +49,7 @@ class Data:
     weight: Tensor | None  # (G, N, B) float32; None: all alike
 
     @classmethod
-    def of(cls, classes: Tensor, counts: Tensor, weight: Tensor, slot_order: Tensor) -> Data:
+    def of(cls, classes: Tensor, counts: Tensor, weight: Tensor, slot_order: Tensor) -> KernelData:
         """From samples in any order: classes (G, N, B), counts (G, N, B, S), weights (G, N, B).
 
         ``slot_order`` (K, S) is the program's.
@@ -114,14 +114,14 @@ class Machine:
                    found.major >= 8)  # fmt: skip
 
 
-class Begin(NamedTuple):
+class InitialValues(NamedTuple):
     """Initial values that the seed decides: kind (zero, uniform, normal) and size of ``ModelConfig.init_scale``."""
 
     kind: str
     size: float
 
 
-class Rates(NamedTuple):
+class KernelRates(NamedTuple):
     """Of the runs, (R,) each, and the schedules' factors, (N,) each; float64."""
 
     eta_y: np.ndarray
@@ -184,11 +184,11 @@ class Program:
 
     def train(
         self,
-        data: Data,
+        data: KernelData,
         stream: np.ndarray,  # (R,)
         seed: np.ndarray,  # (R,)
-        rates: Rates,
-        begin: Begin,
+        rates: KernelRates,
+        begin: InitialValues,
         *,
         state: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,  # y (R, L, J), its velocity, z (R, Q, M), its own
         new: tuple[Tensor, Tensor, Tensor, Tensor] | None = None,  # filled
@@ -244,7 +244,7 @@ class Program:
         return arrays["record_z"], arrays["record_loss"], arrays["finite"]
 
     def draw(self, seeds: np.ndarray, first: int, n_steps: int, batch_size: int, length: int, own: np.ndarray | None
-             ) -> Data:  # fmt: skip
+             ) -> KernelData:  # fmt: skip
         """The mini-batches of the steps from ``first``; ``own`` (K, S) is added to the counts."""
         k, s = self.layout.slots.shape
         kind = torch.uint8 if length + 1 < 256 else torch.uint16 if length + 1 < 65536 else torch.float32
@@ -267,7 +267,7 @@ class Program:
             options = ("--fmad=false", f"-DCOUNT={COUNTS[kind]}")
             self._samplers[key] = self.machine.make(source, "sample", options, shared)
         self._samplers[key].launch(len(seeds) * n_steps, min(128, -(-batch_size // 32) * 32), job)
-        return Data(arrays["start"], arrays["rank"], arrays["counts"], None)
+        return KernelData(arrays["start"], arrays["rank"], arrays["counts"], None)
 
 
 def packed(arrays: dict[str, np.ndarray], device: torch.device) -> dict[str, Tensor]:

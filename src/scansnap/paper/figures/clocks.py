@@ -13,7 +13,7 @@ from scansnap.claims.ours.late import FIRST, NONE_TOLERANCE, loglog_exponent, sp
 from scansnap.claims.ours.symmetric import SymmetricClasses, find_symmetry
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
-from scansnap.measure.snap.definition import FROZEN, in_t, over_e_folds, snapped
+from scansnap.measure.snap_curves import FROZEN, in_t, over_e_folds, snapped
 from scansnap.paper.figure import Computed, Effort, Finding, Points
 from scansnap.plots.style import styled
 from scansnap.progress import Progress

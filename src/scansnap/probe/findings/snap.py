@@ -11,7 +11,7 @@ t_fastest_ln  the same whether it has snapped or not: ∞ where it is the last e
 frozenness    1 − speed over the last e-fold / greatest speed over an e-fold, speeds per step;
               ``frozenness_ln`` per unit of ln t: 0 for what moves as ln t for ever, 1 for what stands still
 
-What it is to have snapped is said once, in :mod:`scansnap.measure.snap.definition`, for our own models too.
+What it is to have snapped is said once, in :mod:`scansnap.measure.snap_curves`, for our own models too.
 A head *snaps* where frozenness_ln is at least ``FROZEN``, whatever the distances are within their bounds, and does not
 where it is below for all of them, or where it has not moved. Noise that goes on at the same size is movement: what is
 as far from where it was an e-fold ago as ever has not frozen. In ln t the clock is the training's own step.
@@ -25,7 +25,7 @@ import numpy as np
 import xarray as xr
 
 from scansnap.checks.arrays import FloatArray
-from scansnap.measure.snap.definition import (
+from scansnap.measure.snap_curves import (
     E_FOLDS,
     EARLIER,
     FROZEN,

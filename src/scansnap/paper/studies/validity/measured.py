@@ -216,7 +216,7 @@ def memory(point: MapPoint, t: FloatArray, *, wrong: float = 1.0) -> FloatArray:
     """(n, 1, M) z by the memory equation with v̄; ``wrong`` is a factor on η_Z/η_Y."""
     f = _distinct(point)
     k, m, eta_y = point.n_classes, point.vocab_size, point.eta_y
-    clock = theory.frozen_decoder(t, eta_y=eta_y, n_classes=k, vocab_size=m, overlap=point.overlap).clock
+    clock = theory.frozen_decoder(t, eta_y=eta_y, n_classes=k, vocab_size=m, overlap=point.overlap).x
     found = theory.memory_tokens(
         clock, eta_y=eta_y, eta_z=wrong * eta_y / point.ratio, n_classes=k, vocab_size=m, f_distinct=f, form="exact"
     )

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from scansnap.measure.comparison import compare
-from scansnap.measure.snap.definition import MOVED, UNMOVED, e_folds
-from scansnap.measure.snap.interval import LEAST_TIMES, Snap, snap_of
+from scansnap.measure.snap_curves import MIN_TIMES, MOVED, UNMOVED, SnapEstimate, e_folds, estimate_snap
 from scansnap.paper.figure import Finding
 from scansnap.paper.shared.over_seeds import how, number
 from scansnap.paper.studies.words.predictions import FREQUENT, TOP_K, TWIN
@@ -73,7 +72,7 @@ def becomes_sparse(entropy: pd.DataFrame, over: str) -> Finding:
     return Finding.compared("Attention becomes sparse", "Section 8", compare(fell), "falls", "texts", detail)
 
 
-def freezes(third: pd.DataFrame, left: pd.DataFrame, when: Snap, over: str) -> Finding:
+def freezes(third: pd.DataFrame, left: pd.DataFrame, when: SnapEstimate, over: str) -> Finding:
     """The last third of the run against the first; in words also when attention snapped and settled."""
     thirds = third.pivot(index=["query", "seed"], columns="measure", values="value")
     slower = thirds["last"] <= FROZEN * thirds["first"]
@@ -86,7 +85,7 @@ def freezes(third: pd.DataFrame, left: pd.DataFrame, when: Snap, over: str) -> F
         compare((mean["last"] - FROZEN * mean["first"]).to_numpy()), "falls", "texts",
         f"Counted where the last third moves attention less than {FROZEN:g} of what the first does; mean total "
         f"variation over queries {number(mean['first'], signed=False)}, then {number(mean['last'], signed=False)} "
-        f"({over}); so in {slower.mean():.0%} of queries and seeds. Snap {clocks} (68% intervals over "
+        f"({over}); so in {slower.mean():.0%} of queries and seeds. SnapEstimate {clocks} (68% intervals over "
         f"{when.over or 'nothing'}); within a tenth of the way of its end from step {near} of {left.step.max():.0f}.",
     )  # fmt: skip
 
@@ -158,20 +157,20 @@ def flow_ranks_words(told: pd.DataFrame, over: str) -> Finding:
     )  # fmt: skip
 
 
-def snap(table: pd.DataFrame) -> Snap:
+def snap(table: pd.DataFrame) -> SnapEstimate:
     """When attention snapped, on both clocks: over seeds, without those whose training failed."""
     moved, fold = (table[(table.kind == kind) & (table.step > 0)].pivot(index="step", columns="seed", values="value")
                    for kind in ("moved", "fold"))  # fmt: skip
     fine = moved.columns[np.isfinite(moved.to_numpy()).all(0)]
     if not len(fine):
-        return Snap.unknown("every run became non-finite")
-    if len(moved) < LEAST_TIMES or moved[fine].to_numpy().max() < MOVED:
-        return Snap.unknown(UNMOVED)
+        return SnapEstimate.unknown("every run became non-finite")
+    if len(moved) < MIN_TIMES or moved[fine].to_numpy().max() < MOVED:
+        return SnapEstimate.unknown(UNMOVED)
     steps, way = moved.index.to_numpy(float), moved[fine].to_numpy().T  # (S,), (seeds, S)
     start, end = e_folds(steps)
     span = np.log(steps[end] / steps[start])
     folds = np.sqrt(steps[start] * steps[end]), fold[fine].to_numpy().T[:, end] / span, way[:, end]
-    return snap_of(steps, way, np.random.default_rng(0), folds=folds)
+    return estimate_snap(steps, way, np.random.default_rng(0), folds=folds)
 
 
 def settled(left: pd.DataFrame) -> float:

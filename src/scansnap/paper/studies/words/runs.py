@@ -20,7 +20,7 @@ from scansnap.corpus.cooccurrence import Cooccurrence, cooccurrence
 from scansnap.corpus.corpus import Corpus
 from scansnap.dynamics.device import pick_device
 from scansnap.measure.ranks import rank_correlation
-from scansnap.measure.snap.definition import e_folds
+from scansnap.measure.snap_curves import e_folds
 from scansnap.measure.word_attention import MEASURES, QueryWords, deciles, distance, query_words
 from scansnap.paper.figure import Effort
 from scansnap.paper.shared.run_cache import Record

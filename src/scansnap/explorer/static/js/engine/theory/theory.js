@@ -1,5 +1,5 @@
 // What the theory says of a set-up: whether it applies, times, assumptions, closed-form curves, and the flow or response
-// beside the run. The twin of explorer/pages/predict.py, theory/outside.py and claims/assumptions.py.
+// beside the run. The twin of explorer/pages/predict.py, theory/applicability.py and claims/assumptions.py.
 
 import { gamma, growth, tScan, tSnap } from "./closedform.js";
 import { InputError } from "../errors.js";

@@ -1,7 +1,7 @@
-"""The rows of Y, held so that a step of the flow costs little memory and few passes over it.
+"""The rows of Y, stored so that a step of the flow needs little memory and few passes over it.
 
-What is computed is in plain.py, with Y as one table: the votes Yᵀ f_n, the pull g_n = Y r and the rates
-η_Y Σ_n p_n f_n rᵀ (r short for e_n − α_n). This is its optimisation, and exact.
+dense.py has the same with Y as one table: the logits Yᵀ f_n, the gradient g_n = Y r and the rates η_Y Σ_n p_n f_n rᵀ
+(r short for e_n − α_n). This is its optimisation, and exact.
 
 A *distinct* token's row is moved by one class only, and all D of them in a class share the right factor. Within a step,
 with w_j the weights of the stages so far (see integrators.System), φ_j = η_Y p_n f_n and r_j at stage j,
@@ -13,7 +13,7 @@ so that a stage is kept as φ_j and r_j, D + J numbers instead of D·J, and Y it
     Yᵀ f = Y_0ᵀ f + Σ_j w_j (φ_j·f) r_j           Y r = Y_0 r + Σ_j w_j (r_j·r) φ_j
 
 Y_0 and the r_j stand in one table, one below the other: then each of the two is one product with it. A *common* token's
-row is moved by many classes: :class:`CommonVotes` keeps it and its rates in full.
+row is moved by many classes: :class:`CommonRows` keeps it and its rates in full.
 
     K classes · D distinct and C common tokens of a class (padded) · R common rows · J = K + 1 outputs · s stages so far
 """
@@ -46,14 +46,14 @@ class _Block:
         self.r = self.stack[:, d:]  # (B, 17, J)  r_j, in the lower part
         self.phi = self.stack.new_zeros(n, N_STAGES, d)  # (B, 17, d)
 
-    def add_votes(self, out: Tensor, f: Tensor, w: Tensor) -> None:
+    def add_logits(self, out: Tensor, f: Tensor, w: Tensor) -> None:
         """out_n += Yᵀ f_n; out (B, J), f (B, d), w (s,)."""
         s = w.shape[0]
         f = f[:, None]  # (B, 1, d)
         along = (f @ self.phi[:, :s].mT) * w  # (B, 1, s)  w_j φ_j·f
         out[:, None].baddbmm_(torch.cat([f, along], 2), self.stack[:, : self.d + s])
 
-    def pull(self, r: Tensor, w: Tensor) -> Tensor:
+    def back_project(self, r: Tensor, w: Tensor) -> Tensor:
         """Y e_n, (B, J) → (B, d)."""
         s = w.shape[0]
         products = (r[:, None] @ self.stack[:, : self.d + s].mT)[:, 0]  # (B, d + s)  Y_0 r, then r_j·r
@@ -83,7 +83,7 @@ class _Block:
             out[0, some] = largest(self.y[some])
 
 
-class DistinctVotes:
+class DistinctRows:
     """Y of the distinct tokens, in blocks of classes. Arguments and results are padded to D tokens a class."""
 
     def __init__(self, n_distinct: list[int], n_outputs: int, device: torch.device) -> None:
@@ -105,18 +105,18 @@ class DistinctVotes:
     def _on_device(self, weights: FloatArray) -> Tensor:
         return torch.as_tensor(weights, device=self.device)
 
-    def add_votes(self, out: Tensor, f: Tensor, weights: FloatArray) -> None:
+    def add_logits(self, out: Tensor, f: Tensor, weights: FloatArray) -> None:
         """out_n += Σ_l f_nl Y[l,:] over the distinct tokens; out (K, J), f (K, D)."""
         w = self._on_device(weights)
         for block in self.blocks:
-            block.add_votes(out[block.classes], f[block.classes, : block.d], w)
+            block.add_logits(out[block.classes], f[block.classes, : block.d], w)
 
-    def pull(self, r: Tensor, weights: FloatArray) -> Tensor:
+    def back_project(self, r: Tensor, weights: FloatArray) -> Tensor:
         """Y e_n on the distinct tokens, (K, J) → (K, D)."""
         w = self._on_device(weights)
         out = r.new_zeros(*self.shape[:2])
         for block in self.blocks:
-            out[block.classes, : block.d] = block.pull(r[block.classes], w)
+            out[block.classes, : block.d] = block.back_project(r[block.classes], w)
         return out
 
     def store(self, stage: int, phi: Tensor, r: Tensor) -> None:
@@ -184,11 +184,11 @@ class Pattern:
         """f by rows of Y, (K, C) → (K, R)."""
         return f.new_zeros(len(f), self.n_rows).scatter_add_(1, self.row, f)
 
-    def votes(self, f: Tensor, y: Tensor) -> Tensor:
+    def logits(self, f: Tensor, y: Tensor) -> Tensor:
         """Σ_l f_nl Y[l,:] over the common tokens, (K, C) → (K, J)."""
         return self._spread(f) @ y if self.dense else self.of_class.sum(f, y)
 
-    def pull(self, r: Tensor, y: Tensor) -> Tensor:
+    def back_project(self, r: Tensor, y: Tensor) -> Tensor:
         """Y e_n on the common tokens, (K, J) → (K, C); anything at padding, where f is 0."""
         if self.dense:
             return (r @ y.mT).gather(1, self.row)
@@ -204,7 +204,7 @@ class Pattern:
         return self._spread(phi).mT @ r if self.dense else self.of_token.sum(phi, r)
 
 
-class CommonVotes(Stacked, Pattern):
+class CommonRows(Stacked, Pattern):
     """Y of the common tokens, (R, J), and its rates in full."""
 
     def __init__(self, row: IntArray, n_outputs: int, device: torch.device) -> None:

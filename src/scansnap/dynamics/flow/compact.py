@@ -3,10 +3,10 @@
     Ẏ   = η_Y Σ_n p_n f_n (e_n − α_n)ᵀ
     ż_m = η_Z Σ_{n ∈ ψ⁻¹(m)} p_n diag(f_n)(I − f_n f_nᵀ) Y (e_n − α_n)
 
-with c_n ∝ P(·|n) e^{z_m}, f_n = c_n/‖c_n‖₂, α_n = softmax(Yᵀ f_n): the field of plain.py, which is easier to read and
-to which tests hold this one equal. Exact reductions: tokens in no context have no row of Y; those of one class only
-are kept apart (votes.py); z_ml is kept only where some class of query m has token l (a *cell*); and f_nᵀ Y (e_n − α_n)
-is the product of the logits with e_n − α_n, so the projection I − f fᵀ costs no pass over Y.
+with c_n ∝ P(·|n) e^{z_m}, f_n = c_n/‖c_n‖₂, α_n = softmax(Yᵀ f_n): the field of dense.py, which is easier to read;
+tests compare the two. Exact reductions: tokens in no context have no row of Y; those of one class only are stored apart
+(decoder_rows.py); z_ml is stored only where some class of query m has token l (a *cell*); and f_nᵀ Y (e_n − α_n) is the
+product of the logits with e_n − α_n, so the projection I − f fᵀ costs no pass over Y.
 
     K classes · L = D + C tokens of a class, distinct then common, each padded · J = K + 1 outputs · Q queries
 """
@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from scansnap.classes import SequenceClasses
+from scansnap.dynamics.flow.decoder_rows import CommonRows, DistinctRows
+from scansnap.dynamics.flow.dense import error
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked
-from scansnap.dynamics.flow.plain import error
-from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, loss, own_outputs
-from scansnap.dynamics.flow.votes import CommonVotes, DistinctVotes
+from scansnap.dynamics.flow.state import FlowPoint, all_outputs, entropy, gap, loss, own_outputs
 
 
-class Places:
-    """Where classes, tokens and cells stand in the padded arrays; plain NumPy."""
+class PaddedLayout:
+    """Indices of classes, tokens and cells in the padded arrays."""
 
     def __init__(self, classes: SequenceClasses) -> None:
         k = classes.n_classes
@@ -58,32 +58,32 @@ class Places:
         self.cell[self.used] = cell
 
 
-class PopulationFlow:
-    """State and vector field as a :class:`~scansnap.dynamics.flow.readings.Field`."""
+class CompactFlow:
+    """State and vector field as a :class:`~scansnap.dynamics.flow.state.Field`."""
 
     name = "compact"
 
-    def __init__(self, places: Places, eta_y: float, eta_z: float, z0: FloatArray, device: torch.device) -> None:
+    def __init__(self, layout: PaddedLayout, eta_y: float, eta_z: float, z0: FloatArray, device: torch.device) -> None:
         """``z0`` is the initial z by query and token, (Q, M); Y starts at 0."""
-        classes = places.classes
+        classes = layout.classes
         k = classes.n_classes
         self.n_rest = classes.vocab_size - k  # outputs that are never a next token
 
         def put(array: NDArray[Any]) -> Tensor:
             return torch.as_tensor(array, device=device)
 
-        self.places, self.eta_y, self.eta_z, self.z0 = places, eta_y, eta_z, z0
+        self.layout, self.eta_y, self.eta_z, self.z0 = layout, eta_y, eta_z, z0
         with np.errstate(divide="ignore"):
-            self.log_p = put(np.log(places.p))  # (K, L), −inf at padding
-        self.p_class = put(classes.p_class[places.order, None])  # (K, 1)
-        self.cell = put(places.cell)  # (K, L)
-        self.cell_query = put(places.cell_query)  # (cells,)
-        self.none_distinct = put(np.array(places.n_distinct) == 0)  # (K,)
-        self.z = Stacked(put(z0[places.cell_query, places.cell_token]))  # (cells,)
-        self.distinct = DistinctVotes(places.n_distinct, k + 1, device)
-        self.common = CommonVotes(places.common_row, k + 1, device)
+            self.log_p = put(np.log(layout.p))  # (K, L), −inf at padding
+        self.p_class = put(classes.p_class[layout.order, None])  # (K, 1)
+        self.cell = put(layout.cell)  # (K, L)
+        self.cell_query = put(layout.cell_query)  # (cells,)
+        self.none_distinct = put(np.array(layout.n_distinct) == 0)  # (K,)
+        self.z = Stacked(put(z0[layout.cell_query, layout.cell_token]))  # (cells,)
+        self.distinct = DistinctRows(layout.n_distinct, k + 1, device)
+        self.common = CommonRows(layout.common_row, k + 1, device)
 
-    def point(self, weights: FloatArray) -> Point:
+    def point(self, weights: FloatArray) -> FlowPoint:
         """The field at a point within a step."""
         d = self.distinct.shape[1]
         z = self.z.at(weights)  # (cells,)
@@ -93,14 +93,14 @@ class PopulationFlow:
         c = torch.exp(a - a.amax(1, keepdim=True))  # (K, L)
         f = c / torch.linalg.vector_norm(c, dim=1, keepdim=True)  # (K, L)
 
-        logits = self.common.votes(f[:, d:], y_common)  # (K, J)
-        self.distinct.add_votes(logits, f[:, :d], weights)
+        logits = self.common.logits(f[:, d:], y_common)  # (K, J)
+        self.distinct.add_logits(logits, f[:, :d], weights)
         r = error(logits, self.n_rest)  # (K, J)
 
-        g = torch.cat([self.distinct.pull(r, weights), self.common.pull(r, y_common)], dim=1)  # (K, L)
+        g = torch.cat([self.distinct.back_project(r, weights), self.common.back_project(r, y_common)], dim=1)  # (K, L)
         fg = (logits * r).sum(1, keepdim=True)  # (K, 1)  f_n · g_n
         dz = self.eta_z * self.p_class * f * (g - f * fg)  # (K, L)
-        return Point(weights, z, c / c.sum(1, keepdim=True), f, logits, r, g, self._by_cell(dz))
+        return FlowPoint(weights, z, c / c.sum(1, keepdim=True), f, logits, r, g, self._by_cell(dz))
 
     def _by_cell(self, dz: Tensor) -> Tensor:
         """Sums over the classes of a query, (K, L) → (cells,)."""
@@ -121,7 +121,7 @@ class PopulationFlow:
         """Rows are the rows of Y and, for each query, its row of Z."""
         z = torch.cat([self.z.value[None], self.z.sums(weights)]).abs()  # (4, cells)
         index = self.cell_query.expand_as(z)
-        by_query = z.new_zeros(len(z), len(self.places.queries)).scatter_reduce_(1, index, z, "amax")
+        by_query = z.new_zeros(len(z), len(self.layout.queries)).scatter_reduce_(1, index, z, "amax")
         return torch.cat([by_query, self.distinct.magnitudes(weights), self.common.magnitudes(weights)], dim=1)
 
     def advance(self, weights: FloatArray) -> None:
@@ -131,7 +131,7 @@ class PopulationFlow:
 
     def put_y(self, y: FloatArray) -> None:
         """Set Y by token and output, (M, M): the inverse of :meth:`y`. Outputs never right must have equal columns."""
-        at = self.places
+        at = self.layout
         columns = own_outputs(y, at.classes.next_token[at.order])  # (M, J)
         for block in self.distinct.blocks:
             token = at.token[block.classes, : block.d]
@@ -139,9 +139,9 @@ class PopulationFlow:
         common = at.token[:, self.distinct.shape[1] :]
         self.common.value.copy_(torch.as_tensor(columns[np.unique(common[common >= 0])]))
 
-    # --- readings --------------------------------------------------------------------------------------------
+    # --- variables --------------------------------------------------------------------------------------------
 
-    def read(self, name: str, at: Point) -> FloatArray:
+    def read(self, name: str, at: FlowPoint) -> FloatArray:
         if name == "y":
             return self.y(at.weights)
         if name == "loss":
@@ -152,13 +152,13 @@ class PopulationFlow:
             return self._by_query(getattr(at, name), outside=self.z0 if name == "z" else 0.0)
         if name == "z_terms":
             return self._by_query(self._by_cell((self.eta_z * self.p_class * at.f * at.g).abs()), outside=0.0)
-        found = np.empty(len(self.places.order))
-        found[self.places.order] = (self.entropy(at) if name == "entropy" else gap(at, self.n_rest)).cpu().numpy()
+        found = np.empty(len(self.layout.order))
+        found[self.layout.order] = (self.entropy(at) if name == "entropy" else gap(at, self.n_rest)).cpu().numpy()
         return found
 
     def _by_token(self, values: Tensor, outside: float) -> FloatArray:
         """(K, L) by class and token, (K, M)."""
-        at = self.places
+        at = self.layout
         full = np.full((len(at.order), at.classes.vocab_size), outside)
         full[at.order[at.pairs[0]], at.token[at.pairs]] = values.cpu().numpy()[at.pairs]
         return full
@@ -166,17 +166,17 @@ class PopulationFlow:
     def _by_query(self, values: Tensor, outside: FloatArray | float) -> FloatArray:
         """(cells,) by query and token, (Q, M)."""
         full = np.array(np.broadcast_to(outside, self.z0.shape))
-        full[self.places.cell_query, self.places.cell_token] = values.cpu().numpy()
+        full[self.layout.cell_query, self.layout.cell_token] = values.cpu().numpy()
         return full
 
-    def entropy(self, at: Point) -> Tensor:
+    def entropy(self, at: FlowPoint) -> Tensor:
         """Over each class's distinct tokens, (K,); NaN for none."""
         logits = (self.log_p + at.z[self.cell])[:, : self.distinct.shape[1]]  # (K, D)
         return entropy(logits).masked_fill(self.none_distinct, torch.nan)
 
     def y(self, weights: FloatArray) -> FloatArray:
         """Y by token and output, (M, M)."""
-        at = self.places
+        at = self.layout
         y = np.zeros((at.classes.vocab_size, len(at.order) + 1))  # (M, J)
         d = self.distinct.shape[1]
         for classes, rows in self.distinct.rows(weights):

@@ -1,4 +1,4 @@
-"""What is read of a flow: the variables of its Dataset, by class and token as the user numbers them."""
+"""The state of a flow and the variables that are recorded of it, by class and token as the user numbers them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from scansnap.dynamics.flow.integrators import FloatArray, System
 from scansnap.results.variables import FLOWING, VARIABLES, add_labels
 
 
-class Point(NamedTuple):
-    """What a field knows at a point, by the names of the symbol table. In the plain field L = M, cells = (Q, M)."""
+class FlowPoint(NamedTuple):
+    """The field at a point, by the names of the symbol table. In the dense field L = M, cells = (Q, M)."""
 
     weights: FloatArray  # where the point is within a step, see integrators.System
     z: Tensor  # (cells)
@@ -32,15 +32,15 @@ class Point(NamedTuple):
     z_rate: Tensor  # (cells)
 
 
-class Field(System, Protocol):
+class FlowField(System, Protocol):
     """The vector field of a population flow, with its state."""
 
     name: str
 
-    def point(self, weights: FloatArray) -> Point:
+    def point(self, weights: FloatArray) -> FlowPoint:
         """The field at x + Σ_j w_j k_j."""
 
-    def read(self, name: str, at: Point) -> FloatArray:
+    def read(self, name: str, at: FlowPoint) -> FloatArray:
         """One of FLOWING at a point; or "z_terms", the size of what may cancel in "z_rate", (Q, M)."""
 
 
@@ -50,11 +50,11 @@ class FlowState:
     Each is computed when it is asked for.
     """
 
-    def __init__(self, t: float, field: Field, weights: FloatArray) -> None:
+    def __init__(self, t: float, field: FlowField, weights: FloatArray) -> None:
         self.t, self._field, self._weights = float(t), field, weights
 
     @cached_property
-    def _point(self) -> Point:
+    def _point(self) -> FlowPoint:
         return self._field.point(self._weights)
 
     def __getitem__(self, name: str) -> FloatArray:
@@ -65,7 +65,7 @@ class FlowState:
         return self._field.read("z_terms", self._point)
 
 
-class Readings:
+class FlowRecorder:
     """The requested variables at the requested times, and at the moment the flow ended if it ended earlier."""
 
     def __init__(self, classes: SequenceClasses, wanted: Sequence[str], times: FloatArray) -> None:
@@ -78,37 +78,39 @@ class Readings:
             largest = max(need, key=lambda name: need[name])
             check_memory("the size of the result", sum(need.values()), f"ask for fewer times or leave out {largest!r}")
         self.data = {name: np.empty((shape[0] + 1, *shape[1:])) for name, shape in shapes.items()}
-        self.taken: list[float] = []
+        self.recorded: list[float] = []
 
-    def due(self, end: float) -> Iterator[float]:
-        """The requested times up to ``end`` that were not taken yet."""
-        while len(self.taken) < len(self.times) and self.times[len(self.taken)] <= end:
-            yield self.times[len(self.taken)]
+    def times_until(self, end: float) -> Iterator[float]:
+        """The requested times up to ``end`` that were not recorded yet."""
+        while len(self.recorded) < len(self.times) and self.times[len(self.recorded)] <= end:
+            yield self.times[len(self.recorded)]
 
-    def take(self, state: FlowState) -> None:
+    def record(self, state: FlowState) -> None:
         for name, data in self.data.items():
-            data[len(self.taken)] = state[name]
-        self.taken.append(state.t)
+            data[len(self.recorded)] = state[name]
+        self.recorded.append(state.t)
 
     def dataset(self, attrs: dict[str, Any]) -> xr.Dataset:
-        variables = {name: (("t", *VARIABLES[name].dims), data[: len(self.taken)]) for name, data in self.data.items()}
+        variables = {
+            name: (("t", *VARIABLES[name].dims), data[: len(self.recorded)]) for name, data in self.data.items()
+        }
         coords = {dim: np.arange(size) for dim, size in self.sizes.items() if dim != "output" or "y" in self.data}
         coords["query"] = self.classes.queries
-        return add_labels(xr.Dataset(variables, {"t": np.array(self.taken), **coords}, attrs))
+        return add_labels(xr.Dataset(variables, {"t": np.array(self.recorded), **coords}, attrs))
 
 
 def check_memory(what: str, need: int, hint: str) -> None:
-    """Refuse what cannot be held, before the work rather than after it."""
+    """Refuse what does not fit into memory, before the work."""
     try:
         limit = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-    except (AttributeError, ValueError):  # a system that does not tell
+    except (AttributeError, ValueError):  # unknown on this system
         return
     if need > limit:
         allowed = f"at most {limit / 2**30:.1f} GiB, half the memory: {hint}"
         raise InputError(what, f"{need / 2**30:.1f} GiB", allowed)
 
 
-# --- readings that both fields have ------------------------------------------------------------------------------
+# --- variables that both fields have ------------------------------------------------------------------------------
 
 
 def entropy(logits: Tensor) -> Tensor:
@@ -120,12 +122,12 @@ def entropy(logits: Tensor) -> Tensor:
     return torch.special.entr(q).sum(1)
 
 
-def gap(at: Point, n_rest: int) -> Tensor:
+def gap(at: FlowPoint, n_rest: int) -> Tensor:
     """Logit of the right output less that of one that is never right, (K,); NaN where all outputs are."""
     return at.logits.diagonal() - (at.logits[:, -1] if n_rest else torch.nan)
 
 
-def loss(at: Point, p_class: Tensor) -> Tensor:
+def loss(at: FlowPoint, p_class: Tensor) -> Tensor:
     """−Σ_n p_n log α_n[n], with p_class (K, 1)."""
     return -(p_class[:, 0] * torch.log1p(-at.r.diagonal())).sum()
 

@@ -14,67 +14,67 @@ from scansnap.dynamics.checkpoint import Records
 from scansnap.dynamics.state import State
 
 if TYPE_CHECKING:
-    from scansnap.dynamics.engines.trained import Trained
+    from scansnap.dynamics.engines.trainers import Trainer
 
 
-class Seen(Mapping[str, np.ndarray]):
+class StateView(Mapping[str, np.ndarray]):
     """The state after ``step`` updates: any recordable variable by its name, made when it is asked for.
 
     Arrays have the run first; ``runs`` are the rates and seeds they belong to. For the YZ model the names are those of
     ``variables``; for a module ``batch_loss`` and the names of its parameters. ``tables`` are the tensors that are
-    trained, in the rows and columns that the engine keeps (:mod:`scansnap.dynamics.engines.layout`); not to be changed.
+    trainer, in the rows and columns that the engine keeps (:mod:`scansnap.dynamics.engines.layout`); not to be changed.
     """
 
-    def __init__(self, trained: Trained, state: State) -> None:
-        self._trained, self._state = trained, state
-        self._made: Records = {}
-        self.step, self.runs, self.tables = state.step, trained.runs, state.tables
+    def __init__(self, trainer: Trainer, state: State) -> None:
+        self._trainer, self._state = trainer, state
+        self._variables: Records = {}
+        self.step, self.runs, self.tables = state.step, trainer.runs, state.tables
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._trained.dims:
+        if name not in self._trainer.dims:
             raise InputError("the variable", name, "one of " + ", ".join(self))
-        if name not in self._made:
+        if name not in self._variables:
             self.make((name,))
-        return self._made[name]
+        return self._variables[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._trained.dims)
+        return iter(self._trainer.dims)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._trained.dims
+        return name in self._trainer.dims
 
     def __len__(self) -> int:
-        return len(self._trained.dims)
+        return len(self._trainer.dims)
 
     def make(self, names: tuple[str, ...]) -> Records:
         """Several at once, which share work."""
-        missing = tuple(name for name in names if name not in self._made)
-        self._made |= self._trained.observe(self._state, missing) if missing else {}
-        return {name: self._made[name] for name in names}
+        missing = tuple(name for name in names if name not in self._variables)
+        self._variables |= self._trainer.measure(self._state, missing) if missing else {}
+        return {name: self._variables[name] for name in names}
 
 
 Dims = dict[str, tuple[str, ...]]
-RecordFn = Callable[[Seen], Mapping[str, Any]]
-Until = Callable[[Seen], Any]
+RecordFn = Callable[[StateView], Mapping[str, Any]]
+Until = Callable[[StateView], Any]
 
 
-def own_records(record_fn: RecordFn, seen: Seen) -> tuple[Records, Dims]:
+def call_record_fn(record_fn: RecordFn, view: StateView) -> tuple[Records, Dims]:
     """What a user's function says of a state: arrays with the run first, and their dimensions after it.
 
     It returns ``{name: array}`` or ``{name: (dims, array)}``, dims naming what comes after the run.
     """
-    given = record_fn(seen)
+    given = record_fn(view)
     if not isinstance(given, Mapping):
         raise InputError("what record_fn returns", given, "a dict of named arrays")
     records, dims = {}, {}
     for name, value in given.items():
-        if not isinstance(name, str) or not name or name in seen or name in _TAKEN:
-            raise InputError("a name from record_fn", name, "a new name: not one of " + ", ".join([*seen, *_TAKEN]))
+        if not isinstance(name, str) or not name or name in view or name in _TAKEN:
+            raise InputError("a name from record_fn", name, "a new name: not one of " + ", ".join([*view, *_TAKEN]))
         named, array = value if isinstance(value, tuple) else (None, value)
         array = np.asarray(getattr(array, "detach", lambda array=array: array)())
-        if array.dtype.kind not in "fiub" or array.shape[:1] != (len(seen.runs),):
+        if array.dtype.kind not in "fiub" or array.shape[:1] != (len(view.runs),):
             what = f"{array.dtype} of shape {array.shape}"
-            raise InputError(f"{name} from record_fn", what, f"numbers with the {len(seen.runs)} runs first")
+            raise InputError(f"{name} from record_fn", what, f"numbers with the {len(view.runs)} runs first")
         names = tuple(f"{name}_{i}" for i in range(array.ndim - 1)) if named is None else tuple(named)
         if len(names) != array.ndim - 1 or {"run", "step"} & set(names):
             raise InputError(f"the dims of {name} from record_fn", names, f"{array.ndim - 1} names, run left out")
@@ -98,7 +98,7 @@ _TAKEN = (
 )
 
 
-def source_of(function: Any) -> str:
+def describe_function(function: Any) -> str:
     """A name and a digest of the source, where there is one, so that a changed function is another run."""
     written = function if inspect.isroutine(function) or inspect.isclass(function) else type(function)
     try:

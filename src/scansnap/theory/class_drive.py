@@ -1,4 +1,4 @@
-"""The drive when every class has its own clock: unequal p_n, and overlaps that differ from pair to pair.
+"""The drive when every class has its own time scale: unequal p_n, and overlaps that differ from pair to pair.
 
 Attention frozen, Y = Σ f_n a_nᵀ, to leading order in 1/M. Class n has been seen s = p_n t times, and its gap is Lemma
 3's u_n = u(p_n t): in the logits of class n the next token of n' has only ρu_n', ρ = ρ_nn' = f_nᵀf_n'. So per unit of
@@ -7,18 +7,18 @@ u_n the error r_n is e_n, less e^{ρu_n'}/M on each n' and 1/M on the rest, and 
     γβ_nn' = [u_n' e^{ρu_n'} + ∫ e^{ρu_n} du_n' − u_n']/M
 
 that is the share that n' has of the error of class n, the vote of a_n' against n, and the rest's part in both: two
-clocks enter. With b_nn' = (η_Z/η_Y) ∫ γβ_nn' du_n and its inner integral done by parts, U_n being u_n at the end,
+time scales enter. With b_nn' = (η_Z/η_Y) ∫ γβ_nn' du_n and its inner integral done by parts, U_n being u_n at the end,
 
     b_nn' = (η_Z/(η_Y M)) [∫ u_n'(e^{ρu_n'} − 1) du_n + ∫ e^{ρu_n} (U_n − u_n) du_n']
 
     B_n = Σ_n'≠n ρ_nn' b_nn'           z_ml = Σ_{n ∈ ψ⁻¹(m)} f_nl Σ_n'≠n b_nn' (ρ_nn' f_nl − f_n'l)
 
-for any token, distinct or common, and any queries. Equal clocks give :func:`scansnap.theory.growth_drive`. While
-e^u ≪ M the clocks are lines, and b_nn' begins as (η_Z/η_Y) u_n u_n'/(2M), the same both ways; at any time and any M
+for any token, distinct or common, and any queries. Equal time scales give :func:`scansnap.theory.growth_drive`. While
+e^u ≪ M the gaps are linear in t, and b_nn' begins as (η_Z/η_Y) u_n u_n'/(2M), the same both ways; at any time and any M
 
     b_nn' + b_n'n = −(η_Z/η_Y) a_n·a_n'       exactly,
 
-since d(a_n·a_n')/dt = η_Y (p_n a_n'·r_n + p_n' a_n·r_n'). Late the clocks differ by ln(p_n'/p_n), and b_nn' is near
+since d(a_n·a_n')/dt = η_Y (p_n a_n'·r_n + p_n' a_n·r_n'). Late the gaps differ by ln(p_n'/p_n), and b_nn' is near
 (η_Z/(η_Y M ρ)) u_n' e^{ρu_n'}: the frequent class moves the attention of the rare one (p_n'/p_n)^ρ times as far as the
 other way round. As in :mod:`scansnap.theory.drive` leading order ends at u ≈ ln(ρM)/ρ.
 """
@@ -31,9 +31,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from scansnap.checks import InputError
+from scansnap.theory.arguments import FloatArray, to_arrays
 from scansnap.theory.closed_form import u as logit_gap
 from scansnap.theory.frozen import panels
-from scansnap.theory.inputs import FloatArray, read
 
 _ROUNDING = 1e-9  # of a sum of probabilities
 
@@ -52,11 +52,11 @@ def class_drive(
 ) -> ClassDrive:
     """What drives the attention of K classes with probabilities ``p_class`` and overlaps ρ_nn'; by quadrature.
 
-    ``overlap`` is one number for all pairs or a symmetric table (K, K), whose diagonal is not looked at.
+    ``overlap`` is one number for all pairs or a symmetric table (K, K), whose diagonal is ignored.
     """
-    (t_,) = read(t=t)
-    eta_y_, eta_z_, m = read(eta_y=eta_y, eta_z=eta_z, vocab_size=vocab_size)
-    (p,), (rho,) = read(p_class=p_class), read(overlap=_off_diagonal(overlap))
+    (t_,) = to_arrays(t=t)
+    eta_y_, eta_z_, m = to_arrays(eta_y=eta_y, eta_z=eta_z, vocab_size=vocab_size)
+    (p,), (rho,) = to_arrays(p_class=p_class), to_arrays(overlap=_off_diagonal(overlap))
     if p.ndim != 1 or p.sum() > 1 + _ROUNDING:
         raise InputError("p_class", p_class, "a row of numbers with a sum of at most 1")
     k = len(p)
@@ -67,8 +67,8 @@ def class_drive(
     share, weights = panels()
     pair = np.zeros((*gap.shape, k))
     for n in range(k):  # one class at a time: all pairs at once would be K² times 240 numbers
-        own = gap[..., n, None] * share  # (…, nodes): the clock of n on its way
-        visits = (np.expm1(own) + (m - 1) * own) / (m * eta_y_)  # s of n at that clock
+        own = gap[..., n, None] * share  # (…, nodes): the gap of n up to its end
+        visits = (np.expm1(own) + (m - 1) * own) / (m * eta_y_)  # s of n at that gap
         other = np.asarray(logit_gap(visits[..., None, :] * (p / p[n])[:, None], eta_y=eta_y_, vocab_size=m))
         bent = rho[n, :, None] * other  # (…, K, nodes)
         pair[..., n, :] += (other * np.expm1(bent)) @ weights * gap[..., n, None]  # ∫ u_n'(e^{ρu_n'} − 1) du_n

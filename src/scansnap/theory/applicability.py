@@ -1,11 +1,11 @@
-"""Why the theory does not speak of a run: one list, for claims, predictions and pages alike.
+"""Why the theory does not apply to a run: one list, for claims, predictions and pages.
 
 The paper's model is one head with the l2 norm, softmax over all M outputs, no residual connection, no positions and
 no query among its own keys; trained by SGD with constant rates from Y = Z = 0. (Momentum is not on the list: it acts
 as both rates divided by 1 − μ. Nor are short sequences, small batches and the like: those are assumptions with
 numbers, see :func:`scansnap.claims.assumptions.check_assumptions`.)
 
-Everything here takes plain values, so that any room may ask.
+All functions take plain values, so that any module may call them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-SMALLEST_RATE = 1e-12  # below it the closed forms have nothing to say
+SMALLEST_RATE = 1e-12  # below it the closed forms do not apply
 RATE_IS_ZERO = "a rate is 0"
 
 
-def outside_theory(
+def why_not_applicable(
     settings: Mapping[str, Any],
     *,
     eta_y: float,
@@ -26,10 +26,10 @@ def outside_theory(
     failed_step: int = -1,
     complete: bool = True,
 ) -> str:
-    """Why the theory does not speak of this run, in words; empty where it does.
+    """Why the theory does not apply to this run, in words; empty where it does.
 
-    ``settings`` is a simulation's, as ``Settings.to_dict`` or a trajectory's attribute has it; the rest is the run's
-    own. A rate of 0 comes last: it is the only reason that leaves the T → ∞ flow a meaning.
+    ``settings`` is a simulation's, as ``Settings.to_dict`` or a trajectory's attribute has it; the rest belongs
+    to the run. A rate of 0 comes last: it is the only reason that leaves the T → ∞ flow a meaning.
     """
     optimizers = [settings[name] for name in ("optimizer_y", "optimizer_z")]
     reasons = {
@@ -42,10 +42,10 @@ def outside_theory(
         "the run was stopped before its last step": not complete,
         RATE_IS_ZERO: min(eta_y, eta_z) < SMALLEST_RATE,
     }
-    return another_model(settings["model"]) or _first(reasons)
+    return why_not_paper_model(settings["model"]) or _first(reasons)
 
 
-def another_model(model: Mapping[str, Any]) -> str:
+def why_not_paper_model(model: Mapping[str, Any]) -> str:
     """Why this is not the paper's model, so that Y and Z mean something else; empty where it is. Part of the above."""
     return _first(
         {
@@ -59,7 +59,7 @@ def another_model(model: Mapping[str, Any]) -> str:
     )
 
 
-def flow_outside_theory(attrs: Mapping[str, Any]) -> str:
+def why_flow_not_applicable(attrs: Mapping[str, Any]) -> str:
     """The same for a T → ∞ flow, by its attributes (those of older files say less: they are of the paper's model).
 
     Theorem 1 asks only for Y(0) = 0. But its assumptions on the overlap are checked at Z = 0,

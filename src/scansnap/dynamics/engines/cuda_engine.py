@@ -15,11 +15,11 @@ from torch import Tensor
 
 from scansnap.dynamics.checkpoint import Records
 from scansnap.dynamics.engines.batches import Batches, Stretch
-from scansnap.dynamics.engines.layout import Layout
+from scansnap.dynamics.engines.layout import TableLayout
 from scansnap.dynamics.optimizers import Optimizer
 from scansnap.dynamics.settings import Settings
 from scansnap.dynamics.yz import attention_of
-from scansnap.kernels.cuda.runs import Begin, Data, Machine, Program, Rates
+from scansnap.kernels.cuda.runs import InitialValues, KernelData, KernelRates, Machine, Program
 from scansnap.kernels.cuda.shape import MOST_COLUMNS, MOST_SLOTS
 from scansnap.runs import Runs
 
@@ -32,18 +32,18 @@ _RECORD_FLOATS = 64 << 20  # and of what is recorded
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-class Blocks:
+class CudaEngine:
     """Runs of one layout, as :class:`~scansnap.dynamics.engines.hand_written.Engine` has them."""
 
-    def __init__(self, layout: Layout, settings: Settings, runs: Runs, machine: Machine) -> None:
+    def __init__(self, layout: TableLayout, settings: Settings, runs: Runs, machine: Machine) -> None:
         self.layout, self.settings, self.runs, self.device = layout, settings, runs, machine.device
         expected = layout.expected_counts(settings.context, settings.model.query_in_keys)
         self.program = Program(layout, machine, expected)
-        self.begin = Begin(*settings.model.init_scale(layout.vocab_size))
+        self.begin = InitialValues(*settings.model.init_scale(layout.vocab_size))
         self.seeds, self.stream = np.unique(runs.seed, return_inverse=True)
 
     @classmethod
-    def on_cuda(cls, layout: Layout, settings: Settings, runs: Runs, device: torch.device) -> Blocks:
+    def on_cuda(cls, layout: TableLayout, settings: Settings, runs: Runs, device: torch.device) -> CudaEngine:
         return cls(layout, settings, runs, Machine.cuda(device))
 
     def why_not(self) -> str | None:
@@ -62,7 +62,7 @@ class Blocks:
         """The tables of some runs after a stretch, and which of them are finite."""
         state = tuple(table.contiguous() for table in before)
         new = tuple(table.clone() for table in state)  # entries of Z that no class reads stay as they are
-        data = Data.of(stretch.cls, stretch.counts, stretch.weight, self.program.tables["order"])
+        data = KernelData.of(stretch.cls, stretch.counts, stretch.weight, self.program.tables["order"])
         rates = self._rates(which, factor_y, factor_z)
         stream, seed = self.stream[which], self.runs.seed[which]
         _, _, finite = self.program.train(data, stream, seed, rates, self.begin, state=state, new=new)  # type: ignore[arg-type]
@@ -123,18 +123,18 @@ class Blocks:
             yield order[begin:end]
             begin = end
 
-    def _data(self, seeds: np.ndarray) -> Data:
+    def _data(self, seeds: np.ndarray) -> KernelData:
         settings = self.settings
         if self._drawn:
             assert settings.batch_size is not None  # checked by Settings
             own = self.layout.slot_query if settings.model.query_in_keys else None
             return self.program.draw(seeds, 0, settings.steps, settings.batch_size, int(settings.context) - 1, own)
         stretch = Batches(self.layout, settings, seeds, self.device).take(0, settings.steps)
-        return Data.of(stretch.cls, stretch.counts, stretch.weight, self.program.tables["order"])
+        return KernelData.of(stretch.cls, stretch.counts, stretch.weight, self.program.tables["order"])
 
-    def _rates(self, which: np.ndarray, factor_y: np.ndarray, factor_z: np.ndarray) -> Rates:
+    def _rates(self, which: np.ndarray, factor_y: np.ndarray, factor_z: np.ndarray) -> KernelRates:
         runs = self.runs
-        return Rates(runs.eta_y[which], runs.eta_z[which], runs.momentum[which], factor_y, factor_z)
+        return KernelRates(runs.eta_y[which], runs.eta_z[which], runs.momentum[which], factor_y, factor_z)
 
     def _look(self, names: tuple[str, ...], z: Tensor, loss: Tensor, distinct: Tensor) -> Records:
         """The recorded variables from loss (R, steps) and z, (R, steps, Q M) if it is asked for, else (R, steps, E)."""

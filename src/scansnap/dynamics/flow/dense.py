@@ -8,7 +8,7 @@ less η_Y λ_Y Y and η_Z λ_Z z with weight decay; T → ∞ and in expectation
 
     f_n = norm(c_n),   norm(norm(c_n) + e_m) (residual "normed")   or   norm(c_n + e_m) (residual "plain")
 
-For the l2 norm without residual ż is that of Lemma 1, diag(f)(I − f fᵀ) Y (e_n − α_n), and population.py is the same
+For the l2 norm without residual ż is that of Lemma 1, diag(f)(I − f fᵀ) Y (e_n − α_n), and compact.py is the same
 field, much faster for many classes. All outputs that are never a next token share one column, as from Y(0) = 0.
 
     K classes · M tokens · J = K + 1 outputs · Q queries
@@ -25,7 +25,7 @@ from scansnap.checks import InputError
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics import norms
 from scansnap.dynamics.flow.integrators import FloatArray, Stacked
-from scansnap.dynamics.flow.readings import Point, all_outputs, entropy, gap, loss, own_outputs
+from scansnap.dynamics.flow.state import FlowPoint, all_outputs, entropy, gap, loss, own_outputs
 from scansnap.dynamics.settings import ModelConfig
 
 
@@ -40,10 +40,10 @@ def error(logits: Tensor, n_rest: int, first: int = 0) -> Tensor:
     return r
 
 
-class PlainFlow:
-    """State and vector field as a :class:`~scansnap.dynamics.flow.readings.Field`, on tables of all M tokens."""
+class DenseFlow:
+    """State and vector field as a :class:`~scansnap.dynamics.flow.state.Field`, on tables of all M tokens."""
 
-    name = "plain"
+    name = "dense"
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class PlainFlow:
         """e_n − α_n, (K, J)."""
         return error(logits, self.n_rest)
 
-    def point(self, weights: FloatArray) -> Point:
+    def point(self, weights: FloatArray) -> FlowPoint:
         """The field at a point within a step."""
         norm, residual = self.model.norm, self.model.residual
         y, z = self.y.at(weights), self.z.at(weights)  # (M, J), (Q, M)
@@ -112,7 +112,7 @@ class PlainFlow:
         z_rate = torch.zeros_like(z).index_add_(0, self.query, dz)
         if self.decay_z:
             z_rate -= self.eta_z * self.decay_z * z
-        return Point(weights, z, c, f, logits, r, g, z_rate)
+        return FlowPoint(weights, z, c, f, logits, r, g, z_rate)
 
     def check_start(self) -> None:
         """Refuse a start at which the norm is 0/0, or would be but for rounding: f must not hang on last digits."""
@@ -123,7 +123,7 @@ class PlainFlow:
         defined = ((f - rounded).abs() <= 1e-3 * f.abs().amax(1, keepdim=True)).all(1)  # (K,); false for NaN
         if not defined.all():
             n = int((~defined).nonzero()[0])
-            allowed = f"one that is defined at the start: f of class {n} is 0/0 there"
+            allowed = f"a norm that is defined at the start (f of class {n} is 0/0)"
             if self.model.norm == "layernorm":
                 allowed += f", as its attention is the same on all {c.shape[1]} tokens"
             raise InputError("norm", self.model.norm, allowed)
@@ -154,24 +154,24 @@ class PlainFlow:
         token = enters.any(0) | (self.y.value != 0).any(1) | (self.z.value != 0).any(0)  # (M,)
         return [(self.y, token[:, None].expand_as(self.y.value)), (self.z, token.expand_as(self.z.value))]
 
-    # --- readings --------------------------------------------------------------------------------------------
+    # --- variables --------------------------------------------------------------------------------------------
 
-    def read(self, name: str, at: Point) -> FloatArray:
+    def read(self, name: str, at: FlowPoint) -> FloatArray:
         if name == "entropy":
-            found = entropy((self.log_p + at.z[self.query]).masked_fill(~self.distinct, -torch.inf))
+            value = entropy((self.log_p + at.z[self.query]).masked_fill(~self.distinct, -torch.inf))
         elif name == "gap":
-            found = gap(at, self.n_rest)
+            value = gap(at, self.n_rest)
         elif name == "loss":
-            found = loss(at, self.p_class)
+            value = loss(at, self.p_class)
         elif name == "y":
             return all_outputs(self.y.at(at.weights).cpu().numpy(), self.classes.next_token)
         elif name == "g":
             enters = torch.isfinite(self.log_p) | (self.e_m > 0) | norms.NORMS[self.model.norm].dense
-            found = at.g.masked_fill(~enters, torch.nan)
+            value = at.g.masked_fill(~enters, torch.nan)
         elif name == "z_terms":
             jacobian = at.f.norm(dim=1, keepdim=True) / at.attention.norm(dim=1, keepdim=True)  # (K, 1) its size
             terms = (self.eta_z * self.p_class * jacobian * at.attention * at.g).abs()  # (K, M)
-            found = torch.zeros_like(at.z).index_add_(0, self.query, terms)
+            value = torch.zeros_like(at.z).index_add_(0, self.query, terms)
         else:
-            found = getattr(at, name)  # attention, f, z, z_rate
-        return found.cpu().numpy()
+            value = getattr(at, name)  # attention, f, z, z_rate
+        return value.cpu().numpy()

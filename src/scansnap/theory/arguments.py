@@ -1,4 +1,4 @@
-"""What the theory's functions accept: one rule per quantity, checked in one place, scalars or arrays alike."""
+"""The arguments of the theory's functions: one rule per quantity, checked in one place, for scalars and arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scansnap.checks import InputError, check_float
 FloatArray = NDArray[np.float64]
 Result = Any  # a float when every argument is a scalar, else an array; typed the way NumPy types its ufuncs
 
-# The bounds are those of scansnap.checks.real: above and below are strict, least and most are not.
+# The bounds are those of scansnap.checks.check_float: above and below are strict, least and most are not.
 _RULES: dict[str, dict[str, float]] = {
     "t": {"least": 0},
     "s": {"least": 0},
@@ -38,14 +38,14 @@ _RULES: dict[str, dict[str, float]] = {
 }
 
 
-def read(**given: ArrayLike) -> list[FloatArray]:
+def to_arrays(**given: ArrayLike) -> list[FloatArray]:
     """The arguments as float arrays that broadcast together, each within the rule of its name."""
     arrays = [_checked(field, value, _RULES[field]) for field, value in given.items()]
     try:
         np.broadcast_shapes(*(array.shape for array in arrays))
     except ValueError:
         shapes = ", ".join(f"{field} {array.shape}" for field, array in zip(given, arrays, strict=True))
-        raise InputError("the shape of the arguments", shapes, "one that broadcasts together") from None
+        raise InputError(next(iter(given)), shapes, "arguments that broadcast together") from None
     return arrays
 
 
@@ -54,7 +54,7 @@ def positive_t(t: FloatArray) -> FloatArray:
     return _checked("t", t, {"above": 0})
 
 
-def result(value: ArrayLike) -> Result:
+def to_result(value: ArrayLike) -> Result:
     """A float for scalar input, the array otherwise."""
     array = np.asarray(value, dtype=np.float64)
     return float(array) if array.ndim == 0 else array
@@ -78,5 +78,5 @@ def _checked(field: str, value: ArrayLike, bounds: dict[str, float]) -> FloatArr
     if "most" in bounds:
         bad |= array > bounds["most"]
     if bad.any():
-        check_float(field, array[bad].flat[0].item(), **bounds)  # raises, in the words used everywhere else
+        check_float(field, array[bad].flat[0].item(), **bounds)  # raises
     return array

@@ -1,4 +1,40 @@
-"""The snapping time of every run, or of every setting, in a labelled trajectory."""
+"""When did attention freeze: the snapping time, measured on a trajectory.
+
+What is followed is how far attention has gone from common to distinct tokens. For class n, with D_n the attention
+on its distinct tokens and C_n that on its common ones,
+
+    S_n(t) = ln[D_n(t)/C_n(t)] − ln[D_n(0)/C_n(0)]         :func:`log_odds`
+    χ(t) = e^{2S(t)}                                        S: mean over classes (and seeds)
+
+χ is the growth factor e^{2Δz} of Theorem 3 for this odds ratio instead of a single token. While attention scans,
+χ − 1 grows like t² (all of Γ = η_Z∫γ does, and γ ∝ t); after snapping Γ ∝ ln² t, so χ − 1 grows more slowly than
+any power of t. In t it is fastest where it passes from faster than linear to slower than linear,
+
+    d ln(χ − 1)/d ln t = 1   ⇔   (χ − 1)/t is largest      :func:`snap_time`, ``t_snap``
+
+that is, where attention's mean speed since the start is greatest. No derivative is taken of a noisy curve. (The knee of
+S against ln t moves with the end of the record: for η_Y ≫ η_Z, S goes on as ln² t. The peak of the speed dS/dt scales
+as well in smooth flows, but marks t₀′ and is lost in the noise first.) In ln t it is fastest where S goes farthest
+in an e-fold (``t_snap_ln``), which may be very much later: S ∝ ln² t is faster and faster there.
+
+Being fastest is not yet having snapped: :mod:`~scansnap.measure.snap_curves` says what more it takes, for these
+curves and for those of the probe and of words. Where attention has not snapped there is no time but a reason.
+
+What to expect in t. With attention held fixed and orthonormal classes, Γ ∝ u² with u = M h of Theorem 1, and the
+maximum lies at η_Y t/K = (e^u − 1 + (M − 1)u)/M where e^u (u − 2) = (M − 1)u − 2. That is between t₀′ and t₀ of
+Theorem 4, K ln M/η_Y and 2K ln M/η_Y, for M ≥ 14 (1.66 t₀′ at M = 34, 1.25 t₀′ at M = 1000). Measured on exact
+runs, it moves with
+
+* overlap: with equal cosines ρ between the f_n of one query, β grows with the gap and S follows not u² but
+  u(e^{ρu} − 1) − ρu²/2 (leading order in 1/M, η_Y ≫ η_Z). That makes it later by a share of 2ρ for small ρ, to
+  which exact flows agree (to 0.4% up to ρ = 0.24). It is not the smaller rate (1 − ρ)η_Y, half of that. Syn-Small
+  (ρ = 0.72) reads 5.6 t₀′ in the flow, the Syn-Medium sets 4.0 to 5.7 t₀′.
+* η_Y/η_Z: it scales like 1/η_Y at a fixed ratio, and nearly so at fixed η_Z while η_Y ≫ η_Z (2% off in Syn-Small
+  and 24% in Syn-Medium(10) from a ratio of 500 down to 5). At η_Y = η_Z attention takes the overlap away before
+  it freezes, and the time is 25% to 50% shorter.
+* sampling: finite contexts make it later, in Syn-Small by 3% at T = 1024 and by 24% at T = 128.
+* momentum: μ acts as both rates divided by 1 − μ, plus a delay of 3 or 4 times 1/(1 − μ) steps.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +45,8 @@ import xarray as xr
 
 from scansnap.checks import InputError, check_float, check_integer
 from scansnap.classes import SequenceClasses
-from scansnap.measure.fates import time_dim
-from scansnap.measure.snap.curve import log_growth, log_odds
-from scansnap.measure.snap.interval import LEAST_TIMES, Snap, snap_of
+from scansnap.measure.fates import check_classes, time_dim
+from scansnap.measure.snap_curves import MIN_TIMES, SnapEstimate, estimate_snap
 
 _LABELS = ("run", "seed", "status", "failed_step")  # coordinates along run that are not settings
 
@@ -27,7 +62,7 @@ def snap_time(
     resamples: int = 400,
     seed: int = 0,
 ) -> xr.Dataset:
-    """When attention froze, in t and in ln t, with intervals, as :mod:`scansnap.measure.snap.definition` has it.
+    """When attention froze, in t and in ln t, with intervals, as :mod:`scansnap.measure.snap_curves` has it.
 
     data       a trajectory with attention along ``step`` or ``t``, with or without ``run``; at least 8 recorded
                times after 0, best spaced evenly in ln t, from t = 0 to many times the answer
@@ -62,8 +97,8 @@ def snap_time(
     seed = check_integer("seed", seed)
     time = time_dim(data, "attention")
     times = data[time].values.astype(np.float64)
-    if (n_times := int((times > 0).sum())) < LEAST_TIMES:
-        raise InputError(f"the number of recorded values of {time} above 0", n_times, f"at least {LEAST_TIMES}")
+    if (n_times := int((times > 0).sum())) < MIN_TIMES:
+        raise InputError(f"the number of recorded values of {time} above 0", n_times, f"at least {MIN_TIMES}")
     odds = log_odds(data, classes, local=local).transpose("run", ..., "seq_class", time, missing_dims="ignore")
     odds = odds if "run" in odds.dims else odds.expand_dims("run")  # (run, …, seq_class, time)
     extra = [dim for dim in odds.dims if dim not in ("run", "seq_class", time)]
@@ -75,30 +110,32 @@ def snap_time(
     failed = _failed(data, len(values))
     groups, coords = _groups(data, pool)
     rng = np.random.default_rng(seed)
-    found = []
+    estimates = []
     for group in groups:
         curves = values[group[~failed[group]]]
         usable = ~np.isnan(curves[:, :, 0]).any(0)  # classes with both kinds of token
         for chosen in np.eye(len(usable), dtype=bool) if per_class else [np.ones_like(usable)]:
             if not len(curves):
-                found.append(Snap.unknown("every run became non-finite"))
+                estimates.append(SnapEstimate.unknown("every run became non-finite"))
             elif not (chosen & usable).any():
-                found.append(Snap.unknown("no class has both distinct and common tokens"))
+                estimates.append(SnapEstimate.unknown("no class has both distinct and common tokens"))
             else:
                 mean = curves[:, chosen & usable].mean(1)
-                found.append(
-                    snap_of(times, mean, rng, exponent=exponent, resamples=resamples, eps=eps, log_gone=log_growth)
+                estimates.append(
+                    estimate_snap(
+                        times, mean, rng, exponent=exponent, resamples=resamples, eps=eps, log_gone=log_growth
+                    )
                 )
     dims = {"setting" if pool else "run": len(groups)} if "run" in data.dims else {}
     if per_class:
         dims["seq_class"] = values.shape[1]
         coords["seq_class"] = odds["seq_class"].variable if "seq_class" in odds.coords else np.arange(values.shape[1])
     shape = tuple(dims.values())
-    variables: dict[str, Any] = {"over": (tuple(dims), np.array([one.over for one in found], object).reshape(shape),
+    variables: dict[str, Any] = {"over": (tuple(dims), np.array([one.over for one in estimates], object).reshape(shape),
                                           {"long_name": "what the intervals are over"})}  # fmt: skip
-    for clock, ln in (("t", ""), ("ln", "_ln")):
+    for axis, ln in (("t", ""), ("ln", "_ln")):
         fields: dict[str, tuple[str, Any, str]] = {
-            f"t_snap{ln}": ("time", float, f"measured snapping time ({time}) on the clock {'ln t' if ln else 't'}"),
+            f"t_snap{ln}": ("time", float, f"measured snapping time ({time}) in {'ln t' if ln else 't'}"),
             f"t_fastest{ln}": ("fastest", float, "when attention was fastest there, snapped or not"),
             f"t_snap{ln}_low": ("low", float, "lower end of its 68% interval"),
             f"t_snap{ln}_high": ("high", float, "upper end of its 68% interval"),
@@ -106,7 +143,7 @@ def snap_time(
             f"reason{ln}": ("reason", object, "why not, where it was not found"),
         }
         for name, (field, kind, meaning) in fields.items():
-            values = np.array([getattr(getattr(one, clock), field) for one in found], kind)
+            values = np.array([getattr(getattr(one, axis), field) for one in estimates], kind)
             variables[name] = (tuple(dims), values.reshape(shape), {"long_name": meaning})
     return xr.Dataset(variables, coords=coords, attrs={"exponent": exponent, "time": time})
 
@@ -137,3 +174,46 @@ def _failed(data: xr.Dataset, n_runs: int) -> np.ndarray:
     if "failed_step" not in data.coords:
         return np.zeros(n_runs, dtype=bool)
     return np.broadcast_to(data["failed_step"].values >= 0, (n_runs,))
+
+
+def log_odds(data: xr.Dataset, classes: SequenceClasses | None = None, *, local: bool = False) -> xr.DataArray:
+    """S_n(t): the log-odds of attention on distinct against common tokens, less their first recorded value.
+
+    Dims (run,) step or t, seq_class. Without ``classes`` the contexts are read off the attention at the first recorded
+    time, which is above 0 exactly on them (then ``local`` needs classes too). NaN for classes without distinct or
+    without common tokens, and −∞ or +∞ where attention on one of them is too small for its floating-point type.
+    """
+    time = time_dim(data, "attention")
+    c = data["attention"].transpose(..., time, "seq_class", "token")
+    if classes is None:
+        if local:
+            raise InputError("local", local, "given together with classes")
+        used = (c.isel({time: 0}).values > 0).reshape(-1, c.sizes["seq_class"], c.sizes["token"]).any(0)
+        distinct = used & (used.sum(0) == 1)
+    else:
+        check_classes(data, classes)
+        used, distinct = np.zeros((2, classes.n_classes, classes.vocab_size), dtype=bool)
+        for n in range(classes.n_classes):
+            used[n, classes.support(n)[0]] = True
+            distinct[n, classes.distinct(n, local)] = True
+    with np.errstate(divide="ignore", invalid="ignore"):
+        parts = [np.log(_sum(c.values, kind)) for kind in (distinct, used & ~distinct)]
+        odds = parts[0] - parts[1]
+        odds -= odds[..., :1, :]
+    odds[..., ~(distinct.any(-1) & (used & ~distinct).any(-1))] = np.nan
+    return (
+        c.isel(token=0, drop=True)
+        .copy(data=odds)
+        .rename("log_odds")
+        .assign_attrs(long_name="log-odds of attention on distinct against common tokens, less the first")
+    )
+
+
+def log_growth(s: np.ndarray) -> np.ndarray:
+    """ln(χ − 1) with χ = e^{2S}, which is followed in t; −∞ for S = 0, without overflow."""
+    return np.asarray(2 * s + np.log(-np.expm1(-2 * s)))
+
+
+def _sum(attention: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Attention on a mask (seq_class, token), without a copy of the attention."""
+    return np.einsum("...nl,nl->...n", attention, mask.astype(attention.dtype))
