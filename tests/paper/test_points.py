@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from scansnap.measure.comparison import compare
-from scansnap.paper.figure import MOST_TOLD, Finding, Number, Points, beyond, named
+from scansnap.paper.figure import MOST_LISTED, Finding, Number, Points, beyond, named
 
 
 def test_a_family_over_seeds_is_told_by_the_mean_of_its_cases_and_the_interval_over_seeds():
@@ -30,7 +30,7 @@ def test_a_failed_case_takes_no_part_and_one_seed_has_no_interval():
 def test_what_has_no_noise_is_told_case_by_case_and_of_many_the_range():
     few = Points.without_noise([1.0, 2.0], ("a", "b"))
     assert few.numbers == (Number("a", 1.0, 0.0), Number("b", 2.0, 0.0))
-    many = Points.without_noise(np.arange(MOST_TOLD + 3.0))
+    many = Points.without_noise(np.arange(MOST_LISTED + 3.0))
     assert many.numbers == (Number("least", 0.0, 0.0), Number("middle", 5.0, 0.0), Number("largest", 10.0, 0.0))
     assert Points.without_noise([]).numbers == ()
 

@@ -24,7 +24,7 @@ from scansnap.paper.shared.over_seeds import WORDS
 from scansnap.plots.sparkline import Sparkline
 from scansnap.progress import Progress
 
-MOST_TOLD = 8  # exact cases, one by one
+MOST_LISTED = 8  # exact cases, one by one
 ROUNDING = 1e-6  # of a number without noise
 
 
@@ -39,7 +39,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Points:
-    """What was tested: a row for each case, in it a value for each seed, or one where nothing is random."""
+    """The tested numbers: a row for each case with a value for each seed, or one value where nothing is random."""
 
     values: tuple[tuple[float, ...], ...]
     cases: tuple[str, ...] = ()  # names of the rows; empty where they have none
@@ -59,7 +59,11 @@ class Points:
 
     @property
     def numbers(self) -> tuple[Number, ...]:
-        """What is told of them, and compared with what an earlier reproduction told."""
+        """The numbers in the report, which a later reproduction compares with its own.
+
+        A family of cases over seeds has one number, its mean over the cases with the 95% t interval over seeds. Values
+        without noise (a flow, a formula) are listed case by case; of many the least, the middle and the largest.
+        """
         if not self.values:
             return ()
         table = np.array(self.values)
@@ -68,14 +72,14 @@ class Points:
             one = compare(fine.mean(axis=0) if len(fine) else np.full(table.shape[1], np.nan))
             return (Number("", float(one.mean[0]), float(one.half_width[0])),)
         values = table[:, 0]
-        if len(values) <= MOST_TOLD:
+        if len(values) <= MOST_LISTED:
             return tuple(Number(self.cases[i] if self.cases else "", float(v), 0.0) for i, v in enumerate(values))
         ends = np.nanquantile(values, (0, 0.5, 1)) if np.isfinite(values).any() else ()
         return tuple(Number(word, float(v), 0.0) for word, v in zip(("least", "middle", "largest"), ends, strict=False))
 
 
 def named(index: Any) -> tuple[str, ...]:
-    """The rows of a table in words: "queries = 1, η_Z = 0.5"; what all rows share is left out."""
+    """Names of the rows of a table, "queries = 1, η_Z = 0.5", without what all rows share."""
     if not isinstance(index, pd.Index) or None in index.names:
         return ()
     columns = index.to_frame(index=False)
@@ -123,19 +127,19 @@ T = TypeVar("T")
 class Effort:
     """How much to compute and where."""
 
-    quick: bool = False  # fewer seeds and steps; ``Computed.note`` then says so on the figure
+    quick: bool = False  # fewer seeds and steps; ``Computed.note`` says so on the figure
     device: str = "auto"
-    data: str | Path | None = None  # text for the figures on it: a folder, a file or a name; None: see find_corpus
-    kept: Path | None = None  # where finished runs lie until their figure is made: see shared.run_cache
-    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)  # what :meth:`once` has made
+    data: str | Path | None = None  # the text: a folder, a file or a name; None: see find_corpus
+    cache_folder: Path | None = None  # of finished runs, until their figure is complete: see shared.run_cache
+    shared_runs: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def once(self, name: str, make: Callable[[], T]) -> T:
-        """Runs that several figures share: made for the first of them, and there for the others of the same effort."""
+    def compute_once(self, name: str, compute: Callable[[], T]) -> T:
+        """Runs that several figures share: computed for the first figure, reused by the others of the same effort."""
         key = (name, self.quick, self.device, self.data)
-        if key not in self.made:
-            self.made[key] = make()
-        found: T = self.made[key]
-        return found
+        if key not in self.shared_runs:
+            self.shared_runs[key] = compute()
+        runs: T = self.shared_runs[key]
+        return runs
 
 
 @dataclass(frozen=True)
@@ -153,19 +157,19 @@ class Finding:
         mostly disagrees   at most one quarter of them
         disagrees          all cases disagree
 
-    so that an undecided case stands against the plain "agrees" and "disagrees" and otherwise takes no side.
+    so an undecided case prevents the plain "agrees" and "disagrees" and otherwise does not count.
     """
 
     says: str  # the statement in our words
     reference: str  # where the paper makes it: "Figure 6", "Section 7"
     agree: int
-    of: int  # how many cases were looked at
+    of: int  # number of cases
     cases: str  # what a case is, in the plural: "curves"
     detail: str = ""  # measured numbers with their uncertainty
-    undecided: int = 0  # of the cases, how many the data do not decide
+    undecided: int = 0  # number of cases that the data do not decide
     kind: Kind = "measured"
     points: Points | None = None  # the numbers behind the count
-    headline: int = 0  # its place among what the report begins with, which is the first few that were made; 0: none
+    headline: int = 0  # its position in the first lines of the report; 0: not there
 
     def __post_init__(self) -> None:
         if min(self.agree, self.undecided) < 0 or self.agree + self.undecided > self.of:
@@ -218,14 +222,14 @@ class Finding:
 
 
 def totals(findings: Iterable[Finding]) -> dict[Kind, dict[Verdict, int]]:
-    """How many findings have each verdict, for each kind apart: only the measured ones are evidence."""
+    """Counts of verdicts for each kind of finding; only the measured ones are evidence."""
     found = list(findings)
     counts = {kind: Counter(f.verdict for f in found if f.kind == kind) for kind in KINDS}
     return {kind: {v: counts[kind][v] for v in VERDICTS if counts[kind][v]} for kind in KINDS if counts[kind]}
 
 
 def told(counted: dict[Kind, dict[Verdict, int]]) -> list[str]:
-    """Totals in words: what was measured, and apart from it what could hardly have come out otherwise."""
+    """Totals in words: measured findings first, then those that no run could contradict."""
     of = {kind: sum(verdicts.values()) for kind, verdicts in counted.items()}
     lines = []
     if "measured" in counted:
@@ -259,8 +263,8 @@ class Computed:
     table: pd.DataFrame  # tidy: one row for each number drawn
     settings: dict[str, Any]  # plain numbers, strings and lists, for the manifest
     findings: tuple[Finding, ...] = ()
-    note: str = ""  # printed small below the figure: what makes this one smaller than the paper's
-    extra: dict[str, Any] = field(default_factory=dict)  # what drawing needs beyond the table (labels, matrices)
+    note: str = ""  # printed below the figure: how it is smaller than the paper's
+    extra: dict[str, Any] = field(default_factory=dict)  # what ``draw`` needs beyond the table (labels, matrices)
     sparklines: dict[str, Sparkline] = field(default_factory=dict)  # by claim, for the report's table of them
 
 

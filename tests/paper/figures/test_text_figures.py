@@ -18,7 +18,7 @@ def tiny(tmp_path, monkeypatch):
         lines = [LINES[(n * (i + 1)) % 4] for n in range(400)]
         (tmp_path / f"{split}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(text_runs.SIZES, (False, True), text_runs.Size(None, 12, 2, 1500))
+    monkeypatch.setitem(text_runs.SIZES, (False, True), text_runs.TextSize(None, 12, 2, 1500))
     return Effort(quick=True, device="cpu", data=tmp_path)
 
 

@@ -29,7 +29,7 @@ def small(monkeypatch):
 def test_the_figures_of_an_effort_share_their_runs(small, tmp_path):
     effort = Effort(quick=True, device="cpu")
     for i, figure in enumerate((fig6, fig11, fig12)):
-        figure.compute(replace(effort, kept=tmp_path / str(i)))  # as the command hands it on
+        figure.compute(replace(effort, cache_folder=tmp_path / str(i)))  # as the command hands it on
     assert small == [1, 3]
 
 
@@ -58,4 +58,4 @@ def test_progress_and_interruption(small):
 
     with pytest.raises(KeyboardInterrupt):
         medium_runs.medium_runs(stopped, stop)
-    assert not stopped.made
+    assert not stopped.shared_runs

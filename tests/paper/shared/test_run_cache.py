@@ -40,7 +40,7 @@ def test_a_run_whose_record_is_damaged_is_done_again(tmp_path, damage):
 
 
 def test_a_stopped_figure_goes_on_where_it_was(effort, tmp_path, monkeypatch):
-    monkeypatch.setitem(text_runs.SIZES, (False, True), text_runs.Size(None, 4, 1, 400))
+    monkeypatch.setitem(text_runs.SIZES, (False, True), text_runs.TextSize(None, 4, 1, 400))
     out, trained, calls = tmp_path / "out", text_runs.trained, []
 
     def stopped(*args, **options):

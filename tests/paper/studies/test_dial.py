@@ -80,7 +80,7 @@ def test_the_target_takes_over_finished_cells(tmp_path, monkeypatch) -> None:
 
     monkeypatch.setattr(dial, "run_dial", measured)
     with pytest.raises(KeyboardInterrupt):
-        dial.compute(Effort(quick=True, device="cpu", kept=tmp_path))
+        dial.compute(Effort(quick=True, device="cpu", cache_folder=tmp_path))
     assert seen["out"].parent == tmp_path  # a folder for these versions
     assert (seen["quick"], seen["device"]) == (True, "cpu")
     assert seen["jobs"] >= 1

@@ -17,7 +17,16 @@ from scansnap.paper.studies import probe
 from scansnap.paper.studies.chosen_rates import SEEDS
 from scansnap.paper.studies.probe import runs, training
 from scansnap.paper.studies.probe.findings import halfway, share_learned
-from scansnap.paper.studies.probe.training import DEEP, MODELS, Job, Kind, Measured, Scale, Streams, build
+from scansnap.paper.studies.probe.training import (
+    DEEP,
+    MODELS,
+    Architecture,
+    Measured,
+    Scale,
+    TextSplits,
+    TrainingRun,
+    build,
+)
 
 pytest.importorskip("transformers")
 
@@ -32,11 +41,11 @@ def small(effort, tmp_path_factory):
         patch.setitem(runs.SIZES, (False, True), TINY)
         patch.setitem(runs.SCALE, "cpu", SCALE)
         patch.setitem(runs.AT_ONCE, "cpu", 1)
-        patch.setitem(MODELS, DEEP, Kind("gpt2", 3))
-        patch.setitem(MODELS, "Llama, 4 layers", Kind("llama", 2))
+        patch.setitem(MODELS, DEEP, Architecture("gpt2", 3))
+        patch.setitem(MODELS, "Llama, 4 layers", Architecture("llama", 2))
         for name, grid in runs.GRID.items():
             patch.setitem(runs.GRID, name, grid[1:3])
-        yield replace(effort, kept=tmp_path_factory.mktemp("kept"))
+        yield replace(effort, cache_folder=tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +111,7 @@ def test_finished_runs_are_not_made_again(computed, small, monkeypatch):
     monkeypatch.setattr(runs, "run", never)
     again = probe.compute(small)
     assert again.table.equals(computed.table)
-    other = replace(small, kept=None)
+    other = replace(small, cache_folder=None)
     with pytest.raises(AssertionError, match="trained again"):
         probe.compute(other)
 
@@ -126,11 +135,11 @@ def test_it_draws_and_counts_with_trainings_that_failed(computed):
 
 def streams(vocab_size=40, n=4_000):
     rng = np.random.default_rng(0)
-    return Streams(*(rng.integers(vocab_size, size=size) for size in (n, 400, 400)))
+    return TextSplits(*(rng.integers(vocab_size, size=size) for size in (n, 400, 400)))
 
 
 def job(**changes):
-    return replace(Job("GPT-2, 2 layers", "SGD", 0.1, 0, 3, SCALE, 40, "cpu", watch=True), **changes)
+    return replace(TrainingRun("GPT-2, 2 layers", "SGD", 0.1, 0, 3, SCALE, 40, "cpu", watch=True), **changes)
 
 
 def test_a_rate_is_chosen_without_a_look_at_attention(monkeypatch):

@@ -192,10 +192,10 @@ def draw(computed: Computed) -> Figure:
             yscale="log",
             ylim=(1e-19, 1),
             ylabel="speed per t",
-            title="b  On the clock t all of them freeze (dotted: back)",
+            title="b  In time t all of them freeze (dotted: back)",
         )
         below[1].set(yscale="log", ylim=(1e-6, 3), ylabel="speed per ln t", xlabel=r"$t/t_0$ (log scale)",
-                     title="c  On the clock ln t some never do")  # fmt: skip
+                     title="c  In log time ln t some never do")  # fmt: skip
         for ax in (top, *below):
             ax.set(xscale="log", xlim=(table.t_over_t0.min(), table.t_over_t0.max()))
     return figure

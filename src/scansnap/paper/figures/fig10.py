@@ -38,7 +38,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     rows = []
     for i, (eta, seed) in enumerate(todo):
         told = {"figure": "fig10", "eta": eta, "seed": seed, **setting.key()}
-        found = cached_run(effort.kept, told, partial(run, setting, eta, seed, share(progress, i, len(todo))))
+        found = cached_run(effort.cache_folder, told, partial(run, setting, eta, seed, share(progress, i, len(todo))))
         rows.append({"corpus": setting.corpus.title, "eta": eta, "seed": seed,
                      **{name: value.item() for name, value in found.items()}})  # fmt: skip
     table = pd.DataFrame(rows)

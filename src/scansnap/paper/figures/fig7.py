@@ -45,7 +45,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     for i, (layers, seed) in enumerate(todo):
         told = {"figure": "fig7", "layers": layers, "seed": seed, "eta": ETA, "moments": moments, **setting.key()}
         make = partial(run, setting, layers, seed, moments, share(progress, i, len(todo)))
-        found = cached_run(effort.kept, told, make)
+        found = cached_run(effort.cache_folder, told, make)
         tables.append(pd.DataFrame({"kind": "run", "layers": layers, "seed": seed, "iteration": moments,
                                     "entropy": found["entropy"], "moved": found["moved"]}))  # fmt: skip
         if seed == setting.seeds[0]:

@@ -12,7 +12,7 @@ from typing import Any
 from scansnap.dynamics.device import pick_device
 from scansnap.interrupt import deaf_children
 from scansnap.paper.figure import Effort
-from scansnap.paper.report.make import Drawn, drawn
+from scansnap.paper.report.make import DrawnTarget, drawn
 from scansnap.processes import cores, ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 
@@ -45,15 +45,15 @@ def seconds(name: str) -> float:
 
 def at_once(
     names: Sequence[str], effort: Effort, out: Path, n: int, progress: Progress | None = None
-) -> Iterator[Drawn]:
+) -> Iterator[DrawnTarget]:
     """Targets as they are drawn, those of a family one after the other, by n processes."""
     work = families(names)
     of = sum(seconds(name) for some in work for name in some)
     far = get_context("spawn").Array("d", len(work), lock=False)  # seconds done in each family
     with single_threaded_children(), ending_at_once(n, _begin, (far,)) as pool:
         with deaf_children():
-            waiting: set[Future[list[Drawn]]] = {
-                pool.submit(_family, i, some, replace(effort, made={}), out) for i, some in enumerate(work)
+            waiting: set[Future[list[DrawnTarget]]] = {
+                pool.submit(_family, i, some, replace(effort, shared_runs={}), out) for i, some in enumerate(work)
             }
         while waiting:
             done, waiting = wait(waiting, timeout=TOLD, return_when=FIRST_COMPLETED)
@@ -71,8 +71,8 @@ def _begin(far: Any) -> None:
     _far = far
 
 
-def _family(place: int, names: tuple[str, ...], effort: Effort, out: Path) -> list[Drawn]:
-    found: list[Drawn] = []
+def _family(place: int, names: tuple[str, ...], effort: Effort, out: Path) -> list[DrawnTarget]:
+    found: list[DrawnTarget] = []
     for name in names:
         before = _far[place]
 

@@ -28,7 +28,7 @@ WRITTEN = ("png", "pdf")
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnTarget:
     """One target computed and drawn, nothing of it written yet; travels between processes."""
 
     name: str
@@ -43,11 +43,11 @@ def make(name: str, effort: Effort, out: Path, progress: Progress | None = None)
     return keep(drawn(name, effort, out, progress), effort, out)
 
 
-def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> Drawn:
+def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None) -> DrawnTarget:
     """Compute and draw; in the folder only runs are left for a command that is stopped and begun again."""
     began = time.perf_counter()
     figure = find(name)
-    computed = figure.compute(replace(effort, kept=out / KEPT / name), progress)
+    computed = figure.compute(replace(effort, cache_folder=out / KEPT / name), progress)
     drawing = figure.draw(computed)
     if computed.note:
         add_note(drawing, computed.note)
@@ -60,7 +60,7 @@ def drawn(name: str, effort: Effort, out: Path, progress: Progress | None = None
     if name not in IN_WORDS:
         pictures["svg"] = on_page(drawing)
     # what only the drawing needed stays here
-    return Drawn(name, replace(computed, extra={}), pictures, time.perf_counter() - began, focus(drawing))
+    return DrawnTarget(name, replace(computed, extra={}), pictures, time.perf_counter() - began, focus(drawing))
 
 
 def on_page(drawing: Figure) -> bytes:
@@ -101,7 +101,7 @@ def focus(drawing: Figure) -> Box | None:
     return None
 
 
-def keep(found: Drawn, effort: Effort, out: Path) -> Made:
+def keep(found: DrawnTarget, effort: Effort, out: Path) -> Made:
     """Write its files and its entry in the manifest."""
     name, computed, files = found.name, found.computed, files_of(found.name)
     announce(files, out)

@@ -63,7 +63,7 @@ class MediumRuns:
 
 def medium_runs(effort: Effort, progress: Progress | None = None) -> MediumRuns:
     """All runs, made once for the figures of an effort."""
-    return effort.once("syn-medium", lambda: train(effort, progress))
+    return effort.compute_once("syn-medium", lambda: train(effort, progress))
 
 
 def train(effort: Effort, progress: Progress | None) -> MediumRuns:

@@ -32,7 +32,7 @@ LOOKED_AT = {"cpu": BATCH, "cuda": 200}  # windows looked at together: on CUDA f
 
 
 @dataclass(frozen=True)
-class Size:
+class TextSize:
     """What one effort on one kind of device affords."""
 
     max_words: int | None  # of the vocabulary; None: all
@@ -42,10 +42,10 @@ class Size:
 
 
 SIZES = {  # by (CUDA, quick)
-    (False, True): Size(1000, 90, 1, 3_000),
-    (False, False): Size(1000, 180, 3, 5_000),
-    (True, True): Size(None, 300, 3, 20_000),
-    (True, False): Size(None, 1500, 5, 60_000),
+    (False, True): TextSize(1000, 90, 1, 3_000),
+    (False, False): TextSize(1000, 180, 3, 5_000),
+    (True, True): TextSize(None, 300, 3, 20_000),
+    (True, False): TextSize(None, 1500, 5, 60_000),
 }
 
 
@@ -55,7 +55,7 @@ class TextSetting:
 
     corpus: Corpus
     device: str
-    size: Size
+    size: TextSize
     note: str
 
     @property

@@ -25,27 +25,29 @@ from scansnap.progress import Progress, share
 from scansnap.text.evaluation import perplexity
 from scansnap.text.model import LanguageModel
 
-Rates = dict[str, float]
-Build = Callable[[Rates, int], LanguageModel]  # a new model of these rates and this seed
+RateChoice = dict[str, float]
+Build = Callable[[RateChoice, int], LanguageModel]  # a new model of these rates and this seed
 
 SEEDS = (1_001,)
 MOST_NAMED = 3
 SHARE = 4  # the runs have one in so many of the figure's steps: all of a grid cost a little more than one seed
 
-SGD_TRANSFORMER: tuple[Rates, ...] = tuple({"eta": eta} for eta in (0.1, 0.3, 1.0, 3.0, 10.0))
-ADAM_TRANSFORMER: tuple[Rates, ...] = tuple({"eta": eta} for eta in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2))
+SGD_TRANSFORMER: tuple[RateChoice, ...] = tuple({"eta": eta} for eta in (0.1, 0.3, 1.0, 3.0, 10.0))
+ADAM_TRANSFORMER: tuple[RateChoice, ...] = tuple({"eta": eta} for eta in (3e-4, 1e-3, 3e-3, 1e-2, 3e-2))
 # One dimension, as for the transformer: η_Y ≫ η_Z is the theory's premise, so the ratio stays at 10 with SGD. Adam
 # divides by the size of the gradients, and ratios of rates mean little there: 10/3.
-SGD_YZ: tuple[Rates, ...] = tuple({"eta_y": eta, "eta_z": eta / 10} for eta in (10.0, 30.0, 100.0, 300.0, 1000.0))
-ADAM_YZ: tuple[Rates, ...] = tuple({"eta_y": eta, "eta_z": round(0.3 * eta, 6)} for eta in (0.01, 0.03, 0.1, 0.3, 1.0))
+SGD_YZ: tuple[RateChoice, ...] = tuple({"eta_y": eta, "eta_z": eta / 10} for eta in (10.0, 30.0, 100.0, 300.0, 1000.0))
+ADAM_YZ: tuple[RateChoice, ...] = tuple(
+    {"eta_y": eta, "eta_z": round(0.3 * eta, 6)} for eta in (0.01, 0.03, 0.1, 0.3, 1.0)
+)
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRates:
     """The rates, and all that was tried."""
 
-    rates: Rates
-    tried: tuple[tuple[Rates, float], ...]  # with the mean loss in nats, infinite where a run diverged
+    rates: RateChoice
+    tried: tuple[tuple[RateChoice, float], ...]  # with the mean loss in nats, infinite where a run diverged
     seeds: tuple[int, ...]
 
     @property
@@ -60,8 +62,8 @@ class Chosen:
 
 
 def choose(
-    grid: Sequence[Rates], loss: Callable[[Rates, int], float], *, seeds: Iterable[int], figure: Iterable[int]
-) -> Chosen:
+    grid: Sequence[RateChoice], loss: Callable[[RateChoice, int], float], *, seeds: Iterable[int], figure: Iterable[int]
+) -> ChosenRates:
     """The rates with the lowest mean of loss(rates, seed), the first of equals; all that the rule is.
 
     ``figure`` are the seeds of the figure, which must be others.
@@ -78,18 +80,18 @@ def choose(
     best = min(tried, key=lambda one: one[1])
     if not math.isfinite(best[1]):
         raise InputError("the grid of learning rates", [rates for rates, _ in tried], "one with a run that converges")
-    return Chosen(best[0], tuple(tried), own)
+    return ChosenRates(best[0], tuple(tried), own)
 
 
 def choose_on_text(
     setting: TextSetting,
     build: Build,
-    grid: Sequence[Rates],
+    grid: Sequence[RateChoice],
     *,
     folder: Path | None = None,
     progress: Progress | None = None,
     **told: Any,
-) -> Chosen:
+) -> ChosenRates:
     """:func:`choose` for models of a setting: runs of a quarter of its steps, judged on the third split.
 
     told  which model, in plain values, for the record of finished runs
@@ -99,7 +101,7 @@ def choose_on_text(
     runs = len(grid) * len(SEEDS)
     done = 0
 
-    def loss(rates: Rates, seed: int) -> float:
+    def loss(rates: RateChoice, seed: int) -> float:
         nonlocal done
         part = share(progress, done, runs)
 
@@ -119,13 +121,13 @@ def choose_on_text(
 def at_chosen_rates(
     setting: TextSetting,
     build: Build,
-    grid: Sequence[Rates],
+    grid: Sequence[RateChoice],
     record: Callable[[LanguageModel, TextSetting, int, Progress | None], dict[str, Any]],
     *,
     folder: Path | None,
     progress: Progress | None,
     **told: Any,
-) -> tuple[Chosen, list[Record]]:
+) -> tuple[ChosenRates, list[Record]]:
     """Choose the rates of a model, then train it with each seed; record(model, setting, seed, progress) does that."""
     rounds = 1 + setting.size.seeds  # choosing costs as much as a seed
     chosen = choose_on_text(setting, build, grid, folder=folder, progress=share(progress, 0, rounds), **told)
@@ -140,7 +142,7 @@ def at_chosen_rates(
     return chosen, records
 
 
-def edges(chosen: dict[str, Chosen]) -> str:
+def edges(chosen: dict[str, ChosenRates]) -> str:
     """Which models have the first or last rate of their grid, for a figure's note; empty if none."""
     names = [name for name, one in chosen.items() if one.at_the_edge]
     if len(chosen) > MOST_NAMED:  # the manifest names them

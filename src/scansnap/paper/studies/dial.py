@@ -49,7 +49,7 @@ FULL_MODEL, FULL_NAME = ("layers", "cumulative"), "full model"
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """The whole table; finished cells of a stopped command are taken over, if they are of the same versions."""
     jobs = max(1, (os.cpu_count() or 1) if pick_device(effort.device).type == "cpu" else 8)
-    out = None if effort.kept is None else effort.kept / "-".join(decisive_versions().values())
+    out = None if effort.cache_folder is None else effort.cache_folder / "-".join(decisive_versions().values())
     study = run_dial(quick=effort.quick, out=out, device=effort.device, jobs=jobs, progress=progress)
     return computed(study)
 

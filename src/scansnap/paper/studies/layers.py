@@ -24,7 +24,14 @@ from scansnap.paper.shared.text_runs import (
     transformer,
     yz_settings,
 )
-from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, ADAM_YZ, Chosen, Rates, choose_on_text, edges
+from scansnap.paper.studies.chosen_rates import (
+    ADAM_TRANSFORMER,
+    ADAM_YZ,
+    ChosenRates,
+    RateChoice,
+    choose_on_text,
+    edges,
+)
 from scansnap.plots.style import SERIES, styled
 from scansnap.progress import Progress, share
 from scansnap.text.model import LanguageModel
@@ -59,11 +66,11 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     depths = QUICK_LAYERS if effort.quick and setting.device != "cuda" else LAYERS
     cases = [(kind, n, residual) for n in depths for residual in (True, False) for kind in MODELS]
     rounds = len(cases) * (1 + len(setting.seeds))  # choosing costs as much as a seed
-    chosen: dict[str, Chosen] = {}
+    chosen: dict[str, ChosenRates] = {}
     start: dict[int, InitialTables] = {}
     for i, case in enumerate(cases):
         chosen[_named(*case)] = choose_on_text(
-            setting, partial(build, setting, *case, start=start), GRID[case[0]], folder=effort.kept,
+            setting, partial(build, setting, *case, start=start), GRID[case[0]], folder=effort.cache_folder,
             progress=share(progress, i, rounds), model=case[0], layers=case[1], residual=case[2],
         )  # fmt: skip
     rows = []
@@ -71,7 +78,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
         rates = chosen[_named(*case)].rates
         told = {"figure": "layers", "model": case[0], "layers": case[1], "residual": case[2], "seed": seed, **rates}
         make = partial(run, setting, case, rates, seed, start, share(progress, len(cases) + i, rounds))
-        found = cached_run(effort.kept, {**told, **setting.key()}, make)
+        found = cached_run(effort.cache_folder, {**told, **setting.key()}, make)
         rows.append({**told, **{name: value.item() for name, value in found.items()}})
     table = pd.DataFrame(rows).drop(columns="figure")
     unigram = guessing(setting)
@@ -85,7 +92,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
 def run(
     setting: TextSetting,
     case: tuple[str, int, bool],
-    rates: Rates,
+    rates: RateChoice,
     seed: int,
     start: dict[int, InitialTables],
     progress: Progress | None,
@@ -100,7 +107,7 @@ def build(
     kind: str,
     layers: int,
     residual: bool,
-    rates: Rates,
+    rates: RateChoice,
     seed: int,
     start: dict[int, InitialTables] | None = None,
 ) -> LanguageModel:

@@ -41,7 +41,7 @@ def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     deep = replace(runs.setting, size=replace(runs.setting.size, steps=steps))
     chosen, of_deep = at_chosen_rates(
         deep, lambda rates, seed: transformer(deep, layers=DEEP, seed=seed, **rates), SGD_TRANSFORMER, deep_record,
-        progress=share(progress, 1, 2), folder=effort.kept, figure="sparsity", layers=DEEP, masses=MASSES,
+        progress=share(progress, 1, 2), folder=effort.cache_folder, figure="sparsity", layers=DEEP, masses=MASSES,
     )  # fmt: skip
     name = f"transformer, {DEEP} layers"
     records = {"YZ, 1 layer": runs.yz, "transformer, 1 layer": runs.transformer, name: of_deep}

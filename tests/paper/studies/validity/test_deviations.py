@@ -14,7 +14,7 @@ from scansnap.claims.regime_map import MapPoint
 from scansnap.paper.figure import Computed
 from scansnap.paper.studies import deviations
 from scansnap.paper.studies.deviations import by_theorem, explained, r_squared
-from scansnap.paper.studies.validity.measured import GENERAL, Setting, measure
+from scansnap.paper.studies.validity.measured import GENERAL, ValiditySetting, measure
 from scansnap.plots.style import save_figure
 
 
@@ -85,7 +85,7 @@ def test_on_a_small_map_the_memory_explains_what_the_controls_do_not() -> None:
     fails by its premise first, but leaves far more of it unexplained."""
     places = [(16.0, 0.3), (60.0, 0.2), (60.0, 0.3), (60.0, 0.4), (300.0, 0.3)]
     points = [MapPoint(ratio=ratio, overlap=overlap) for ratio, overlap in places]
-    table = by_theorem(pd.DataFrame([measure(Setting("ratio", point.ratio, point)) for point in points]))
+    table = by_theorem(pd.DataFrame([measure(ValiditySetting("ratio", point.ratio, point)) for point in points]))
     assert table.assumptions_met.all()
     for theorem, most in (("2a", 0.5), ("3", 0.5), ("4", 0.95)):
         of = explained(table, theorem)

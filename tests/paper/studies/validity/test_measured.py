@@ -14,7 +14,7 @@ from scansnap.paper.studies.validity.measured import (
     GENERAL,
     MOMENTS,
     QUICK,
-    Setting,
+    ValiditySetting,
     along,
     deviations,
     measure,
@@ -31,7 +31,7 @@ NAMES = {"2a": "theorem-2a-rate", "3": "theorem-3-identity", "4": "theorem-4-gro
 @pytest.fixture(scope="module")
 def row() -> dict:
     """Close to the preset textbook: every assumption is met."""
-    return measure(Setting("ratio", POINT.ratio, POINT))
+    return measure(ValiditySetting("ratio", POINT.ratio, POINT))
 
 
 @pytest.mark.integration
@@ -70,7 +70,7 @@ def test_the_error_is_that_of_the_response(row: dict) -> None:
 @pytest.mark.integration
 def test_far_outside_the_error_is_told_and_not_trusted() -> None:
     point = MapPoint(ratio=2.0, overlap=0.8, vocab_size=44)
-    found = measure(Setting("vocab_size", point.ratio, point))
+    found = measure(ValiditySetting("vocab_size", point.ratio, point))
     assert found["error_100"] > 1
     assert found["estimate_100"] > 0.1
     assert found["trusted_until"] < 1
@@ -99,7 +99,7 @@ def test_the_closed_forms_are_those_of_the_flow_where_attention_hardly_moves() -
 
 
 def test_settings_outside_the_family_have_the_response_alone() -> None:
-    found = measure(Setting(GENERAL, 300.0, None, "syn-medium", (("n_queries", 3),)))
+    found = measure(ValiditySetting(GENERAL, 300.0, None, "syn-medium", (("n_queries", 3),)))
     assert found["classes"] == "syn-medium 3"
     assert found["overlap"] == pytest.approx(0.722, abs=1e-3)
     assert "2a_memory" not in found

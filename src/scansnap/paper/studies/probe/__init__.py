@@ -1,6 +1,4 @@
-"""The probe on ordinary models. From the question to the answer: study, models, training, measured, runs, table,
-findings, panels.
-"""
+"""The probe on GPT-2 and Llama: the study, its training, runs and findings."""
 
 from scansnap.paper.studies.probe.findings import findings
 from scansnap.paper.studies.probe.study import CAPTION, TITLE, compute, draw

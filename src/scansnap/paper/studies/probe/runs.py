@@ -21,8 +21,8 @@ from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
 from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
-from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, Chosen, Rates, choose
-from scansnap.paper.studies.probe.training import MODELS, Job, Scale, Streams, run
+from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, ChosenRates, RateChoice, choose
+from scansnap.paper.studies.probe.training import MODELS, Scale, TextSplits, TrainingRun, run
 from scansnap.processes import ending_at_once, single_threaded_children
 from scansnap.progress import Progress
 
@@ -35,7 +35,7 @@ SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
 SCALE = {"cuda": Scale(width=256, heads=8, length=129, batch=32, watched=32),
          "cpu": Scale(width=64, heads=4, length=33, batch=16, watched=32)}  # fmt: skip
 AT_ONCE = {"cuda": 6, "cpu": 8}  # trainings, but no more than there are cores
-SGD_MOMENTUM: tuple[Rates, ...] = tuple({"eta": eta} for eta in (0.01, 0.03, 0.1, 0.3, 1.0))
+SGD_MOMENTUM: tuple[RateChoice, ...] = tuple({"eta": eta} for eta in (0.01, 0.03, 0.1, 0.3, 1.0))
 GRID = {"AdamW": ADAM_TRANSFORMER, "SGD": SGD_MOMENTUM}
 
 Case = tuple[str, str]  # model and optimiser
@@ -48,7 +48,7 @@ class ProbeRuns:
 
     setting: TextSetting
     scale: Scale
-    chosen: dict[Case, Chosen]
+    chosen: dict[Case, ChosenRates]
     records: dict[tuple[str, str, int], Record]  # by model, optimiser and seed
 
 
@@ -57,27 +57,27 @@ def probe_runs(effort: Effort, progress: Progress | None = None) -> ProbeRuns:
     require("probe")
     setting = text_setting(effort, **SIZES[pick_device(effort.device).type == "cuda", effort.quick])
     steps, scale, corpus = setting.size.steps, SCALE[setting.device], setting.corpus
-    text = Streams(corpus.train, setting.valid, corpus.test[: setting.size.valid_tokens])
+    text = TextSplits(corpus.train, setting.valid, corpus.test[: setting.size.valid_tokens])
 
-    def job(case: Case, rates: Rates, seed: int) -> Job:
-        return Job(*case, rates["eta"], seed, steps, scale, corpus.vocab_size, setting.device, watch=True)
+    def job(case: Case, rates: RateChoice, seed: int) -> TrainingRun:
+        return TrainingRun(*case, rates["eta"], seed, steps, scale, corpus.vocab_size, setting.device, watch=True)
 
     short = {(case, rates["eta"], seed): replace(job(case, rates, seed), steps=max(1, steps // SHARE), watch=False)
              for case in CASES for rates in GRID[case[1]] for seed in SEEDS}  # fmt: skip
     total = sum(one.steps for one in short.values()) + len(CASES) * len(setting.seeds) * steps
     done = 0
 
-    def told(one: Job) -> None:
+    def told(one: TrainingRun) -> None:
         nonlocal done
         done += one.steps
         if progress is not None:
             progress(done, total)
 
-    with crew(at_once(setting.device), told, text, effort.kept, setting.key()) as work:
+    with crew(at_once(setting.device), told, text, effort.cache_folder, setting.key()) as work:
         tried = work(short)
 
-        def chosen_for(case: Case) -> Chosen:
-            def loss(rates: Rates, seed: int) -> float:
+        def chosen_for(case: Case) -> ChosenRates:
+            def loss(rates: RateChoice, seed: int) -> float:
                 return float(tried[case, rates["eta"], seed]["loss"])
 
             return choose(GRID[case[1]], loss, seeds=SEEDS, figure=setting.seeds)
@@ -94,15 +94,15 @@ def at_once(device: str) -> int:
 
 @contextmanager
 def crew(
-    n: int, told: Callable[[Job], None], text: Streams, folder: Path | None, key: dict[str, Any]
-) -> Iterator[Callable[[dict[Any, Job]], dict[Any, Record]]]:
+    n: int, told: Callable[[TrainingRun], None], text: TextSplits, folder: Path | None, key: dict[str, Any]
+) -> Iterator[Callable[[dict[Any, TrainingRun]], dict[Any, Record]]]:
     """Does jobs, n at a time, the longest begun first; what a stopped command had finished is not done again.
 
     told  is called with each job when it is done
     """
     if n == 1:
 
-        def one_by_one(jobs: dict[Any, Job]) -> dict[Any, Record]:
+        def one_by_one(jobs: dict[Any, TrainingRun]) -> dict[Any, Record]:
             records = {}
             for name, job in jobs.items():
                 records[name] = _kept(job, text, folder, key)
@@ -113,7 +113,7 @@ def crew(
         return
     with single_threaded_children(), ending_at_once(n, _begin, (text, folder, key)) as pool:
 
-        def together(jobs: dict[Any, Job]) -> dict[Any, Record]:
+        def together(jobs: dict[Any, TrainingRun]) -> dict[Any, Record]:
             longest = sorted(jobs, key=lambda name: -MODELS[jobs[name].model].layers)
             with deaf_children():
                 pending = {pool.submit(_work, jobs[name]): name for name in longest}
@@ -126,7 +126,7 @@ def crew(
         yield together
 
 
-def _kept(job: Job, text: Streams, folder: Path | None, key: dict[str, Any]) -> Record:
+def _kept(job: TrainingRun, text: TextSplits, folder: Path | None, key: dict[str, Any]) -> Record:
     told = {"figure": "probe", **job.key(), "text": key, "transformers": version("transformers")}
     return cached_run(folder, told, lambda: run(job, text))
 
@@ -134,9 +134,9 @@ def _kept(job: Job, text: Streams, folder: Path | None, key: dict[str, Any]) -> 
 _given: dict[str, Any] = {}  # to a process, when it begins
 
 
-def _begin(text: Streams, folder: Path | None, key: dict[str, Any]) -> None:
+def _begin(text: TextSplits, folder: Path | None, key: dict[str, Any]) -> None:
     _given.update(text=text, folder=folder, key=key)
 
 
-def _work(job: Job) -> Record:
+def _work(job: TrainingRun) -> Record:
     return _kept(job, **_given)

@@ -48,7 +48,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Job:
+class TrainingRun:
     """One training, told in plain values."""
 
     model: str
@@ -67,7 +67,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Streams:
+class TextSplits:
     """The text, as token ids."""
 
     train: np.ndarray
@@ -75,7 +75,7 @@ class Streams:
     test: np.ndarray
 
 
-def run(job: Job, text: Streams) -> dict[str, Any]:
+def run(job: TrainingRun, text: TextSplits) -> dict[str, Any]:
     """Train; what the probe saw, or the loss on text that no figure looks at."""
     size = job.scale
     with precise(job.device, "high"):
@@ -103,14 +103,14 @@ def run(job: Job, text: Streams) -> dict[str, Any]:
         return seen.record()
 
 
-def optimizer_of(job: Job, model: nn.Module) -> torch.optim.Optimizer:
+def optimizer_of(job: TrainingRun, model: nn.Module) -> torch.optim.Optimizer:
     """With torch's defaults: betas 0.9 and 0.999, a weight decay of 0.01 with AdamW and none with SGD."""
     if job.optimizer == "AdamW":
         return torch.optim.AdamW(model.parameters(), lr=job.eta)
     return torch.optim.SGD(model.parameters(), lr=job.eta, momentum=MOMENTUM)
 
 
-def updates(job: Job, model: nn.Module, optimizer: torch.optim.Optimizer, windows: Windows) -> Iterator[int]:
+def updates(job: TrainingRun, model: nn.Module, optimizer: torch.optim.Optimizer, windows: Windows) -> Iterator[int]:
     """Number of updates done, from 0; windows are shuffled by the seed, anew in each epoch."""
     yield 0
     per_epoch = max(1, len(windows) - 1)  # without the last, which may be short
@@ -162,14 +162,18 @@ def precise(device: str, how: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class Architecture:
     """One of the models of the study; its width is that of the effort."""
 
     family: str  # gpt2 or llama
     layers: int
 
 
-MODELS = {"GPT-2, 2 layers": Kind("gpt2", 2), "GPT-2, 6 layers": Kind("gpt2", 6), "Llama, 4 layers": Kind("llama", 4)}
+MODELS = {
+    "GPT-2, 2 layers": Architecture("gpt2", 2),
+    "GPT-2, 6 layers": Architecture("gpt2", 6),
+    "Llama, 4 layers": Architecture("llama", 4),
+}
 DEEP = "GPT-2, 6 layers"  # in which order in depth is asked for
 
 

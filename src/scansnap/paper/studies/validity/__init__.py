@@ -1,6 +1,4 @@
-"""How far the linear response is right. From the question to the answer: study, settings, predicted, measured, sweep,
-findings, panels.
-"""
+"""Where the linear response is right: the study and its measurements."""
 
 from scansnap.paper.studies.validity.study import CAPTION, TITLE, compute, draw, findings
 

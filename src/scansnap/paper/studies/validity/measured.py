@@ -51,7 +51,7 @@ def times(t_0: float) -> FloatArray:
     return np.append(0.0, t_0 * 10 ** (np.arange(-3 * PER_DECADE, 2 * PER_DECADE + 1) / PER_DECADE))
 
 
-def measure(setting: Setting) -> dict[str, float | str | bool]:
+def measure(setting: ValiditySetting) -> dict[str, float | str | bool]:
     """A row of the table; everything relative.
 
     error_t, estimate_t    of the response's z at t: largest over tokens over the largest |z|; and its own estimate
@@ -128,10 +128,10 @@ def _overlap(evidence: Evidence) -> float:
 def swept(effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
     """A row for each setting (:func:`~scansnap.paper.studies.validity.measured.measure`)."""
     asked = settings(QUICK if effort.quick else FULL)
-    return effort.once("validity", lambda: sweep(asked, progress))
+    return effort.compute_once("validity", lambda: sweep(asked, progress))
 
 
-def sweep(asked: list[Setting], progress: Progress | None = None, processes: int | None = None) -> pd.DataFrame:
+def sweep(asked: list[ValiditySetting], progress: Progress | None = None, processes: int | None = None) -> pd.DataFrame:
     rows: dict[int, dict[str, float | str | bool]] = {}
     with single_threaded_children(), ending_at_once(processes or os.cpu_count() or 1) as pool:
         with deaf_children():
@@ -153,7 +153,7 @@ _PRESETS: tuple[tuple[str, dict[str, int]], ...] = (
 
 
 @dataclass(frozen=True)
-class Size:
+class MapSize:
     """How many settings."""
 
     across: dict[str, int]  # points along each of AXES
@@ -161,12 +161,12 @@ class Size:
     ratios: tuple[float, ...]  # η_Y/η_Z of the settings outside the family
 
 
-FULL = Size({"ratio": 11, "vocab_size": 8}, 12, (10.0, 30.0, 100.0, 300.0, 1000.0))
-QUICK = Size({"ratio": 4, "vocab_size": 3}, 3, (100.0,))
+FULL = MapSize({"ratio": 11, "vocab_size": 8}, 12, (10.0, 30.0, 100.0, 300.0, 1000.0))
+QUICK = MapSize({"ratio": 4, "vocab_size": 3}, 3, (100.0,))
 
 
 @dataclass(frozen=True)
-class Setting:
+class ValiditySetting:
     """One setting: a point of a map, or a preset."""
 
     part: str  # of AXES, or GENERAL
@@ -190,16 +190,16 @@ class Setting:
         return "symmetric" if self.point is not None else " ".join([self.preset, *(f"{v}" for _, v in self.knobs)])
 
 
-def settings(size: Size) -> list[Setting]:
+def settings(size: MapSize) -> list[ValiditySetting]:
     """All of them. Where the classes have more tokens than M there is no setting (the maps begin above that)."""
     found = []
     for name, across in size.across.items():
         for overlap in np.linspace(*OVERLAP, size.up):
             for value in values(name, across):
                 point = replace(MapPoint(overlap=float(overlap)), **{name: value})  # type: ignore[arg-type]
-                found.append(Setting(name, point.ratio, point))
+                found.append(ValiditySetting(name, point.ratio, point))
     for preset, knobs in _PRESETS:
-        found += [Setting(GENERAL, ratio, None, preset, tuple(knobs.items())) for ratio in size.ratios]
+        found += [ValiditySetting(GENERAL, ratio, None, preset, tuple(knobs.items())) for ratio in size.ratios]
     return found
 
 

@@ -1,5 +1,4 @@
-"""Scan and snap on words. From the question to the answer: study, text, runs, table, listening, flow, findings,
-panels."""
+"""Scan and snap on words: the study, its runs, predictions and findings."""
 
 from scansnap.paper.studies.words.findings import findings
 from scansnap.paper.studies.words.study import CAPTION, TITLE, compute, draw

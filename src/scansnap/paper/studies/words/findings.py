@@ -27,9 +27,9 @@ def findings(table: pd.DataFrame) -> tuple[Finding, ...]:
         follows_pmi_and_idf(of["end"], over),
         becomes_sparse(of["entropy"], over),
         freezes(of["third"], of["left"], snap(table), over),
-        listening_ranks_words(of["heard"], of["twin"], heard_over),
-        listening_knows_more_than_frequency(of["heard"], heard_over),
-        listening_wears_off(of["heard"], heard_over),
+        uniform_attention_ranks_words(of["heard"], of["twin"], heard_over),
+        uniform_attention_beats_frequency(of["heard"], heard_over),
+        prediction_wears_off(of["heard"], heard_over),
         flow_ranks_words(of["prediction"], over),
     )
 
@@ -90,7 +90,7 @@ def freezes(third: pd.DataFrame, left: pd.DataFrame, when: SnapEstimate, over: s
     )  # fmt: skip
 
 
-def listening_ranks_words(heard: pd.DataFrame, twin: pd.DataFrame, over: str) -> Finding:
+def uniform_attention_ranks_words(heard: pd.DataFrame, twin: pd.DataFrame, over: str) -> Finding:
     """A case is a ratio of the rates: rank correlation of the predicted with the trained logits at the last step."""
     ranks, slopes = _by_ratio(heard, "value"), _by_ratio(heard, "slope")
     last = heard.step.max()
@@ -101,7 +101,7 @@ def listening_ranks_words(heard: pd.DataFrame, twin: pd.DataFrame, over: str) ->
         for ratio, part in ranks.groupby("ratio", sort=False)
     )
     return Finding.compared(
-        "A model that never attends ranks the words attention turns to", "Beyond the paper",
+        "A model with uniform attention ranks the words that attention turns to", "Beyond the paper",
         compare(ranks.xs(last, level="step").to_numpy() - RANKED), "rises", "ratios",
         f"Rank correlation of Z that only listened with Z that was trained, mean over {heard['query'].nunique()} "
         f"queries ({over}; counted where above {RANKED:g} at the last): {told}. A "
@@ -109,7 +109,7 @@ def listening_ranks_words(heard: pd.DataFrame, twin: pd.DataFrame, over: str) ->
     )  # fmt: skip
 
 
-def listening_knows_more_than_frequency(heard: pd.DataFrame, over: str) -> Finding:
+def uniform_attention_beats_frequency(heard: pd.DataFrame, over: str) -> Finding:
     """A case is a ratio: of the words most attended to, those that are predicted less those that are frequent."""
     shared, frequent, chance = (_by_ratio(heard, name).xs(heard.step.max(), level="step")
                                 for name in ("overlap", "frequent", "chance"))  # fmt: skip
@@ -126,7 +126,7 @@ def listening_knows_more_than_frequency(heard: pd.DataFrame, over: str) -> Findi
     )  # fmt: skip
 
 
-def listening_wears_off(heard: pd.DataFrame, over: str) -> Finding:
+def prediction_wears_off(heard: pd.DataFrame, over: str) -> Finding:
     """The slower attention moves, the less it acts back on itself and on Y, which a first order leaves out."""
     ranks = _by_ratio(heard, "value").xs(heard.step.max(), level="step")
     slow, fast = ranks.loc[ranks.index.max()], ranks.loc[ranks.index.min()]

@@ -41,7 +41,7 @@ STEPS = (10, 30, 100, 300, 1_000, 3_000, 9_000)  # at which a training is held a
 SHORTER = 2  # they end at one in so many of the study's own steps, or before
 
 
-def listening(runs: WordRuns, effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
+def predict_by_uniform_attention(runs: WordRuns, effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
     """Rows of kind "heard" and "twin" (ratio, step, query) and, of the first seed at the last step, "word" (also word).
 
     value is the rank correlation of the predicted (or the twin's) with the trained logits, slope what the trained ones
@@ -66,7 +66,7 @@ def listening(runs: WordRuns, effort: Effort, progress: Progress | None = None) 
     for seed in range(seeds):
         here = _from_another_place(setting, steps[-1], seed)
         heard, slow, fast, twin = (
-            cached_run(effort.kept, {"figure": "words", "listens": listens, **rates, **here.key()},
+            cached_run(effort.cache_folder, {"figure": "words", "listens": listens, **rates, **here.key()},
                  partial(_run, runs.text, here, steps, rates, listens,
                          share(progress, len(every) * seed + i, len(every) * seeds)))["z"]
             for i, (rates, listens) in enumerate(every)
@@ -129,7 +129,7 @@ FLOW_LONGEST = 3_000.0
 FREQUENT = 50  # words of a query's contexts for a second look
 
 
-def prediction(runs: WordRuns) -> tuple[pd.DataFrame, dict[str, Any]]:
+def predict_by_flow(runs: WordRuns) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Rows of kind "prediction" (a query), and the flow's settings.
 
     The flow counts samples of its classes; of a training step's positions a share p are such samples, so its time is

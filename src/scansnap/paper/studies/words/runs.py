@@ -25,7 +25,7 @@ from scansnap.measure.word_attention import MEASURES, QueryWords, deciles, dista
 from scansnap.paper.figure import Effort
 from scansnap.paper.shared.run_cache import Record
 from scansnap.paper.shared.text_runs import BATCH, LENGTH, TextSetting, text_setting, trained, transformer, yz
-from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, SGD_YZ, Chosen, at_chosen_rates
+from scansnap.paper.studies.chosen_rates import SGD_TRANSFORMER, SGD_YZ, ChosenRates, at_chosen_rates
 from scansnap.progress import Progress, share
 from scansnap.text.evaluation import attention_statistics, perplexity
 from scansnap.text.model import LanguageModel
@@ -46,7 +46,7 @@ class WordRuns:
     """What is left of the runs."""
 
     text: Text
-    chosen: dict[str, Chosen]  # by model
+    chosen: dict[str, ChosenRates]  # by model
     yz: list[Record]  # of :func:`yz_record`, by seed
     transformer: list[Record]  # of :func:`transformer_record`, by seed
     transformer_steps: int
@@ -58,7 +58,7 @@ class WordRuns:
 
 def word_runs(effort: Effort, progress: Progress | None = None) -> WordRuns:
     """All runs, made once for the studies of an effort."""
-    return effort.once("words", lambda: train(effort, progress))
+    return effort.compute_once("words", lambda: train(effort, progress))
 
 
 def train(effort: Effort, progress: Progress | None) -> WordRuns:
@@ -67,7 +67,7 @@ def train(effort: Effort, progress: Progress | None) -> WordRuns:
     setting = text_setting(effort, **SIZES[size])
     shorter = replace(setting, size=replace(setting.size, steps=TRANSFORMER_STEPS[size]))
     text = counted_text(setting)
-    told: dict[str, Any] = {"folder": effort.kept, "figure": "words", "masses": MASSES}
+    told: dict[str, Any] = {"folder": effort.cache_folder, "figure": "words", "masses": MASSES}
     yz_rates, of_yz = at_chosen_rates(
         setting, lambda rates, seed: yz(setting, layers=1, seed=seed, **rates), SGD_YZ, partial(yz_record, text),
         progress=share(progress, 0, 2), model="YZ", **told,

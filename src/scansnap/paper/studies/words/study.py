@@ -30,7 +30,7 @@ from scansnap.paper.shared.over_seeds import band, mean_and_half
 from scansnap.paper.shared.text_runs import seeds_said
 from scansnap.paper.studies.chosen_rates import edges
 from scansnap.paper.studies.words.findings import findings, snap
-from scansnap.paper.studies.words.predictions import TOP_K, listening, prediction
+from scansnap.paper.studies.words.predictions import TOP_K, predict_by_flow, predict_by_uniform_attention
 from scansnap.paper.studies.words.runs import LEAST, MARKS, NAMES, NEXT, WordRuns, word_runs
 from scansnap.plots.style import HEADLINE, SERIES, styled
 from scansnap.progress import Progress, share
@@ -41,20 +41,19 @@ CAPTION = (
     "Attention to words by distinctness: tenths of the vocabulary by the entropy of the next word given the word, "
     "colours from common to distinct. (b) Rank correlation of what a word gets each time it occurs with statistics of "
     "the text, mean over queries. (c) How far attention has moved, its entropy, and when it snapped, if it has: in t "
-    "(mean speed since the start) and in ln t (speed over an e-fold). (d) Logits predicted by a model that never "
-    "attends (Y trained with uniform attention, Z only listening) against those of training on the same batches: rank "
-    "correlation over words seen at least 20 times before a query, and slope, means over queries; grey: what training "
-    "shares with a twin, its η_Y larger by a 100,000th; diamond: the population flow of a few classes. (e) The same "
-    "for the ten words most attended to: how many are named. (f) Both lists for the query in the middle of all (first "
-    "seed, last step)."
+    "(mean speed since the start) and in ln t (speed over an e-fold). (d) Logits predicted by a model with uniform "
+    "attention (its Z is not used) against those of training on the same batches: rank correlation over words seen at "
+    "least 20 times before a query, and slope, means over queries; grey: what training shares with a twin, its η_Y "
+    "larger by a 100,000th; diamond: the population flow of a few classes. (e) The same for the ten words most "
+    "attended to: how many are named. (f) Both lists for the query in the middle of all (first seed, last step)."
 )
 
 
 def compute(effort: Effort, progress: Progress | None = None) -> Computed:
     """Training runs of several seeds, their predictions and one flow, in one table: ``kind`` says what a row is."""
     runs = word_runs(effort, share(progress, 0, 2))
-    predicted, described = prediction(runs)
-    heard = listening(runs, effort, share(progress, 1, 2))
+    predicted, described = predict_by_flow(runs)
+    heard = predict_by_uniform_attention(runs, effort, share(progress, 1, 2))
     table = pd.concat([gains(runs), curves(runs), by_query(runs), heard, predicted], ignore_index=True)
     rates, when = runs.chosen["YZ"].rates, snap(table)
     settings = {**runs.setting.describe(), **rates, "queries": len(runs.text.words.queries), "next_per_query": NEXT,
