@@ -29,6 +29,7 @@ from scansnap.results import netcdf, pieces
 from scansnap.runs import Runs
 from scansnap.storage import checksums, put, replacing
 from scansnap.storage.checksums import CheckedFiles, Damaged
+from scansnap.storage.chunks import MARKER
 from scansnap.storage.json_text import to_json
 from scansnap.storage.objects import Folder, Objects, place_of
 
@@ -160,6 +161,8 @@ def load(path: str | PathLike[str], *, verify: bool = True) -> xr.Dataset:
     if data.attrs.get("format") not in (FORMAT, PROBED):
         data.close()
         raise InputError(_FIELD, fspath(path), f"a file of the format '{FORMAT}'")
+    if MARKER in data.coords:  # runs of a sweep, which may not be finished
+        data.attrs["complete"] = int(data[MARKER].all())
     return data.rename({"class": "seq_class"}) if "class" in data.dims else data  # its name until version 0.2
 
 
