@@ -63,7 +63,7 @@ def read(entry: Path) -> dict[str, Any] | None:
         piece = _pieces(entry).get(PIECE)
         if piece is not None:
             files = piece.values["files"]
-            if {name: list(found) for name, found in checksums.of_files(entry, files).items()} == files:
+            if {name: list(sums) for name, sums in checksums.of_files(entry, files).items()} == files:
                 return dict(piece.values["values"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass

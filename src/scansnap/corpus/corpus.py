@@ -53,7 +53,7 @@ class TextSize:
 
 
 def encode_blocks(vocabulary: Vocabulary, blocks: Iterable[str]) -> tuple[Tokens, TextSize]:
-    """The ids of a text given in blocks of whole lines, and its size."""
+    """The ids of a text in blocks of whole lines, and its size."""
     parts: list[Tokens] = [np.zeros(0, np.int32)]
     words = characters = 0
     for block in blocks:

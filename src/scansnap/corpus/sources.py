@@ -96,16 +96,16 @@ class _Span:
 
 
 def _folder(path: Path) -> TextSource:
-    found = {split: _files_of(path, split) for split in SPLITS}
-    if not any(found.values()) and (texts := sorted(path.glob("*.txt"))):
+    files_of = {split: _files_of(path, split) for split in SPLITS}
+    if not any(files_of.values()) and (texts := sorted(path.glob("*.txt"))):
         return _split_by_lines(path, texts)
-    for split, files in found.items():
+    for split, files in files_of.items():
         if not files:
             raise InputError(
                 "data", str(path), f"a folder with train.txt, valid.txt and test.txt ({split}.txt is missing)"
             )
     name = path.resolve().name
-    return _of_spans(name, {split: [_Span(file) for file in files] for split, files in found.items()}, path)
+    return _of_spans(name, {split: [_Span(file) for file in files] for split, files in files_of.items()}, path)
 
 
 def _files_of(path: Path, split: str) -> list[Path]:

@@ -47,13 +47,13 @@ def train_bpe(blocks: Iterable[str], vocab_size: int) -> str:
 
     Every byte and the special tokens <unk> and <eos> are tokens, so only <unk> in the text is unknown.
     """
-    made = package()
-    tokenizer = made.Tokenizer(made.models.BPE())
-    tokenizer.pre_tokenizer = made.pre_tokenizers.ByteLevel(add_prefix_space=True)
-    tokenizer.decoder = made.decoders.ByteLevel()
-    trainer = made.trainers.BpeTrainer(
+    library = package()
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
         vocab_size=vocab_size, min_frequency=2, special_tokens=[UNK, EOS], show_progress=False,
-        initial_alphabet=made.pre_tokenizers.ByteLevel.alphabet(),
+        initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
     tokenizer.train_from_iterator(_lines(blocks), trainer)
     return str(tokenizer.to_str())

@@ -207,7 +207,7 @@ class WordCounter:
 def build(
     blocks: Iterable[str], *, min_count: int | None = None, max_words: int | None = None
 ) -> tuple[Vocabulary, Tokens]:
-    """The vocabulary of a text given in blocks of whole lines (see :class:`WordCounter`), and the text's ids."""
+    """The vocabulary and the ids of a text in blocks of whole lines (see :class:`WordCounter`)."""
     counter = WordCounter(min_count, max_words)
     parts = [counter.train(block) for block in blocks]
     vocabulary, number = counter.finish()

@@ -1,6 +1,6 @@
 """Predict which words each query will attend to, from one run of a model with uniform attention.
 
-Y is trained with attention kept uniform, and Z sums the updates that it would have made:
+Y is trained with uniform attention, and Z sums the updates of the same run:
 
     Z_ml(t) = η_Z Σ_{steps ≤ t} −∂loss/∂Z_ml   at uniform attention, along the run of Y
 

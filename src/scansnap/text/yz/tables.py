@@ -217,19 +217,19 @@ class LowRankTable:
         flat, n = d.flatten(0, 1), len(self.right) // self.STRETCH
         cut = n * self.STRETCH
         parts = flat[:, :cut].unflatten(1, (n, -1)).transpose(0, 1)  # (n, N, stretch)
-        found = torch.bmm(parts, self.right[:cut].view(n, self.STRETCH, -1)).sum(0)
-        return found.addmm_(flat[:, cut:], self.right[cut:]).view(*d.shape[:2], -1)
+        product = torch.bmm(parts, self.right[:cut].view(n, self.STRETCH, -1)).sum(0)
+        return product.addmm_(flat[:, cut:], self.right[cut:]).view(*d.shape[:2], -1)
 
     def matrix(self) -> Tensor:
         return self.left @ self.right.mT
 
     def tensors(self) -> dict[str, Tensor]:
         parts = {".left": (self.left, self.left_moments), ".right": (self.right, self.right_moments)}
-        found = {}
+        tensors = {}
         for name, (factor, moments) in parts.items():
-            found[name] = factor
-            found |= {f"{name}.{moment}": value for moment, value in moments.items()}
-        return found
+            tensors[name] = factor
+            tensors |= {f"{name}.{moment}": value for moment, value in moments.items()}
+        return tensors
 
 
 def _rows(table: Tensor, x: Tensor) -> Tensor:
