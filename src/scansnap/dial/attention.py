@@ -16,51 +16,51 @@ from scansnap.kernels.cpu import step
 
 ROPE_BASE = 10_000.0
 ALIBI = 1 / 16  # slope of a single head; of several: 2^(−8h/H)
-_LARGE = 1 << 22  # multiplications below which a library's product is as fast as the kernel's, with less around it
-_FEW = 8  # queries below which the kernel's work on keys does not pay, unless they are turned
+_LARGE = 1 << 22  # multiplications below which the library's product is as fast as the kernel's
+_FEW = 8  # queries below which the kernel's work on keys does not pay, unless RoPE rotates them
 
 
-def in_one(flags: Flags, ask: Tensor) -> bool:
-    """Whether the kernel does it, from scores to what is read."""
+def uses_kernel(flags: Flags, ask: Tensor) -> bool:
+    """Whether the compiled kernel computes attention, from scores to attended values."""
     enough = ask.shape[2] >= _FEW or flags.positions == "rope"
     return flags.attention == "softmax" and enough and step.takes(ask)
 
 
-def parts(
+def project(
     p: dict[str, Tensor], flags: Flags, ask: Tensor, keys: Tensor, at: str, *, beside: bool = True
 ) -> tuple[Tensor, ...]:
-    """What asks, what answers and what is read (values where no norm comes before), as :func:`step.attend` takes them.
+    """Queries, keys and values (inputs instead of values where a norm comes before W_V), for :func:`step.attend`.
 
-    Factors and RoPE's order of entries are put on the small matrices, not on what they make of every position.
+    Factors and RoPE's order of entries are applied to the small matrices, not to every position.
     """
     if not flags.separate:
         z = p[f"z{at}"]
-        asked = times(ask, z[:, 0])[:, None] if flags.heads == 1 else times(ask[:, None], z)
-        return asked, keys[:, None], keys[:, None]
+        queries = times(ask, z[:, 0])[:, None] if flags.heads == 1 else times(ask[:, None], z)
+        return queries, keys[:, None], keys[:, None]
     w_q, w_k = p[f"w_q{at}"], p[f"w_k{at}"]
     w_q = w_q / math.sqrt(w_q.shape[-1])
     if beside and _beside(flags, w_q.shape[-1]):
         w_q, w_k = (w.unflatten(-1, (2, -1)).mT.flatten(-2) for w in (w_q, w_k))
-    w_v = [p[f"w_v{at}"]] if early(flags, ask, keys) else []
+    w_v = [p[f"w_v{at}"]] if values_come_first(flags, ask, keys) else []
     if ask is keys and w_v:
         return (_by_head(keys, [w_q, w_k, *w_v]),)
     q, rest = _by_head(ask, [w_q])[:, :, :, 0].permute(0, 3, 1, 2, 4), _by_head(keys, [w_k, *w_v])
     return (q, rest) if w_v else (q, rest[:, :, :, 0].permute(0, 3, 1, 2, 4), keys[:, None])
 
 
-def early(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
-    """Whether W_V is applied before attention: no norm stands between, and it pays, as many ask and W_V is narrow."""
+def values_come_first(flags: Flags, ask: Tensor, keys: Tensor) -> bool:
+    """Whether W_V is applied before attention: there is no norm between, and many queries make it cheaper."""
     return flags.norm == "none" and 2 * ask.shape[2] > keys.shape[2]
 
 
-def read_in_one(flags: Flags, given: tuple[Tensor, ...], bias: Tensor, place: Tensor | None) -> Tensor:
-    """(R, H, B, Q, d) what attention read, by the kernel; RoPE and ALiBi as in :func:`scores`."""
+def attend_by_kernel(flags: Flags, given: tuple[Tensor, ...], bias: Tensor, place: Tensor | None) -> Tensor:
+    """Attended values (R, H, B, Q, d) by the kernel; RoPE and ALiBi as in :func:`scores`."""
     q, k, _ = step.heads(given)
     turn = None
     if flags.positions == "rope":
-        turn = _turns(k.shape[-2], q.shape[-1] // 2)
+        turn = _rotations(k.shape[-2], q.shape[-1] // 2)
     if flags.positions == "alibi":
-        bias = bias - _far(flags, q, k, place)
+        bias = bias - _alibi(flags, q, k, place)
     return step.attend(given, bias, turn, place).permute(0, 3, 1, 2, 4)
 
 
@@ -71,19 +71,19 @@ def weights(flags: Flags, score: Tensor, bias: Tensor) -> Tensor:
 
 
 def scores(flags: Flags, q: Tensor, k: Tensor, place: Tensor | None = None) -> Tensor:
-    """Attention logits (R, H, B, Q, S): x_q Z x_kᵀ, or q kᵀ/√d; RoPE turns both, ALiBi takes off distance.
+    """Attention logits (R, H, B, Q, S): x_q Z x_kᵀ, or q kᵀ/√d; RoPE rotates both, ALiBi subtracts distance.
 
     ``place``: (R or 1, B, Q) positions of the queries; None: the last ones.
     """
     if flags.positions == "rope":
         beside = _beside(flags, q.shape[-1])
-        q, k = _turned(q, _places(q, k, place), beside), _turned(k, _places(k, k, None), beside)
+        q, k = _rotated(q, _positions(q, k, place), beside), _rotated(k, _positions(k, k, None), beside)
     score = q @ k.mT
-    return score - _far(flags, q, k, place) if flags.positions == "alibi" else score
+    return score - _alibi(flags, q, k, place) if flags.positions == "alibi" else score
 
 
-def at_places(x: Tensor, place: Tensor) -> Tensor:
-    """Rows of x (R or 1, B or 1, S, d) at places (R or 1, B, N), (R or 1, B, N, d)."""
+def gather_positions(x: Tensor, place: Tensor) -> Tensor:
+    """Rows (R or 1, B, N, d) of x (R or 1, B or 1, S, d) at positions (R or 1, B, N)."""
     n, b = max(len(x), len(place)), place.shape[1]
     return x.expand(n, b, -1, -1).gather(2, place[..., None].expand(n, -1, -1, x.shape[-1]))
 
@@ -105,27 +105,27 @@ def _by_head(x: Tensor, matrices: list[Tensor]) -> Tensor:
     return out.unflatten(3, (len(matrices), matrices[0].shape[1], -1))
 
 
-def _places(x: Tensor, k: Tensor, place: Tensor | None) -> Tensor:
-    """Of the rows of x: (Q,), or (R or 1, 1, B, Q)."""
+def _positions(x: Tensor, k: Tensor, place: Tensor | None) -> Tensor:
+    """Positions of the rows of x: (Q,), or (R or 1, 1, B, Q)."""
     n = k.shape[-2]
     return torch.arange(n - x.shape[-2], n, device=x.device) if place is None else place[:, None]
 
 
-def _far(flags: Flags, q: Tensor, k: Tensor, place: Tensor | None) -> Tensor:
-    """ALiBi: what the distance to keys takes off the logits, (1, H or 1, 1, Q, S) or with runs and sequences."""
-    distance = (_places(q, k, place)[..., None] - torch.arange(k.shape[-2], device=q.device)).abs().to(q.dtype)
+def _alibi(flags: Flags, q: Tensor, k: Tensor, place: Tensor | None) -> Tensor:
+    """ALiBi: what the distance to keys subtracts from the logits, (1, H or 1, 1, Q, S) or with runs and sequences."""
+    distance = (_positions(q, k, place)[..., None] - torch.arange(k.shape[-2], device=q.device)).abs().to(q.dtype)
     h = torch.arange(1, flags.heads + 1, device=q.device)
     slope = ALIBI if flags.heads == 1 else 2.0 ** (-8.0 * h[:, None, None, None] / flags.heads)
     return slope * (distance if place is not None else distance[None, None, None])
 
 
 def _beside(flags: Flags, inner: int) -> bool:
-    """Whether entries that RoPE turns together stand beside each other: then a turn is one complex product."""
+    """Whether pairs that RoPE rotates are adjacent: then a rotation is one complex product."""
     return flags.separate and flags.positions == "rope" and inner % 2 == 0
 
 
-def _turned(x: Tensor, place: Tensor, beside: bool) -> Tensor:
-    """RoPE: pairs of entries turned by an angle that grows with the position; an odd last entry stays."""
+def _rotated(x: Tensor, place: Tensor, beside: bool) -> Tensor:
+    """RoPE: pairs of entries rotated by an angle that grows with the position; an odd last entry stays."""
     half = x.shape[-1] // 2
     angle = _angles(place, half, x.dtype)
     if beside:
@@ -137,12 +137,12 @@ def _turned(x: Tensor, place: Tensor, beside: bool) -> Tensor:
 
 
 @cache
-def _turns(n: int, half: int) -> Tensor:
-    """(n, 2·half): cosines and sines of the angles at the first n places, as the kernel takes them."""
+def _rotations(n: int, half: int) -> Tensor:
+    """(n, 2·half): cosines and sines of the angles at the first n positions, for the kernel."""
     angle = _angles(torch.arange(n), half, torch.float32)
     return torch.cat([angle.cos(), angle.sin()], dim=-1)
 
 
 def _angles(place: Tensor, half: int, dtype: torch.dtype) -> Tensor:
-    """(…, half) angles at places (…)."""
+    """(…, half) angles at positions (…)."""
     return place[..., None].to(dtype) * ROPE_BASE ** (-torch.arange(half, device=place.device, dtype=dtype) / half)

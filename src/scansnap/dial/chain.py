@@ -1,11 +1,11 @@
-"""Contexts in which every token is a query: chains whose every position has P(·|n), and whose steps the class decides.
+"""Contexts in which every token is a query: Markov chains with P(·|n) at every position and steps by class.
 
-With independent context tokens nothing can be said about the token after one but how frequent tokens are. In a chain
+With independent context tokens the next token depends on nothing but frequency. In a chain
 each pair of a token l and a class n is a class of its own: query l, context P(·|n), and one of the few tokens that
 follow l in class n. A token that is common to several classes is followed by others in each, so what comes next has to
 be read off the context at every position, as it is at the query in the end.
 
-The unit interval is dealt out to the tokens of a class twice, each time as much to each as its P(l|n), in two orders.
+The unit interval is divided among the tokens of a class twice, in parts of length P(l|n), in two orders.
 From a point of l's share in the first deal the chain goes to the token that has this point in the second:
 
     γ_n(l, l') = |first(l) ∩ second(l')|,   P(l'|l, n) = γ_n(l, l')/P(l|n),   Σ_l γ_n(l, l') = P(l'|n)

@@ -1,4 +1,4 @@
-"""What the components are trained and read on: sequence classes laid out in positions, or as the counts that say all.
+"""The data that models are trained and measured on: sequence classes as sequences of tokens, or as counts of tokens.
 
 A batch says which keys there are, how often each counts for which query (as a logarithm, added to the attention
 logits), and what comes next. So T = ∞ (counts are probabilities), counts of sampled contexts, and sequences with
@@ -37,7 +37,7 @@ _FAR = 1 << 30  # steps whose next tokens serve for others: those of the control
 
 @dataclass(frozen=True)
 class AttentionBatch:
-    """Queries, keys and what is asked; the first dimension is a stream, or 1 where all read the same."""
+    """Queries, keys and targets; the first dimension is a stream, or 1 where all streams are the same."""
 
     keys: Tensor  # (G, B, S) token ids
     queries: Tensor  # (G, B, Q)
@@ -52,7 +52,7 @@ class AttentionBatch:
 
 
 class Task:
-    """The classes as a component sees them: the batches of a step, and the one that a model is read on."""
+    """The classes in the form that a model takes: batches of a step, and the batch on which it is measured."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Task:
         self.vocab_size, self.n_classes = self.classes.vocab_size, self.classes.n_classes
 
     def batches(self, seeds: Tensor, start: int, stop: int) -> list[AttentionBatch]:
-        """One for each step: sampled, or the expectation over classes."""
+        """A batch for each step: sampled, or the expectation over classes."""
         if not self.flags.finite:
             return [self.expectation] * (stop - start)
         steps, size = torch.arange(start, stop, device=self.device), self.batch_size
@@ -121,7 +121,7 @@ class Task:
 
     @cached_property
     def expectation(self) -> AttentionBatch:
-        """All classes at T = ∞, each as often as it is; with shuffled next tokens each with each next token."""
+        """All classes at T = ∞ with their weights; with shuffled next tokens each class with each next token."""
         k, p = self.n_classes, torch.tensor(self.classes.p_class, dtype=self.dtype, device=self.device)
         of, then = torch.arange(k, device=self.device), torch.arange(k, device=self.device)
         weight = p
@@ -136,7 +136,7 @@ class Task:
 
     @cached_property
     def _population(self) -> Tensor:
-        """How often each key counts at T = ∞, (K, M); what a sequence has once counts 1 in T − 1."""
+        """The weight of each key at T = ∞, (K, M); a token that a sequence has once counts 1/(T − 1)."""
         p = torch.tensor(self.classes.p_context, dtype=self.dtype, device=self.device)
         if self.flags.masked:
             p[torch.arange(self.n_classes, device=self.device), torch.tensor(self.own_query, device=self.device)] += (
@@ -196,7 +196,7 @@ class Task:
         return torch.where(before, zero, -torch.inf)[None, None]
 
     def _cut(self, batch: AttentionBatch) -> AttentionBatch:
-        """What is not asked is no query of the last layer: all but the end, or all but the masks.
+        """Leave out queries of the last layer that have no target: all but the end, or all but the masks.
 
         Of masks there are more in some sequences than in others; the rest is filled up with positions of weight 0. How
         many that makes changes from step to step, so a step that is recorded as a CUDA graph asks everywhere.
@@ -215,7 +215,7 @@ class Task:
 
     @cached_property
     def reading(self) -> AttentionBatch:
-        """What a model is read on: every class at T = ∞, its query last.
+        """The batch on which models are measured: every class at T = ∞, its query last.
 
         With positions the tokens of a class take turns in them, and each counts so much that all of a token's places
         together count as P(l|n): for one layer without positions that is T = ∞ exactly, where they fit into T.
@@ -260,7 +260,7 @@ class Task:
 
     @cached_property
     def turns(self) -> int:
-        """Sequences of each class that a model is read on: as many as its tokens fill, and two at least."""
+        """Sequences of each class in the measured batch: as many as its tokens fill, and at least two."""
         if not self.flags.sequences:
             return 1
         most = int((self.classes.p_context > 0).sum(1).max())
@@ -269,7 +269,7 @@ class Task:
 
     @cached_property
     def next_distribution(self) -> Tensor:
-        """(K, M) what comes next after each class: its next token, or any where they are shuffled."""
+        """(K, M) distribution of the token after each class: its next token, or any where they are shuffled."""
         rows = torch.zeros(self.n_classes, self.vocab_size, dtype=self.dtype, device=self.device)
         following = torch.tensor(self.classes.next_token, device=self.device)
         rows[torch.arange(self.n_classes, device=self.device), following] = 1
@@ -280,7 +280,7 @@ class Task:
 
 
 def _sharing(plain: SequenceClasses) -> SequenceClasses:
-    """The first next token of each query is the same one, and so on."""
+    """Classes in which the first next token of all queries is the same, and so on."""
     place = np.array([np.sum(plain.query[:n] == m) for n, m in enumerate(plain.query)])
     following = plain.next_token[: place.max() + 1][place]
     return SequenceClasses(plain.p_context, plain.query, following, plain.p_class, shared_next=True)

@@ -1,4 +1,4 @@
-"""The model of every component, top to bottom: tokens → attention → values → next token. Flags say what is in it.
+"""The model of every cell, top to bottom: tokens → attention → values → next token. Flags select its components.
 
 All runs at once: every parameter has a leading run dimension, so the gradients of all runs are one backward pass of the
 summed loss. With no flags it is the YZ model of :mod:`scansnap.dynamics.yz`.
@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from scansnap.dial.attention import at_places, early, in_one, parts, read_in_one, times
+from scansnap.dial.attention import attend_by_kernel, gather_positions, project, times, uses_kernel, values_come_first
 from scansnap.dial.attention import scores as attention_logits
 from scansnap.dial.attention import weights as attended
 from scansnap.dial.components import Flags
@@ -27,12 +27,12 @@ from scansnap.kernels.cpu import step
 from scansnap.sampling.philox import Purpose
 
 Parameters = dict[str, Tensor]
-SMALL = 0.01  # std of the initial Y and Z: seeds differ, and nothing is known yet
+SMALL = 0.01  # std of the initial Y and Z, by which seeds differ
 _EPS = 1e-5
 
 
 class Output(NamedTuple):
-    """What a forward pass gives: of the layers, attention and its logits."""
+    """The result of a forward pass: logits, and attention of every layer."""
 
     logits: Tensor  # (R, B, Q, M)
     attention: list[Tensor]  # (R, H, B, Q, S) each
@@ -40,40 +40,41 @@ class Output(NamedTuple):
 
 
 def shapes(flags: Flags, vocab_size: int, context: int) -> dict[str, tuple[tuple[int, ...], float | str]]:
-    """Every parameter with its shape and the std of its start, or what it starts as."""
+    """Every parameter with its shape, and the std or the kind of its initial value."""
     d, h = flags.width or vocab_size, flags.heads
-    inner, found = d // h, {}  # type: int, dict[str, tuple[tuple[int, ...], float | str]]
-    found["embed"] = ((vocab_size, d), "eye" if flags.width is None else 1 / math.sqrt(d))
+    inner = d // h
+    result: dict[str, tuple[tuple[int, ...], float | str]] = {}
+    result["embed"] = ((vocab_size, d), "eye" if flags.width is None else 1 / math.sqrt(d))
     if flags.positions == "absolute":
-        found["place"] = ((context, d), 0.3 / math.sqrt(d))
+        result["place"] = ((context, d), 0.3 / math.sqrt(d))
     for i in range(flags.layers):
         at = f".{i}" if i else ""
         if flags.separate:
-            found |= {f"{name}{at}": ((h, d, inner), 1 / math.sqrt(d)) for name in ("w_q", "w_k", "w_v")}
-            found[f"w_o{at}"] = ((h, inner, d), 1 / math.sqrt(d))
+            result |= {f"{name}{at}": ((h, d, inner), 1 / math.sqrt(d)) for name in ("w_q", "w_k", "w_v")}
+            result[f"w_o{at}"] = ((h, inner, d), 1 / math.sqrt(d))
         else:
-            found[f"y{at}"], found[f"z{at}"] = ((d, d), SMALL), ((h, d, d), SMALL)
+            result[f"y{at}"], result[f"z{at}"] = ((d, d), SMALL), ((h, d, d), SMALL)
         if flags.norm == "rms":
-            found[f"gain{at}"] = ((d,), "ones")
+            result[f"gain{at}"] = ((d,), "ones")
         if flags.mlp != "none":
-            found |= {f"w_1{at}": ((d, 4 * d), 1 / math.sqrt(d)), f"w_2{at}": ((4 * d, d), 0.5 / math.sqrt(d))}
-    return found
+            result |= {f"w_1{at}": ((d, 4 * d), 1 / math.sqrt(d)), f"w_2{at}": ((4 * d, d), 0.5 / math.sqrt(d))}
+    return result
 
 
 def table_of(name: str) -> str:
-    """Which of the two rates a parameter is trained with: ``z`` for what makes attention logits, else ``y``."""
+    """Which of the two rates a parameter has: ``z`` for parameters of attention logits, else ``y``."""
     return "z" if name.split(".")[0] in ("z", "w_q", "w_k") else "y"
 
 
 def trained(flags: Flags, name: str) -> bool:
-    """Embeddings are trained with W_Q, W_K, W_V, W_O, and stay as they are with Y and Z."""
+    """Whether a parameter is trained: embeddings are, with W_Q, W_K, W_V, W_O, but not with Y and Z."""
     return flags.separate or name != "embed"
 
 
 def start(flags: Flags, vocab_size: int, context: int, seeds: Tensor, dtype: torch.dtype) -> Parameters:
-    """Initial parameters (R, …): the seed alone decides them, and Y and Z are those of ``simulate``."""
+    """Initial parameters (R, …): they depend on the seed only, and Y and Z are those of ``simulate``."""
     unique, stream = torch.unique(seeds, return_inverse=True)
-    found = {}
+    parameters = {}
     for number, (name, (shape, scale)) in enumerate(shapes(flags, vocab_size, context).items()):
         if scale == "eye":
             value = torch.eye(shape[0], dtype=dtype, device=seeds.device).expand(len(unique), -1, -1)
@@ -83,11 +84,11 @@ def start(flags: Flags, vocab_size: int, context: int, seeds: Tensor, dtype: tor
             purpose = Purpose.INIT_Z if table_of(name) == "z" else Purpose.INIT_Y
             first = 0 if name in ("y", "z") else 1000 * (number + 1)
             heads, rows, columns = (1, *shape)[-3:]
-            drawn = initial(("normal", float(scale)), unique.cpu().numpy(), purpose, first + np.arange(heads),
+            values = initial(("normal", float(scale)), unique.cpu().numpy(), purpose, first + np.arange(heads),
                             np.arange(rows), np.arange(columns), seeds.device)  # fmt: skip
-            value = drawn.reshape(len(unique), *shape).to(dtype)
-        found[name] = value[stream].clone()
-    return found
+            value = values.reshape(len(unique), *shape).to(dtype)
+        parameters[name] = value[stream].clone()
+    return parameters
 
 
 def forward(
@@ -99,7 +100,7 @@ def forward(
     at_end: bool = False,
     only_logits: bool = False,
 ) -> Output:
-    """Logits of the next token; ``attention`` takes the place of what each layer would attend to.
+    """Logits of the next token; ``attention`` replaces the attention of each layer.
 
     ``at_end``: the last layer asks only at the last position, which is all that is read. ``only_logits``: attention and
     its logits are not wanted, and where there is a compiled kernel they are never made.
@@ -115,17 +116,17 @@ def forward(
                 x_q, bias = x_q[:, :, -1:], bias[..., -1:, :]
             elif batch.asked is not None:
                 place = batch.asked  # (R or 1, B, N)
-                x_q, bias = at_places(x_q, place), at_places(bias[:, 0], place)[:, None]
+                x_q, bias = gather_positions(x_q, place), gather_positions(bias[:, 0], place)[:, None]
         keys = _pre(flags, x)
         ask = keys if x_q is x else _pre(flags, x_q)
-        if only_logits and in_one(flags, ask):
-            read = read_in_one(flags, parts(p, flags, ask, keys, at, beside=False), bias, place)
+        if only_logits and uses_kernel(flags, ask):
+            read = attend_by_kernel(flags, project(p, flags, ask, keys, at, beside=False), bias, place)
         else:
-            q, k, v = step.heads(parts(p, flags, ask, keys, at))
+            q, k, v = step.heads(project(p, flags, ask, keys, at))
             scores.append(attention_logits(flags, q, k, place))  # (R, H, B, Q, S)
             weights.append(attended(flags, scores[-1], bias) if attention is None else attention[i])
             read = weights[-1] @ v
-        x_q = _values(p, flags, read, x_q, at, early(flags, ask, keys))  # (R, B, Q, d)
+        x_q = _values(p, flags, read, x_q, at, values_come_first(flags, ask, keys))  # (R, B, Q, d)
         if flags.mlp != "none":
             x_q = _mlp(flags, x_q, p[f"w_1{at}"], p[f"w_2{at}"])
         x = x_q
@@ -136,11 +137,11 @@ def forward(
 
 
 def first_scores(p: Parameters, flags: Flags, batch: AttentionBatch) -> Tensor:
-    """Attention logits of the first layer, (R, H, B, Q, S), and nothing above."""
+    """Attention logits of the first layer only, (R, H, B, Q, S)."""
     x = _pre(flags, _embedded(p, flags, batch.keys))
     every = flags.sequences and batch.queries.shape == batch.keys.shape
     ask = x if every else _pre(flags, _embedded(p, flags, batch.queries, last=True))
-    return attention_logits(flags, *step.heads(parts(p, flags, ask, x, ""))[:2])
+    return attention_logits(flags, *step.heads(project(p, flags, ask, x, ""))[:2])
 
 
 def loss(p: Parameters, flags: Flags, batch: AttentionBatch) -> Tensor:
@@ -174,7 +175,7 @@ def _embedded(p: Parameters, flags: Flags, tokens: Tensor, last: bool = False) -
 
 
 def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str, done: bool) -> Tensor:
-    """What attention read, normed, through Y or W_V W_O; the residual as in the paper or as in a transformer."""
+    """The attended value, normed, times Y or W_V W_O; the residual as in the paper or as in a transformer."""
     if flags.separate:
         v = c if done else times(_read_norm(p, flags, c, at), p[f"w_v{at}"])  # (R, H, B, Q, d/H)
         beside = v.permute(0, 2, 3, 1, 4).flatten(-2)  # (R, B, Q, d): heads side by side
@@ -185,7 +186,7 @@ def _values(p: Parameters, flags: Flags, c: Tensor, x_q: Tensor, at: str, done: 
         return x_q + times(_read_norm(p, flags, c, at), p[f"y{at}"])
     f = _read_norm(p, flags, c + x_q if flags.residual else c, at)
     out = times(f, p[f"y{at}"])
-    return f + out if f"y.{int(at[1:] or 0) + 1}" in p else out  # a layer above reads on what this one read
+    return f + out if f"y.{int(at[1:] or 0) + 1}" in p else out  # the layer above attends to f + fY
 
 
 def _mlp(flags: Flags, x: Tensor, first: Tensor, second: Tensor) -> Tensor:
@@ -203,7 +204,7 @@ def _read_norm(p: Parameters, flags: Flags, c: Tensor, at: str) -> Tensor:
 
 
 def _pre(flags: Flags, x: Tensor) -> Tensor:
-    """Without a gain: at the rates that Y needs it would change attention logits by its square."""
+    """A norm without a gain, which at the rates of Y would change attention logits by its square."""
     return x if flags.prenorm == "none" else _normed(flags.prenorm, x)
 
 
