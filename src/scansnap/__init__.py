@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scansnap.claims.claim import Statement as Statement
     from scansnap.claims.evidence import Evidence as Evidence
     from scansnap.claims.registry import CHECKS as CHECKS
+    from scansnap.claims.report import Report as Report
     from scansnap.claims.survey.run import survey as survey
     from scansnap.claims.verify import verify as verify
     from scansnap.classes import SequenceClasses as SequenceClasses
@@ -58,6 +59,7 @@ _HOME = {
     "CHECKS": "scansnap.claims.registry",
     "Claim": "scansnap.claims.claim",
     "Evidence": "scansnap.claims.evidence",
+    "Report": "scansnap.claims.report",
     "Statement": "scansnap.claims.claim",
     "survey": "scansnap.claims.survey.run",
     "verify": "scansnap.claims.verify",

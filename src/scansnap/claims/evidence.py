@@ -1,8 +1,8 @@
-"""What claims are judged on: one run's tables over time, from the flow, from SGD, or from a file.
+"""Evidence: the tables of one run over time, from the flow, from SGD, or from a file.
 
-n times · K classes · Q queries · M tokens, of which those after the last of any context may be left out. Everything a
-claim may need is here by its name in the symbol table; what the source does not hold is None, and a claim that needs it
-is not applicable. ``why_not_applicable`` is the reason if a run is outside the theory
+n times · K classes · Q queries · M tokens, of which those after the last of any context may be left out. Quantities
+have their names of the symbol table. A quantity that the source does not hold is None, and claims that need it are not
+applicable. ``why_not_applicable`` is the reason if a run is outside the theory
 (:mod:`scansnap.theory.applicability`); built-in checks then give no verdicts.
 """
 
@@ -31,14 +31,28 @@ Array = np.ndarray
 _RESPONSE_TIMES = 60  # about ten in a decade: what is between them is smooth
 _RESPONSE_RTOL = 1e-7  # what squares leave out is 1e-6 at the least
 _LARGEST_Y = 4000  # three tables of 4000² doubles are 400 MB
-# The least movement of a logit that can be told, a hundred times its error: the flow is integrated to 1e-12 and a
-# little more as steps add up; the logarithm of a ratio of two numbers in single precision has a few of its ε, 1e-7.
+# The least measurable movement of a logit, a hundred times its error: the flow is integrated to 1e-12 and a little
+# more as steps add up; the logarithm of a ratio of two numbers in single precision has an error of a few ε, 1e-7.
 _RESOLUTION = {"float64": 1e-9, "float32": 1e-4}
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Rates are effective ones: with momentum μ they are η/(1 − μ). Time counts batch-size-1 steps."""
+    """One run as data for claims: what a check function gets.
+
+    Rates are effective: with momentum μ they are η/(1 − μ). Time counts batch-size-1 steps.
+
+    Examples
+    --------
+    >>> import scansnap as ss
+    >>> def shape_of_z(evidence: ss.Evidence) -> ss.Claim:
+    ...     n, q, m = evidence.z.shape
+    ...     return ss.Statement("queries", "Own claim", "there is one query").judge(
+    ...         quantity="number of queries", measured=q, predicted=1, deviation=abs(q - 1), tolerance=0.5
+    ...     )
+    >>> ss.verify(ss.SequenceClasses.textbook(), checks=[shape_of_z])["queries"].status
+    'holds'
+    """
 
     classes: SequenceClasses
     eta_y: float
@@ -53,10 +67,10 @@ class Evidence:
     y: Array | None = None  # (k, M, M) at the times ``y_times``
     y_times: Array | None = None  # (k,) indices into t
     sampled: bool = False  # whether classes (and contexts) are drawn at random; False for the flow and expected steps
-    z_seeds: Array | None = None  # (R, n, Q, M) z of the runs that differ from this one in their seed, itself first
+    z_seeds: Array | None = None  # (R, n, Q, M) z of this run, then of runs with other seeds
     why_not_applicable: str = ""  # why the run is outside the theory; empty where it is not
     loss: Array | None = None  # (n,) Σ p_n (−log α_n) at T → ∞
-    momentum: float = 0.0  # of SGD; the rates have it in them
+    momentum: float = 0.0  # of SGD; included in the rates
 
     @property
     def t_snap(self) -> float:
@@ -103,13 +117,13 @@ class Evidence:
 
     def sum_by_query(self, by_class: Array) -> Array:
         """(n, Q, …) sums over the classes of each query, of (n, K, …)."""
-        found = np.zeros((len(by_class), self.z.shape[1], *by_class.shape[2:]))
+        total = np.zeros((len(by_class), self.z.shape[1], *by_class.shape[2:]))
         for n, row in enumerate(self.class_query):
-            found[:, row] += by_class[:, n]
-        return found
+            total[:, row] += by_class[:, n]
+        return total
 
     def format_time(self, t: float) -> str:
-        """A time in words, also in t₀."""
+        """A time as text, also in units of t₀."""
         return f"t = {t:.4g} ({t / self.t_snap:.3g} t₀)"
 
     @cached_property
@@ -122,7 +136,7 @@ class Evidence:
 
     @cached_property
     def response(self) -> xr.Dataset:
-        """What attention does to first order (:func:`scansnap.response`), at t = 0 and recorded times up to 10 t₀."""
+        """The linear response of attention (:func:`scansnap.response`), at t = 0 and recorded times up to 10 t₀."""
         from scansnap.dynamics.response.solve import response
 
         times = self.t[(self.t > 0) & (self.t <= WINDOW_END * self.t_snap)]
@@ -132,19 +146,19 @@ class Evidence:
 
     @cached_property
     def assumptions(self) -> dict[str, Assumption]:
-        """By name; t ≫ K² is asked only of sampled updates, at the end of the window (see windows.py)."""
+        """By name; t ≫ K² only for sampled updates, at the end of the window (see time_windows.py)."""
         t = min(float(self.t[-1]), WINDOW_END * self.t_snap) if self.sampled else None
-        found = check_assumptions(self.classes, eta_y=self.eta_y, eta_z=self.eta_z, context=self.context, t=t)
-        return {a.name: a for a in found}
+        assumptions = check_assumptions(self.classes, eta_y=self.eta_y, eta_z=self.eta_z, context=self.context, t=t)
+        return {a.name: a for a in assumptions}
 
     def select_assumptions(self, *names: str) -> list[Assumption]:
-        """The named assumptions (Theorem 1's unless given), as far as they are asked of this source."""
+        """The named assumptions (default: Theorem 1's), as far as they concern this source."""
         names = names or THEOREM_1
         return [self.assumptions[name] for name in names if name in self.assumptions]
 
     @cached_property
     def resolution(self) -> float:
-        """Movements of a logit up to here are rounding. Numbers computed in float32 are float32 numbers still."""
+        """Smaller movements of a logit are rounding. Converted float32 values are recognised."""
         return _RESOLUTION[
             "float32" if np.array_equal(self.z, self.z.astype(np.float32), equal_nan=True) else "float64"
         ]
@@ -162,7 +176,7 @@ def from_flow(
 ) -> Evidence:
     """The exact T → ∞ flow from zero tables, recorded at log-spaced times from well before t₀′ to ``t_end``.
 
-    ``with_y`` keeps the M×M table at three of the times, for the claims about it (Lemma 1 and Σ Y).
+    ``with_y`` records the M×M table at three of the times, for the claims about it (Lemma 1 and Σ Y).
     """
     from scansnap.dynamics.flow.integrate import flow
 
@@ -179,7 +193,7 @@ def from_flow(
 
 
 def reason_outside_theory(data: xr.Dataset, run: int = 0) -> str:
-    """Why the theory does not speak of a flow, or of one run of a trajectory; empty where it does."""
+    """The reason why a flow, or one run of a trajectory, is outside the theory; empty if it is inside."""
     if "t" in data.dims:
         return why_flow_not_applicable(data.attrs)
     rates = {name: float(_by_run(data, name)[run]) for name in ("eta_y", "eta_z")}
@@ -189,9 +203,9 @@ def reason_outside_theory(data: xr.Dataset, run: int = 0) -> str:
 
 
 def from_trajectory(data: xr.Dataset, classes: SequenceClasses, run: int = 0) -> Evidence:
-    """A flow, or one run made by ``simulate``: needs z and attention; y (or g) opens the claims about gradients.
+    """A flow, or one run made by ``simulate``: needs z and attention, and y (or g) for claims about gradients.
 
-    A single run that was selected before has no dimension ``run`` any more, and is run 0.
+    A selected run without the dimension ``run`` is run 0.
     """
     for name in ("z", "attention"):
         if name not in data:
@@ -261,9 +275,7 @@ def _from_flow_data(data: xr.Dataset, classes: SequenceClasses) -> Evidence:
         gap = data["gap"].values
     loss = data["loss"].values if "loss" in data else None
     outside = why_flow_not_applicable(data.attrs)
-    if (
-        t[0] > 0 and data.attrs["z0"] == "zero"
-    ):  # the start is known even where it is not recorded: all tables are 0, attention is P(l|n)
+    if t[0] > 0 and data.attrs["z0"] == "zero":  # add the start: all tables are 0, attention is P(l|n)
         t, attention = np.append(0.0, t), np.concatenate([classes.p_context[None], attention])
         z = np.concatenate([np.zeros_like(z[:1]), z])
         y, g, gap = (None if x is None else np.concatenate([np.zeros_like(x[:1]), x]) for x in (y, g, gap))

@@ -64,7 +64,7 @@ BUILT_IN = {
         Check("finite-drift", drift.check, drift.STATEMENTS),
     )
 }
-CHECKS: dict[str, CheckFunction] = {name: check.function for name, check in BUILT_IN.items()}
+CHECKS = {name: check.function for name, check in BUILT_IN.items()}
 """Every built-in check function by name, in the order of the paper, then ours: the names that :func:`scansnap.verify`
 accepts as ``checks``.
 

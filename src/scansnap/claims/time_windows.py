@@ -1,12 +1,12 @@
-"""The times at which a statement is held against a run. Every statement has one of the two windows here.
+"""Time windows: the times of a run at which statements are judged. Every statement has one of two windows.
 
-The theorems speak of training up to and past the transition at t₀, so all windows end at 10 t₀ ("≫" is read as a
-factor of 10 throughout), however far the record goes; what comes after is told in words where it is worth telling.
+The theorems are about training up to and past the transition at t₀, so all windows end at 10 t₀ ("≫" means a factor of
+10 throughout), however long the record is.
 
-"t ≫ K²" (Theorem 1) is read in one way: it is asked where classes are sampled, because it is there that each must
-have been drawn about t/K times; expected gradients and the flow have no such thing to wait for. Then a window begins
-at 10 K², and the assumption "many steps" is about its end (:attr:`Evidence.assumptions`). A run that is shorter is
-looked at where it is latest; the assumption is not met then, and no verdict comes of it.
+"t ≫ K²" (Theorem 1) concerns sampled classes, each of which must have been drawn about t/K times; expected gradients
+and the flow do not need it. For sampled classes a window begins at 10 K², and the assumption "many steps" is about its
+end (:attr:`Evidence.assumptions`). A shorter run is judged at its last time; the assumption is then not met, and the
+claim not applicable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class TimeWindow:
     first: float
 
     def select(self, evidence: Evidence) -> Array:
-        """Indices of the recorded times inside it."""
+        """Indices of the recorded times inside the window."""
         inside = np.flatnonzero((evidence.t > 0) & (evidence.t <= WINDOW_END * evidence.t_snap))
         inside = inside[evidence.t[inside] >= self._start(evidence)]
         if not evidence.sampled:
@@ -41,7 +41,7 @@ class TimeWindow:
         return late if len(late) else inside[-1:]
 
     def describe(self, evidence: Evidence) -> str:
-        """As it is for this run, for the quantity of a claim."""
+        """The window of this run as text."""
         low = f"{self.first:g} t₀′ ≤ t" if self.first else "0 < t"
         if self.first and evidence.source == "sgd" and self.first * evidence.t_scan < _FIRST_STEP:
             low = f"{_FIRST_STEP:g} ≤ t"
@@ -56,7 +56,7 @@ class TimeWindow:
         return start if evidence.source == "flow" else max(start, _FIRST_STEP)
 
 
-# What is said of every moment: Theorem 1 but for γ, Lemma 4, Theorems 2 and 3.
+# Statements about every moment: Theorem 1 but for γ, Lemma 4, Theorems 2 and 3.
 TRAINING = TimeWindow(0.0)
-# What is said of the course of γ and B_n through both regimes: Theorem 1(b) and Theorem 4.
+# Statements about γ and B_n through both regimes: Theorem 1(b) and Theorem 4.
 TRANSITION = TimeWindow(1 / MUCH)

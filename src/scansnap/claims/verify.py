@@ -91,11 +91,8 @@ def verify(
     >>> report = ss.verify(ss.SequenceClasses.textbook(), eta_y=0.9, eta_z=0.02, checks=["theorem-2"])
     >>> report["theorem-2a"].status
     'holds'
-    >>> report
-    <Report of 4 claims: ...>
-      holds (2): theorem-2a, theorem-2b
-      fails (1): theorem-2a-rate
-      not applicable (1): corollary-2
+    >>> report.to_dataframe()["status"].to_dict()
+    {'theorem-2a': 'holds', 'theorem-2a-rate': 'fails', 'theorem-2b': 'holds', 'corollary-2': 'not applicable'}
     """
     selected = select_checks(checks)
     if data is not None:

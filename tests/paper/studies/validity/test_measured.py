@@ -111,7 +111,7 @@ def test_the_maps_begin_where_there_are_such_classes() -> None:
     for size in (QUICK, FULL):
         asked = settings(size)
         points = [one.point for one in asked if one.point is not None]
-        assert all(point.vocab_size >= point.needed for point in points)
+        assert all(point.vocab_size >= point.n_tokens for point in points)
         assert len(points) == sum(n * size.up for n in size.across.values())
         assert len(asked) - len(points) == 3 * len(size.ratios)
     ratio, base = ([one for one in settings(QUICK) if one.part == part] for part in ("ratio", "vocab_size"))
