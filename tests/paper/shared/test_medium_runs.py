@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import scansnap as ss
 from scansnap.paper.figure import Effort
 from scansnap.paper.figures import fig6, fig11, fig12
 from scansnap.paper.shared import medium_runs
@@ -59,3 +61,21 @@ def test_progress_and_interruption(small):
     with pytest.raises(KeyboardInterrupt):
         medium_runs.medium_runs(stopped, stop)
     assert not stopped.shared_runs
+
+
+def test_the_full_size_is_the_papers():
+    runs = medium_runs.SYN_MEDIUM.runs(medium_runs.SYN_MEDIUM.seeds)
+    assert len(medium_runs.SYN_MEDIUM.n_queries) * len(runs) == 640
+    assert sorted(set(zip(runs.eta_z, runs.ratio, strict=True))) == [
+        (z, r) for z in (0.5, 1.0, 2.0, 3.0) for r in (1.0, 2.0, 5.0, 10.0)
+    ]
+    assert sorted(set(runs.seed)) == list(range(10))
+
+
+def test_it_trains_as_the_paper_does():
+    classes, runs = ss.SequenceClasses.syn_medium(1), ss.grid(eta_z=1.0, ratio=2.0, seed=3)
+    found = medium_runs.SYN_MEDIUM.train(classes, runs, device="cpu")
+    plain = ss.simulate(classes, runs, steps=100, batch_size=128, context=128, momentum=0.9, optimizer="sgd",
+                        init="uniform", record=[100], device="cpu")  # fmt: skip
+    np.testing.assert_array_equal(found.z, plain.z)
+    assert found.step.values.tolist() == [100]
