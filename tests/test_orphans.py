@@ -19,13 +19,13 @@ pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="the syst
 
 # each process says that it is at work, in one write, and then waits for ever; the parent waits for them
 POOL = """
-from scansnap.interrupt import deaf_children
-from scansnap.processes import ending_at_once, warm
+from scansnap.interrupt import block_signals_in_children
+from scansnap.processes import killable_pool, start_forkserver
 work = "__import__('os').write(1, b'working\\\\n') and __import__('time').sleep(10**6)"
 if __name__ == "__main__":
     {warm}
-    with ending_at_once(2) as pool:
-        with deaf_children():
+    with killable_pool(2) as pool:
+        with block_signals_in_children():
             jobs = [pool.submit(eval, work) for _ in range(2)]
         jobs[0].result()
 """
@@ -64,7 +64,8 @@ def killed_and_alone(folder: Path, program: str, *words: str, n_lines: int = 1) 
 
 @pytest.mark.parametrize(
     "warm",
-    ["", pytest.param('warm(["wave"])', marks=pytest.mark.skipif("forkserver" not in get_all_start_methods(),
+    ["",
+     pytest.param('start_forkserver(["wave"])', marks=pytest.mark.skipif("forkserver" not in get_all_start_methods(),
                                                                 reason="this system does not fork"))],
     ids=["spawn", "forkserver"],
 )  # fmt: skip

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from scansnap.interrupt import ending_quietly
+from scansnap.interrupt import handle_sigterm
 
 
 def main() -> None:
     """The command line; it takes a moment to load."""
-    with ending_quietly():
+    with handle_sigterm():
         from scansnap.cli.app import main as command_line
 
         command_line()

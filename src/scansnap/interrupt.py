@@ -1,7 +1,7 @@
-"""Ctrl-C, and SIGTERM as a scheduler sends it: the step under way is finished and kept, then the process ends.
+"""Ctrl-C and SIGTERM: the current step is finished and saved, then the process ends.
 
-Only signals that raise ``KeyboardInterrupt`` are waited with: one that is ignored, or that somebody else handles, is
-left alone. Signals reach the main thread, so elsewhere nothing is changed.
+Only signals that raise ``KeyboardInterrupt`` are delayed; one that is ignored or handled elsewhere is left alone.
+Signals reach the main thread, so nothing changes in other threads.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
-_came = signal.SIGINT  # the last of them
-_working = False
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_last_signal = signal.SIGINT
+_raises_during_imports = False
 
 
 class Interrupted(KeyboardInterrupt):
@@ -50,94 +50,94 @@ class Interrupted(KeyboardInterrupt):
         self.partial = partial
 
 
-class Interrupt:
-    """Inside the block the first Ctrl-C only sets ``asked``, as half an update cannot be continued; a second raises."""
+class DelayedInterrupt:
+    """In the block the first Ctrl-C only sets ``requested``, so that an update is completed; a second one raises."""
 
     def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[signal.Signals, Any] = {}
+        self.requested = False
+        self._handlers: dict[signal.Signals, Any] = {}
 
-    def __enter__(self) -> Interrupt:
+    def __enter__(self) -> DelayedInterrupt:
         if threading.current_thread() is threading.main_thread():
-            for number in _ENDING:
-                if signal.getsignal(number) in (signal.default_int_handler, _end):
-                    self._before[number] = signal.signal(number, self._ask)
+            for number in _SIGNALS:
+                if signal.getsignal(number) in (signal.default_int_handler, _raise_interrupt):
+                    self._handlers[number] = signal.signal(number, self._request)
         return self
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        _remember(number)
-        if self.asked:
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        _record_signal(number)
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def ending_quietly() -> Iterator[None]:
-    """For a program: SIGTERM raises KeyboardInterrupt too, and while modules are loaded both end it at once.
+def handle_sigterm() -> Iterator[None]:
+    """For a program: SIGTERM raises KeyboardInterrupt, too, and during imports both signals end the process at once.
 
-    In the middle of an import the exception would be lost in somebody's ``except``, or told at length.
+    An exception during an import could be caught by the imported module, or be printed as a traceback.
     """
-    _remember(signal.SIGINT)
-    before = {}
+    _record_signal(signal.SIGINT)
+    handlers = {}
     if threading.current_thread() is threading.main_thread():
-        for number in _ENDING:
-            if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL, _end):
-                before[number] = signal.signal(number, _end)
+        for number in _SIGNALS:
+            if signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL, _raise_interrupt):
+                handlers[number] = signal.signal(number, _raise_interrupt)
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
 @contextmanager
-def working() -> Iterator[None]:
-    """From here on there is something to keep: an end is told to whoever is at work, also amid an import."""
-    global _working
-    before, _working = _working, True
+def raise_during_imports() -> Iterator[None]:
+    """In the block there is work to save: signals raise KeyboardInterrupt during imports, too."""
+    global _raises_during_imports
+    before, _raises_during_imports = _raises_during_imports, True
     try:
         yield
     finally:
-        _working = before
+        _raises_during_imports = before
 
 
 @contextmanager
-def deaf_children() -> Iterator[None]:
-    """Processes started in the block hear neither signal: it is for their parent to end them."""
+def block_signals_in_children() -> Iterator[None]:
+    """Processes started in the block receive neither signal; their parent ends them."""
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def exit_code() -> int:
-    """Of a process that was ended: 130 by Ctrl-C, 143 by SIGTERM."""
-    return 128 + _came
+def signal_exit_code() -> int:
+    """Exit code of a process that a signal ended: 130 for Ctrl-C, 143 for SIGTERM."""
+    return 128 + _last_signal
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    _remember(number)
-    if not _working and _loading(frame):
-        os._exit(exit_code())
+def _raise_interrupt(number: int, frame: FrameType | None) -> None:
+    _record_signal(number)
+    if not _raises_during_imports and _is_importing(frame):
+        os._exit(signal_exit_code())
     raise KeyboardInterrupt
 
 
-def _remember(number: int) -> None:
-    global _came
-    _came = signal.Signals(number)
+def _record_signal(number: int) -> None:
+    global _last_signal
+    _last_signal = signal.Signals(number)
 
 
-def _loading(frame: FrameType | None) -> bool:
+def _is_importing(frame: FrameType | None) -> bool:
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         frame = frame.f_back
     return frame is not None

@@ -1,7 +1,4 @@
-"""Processes that work for this one: they end when it stops waiting for them or ends itself, and take one core each.
-
-And its memory.
-"""
+"""Child processes: they end with this process, or when it stops waiting for them, and use one core each."""
 
 from __future__ import annotations
 
@@ -15,31 +12,30 @@ from contextlib import contextmanager
 from multiprocessing import active_children, get_all_start_methods, get_context, parent_process
 from typing import Any
 
-from scansnap.interrupt import deaf_children
+from scansnap.interrupt import block_signals_in_children
 
-_warm = False  # whether there is a process to fork from
+_has_forkserver = False
 
 
-def warm(modules: list[str]) -> None:
-    """Begin to load these modules in a process beside this one; those of :func:`ending_at_once` are forked from it.
+def start_forkserver(modules: list[str]) -> None:
+    """Load modules in a server process, from which :func:`killable_pool` forks its processes.
 
-    It has one thread and does nothing else, so that a fork of it is safe; where there is no such thing (Windows),
-    each process loads them itself.
+    The server has one thread, so forking it is safe. Without one (Windows) each process loads the modules itself.
     """
-    global _warm
+    global _has_forkserver
     if "forkserver" in get_all_start_methods():
         from multiprocessing.forkserver import ensure_running, set_forkserver_preload
 
         set_forkserver_preload(modules)
-        _tracked()
-        with single_threaded_children(), deaf_children():
+        _start_resource_tracker()
+        with single_threaded_children(), block_signals_in_children():
             ensure_running()
-        _warm = True
+        _has_forkserver = True
 
 
-def _tracked() -> None:
-    """Start multiprocessing's tracker of shared things now: it comes with the first process, and where that is to hear
-    no signals (:func:`~scansnap.interrupt.deaf_children`) its start would have them heard again.
+def _start_resource_tracker() -> None:
+    """Start multiprocessing's resource tracker now: started with the first process, it would unblock the signals that
+    :func:`~scansnap.interrupt.block_signals_in_children` blocks.
     """
     if os.name == "posix":
         from multiprocessing.resource_tracker import ensure_running
@@ -48,30 +44,30 @@ def _tracked() -> None:
 
 
 @contextmanager
-def ending_at_once(
-    n: int, begin: Callable[..., None] | None = None, given: tuple[Any, ...] = ()
+def killable_pool(
+    n: int, initializer: Callable[..., None] | None = None, initargs: tuple[Any, ...] = ()
 ) -> Iterator[ProcessPoolExecutor]:
-    """Processes that do not finish all that was asked for when one stops waiting; each starts with begin(*given)."""
-    others = set(active_children())
-    _tracked()
-    context = get_context("forkserver" if _warm else "spawn")
-    with ProcessPoolExecutor(n, context, _begin, (begin, given)) as pool:
+    """A pool of ``n`` processes that are killed when the block raises; each starts with initializer(*initargs)."""
+    earlier = set(active_children())
+    _start_resource_tracker()
+    context = get_context("forkserver" if _has_forkserver else "spawn")
+    with ProcessPoolExecutor(n, context, _initialize, (initializer, initargs)) as pool:
         try:
             yield pool
         except BaseException as error:
-            for child in set(active_children()) - others:
+            for child in set(active_children()) - earlier:
                 child.kill()
-            pool.shutdown(cancel_futures=True)  # its thread joins them: of two that wait for a child one never hears
+            pool.shutdown(cancel_futures=True)  # its thread joins them: of two that wait for a child one never returns
             if isinstance(error, BrokenProcessPool):
-                raise MemoryError("a process at work was ended by the system") from None
+                raise MemoryError("the system ended a worker process") from None
             raise
 
 
-def end_with_parent() -> None:
-    """In a process that works for another: end at once when that one has ended, however it did.
+def exit_with_parent() -> None:
+    """In a child process: exit at once when the parent has ended, for whatever reason.
 
-    By a pipe whose other end only the parent has, as the parent's number does not tell: a process of the fork server
-    has that as its parent, and a death signal of Linux comes with the end of the *thread* that started it.
+    A pipe to the parent shows its end. The parent's number does not, as a process of the fork server has that as its
+    parent, and Linux sends a death signal at the end of the *thread* that started the child.
     """
     threading.Thread(target=_wait_for_parent, daemon=True, name="wait-for-parent").start()
 
@@ -83,17 +79,17 @@ def _wait_for_parent() -> None:
         os._exit(1)
 
 
-def _begin(begin: Callable[..., None] | None, given: tuple[Any, ...]) -> None:
-    end_with_parent()
-    if begin is not None:
-        begin(*given)
+def _initialize(initializer: Callable[..., None] | None, initargs: tuple[Any, ...]) -> None:
+    exit_with_parent()
+    if initializer is not None:
+        initializer(*initargs)
 
 
 @contextmanager
 def single_threaded_children() -> Iterator[None]:
-    """One process per core already: libraries in them that start threads of their own only get in the way.
+    """Child processes started in the block run their numerical libraries with one thread.
 
-    They read these variables when they are loaded, so nothing later than the start of the process helps.
+    The libraries read these variables when they are loaded, so they must be set before the process starts.
     """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
@@ -108,19 +104,19 @@ def single_threaded_children() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def cores() -> int:
-    """How many this process may use, which in a container may be fewer than the machine has."""
+def cpu_count() -> int:
+    """Cores that this process may use; in a container fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def is_out_of_memory(error: RuntimeError) -> bool:
-    """Whether torch could not allocate a tensor: on a GPU it has an error for that, on a CPU only words."""
-    words = "DefaultCPUAllocator", "Storage size calculation overflowed"
-    return type(error).__name__ == "OutOfMemoryError" or any(one in str(error) for one in words)
+    """Whether torch could not allocate a tensor: on a GPU it has an error class for that, on a CPU only a message."""
+    messages = "DefaultCPUAllocator", "Storage size calculation overflowed"
+    return type(error).__name__ == "OutOfMemoryError" or any(message in str(error) for message in messages)
 
 
 def peak_memory() -> int | None:
-    """The most resident memory of this process so far, in bytes; None where the system does not tell (Windows)."""
+    """Peak resident memory of this process in bytes; None where the system does not report it (Windows)."""
     try:
         import resource
     except ImportError:

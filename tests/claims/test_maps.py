@@ -177,5 +177,5 @@ def _ended():
 
 def test_a_worker_that_the_system_ends_is_told_in_words():
     """As the command line has it: a lack of memory is one sentence."""
-    with pytest.raises(MemoryError, match="was ended by the system"), processes.ending_at_once(1) as pool:
+    with pytest.raises(MemoryError, match="the system ended"), processes.killable_pool(1) as pool:
         pool.submit(_ended).result()

@@ -30,7 +30,7 @@ def here(n):
 @pytest.fixture
 def work(scansnap, monkeypatch):
     for module in (regime_map, regime_map_sgd):
-        monkeypatch.setattr(module, "ending_at_once", here)
+        monkeypatch.setattr(module, "killable_pool", here)
     monkeypatch.setattr(regime_map, "_point", lambda theorem, point: ({"theorem-3-upper": point.overlap - 0.5}, True))
     monkeypatch.setattr(regime_map, "as_completed", list)
     return scansnap

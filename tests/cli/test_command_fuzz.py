@@ -209,7 +209,7 @@ def _cut_short(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(socket, "getaddrinfo", local_names)
     patch.setattr(benchmark, "measure", reached)
     patch.setattr(three_way, "three_way", reached)
-    patch.setattr(regime_map, "ending_at_once", reached)
+    patch.setattr(regime_map, "killable_pool", reached)
     patch.setattr("scansnap.claims.survey.run.CHECKS", (late_attention.DECAY._replace(judge=reached),))
     patch.setattr(make, "make", reached)
     patch.setattr(crew, "at_once", reached)

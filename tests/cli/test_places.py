@@ -65,7 +65,7 @@ def work(scansnap, monkeypatch, tmp_path, evidence):
     monkeypatch.setenv("SCANSNAP_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(claims, "gather_evidence", lambda *_, **__: evidence[0])
     monkeypatch.setattr(claims, "judge_evidence", lambda *_: evidence[1])
-    monkeypatch.setattr(regime_map, "ending_at_once", here)
+    monkeypatch.setattr(regime_map, "killable_pool", here)
     monkeypatch.setattr(regime_map, "_point", lambda theorem, setting: ({"claim": setting.ratio - 100}, True))
     monkeypatch.setattr(regime_map, "as_completed", iter)
     (tmp_path / "s.toml").write_text(SWEEP)

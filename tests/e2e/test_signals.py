@@ -20,7 +20,7 @@ from scansnap.cli import run as run_command
 from scansnap.cli import sweep as sweep_command
 from scansnap.cli.text import train as text_command
 from scansnap.dynamics import checkpoint
-from scansnap.interrupt import Interrupt, deaf_children, ending_quietly, exit_code
+from scansnap.interrupt import DelayedInterrupt, block_signals_in_children, handle_sigterm, signal_exit_code
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 RUN = ("run", "--optimizer", "adam", "--eta-y", 0.1, "--eta-z", 0.01, "--steps", 40, "--record", "all", "--no-figure")
@@ -195,9 +195,9 @@ def test_a_signal_somebody_else_handles_or_ignores_is_left_alone():
     try:
         for handler in (signal.SIG_IGN, lambda *_: None):
             signal.signal(signal.SIGINT, handler)
-            with ending_quietly(), Interrupt() as interrupt:
+            with handle_sigterm(), DelayedInterrupt() as interrupt:
                 signal.raise_signal(signal.SIGINT)
-                assert not interrupt.asked
+                assert not interrupt.requested
             assert signal.getsignal(signal.SIGINT) is handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -205,12 +205,12 @@ def test_a_signal_somebody_else_handles_or_ignores_is_left_alone():
 
 def test_a_second_signal_raises_and_all_is_as_before_afterwards():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with ending_quietly(), Interrupt() as interrupt:
+    with handle_sigterm(), DelayedInterrupt() as interrupt:
         signal.raise_signal(signal.SIGTERM)
-        assert interrupt.asked
+        assert interrupt.requested
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGTERM)
-    assert exit_code() == 143
+    assert signal_exit_code() == 143
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
@@ -228,7 +228,7 @@ def test_python_users_still_get_what_was_done():
 
 def test_children_do_not_hear_what_is_for_their_parent():
     code = "from signal import *; raise_signal(SIGINT); raise_signal(SIGTERM); print('alive')"
-    with deaf_children():
+    with block_signals_in_children():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "alive\n"
 

@@ -16,7 +16,7 @@ import pytest
 from sweeps import contents, write
 
 import scansnap as package
-from scansnap.interrupt import Interrupt
+from scansnap.interrupt import DelayedInterrupt
 from scansnap.sweep import backends
 from scansnap.sweep.config import read
 from scansnap.sweep.run import prepare, run
@@ -105,9 +105,9 @@ def test_a_signal_anywhere_in_a_group_ends_the_sweep(sweep, whole, tmp_path):
 @pytest.mark.parametrize("group", range(3))
 def test_a_signal_in_the_last_steps_of_a_group_ends_the_sweep(sweep, whole, monkeypatch, tmp_path, number, group):
     """There the run is complete and simulate only hands on that somebody asked for the end."""
-    finished, leave = count(), Interrupt.__exit__
+    finished, leave = count(), DelayedInterrupt.__exit__
 
-    def leaving(interrupt: Interrupt, *error: Any) -> None:
+    def leaving(interrupt: DelayedInterrupt, *error: Any) -> None:
         if calls and next(finished) == group:
             signal.raise_signal(number)
         leave(interrupt, *error)
@@ -116,7 +116,7 @@ def test_a_signal_in_the_last_steps_of_a_group_ends_the_sweep(sweep, whole, monk
     execute = backends.run_locally
     with monkeypatch.context() as patch:
         patch.setattr(backends, "run_locally", lambda *given: calls.append(None) or execute(*given))
-        patch.setattr(Interrupt, "__exit__", leaving)
+        patch.setattr(DelayedInterrupt, "__exit__", leaving)
         code, out, _ = sweep("--out", "s.zarr")
     assert (code, out) == (128 + number, "")
     assert len(list((tmp_path / "s.zarr").glob("classes-0.zarr/done/c/*"))) == group

@@ -19,8 +19,8 @@ from scansnap.checks import InputError, check_choice, check_float, check_integer
 from scansnap.claims.evidence import from_flow
 from scansnap.claims.registry import BUILT_IN
 from scansnap.classes import SequenceClasses
-from scansnap.interrupt import deaf_children
-from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.interrupt import block_signals_in_children
+from scansnap.processes import killable_pool, single_threaded_children
 from scansnap.progress import Progress
 from scansnap.settings import parse_number
 from scansnap.theory import t_snap
@@ -167,8 +167,8 @@ def regime_map(
     points = layout.points
     results: dict[GridIndex, tuple[dict[str, float], bool]] = {}
     n = processes or os.cpu_count() or 1
-    with single_threaded_children(), ending_at_once(n) as pool:
-        with deaf_children():
+    with single_threaded_children(), killable_pool(n) as pool:
+        with block_signals_in_children():
             jobs = {pool.submit(_point, theorem, point): index for index, point in points.items()}
         for done, job in enumerate(as_completed(jobs), start=1):
             results[jobs[job]] = job.result()

@@ -38,10 +38,10 @@ from scansnap.dynamics.engines.layout import make_layout
 from scansnap.dynamics.settings import ModelConfig
 from scansnap.dynamics.simulate import simulate
 from scansnap.dynamics.state_view import StateView
-from scansnap.interrupt import deaf_children
+from scansnap.interrupt import block_signals_in_children
 from scansnap.measure.comparison import mean_interval
 from scansnap.measure.entropy import attention_of
-from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.processes import killable_pool, single_threaded_children
 from scansnap.progress import Progress
 from scansnap.runs import grid
 from scansnap.storage.versions import decisive_versions
@@ -154,7 +154,7 @@ def sgd_map(
         progress(n_done, n_runs)
     if missing:
         n = processes or os.cpu_count() or 1
-        with single_threaded_children(), ending_at_once(n) as pool:
+        with single_threaded_children(), killable_pool(n) as pool:
             for i, judged in _train_and_judge(pool, 2 * n, layout.theorem, groups, missing, settings, device):
                 verdicts[i] = judged
                 if cache is not None:
@@ -219,7 +219,7 @@ def _train_and_judge(
                 yield k, _results(waiting.pop(k))
         points, runs = groups[i].points, train_group(groups[i], settings, device)
         size = -(-len(points) // parts)
-        with deaf_children():
+        with block_signals_in_children():
             waiting[i] = [pool.submit(_judge_points, theorem, points[k : k + size], settings, runs[k : k + size])
                           for k in range(0, len(points), size)]  # fmt: skip
     for k in list(waiting):

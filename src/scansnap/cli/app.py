@@ -18,7 +18,7 @@ from scansnap.cli import bench, dial, explorer, info, lecture, probe, reproduce,
 from scansnap.cli.options import with_settings
 from scansnap.cli.text import evaluate, explain, predict, sample, token_specs, train
 from scansnap.dynamics.settings import run_settings
-from scansnap.interrupt import ending_quietly, exit_code
+from scansnap.interrupt import handle_sigterm, signal_exit_code
 from scansnap.processes import is_out_of_memory
 from scansnap.runs import run_fields
 
@@ -124,7 +124,7 @@ def _group(
 
 def main() -> None:
     """Entry point. Exit codes: 2 for bad input, 1 when the machine fails, 128 + signal when stopped."""
-    with ending_quietly():
+    with handle_sigterm():
         code = _call()
         try:
             sys.stdout.flush()  # here, where an error can still be printed
@@ -151,14 +151,14 @@ def _call() -> int:
             return 2
         return _print_error(error.format_message().rstrip(".") + ".", 2)
     except KeyboardInterrupt:
-        return exit_code()
+        return signal_exit_code()
     except (OSError, MemoryError) as error:
         return _ended_by(error)
     except RuntimeError as error:
         if is_out_of_memory(error):
             return _ended_by(MemoryError(_torch_reason(error)))
         raise
-    return exit_code() if code == 130 else code
+    return signal_exit_code() if code == 130 else code
 
 
 def _ended_by(error: OSError | MemoryError) -> int:

@@ -15,7 +15,7 @@ from rich.table import Table
 from scansnap.checks import InputError, check_choice
 from scansnap.cli.console import err, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json, Overwrite
-from scansnap.interrupt import working
+from scansnap.interrupt import raise_during_imports
 
 STYLE = {"holds": "green", "fails": "red", "undecided": "yellow", "measured": "dim", "no rates": "magenta",
          "diverged": "magenta", "rates not matched": "magenta", "not applicable": "dim"}  # fmt: skip
@@ -108,7 +108,7 @@ def dial(
         refuse_foreign("--out", target, FILES, "--overwrite replaces it")
     n_jobs = jobs if jobs is not None else (os.cpu_count() or 1) if place.type == "cpu" else 8
     try:
-        with claimed("--out", target), progress_bar("% of the work") as bar, working():
+        with claimed("--out", target), progress_bar("% of the work") as bar, raise_during_imports():
             study = run_dial(component, mode, optimizer, quick=quick, seeds=seeds, ratios=ratios, data=data, out=target,
                             overwrite=overwrite, device=device, jobs=min(n_jobs, len(cells)), cluster=cluster,
                             progress=bar)  # fmt: skip

@@ -14,9 +14,9 @@ from rich.table import Table
 from scansnap.checks import InputError
 from scansnap.cli.console import err, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json
-from scansnap.interrupt import working
+from scansnap.interrupt import raise_during_imports
 from scansnap.paper.report.targets import GROUPS, READS_A_CORPUS, chosen, label, require
-from scansnap.processes import warm
+from scansnap.processes import start_forkserver
 from scansnap.storage import claimed
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def reproduce(
     when stopped.
     """
     if device in ("auto", "cpu") and (not names or not GROUPS.keys().isdisjoint(names)):
-        warm(["scansnap.paper.report.crew", "scansnap.paper.figures.claims"])  # while this process loads them too
+        start_forkserver(
+            ["scansnap.paper.report.crew", "scansnap.paper.figures.claims"]
+        )  # while this process loads them too
     from scansnap.dynamics.device import pick_device
     from scansnap.paper.figure import Effort
     from scansnap.paper.report.changes import earlier
@@ -94,7 +96,7 @@ def reproduce(
     began = time.monotonic()
     made: list[Made] = []
     stopped = False
-    with claimed("--out", target), working():
+    with claimed("--out", target), raise_during_imports():
         prepare(target, todo, overwrite, against=against is not None)  # again, now that no other process writes there
         try:
             if (n := processes_for(todo, effort)) > 1:

@@ -12,7 +12,7 @@ import typer
 from scansnap.checks import InputError, check_choice
 from scansnap.cli.console import duration, err, out, print_json, progress_bar
 from scansnap.cli.options import Device, Json, Overwrite
-from scansnap.interrupt import working
+from scansnap.interrupt import raise_during_imports
 
 _SHOWN = 5  # failures that are printed; the rest are counted
 
@@ -65,7 +65,7 @@ def sweep(
             _show_plan(ready, as_json)
             return 0
         _note(ready)
-        with progress_bar("runs") as bar, working():
+        with progress_bar("runs") as bar, raise_during_imports():
             outcome = run(ready, cluster=cluster, progress=bar,
                           note=lambda text: _print_note(f"Note: {text}."))  # fmt: skip
     except KeyboardInterrupt:

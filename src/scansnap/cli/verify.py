@@ -14,7 +14,7 @@ from scansnap.checks import InputError, check_float
 from scansnap.cli.console import duration, err, finite, json_text, new_table, out, progress_bar
 from scansnap.cli.options import Device, Overwrite, Preset, Set, find_classes, preset_settings
 from scansnap.cli.outputs import PICTURES, check_output, default_output, refuse_existing
-from scansnap.interrupt import working
+from scansnap.interrupt import raise_during_imports
 from scansnap.storage import put
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def sgd_map(
     _refuse_existing_map(target, overwrite)
     cache = regime_map_sgd.map_cache(target.with_suffix(".unfinished"), layout, training, overwrite=overwrite)
     try:
-        with working():
+        with raise_during_imports():
             missing, seconds = regime_map_sgd.estimate_work(layout, training, cache, device)
             n = len(layout.points) * seeds
             finished = f" ({n - missing} are finished already)" if missing < n else ""

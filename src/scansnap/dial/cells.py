@@ -29,7 +29,7 @@ from scansnap.dial.sources import parse_source
 from scansnap.dial.training import CellRuns, Reading
 from scansnap.dynamics.device import one_thread, pick_device
 from scansnap.measure.snap import log_odds
-from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.processes import killable_pool, single_threaded_children
 from scansnap.progress import Progress
 
 RECORDS = 40
@@ -103,7 +103,7 @@ def cost(cell: Cell, settings: StudySettings) -> float:
 
 def _in_processes(cells: list[Cell], settings: StudySettings, device: str, jobs: int) -> Iterator[tuple[Cell, Result]]:
     """Spawned, not forked: so that each can use the GPU as well."""
-    with single_threaded_children(), ending_at_once(min(jobs, len(cells))) as pool:
+    with single_threaded_children(), killable_pool(min(jobs, len(cells))) as pool:
         waiting: dict[Future[Result], Cell] = {
             pool.submit(run_cell, cell, settings, device=device): cell for cell in cells
         }

@@ -17,7 +17,7 @@ from scansnap.dynamics.engines.trainers import Trainer
 from scansnap.dynamics.fingerprint import run_fingerprint
 from scansnap.dynamics.state import State
 from scansnap.dynamics.state_view import RecordFn, StateView, Until, call_record_fn, describe_function
-from scansnap.interrupt import Interrupt
+from scansnap.interrupt import DelayedInterrupt
 from scansnap.progress import Progress
 from scansnap.results.trajectory import assemble, write
 
@@ -78,7 +78,7 @@ class Loop:
 
     def run(
         self,
-        interrupt: Interrupt,
+        interrupt: DelayedInterrupt,
         progress: Progress | None,
         checkpoint: Checkpoint | None = None,
         checkpoint_seconds: float = 0.0,
@@ -92,7 +92,7 @@ class Loop:
         length = self._bounded(_STRETCH_SECONDS / self.trainer.seconds_per_step)
         try:
             self._record()
-            while not self.complete and not interrupt.asked:
+            while not self.complete and not interrupt.requested:
                 began = time.monotonic()
                 stop = min(self.state.step + length, self._next_wanted(self.state.step), total)
                 n_done = stop - self.state.step
@@ -107,7 +107,7 @@ class Loop:
                     self._checkpoint(checkpoint)
                     saved = time.monotonic()
         except KeyboardInterrupt:  # from a callback, or a second Ctrl-C
-            interrupt.asked = True
+            interrupt.requested = True
         if not self.complete:
             if checkpoint is not None:
                 self._checkpoint(checkpoint)

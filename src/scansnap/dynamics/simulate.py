@@ -26,7 +26,7 @@ from scansnap.dynamics.options import SimulateOptions
 from scansnap.dynamics.settings import ModelConfig, Settings
 from scansnap.dynamics.settings import settings as merged
 from scansnap.dynamics.state_view import RecordFn, Until
-from scansnap.interrupt import Interrupt, Interrupted
+from scansnap.interrupt import DelayedInterrupt, Interrupted
 from scansnap.progress import Progress
 from scansnap.results.trajectory import load
 from scansnap.runs import SHARED, Runs, grid, run_fields
@@ -116,7 +116,7 @@ def simulate(
     if save_to is None:
         if resume:
             raise InputError("resume", True, "given together with save_to")
-        with Interrupt() as interrupt:
+        with DelayedInterrupt() as interrupt:
             loop.run(interrupt, progress)
         data = loop.dataset()
     else:
@@ -127,7 +127,7 @@ def simulate(
                 return finished
             if resume and checkpoint.exists():
                 loop.resume(checkpoint)
-            with Interrupt() as interrupt:
+            with DelayedInterrupt() as interrupt:
                 loop.run(interrupt, progress, checkpoint, checkpoint_seconds)
                 data = loop.dataset()
                 if loop.complete:
@@ -135,7 +135,7 @@ def simulate(
     if not loop.complete:
         kept = f"; continue with resume=True and the same save_to ({save_to})" if save_to else ""
         raise Interrupted(f"stopped after {loop.state.step} of {plan.steps} steps{kept}", data)
-    if interrupt.asked:  # the caller may have more to do
+    if interrupt.requested:  # the caller may have more to do
         raise Interrupted("interrupted in the last steps; the run is complete", data)
     return data
 

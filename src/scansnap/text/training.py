@@ -24,7 +24,7 @@ from torch import Tensor
 from scansnap.checks import InputError, check_integer
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.corpus.windows import Windows
-from scansnap.interrupt import Interrupt, Interrupted
+from scansnap.interrupt import DelayedInterrupt, Interrupted
 from scansnap.progress import Progress
 from scansnap.storage import claimed, writable
 from scansnap.storage.versions import decisive_versions, refuse_other_versions
@@ -155,7 +155,7 @@ class _TrainingLoop:
         if self.settings.tensorboard is not None and self.is_main:  # after _load: a refused training writes no files
             self.events = EventWriter(Path(self.settings.tensorboard))
         start = time.monotonic()
-        with Interrupt() as interrupt:
+        with DelayedInterrupt() as interrupt:
             try:
                 self._train(interrupt)
             except PeerLost as error:
@@ -170,7 +170,7 @@ class _TrainingLoop:
         if self.world is not None:
             self.result.processes = self.world.size
             self.world.wait()  # until the first process has written the file
-        if self.is_stopped or interrupt.asked or not (self.result.is_complete or self.result.failed_step):
+        if self.is_stopped or interrupt.requested or not (self.result.is_complete or self.result.failed_step):
             raise self._interrupted()
         return self.result
 
@@ -179,7 +179,7 @@ class _TrainingLoop:
         """Updates done, with those whose losses are still on the device."""
         return self.result.step + len(self.unread)
 
-    def _train(self, interrupt: Interrupt) -> None:
+    def _train(self, interrupt: DelayedInterrupt) -> None:
         """All updates, until the last, a loss that is not finite, or Ctrl-C."""
         saved, shown = time.monotonic(), 0.0
         self._call(interrupt, self._observe)
@@ -200,17 +200,17 @@ class _TrainingLoop:
                 shown = now
                 self._call(interrupt, partial(self.progress, self.step, self.result.steps))
 
-    def _call(self, interrupt: Interrupt, callback: Callable[[], None]) -> None:
+    def _call(self, interrupt: DelayedInterrupt, callback: Callable[[], None]) -> None:
         """Call the user's code: its KeyboardInterrupt ends the training as Ctrl-C does."""
         try:
             callback()
         except KeyboardInterrupt:
-            if interrupt.asked:  # a second Ctrl-C, perhaps during an update
+            if interrupt.requested:  # a second Ctrl-C, perhaps during an update
                 raise
             self.is_stopped = True
 
-    def _stops(self, interrupt: Interrupt) -> bool:
-        stops = self.is_stopped or interrupt.asked or self.result.failed_step is not None
+    def _stops(self, interrupt: DelayedInterrupt) -> bool:
+        stops = self.is_stopped or interrupt.requested or self.result.failed_step is not None
         return stops if self.world is None else self.world.any_stopped(stops)
 
     def _advance(self) -> None:

@@ -25,7 +25,7 @@ from scansnap.dynamics.flow.events import Event, EventTracker, event_times, stat
 from scansnap.dynamics.flow.integrators import N_STAGES, FloatArray, NonFinite, Span, dop853, radau, threads_for
 from scansnap.dynamics.flow.state import FlowField, FlowRecorder, FlowState, check_memory
 from scansnap.dynamics.settings import ModelConfig
-from scansnap.interrupt import Interrupt, Interrupted
+from scansnap.interrupt import DelayedInterrupt, Interrupted
 from scansnap.progress import Progress, report_share
 from scansnap.results.trajectory import identity
 from scansnap.results.variables import FLOWING, USUAL
@@ -132,7 +132,7 @@ def flow(
     def report(step: Span) -> None:
         report_share(progress, float(np.log1p(step.end / first_step) / np.log1p(times[-1] / first_step)))
 
-    with threads_for(n_entries), torch.inference_mode(), Interrupt() as interrupt:
+    with threads_for(n_entries), torch.inference_mode(), DelayedInterrupt() as interrupt:
         n_steps, stopped = _follow(system, steps, recorder, trackers, report, interrupt)
     settings = {"eta_y": eta_y, "eta_z": eta_z, "norm": norm, "residual": residual, "rtol": rtol, "atol": atol,
                 "method": "radau" if stiff else "dop853", "field": system.name, "device": str(where),
@@ -152,7 +152,7 @@ def flow(
         warnings.warn(f"the flow became non-finite, or too steep for its rtol, {reached}", stacklevel=2)
     elif stopped == "interrupted":
         raise Interrupted(f"the flow was stopped {reached}", dataset)
-    elif interrupt.asked:  # the caller may have more to do
+    elif interrupt.requested:  # the caller may have more to do
         raise Interrupted("interrupted in the last step; the flow is complete", dataset)
     return dataset
 
@@ -198,7 +198,7 @@ def _follow(
     recorder: FlowRecorder,
     trackers: Sequence[EventTracker],
     report: Callable[[Span], None],
-    interrupt: Interrupt,
+    interrupt: DelayedInterrupt,
 ) -> tuple[int, str]:
     """Read and tracker the flow step by step; the number of steps, and why it ended."""
     n_steps, start = 0, FlowState(0.0, field, np.zeros(0))
@@ -220,8 +220,8 @@ def _follow(
             try:
                 report(step)
             except KeyboardInterrupt:
-                interrupt.asked = True
-            if interrupt.asked and step.end < recorder.times[-1]:
+                interrupt.requested = True
+            if interrupt.requested and step.end < recorder.times[-1]:
                 _close(recorder, FlowState(step.end, field, step.weights(step.end)))
                 return n_steps, "interrupted"
     except NonFinite as error:

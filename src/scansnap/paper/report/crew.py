@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.dynamics.device import pick_device
-from scansnap.interrupt import deaf_children
+from scansnap.interrupt import block_signals_in_children
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.make import DrawnTarget, drawn
-from scansnap.processes import cores, ending_at_once, single_threaded_children
+from scansnap.processes import cpu_count, killable_pool, single_threaded_children
 from scansnap.progress import Progress
 
 SHARING = (("fig6", "fig11", "fig12"), ("words", "sparsity"))  # targets that look at the same runs
@@ -29,7 +29,7 @@ def processes_for(names: Sequence[str], effort: Effort) -> int:
     """How many processes: one on a GPU, which is one for all, and where there is little to do."""
     if pick_device(effort.device).type != "cpu" or len(names) < PAYS:
         return 1
-    return max(1, min(cores(), len(families(names))))
+    return max(1, min(cpu_count(), len(families(names))))
 
 
 def families(names: Sequence[str]) -> list[tuple[str, ...]]:
@@ -50,8 +50,8 @@ def at_once(
     work = families(names)
     of = sum(seconds(name) for some in work for name in some)
     far = get_context("spawn").Array("d", len(work), lock=False)  # seconds done in each family
-    with single_threaded_children(), ending_at_once(n, _begin, (far,)) as pool:
-        with deaf_children():
+    with single_threaded_children(), killable_pool(n, _begin, (far,)) as pool:
+        with block_signals_in_children():
             waiting: set[Future[list[DrawnTarget]]] = {
                 pool.submit(_family, i, some, replace(effort, shared_runs={}), out) for i, some in enumerate(work)
             }

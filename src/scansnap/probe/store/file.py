@@ -23,7 +23,7 @@ import numpy as np
 from torch import Tensor
 
 from scansnap.checks import InputError
-from scansnap.interrupt import Interrupt
+from scansnap.interrupt import DelayedInterrupt
 from scansnap.probe.look import Measurement, Samples
 from scansnap.probe.statistics.movement import still_needed
 from scansnap.probe.store.layout import Layout
@@ -163,7 +163,7 @@ class KeptMeasurements(Measurements):
         super().add(step, new)
         if not self.layout.layers:
             return
-        with Interrupt() as end:  # a measurement would be lost
+        with DelayedInterrupt() as end:  # a measurement would be lost
             try:
                 self.is_written = False
                 self._write()
@@ -172,7 +172,7 @@ class KeptMeasurements(Measurements):
                 reason = str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
                 words = f"the probe could not write step {step} to {self.target} ({reason.rstrip('.')})"
                 warnings.warn(f"{words}; it stays in memory", stacklevel=4)
-        if end.asked:
+        if end.requested:
             raise KeyboardInterrupt
 
     def _write(self) -> None:

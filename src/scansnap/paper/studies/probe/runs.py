@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from scansnap.dynamics.device import pick_device
-from scansnap.interrupt import deaf_children
+from scansnap.interrupt import block_signals_in_children
 from scansnap.paper.figure import Effort
 from scansnap.paper.report.targets import require
 from scansnap.paper.shared.run_cache import Record, cached_run
 from scansnap.paper.shared.text_runs import TextSetting, text_setting
 from scansnap.paper.studies.chosen_rates import ADAM_TRANSFORMER, SEEDS, SHARE, ChosenRates, RateChoice, choose
 from scansnap.paper.studies.probe.training import MODELS, Scale, TextSplits, TrainingRun, run
-from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.processes import killable_pool, single_threaded_children
 from scansnap.progress import Progress
 
 SIZES: dict[tuple[bool, bool], dict[str, Any]] = {  # by (CUDA, quick)
@@ -111,11 +111,11 @@ def crew(
 
         yield one_by_one
         return
-    with single_threaded_children(), ending_at_once(n, _begin, (text, folder, key)) as pool:
+    with single_threaded_children(), killable_pool(n, _begin, (text, folder, key)) as pool:
 
         def together(jobs: dict[Any, TrainingRun]) -> dict[Any, Record]:
             longest = sorted(jobs, key=lambda name: -MODELS[jobs[name].model].layers)
-            with deaf_children():
+            with block_signals_in_children():
                 pending = {pool.submit(_work, jobs[name]): name for name in longest}
             records = {}
             for finished in as_completed(pending):

@@ -33,10 +33,10 @@ from scansnap.claims.time_windows import TRAINING, TRANSITION, WINDOW_END
 from scansnap.classes import SequenceClasses
 from scansnap.dynamics.flow.integrate import flow
 from scansnap.dynamics.response.solve import response
-from scansnap.interrupt import deaf_children
+from scansnap.interrupt import block_signals_in_children
 from scansnap.measure.entropy import attention_of
 from scansnap.paper.figure import Effort
-from scansnap.processes import ending_at_once, single_threaded_children
+from scansnap.processes import killable_pool, single_threaded_children
 from scansnap.progress import Progress
 from scansnap.theory import t_snap
 
@@ -133,8 +133,8 @@ def swept(effort: Effort, progress: Progress | None = None) -> pd.DataFrame:
 
 def sweep(asked: list[ValiditySetting], progress: Progress | None = None, processes: int | None = None) -> pd.DataFrame:
     rows: dict[int, dict[str, float | str | bool]] = {}
-    with single_threaded_children(), ending_at_once(processes or os.cpu_count() or 1) as pool:
-        with deaf_children():
+    with single_threaded_children(), killable_pool(processes or os.cpu_count() or 1) as pool:
+        with block_signals_in_children():
             jobs = {pool.submit(measure, setting): i for i, setting in enumerate(asked)}
         for done, job in enumerate(as_completed(jobs), start=1):
             rows[jobs[job]] = job.result()
