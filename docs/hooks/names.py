@@ -65,7 +65,7 @@ def _described_values() -> set[str]:
     found = set()
     for name, home in scansnap._HOME.items():
         text = Path(str(importlib.import_module(home).__file__)).read_text(encoding="utf-8")
-        if re.search(rf'^{name} = .*\n"""', text, re.M):
+        if re.search(rf'^{name}(?:: .*)? = .*\n"""', text, re.M):
             found.add(name)
     return found
 

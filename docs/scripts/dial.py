@@ -1,4 +1,4 @@
-"""Writes the tables and the figure of docs/dial.md from a folder of `scansnap dial`.
+"""Writes the tables and the figure of docs/dial_results.md from a folder of `scansnap dial`.
 
     python docs/scripts/dial.py out/dial
 
@@ -51,7 +51,7 @@ def draw(found: AblationStudy, target: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="the --out of scansnap dial")
-    found, page = load(parser.parse_args().folder), DOCS / "dial.md"
+    found, page = load(parser.parse_args().folder), DOCS / "dial_results.md"
     page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     draw(found, DOCS / "dial" / "dial.png")
     print(found.summary)

@@ -1,4 +1,4 @@
-"""docs/dial.md has the source's components, a paragraph for each, and tables as the command writes them."""
+"""docs/dial.md lists the source's components, docs/dial_results.md describes each and has the command's tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scansnap.dial.study import MARKS, AblationStudy
 from scansnap.dial.verdicts import judge
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "dial.md").read_text(encoding="utf-8")
+PAGE, RESULTS = ((ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("dial.md", "dial_results.md"))
 
 
 def cells(line: str) -> list[str]:
@@ -38,12 +38,12 @@ def made(mode: str, component: str, optimizer: str) -> dict:
 
 
 def test_the_tables_have_the_columns_and_rows_of_the_command() -> None:
-    quick = "--quick" in PAGE.split("## What came out")[1].split("**single**")[0]
+    quick = "--quick" in RESULTS.split("## What came out")[1].split("**single**")[0]
     planned = list(plan(quick))
     written = tables(
         AblationStudy(tuple(made(mode, component, optimizer) for component, mode, optimizer in planned), quick).markdown
     )
-    ours = tables(PAGE)
+    ours = tables(RESULTS)
     assert list(ours) == list(written) == list(MODES)
     for mode in MODES:
         assert ours[mode][0] == written[mode][0]
@@ -52,7 +52,7 @@ def test_the_tables_have_the_columns_and_rows_of_the_command() -> None:
 
 def test_every_cell_of_the_tables_is_a_number_and_a_mark() -> None:
     marks = {mark for mark in MARKS.values() if mark}
-    for rows in tables(PAGE).values():
+    for rows in tables(RESULTS).values():
         for row in rows[1:]:
             for cell in row[2:]:
                 value, _, mark = cell.partition(" ")
@@ -61,14 +61,14 @@ def test_every_cell_of_the_tables_is_a_number_and_a_mark() -> None:
 
 
 def test_the_page_counts_the_verdicts_of_its_tables() -> None:
-    shown = tables(PAGE)
+    shown = tables(RESULTS)
     marks = [cell.partition(" ")[2] for rows in shown.values() for row in rows[1:] for cell in row[2:]]
     count = r"Of (\d+) entries with a threshold (\d+) hold, (\d+) fail and (\d+) are undecided"
-    judged, holds, fails, undecided = (int(n) for n in re.search(count, PAGE).groups())
+    judged, holds, fails, undecided = (int(n) for n in re.search(count, RESULTS).groups())
     assert [marks.count(MARKS[word]) for word in ("holds", "fails", "undecided")] == [holds, fails, undecided]
     assert judged == holds + fails + undecided
     control = [cell for row in shown["control"][1:] for cell in row if cell.endswith(MARKS["holds"])]
-    said = re.search(r"In the (\d+) control\s+cells (\w+) holds", PAGE)
+    said = re.search(r"In the (\d+) control\s+cells (\w+) holds", RESULTS)
     assert int(said[1]) == len(shown["control"]) - 1
     assert said[2] == (str(len(control)) if control else "nothing")
 
@@ -85,12 +85,12 @@ def test_the_script_writes_the_section_and_nothing_else() -> None:
         for row in cell["observables"]:
             row["by_seed"] = [0.5, 0.6, 0.7] if row["verdict"] == "holds" else [float("nan")] * 3
     found = AblationStudy(judge(cells), quick=False)
-    page = script.written(PAGE, found)
-    assert page.split(script.HEAD)[0] == PAGE.split(script.HEAD)[0]
-    assert page.split(script.NEXT)[1] == PAGE.split(script.NEXT)[1]
+    page = script.written(RESULTS, found)
+    assert page.split(script.HEAD)[0] == RESULTS.split(script.HEAD)[0]
+    assert page.split(script.NEXT)[1] == RESULTS.split(script.NEXT)[1]
     assert found.summary in page
     assert {mode: len(rows) for mode, rows in tables(page).items()} == {
-        mode: len(t) for mode, t in tables(PAGE).items()
+        mode: len(t) for mode, t in tables(RESULTS).items()
     }
     assert script.written(page, found) == page
 
@@ -101,7 +101,7 @@ def test_the_components_are_those_of_the_source_and_each_has_its_paragraph() -> 
     for row in listed:
         assert row[2] == COMPONENTS[row[1]].title
         assert row[3] == ", ".join(filter(None, COMPONENTS[row[1]].choices))
-    told = re.findall(r"^\* \*\*([\w-]+)\.\*\*", PAGE.split("## Component by component")[1], flags=re.M)
+    told = re.findall(r"^\* \*\*([\w-]+)\.\*\*", RESULTS.split("## Component by component")[1], flags=re.M)
     assert told == list(BUILT_IN)
 
 

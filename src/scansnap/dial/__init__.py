@@ -1,10 +1,10 @@
 """The ablation study between the paper's model and a transformer, one component at a time.
 
-:func:`run_dial` measures it. A component of your own is made with :class:`Component`, :func:`register_component` and
+:func:`scansnap.run_dial` measures it. A component of your own is made with :class:`Component`, :func:`register_component` and
 :func:`register_attention`.
 """
 
 from scansnap.dial.components import Component, Flags, register_attention, register_component
-from scansnap.dial.study import AblationStudy, run_dial
+from scansnap.dial.study import AblationStudy
 
-__all__ = ["AblationStudy", "Component", "Flags", "register_attention", "register_component", "run_dial"]
+__all__ = ["AblationStudy", "Component", "Flags", "register_attention", "register_component"]

@@ -204,7 +204,7 @@ def run_dial(
 
     Examples
     --------
-    >>> from scansnap.dial import run_dial
+    >>> from scansnap import run_dial
     >>> study = run_dial("yz", "single", "sgd", quick=True, ratios=[10], seeds=2, device="cpu")
     >>> study.table.observable[0]
     'distinct_gap'
