@@ -1,6 +1,6 @@
 """The ablation study between the paper's model and a transformer, one component at a time.
 
-:func:`scansnap.run_dial` measures it. A component of your own is made with :class:`Component`, :func:`register_component` and
+:func:`scansnap.run_dial` measures it. To add your own component, use :class:`Component`, :func:`register_component` and
 :func:`register_attention`.
 """
 
