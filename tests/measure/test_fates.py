@@ -150,8 +150,8 @@ def test_rank_correlation_needs_an_order() -> None:
     [
         (lambda d: d.drop_vars("z"), ("data", "without z")),
         (lambda d: d.drop_vars("attention"), ("data", "without attention")),
-        (lambda d: d.isel(t=[3]), ("the number of recorded values of t", 1)),
-        (lambda d: d.isel(t=[3, 1, 2]), "the values of t"),
+        (lambda d: d.isel(t=[3]), ("t", "1 recorded values")),
+        (lambda d: d.isel(t=[3, 1, 2]), "t"),
         (lambda d: d.isel(t=0, drop=True), "data"),
         (lambda d: d.isel(token=slice(5)), "classes"),
         (lambda d: d.assign_coords(query=[0, 1]), ("classes", "with the query 6")),

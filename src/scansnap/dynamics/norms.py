@@ -1,4 +1,4 @@
-"""What may stand for the paper's LN: f = norm(v) over the last dimension, forward and backward.
+"""The registry of norms in place of the paper's LN: f = norm(v) over the last dimension, forward and backward.
 
 A norm is added by :func:`register_norm`. Entries of v are tokens, or positions of a window of which several may hold
 the same token; then ``lift`` takes weights of positions to what stands at their tokens (v E, E_ss' = [x_s = x_s']),
@@ -25,9 +25,22 @@ def _itself(v: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm: ``forward(v, lift)`` is f, ``backward(g, v, f, lift)`` the transposed Jacobian of f times g.
+    """A norm.
 
-    ``dense``: f has entries where v has none (as when a mean is subtracted), so that v must hold all M tokens.
+    Parameters
+    ----------
+    forward
+        ``forward(v, lift)`` is f.
+    backward
+        ``backward(g, v, f, lift)`` is the transposed Jacobian of f times g.
+    dense
+        Whether f has entries where v has none (as when a mean is subtracted), so that v must hold all M tokens.
+
+    Examples
+    --------
+    >>> double = Norm(lambda v, lift: 2 * v, lambda g, v, f, lift: 2 * g)
+    >>> double.dense
+    False
     """
 
     forward: Callable[[Tensor, Lift], Tensor]
@@ -46,11 +59,24 @@ def pull_back(name: str, g: Tensor, v: Tensor, f: Tensor, lift: Lift = _itself) 
 
 
 def register_norm(name: str, norm: Norm) -> None:
-    """Make a norm known by its name to everything that takes one."""
+    """Add a norm under a new name, for ``simulate``, ``flow``, the text models, run files and the command line.
+
+    Parameters
+    ----------
+    name
+        The new name.
+    norm
+        The norm.
+
+    Examples
+    --------
+    >>> register_norm("double", Norm(lambda v, lift: 2 * v, lambda g, v, f, lift: 2 * g))
+    >>> del NORMS["double"]
+    """
     if not isinstance(norm, Norm):
-        raise InputError("norm", norm, "a scansnap.Norm: forward, backward, and whether it is dense")
+        raise InputError("norm", norm, "a scansnap.Norm")
     if name in NORMS:
-        raise InputError("the name of the norm", name, "new: not one of " + ", ".join(NORMS))
+        raise InputError("name", name, "a new name, none of " + ", ".join(NORMS))
     NORMS[name] = norm
 
 

@@ -33,6 +33,11 @@ class ModelConfig:
 
     The norm stands for the paper's LN: l2 is f = v/‖v‖, none f = v, layernorm (v − mean)/std. The residual: none is
     f = norm(c), normed f = norm(norm(c) + e_m), plain f = norm(c + e_m). The heads are H tables Z.
+
+    Examples
+    --------
+    >>> ModelConfig(norm="layernorm", heads=2).heads
+    2
     """
 
     norm: str = setting(
@@ -90,7 +95,12 @@ class Settings:
 
     context is T, counting the query (so T − 1 context tokens), or infinity: counts become probabilities.
     batch_size None (with infinite context) takes the expectation over classes instead of a sample.
-    record lists the steps whose state is kept; 0 is before the first update.
+    record lists the steps whose state is recorded; 0 is before the first update.
+
+    Examples
+    --------
+    >>> Settings(steps=100, record="linear:3").record
+    (0, 50, 100)
     """
 
     steps: int = setting(

@@ -58,29 +58,60 @@ def simulate(
 ) -> xr.Dataset:
     """Train the YZ transformer by SGD (or another optimiser) on sequences drawn from ``classes``.
 
-    Give either ``runs`` (see :func:`scansnap.grid`) or the rates of a single run: ``eta_z`` and ``eta_y`` or
-    ``ratio``, with ``seed``. The options are the fields of :class:`scansnap.Runs`, :class:`scansnap.Settings` and
-    :class:`scansnap.ModelConfig` (docs/settings.md lists them). The last two may be objects, with options on top.
-    Optimisers are explained at :class:`scansnap.Optimizer`; ``optimizer={"y": …, "z": …}`` treats the tables apart.
+    Parameters
+    ----------
+    classes
+        The data distribution; with ``module`` also any :class:`scansnap.Sampler`.
+    runs
+        Rates and seeds of many runs, from :func:`scansnap.grid`. For a single run pass ``eta_z`` and ``eta_y`` or
+        ``ratio``, with ``seed``, instead.
+    settings, model
+        Options as objects; those in ``options`` come on top.
+    record_fn
+        Called with a StateView ``state`` at every recorded step; returns named arrays with the run first.
+        ``state["z"]`` is any recordable variable, ``state.step`` and ``state.runs`` are its step and runs.
+    until
+        Called with the same; the simulation ends at the first recorded step at which it returns True.
+    module
+        A module that is trained in place of the YZ model, by autograd. It maps tokens (B, T), the query last, to
+        logits. Recordable are ``batch_loss`` and the parameters by name.
+    attention
+        Parameters of the module that are trained with η_Z; all others are trained with η_Y. They start at the module's
+        values, or as ``init`` says.
+    device
+        cpu, cuda or auto.
+    engine
+        auto, fused (compiled kernels) or general (PyTorch).
+    progress
+        Called with (done, total).
+    save_to
+        Path of the result, ``.zarr`` or ``.nc``. Until it is complete, checkpoints lie beside it.
+    resume, overwrite
+        Continue an unfinished run at ``save_to`` to the same numbers, or replace what exists there.
+    checkpoint_seconds
+        Time between two checkpoints.
+    **options
+        Fields of :class:`scansnap.Runs`, :class:`scansnap.Settings` and :class:`scansnap.ModelConfig`; docs/settings.md
+        lists them. ``context`` is T, and ``math.inf`` replaces counts by probabilities; then ``batch_size=None``
+        replaces sampled classes by their expectation. ``optimizer={"y": …, "z": …}`` differs between the tables.
 
-    ``context`` is T; ``math.inf`` replaces counts by probabilities, and with ``batch_size=None`` classes by their
-    expectation. ``record`` lists steps, or says ``all``, ``linear:N`` or ``log:N``. ``engine`` "general" keeps
-    away from the fused kernels.
+    Returns
+    -------
+    xarray.Dataset
+        Dims run, step, seq_class, token, query. ``attrs["stopped"]`` is "complete", "non-finite" (every run),
+        "event: NAME" (``until``) or "interrupted".
 
-    ``record_fn(seen)`` is called at every recorded step and returns named arrays with the run first; ``until(seen)``
-    ends the simulation at the first recorded step at which it is true. ``seen["z"]`` is any recordable variable,
-    ``seen.step`` and ``seen.runs`` say when and of what.
+    Raises
+    ------
+    Interrupted
+        After Ctrl-C; its ``partial`` is the Dataset until then (``attrs["complete"]`` is 0).
 
-    ``module`` is trained in place of the YZ model, by autograd: it maps tokens (B, T), the query last, to logits. The
-    parameters that ``attention`` names are trained with η_Z, all others with η_Y. They begin at the module's own
-    values, or as ``init`` says. The data may then be any :class:`scansnap.Sampler`; recordable are ``batch_loss`` and
-    the parameters by name.
-
-    Returns a Dataset with dims run, step, seq_class, token, query; ``attrs["stopped"]`` says why it ended: complete,
-    non-finite (every run), event: … (``until``) or interrupted. Ctrl-C raises :class:`scansnap.Interrupted`,
-    whose ``partial`` is the Dataset until then (``attrs["complete"]`` is 0). With ``save_to`` the result is written
-    there when it is complete; until then checkpoints lie beside it, and ``resume=True`` continues from them to the
-    same numbers.
+    Examples
+    --------
+    >>> classes = ss.SequenceClasses.syn_small()
+    >>> data = ss.simulate(classes, ss.grid(eta_z=[0.1, 1.0], ratio=10), steps=20, record=[0, 20], device="cpu")
+    >>> dict(data.loss.sizes), bool((data.loss[:, -1] < data.loss[:, 0]).all())
+    ({'run': 2, 'step': 2}, True)
     """
     if not isinstance(classes, SequenceClasses) and (module is None or not isinstance(classes, Sampler)):
         unless = " (a sampler needs a module to train)" if isinstance(classes, Sampler) else ""
@@ -88,7 +119,7 @@ def simulate(
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None or name not in _OPEN}
     shared = {name: given.pop(name) for name in SHARED if name in given}
     runs = _runs(runs, {name: given.pop(name) for name in run_fields() if name in given}).filled(**shared)
-    place = pick_device(device)
+    torch_device = pick_device(device)
     check_float("checkpoint_seconds", checkpoint_seconds, least=0)
     check_choice("engine", engine, ENGINES)
     trainer: Trainer
@@ -97,7 +128,7 @@ def simulate(
         if attention:
             raise InputError("attention", list(attention), "left out without a module")
         plan = merged({**given, "settings": settings, "model": model})
-        trainer = yz = YZTrainer(classes, runs, plan, place, engine)
+        trainer = yz = YZTrainer(classes, runs, plan, torch_device, engine)
         if engine == "fused" and yz.engine.why_not_fused():
             raise InputError("engine", engine, f"auto or general here, since {yz.engine.why_not_fused()}")
         names = plan.variables
@@ -105,7 +136,7 @@ def simulate(
         _refuse_with_module({**given, "model": model, "engine": None if engine == "auto" else engine})
         names = given.pop("variables", (LOSS,))
         plan = replace(merged({**given, "settings": settings}), variables=())
-        trainer = ModuleTrainer(module, _sampler(classes, plan), runs, plan, place, attention=attention,
+        trainer = ModuleTrainer(module, _sampler(classes, plan), runs, plan, torch_device, attention=attention,
                                 init=given.get("init"))  # fmt: skip
         names = (names,) if isinstance(names, str) else tuple(names)
         for name in names:
@@ -149,11 +180,11 @@ def _refuse_with_module(given: dict[str, Any]) -> None:
 def _sampler(data: SequenceClasses | Sampler, plan: Settings) -> Sampler:
     """What a module is trained on."""
     if plan.batch_size is None:
-        raise InputError("batch_size", None, "a whole number: a module is trained on sampled sequences")
+        raise InputError("batch_size", None, "an integer, as a module is trained on sampled sequences")
     if not isinstance(data, SequenceClasses):
         return data
     if math.isinf(plan.context):
-        raise InputError("context", plan.context, "finite: a module is trained on sampled sequences")
+        raise InputError("context", plan.context, "a finite length, as a module is trained on sampled sequences")
     return ClassSampler(data, int(plan.context))
 
 

@@ -6,7 +6,8 @@ dimension names `seq_class` and ``token``), and reduce it.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 import xarray as xr
@@ -15,22 +16,77 @@ from scansnap.checks import InputError, check_float, check_integer
 from scansnap.classes import SequenceClasses
 from scansnap.measure.entropy import entropy_of, masked_entropy
 
+Array = TypeVar("Array", np.ndarray, xr.DataArray)
 
-def entropy(attention: Any) -> Any:
-    """−Σ c ln c over all tokens, in nats."""
+
+def entropy(attention: Array) -> Array:
+    """−Σ c ln c over all tokens, in nats.
+
+    Parameters
+    ----------
+    attention
+        Token dimension last; a DataArray by its dimension names.
+
+    Returns
+    -------
+    numpy.ndarray or xarray.DataArray
+        Without the token dimension.
+
+    Examples
+    --------
+    >>> entropy(np.array([[0.5, 0.5], [1.0, 0.0]])).round(4)
+    array([0.6931, 0.    ])
+    """
     return _over(("token",), (), entropy_of, attention)
 
 
-def distinct_entropy(attention: Any, classes: SequenceClasses) -> Any:
-    """Entropy of attention over the class's distinct tokens, renormalised (Figure 6); NaN where there are none."""
+def distinct_entropy(attention: Array, classes: SequenceClasses) -> Array:
+    """Entropy of attention over the class's distinct tokens, renormalised (Figure 6); NaN where there are none.
+
+    Parameters
+    ----------
+    attention
+        Token dimension last; a DataArray by its dimension names.
+    classes
+        The classes of the attention.
+
+    Returns
+    -------
+    numpy.ndarray or xarray.DataArray
+        By seq_class.
+
+    Examples
+    --------
+    >>> classes = SequenceClasses.syn_small()
+    >>> distinct_entropy(classes.p_context, classes).round(2)
+    array([2.15, 2.15])
+    """
     mask = distinct_mask(classes)
     return _over(("seq_class", "token"), ("seq_class",), lambda c: masked_entropy(_of(classes, c), mask), attention)
 
 
-def recall(attention: Any, classes: SequenceClasses, threshold: float | None = None) -> Any:
+def recall(attention: Array, classes: SequenceClasses, threshold: float | None = None) -> Array:
     """Share of the class's distinct tokens with attention above the threshold (Figures 11 and 12).
 
-    Default threshold: 1 / (number of context tokens of all classes), as in the paper. NaN without distinct tokens.
+    Parameters
+    ----------
+    attention
+        Token dimension last; a DataArray by its dimension names.
+    classes
+        The classes of the attention.
+    threshold
+        Default: 1 / (number of context tokens of all classes), as in the paper.
+
+    Returns
+    -------
+    numpy.ndarray or xarray.DataArray
+        By seq_class; NaN without distinct tokens.
+
+    Examples
+    --------
+    >>> classes = SequenceClasses.syn_small()
+    >>> recall(classes.p_context, classes, threshold=0.01)
+    array([0.9, 0.9])
     """
     if threshold is None:
         threshold = 1 / len(np.unique(np.concatenate([classes.support(n)[0] for n in range(classes.n_classes)])))
@@ -44,8 +100,26 @@ def recall(attention: Any, classes: SequenceClasses, threshold: float | None = N
     return _over(("seq_class", "token"), ("seq_class",), share, attention)
 
 
-def top_mass(attention: Any, k: int = 1) -> Any:
-    """Attention on the k most attended tokens."""
+def top_mass(attention: Array, k: int = 1) -> Array:
+    """Attention on the k most attended tokens.
+
+    Parameters
+    ----------
+    attention
+        Token dimension last; a DataArray by its dimension names.
+    k
+        Number of tokens.
+
+    Returns
+    -------
+    numpy.ndarray or xarray.DataArray
+        Without the token dimension.
+
+    Examples
+    --------
+    >>> top_mass(np.array([0.1, 0.2, 0.7]), k=2).round(4)
+    np.float64(0.9)
+    """
     k = check_integer("k", k, least=1)
 
     def mass(c: np.ndarray) -> np.ndarray:
@@ -56,8 +130,24 @@ def top_mass(attention: Any, k: int = 1) -> Any:
     return _over(("token",), (), mass, attention)
 
 
-def effective_support(attention: Any) -> Any:
-    """e^entropy: the number of tokens that uniform attention of the same entropy would cover."""
+def effective_support(attention: Array) -> Array:
+    """e^entropy: the number of tokens that uniform attention of the same entropy would cover.
+
+    Parameters
+    ----------
+    attention
+        Token dimension last; a DataArray by its dimension names.
+
+    Returns
+    -------
+    numpy.ndarray or xarray.DataArray
+        Without the token dimension.
+
+    Examples
+    --------
+    >>> effective_support(np.array([0.25, 0.25, 0.25, 0.25])).round(4)
+    np.float64(4.0)
+    """
     return _over(("token",), (), lambda c: np.exp(entropy_of(c)), attention)
 
 
@@ -74,13 +164,16 @@ def _of(classes: SequenceClasses, attention: np.ndarray) -> np.ndarray:
     if attention.shape[-2:] != shape:
         raise InputError(
             "attention",
-            f"of shape {attention.shape}",
-            f"of shape (…, classes, tokens) = (…, {shape[0]}, {shape[1]})",
+            f"shape {attention.shape}",
+            f"shape (…, {shape[0]}, {shape[1]}) (seq_class, token)",
         )
     return attention
 
 
-def _over(core: tuple[str, ...], kept: tuple[str, ...], function: Any, attention: Any) -> Any:
+def _over(
+    core: tuple[str, ...], out: tuple[str, ...], function: Callable[[np.ndarray], np.ndarray], attention: Any
+) -> Any:
+    """Apply a function that reduces the dimensions ``core`` to ``out``."""
     if isinstance(attention, xr.DataArray):
-        return xr.apply_ufunc(function, attention, input_core_dims=[list(core)], output_core_dims=[list(kept)])
+        return xr.apply_ufunc(function, attention, input_core_dims=[list(core)], output_core_dims=[list(out)])
     return function(np.asarray(attention))

@@ -1,4 +1,4 @@
-"""Who rises, who falls, and in which order tokens drop out (Theorems 2 and 3 of the paper, Section 5).
+"""Which tokens rise and fall, and in which order they drop out (Theorems 2 and 3 of the paper, Section 5).
 
 All functions take a trajectory as ``simulate`` and ``flow`` return it: attention by class and token, z by query
 and token, along ``step`` or ``t``, with or without a ``run`` dimension. What they return is a tidy list: one
@@ -20,7 +20,7 @@ from scansnap.measure.ranks import rank_correlation
 
 
 def fates(data: xr.Dataset, classes: SequenceClasses, *, local: bool = False) -> xr.Dataset:
-    """What became of every context token between the first and the last recorded time (Theorem 2).
+    """The change of every context token between the first and the last recorded time (Theorem 2).
 
     Theory: the logit of every distinct token rises, ż_ml = η_Z p_n f_nl² ξ_n > 0. A single common token falls; of
     several, single ones may rise, but by the invariant Σ_l ż_ml = 0 their sum falls.
@@ -38,6 +38,28 @@ def fates(data: xr.Dataset, classes: SequenceClasses, *, local: bool = False) ->
     the same z_change and its own attention_change. Record step 0 (or t = 0) to make "first" mean the start of
     training. Noise moves single intervals: rise_share is near 1 only for smooth trajectories or intervals that
     are long enough.
+
+    Parameters
+    ----------
+    data
+        A trajectory of ``simulate`` or ``flow``.
+    classes
+        The classes of the trajectory.
+    local
+        Call a token distinct if no other class of the same query has it.
+
+    Returns
+    -------
+    xarray.Dataset
+        The variables above, along (run,) ``pair``.
+
+    Examples
+    --------
+    >>> classes = ss.SequenceClasses.syn_small()
+    >>> data = ss.flow(classes, eta_y=1.0, eta_z=0.1, t=np.geomspace(0.1, 1000, 30))
+    >>> table = fates(data, classes)
+    >>> bool(table.rises[table.kind == "distinct"].all())
+    True
     """
     time = time_dim(data, "z", "attention")
     check_classes(data, classes)
@@ -76,6 +98,29 @@ def scan_order(data: xr.Dataset, classes: SequenceClasses, fraction: float = 0.5
 
     Variables, along (run,) ``pair`` (distinct tokens only): ``drop_time``, NaN for tokens that never drop, and
     ``winner``. Between two recorded times the logarithm of the ratio is taken as linear in ln t (in t from t = 0).
+
+    Parameters
+    ----------
+    data
+        A trajectory of ``simulate`` or ``flow``.
+    classes
+        The classes of the trajectory.
+    fraction
+        Share of its first ratio to the winner below which a token has dropped.
+    local
+        Call a token distinct if no other class of the same query has it.
+
+    Returns
+    -------
+    xarray.Dataset
+        ``drop_time`` and ``winner``, along (run,) ``pair``.
+
+    Examples
+    --------
+    >>> classes = ss.SequenceClasses.syn_small()
+    >>> data = ss.flow(classes, eta_y=1.0, eta_z=0.1, t=np.geomspace(0.1, 1000, 30))
+    >>> int(scan_order(data, classes).winner.sum())
+    2
     """
     fraction = check_float("fraction", fraction, above=0, below=1)
     time = time_dim(data, "attention")
@@ -112,8 +157,31 @@ def scan_rank_correlation(
     Drop times as in :func:`scan_order`. Tokens that never drop, the winner among them, share the last rank
     (+∞), and equal values share their mean rank: tokens of equal P neither help nor hurt, and +1 itself is out of
     reach when several tokens of different P stay (0.89 for 6 of 10). A fraction nearer to 1 lets more of them
-    drop where attention froze early. NaN for classes in which there is no order to speak of: fewer than 3 distinct
-    tokens, equal P for all, or none that drops.
+    drop where attention froze early. NaN for classes without an order: fewer than 3 distinct tokens, equal P for all,
+    or none that drops.
+
+    Parameters
+    ----------
+    data
+        A trajectory of ``simulate`` or ``flow``.
+    classes
+        The classes of the trajectory.
+    fraction
+        Share of its first ratio to the winner below which a token has dropped.
+    local
+        Call a token distinct if no other class of the same query has it.
+
+    Returns
+    -------
+    xarray.DataArray
+        By (run and) seq_class.
+
+    Examples
+    --------
+    >>> classes = ss.SequenceClasses.syn_small()
+    >>> data = ss.flow(classes, eta_y=1.0, eta_z=0.1, t=np.geomspace(0.1, 1000, 30))
+    >>> scan_rank_correlation(data, classes, 0.9).dims
+    ('seq_class',)
     """
     order = scan_order(data, classes, fraction, local=local)
     times = np.nan_to_num(order["drop_time"].values, nan=np.inf)
@@ -167,9 +235,9 @@ def time_dim(data: xr.Dataset, *variables: str) -> str:
         raise InputError("data", f"along {tuple(data[variables[0]].dims)}", "a trajectory along step or t")
     times = data[dims[0]].values
     if len(times) < 2:
-        raise InputError(f"the number of recorded values of {dims[0]}", len(times), "at least 2")
+        raise InputError(dims[0], f"{len(times)} recorded values", "at least 2 recorded values")
     if not (np.diff(times) > 0).all() or times[0] < 0:
-        raise InputError(f"the values of {dims[0]}", times, "at least 0 and ascending, each once")
+        raise InputError(dims[0], times, "strictly ascending values ≥ 0")
     return dims[0]
 
 
@@ -179,7 +247,7 @@ def check_classes(data: xr.Dataset, classes: SequenceClasses) -> None:
         raise InputError("classes", classes, "a SequenceClasses object")
     found = data["attention"].sizes
     if "seq_class" not in found or "token" not in found:
-        raise InputError("attention", f"along {tuple(found)}", "along class and token")
+        raise InputError("attention", f"dims {tuple(found)}", "dims with seq_class and token")
     if (found["seq_class"], found["token"]) != (classes.n_classes, classes.vocab_size):
         raise InputError(
             "classes",

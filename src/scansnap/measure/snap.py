@@ -64,16 +64,33 @@ def snap_time(
 ) -> xr.Dataset:
     """When attention froze, in t and in ln t, with intervals, as :mod:`scansnap.measure.snap_curves` has it.
 
-    data       a trajectory with attention along ``step`` or ``t``, with or without ``run``; at least 8 recorded
-               times after 0, best spaced evenly in ln t, from t = 0 to many times the answer
-    classes    the classes of the trajectory; None reads distinct and common tokens off the attention
-    exponent   in t, the power of t that χ − 1 must outgrow to count as scanning, between 0 and 2. Smaller is later: 0.5
-               reads 1.5 to 7 times the time that 1 does, the longer for smaller M
-    pool       runs that differ only in their seed are one measurement: S is averaged over them, and the result
-               has the dimension ``setting`` instead of ``run``. False measures each run for itself
-    per_class  follow every class for itself (dimension `seq_class`) instead of the mean of S over classes
-    local      as in :func:`log_odds`
-    resamples  number of resampled curves behind the uncertainty, drawn with ``seed``
+    Parameters
+    ----------
+    data
+        A trajectory with attention along ``step`` or ``t``, with or without ``run``; at least 8 recorded times after 0,
+        best spaced evenly in ln t, from t = 0 to many times the answer.
+    classes
+        The classes of the trajectory; None infers distinct and common tokens from the attention.
+    exponent
+        In t, the power of t that χ − 1 must outgrow to count as scanning, between 0 and 2. Smaller is later: 0.5 gives
+        1.5 to 7 times the time that 1 does, the longer for smaller M.
+    pool
+        Average S over runs that differ only in their seed: the result has the dimension ``setting`` instead of
+        ``run``. False measures each run alone.
+    per_class
+        Measure every class (dimension ``seq_class``) instead of the mean of S over classes.
+    local
+        As in :func:`log_odds`.
+    resamples, seed
+        Number of resampled curves behind the uncertainty, and the seed that draws them.
+
+    Returns
+    -------
+    xarray.Dataset
+        The variables below.
+
+    Notes
+    -----
 
     Variables: ``t_snap``, where (χ − 1)/t^exponent is largest if attention has snapped, in the units of the time
     dimension; ``found``, whether it has; ``reason``, why not. ``t_fastest`` is the same whether it has or not (NaN
@@ -91,6 +108,14 @@ def snap_time(
     and up to 20 from random initial values. Added in quadrature: the shift when the window is half as wide again,
     which is all there is for a smooth flow. Attention is followed from where it has moved by 5 times its own
     uncertainty. Limits: constant rates; a time of few steps is only interpolated between these.
+
+    Examples
+    --------
+    >>> classes = ss.SequenceClasses.syn_small()
+    >>> data = ss.flow(classes, eta_y=1.0, eta_z=0.02, t=np.geomspace(0.1, 1000, 60))
+    >>> snap = snap_time(data, classes)
+    >>> bool(snap.found), round(float(snap.t_snap))
+    (True, 40)
     """
     exponent = check_float("exponent", exponent, above=0, below=2)
     resamples = check_integer("resamples", resamples, least=50)
@@ -98,12 +123,14 @@ def snap_time(
     time = time_dim(data, "attention")
     times = data[time].values.astype(np.float64)
     if (n_times := int((times > 0).sum())) < MIN_TIMES:
-        raise InputError(f"the number of recorded values of {time} above 0", n_times, f"at least {MIN_TIMES}")
+        raise InputError(time, f"{n_times} recorded values above 0", f"at least {MIN_TIMES} recorded values above 0")
     odds = log_odds(data, classes, local=local).transpose("run", ..., "seq_class", time, missing_dims="ignore")
     odds = odds if "run" in odds.dims else odds.expand_dims("run")  # (run, …, seq_class, time)
     extra = [dim for dim in odds.dims if dim not in ("run", "seq_class", time)]
     if extra:
-        raise InputError("attention", f"along {extra[0]}", f"along run, {time}, seq_class and token only: select one")
+        raise InputError(
+            "attention", f"dimension {extra[0]}", f"dims run, {time}, seq_class and token only", "select one entry"
+        )
     eps = float(np.finfo(odds.dtype).eps)
     values = odds.values[:, :, times > 0].astype(np.float64)  # (run, seq_class, time)
     times = times[times > 0]
@@ -182,6 +209,28 @@ def log_odds(data: xr.Dataset, classes: SequenceClasses | None = None, *, local:
     Dims (run,) step or t, seq_class. Without ``classes`` the contexts are read off the attention at the first recorded
     time, which is above 0 exactly on them (then ``local`` needs classes too). NaN for classes without distinct or
     without common tokens, and −∞ or +∞ where attention on one of them is too small for its floating-point type.
+
+    Parameters
+    ----------
+    data
+        A trajectory of ``simulate`` or ``flow``.
+    classes
+        The classes of the trajectory; None infers them.
+    local
+        Call a token distinct if no other class of the same query has it.
+
+    Returns
+    -------
+    xarray.DataArray
+        S_n(t), (run,) step or t, seq_class.
+
+    Examples
+    --------
+    >>> classes = ss.SequenceClasses.syn_small()
+    >>> data = ss.flow(classes, eta_y=1.0, eta_z=0.1, t=np.geomspace(0.1, 1000, 30))
+    >>> odds = log_odds(data, classes)
+    >>> bool((odds.diff("t") > 0).all())
+    True
     """
     time = time_dim(data, "attention")
     c = data["attention"].transpose(..., time, "seq_class", "token")

@@ -53,6 +53,31 @@ def class_drive(
     """What drives the attention of K classes with probabilities ``p_class`` and overlaps ρ_nn'; by quadrature.
 
     ``overlap`` is one number for all pairs or a symmetric table (K, K), whose diagonal is ignored.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    p_class
+        Class probabilities p_n.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+
+    Returns
+    -------
+    ClassDrive
+
+    Examples
+    --------
+    >>> value = class_drive(100, eta_y=1.0, eta_z=0.1, p_class=[0.25, 0.75], vocab_size=50, overlap=0.3).growth[0]
+    >>> round(float(value), 4)
+    0.1597
     """
     (t_,) = to_arrays(t=t)
     eta_y_, eta_z_, m = to_arrays(eta_y=eta_y, eta_z=eta_z, vocab_size=vocab_size)

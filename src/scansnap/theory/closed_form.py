@@ -28,6 +28,25 @@ def u(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
 
     Solved by u = a − ω(a − ln(M−1)), a = (M η_Y s + 1)/(M − 1), ω the Wright omega function, then polished by
     Newton steps. Accurate to a few units in the last place for every s ≥ 0 and M ≥ 2 with M η_Y s ≤ 1e300.
+
+    Parameters
+    ----------
+    s
+        Visits of one class, t/K.
+    eta_y
+        Learning rate of Y, the decoder.
+    vocab_size
+        Number of tokens M.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(u(100, eta_y=1.0, vocab_size=50)), 4)
+    8.4312
     """
     return to_result(_u(*to_arrays(s=s, eta_y=eta_y, vocab_size=vocab_size)))
 
@@ -37,6 +56,25 @@ def h(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
 
     The decoder's logits for class n are (M − 1) h for its own next token and −h for all others. The step-wise
     value is :func:`h_recursion`, which exceeds h by at most 2η_Y/M when η_Y < 1 (Lemma 7).
+
+    Parameters
+    ----------
+    s
+        Visits of one class, t/K.
+    eta_y
+        Learning rate of Y, the decoder.
+    vocab_size
+        Number of tokens M.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(h(100, eta_y=1.0, vocab_size=50)), 4)
+    0.1686
     """
     s_, eta_y_, m = to_arrays(s=s, eta_y=eta_y, vocab_size=vocab_size)
     return to_result(_u(s_, eta_y_, m) / m)
@@ -45,7 +83,26 @@ def h(s: ArrayLike, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> Result:
 def h_recursion(steps: int, *, eta_y: ArrayLike, vocab_size: ArrayLike) -> FloatArray:
     """h after 0, 1, …, ``steps`` gradient steps: h ← h + η_Y/(M − 1 + e^{Mh}) from h = 0 (Lemma 5, Eq. 33).
 
-    The step is the first axis of the to_result; the shape of ``eta_y`` and ``vocab_size`` follows.
+    The step is the first axis of the result; the shape of ``eta_y`` and ``vocab_size`` follows.
+
+    Parameters
+    ----------
+    steps
+        Number of gradient steps.
+    eta_y
+        Learning rate of Y, the decoder.
+    vocab_size
+        Number of tokens M.
+
+    Returns
+    -------
+    numpy.ndarray
+        By step first.
+
+    Examples
+    --------
+    >>> round(float(h_recursion(3, eta_y=0.5, vocab_size=10)[-1]), 4)
+    0.1399
     """
     steps = check_integer("steps", steps)
     eta_y_, m = np.broadcast_arrays(*to_arrays(eta_y=eta_y, vocab_size=vocab_size))
@@ -63,6 +120,27 @@ def gamma(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: A
 
     It rises like η_Y t/K, peaks a little before t₀′ (at 0.8 to 0.9 t₀′ for M from 100 to 10⁶) and falls like
     ln t/t (:func:`gamma_early`, :func:`gamma_late`).
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(gamma(100, eta_y=1.0, n_classes=10, vocab_size=50)), 4)
+    0.9263
     """
     t_, eta_y_, k, m = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
     u_ = _u(t_ / k, eta_y_, m)
@@ -75,6 +153,29 @@ def gamma_integral(
     """Γ(t) = η_Z ∫₀ᵗ γ dt′ = (η_Z/η_Y) K (M − 1)² h(t/K)²/2 (Appendix F, Eq. 128).
 
     Exact for the γ of :func:`gamma`: along the flow γ dt = (K/η_Y)(M − 1)² h dh.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(gamma_integral(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)), 4)
+    14.2853
     """
     t_, eta_y_, eta_z_, k, m = to_arrays(t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)
     return to_result(eta_z_ / eta_y_ * k * ((m - 1) / m * _u(t_ / k, eta_y_, m)) ** 2 / 2)

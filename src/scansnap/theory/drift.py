@@ -41,7 +41,7 @@ _START = 1e-9  # of the clock: D/u tends to (K − 1)ρ/M
 
 @dataclass(frozen=True)
 class DriftRates:
-    """DriftRates of Y by row and column, and of z by query and token."""
+    """Rates of Y by row and column, and of z by query and token."""
 
     y: FloatArray
     z: FloatArray
@@ -173,6 +173,25 @@ def sampling_push(f: ArrayLike, *, context: ArrayLike, p: ArrayLike | None = Non
     left out, P ∝ f, and with s = Σf, q = Σf³
 
         N w_l = s f_l [f_l (s − 2q) − 1 + 2f_l²]
+
+    Parameters
+    ----------
+    f
+        f_l, the token's normalised attention.
+    context
+        Sequence length T, the query included.
+    p
+        P(l|n) where z is not 0.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(sampling_push([0.6, 0.8], context=128)[0]), 4)
+    -0.0021
     """
     f_, length = to_arrays(f=f)[0], to_arrays(context=context)[0]
     p_ = f_ / f_.sum(-1, keepdims=True) if p is None else to_arrays(p=p)[0]
@@ -191,6 +210,33 @@ def drift_tokens(
     modes, with σ² = ελ/2 and F the Dawson function, v = 2σ F(σu)/λ and z = (2/λ) ∫₀^{σu} F, times the mode's share
     of w: at first ε w_l u²/2, late a logarithm of u. To leading order in 1/M, 1/T and z; it adds to
     :func:`scansnap.theory.memory_tokens`.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    f_distinct
+        f_l of the distinct tokens.
+    f_common
+        f_l of the common tokens; by default there is one.
+    context
+        Sequence length T, the query included.
+
+    Returns
+    -------
+    TokenMemory
+
+    Examples
+    --------
+    >>> value = drift_tokens(2.0, eta_y=1.0, eta_z=0.1, n_classes=10, f_distinct=[0.5, 0.6], context=128).z[0]
+    >>> round(float(value), 4)
+    -0.0003
     """
     (u_,) = to_arrays(u=u)
     eta_y_, eta_z_, k = to_arrays(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes)
@@ -214,6 +260,33 @@ def fall_below(
     Where sampling outweighs the drive, T ≪ s²u/D ~ M/((K − 1)ρ‖P‖²), P* ≈ 1/(s² − 2sq), some ‖P‖²: tokens rarer than
     that fall whatever the length. For longer sequences N P* → u/D(u): M/((K − 1)ρ) occurrences at first, fewer as D/u
     grows; late (``form="exact"``) κ²/((K − 1)ρ²(1 + κ)). It is not P_l T of order 1. The memory is left out.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    f_distinct
+        f_l of the distinct tokens.
+    f_common
+        f_l of the common tokens; by default there is one.
+    context
+        Sequence length T, the query included.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(fall_below(2.0, n_classes=10, vocab_size=50, f_distinct=[0.5, 0.6], context=128)), 4)
+    5.0335
     """
     (u_,), (length,), (k, m) = (
         to_arrays(u=u),

@@ -39,7 +39,31 @@ FORMS = ("leading", "exact")
 def beta(
     u: ArrayLike, *, n_classes: ArrayLike, vocab_size: ArrayLike, overlap: ArrayLike, form: Form = "leading"
 ) -> Result:
-    """γβ_nn' per unit of the clock u. Leading order: [u e^{ρu} + (e^{ρu} − 1)/ρ − u]/M, from u/M at ρ = 0."""
+    """γβ_nn' per unit of the clock u. Leading order: [u e^{ρu} + (e^{ρu} − 1)/ρ − u]/M, from u/M at ρ = 0.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(beta(2.0, n_classes=10, vocab_size=50, overlap=0.3)), 4)
+    0.0877
+    """
     u_, k, m, rho = to_arrays(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
     if check_choice("form", form, FORMS) == "exact":
         return to_result(SymmetricFamily(k, m, rho).at(u_).beta)
@@ -52,6 +76,29 @@ def drive(
     """D(u) = (K − 1) ρ γβ = ξ_n per unit of the clock. Early (K − 1)ρu/M, late (leading) (K − 1)ρu e^{ρu}/M.
 
     The exact one goes on linearly in u: see :func:`drive_rate`.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(drive(2.0, n_classes=10, vocab_size=50, overlap=0.3)), 4)
+    0.2368
     """
     u_, k, m, rho = to_arrays(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
     return to_result((k - 1) * rho * np.asarray(beta(u_, n_classes=k, vocab_size=m, overlap=rho, form=form)))
@@ -63,6 +110,29 @@ def drive_rate(
     """D′(u) = ((K − 1)ρ/M) [2e^{ρu} + ρu e^{ρu} − 1]. Both forms are positive at every u, so that D only rises.
 
     The exact one tends to (K − 1)ρ²(1 + κ)/κ², κ = 1 + ρ(K − 2), as M → ∞ and u ≫ ln(ρM)/ρ.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(drive_rate(2.0, n_classes=10, vocab_size=50, overlap=0.3)), 4)
+    0.2018
     """
     u_, k, m, rho = to_arrays(u=u, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)
     if check_choice("form", form, FORMS) == "exact":
@@ -81,6 +151,33 @@ def growth_drive(
         exact     −½ (η_Z/η_Y) (K − 1) ρ a_n·a_n'                 since d(a_n·a_n')/dt = −2 η_Y p γβ
 
     p_n = 1/K is in it, unlike in the paper's.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(growth_drive(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, overlap=0.3)), 4)
+    0.3257
     """
     t_, eta_y_, eta_z_, k, m, rho = to_arrays(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap
@@ -97,7 +194,33 @@ def growth_drive_early(
     t: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     overlap: ArrayLike,
 ) -> Result:  # fmt: skip
-    """B_n ≈ (K − 1)ρ η_Y η_Z t²/(2K²M), to a relative ρη_Y t/K: the gap is η_Y t/K and every β is 1/M."""
+    """B_n ≈ (K − 1)ρ η_Y η_Z t²/(2K²M), to a relative ρη_Y t/K: the gap is η_Y t/K and every β is 1/M.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(growth_drive_early(5, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, overlap=0.3)), 4)
+    0.0007
+    """
     t_, eta_y_, eta_z_, k, m, rho = to_arrays(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap
     )
@@ -115,6 +238,33 @@ def growth_drive_late(
 
     In the second the gap of the logits is λ(A − C) with λ = (1 − ρ)(1 + ρ(K − 1))/κ, so that its u is
     ln(M η_Y t/K)/λ.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(growth_drive_late(1000, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, overlap=0.3)), 4)
+    1.9736
     """
     t_, eta_y_, eta_z_, k, m, rho = to_arrays(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap

@@ -21,6 +21,25 @@ def t_scan(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike) -> 
 
     Up to here the early expansions give the order of magnitude. At t₀′ itself e^u ≈ 0.567 M, and γ is already
     down to 1/1.567 ≈ 64% of :func:`gamma_early` for M → ∞ (58% at M = 1000).
+
+    Parameters
+    ----------
+    eta_y
+        Learning rate of Y, the decoder.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(t_scan(eta_y=1.0, n_classes=10, vocab_size=50)), 4)
+    39.1202
     """
     eta_y_, k, m = to_arrays(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
     return to_result(k * np.log(m) / eta_y_)
@@ -32,6 +51,27 @@ def t_snap(*, eta_y: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike, del
     The theorem gives δ only in order of magnitude, Θ(ln ln M/ln M). The default δ = 0 is the leading order, the
     time the paper quotes as t₀ ≈ 2K ln M/η_Y (Section 6, insight a). The value its proof uses is
     ``delta=snap_delta(vocab_size)``, which moves t₀ later by 40% at M = 100 and 20% at M = 10⁶.
+
+    Parameters
+    ----------
+    eta_y
+        Learning rate of Y, the decoder.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    delta
+        δ, 0 to leading order.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(t_snap(eta_y=1.0, n_classes=10, vocab_size=50)), 4)
+    78.2405
     """
     eta_y_, k, m, delta_ = to_arrays(eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, delta=delta)
     return to_result(2 * (1 + delta_) * k * np.log(m) / eta_y_)
@@ -42,6 +82,21 @@ def snap_delta(vocab_size: ArrayLike) -> Result:
 
     From that gap on, e^{Mh} outweighs (M − 1) M h in the equation of h. In closed form the root is
     u = −W₋₁(−1/(M − 1)). δ is 0 for M < 1 + e, where e^u always outweighs and there is no root.
+
+    Parameters
+    ----------
+    vocab_size
+        Number of tokens M.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(snap_delta(1000)), 4)
+    0.3198
     """
     (m,) = to_arrays(vocab_size=vocab_size)
     branch = np.maximum(m - 1, np.e)  # W₋₁ is real only up to M − 1 = e
@@ -50,7 +105,27 @@ def snap_delta(vocab_size: ArrayLike) -> Result:
 
 
 def gamma_early(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike) -> Result:
-    """γ ≈ η_Y t/K for t ≤ t₀′ (Theorem 1b). As t → 0 the exact γ is ((M − 1)/M)² times this."""
+    """γ ≈ η_Y t/K for t ≤ t₀′ (Theorem 1b). As t → 0 the exact γ is ((M − 1)/M)² times this.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    n_classes
+        Number of classes K.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(gamma_early(5, eta_y=1.0, n_classes=10)), 4)
+    0.5
+    """
     t_, eta_y_, k = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes)
     return to_result(eta_y_ * t_ / k)
 
@@ -60,6 +135,27 @@ def gamma_late(t: ArrayLike, *, eta_y: ArrayLike, n_classes: ArrayLike, vocab_si
 
     As t → ∞ the exact γ tends to ((M − 1)/M)² times this, slowly: the relative error is about u/(η_Y t/K), and at
     t₀ the exact value is still twice as large. Before M η_Y t/K = 1 the expansion is negative and means nothing.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(gamma_late(1000, eta_y=1.0, n_classes=10, vocab_size=50)), 4)
+    0.0852
     """
     t_, eta_y_, k, m = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size)
     s = positive_t(t_) / k
@@ -75,6 +171,31 @@ def growth_early(
         qΓ ≈ q (M − 1)²/(2KM²) η_Y η_Z t²        (with q = 4 the printed 2(M − 1)²/(KM²) η_Y η_Z t²)
 
     The exact Γ is smaller, by less than a relative e^u/M.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    **premise
+        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see :func:`growth`.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(growth_early(5, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)), 4)
+    0.098
     """
     return growth_from(_early, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
 
@@ -89,6 +210,31 @@ def growth_late(
 
     B_n grows like ln ln t: attention is almost frozen, never quite. t = 0 is refused, and before M η_Y t/K = 1
     the expansion falls with t and means nothing.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    **premise
+        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see :func:`growth`.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(growth_late(1000, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)), 4)
+    1.236
     """
     return growth_from(_late, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
 

@@ -179,6 +179,28 @@ def frozen_decoder(
     """The decoder of the symmetric family at the times t with the attention frozen: no order of 1/M is left out.
 
     The same as :func:`scansnap.dynamics.flow.decoder.decoder_flow` for equal overlaps, to 1e-12 at any time.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+
+    Returns
+    -------
+    FrozenDecoder
+
+    Examples
+    --------
+    >>> round(float(frozen_decoder(100, eta_y=1.0, n_classes=10, vocab_size=50, overlap=0.3).gap), 4)
+    5.5988
     """
     t_, eta_y_, k, m, rho = np.broadcast_arrays(
         *to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap)

@@ -31,6 +31,25 @@ def late_overlap(log_u: ArrayLike, *, n_classes: float, overlap: float) -> Resul
     """ρ after the gap has grown by the factor e^{log_u} with attention held, from a constant past of ``overlap``.
 
     The past is forgotten as 1/u; where it began to be held is the caller's to say.
+
+    Parameters
+    ----------
+    log_u
+        ln u.
+    n_classes
+        Number of classes K.
+    overlap
+        Cosine ρ between the f_n of two classes.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(late_overlap(5.0, n_classes=10, overlap=0.3)), 4)
+    0.0077
     """
     (at,), (k, rho) = to_arrays(log_u=log_u), to_arrays(n_classes=n_classes, overlap=overlap)
     if k.ndim or rho.ndim or k < 2 or rho == 0:
@@ -47,7 +66,25 @@ def late_overlap(log_u: ArrayLike, *, n_classes: float, overlap: float) -> Resul
 
 
 def late_exponent(overlap: ArrayLike, *, n_classes: ArrayLike) -> Result:
-    """−d ln ρ/d ln u of attention that is held, to first order: 2(K − 1)ρ(1 − ρ)(1 + κ)/κ², κ = 1 + ρ(K − 2)."""
+    """−d ln ρ/d ln u of attention that is held, to first order: 2(K − 1)ρ(1 − ρ)(1 + κ)/κ², κ = 1 + ρ(K − 2).
+
+    Parameters
+    ----------
+    overlap
+        Cosine ρ between the f_n of two classes.
+    n_classes
+        Number of classes K.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(late_exponent(overlap=0.3, n_classes=10)), 4)
+    1.4388
+    """
     rho, k = to_arrays(overlap=overlap, n_classes=n_classes)
     kappa = 1 + rho * (k - 2)
     return to_result(2 * (k - 1) * rho * (1 - rho) * (1 + kappa) / kappa**2)

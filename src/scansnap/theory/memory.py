@@ -41,7 +41,27 @@ _ROUNDING = 1e-9  # of a sum of squares
 
 
 def u_star(*, eta_y: ArrayLike, eta_z: ArrayLike, f: ArrayLike) -> Result:
-    """u* = √(2 η_Y/η_Z)/f_l, the gap from which a token of normalised attention f_l is held by the memory."""
+    """u* = √(2 η_Y/η_Z)/f_l, the gap from which a token of normalised attention f_l is held by the memory.
+
+    Parameters
+    ----------
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    f
+        f_l, the token's normalised attention.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(u_star(eta_y=1.0, eta_z=0.1, f=0.5)), 4)
+    8.9443
+    """
     eta_y_, eta_z_, f_ = to_arrays(eta_y=eta_y, eta_z=eta_z, f=f)
     return to_result(np.sqrt(2 * eta_y_ / eta_z_) / f_)
 
@@ -54,6 +74,35 @@ def memory_speed(
 
     It is below the drive's κ D(u) and, where D′ is nearly constant, near D′(u)/u for u ≫ u*. Leading order: in closed
     form, to 1e-12 for κu² up to 1e6; exact: by quadrature.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    f
+        f_l, the token's normalised attention.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(memory_speed(2.0, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, overlap=0.3, f=0.5)), 4)
+    0.0058
     """
     u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
     return to_result(_v(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
@@ -63,7 +112,37 @@ def memory_gain(
     u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
 ) -> Result:  # fmt: skip
-    """z_l(u) = ∫₀ᵘ v_l du of one distinct token, without v̄; by quadrature of :func:`memory_speed`."""
+    """z_l(u) = ∫₀ᵘ v_l du of one distinct token, without v̄; by quadrature of :func:`memory_speed`.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    f
+        f_l, the token's normalised attention.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(memory_gain(2.0, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, overlap=0.3, f=0.5)), 4)
+    0.0046
+    """
     u_, eta_y_, eta_z_, k, m, rho, f_ = np.broadcast_arrays(*_read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f))
     return to_result(_z(form, u_, eta_z_ / eta_y_ * f_**2, k, m, rho))
 
@@ -72,7 +151,37 @@ def memory_early(
     u: ArrayLike, *, eta_y: ArrayLike, eta_z: ArrayLike, n_classes: ArrayLike, vocab_size: ArrayLike,
     overlap: ArrayLike, f: ArrayLike, form: Form = "leading",
 ) -> Result:  # fmt: skip
-    """v_l ≈ κ D(u), the drive alone, κ = (η_Z/η_Y) f_l²: an upper bound, above by a relative κu²/3 at first; u ≪ u*."""
+    """v_l ≈ κ D(u), the drive alone, κ = (η_Z/η_Y) f_l²: an upper bound, above by a relative κu²/3 at first; u ≪ u*.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    f
+        f_l, the token's normalised attention.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(memory_early(2.0, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, overlap=0.3, f=0.5)), 4)
+    0.0059
+    """
     u_, eta_y_, eta_z_, k, m, rho, f_ = _read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
     return to_result(eta_z_ / eta_y_ * f_**2 * drive(u_, n_classes=k, vocab_size=m, overlap=rho, form=form))
 
@@ -84,6 +193,35 @@ def memory_late(
     """v_l ≈ D′(u)/(u + ρ/κ): the end of the integral, where the exponent rises by ρ + κu per unit. For κu² + ρu ≫ 1.
 
     For κu ≫ ρ that is the quasi-static D′(u)/u, in which memory and drive balance; ε is no longer in it.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    f
+        f_l, the token's normalised attention.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(memory_late(20.0, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, overlap=0.3, f=0.5)), 4)
+    5.4446
     """
     u_, eta_y_, eta_z_, k, m, rho, f_ = _read(u, eta_y, eta_z, n_classes, vocab_size, overlap, f)
     stiff = eta_z_ / eta_y_ * f_**2
@@ -107,6 +245,35 @@ def memory_tokens(
 
     Left out, there is one common token of f_c² = ρ = 1 − Σ f_l². All arguments but u are single numbers or rows.
     Conservation holds as in the flow: K Σ_l z_l + Σ_c z_c = 0.
+
+    Parameters
+    ----------
+    u
+        Logit gap, M h.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    f_distinct
+        f_l of the distinct tokens.
+    f_common
+        f_l of the common tokens; by default there is one.
+    form
+        ``leading`` order in 1/M, or ``exact``.
+
+    Returns
+    -------
+    TokenMemory
+
+    Examples
+    --------
+    >>> value = memory_tokens(2.0, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, f_distinct=[0.5, 0.6]).z[0]
+    >>> round(float(value), 4)
+    0.0062
     """
     (u_,) = to_arrays(u=u)
     eta_y_, eta_z_, k, m = to_arrays(eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size)

@@ -32,7 +32,25 @@ from scansnap.theory.frozen import exp_beyond_linear, panels
 
 
 def momentum_lag(t: ArrayLike, *, momentum: ArrayLike) -> Result:
-    """ℓ(1 − μ^t), how many steps the start takes from a motion of constant direction: exactly, at every step t."""
+    """ℓ(1 − μ^t), how many steps the start takes from a motion of constant direction: exactly, at every step t.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    momentum
+        Heavy-ball momentum μ.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(momentum_lag(100, momentum=0.9)), 4)
+    8.9998
+    """
     t_, mu = to_arrays(t=t, momentum=momentum)
     return to_result(mu / (1 - mu) * (1 - mu**t_))
 
@@ -45,6 +63,29 @@ def momentum_gap(
         u(t − ℓ(1 − μ^t) + τ ln((M − 1 + e^u)/M)) at the rate η_Y/(1 − μ),    ℓ = μ/(1 − μ),  τ = ℓ + ½
 
     with the gap of the first two terms in the logarithm. For μ = 0 it is :func:`scansnap.theory.h_recursion` times M.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    momentum
+        Heavy-ball momentum μ.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(momentum_gap(100, eta_y=1.0, n_classes=10, vocab_size=50, momentum=0.9)), 4)
+    8.7366
     """
     t_, eta, k, m, mu = to_arrays(t=t, eta_y=eta_y, n_classes=n_classes, vocab_size=vocab_size, momentum=momentum)
     return to_result(_gap(t_, eta / (1 - mu), k, m, mu))
@@ -58,6 +99,34 @@ def momentum_growth(
 
     Exact at the start, where the gap is a line: step by step its double sum is
     Σ_{j<t} (1 − μ^{t−j})(j − ℓ(1 − μ^j)) = t²/2 − (2ℓ + ½)t + 3ℓ² + 2ℓ − …, with terms in μ^t.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    overlap
+        Cosine ρ between the f_n of two classes.
+    momentum
+        Heavy-ball momentum μ.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> value = momentum_growth(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, overlap=0.3, momentum=0.9)
+    >>> round(float(value), 4)
+    0.5527
     """
     t_, eta, eta_z_, k, m, rho, mu = np.broadcast_arrays(*to_arrays(
         t=t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, overlap=overlap, momentum=momentum

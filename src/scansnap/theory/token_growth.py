@@ -52,6 +52,31 @@ def growth(
     it is off by the constant (1/q) ln C₀ and starts from it instead of 0. At C₀ = 1 the two agree.
 
     Limits: those of the premise.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    **premise
+        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see :func:`growth`.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(growth(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50)), 4)
+    1.0157
     """
     return growth_from(_exact, t, (eta_y, eta_z, n_classes, vocab_size), **premise)
 
@@ -91,6 +116,33 @@ def chi(
     ``p_query``: left at 1 they leave out p_n, as the paper does. The printed form can be
     negative at small t (C₀ < 1), and the bounds are then in the wrong order. A bound too large for a double is
     inf.
+
+    Parameters
+    ----------
+    t
+        Time in steps of batch size 1.
+    eta_y
+        Learning rate of Y, the decoder.
+    eta_z
+        Learning rate of Z, attention.
+    n_classes
+        Number of classes K.
+    vocab_size
+        Number of tokens M.
+    f_dominant
+        f_nl₀(0) of the dominant distinct token.
+    **premise
+        ``c0``, ``exponent``, ``form``, ``p_class`` and ``p_query``; see :func:`growth`.
+
+    Returns
+    -------
+    tuple
+        Lower and upper bound.
+
+    Examples
+    --------
+    >>> round(float(chi(100, eta_y=1.0, eta_z=0.1, n_classes=10, vocab_size=50, f_dominant=0.5)[0]), 4)
+    1.6617
     """
     b = growth(t, eta_y=eta_y, eta_z=eta_z, n_classes=n_classes, vocab_size=vocab_size, **premise)
     (f,) = to_arrays(f_dominant=f_dominant)
@@ -103,6 +155,23 @@ def relative_gain(r0: ArrayLike, chi: ArrayLike) -> Result:
 
     Exact as long as ż_ml/f_nl² is the same for both tokens; in exact flows that holds while η_Y ≫ η_Z. For the
     weaker of the two tokens r(0) < 0, and its χ stays below 1/|r(0)|.
+
+    Parameters
+    ----------
+    r0
+        Relative gain at t = 0.
+    chi
+        Growth factor χ.
+
+    Returns
+    -------
+    float or numpy.ndarray
+        A float where every argument is a number.
+
+    Examples
+    --------
+    >>> round(float(relative_gain(0.5, 2.0)), 4)
+    1.0
     """
     r0_, chi_ = to_arrays(r0=r0, chi=chi)
     return to_result(r0_ * chi_)

@@ -43,20 +43,40 @@ def response(
     variables: Sequence[str] = ANSWERS,
     progress: Progress | None = None,
 ) -> xr.Dataset:
-    """What attention does to first order, at the times ``t`` (default: those of ``flow``), from Y = Z = 0.
+    """The linear response of attention around frozen attention, from Y = Z = 0.
 
-    Variables, laid out as those of ``flow``: ``z`` = ``drive`` + ``memory``; ``attention`` and ``f``, as z gives them;
-    ``growth`` (B_n, by class); ``gap``; and ``z_error``, what the neglected squares would have added to z: the integral
-    of the flow's own rate at the response's state less the response's. It leaves out that the memory would answer to
-    that, too, so where the memory is strong it is too large rather than too small. ``error`` (t, query) is its largest
-    entry over that of z, and ``trusted_until`` in the attributes the first time at which one exceeds ``trust``.
-    ``variables`` names those to return beside ``error``; for many classes ``attention`` and ``f`` are large.
+    Parameters
+    ----------
+    classes
+        The data distribution.
+    eta_y, eta_z
+        Learning rates of Y and Z.
+    t
+        Ascending times; default: those of :func:`scansnap.flow`.
+    rtol, atol
+        Error of z per step, relative to its largest entry, plus ``atol``. ``z_error`` is right to a percent.
+    trust
+        The ``error`` up to which the response is trusted.
+    stop
+        End after the step in which ``error`` exceeds this. Where the memory is far too strong for first order the
+        equations are stiff and cost many steps.
+    variables
+        Variables to return beside ``error``; for many classes ``attention`` and ``f`` are large.
+    progress
+        Called with (done, total).
 
-    z is right to ``rtol`` of its largest entry or better, ``z_error`` to a percent. Where the memory is far too strong
-    for first order the equations are also stiff, and cost many steps for nothing: with ``stop`` the response ends after
-    the step in which ``error`` exceeds it (``attrs["stopped"]`` is then "error"), and ``t`` ends there, too.
+    Returns
+    -------
+    xarray.Dataset
+        Laid out as that of :func:`scansnap.flow`: ``z`` = ``drive`` + ``memory``; ``attention`` and ``f`` from z;
+        ``growth`` (B_n); ``gap``; and ``z_error``, the integral of the flow's own rate at the response's state less
+        the response's. It leaves out the memory's answer, so a strong memory makes it too large rather than too
+        small. ``error`` (t, query) is its largest entry over that of z, ``attrs["trusted_until"]`` the first time
+        at which one exceeds ``trust``. ``attrs["stopped"]`` is "complete" or "error".
 
-    >>> response(SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.001, t=[10, 100]).attrs["trusted_until"]
+    Examples
+    --------
+    >>> ss.response(ss.SequenceClasses.syn_small(), eta_y=1.0, eta_z=0.001, t=[10, 100]).attrs["trusted_until"]
     inf
     """
     eta_y, eta_z = check_float("eta_y", eta_y, above=0), check_float("eta_z", eta_z, least=0)
