@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import scansnap.corpus.huggingface as hub
-from scansnap.checks import InputError
+from refusals import refused
 from scansnap.corpus import find_corpus, load_corpus
 from scansnap.corpus.huggingface import THEIR_NAMES, PublishedSplit, checksum_of
 from scansnap.corpus.sources import SPLITS, TextSource
@@ -21,14 +21,6 @@ TEXT = {"train": ["", " b a \n", " c ", ""], "valid": ["a\n"], "test": ["c\n"]}
 
 def text(source: TextSource, split: str) -> str:
     return "".join(source.blocks(split))
-
-
-def sentence(call: Any, *args: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        call(*args)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
 
 
 class Rows:
@@ -111,8 +103,8 @@ def test_without_a_cache_it_is_read_from_the_table(small_hub: Hub, tmp_path: Pat
 )  # fmt: skip
 def test_another_text_is_refused_and_not_kept(small_hub: Hub, own_cache: Path, lines: list[str]) -> None:
     small_hub.lines["train"] = lines
-    message = sentence(find_corpus, "wikitext-2")
-    assert "the train split of Salesforce/wikitext at b08601e04326" in message
+    with refused("data", names="the train split of Salesforce/wikitext at b08601e04326"):
+        find_corpus("wikitext-2")
     assert not list(own_cache.glob("wikitext-2-*"))
 
 
@@ -140,7 +132,8 @@ def test_the_published_checksums_are_those_of_the_folder(wikitext: Path) -> None
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)  # makes the import fail
-    assert "pip install 'scansnap[text]'" in sentence(find_corpus, "wikitext-2")
+    with refused("data", names="pip install 'scansnap[text]'"):
+        find_corpus("wikitext-2")
 
 
 def test_out_of_reach_with_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,6 +141,5 @@ def test_out_of_reach_with_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None
         raise ConnectionError("no route\nto host.")
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load_dataset))
-    message = sentence(find_corpus, "wikitext-103")
-    assert "a folder with train.txt, valid.txt and test.txt" in message
-    assert "(no route to host)" in message
+    with refused("data", names=("a folder with train.txt, valid.txt and test.txt", "(no route to host)")):
+        find_corpus("wikitext-103")

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 import scansnap.corpus.corpus as corpus_module
 import scansnap.corpus.tokenizers as module
 from refusals import refused
-from scansnap.checks import InputError
 from scansnap.corpus import Vocabulary, load_corpus
 from scansnap.corpus.corpus import TextSize, encode_blocks
 from scansnap.corpus.sources import SPLITS
@@ -231,16 +230,8 @@ def test_word_by_word_is_line_by_line(kind: str, trained: str) -> None:
     text = "the rivers , don't Ünseen e\u0301 中文 x<unk>y <unk> bank\n\n the  bank\n flow"
     cut = [pieces.tokenizer.encode(" " + part, add_special_tokens=False).ids
            for part in ("the rivers , don't Ünseen e\u0301 中文 x<unk>y", "bank", "the bank", "flow")]  # fmt: skip
-    expected = [
-        *cut[0],
-        pieces.unk,
-        *cut[1],
-        pieces.eos,
-        pieces.eos,
-        *cut[2],
-        pieces.eos,
-        *cut[3],
-    ]
+    unk, eos = pieces.unk, pieces.eos
+    expected = [*cut[0], unk, *cut[1], eos, eos, *cut[2], eos, *cut[3]]
     assert pieces.encode(text).tolist() == expected
     assert pieces.encode(text).tolist() == expected  # from memory
     assert pieces.words == 2 * 16
@@ -265,13 +256,6 @@ def test_a_tokenizer_that_reaches_over_blanks_cuts_lines(tmp_path: Path) -> None
 
 
 # --- what cannot be used -----------------------------------------------------------------------------------------
-
-
-def sentence(*args: Any, **kwargs: Any) -> str:
-    with pytest.raises(InputError) as caught:
-        load_corpus(*args, **kwargs)
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def without_unknown() -> str:
@@ -320,7 +304,8 @@ def test_without_the_package(
     saved = vocabulary.to_json()
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "tokenizers", None)  # makes the import fail
-        assert "scansnap[text]" in sentence(banks, tokenizer="bpe", vocab_size=280)
+        with refused("tokenizer", names="scansnap[text]"):
+            load_corpus(banks, tokenizer="bpe", vocab_size=280)
         assert not own_cache.exists()
     there = load_corpus(banks, tokenizer="bpe", vocab_size=280)
     monkeypatch.setitem(sys.modules, "tokenizers", None)

@@ -79,13 +79,16 @@ def test_digest_is_that_of_four_bytes_an_id() -> None:
     assert Windows(stream.astype(np.uint16), 2, 3).bounds() == (50_000, 50_009)
 
 
-@pytest.mark.parametrize("stream", [np.zeros((3, 3), int), np.zeros(9)])
-def test_what_is_no_stream(stream: np.ndarray) -> None:
-    with refused("tokens"):
-        Windows(stream, 1, 1)
-
-
-@pytest.mark.parametrize("wrong", [{"batch": 0}, {"length": 0}])
-def test_settings_are_checked(wrong: dict[str, int]) -> None:
-    with refused(next(iter(wrong))):
-        Windows(np.arange(9), **wrong)
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"tokens": np.zeros((3, 3), int)}, "tokens"),
+        ({"tokens": np.zeros(9)}, "tokens"),
+        ({"batch": 0}, "batch"),
+        ({"length": 0}, "length"),
+    ],
+    ids=["a table", "floats", "batch", "length"],
+)
+def test_bad_input_is_refused(options, field) -> None:
+    with refused(field):
+        Windows(**{"tokens": np.arange(9), "batch": 1, "length": 1} | options)

@@ -13,13 +13,7 @@ from refusals import refused
 from scansnap.corpus.vocabulary import Vocabulary
 from scansnap.storage import WriteError
 from scansnap.text import model_files
-from scansnap.text.model_files import (
-    CheckpointHeader,
-    build_model,
-    load_checkpoint,
-    read_header,
-    save_checkpoint,
-)
+from scansnap.text.model_files import CheckpointHeader, build_model, load_checkpoint, read_header, save_checkpoint
 from scansnap.text.training import train
 
 

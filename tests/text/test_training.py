@@ -55,23 +55,12 @@ def test_measures_and_validates_when_asked():
 
     def measure(model, step):
         seen.append(step)
-        return {
-            "entropy": model.attention(torch.zeros(1, 3, dtype=torch.int64))[0].sum(),
-            "map": torch.full((2, 2), step),
-        }
+        entropy = model.attention(torch.zeros(1, 3, dtype=torch.int64))[0].sum()
+        return {"entropy": entropy, "map": torch.full((2, 2), step)}
 
     model = transformer()
-    result = train(
-        model,
-        stream(),
-        steps=25,
-        batch=4,
-        length=10,
-        valid=stream(90, 1),
-        validate_every=10,
-        measure=measure,
-        snapshots=[0, 3, 25],
-    )
+    result = train(model, stream(), steps=25, batch=4, length=10, valid=stream(90, 1), validate_every=10,
+                   measure=measure, snapshots=[0, 3, 25])  # fmt: skip
     assert seen == [0, 3, 25] == list(result.measured)
     assert isinstance(result.measured[3]["entropy"], float)
     assert result.measured[3]["map"].tolist() == [[3, 3], [3, 3]]
@@ -287,16 +276,8 @@ def test_event_files(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    result = train(
-        transformer(),
-        stream(),
-        steps=5,
-        batch=4,
-        length=10,
-        valid=stream(50),
-        tensorboard=tmp_path,
-        measure=lambda m, s: {"step": s},
-    )
+    result = train(transformer(), stream(), steps=5, batch=4, length=10, valid=stream(50), tensorboard=tmp_path,
+                   measure=lambda m, s: {"step": s})  # fmt: skip
     events = EventAccumulator(str(tmp_path)).Reload()
     np.testing.assert_allclose([e.value for e in events.Scalars("loss")], result.losses, rtol=1e-6)
     assert [e.step for e in events.Scalars("valid_perplexity")] == [5]
