@@ -59,54 +59,45 @@ def fall(p, t, ratio):
 
 @pytest.mark.parametrize("heads", [1, 2])
 def test_a_scan_that_stops_at_t0_holds_in_all(heads: int) -> None:
-    found = trajectory(scan, fall, heads=heads)
+    cell = trajectory(scan, fall, heads=heads)
     for name in ("distinct_rise", "common_fall", "scan_order_tenth", "scan_order_end"):
-        assert value(name, found) == pytest.approx(1.0)
-    assert value("frozen", found) == pytest.approx(0.0, abs=1e-12)
-    assert value("late_speed", found) == pytest.approx(0.0, abs=1e-12)
-    assert value("ratio_effect", found) > 0
+        assert value(name, cell) == pytest.approx(1.0)
+    assert value("frozen", cell) == pytest.approx(0.0, abs=1e-12)
+    assert value("late_speed", cell) == pytest.approx(0.0, abs=1e-12)
+    assert value("ratio_effect", cell) > 0
     gap = 1.5 + 10 * CLASSES.p_context.max()  # common tokens are as frequent as the most frequent distinct one
-    assert value("distinct_gap", found) == pytest.approx(gap / 10**0.3)
-    assert 0.5 < value("snap", found) < 2
+    assert value("distinct_gap", cell) == pytest.approx(gap / 10**0.3)
+    assert 0.5 < value("snap", cell) < 2
 
 
 def test_rare_tokens_first_is_the_order_reversed() -> None:
-    found = trajectory(lambda p, t, r: (2 - 10 * p) * np.minimum(t, 1), fall)
-    assert value("scan_order_end", found) == pytest.approx(-1.0)
+    assert value("scan_order_end", trajectory(CONTROLS["rare tokens rise"], fall)) == pytest.approx(-1.0)
 
 
 def test_what_goes_on_in_ln_t_is_not_frozen() -> None:
-    found = trajectory(lambda p, t, r: 0.5 * np.log1p(t), lambda p, t, r: -0.5 * np.log1p(t))
-    assert value("frozen", found) > 0.3
-    assert value("late_speed", found) == pytest.approx(1.0, abs=0.05)
+    cell = trajectory(lambda p, t, r: 0.5 * np.log1p(t), lambda p, t, r: -0.5 * np.log1p(t))
+    assert value("frozen", cell) > 0.3
+    assert value("late_speed", cell) == pytest.approx(1.0, abs=0.05)
 
 
-def test_frequency_alone_is_no_scan() -> None:
-    """All tokens leave attention by how frequent they are, as with Adam and shuffled next tokens."""
-
-    def leaves(p, t, ratio):
-        return -20 * p * np.minimum(t, 1) ** 2
-
-    found = trajectory(leaves, leaves)
-    assert value("log_odds_rise", found) > 0.3  # the log-odds are fooled: most distinct tokens are rarer
-    assert value("distinct_gap", found) == pytest.approx(0.0, abs=1e-12)
-    assert "holds" not in verdicts(found).values()
+CONTROLS = {  # all tokens move by how frequent they are, distinct or not, as with shuffled next tokens
+    "frequent tokens fall": lambda p, t, ratio: -20 * p * np.minimum(t, 1) ** 2,  # Adam
+    "rare tokens rise": lambda p, t, ratio: (2 - 10 * p) * np.minimum(t, 1) ** 2,  # AdamW on text
+    "nothing moves": lambda p, t, ratio: 0 * t,
+}
 
 
-def test_what_is_rare_rises_whether_distinct_or_not_is_no_fate() -> None:
-    """As with AdamW and shuffled next tokens on text."""
-
-    def rises(p, t, ratio):
-        return (2 - 10 * p) * np.minimum(t, 1) ** 2
-
-    found = trajectory(rises, rises)
-    assert (found.data.z.values[:, -1] >= 0).all()
-    assert "holds" not in verdicts(found).values()
+@pytest.mark.parametrize("curve", CONTROLS.values(), ids=CONTROLS.keys())
+def test_nothing_holds_where_distinct_tokens_gain_nothing(curve) -> None:
+    control = trajectory(curve, curve)
+    assert value("distinct_gap", control) == pytest.approx(0.0, abs=1e-12)
+    assert "holds" not in verdicts(control).values()
 
 
-def test_nothing_moves_nothing_holds() -> None:
-    found = trajectory(lambda p, t, r: 0 * t, lambda p, t, r: 0 * t)
-    assert "holds" not in verdicts(found).values()
+def test_log_odds_rise_with_frequency_alone() -> None:
+    """Most distinct tokens are rarer than common ones, so that the gap compares equally frequent ones."""
+    curve = CONTROLS["frequent tokens fall"]
+    assert value("log_odds_rise", trajectory(curve, curve)) > 0.3
 
 
 def test_what_is_no_comparison_is_told_by_its_first_reason() -> None:
@@ -123,10 +114,10 @@ def test_what_is_no_comparison_is_told_by_its_first_reason() -> None:
 
 
 def test_numbers_at_the_reference_do_not_need_the_other_ratios() -> None:
-    found = trajectory(scan, fall, heads=2)
+    cell = trajectory(scan, fall, heads=2)
     for one in OBSERVABLES:
         if one.name != "ratio_effect":
-            np.testing.assert_array_equal(one.of(found.at_reference)["by_seed"], one.of(found)["by_seed"])
+            np.testing.assert_array_equal(one.of(cell.at_reference)["by_seed"], one.of(cell)["by_seed"])
 
 
 def test_margins_are_positive_inside_the_thresholds() -> None:
@@ -137,9 +128,9 @@ def test_margins_are_positive_inside_the_thresholds() -> None:
 
 
 def test_a_cell_has_t_intervals_and_only_words_that_need_no_table() -> None:
-    found = trajectory(scan, fall)
-    assert {one.of(found)["verdict"] for one in OBSERVABLES} == {"", "not applicable"}  # there is no first token
-    gone = replace(found, diverged=np.ones((2, 3), bool))
+    cell = trajectory(scan, fall)
+    assert {one.of(cell)["verdict"] for one in OBSERVABLES} == {"", "not applicable"}  # there is no first token
+    gone = replace(cell, diverged=np.ones((2, 3), bool))
     assert {one.of(gone)["verdict"] for one in OBSERVABLES} == {"diverged"}
     assert set(UNJUDGED) >= {"diverged", "not applicable"}
 

@@ -127,9 +127,3 @@ def test_a_file_size_limit_is_one_sentence_and_resumable(tmp_path):
     assert marks(store) == 7
     assert run(prepare(read(tmp_path / "sweep.toml"), store, resume=True)).complete
     assert contents(store) == contents(reference)
-
-
-def test_bad_input_leaves_nothing(tmp_path, refuses):
-    write(tmp_path, LONG.replace("recall", "recal"))
-    refuses("measure", "sweep", "sweep.toml", value="recal")
-    assert [place.name for place in tmp_path.iterdir()] == ["sweep.toml"]

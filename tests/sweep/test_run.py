@@ -40,7 +40,7 @@ def test_the_numbers_are_those_of_simulate(whole):
         expected = ss.simulate(classes, runs, steps=6, batch_size=16, context=32, momentum=0.9, init="uniform",
                                record=[0, 3, 6], device="cpu")  # fmt: skip
         found = ss.load(whole / f"classes-{s}.zarr")
-        for name in (
+        for name in [
             "loss",
             "entropy",
             "z",
@@ -51,7 +51,7 @@ def test_the_numbers_are_those_of_simulate(whole):
             "momentum",
             "failed_step",
             "class_query",
-        ):
+        ]:
             np.testing.assert_array_equal(found[name].values, expected[name].values)
             assert found[name].dims == expected[name].dims
         assert (found.status == "ok").all()
@@ -191,6 +191,8 @@ def test_refusals(tmp_path, whole):
     (tmp_path / "file").touch()
     with refused("--out"):
         prepare(read(file), tmp_path / "file" / "s.zarr")
+    with refused("measure", "recal"):
+        prepare(read(write(tmp_path, recall="recal")), tmp_path / "s.zarr")
     for change in ({"engine": "slurm"}, {"address": "auto"}, {"resume": True, "overwrite": True}):
         with pytest.raises(InputError):
             command(file, target=tmp_path / "s.zarr", **(OPTIONS | change))
